@@ -1,0 +1,203 @@
+"""The nouns of a crawl: what users build, what is stored, what travels between the parts.
+
+Values only: no method here reads a clock, a file or a socket. `Request` is what a spider yields, `UrlRecord` what a
+frontier stores of it, `Lease` what a worker holds while it works on a record, `Response` what a fetcher brings back,
+`PageItem` what a generic crawl writes for a page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import msgspec
+
+from lycosa.core.headers import Headers
+
+RECORD_VERSION = 1
+NO_DATA: Mapping[str, Any] = {}
+
+
+class Kind(IntEnum):
+    """What a record is fetched for."""
+
+    PAGE = 0
+    ROBOTS = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a spider asks for. Names and meanings follow Scrapy where the concept is the same.
+
+    `callback` is a method of the spider (or its name); None means `parse`. `not_before` is in unix seconds. `meta` and
+    `cb_kwargs` must hold plain data (numbers, strings, bytes, lists, dicts), since they are stored.
+    """
+
+    url: str
+    callback: Callable[..., Any] | str | None = None
+    method: str = "GET"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    params: Mapping[str, str] = field(default_factory=dict)
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    cb_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    priority: int = 0
+    dont_filter: bool = False
+    not_before: float = 0.0
+
+    def replace(self, **changes: Any) -> Request:
+        """Return a copy with these fields changed."""
+        return replace(self, **changes)
+
+
+class Extras(msgspec.Struct, array_like=True, frozen=True):
+    """The part of a request that a plain GET link does not have; stored only when it is there."""
+
+    method: str = "GET"
+    headers: dict[str, str] = {}
+    body: bytes = b""
+    callback: str = ""
+    meta: dict[str, Any] = {}
+    cb_kwargs: dict[str, Any] = {}
+
+
+class UrlRecord(msgspec.Struct, array_like=True, frozen=True):
+    """What a frontier stores of one URL. Fields are only ever appended: an older reader ignores what it does not know.
+
+    `host` is the host key (scheme, host, port). `not_before` is in unix seconds. `attempts` counts the leases that
+    ended in a nack. `token` fences the lease that holds the record; 0 when nobody does. `redirects` counts the hops
+    that led here. `fingerprint` is 64 bits of method, canonical URL and body.
+    """
+
+    version: int
+    fingerprint: int
+    url: str
+    host: str
+    segment: str = ""
+    depth: int = 0
+    priority: int = 0
+    not_before: float = 0.0
+    attempts: int = 0
+    token: int = 0
+    kind: int = Kind.PAGE
+    redirects: int = 0
+    dont_filter: bool = False
+    extras: Extras | None = None
+
+
+class Lease(NamedTuple):
+    """A record lent to one worker until `expires_at` (unix seconds). Only its token can ack or nack it."""
+
+    token: int
+    record: UrlRecord
+    expires_at: float
+
+
+class HostFacts(msgspec.Struct, array_like=True, frozen=True):
+    """What a crawl remembers of a host: its robots.txt, in bytes as fetched, and what the host asked for.
+
+    `robots_status` is the HTTP status of the last answer, 0 when the host could not be reached; `robots_at` is when,
+    in unix seconds. `crawl_delay_s` is the robots.txt Crawl-delay for our user agent, 0 when there is none.
+    """
+
+    robots: bytes = b""
+    robots_status: int = 0
+    robots_at: float = 0.0
+    crawl_delay_s: float = 0.0
+
+
+class Timings(NamedTuple):
+    """Seconds since the start of the transfer at which each step was complete; 0 for a step that did not happen."""
+
+    name_lookup_s: float = 0.0
+    connect_s: float = 0.0
+    tls_s: float = 0.0
+    first_byte_s: float = 0.0
+    total_s: float = 0.0
+
+
+@dataclass(slots=True)
+class Response:
+    """What came back: status, headers, the body decompressed but not decoded, and how long each step took.
+
+    `skipped` is true when the caller's `accept` refused the headers, so that the body was not read.
+    """
+
+    url: str
+    status: int
+    headers: Headers
+    body: bytes = b""
+    timings: Timings = Timings()
+    ip: str = ""
+    http_version: str = ""
+    size_bytes: int = 0
+    skipped: bool = False
+
+
+class PageItem(msgspec.Struct):
+    """The item of a generic crawl: one per 2xx response of an allowed content type. `out_links` is a count,
+    `fetched_at` ISO 8601 in UTC, `fingerprint` 16 hexadecimal digits."""
+
+    url: str
+    final_url: str
+    status: int
+    content_type: str
+    title: str
+    headings: list[str]
+    text: str
+    lang: str
+    out_links: int
+    fetched_at: str
+    depth: int
+    fingerprint: str
+
+
+class FrontierStats(NamedTuple):
+    """Counts of URLs by state. `done` and `dead` include earlier runs of the same crawl; `reasons` counts why."""
+
+    queued: int = 0
+    leased: int = 0
+    delayed: int = 0
+    done: int = 0
+    dead: int = 0
+    hosts: int = 0
+    reasons: Mapping[str, int] = NO_DATA
+
+    @property
+    def unfinished(self) -> int:
+        """URLs that still have to be fetched."""
+        return self.queued + self.leased + self.delayed
+
+
+class Document(NamedTuple):
+    """What an index stores of an item. `key` makes a second version replace the first."""
+
+    key: str
+    url: str
+    title: str
+    text: str
+    headings: str = ""
+    lang: str = ""
+    fetched_at: str = ""
+
+
+class Hit(NamedTuple):
+    """One search result. `snippet` and `title_html` are escaped HTML in which only `<b>` marks the words found."""
+
+    url: str
+    title: str
+    title_html: str
+    snippet: str
+    fetched_at: str
+    lang: str
+    score: float
+
+
+class SearchPage(NamedTuple):
+    """One page of results: how many documents match in all, these hits, and the time the index took."""
+
+    total: int
+    hits: list[Hit]
+    took_ms: float

@@ -1,0 +1,167 @@
+"""What the engine needs from the outside, as Protocols. One contract test per port in `tests/contracts/`.
+
+Times are unix seconds. An adapter turns every error of its driver into one of `core.errors`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from lycosa.core.headers import Headers
+from lycosa.core.model import (
+    Document,
+    FrontierStats,
+    HostFacts,
+    Lease,
+    Request,
+    Response,
+    SearchPage,
+    UrlRecord,
+)
+
+
+class Frontier(Protocol):
+    """Lends URLs to workers, politely, and forgets none: `queued -> leased -> done | retry | dead`.
+
+    `ack`, `nack` and `push` count at once in this process and are durable after the next `commit`; a crash in between
+    puts the leases back. A lease whose token has expired, or was already given back, is refused with False.
+    """
+
+    async def push(self, records: Sequence[UrlRecord]) -> int:
+        """Queue the records whose (segment, fingerprint) is new, or that say `dont_filter`. Return how many."""
+        ...
+
+    async def lease(self, limit: int, now: float) -> list[Lease]:
+        """Lend at most `limit` records whose hosts may be contacted now, best priority first within a host.
+
+        Where the policy asks for robots.txt, a host without fresh `HostFacts` lends one record of kind ROBOTS, and
+        nothing else until it is acked.
+        """
+        ...
+
+    async def ack(self, lease: Lease, reason: str, children: Sequence[UrlRecord], now: float) -> bool:
+        """The record is done, for this reason; queue its children in the same step."""
+        ...
+
+    async def nack(self, lease: Lease, reason: str, retry_at: float | None, now: float) -> bool:
+        """The record failed: try again at `retry_at`, or give it up as dead when that is None."""
+        ...
+
+    async def release(self, lease: Lease, now: float) -> bool:
+        """Give the record back untouched, as if it had never been lent."""
+        ...
+
+    async def renew(self, lease: Lease, now: float) -> Lease | None:
+        """Extend the lease; None when it is no longer held."""
+        ...
+
+    async def expire(self, now: float) -> int:
+        """Queue again what was lent and is overdue. Return how many."""
+        ...
+
+    async def block_host(self, host: str, until: float) -> None:
+        """Lend nothing of this host before `until` (Retry-After, back-off)."""
+        ...
+
+    async def host_facts(self, host: str) -> HostFacts | None:
+        """Return what is remembered of the host."""
+        ...
+
+    async def set_host_facts(self, host: str, facts: HostFacts) -> None:
+        """Remember this of the host; its Crawl-delay counts from now on."""
+        ...
+
+    def next_ready(self, now: float) -> float | None:
+        """When `lease` can lend something at the earliest, if nothing else happens; None when that will never be."""
+        ...
+
+    async def commit(self, positions: Mapping[str, int]) -> None:
+        """Make everything so far durable, together with the committed positions of the sinks, in one step."""
+        ...
+
+    async def positions(self) -> dict[str, int]:
+        """Return the sink positions of the last commit."""
+        ...
+
+    async def stats(self) -> FrontierStats:
+        """Return the counts."""
+        ...
+
+    async def dead(self, limit: int) -> list[tuple[UrlRecord, str]]:
+        """Return at most `limit` dead records with the reason."""
+        ...
+
+    async def close(self) -> None:
+        """Give up what is not committed, and release the store."""
+        ...
+
+
+Accept = Callable[[int, Headers], bool]
+
+
+class Fetcher(Protocol):
+    """Does one HTTP transfer. Follows no redirect, retries nothing."""
+
+    async def fetch(self, request: Request, *, accept: Accept | None = None, max_body: int | None = None) -> Response:
+        """Return the response, or raise `FetchError`.
+
+        `accept(status, headers)` is asked before the body is read; False ends the transfer with `skipped` set.
+        `max_body` (bytes, after decompression) overrides the fetcher's own limit.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Abort what is under way and close every connection."""
+        ...
+
+
+class Sink(Protocol):
+    """Where items go, exactly once: what was written after the committed position is cut off on resume."""
+
+    name: str
+    """Identity of the sink in the state: the same output has the same name in every run."""
+
+    async def open(self, position: int | None) -> int:
+        """Start to write at `position`, cutting off what is behind it, or at the end when None. Return where."""
+        ...
+
+    def write(self, item: Any) -> None:
+        """Take one item; it may stay in memory until `flush`."""
+        ...
+
+    async def flush(self) -> int:
+        """Hand everything written to the operating system (to the disk with sync). Return the position."""
+        ...
+
+    async def close(self) -> None:
+        """Release the output. What was not flushed is dropped."""
+        ...
+
+
+class Index(Protocol):
+    """Answers searches. Blocking; callers on a loop use a thread. One process writes, any number read."""
+
+    def add(self, documents: Sequence[Document]) -> None:
+        """Add or replace documents by key; visible after `commit`."""
+        ...
+
+    def commit(self, positions: Mapping[str, int]) -> None:
+        """Make the added documents searchable and durable, and remember how far each source was read (bytes)."""
+        ...
+
+    def positions(self) -> dict[str, int]:
+        """Return the positions of the last commit; never ahead of the documents."""
+        ...
+
+    def search(self, query: str, *, limit: int = 10, offset: int = 0) -> SearchPage:
+        """Return the best matches. Raises `IndexFailure` for a query that cannot be understood."""
+        ...
+
+    def count(self) -> int:
+        """Return the number of documents."""
+        ...
+
+    def close(self) -> None:
+        """Release the index."""
+        ...
