@@ -1,0 +1,43 @@
+# Each word sets up what it needs, and nothing that is there already.
+.PHONY: help demo test prove bench lint types docs setup
+.DEFAULT_GOAL := help
+bin := .venv/bin
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
+
+demo: ## crawl a site (URL=https://... or the Python documentation) and search it in the browser
+	@scripts/venv
+	@$(bin)/python scripts/demo $(URL)
+
+test: lint types setup ## everything CI asks for
+	$(bin)/pytest
+
+prove: setup ## the tests, with the full counts, sizes and soaks
+	LYCOSA_PROVE=1 $(bin)/pytest -m "prove or not prove"
+
+bench: ## compare with other crawlers; writes docs/benchmarks.md
+	@scripts/venv dev bench
+	@scripts/packages nginx:nginx-light wrk:wrk
+	@$(bin)/python scripts/docs-site >/dev/null
+	$(bin)/python bench/run.py
+
+lint: ## ruff, import contracts, shellcheck where it is installed
+	@scripts/venv dev
+	$(bin)/ruff check .
+	$(bin)/ruff format --check .
+	$(bin)/lint-imports --no-logo 2>&1 || { $(bin)/lint-imports; exit 1; }
+	@if command -v shellcheck >/dev/null; then shellcheck scripts/venv scripts/packages .ci/run; fi
+
+types: ## mypy, strict
+	@scripts/venv dev
+	$(bin)/mypy
+
+docs: ## write docs/commands.md from the commands themselves
+	@scripts/venv
+	$(bin)/python scripts/docs-commands
+
+setup:
+	@scripts/venv dev
+	@scripts/packages nginx:nginx-light chromium:chromium chromedriver:chromium-driver
+	@$(bin)/python scripts/docs-site >/dev/null
