@@ -1,0 +1,42 @@
+"""What every test may ask for. A missing program skips the test at home and fails it in CI (CI=true)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.servers.nginx import find_nginx
+
+ROOT = Path(__file__).resolve().parent.parent
+PROVE = os.environ.get("LYCOSA_PROVE") == "1"
+"""Full counts, sizes and soaks: `make prove`."""
+
+
+def need(what: str, present: bool) -> None:
+    """Skip the test when something it needs is missing; in CI, where all is set up, fail it."""
+    if present:
+        return
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"needs {what}, which CI has to have", pytrace=False)
+    pytest.skip(f"needs {what}")
+
+
+@pytest.fixture(autouse=True)
+def _programs(request: pytest.FixtureRequest) -> None:
+    """Check what the markers of the test say it needs."""
+    if request.node.get_closest_marker("nginx"):
+        need("nginx (apt-get install nginx-light)", find_nginx() is not None)
+    if request.node.get_closest_marker("browser"):
+        found = bool(shutil.which("chromedriver") and (shutil.which("chromium") or shutil.which("google-chrome")))
+        need("chromium and chromedriver (apt-get install chromium chromium-driver)", found)
+
+
+@pytest.fixture(scope="session")
+def docs_root() -> Path:
+    """The folder with the packaged documentation of five projects; `index.html` links to all of them."""
+    site = ROOT / ".cache" / "site"
+    need("the packaged documentation (scripts/docs-site)", (site / "complete").exists())
+    return site / "usr" / "share" / "doc"

@@ -1,0 +1,219 @@
+"""A real nginx as a child process: serves one folder on a loopback address, needs no root and no installed service.
+
+    with serve(root) as server:
+        ... server.url ...
+        requests = server.requests()          # what its access log says, in order
+
+Everything it writes is in a temporary folder of its own. It dies with its parent. `python -m tests.servers.nginx ROOT`
+serves a folder until Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+START_MAX_S = 10.0
+STOP_MAX_S = 5.0
+PORT_TRIES_MAX = 5
+
+CONFIG = """
+daemon off;
+master_process off;
+pid {home}/pid;
+error_log {home}/error.log warn;
+events {{ worker_connections 4096; }}
+http {{
+    log_format json escape=json '{{"at":$msec,"method":"$request_method","uri":"$request_uri","status":$status,'
+        '"type":"$sent_http_content_type","bytes":$body_bytes_sent,"connection":$connection,'
+        '"agent":"$http_user_agent"}}';
+    access_log {access_log};
+    client_body_temp_path {home}/body;
+    proxy_temp_path {home}/proxy;
+    fastcgi_temp_path {home}/fastcgi;
+    uwsgi_temp_path {home}/uwsgi;
+    scgi_temp_path {home}/scgi;
+    types {{
+        text/html html htm; text/css css; text/plain txt; application/javascript js; application/json json;
+        image/png png; image/gif gif; image/jpeg jpg jpeg; image/svg+xml svg; application/pdf pdf; text/xml xml;
+    }}
+    default_type application/octet-stream;
+    sendfile on;
+    tcp_nopush on;
+    keepalive_requests 10000000;
+    keepalive_timeout 75;
+    open_file_cache max=20000;
+    gzip {gzip};
+    gzip_min_length 256;
+    server {{
+        listen {address}:{port} backlog=4096;
+        root {root};
+        index index.html;
+        {extra}
+    }}
+}}
+"""
+
+
+class NginxFailed(Exception):
+    """nginx is missing or did not start."""
+
+
+class Served(NamedTuple):
+    """One line of the access log. `at` is in unix seconds, `type` the Content-Type, `connection` a serial number."""
+
+    at: float
+    method: str
+    uri: str
+    status: int
+    type: str
+    bytes: int
+    connection: int
+    agent: str
+
+
+@dataclass(slots=True)
+class Nginx:
+    """A running server. `url` ends without a slash."""
+
+    url: str
+    home: Path
+    process: subprocess.Popen[bytes]
+
+    def requests(self) -> list[Served]:
+        """Return the requests answered so far. A line that is still being written is left out."""
+        lines = (self.home / "access.log").read_bytes().splitlines(keepends=True)
+        return [Served(**json.loads(line)) for line in lines if line.endswith(b"\n")]
+
+    def pages(self) -> set[str]:
+        """Return the URIs answered with status 200 and text/html."""
+        return {each.uri for each in self.requests() if each.status == 200 and each.type.startswith("text/html")}
+
+    def forget(self) -> None:
+        """Empty the access log."""
+        (self.home / "access.log").write_bytes(b"")
+
+
+def find_nginx() -> str | None:
+    """Return the path of the nginx program. Debian keeps it where only root looks."""
+    return shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
+
+
+def free_port(address: str = "127.0.0.1") -> int:
+    """Return a port nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind((address, 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def _quoted(path: Path) -> str:
+    text = str(path)
+    if any(c in text for c in '"$\\\n'):
+        raise NginxFailed(f"nginx cannot be given this path: {text!r}")
+    return f'"{text}"'
+
+
+def _start(program: str, home: Path, settings: dict[str, Any]) -> subprocess.Popen[bytes]:
+    config = home / "nginx.conf"
+    config.write_text(CONFIG.format(home=home, **settings), encoding="utf-8")
+    command = [program, "-p", str(home), "-c", str(config), "-e", str(home / "error.log")]
+    if setpriv := shutil.which("setpriv"):
+        command = [setpriv, "--pdeathsig", "TERM", *command]
+    with (home / "output").open("wb") as output:
+        # A session of its own: Ctrl-C reaches the one who started it, who stops it when its time has come.
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
+
+
+def _started(process: subprocess.Popen[bytes], home: Path) -> bool:
+    """Wait for the pid file, which nginx writes when it listens; False when it ended instead."""
+    deadline = time.monotonic() + START_MAX_S
+    while time.monotonic() < deadline and process.poll() is None:
+        if (home / "pid").exists():
+            return True
+        time.sleep(0.005)
+    return False
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(STOP_MAX_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _launch(home: Path, address: str, port: int, settings: dict[str, Any]) -> Nginx:
+    """Start on this port, or on a free one when it is 0. Somebody may take a free port first: then try another."""
+    program = find_nginx()
+    if program is None:
+        raise NginxFailed("nginx is not installed: apt-get install nginx-light")
+    for _ in range(1 if port else PORT_TRIES_MAX):
+        chosen = port or free_port(address)
+        process = _start(program, home, {"address": address, "port": chosen, **settings})
+        if _started(process, home):
+            return Nginx(f"http://{address}:{chosen}", home, process)
+        _stop(process)
+    trouble = (home / "error.log").read_text(errors="replace") + (home / "output").read_text(errors="replace")
+    raise NginxFailed(f"nginx did not start: {trouble.strip()[-500:]}")
+
+
+@contextmanager
+def serve(
+    root: Path,
+    *,
+    address: str = "127.0.0.1",
+    port: int = 0,
+    gzip: bool = False,
+    log: bool = True,
+    extra: str = "",
+) -> Iterator[Nginx]:
+    """Serve a folder while the block runs. `extra` holds directives for the server block. Raises NginxFailed."""
+    home = Path(tempfile.mkdtemp(prefix="lycosa-nginx-"))
+    (home / "error.log").touch()
+    (home / "access.log").touch()
+    settings = {
+        "root": _quoted(root.resolve()),
+        "gzip": "on" if gzip else "off",
+        "access_log": f"{home}/access.log json" if log else "off",
+        "extra": extra,
+    }
+    try:
+        server = _launch(home, address, port, settings)
+        try:
+            yield server
+        finally:
+            _stop(server.process)
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def main() -> None:
+    """Serve a folder until Ctrl-C."""
+    parser = argparse.ArgumentParser(description="Serve a folder with nginx on a loopback address.")
+    parser.add_argument("root", type=Path)
+    parser.add_argument("--address", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--gzip", action="store_true")
+    options = parser.parse_args()
+    with (
+        suppress(KeyboardInterrupt),
+        serve(options.root, address=options.address, port=options.port, gzip=options.gzip) as server,
+    ):
+        print(f"{server.url}/", flush=True)
+        server.process.wait()
+
+
+if __name__ == "__main__":
+    main()
