@@ -32,6 +32,10 @@ class Frontier(Protocol):
         """Queue the records whose (segment, fingerprint) is new, or that say `dont_filter`. Return how many."""
         ...
 
+    def known(self, segment: str, fingerprint: int) -> bool:
+        """True when this was certainly pushed before. Cheap and local; False means: ask by pushing."""
+        ...
+
     async def lease(self, limit: int, now: float) -> list[Lease]:
         """Lend at most `limit` records whose hosts may be contacted now, best priority first within a host.
 
@@ -68,12 +72,12 @@ class Frontier(Protocol):
         """Return what is remembered of the host."""
         ...
 
-    async def set_host_facts(self, host: str, facts: HostFacts) -> None:
-        """Remember this of the host; its Crawl-delay counts from now on."""
+    async def set_host_facts(self, host: str, facts: HostFacts, now: float) -> None:
+        """Remember this of the host; its Crawl-delay counts from `now` on."""
         ...
 
     def next_ready(self, now: float) -> float | None:
-        """When `lease` can lend something at the earliest, if nothing else happens; None when that will never be."""
+        """When `lease` can lend something at the earliest, if no lease ends before; None when it never can."""
         ...
 
     async def commit(self, positions: Mapping[str, int]) -> None:

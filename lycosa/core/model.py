@@ -155,7 +155,7 @@ class PageItem(msgspec.Struct):
 
 
 class FrontierStats(NamedTuple):
-    """Counts of URLs by state. `done` and `dead` include earlier runs of the same crawl; `reasons` counts why."""
+    """Counts of URLs by state, of the whole crawl with its earlier runs; `reasons` counts why URLs are done."""
 
     queued: int = 0
     leased: int = 0
@@ -164,6 +164,7 @@ class FrontierStats(NamedTuple):
     dead: int = 0
     hosts: int = 0
     reasons: Mapping[str, int] = NO_DATA
+    dead_reasons: Mapping[str, int] = NO_DATA
 
     @property
     def unfinished(self) -> int:

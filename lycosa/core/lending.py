@@ -1,0 +1,128 @@
+"""Who holds what: turns a store of queued records into leases that are polite, fenced and bounded in time.
+
+Every in-process frontier (memory, embedded) lends through this one mechanism and adds only where the records are kept.
+It asks the store for the next record of a host and hands out a `Lease`; a lease comes back once, with its own token,
+or is found `overdue`. Leases live in memory: the store belongs to one process, and when that dies all of them are void.
+
+Pure: `now` (unix seconds) is an argument, the store is a function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, NamedTuple, TypeVar
+
+from lycosa.core.frontier import Policy, lend
+from lycosa.core.model import RECORD_VERSION, HostFacts, Kind, Lease, UrlRecord
+from lycosa.core.workbench import Host, Workbench
+
+Place = TypeVar("Place")
+ROBOTS_PLACE = None
+
+
+class Held(NamedTuple, Generic[Place]):
+    """A lease, and where the store keeps its record; None for a robots.txt, which is kept nowhere."""
+
+    lease: Lease
+    place: Place | None
+
+
+class Lending(Generic[Place]):
+    """The leases of one process. `take(host)` removes and returns the next record of a host, or None."""
+
+    def __init__(self, policy: Policy, take: Callable[[str], tuple[Place, UrlRecord] | None], first_token: int) -> None:
+        self.workbench = Workbench(policy)
+        self._policy = policy
+        self._take = take
+        self._token = first_token
+        # Ordered by expiry: every lease lasts equally long, and a renewed one goes to the end.
+        self._held: dict[int, Held[Place]] = {}
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def lend(self, limit: int, now: float) -> list[Lease]:
+        """Lend at most `limit` records, one host after the other in the order of their turns."""
+        leases: list[Lease] = []
+        while len(leases) < limit:
+            host = self.workbench.pick(now)
+            if host is None:
+                break
+            lease = self._lend_robots(host, now) if self._needs_robots(host, now) else self._lend_next(host, now)
+            if lease is not None:
+                leases.append(lease)
+        return leases
+
+    def give_back(self, lease: Lease) -> Held[Place] | None:
+        """End the lease and free its place on the host; None when the token is not held (any more)."""
+        held = self._held.pop(lease.token, None)
+        if held is None:
+            return None
+        host = self.workbench.host(held.lease.record.host)
+        if held.lease.record.kind == Kind.ROBOTS:
+            host.robots_lent = False
+        self.workbench.ended(host)
+        return held
+
+    def renew(self, lease: Lease, now: float) -> Lease | None:
+        """Extend the lease by its full time; None when it is no longer held."""
+        held = self._held.pop(lease.token, None)
+        if held is None:
+            return None
+        renewed = held.lease._replace(expires_at=now + self._policy.lease_s)
+        self._held[lease.token] = Held(renewed, held.place)
+        return renewed
+
+    def overdue(self, now: float) -> list[Lease]:
+        """Return the leases whose time is up, oldest first; they are still held."""
+        late: list[Lease] = []
+        for held in self._held.values():
+            if held.lease.expires_at > now:
+                break
+            late.append(held.lease)
+        return late
+
+    def next_expiry(self) -> float | None:
+        """When the first lease expires, if it is not given back."""
+        for held in self._held.values():
+            return held.lease.expires_at
+        return None
+
+    def robots_failed(self, host_key: str, retry_at: float) -> None:
+        """The robots.txt could not be had: ask the host again, not before `retry_at`."""
+        host = self.workbench.host(host_key)
+        host.robots_attempts += 1
+        self.workbench.block(host, retry_at)
+        self.workbench.offer(host)
+
+    def learned(self, host_key: str, facts: HostFacts, now: float) -> None:
+        """What a host's robots.txt asks for holds from now on."""
+        host = self.workbench.host(host_key)
+        host.robots_at = facts.robots_at
+        host.robots_attempts = 0
+        self.workbench.set_delay(host, facts.crawl_delay_s, now)
+
+    def _needs_robots(self, host: Host, now: float) -> bool:
+        return self.workbench.needs_robots(host, now) and not host.robots_lent
+
+    def _lend_next(self, host: Host, now: float) -> Lease | None:
+        found = self._take(host.key)
+        if found is None:
+            host.has_work = False
+            return None
+        place, record = found
+        return self._hold(host, record, place, now)
+
+    def _lend_robots(self, host: Host, now: float) -> Lease:
+        host.robots_lent = True
+        record = UrlRecord(
+            RECORD_VERSION, 0, host.key + "/robots.txt", host.key, kind=Kind.ROBOTS, attempts=host.robots_attempts
+        )
+        return self._hold(host, record, ROBOTS_PLACE, now)
+
+    def _hold(self, host: Host, record: UrlRecord, place: Place | None, now: float) -> Lease:
+        self._token += 1
+        lease = Lease(self._token, lend(record, self._token), now + self._policy.lease_s)
+        self._held[self._token] = Held(lease, place)
+        self.workbench.started(host, now)
+        return lease

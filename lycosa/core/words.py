@@ -1,0 +1,95 @@
+"""Cut text into the words that an index stores and a query asks for. One rule for every back end, so that all find the same.
+
+Folded means: lower case, accents and vowel points dropped, compatibility forms replaced ("Résumé" and "ＲＥＳＵＭＥ" become
+"resume"), the underscore a space. A word is a run of letters and digits, cut every `WORD_MAX` characters. In scripts written
+without spaces between words (Han, Kana, Hangul, Thai, Lao, Burmese, Khmer) every character is a word of its own, and a query
+word of several characters is looked for as a phrase.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from itertools import accumulate
+
+WORD_MAX = 64
+
+_UNSPACED = (
+    "\u0e01-\u0e3a\u0e40-\u0e4e\u0e80-\u0edf\u1000-\u109f\u1100-\u11ff\u1780-\u17dd\u2e80-\u2fdf\u3005-\u3007"
+    "\u3041-\u309f\u30a1-\u30fa\u30fc-\u318f\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua000-\ua4cf"
+    "\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff"
+)
+_INDIC = "\u0900-\u0963\u0966-\u0dff"
+_DROPPED = (
+    "\u00ad\u0300-\u036f\u0483-\u0487\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u0640\u064b-\u065f"
+    "\u0670\u06d6-\u06dc\u200c-\u200f\u202a-\u202e\u2060-\u2064\ufe00-\ufe0f\ufeff"
+)
+
+_IS_DROPPED = re.compile(f"[{_DROPPED}]")
+_IS_UNSPACED = re.compile(f"[{_UNSPACED}]")
+_IS_INDIC = re.compile(f"[{_INDIC}]")
+_NOT_ASCII = re.compile("[^\x00-\x7f]+")
+_HALF_WIDTH_KANA = re.compile("[\uff66-\uff9f]+")
+_ASCII_WORD = re.compile(rf"\w{{1,{WORD_MAX}}}", re.ASCII)
+_WORD = re.compile(rf"[{_UNSPACED}]|[^\W{_UNSPACED}]{{1,{WORD_MAX}}}")
+_WORD_WITH_SIGNS = re.compile(rf"[{_UNSPACED}]|(?:[^\W{_UNSPACED}]|[{_INDIC}]){{1,{WORD_MAX}}}")
+_NO_DECOMPOSITION = str.maketrans(
+    {"ø": "o", "đ": "d", "ð": "d", "ł": "l", "ħ": "h", "ı": "i", "ŧ": "t", "æ": "ae", "œ": "oe", "þ": "th"}
+)
+
+SPACED_LETTER = rf"(?:[^\W{_UNSPACED}]|[{_INDIC}])"
+"""Regular expression (in folded text) of a character that goes on a word begun before it."""
+
+
+def normal(text: str) -> str:
+    """Return the text with composed characters, so that each can be folded by itself."""
+    if text.isascii():
+        return text
+    text = unicodedata.normalize("NFC", text)
+    return _HALF_WIDTH_KANA.sub(lambda run: unicodedata.normalize("NFKC", run[0]), text)
+
+
+def fold(text: str) -> str:
+    """Fold text that is `normal`. Every character is folded by itself: `fold(a + b) == fold(a) + fold(b)`."""
+    if not text.isascii():
+        text = _NOT_ASCII.sub(lambda run: run[0].translate(_FOLDED), text)
+    return text.lower().replace("_", " ")
+
+
+def fold_offsets(text: str) -> list[int]:
+    """Return where in `fold(text)` each character of the text ends."""
+    return list(accumulate(len(fold(char)) for char in text))
+
+
+def words(text: str) -> list[str]:
+    """Return the folded words in their order."""
+    folded = fold(normal(text))
+    if folded.isascii():
+        return _ASCII_WORD.findall(folded)
+    return (_WORD_WITH_SIGNS if _IS_INDIC.search(folded) else _WORD).findall(folded)
+
+
+def is_unspaced(word: str) -> bool:
+    """Whether the word is a single character of a script without spaces."""
+    return _IS_UNSPACED.match(word) is not None
+
+
+class _Folded(dict[int, str]):
+    """`str.translate` table filled on demand; at most one entry per Unicode character."""
+
+    def __missing__(self, code: int) -> str:
+        folded = self[code] = _fold_char(chr(code))
+        return folded
+
+
+def _fold_char(char: str) -> str:
+    if _IS_DROPPED.match(char):
+        return ""
+    if not _WORD_WITH_SIGNS.match(char):
+        return " "
+    decomposed = unicodedata.normalize("NFKD", char.casefold())
+    composed = unicodedata.normalize("NFKC", _IS_DROPPED.sub("", decomposed))
+    return composed.translate(_NO_DECOMPOSITION).lower()
+
+
+_FOLDED = _Folded()

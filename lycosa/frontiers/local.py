@@ -1,0 +1,251 @@
+"""A frontier that one process owns: the port, minus the question where records are kept.
+
+Which host comes next and who holds what is decided in `core` (`Workbench`, `Lending`), what may happen to a record in
+`core.frontier`. This file joins the two to a `Shelf`, which only stores. `memory.py` and `embedded.py` are shelves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from lycosa.core.frontier import Event, Policy, State, expire, fail, take_back
+from lycosa.core.lending import Lending
+from lycosa.core.model import FrontierStats, HostFacts, Kind, Lease, UrlRecord
+from lycosa.core.workbench import Host
+
+Place = TypeVar("Place")
+EXPIRED = "lease expired"
+
+
+class HostMemory(NamedTuple):
+    """What outlives an idle host: when it may be contacted again, and its facts."""
+
+    ready_at: float
+    facts: HostFacts | None
+
+
+class Shelf(Protocol[Place]):
+    """Keeps records in their states. A place is where a queued record lies, and where it goes back to."""
+
+    def add(self, record: UrlRecord) -> State | None:
+        """Store a new record, QUEUED or DELAYED; None when it is a duplicate."""
+        ...
+
+    def known(self, segment: str, fingerprint: int) -> bool:
+        """Whether memory alone can tell that this was added before."""
+        ...
+
+    def take(self, host: str) -> tuple[Place, UrlRecord] | None:
+        """Return the next queued record of the host and do not return it again, unless `put_back`."""
+        ...
+
+    def put_back(self, place: Place, record: UrlRecord) -> None:
+        """LEASED -> QUEUED."""
+        ...
+
+    def finish(self, place: Place, record: UrlRecord, reason: str) -> None:
+        """LEASED -> DONE."""
+        ...
+
+    def retry(self, place: Place, record: UrlRecord) -> None:
+        """LEASED -> RETRY, until its `not_before`."""
+        ...
+
+    def bury(self, place: Place, record: UrlRecord, reason: str) -> None:
+        """LEASED -> DEAD."""
+        ...
+
+    def wake(self, now: float) -> Sequence[str]:
+        """DELAYED and RETRY -> QUEUED for what is due. Return the hosts that got work; a bounded number a call."""
+        ...
+
+    def next_due(self) -> float | None:
+        """When `wake` has something to do."""
+        ...
+
+    def hosts_with_work(self) -> Sequence[str]:
+        """Return the hosts that had queued records when the shelf was opened."""
+        ...
+
+    def recall_host(self, host: str) -> HostMemory:
+        """Return what was remembered of the host."""
+        ...
+
+    def remember_host(self, host: str, memory: HostMemory) -> None:
+        """Remember it."""
+        ...
+
+    def commit(self, positions: Mapping[str, int]) -> None:
+        """Make everything durable in one step."""
+        ...
+
+    def positions(self) -> dict[str, int]:
+        """Return the positions of the last commit."""
+        ...
+
+    def stats(self) -> FrontierStats:
+        """Count; `leased` and `hosts` are left at 0, and what is lent counts as neither queued nor anything else."""
+        ...
+
+    def dead(self, limit: int) -> list[tuple[UrlRecord, str]]:
+        """Return dead records with their reasons."""
+        ...
+
+    def close(self) -> None:
+        """Drop what is not committed."""
+        ...
+
+
+class LocalFrontier(Generic[Place]):
+    """See `ports.Frontier`; every method here is documented there. Raises `StateError` when the shelf fails."""
+
+    def __init__(self, policy: Policy, shelf: Shelf[Place], first_token: int = 0) -> None:
+        self._shelf = shelf
+        self._lending: Lending[Place] = Lending(policy, shelf.take, first_token)
+        self._bench = self._lending.workbench
+        self._paused: set[str] = set()
+        self._now = 0.0
+        self.known = shelf.known
+        for host in shelf.hosts_with_work():
+            self._bench.found_work(self._host(host))
+
+    async def push(self, records: Sequence[UrlRecord]) -> int:
+        """Queue what is new."""
+        return sum(map(self._push, records))
+
+    async def lease(self, limit: int, now: float) -> list[Lease]:
+        """Lend what may be fetched now."""
+        self._now = now
+        self._wake(now)
+        leases = self._lending.lend(limit, now)
+        for lease in leases:
+            host = lease.record.host
+            if self._bench.hosts[host].delay_s > 0:
+                self._paused.add(host)
+        return leases
+
+    async def ack(self, lease: Lease, reason: str, children: Sequence[UrlRecord], now: float) -> bool:
+        """Done."""
+        held = self._lending.give_back(lease)
+        if held is None:
+            return False
+        if held.place is not None:
+            self._shelf.finish(held.place, held.lease.record, reason)
+        for child in children:
+            self._push(child)
+        return True
+
+    async def nack(self, lease: Lease, reason: str, retry_at: float | None, now: float) -> bool:
+        """Again later, or never."""
+        held = self._lending.give_back(lease)
+        if held is None:
+            return False
+        record = held.lease.record
+        if held.place is None:
+            self._lending.robots_failed(record.host, now if retry_at is None else retry_at)
+        elif retry_at is None:
+            self._shelf.bury(held.place, take_back(record), reason)
+        else:
+            self._shelf.retry(held.place, fail(record, retry_at))
+        return True
+
+    async def release(self, lease: Lease, now: float) -> bool:
+        """Give back untouched."""
+        held = self._lending.give_back(lease)
+        if held is None:
+            return False
+        if held.place is not None:
+            self._put_back(held.place, take_back(held.lease.record))
+        return True
+
+    async def renew(self, lease: Lease, now: float) -> Lease | None:
+        """Extend."""
+        return self._lending.renew(lease, now)
+
+    async def expire(self, now: float) -> int:
+        """Take back what is overdue."""
+        late = self._lending.overdue(now)
+        for lease in late:
+            held = self._lending.give_back(lease)
+            if held is not None and held.place is not None:
+                self._expired(held.place, held.lease.record)
+        return len(late)
+
+    async def block_host(self, host: str, until: float) -> None:
+        """Pause the host."""
+        self._bench.block(self._host(host), until)
+        self._paused.add(host)
+
+    async def host_facts(self, host: str) -> HostFacts | None:
+        """Recall."""
+        return self._shelf.recall_host(host).facts
+
+    async def set_host_facts(self, host: str, facts: HostFacts, now: float) -> None:
+        """Remember."""
+        self._host(host)
+        self._lending.learned(host, facts, now)
+        self._shelf.remember_host(host, HostMemory(self._bench.hosts[host].ready_at, facts))
+
+    def next_ready(self, now: float) -> float | None:
+        """The next host whose turn comes, or the next sleeper that wakes."""
+        times = (self._bench.next_ready(), self._shelf.next_due())
+        return min((at for at in times if at is not None), default=None)
+
+    async def commit(self, positions: Mapping[str, int]) -> None:
+        """Make it durable."""
+        for key in self._paused:
+            host = self._bench.hosts.get(key)
+            if host is not None:
+                self._shelf.remember_host(key, self._shelf.recall_host(key)._replace(ready_at=host.ready_at))
+        self._paused.clear()
+        self._shelf.commit(positions)
+        self._bench.forget_idle(self._now)
+
+    async def positions(self) -> dict[str, int]:
+        """Return the sinks' positions."""
+        return self._shelf.positions()
+
+    async def stats(self) -> FrontierStats:
+        """Count."""
+        return self._shelf.stats()._replace(leased=len(self._lending), hosts=len(self._bench.hosts))
+
+    async def dead(self, limit: int) -> list[tuple[UrlRecord, str]]:
+        """Return the dead."""
+        return self._shelf.dead(limit)
+
+    async def close(self) -> None:
+        """Release the shelf."""
+        self._shelf.close()
+
+    def _push(self, record: UrlRecord) -> bool:
+        state = self._shelf.add(record)
+        if state is State.QUEUED:
+            self._bench.found_work(self._host(record.host))
+        return state is not None
+
+    def _host(self, key: str) -> Host:
+        host = self._bench.hosts.get(key)
+        if host is not None:
+            return host
+        host = self._bench.host(key)
+        memory = self._shelf.recall_host(key)
+        if memory.facts is not None:
+            self._lending.learned(key, memory.facts, 0.0)
+        host.ready_at = memory.ready_at
+        return host
+
+    def _put_back(self, place: Place, record: UrlRecord) -> None:
+        self._shelf.put_back(place, record)
+        self._bench.found_work(self._host(record.host))
+
+    def _wake(self, now: float) -> None:
+        for host in self._shelf.wake(now):
+            self._bench.found_work(self._host(host))
+
+    def _expired(self, place: Place, record: UrlRecord) -> None:
+        overdue, event = expire(record)
+        if event is Event.EXPIRE:
+            self._put_back(place, overdue)
+        else:
+            self._shelf.bury(place, overdue, EXPIRED)
