@@ -1,0 +1,137 @@
+"""The folder in which a crawl keeps its state: one owner, one format, one description.
+
+    DIR/lock        locked while a process owns the state; holds its process id
+    DIR/crawl.json  format, version, name of the crawl, its seeds; replaced as a whole
+    DIR/frontier/   the embedded frontier
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+from pathlib import Path
+
+import msgspec
+
+from lycosa.core.errors import ForeignState, LycosaError, NewerState, StateError, StateLocked, StorageError, StorageFull
+
+FORMAT = "lycosa-crawl"
+VERSION = 1
+DESCRIPTION = "crawl.json"
+LOCK = "lock"
+FRONTIER = "frontier"
+OURS = {DESCRIPTION, DESCRIPTION + ".new", LOCK, FRONTIER, "items.jsonl"}
+DESCRIPTION_MAX = 64 << 20
+
+
+class Description(msgspec.Struct):
+    """What `crawl.json` says. `seeds` are the canonical start URLs of every run, in order."""
+
+    format: str = FORMAT
+    version: int = VERSION
+    name: str = ""
+    seeds: list[str] = []
+
+
+class StateDir:
+    """An owned state folder. Raises `StateLocked`, `ForeignState`, `NewerState`, `StorageFull` or `StorageError`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = _lock(path)
+        try:
+            self.description = _read(path)
+        except LycosaError:
+            self.close()
+            raise
+
+    @property
+    def frontier(self) -> Path:
+        """Where the embedded frontier lives."""
+        return self.path / FRONTIER
+
+    @property
+    def items(self) -> Path:
+        """Where items go that an index needs and the user did not ask for in a file."""
+        return self.path / "items.jsonl"
+
+    def describe(self, description: Description) -> None:
+        """Replace the description, atomically."""
+        self.description = description
+        draft = self.path / (DESCRIPTION + ".new")
+        try:
+            draft.write_bytes(msgspec.json.format(msgspec.json.encode(description), indent=1))
+            draft.replace(self.path / DESCRIPTION)
+        except OSError as error:
+            raise _storage_error(self.path, error) from error
+
+    def clear(self) -> None:
+        """Forget the crawl, keeping the lock."""
+        shutil.rmtree(self.frontier, ignore_errors=True)
+        self.items.unlink(missing_ok=True)
+        self.describe(Description(name=self.description.name))
+
+    def close(self) -> None:
+        """Give the folder free."""
+        os.close(self._lock)
+
+
+def _lock(path: Path) -> int:
+    try:
+        _refuse_foreign(path)
+        path.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise _storage_error(path, error) from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.truncate(handle, 0)
+        os.pwrite(handle, str(os.getpid()).encode(), 0)
+    except BlockingIOError as error:
+        owner = os.pread(handle, 32, 0).decode(errors="replace").strip() or "unknown"
+        os.close(handle)
+        raise StateLocked(f"{path}: the state is open in process {owner}; stop it or give another --state") from error
+    except OSError as error:
+        os.close(handle)
+        raise _storage_error(path, error) from error
+    return handle
+
+
+def _refuse_foreign(path: Path) -> None:
+    if not path.exists():
+        return
+    if not path.is_dir():
+        raise ForeignState(f"{path} is a file, not a state folder; give another --state")
+    names = {entry.name for entry in path.iterdir()}
+    if names - OURS and DESCRIPTION not in names:
+        raise ForeignState(f"{path} holds something else than a Lycosa state; give an empty or new folder to --state")
+
+
+def _read(path: Path) -> Description:
+    file = path / DESCRIPTION
+    if not file.exists():
+        return Description()
+    try:
+        with file.open("rb") as stream:
+            head = msgspec.json.decode(stream.read(DESCRIPTION_MAX), type=dict)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ForeignState(f"{file} is not the description of a Lycosa state; give another --state") from error
+    except OSError as error:
+        raise _storage_error(path, error) from error
+    if head.get("format") != FORMAT or not isinstance(head.get("version"), int):
+        raise ForeignState(f"{file} is not the description of a Lycosa state; give another --state")
+    if head["version"] > VERSION:
+        message = f"{path}: the state has version {head['version']}, this Lycosa reads up to {VERSION}; upgrade Lycosa"
+        raise NewerState(message)
+    try:
+        return msgspec.convert(head, Description)
+    except msgspec.ValidationError as error:
+        raise ForeignState(f"{file} is damaged ({error}); give another --state") from error
+
+
+def _storage_error(path: Path, error: OSError) -> StateError:
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return StorageFull(f"{path}: no space left on the device; free some and run the same command again")
+    return StorageError(f"{path}: cannot write the state: {(error.strerror or str(error)).lower()}")
