@@ -44,11 +44,18 @@ class Frontier(Protocol):
         """
         ...
 
-    async def ack(self, lease: Lease, reason: str, children: Sequence[UrlRecord], now: float) -> bool:
-        """The record is done, for this reason; queue its children in the same step."""
+    async def ack(
+        self, lease: Lease, reason: str, children: Sequence[UrlRecord], now: float, *, contacted: bool = True
+    ) -> bool:
+        """The record is done, for this reason; queue its children in the same step.
+
+        `contacted` False says that the host was not asked (robots.txt forbids it): its next turn need not wait.
+        """
         ...
 
-    async def nack(self, lease: Lease, reason: str, retry_at: float | None, now: float) -> bool:
+    async def nack(
+        self, lease: Lease, reason: str, retry_at: float | None, now: float, *, contacted: bool = True
+    ) -> bool:
         """The record failed: try again at `retry_at`, or give it up as dead when that is None."""
         ...
 

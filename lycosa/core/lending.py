@@ -21,10 +21,15 @@ ROBOTS_PLACE = None
 
 
 class Held(NamedTuple, Generic[Place]):
-    """A lease, and where the store keeps its record; None for a robots.txt, which is kept nowhere."""
+    """A lease, and where the store keeps its record; None for a robots.txt, which is kept nowhere.
+
+    `turn` is when the host's turn was, `next_turn` when its next one was to be.
+    """
 
     lease: Lease
     place: Place | None
+    turn: float
+    next_turn: float
 
 
 class Lending(Generic[Place]):
@@ -53,14 +58,19 @@ class Lending(Generic[Place]):
                 leases.append(lease)
         return leases
 
-    def give_back(self, lease: Lease) -> Held[Place] | None:
-        """End the lease and free its place on the host; None when the token is not held (any more)."""
+    def give_back(self, lease: Lease, *, contacted: bool) -> Held[Place] | None:
+        """End the lease and free its place on the host; None when the token is not held (any more).
+
+        A host that was not contacted has not used its turn.
+        """
         held = self._held.pop(lease.token, None)
         if held is None:
             return None
         host = self.workbench.host(held.lease.record.host)
         if held.lease.record.kind == Kind.ROBOTS:
             host.robots_lent = False
+        if not contacted and host.ready_at == held.next_turn:
+            host.ready_at = held.turn
         self.workbench.ended(host)
         return held
 
@@ -70,7 +80,7 @@ class Lending(Generic[Place]):
         if held is None:
             return None
         renewed = held.lease._replace(expires_at=now + self._policy.lease_s)
-        self._held[lease.token] = Held(renewed, held.place)
+        self._held[lease.token] = held._replace(lease=renewed)
         return renewed
 
     def overdue(self, now: float) -> list[Lease]:
@@ -123,6 +133,7 @@ class Lending(Generic[Place]):
     def _hold(self, host: Host, record: UrlRecord, place: Place | None, now: float) -> Lease:
         self._token += 1
         lease = Lease(self._token, lend(record, self._token), now + self._policy.lease_s)
-        self._held[self._token] = Held(lease, place)
+        turn = host.ready_at
         self.workbench.started(host, now)
+        self._held[self._token] = Held(lease, place, turn, host.ready_at)
         return lease

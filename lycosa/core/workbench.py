@@ -28,7 +28,8 @@ class Host:
     robots_at: float = 0.0
     robots_lent: bool = False
     robots_attempts: int = 0
-    in_heap: bool = field(default=False, repr=False)
+    turn_at: float | None = field(default=None, repr=False)
+    """When its entry on the heap says that its turn is; None when it has none. Other entries of it are stale."""
 
 
 class Workbench:
@@ -54,10 +55,12 @@ class Workbench:
         self.offer(host)
 
     def offer(self, host: Host) -> None:
-        """Let the host be picked, if it has work and a free place."""
-        if not host.in_heap and host.has_work and host.in_flight < self._places(host):
+        """Let the host be picked, if it has work and a free place; sooner than it was to be, if its turn came back."""
+        if not host.has_work or host.in_flight >= self._places(host):
+            return
+        if host.turn_at is None or host.ready_at < host.turn_at:
             self._turn += 1
-            host.in_heap = True
+            host.turn_at = host.ready_at
             heappush(self._heap, (host.ready_at, self._turn, host))
 
     def pick(self, now: float) -> Host | None:
@@ -65,16 +68,12 @@ class Workbench:
 
         The caller lends one record of the host and calls `started`, or clears `has_work` if there was none.
         """
-        while self._heap:
-            at, _, host = self._heap[0]
-            if at > now:
-                return None
-            heappop(self._heap)
-            host.in_heap = False
-            if host.ready_at <= now:
-                return host
-            self.offer(host)  # blocked since it was put on the heap
-        return None
+        at = self.next_ready()
+        if at is None or at > now:
+            return None
+        host = heappop(self._heap)[2]
+        host.turn_at = None
+        return host
 
     def started(self, host: Host, now: float) -> None:
         """A transfer to the host starts now."""
@@ -102,11 +101,12 @@ class Workbench:
         """When the first host may be contacted; None when no host has both work and a free place."""
         while self._heap:
             at, _, host = self._heap[0]
-            if host.ready_at <= at:
+            if host.turn_at == at == host.ready_at:
                 return at
             heappop(self._heap)
-            host.in_heap = False
-            self.offer(host)
+            if host.turn_at == at:  # blocked since it was put on the heap
+                host.turn_at = None
+                self.offer(host)
         return None
 
     def needs_robots(self, host: Host, now: float) -> bool:

@@ -125,9 +125,11 @@ class LocalFrontier(Generic[Place]):
                 self._paused.add(host)
         return leases
 
-    async def ack(self, lease: Lease, reason: str, children: Sequence[UrlRecord], now: float) -> bool:
+    async def ack(
+        self, lease: Lease, reason: str, children: Sequence[UrlRecord], now: float, *, contacted: bool = True
+    ) -> bool:
         """Done."""
-        held = self._lending.give_back(lease)
+        held = self._lending.give_back(lease, contacted=contacted)
         if held is None:
             return False
         if held.place is not None:
@@ -136,9 +138,11 @@ class LocalFrontier(Generic[Place]):
             self._push(child)
         return True
 
-    async def nack(self, lease: Lease, reason: str, retry_at: float | None, now: float) -> bool:
+    async def nack(
+        self, lease: Lease, reason: str, retry_at: float | None, now: float, *, contacted: bool = True
+    ) -> bool:
         """Again later, or never."""
-        held = self._lending.give_back(lease)
+        held = self._lending.give_back(lease, contacted=contacted)
         if held is None:
             return False
         record = held.lease.record
@@ -152,7 +156,7 @@ class LocalFrontier(Generic[Place]):
 
     async def release(self, lease: Lease, now: float) -> bool:
         """Give back untouched."""
-        held = self._lending.give_back(lease)
+        held = self._lending.give_back(lease, contacted=True)
         if held is None:
             return False
         if held.place is not None:
@@ -167,7 +171,7 @@ class LocalFrontier(Generic[Place]):
         """Take back what is overdue."""
         late = self._lending.overdue(now)
         for lease in late:
-            held = self._lending.give_back(lease)
+            held = self._lending.give_back(lease, contacted=True)
             if held is not None and held.place is not None:
                 self._expired(held.place, held.lease.record)
         return len(late)

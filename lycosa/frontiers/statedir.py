@@ -132,6 +132,6 @@ def _read(path: Path) -> Description:
 
 
 def _storage_error(path: Path, error: OSError) -> StateError:
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+    if error.errno == errno.ENOSPC:
         return StorageFull(f"{path}: no space left on the device; free some and run the same command again")
     return StorageError(f"{path}: cannot write the state: {(error.strerror or str(error)).lower()}")
