@@ -197,8 +197,12 @@ class Hit(NamedTuple):
 
 
 class SearchPage(NamedTuple):
-    """One page of results: how many documents match in all, these hits, and the time the index took."""
+    """One page of results: how many documents match in all, these hits, and the time the index took.
+
+    `partial` is true when no document has all the words asked for, and these have most of them.
+    """
 
     total: int
     hits: list[Hit]
     took_ms: float
+    partial: bool = False
