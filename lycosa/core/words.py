@@ -1,9 +1,9 @@
-"""Cut text into the words that an index stores and a query asks for. One rule for every back end, so that all find the same.
+"""Cut text into the words that an index stores and a query asks for: one rule, so that every back end finds the same.
 
-Folded means: lower case, accents and vowel points dropped, compatibility forms replaced ("Résumé" and "ＲＥＳＵＭＥ" become
-"resume"), the underscore a space. A word is a run of letters and digits, cut every `WORD_MAX` characters. In scripts written
-without spaces between words (Han, Kana, Hangul, Thai, Lao, Burmese, Khmer) every character is a word of its own, and a query
-word of several characters is looked for as a phrase.
+Folded means: lower case, accents and vowel points dropped, compatibility forms replaced ("Résumé" becomes "resume", so
+do letters of double width), the underscore a space. A word is a run of letters and digits, cut every `WORD_MAX`
+characters. In scripts written without spaces between words (Han, Kana, Hangul, Thai, Lao, Burmese, Khmer) every
+character is a word of its own, and a query word of several characters is looked for as a phrase.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _UNSPACED = (
     "\u3041-\u309f\u30a1-\u30fa\u30fc-\u318f\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua000-\ua4cf"
     "\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff"
 )
-_INDIC = "\u0900-\u0963\u0966-\u0dff"
+_SIGNED = "\u0900-\u0963\u0966-\u0dff\u0f18-\u0f84\u0f88-\u0fbc"
 _DROPPED = (
     "\u00ad\u0300-\u036f\u0483-\u0487\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u0640\u064b-\u065f"
     "\u0670\u06d6-\u06dc\u200c-\u200f\u202a-\u202e\u2060-\u2064\ufe00-\ufe0f\ufeff"
@@ -27,17 +27,17 @@ _DROPPED = (
 
 _IS_DROPPED = re.compile(f"[{_DROPPED}]")
 _IS_UNSPACED = re.compile(f"[{_UNSPACED}]")
-_IS_INDIC = re.compile(f"[{_INDIC}]")
+_IS_SIGNED = re.compile(f"[{_SIGNED}]")
 _NOT_ASCII = re.compile("[^\x00-\x7f]+")
 _HALF_WIDTH_KANA = re.compile("[\uff66-\uff9f]+")
 _ASCII_WORD = re.compile(rf"\w{{1,{WORD_MAX}}}", re.ASCII)
 _WORD = re.compile(rf"[{_UNSPACED}]|[^\W{_UNSPACED}]{{1,{WORD_MAX}}}")
-_WORD_WITH_SIGNS = re.compile(rf"[{_UNSPACED}]|(?:[^\W{_UNSPACED}]|[{_INDIC}]){{1,{WORD_MAX}}}")
+_WORD_WITH_SIGNS = re.compile(rf"[{_UNSPACED}]|(?:[^\W{_UNSPACED}]|[{_SIGNED}]){{1,{WORD_MAX}}}")
 _NO_DECOMPOSITION = str.maketrans(
-    {"ø": "o", "đ": "d", "ð": "d", "ł": "l", "ħ": "h", "ı": "i", "ŧ": "t", "æ": "ae", "œ": "oe", "þ": "th"}
+    {"ø": "o", "đ": "d", "ð": "d", "ł": "l", "ħ": "h", "\u0131": "i", "ŧ": "t", "æ": "ae", "œ": "oe", "þ": "th"}
 )
 
-SPACED_LETTER = rf"(?:[^\W{_UNSPACED}]|[{_INDIC}])"
+SPACED_LETTER = rf"(?:[^\W{_UNSPACED}]|[{_SIGNED}])"
 """Regular expression (in folded text) of a character that goes on a word begun before it."""
 
 
@@ -50,7 +50,7 @@ def normal(text: str) -> str:
 
 
 def fold(text: str) -> str:
-    """Fold text that is `normal`. Every character is folded by itself: `fold(a + b) == fold(a) + fold(b)`."""
+    """Return `normal` text folded. Each character is folded by itself: the parts of a text fold to parts of the whole."""
     if not text.isascii():
         text = _NOT_ASCII.sub(lambda run: run[0].translate(_FOLDED), text)
     return text.lower().replace("_", " ")
@@ -66,7 +66,7 @@ def words(text: str) -> list[str]:
     folded = fold(normal(text))
     if folded.isascii():
         return _ASCII_WORD.findall(folded)
-    return (_WORD_WITH_SIGNS if _IS_INDIC.search(folded) else _WORD).findall(folded)
+    return (_WORD_WITH_SIGNS if _IS_SIGNED.search(folded) else _WORD).findall(folded)
 
 
 def is_unspaced(word: str) -> bool:
@@ -89,7 +89,7 @@ def _fold_char(char: str) -> str:
         return " "
     decomposed = unicodedata.normalize("NFKD", char.casefold())
     composed = unicodedata.normalize("NFKC", _IS_DROPPED.sub("", decomposed))
-    return composed.translate(_NO_DECOMPOSITION).lower()
+    return composed.casefold().translate(_NO_DECOMPOSITION)
 
 
 _FOLDED = _Folded()
