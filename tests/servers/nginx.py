@@ -117,6 +117,15 @@ def free_port(address: str = "127.0.0.1") -> int:
     return port
 
 
+def is_free(port: int, address: str = "127.0.0.1") -> bool:
+    """Tell whether a server could listen on the port now."""
+    with socket.socket() as probe, suppress(OSError):
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind((address, port))
+        return True
+    return False
+
+
 def _quoted(path: Path) -> str:
     text = str(path)
     if any(c in text for c in '"$\\\n'):
