@@ -18,6 +18,7 @@
     |   |-- TlsFailed         certificate or handshake
     |   |-- BodyTooLarge      more bytes than allowed, before or after decompression
     |   `-- BadResponse       bytes that are not HTTP, or cannot be decoded
+    |-- BadItem               a spider's item holds something that cannot be written
     `-- DropItem              raised by a pipeline: this item goes nowhere
 
 The class docstring is the default message.
@@ -108,6 +109,10 @@ class BadResponse(FetchError):
     """The answer cannot be decoded."""
 
     retry = False
+
+
+class BadItem(LycosaError):
+    """The item cannot be written."""
 
 
 class DropItem(LycosaError):
