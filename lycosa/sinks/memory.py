@@ -1,0 +1,35 @@
+"""Items in a list, for programs that use the crawl themselves and for tests. The position is the number of items."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class MemorySink:
+    """`items` holds what was flushed."""
+
+    name = "memory"
+
+    def __init__(self) -> None:
+        self.items: list[Any] = []
+        self._pending: list[Any] = []
+
+    async def open(self, position: int | None) -> int:
+        """Forget the items after `position`. Return how many there are."""
+        if position is not None:
+            del self.items[position:]
+        return len(self.items)
+
+    def write(self, item: Any) -> None:
+        """Keep the item itself, not a copy."""
+        self._pending.append(item)
+
+    async def flush(self) -> int:
+        """Add what was written to `items`. Return how many there are."""
+        self.items += self._pending
+        self._pending.clear()
+        return len(self.items)
+
+    async def close(self) -> None:
+        """Forget what was not flushed."""
+        self._pending.clear()

@@ -1,0 +1,100 @@
+"""Items as JSON lines on standard output, at least once: what was written cannot be cut off, so the
+position is always 0.
+
+A slow reader slows the crawl down (`flush` waits for it, the loop runs on); a reader that goes away ends it with a
+`StorageError`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import stat
+from typing import Any
+
+from lycosa.core.errors import StorageError
+from lycosa.sinks.lines import failed, to_line
+
+BUFFER_MAX = 8 * 1024**2
+"""Most bytes held in memory; with more, `write` waits for the reader itself."""
+
+CHUNK_BYTES = select.PIPE_BUF
+"""A pipe that is ready takes this much without blocking."""
+
+
+class StdoutSink:
+    """JSON lines on a file descriptor, standard output unless told otherwise. Leaves it open."""
+
+    name = "stdout"
+
+    def __init__(self, fd: int = 1) -> None:
+        self._fd = fd
+        self._lines: list[bytes] = []
+        self._pending_bytes = 0
+        self._unsent = memoryview(b"")
+        self._never_blocks = False
+        self._poll = select.poll()
+
+    async def open(self, position: int | None) -> int:
+        """Look whether there is an output at all. Return 0."""
+        try:
+            self._never_blocks = stat.S_ISREG(os.fstat(self._fd).st_mode)
+        except OSError as error:
+            raise StorageError("standard output is closed: write the items to a file with -o FILE") from error
+        self._poll.register(self._fd, select.POLLOUT)
+        return 0
+
+    def write(self, item: Any) -> None:
+        """Encode the item at once, so that it may change afterwards. Raises `BadItem`."""
+        line = to_line(item)
+        self._lines.append(line)
+        self._pending_bytes += len(line) + 1
+        if self._pending_bytes >= BUFFER_MAX:
+            self._take_lines()
+            while self._unsent:
+                self._send(len(self._unsent))
+
+    async def flush(self) -> int:
+        """Write everything, waiting for the reader where it is slow. Return 0."""
+        self._take_lines()
+        while self._unsent:
+            if self._never_blocks:
+                self._send(len(self._unsent))
+            else:
+                await self._wait_for_room()
+                self._send(CHUNK_BYTES)
+        return 0
+
+    async def close(self) -> None:
+        """Drop what was not flushed."""
+        self._lines.clear()
+        self._unsent = memoryview(b"")
+        self._pending_bytes = 0
+
+    def _take_lines(self) -> None:
+        if self._lines:
+            self._unsent = memoryview(b"\n".join([bytes(self._unsent) + self._lines[0], *self._lines[1:], b""]))
+            self._lines.clear()
+        self._pending_bytes = 0
+
+    def _send(self, size_max: int) -> None:
+        try:
+            self._unsent = self._unsent[os.write(self._fd, self._unsent[:size_max]) :]
+        except BlockingIOError:
+            select.select([], [self._fd], [])
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise StorageError("standard output was closed by its reader; run the command again to go on") from error
+        except OSError as error:
+            raise failed("standard output", error) from error
+
+    async def _wait_for_room(self) -> None:
+        if self._poll.poll(0):
+            return
+        loop = asyncio.get_running_loop()
+        ready = asyncio.Event()
+        loop.add_writer(self._fd, ready.set)
+        try:
+            await ready.wait()
+        finally:
+            loop.remove_writer(self._fd)
