@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 
 
@@ -14,3 +15,8 @@ class Clock:
     def now(self) -> float:
         """Return unix seconds."""
         return self._offset + time.monotonic()
+
+
+def chance() -> float:
+    """Return a number from 0 to 1."""
+    return random.random()

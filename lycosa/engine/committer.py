@@ -1,0 +1,67 @@
+"""Group commit: many pages become durable in one step, items first.
+
+The sinks hand over what was written and say how far they are; the frontier commits its changes together with those
+positions. A crash in between leaves items behind the committed position, which the sink cuts off when it is opened
+again; their pages were not acked, so they are fetched again. So every item is in the output exactly once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from lycosa.ports import Frontier, Sink
+
+
+class Committer:
+    """Commits every `every_s` seconds, or sooner after `acks_max` settled leases. `on_commit` hears the positions."""
+
+    def __init__(
+        self,
+        frontier: Frontier,
+        sinks: Sequence[Sink],
+        every_s: float,
+        acks_max: int,
+        on_commit: Callable[[dict[str, int]], None],
+    ) -> None:
+        self._frontier = frontier
+        self._sinks = sinks
+        self._every_s = every_s
+        self._acks_max = acks_max
+        self._on_commit = on_commit
+        self._acks = 0
+        self._full = asyncio.Event()
+        self.settling = asyncio.Lock()
+        """Held while a lease is settled (ack and items belong to one commit) and while a commit takes its cut."""
+
+    def settled(self) -> None:
+        """A lease was acked or nacked since the last commit."""
+        self._acks += 1
+        if self._acks >= self._acks_max:
+            self._full.set()
+
+    async def run(self) -> None:
+        """Commit until cancelled."""
+        while True:
+            try:
+                async with asyncio.timeout(self._every_s):
+                    await self._full.wait()
+            except TimeoutError:
+                pass
+            await self.commit()
+
+    async def commit(self) -> None:
+        """Make everything settled so far durable. Raises `StateError`; then the last commit stands."""
+        async with self.settling:
+            self._acks = 0
+            self._full.clear()
+            positions = {sink.name: await sink.flush() for sink in self._sinks}
+            await self._frontier.commit(positions)
+        self._on_commit(positions)
+
+    async def open_sinks(self) -> None:
+        """Cut the sinks back to what was committed, and commit where they start: nothing is written before that."""
+        committed = await self._frontier.positions()
+        starts = {sink.name: await sink.open(committed.get(sink.name)) for sink in self._sinks}
+        await self._frontier.commit(starts)
+        self._on_commit(starts)

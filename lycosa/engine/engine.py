@@ -1,0 +1,211 @@
+"""The engine: lease -> visit -> settle, as many at a time as asked for, until the frontier has nothing left.
+
+    1. The frontier lends records whose hosts may be contacted now.
+    2. Each is visited in a task of its own: robots.txt, fetch, callback, pipelines (`visit.py`).
+    3. What became of it is settled: ack with its children, or nack; then its items go to the sinks.
+    4. The committer makes many settled leases durable in one step, items first (`committer.py`).
+    5. When nothing can be lent the engine sleeps until a task ends or the next due time; when nothing is left, it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from lycosa.clock import Clock
+from lycosa.core.model import Kind, Lease
+from lycosa.engine.committer import Committer
+from lycosa.engine.robots import RobotsGate
+from lycosa.engine.stats import RunStats, Snapshot
+from lycosa.engine.visit import Done, Failed, Visitor
+from lycosa.ports import Frontier, Sink
+
+log = logging.getLogger(__name__)
+
+STOP_GRACE_S = 5.0
+"""After a stop, transfers under way get so long to end; then they are released."""
+
+IDLE_MAX_S = 60.0
+"""The engine looks at the frontier at least so often, whatever it was told about due times."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """`concurrency` leases at a time; at most `max_pages` pages in the whole crawl."""
+
+    concurrency: int = 64
+    max_pages: int | None = None
+
+
+class Engine:
+    """Runs one crawl. Raises `StateError` when the frontier or a sink fails; the last commit stands then."""
+
+    def __init__(
+        self,
+        frontier: Frontier,
+        sinks: Sequence[Sink],
+        visitor: Visitor,
+        gate: RobotsGate,
+        committer: Committer,
+        limits: Limits,
+        stats: RunStats,
+        clock: Clock,
+    ) -> None:
+        self._frontier = frontier
+        self._sinks = sinks
+        self._visitor = visitor
+        self._gate = gate
+        self._committer = committer
+        self._limits = limits
+        self._stats = stats
+        self._clock = clock
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._wake = asyncio.Event()
+        self._error: BaseException | None = None
+        self._pages_before = 0
+        self.stopping = False
+
+    async def run(self) -> None:
+        """Crawl until nothing is left, `stop` is called, or something fails."""
+        before = (await self._frontier.stats()).reasons
+        self._pages_before = sum(count for reason, count in before.items() if _is_page(reason))
+        committing = asyncio.create_task(self._commit_until_cancelled())
+        try:
+            await self._pump()
+            await self._wind_down()
+        finally:
+            await _cancel([committing, *self._tasks])
+        if self._error is not None:
+            raise self._error
+        await self._committer.commit()
+
+    def stop(self) -> None:
+        """Lend no more; let what is under way end, within the grace."""
+        self.stopping = True
+        self._wake.set()
+
+    async def snapshot(self) -> Snapshot:
+        """Return the state of the crawl."""
+        return self._stats.snapshot(await self._frontier.stats(), self._clock.now())
+
+    @property
+    def enough(self) -> bool:
+        """Whether the crawl has its `max_pages`."""
+        return self._places_for_pages() <= 0
+
+    async def _pump(self) -> None:
+        while not self.stopping and self._error is None:
+            self._wake.clear()
+            now = self._clock.now()
+            await self._frontier.expire(now)
+            for lease in await self._frontier.lease(self._free(), now):
+                self._start(lease)
+            if not self._tasks and (self.enough or self._frontier.next_ready(now) is None):
+                return
+            await self._sleep()
+
+    def _free(self) -> int:
+        return max(0, min(self._limits.concurrency, self._places_for_pages()) - len(self._tasks))
+
+    def _places_for_pages(self) -> int:
+        if self._limits.max_pages is None:
+            return self._limits.concurrency
+        return self._limits.max_pages - self._pages_before - self._stats.pages
+
+    async def _sleep(self) -> None:
+        now = self._clock.now()
+        due = self._frontier.next_ready(now) if self._free() else None
+        wait_s = IDLE_MAX_S if due is None else min(IDLE_MAX_S, due - now)
+        if wait_s <= 0:
+            await asyncio.sleep(0)
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                await self._wake.wait()
+
+    def _start(self, lease: Lease) -> None:
+        task = asyncio.create_task(self._work(lease))
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self._error = self._error or task.exception()
+        self._wake.set()
+
+    async def _work(self, lease: Lease) -> None:
+        try:
+            async with asyncio.timeout(lease.expires_at - self._clock.now()):
+                if lease.record.kind == Kind.ROBOTS:
+                    await self._learn(lease)
+                    return
+                outcome = await self._visitor.visit(lease)
+        except TimeoutError:
+            outcome = Failed("took longer than its lease", block_until=0.0)
+        except asyncio.CancelledError:
+            await self._frontier.release(lease, self._clock.now())
+            raise
+        await self._settle(lease, outcome)
+
+    async def _learn(self, lease: Lease) -> None:
+        now = self._clock.now()
+        again = await self._gate.learn(lease, now)
+        if again is None:
+            await self._frontier.ack(lease, "robots.txt", (), now)
+        else:
+            await self._frontier.nack(lease, again.reason, again.retry_at, now)
+            log.info("robots.txt of %s: %s, again later", lease.record.host, again.reason)
+
+    async def _settle(self, lease: Lease, outcome: Done | Failed) -> None:
+        async with self._committer.settling:
+            if isinstance(outcome, Done):
+                await self._settle_done(lease, outcome)
+            else:
+                await self._settle_failed(lease, outcome)
+        self._committer.settled()
+
+    async def _settle_done(self, lease: Lease, done: Done) -> None:
+        now = self._clock.now()
+        if not await self._frontier.ack(lease, done.reason, done.children, now, contacted=done.contacted):
+            log.warning("a late result was refused: %s", lease.record.url)
+            return
+        for item in done.items:
+            for sink in self._sinks:
+                sink.write(item)
+        self._stats.pages += done.page
+        self._stats.items += len(done.items)
+        self._stats.bytes += done.bytes
+
+    async def _settle_failed(self, lease: Lease, failed: Failed) -> None:
+        now = self._clock.now()
+        if failed.block_until > now:
+            await self._frontier.block_host(lease.record.host, failed.block_until)
+        if await self._frontier.nack(lease, failed.reason, failed.retry_at, now, contacted=failed.contacted):
+            self._stats.retries += failed.retry_at is not None
+
+    async def _commit_until_cancelled(self) -> None:
+        try:
+            await self._committer.run()
+        except Exception as error:  # noqa: BLE001  kept for `run`, which raises it
+            self._error = self._error or error
+            self._wake.set()
+
+    async def _wind_down(self) -> None:
+        if self._tasks and self._error is None:
+            await asyncio.wait(self._tasks, timeout=STOP_GRACE_S)
+        await _cancel(list(self._tasks))
+
+
+async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _is_page(reason: str) -> bool:
+    return len(reason) == 3 and reason.startswith("2")

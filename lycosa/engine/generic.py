@@ -1,0 +1,56 @@
+"""The crawl that needs no spider: one `PageItem` a page, and every link that the scope lets through."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
+
+from lycosa.core.charset import detect_encoding
+from lycosa.core.links import extract_links
+from lycosa.core.model import PageItem
+from lycosa.core.page import extract_page, parse_html
+from lycosa.engine.records import REDIRECT_URLS
+from lycosa.engine.response import Response
+from lycosa.engine.spider import Spider
+
+
+class SiteSpider(Spider):
+    """Crawls whole sites. `nofollow` says whether links marked rel=nofollow are left alone."""
+
+    name = "site"
+
+    def __init__(self, *, nofollow: bool = False) -> None:
+        super().__init__()
+        self._nofollow = nofollow
+
+    def parse(self, response: Response) -> list[Any]:
+        """Return the page's item and its links."""
+        raw, record = response.raw, response.record
+        encoding = detect_encoding(raw.body, raw.headers.get("content-type"))
+        tree = parse_html(raw.body, encoding)
+        links = extract_links(tree, record.url, encoding)
+        page = extract_page(tree, raw.headers.get("content-language"))
+        trail = record.extras.meta.get(REDIRECT_URLS) if record.extras else None
+        item = PageItem(
+            url=trail[0] if trail else record.url,
+            final_url=record.url,
+            status=raw.status,
+            content_type=response.content_type,
+            title=page.title,
+            headings=page.headings,
+            text=page.text,
+            lang=page.lang,
+            out_links=len(links),
+            fetched_at=iso_utc(int(response.fetched_at)),
+            depth=record.depth,
+            fingerprint=f"{record.fingerprint:016x}",
+        )
+        followed = [link for link in links if not link.nofollow] if self._nofollow else links
+        return [item, *followed]
+
+
+@lru_cache(maxsize=8)
+def iso_utc(second: int) -> str:
+    """Return ISO 8601 of a unix time; many pages share a second."""
+    return datetime.fromtimestamp(second, UTC).isoformat().replace("+00:00", "Z")

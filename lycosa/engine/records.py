@@ -1,0 +1,122 @@
+"""Between what a spider says and what a frontier stores: requests to records and back.
+
+A stored record outlives the process, so a callback is stored by the name of a method, and `meta` and `cb_kwargs` must be
+plain data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+
+from lycosa.core.errors import BadSpider
+from lycosa.core.model import RECORD_VERSION, Extras, Request, UrlRecord
+from lycosa.core.url import canonicalize, fingerprint, host_key
+
+REDIRECT_URLS = "redirect_urls"
+"""The key of `meta` under which the URLs are kept that were redirected to this one, oldest first (as in Scrapy)."""
+
+
+def to_record(request: Request, spider: object, parent: UrlRecord | None = None) -> UrlRecord:
+    """Return the record of a request found on `parent`. Raises `BadUrl`, or `BadSpider` for what cannot be stored."""
+    url = canonicalize(_with_params(request.url, request.params))
+    extras = _extras(request, spider)
+    return UrlRecord(
+        RECORD_VERSION,
+        fingerprint(request.method, url, request.body),
+        url,
+        host_key(url),
+        segment=parent.segment if parent else "",
+        depth=parent.depth + 1 if parent else 0,
+        priority=request.priority,
+        not_before=request.not_before,
+        dont_filter=request.dont_filter,
+        extras=extras,
+    )
+
+
+def to_request(record: UrlRecord) -> Request:
+    """Return the request to fetch for a record."""
+    extras = record.extras
+    if extras is None:
+        return Request(record.url)
+    return Request(
+        record.url,
+        extras.callback or None,
+        extras.method,
+        extras.headers,
+        extras.body,
+        meta=extras.meta,
+        cb_kwargs=extras.cb_kwargs,
+        priority=record.priority,
+        dont_filter=record.dont_filter,
+    )
+
+
+def redirected(record: UrlRecord, target: str, status: int) -> UrlRecord:
+    """Return the record of a redirect's target: same depth, same callback, GET where RFC 9110 §15.4 says so."""
+    extras = record.extras or Extras()
+    keep = extras.method in {"GET", "HEAD"} or (status in {301, 302} and extras.method != "POST") or status in {307, 308}
+    method, body = (extras.method, extras.body) if keep else ("GET", b"")
+    trail = [*extras.meta.get(REDIRECT_URLS, ()), record.url]
+    return msgspec.structs.replace(
+        record,
+        fingerprint=fingerprint(method, target, body),
+        url=target,
+        host=host_key(target),
+        attempts=0,
+        token=0,
+        not_before=0.0,
+        redirects=record.redirects + 1,
+        extras=msgspec.structs.replace(extras, method=method, body=body, meta={**extras.meta, REDIRECT_URLS: trail}),
+    )
+
+
+def callback_of(spider: object, record: UrlRecord) -> Callable[..., Any]:
+    """Return the method of the spider that handles the record. Raises `BadSpider`."""
+    name = record.extras.callback if record.extras else ""
+    callback = getattr(spider, name or "parse", None)
+    if not callable(callback):
+        raise BadSpider(f"{type(spider).__name__} has no callback {name!r}")
+    return callback  # type: ignore[no-any-return]
+
+
+def _with_params(url: str, params: Mapping[str, str]) -> str:
+    if not params:
+        return url
+    address, hash_, fragment = url.partition("#")
+    return address + ("&" if "?" in address else "?") + urlencode(params, doseq=True) + hash_ + fragment
+
+
+def _extras(request: Request, spider: object) -> Extras | None:
+    callback = _callback_name(request.callback, spider)
+    plain = request.method == "GET" and not (request.headers or request.body or request.meta or request.cb_kwargs)
+    if plain and not callback:
+        return None
+    _check_data(request)
+    return Extras(
+        request.method.upper(), dict(request.headers), request.body, callback, dict(request.meta), dict(request.cb_kwargs)
+    )
+
+
+def _callback_name(callback: Any, spider: object) -> str:
+    if callback is None or callback == "parse":
+        return ""
+    name = callback if isinstance(callback, str) else getattr(callback, "__name__", "")
+    if not callable(getattr(spider, name, None)):
+        message = f"the callback {name or callback!r} is not a method of {type(spider).__name__}"
+        raise BadSpider(message + ", so it could not be found again after a restart: make it one")
+    return "" if name == "parse" else name
+
+
+def _check_data(request: Request) -> None:
+    for name in ("meta", "cb_kwargs"):
+        for key, value in getattr(request, name).items():
+            try:
+                msgspec.msgpack.encode(value)
+            except (TypeError, ValueError, OverflowError) as error:
+                message = f"{name}[{key!r}] of {request.url} holds a {type(value).__name__}, which cannot be stored"
+                raise BadSpider(message + ": use numbers, strings, bytes, lists and dicts") from error

@@ -1,0 +1,70 @@
+"""What a callback gave back, whatever its form: split into items, requests and links.
+
+| the callback is or returns          | it means                        |
+|-------------------------------------|---------------------------------|
+| None                                | nothing                         |
+| a `Request`, a link or an item      | that one                        |
+| a list, tuple, generator, iterator  | each of its elements            |
+| an async generator                  | each of its elements            |
+| a coroutine                         | what it returns, as above       |
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+from itemadapter import is_item
+
+from lycosa.core.errors import BadSpider
+from lycosa.core.links import Link
+from lycosa.core.model import Request
+
+RESULTS_MAX = 1_000_000
+"""Results of one callback; they are held in memory until it ends."""
+
+
+class Results(NamedTuple):
+    """The results of one callback."""
+
+    items: list[Any]
+    requests: list[Request]
+    links: list[Link]
+
+
+async def collect(returned: Any, name: str) -> Results:
+    """Sort what the callback `name` returned. Raises `BadSpider` for what is neither item nor request."""
+    if inspect.iscoroutine(returned):
+        returned = await returned
+    results = Results([], [], [])
+    if inspect.isasyncgen(returned):
+        async for result in returned:
+            _sort(result, results, name)
+    else:
+        for result in _elements(returned):
+            _sort(result, results, name)
+    return results
+
+
+def _elements(returned: Any) -> Iterable[Any]:
+    if returned is None:
+        return ()
+    if isinstance(returned, (list, tuple, Iterator)) and not isinstance(returned, Link):
+        return returned
+    return (returned,)
+
+
+def _sort(result: Any, results: Results, name: str) -> None:
+    if type(result) is Link:
+        results.links.append(result)
+    elif isinstance(result, Request):
+        results.requests.append(result)
+    elif isinstance(result, (dict, msgspec.Struct)) or is_item(result):
+        results.items.append(result)
+    elif result is not None:
+        message = f"{name} yielded a {type(result).__name__} ({result!r:.60}); yield items (a dict, a dataclass...) or Requests"
+        raise BadSpider(message)
+    if len(results.items) + len(results.requests) > RESULTS_MAX:
+        raise BadSpider(f"{name} yielded more than {RESULTS_MAX} results for one page; yield requests for parts of it")

@@ -1,0 +1,82 @@
+"""robots.txt for a crawl: fetched once a host under a lease of its own, kept in the frontier, parsed once in memory.
+
+RFC 9309: 2xx is parsed; 4xx means that nothing is forbidden; a host that cannot be reached, or answers 5xx, forbids
+everything (§2.3.1.4), so its pages are dead with that reason and can be requeued when it is back.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+from lycosa.core.errors import FetchError
+from lycosa.core.links import join
+from lycosa.core.model import HostFacts, Lease, Request
+from lycosa.core.retry import Decision, RetryPolicy, decide_error, decide_status
+from lycosa.core.robots import Robots, rules_of
+from lycosa.ports import Fetcher, Frontier
+
+BODY_MAX = 500 * 1024
+"""Bytes of a robots.txt that are read (RFC 9309 §2.5)."""
+
+REDIRECTS_MAX = 5
+PARSED_MAX = 2000
+"""Parsed robots.txt kept in memory."""
+
+
+class RobotsGate:
+    """Knows what the hosts allow. `chance` returns a number from 0 to 1."""
+
+    def __init__(
+        self, frontier: Frontier, fetcher: Fetcher, user_agent: str, retry: RetryPolicy, chance: Callable[[], float]
+    ) -> None:
+        self._frontier = frontier
+        self._fetcher = fetcher
+        self._user_agent = user_agent
+        self._retry = retry
+        self._chance = chance
+        self._parsed: OrderedDict[str, Robots] = OrderedDict()
+
+    async def rules(self, host: str) -> Robots:
+        """Return the rules of a host; one that was never asked allows everything."""
+        rules = self._parsed.get(host)
+        if rules is None:
+            facts = await self._frontier.host_facts(host)
+            rules = self._keep(host, rules_of(facts or HostFacts(robots_status=404), self._user_agent))
+        return rules
+
+    async def learn(self, lease: Lease, now: float) -> Decision | None:
+        """Fetch the host's robots.txt; a decision to try again later, or None when it is known now."""
+        host, attempts = lease.record.host, lease.record.attempts
+        try:
+            status, body, retry_after = await self._fetch(lease.record.url)
+        except FetchError as error:
+            decision = decide_error(self._retry, attempts, error, now, self._chance())
+            status, body = 0, b""
+        else:
+            failed = status == 429 or status >= 500
+            decision = decide_status(self._retry, attempts, status, retry_after, now, self._chance()) if failed else None
+        if decision is not None and decision.retry_at is not None:
+            return decision
+        await self._remember(host, HostFacts(body, status, now), now)
+        return None
+
+    async def _fetch(self, url: str) -> tuple[int, bytes, str]:
+        for _ in range(REDIRECTS_MAX + 1):
+            response = await self._fetcher.fetch(Request(url), max_body=4 * BODY_MAX)
+            target = join(url, response.headers.get("location")) if 300 <= response.status < 400 else None
+            if target is None:
+                return response.status, response.body[:BODY_MAX], response.headers.get("retry-after")
+            url = target
+        return 404, b"", ""  # RFC 9309 §2.3.1.2: too many redirects count as unavailable
+
+    async def _remember(self, host: str, facts: HostFacts, now: float) -> None:
+        rules = self._keep(host, rules_of(facts, self._user_agent))
+        known = HostFacts(facts.robots, facts.robots_status, facts.robots_at, rules.crawl_delay_s)
+        await self._frontier.set_host_facts(host, known, now)
+
+    def _keep(self, host: str, rules: Robots) -> Robots:
+        self._parsed[host] = rules
+        if len(self._parsed) > PARSED_MAX:
+            self._parsed.popitem(last=False)
+        return rules
