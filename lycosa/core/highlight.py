@@ -8,16 +8,15 @@ phrase (and a word of several parts) only where its words stand side by side. Wo
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, bisect_right
 from html import escape
 from itertools import pairwise
 from typing import NamedTuple
 
 from lycosa.core.search import SearchQuery
-from lycosa.core.words import SPACED_LETTER, WORD_MAX, fold, fold_offsets, is_unspaced, normal
+from lycosa.core.words import SPACED_LETTER, WORD_MAX, fold, is_unspaced, normal, original_index
 
 SNIPPET_CHARS = 240
-SNIPPET_TEXT_MAX = 200_000
+SNIPPET_TEXT_MAX = 100_000
 """Characters of a text, from its beginning, in which a snippet is looked for."""
 SPANS_MAX = 400
 """Occurrences of one term that are looked at."""
@@ -26,6 +25,7 @@ GAP_MAX = 40
 
 _LETTER = re.compile(SPACED_LETTER)
 _WORD_EDGE_CHARS = 24
+_FIRST_LOOK = 16_000
 
 
 class _Span(NamedTuple):
@@ -52,14 +52,21 @@ class Highlighter:
     def snippet(self, text: str) -> str:
         """Return the part of the text that shows most of the query, as HTML; the beginning when nothing is there."""
         text = normal(text[:SNIPPET_TEXT_MAX])
-        folded = fold(text)
-        start, end = _best_window(_spans(folded, self._text), SNIPPET_CHARS)
-        if len(folded) != len(text):
-            offsets = fold_offsets(text)
-            start, end = bisect_right(offsets, start), bisect_left(offsets, end) + 1
+        start, end = self._best_part(text)
         start, end = _at_words(text, start, end)
         shown = _mark(_one_line(text[start:end]), self._text)
         return f"{'… ' if start > 0 else ''}{shown}{' …' if end < len(text) else ''}"
+
+    def _best_part(self, text: str) -> tuple[int, int]:
+        """Look at the beginning first; a long text is read through only when that shows less than most terms."""
+        for look_at in (_FIRST_LOOK, SNIPPET_TEXT_MAX):
+            folded = fold(text[:look_at])
+            shown, start, end = _best_window(_spans(folded, self._text), SNIPPET_CHARS)
+            if shown > len(self._text) // 2 or len(text) <= look_at:
+                break
+        if len(folded) != len(text[:look_at]):
+            return original_index(text, start), original_index(text, end)
+        return start, end
 
 
 def _pattern(found: tuple[str, ...]) -> re.Pattern[str]:
@@ -89,10 +96,10 @@ def _spans(folded: str, patterns: list[re.Pattern[str]]) -> list[_Span]:
     return spans
 
 
-def _best_window(spans: list[_Span], width: int) -> tuple[int, int]:
-    """Return where the window with the most different terms lies (then the most hits, then the first)."""
+def _best_window(spans: list[_Span], width: int) -> tuple[int, int, int]:
+    """Find the window with the most different terms, then the most hits: return the number of terms, start and end."""
     if not spans:
-        return 0, width
+        return 0, 0, width
     best, best_at = (0, 0), (spans[0].start, spans[0].end)
     inside: dict[int, int] = {}
     first = 0
@@ -108,7 +115,7 @@ def _best_window(spans: list[_Span], width: int) -> tuple[int, int]:
             best, best_at = (len(inside), last - first), (spans[first].start, span.end)
     room = max(0, width - (best_at[1] - best_at[0]))
     start = max(0, best_at[0] - room // 3)
-    return start, max(start + width, best_at[1])
+    return best[0], start, max(start + width, best_at[1])
 
 
 def _at_words(text: str, start: int, end: int) -> tuple[int, int]:
@@ -131,14 +138,14 @@ def _mark(text: str, patterns: list[re.Pattern[str]]) -> str:
     spans = _spans(fold(text), patterns)
     if not spans:
         return escape(text)
-    offsets = None if text.isascii() else fold_offsets(text)
+    ascii_only = text.isascii()
     pieces: list[str] = []
     done = 0
     for start, end in _merged(spans):
-        if offsets is not None:
-            start, end = bisect_right(offsets, start), bisect_left(offsets, end) + 1  # noqa: PLW2901
-        pieces += [escape(text[done:start]), "<b>", escape(text[max(done, start) : end]), "</b>"]
-        done = end
+        begin = start if ascii_only else original_index(text, start)
+        after = end if ascii_only else original_index(text, end - 1) + 1
+        pieces += [escape(text[done:begin]), "<b>", escape(text[max(done, begin) : after]), "</b>"]
+        done = after
     pieces.append(escape(text[done:]))
     return "".join(pieces)
 

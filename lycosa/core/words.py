@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from itertools import accumulate
 
 WORD_MAX = 64
+_STRIDE = 256
 
 _UNSPACED = (
     "\u0e01-\u0e3a\u0e40-\u0e4e\u0e80-\u0edf\u1000-\u109f\u1100-\u11ff\u1780-\u17dd\u2e80-\u2fdf\u3005-\u3007"
@@ -50,15 +50,25 @@ def normal(text: str) -> str:
 
 
 def fold(text: str) -> str:
-    """Return `normal` text folded. Each character is folded by itself: the parts of a text fold to parts of the whole."""
+    """Return `normal` text folded. Each character is folded by itself: parts fold to parts of the whole."""
     if not text.isascii():
         text = _NOT_ASCII.sub(lambda run: run[0].translate(_FOLDED), text)
     return text.lower().replace("_", " ")
 
 
-def fold_offsets(text: str) -> list[int]:
-    """Return where in `fold(text)` each character of the text ends."""
-    return list(accumulate(len(fold(char)) for char in text))
+def original_index(text: str, folded_index: int) -> int:
+    """Return which character of `normal` text is at this place of `fold(text)`; its length for a place beyond."""
+    passed = 0
+    for start in range(0, len(text), _STRIDE):
+        stride = text[start : start + _STRIDE]
+        size = len(fold(stride))
+        if passed + size > folded_index:
+            for index, char in enumerate(stride, start):
+                passed += len(fold(char))
+                if passed > folded_index:
+                    return index
+        passed += size
+    return len(text)
 
 
 def words(text: str) -> list[str]:

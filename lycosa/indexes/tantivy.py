@@ -94,7 +94,7 @@ class TantivyIndex:
                     (self.path / "positions.json").unlink(missing_ok=True)
                 self._index = tantivy.Index(_schema(), str(folder), reuse=True)
                 self._writer = self._index.writer(WRITER_HEAP_BYTES, 1)
-            elif not tantivy.Index.exists(str(folder)):
+            elif not (folder / "meta.json").exists():
                 raise IndexFailure(
                     f"the index {self.path} is empty: fill it with `lycosa index build` or `crawl --index`"
                 )
@@ -102,8 +102,8 @@ class TantivyIndex:
                 self._index = tantivy.Index.open(str(folder))
             self._schema = self._index.schema
             self._index.config_reader("manual")
+            self._seen = self._commit_stamp()
             self._index.reload()
-        self._seen = self._commit_stamp()
         self._positions = _read_positions(self.path)
 
     def add(self, documents: Sequence[Document]) -> None:
