@@ -95,9 +95,7 @@ class TantivyIndex:
                 self._index = tantivy.Index(_schema(), str(folder), reuse=True)
                 self._writer = self._index.writer(WRITER_HEAP_BYTES, 1)
             elif not (folder / "meta.json").exists():
-                raise IndexFailure(
-                    f"the index {self.path} is empty: fill it with `lycosa index build` or `crawl --index`"
-                )
+                raise IndexFailure(f"the index {self.path} is still empty: fill it with `lycosa index build`")
             else:
                 self._index = tantivy.Index.open(str(folder))
             self._schema = self._index.schema
