@@ -1,0 +1,159 @@
+"""The command `lycosa`: finds the verb, runs it, and turns whatever happened into one line and an exit code.
+
+    0 all done   1 finished, but some requests are dead   2 bad usage or settings
+    3 cannot start or go on   130 interrupted (the same command resumes)
+
+A verb is imported when it is used, so that `lycosa --help` is quick. An error in the program is never silent: the
+traceback goes to a file that the line names, or to standard error with LYCOSA_DEBUG=1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+
+import click
+
+from lycosa.cli.outcome import CANNOT, DONE, INTERRUPTED, USAGE, one_line
+from lycosa.core.errors import LycosaError, UsageError
+
+MESSAGE_MAX = 500
+VERBS = {
+    "crawl": ("lycosa.cli.crawl", "Crawl sites: every page becomes an item."),
+    "runspider": ("lycosa.cli.runspider", "Run a spider from a Python file."),
+    "search": ("lycosa.cli.search", "Search an index in the terminal."),
+    "site": ("lycosa.cli.site", "Search an index in the browser."),
+    "index": ("lycosa.cli.index", "Build and look at a search index."),
+}
+
+
+class Verbs(click.Group):
+    """The verbs, imported one at a time."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names, the most used first."""
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        """Import the verb."""
+        if name not in VERBS:
+            return None
+        command = import_module(VERBS[name][0]).command
+        assert isinstance(command, click.Command), name
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the verb, or say what it might have been."""
+        name = args[0]
+        if name not in VERBS and not name.startswith("-"):
+            raise UsageError(_unknown_verb(name))
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the verbs without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in VERBS.items()])
+
+
+@click.group(cls=Verbs, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--version", is_flag=True, help="Show the version.")
+@click.pass_context
+def lycosa(ctx: click.Context, *, version: bool) -> None:
+    """Crawl anything without losing a thing, store it, and make it searchable.
+
+    \b
+    lycosa crawl https://example.com -o items.jsonl --index index
+    lycosa search "hello world" --index index
+    """
+    if version:
+        from lycosa.config import VERSION
+
+        click.echo(f"lycosa {VERSION} (Python {sys.version.split()[0]})")
+    elif ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line (the program's own by default). Return the exit code."""
+    try:
+        result = lycosa.main(args=None if argv is None else list(argv), prog_name="lycosa", standalone_mode=False)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return result if isinstance(result, int) else DONE
+    except BrokenPipeError:
+        # Whoever read our output has seen enough. Python must not flush into the closed pipe once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
+    except (KeyboardInterrupt, click.Abort):
+        return _fail(INTERRUPTED, "interrupted")
+    except click.ClickException as error:
+        return _fail(USAGE, explain(error))
+    except Exception as error:  # noqa: BLE001  this is where every error stops
+        known = next(_known(error), None)
+        if known is None:
+            return _fail(CANNOT, _report(error))
+        return _fail(USAGE if isinstance(known, UsageError) else CANNOT, str(known))
+
+
+def explain(error: click.ClickException) -> str:
+    """Return what click has to say in one line, in our words."""
+    from lycosa.config import did_you_mean
+
+    command = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "lycosa"
+    if isinstance(error, click.NoSuchOption):
+        nearest = next(iter(error.possibilities or ()), "")
+        return f"unknown option {error.option_name}" + (did_you_mean(nearest) or f": {command} --help lists them")
+    if isinstance(error, click.MissingParameter) and error.param is not None:
+        return f"{command} needs {error.param.make_metavar(error.ctx)}: see {command} --help"  # type: ignore[arg-type]
+    text = " ".join(error.format_message().split()).rstrip(".")
+    return f"{text[:1].lower()}{text[1:]}: see {command} --help"
+
+
+def _unknown_verb(name: str) -> str:
+    import difflib
+
+    from lycosa.config import did_you_mean
+
+    if "://" in name:
+        return f"what to do with {name}? To crawl it: lycosa crawl {name}"
+    nearest = next(iter(difflib.get_close_matches(name, VERBS, n=1)), "")
+    return f"unknown command {name!r}" + (did_you_mean(nearest) or ": lycosa --help lists them")
+
+
+def _known(error: BaseException) -> Iterator[LycosaError]:
+    """Yield our own errors in an exception, which may be a group of several."""
+    if isinstance(error, LycosaError):
+        yield error
+    if isinstance(error, BaseExceptionGroup):
+        for each in error.exceptions:
+            yield from _known(each)
+
+
+def _fail(code: int, line: str) -> int:
+    with contextlib.suppress(OSError):
+        print(f"lycosa: {one_line(line)}", file=sys.stderr, flush=True)
+    return code
+
+
+def _report(error: Exception) -> str:
+    """Put the traceback where it can be found. Return the line that says where."""
+    import tempfile
+    import traceback
+
+    text = "".join(traceback.format_exception(error))
+    what = f"internal error: {type(error).__name__}: {str(error)[:MESSAGE_MAX]}"
+    if os.environ.get("LYCOSA_DEBUG") != "1":
+        try:
+            with tempfile.NamedTemporaryFile("w", prefix="lycosa-", suffix=".txt", delete=False) as file:
+                file.write(text)
+        except OSError:
+            pass
+        else:
+            return f"{what} (please report it with {file.name})"
+    sys.stderr.write(text)
+    return what

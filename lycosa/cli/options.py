@@ -1,0 +1,150 @@
+"""The options that commands share: names, help and groups of everything `config.Settings` holds, and how help looks.
+
+Values are not checked here: they reach `config.load` as they were written, so that a mistake is explained in the same
+words wherever it was made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import click
+
+from lycosa.config import Settings, flag
+from lycosa.core.errors import UsageError
+
+F = TypeVar("F", bound=Callable[..., Any])
+OUTPUT, LIMITS, REQUESTS, STORAGE, DISPLAY = "Items", "What is crawled", "How it is fetched", "State", "Messages"
+SPIDER, OTHER = "Spider", "Other"
+
+
+class Flag(NamedTuple):
+    """How one setting looks on the command line. A switch has no metavar."""
+
+    setting: str
+    group: str
+    metavar: str
+    text: str
+    many: bool = False
+    letter: str = ""
+    default: str | None = None
+
+
+FLAGS = (
+    Flag("scope", LIMITS, "host|domain|prefix|any", "Which links to follow, compared with the start URLs."),
+    Flag("depth", LIMITS, "N", "Most links away from a start URL; 0 for the start URLs alone.", default="no limit"),
+    Flag("max_pages", LIMITS, "N", "Stop after this many pages.", default="no limit"),
+    Flag("allow", LIMITS, "GLOB", "Follow only links whose canonical URL matches. May be repeated.", many=True),
+    Flag("deny", LIMITS, "GLOB", "Never follow links whose canonical URL matches. May be repeated.", many=True),
+    Flag("content_types", LIMITS, "T,...", "Content types to read; others are not downloaded."),
+    Flag("follow_nofollow", LIMITS, "", "Follow links marked rel=nofollow."),
+    Flag("robots", LIMITS, "", "Obey robots.txt."),
+    Flag("concurrency", REQUESTS, "N", "Requests in work at a time."),
+    Flag("concurrency_per_host", REQUESTS, "N", "Transfers at a time to one host."),
+    Flag("delay", REQUESTS, "S", "Least seconds between two requests to one host."),
+    Flag("timeout", REQUESTS, "S", "Most seconds for one transfer."),
+    Flag("connect_timeout", REQUESTS, "S", "Most seconds for name lookup, connection and TLS."),
+    Flag("max_body", REQUESTS, "BYTES", "Largest page, decompressed: 500000, 10MB, 10MiB.", default="16MiB"),
+    Flag("retries", REQUESTS, "N", "Further tries after a failure, before a URL is dead."),
+    Flag("user_agent", REQUESTS, "S", "What the crawler calls itself."),
+    Flag("header", REQUESTS, "'K: V'", "Header sent with every request. May be repeated.", many=True),
+    Flag("proxy", REQUESTS, "URL", "Send every request through this proxy (http, https, socks4, socks5, socks5h)."),
+    Flag("insecure", REQUESTS, "", "Accept TLS certificates that cannot be verified."),
+    Flag("state", STORAGE, "DIR", "Where the crawl keeps what it has done and has to do.", default=".lycosa/NAME"),
+    Flag("index", STORAGE, "DIR", "Index the pages for `lycosa search` and `lycosa site`."),
+    Flag("sync", STORAGE, "", "Force every commit to the disk: survives power loss too."),
+    Flag("commit_every", STORAGE, "S", "Most seconds between two commits."),
+    Flag("commit_acks", STORAGE, "N", "Most pages in one commit."),
+    Flag("lease", STORAGE, "S", "Seconds a page may be in work before it is lent again."),
+    Flag("quiet", DISPLAY, "", "Show errors only: no progress, no summary.", letter="-q"),
+    Flag("log_level", DISPLAY, "L", "Least severe message to log: DEBUG, INFO, WARNING, ERROR.", letter="-L"),
+    Flag("log_file", DISPLAY, "F", "Append the log to this file.", default="standard error"),
+)
+"""Every setting but `output` and `overwrite`, which -o and -O set together."""
+
+
+class GroupedOption(click.Option):
+    """An option that knows under which heading it is listed."""
+
+    def __init__(self, *declarations: Any, group: str = OTHER, **attributes: Any) -> None:
+        super().__init__(*declarations, **attributes)
+        self.group = group
+
+
+class GroupedCommand(click.Command):
+    """A command whose help lists the options under headings, in the order of their declaration."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the groups, the unnamed one last."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                groups.setdefault(getattr(parameter, "group", OTHER), []).append(record)
+        for name in sorted(groups, key=lambda name: name == OTHER):
+            with formatter.section(name):
+                formatter.write_dl(groups[name])
+
+
+def crawl_options(command: F) -> F:
+    """Add -o, -O, -s, -a and every setting. What was given reaches the command as keywords, the rest as None or ()."""
+    for each in reversed(FLAGS):
+        command = _option(each)(command)
+    spider = [
+        _grouped("-a", "arguments", SPIDER, "NAME=VALUE", "Argument for the spider. May be repeated.", multiple=True),
+        _grouped("-s", "sets", SPIDER, "NAME=VALUE", "Set a setting by name, ours or Scrapy's.", multiple=True),
+    ]
+    output = [
+        _grouped("-o", "output", OUTPUT, "FILE", "Append the items to a .jsonl file. [default: standard output]"),
+        _grouped("-O", "output_afresh", OUTPUT, "FILE", "Start afresh: forget the state, overwrite the file."),
+    ]
+    for decorate in [*reversed(spider), *reversed(output)]:
+        command = decorate(command)
+    return command
+
+
+def given(options: Mapping[str, Any]) -> dict[str, object]:
+    """Return the settings that the command line names, for `config.load`. Raises `UsageError`."""
+    flags: dict[str, object] = {each.setting: options[each.setting] for each in FLAGS}
+    flags = {name: value for name, value in flags.items() if value not in (None, ())}
+    appended, afresh = options["output"], options["output_afresh"]
+    if appended is not None and afresh is not None:
+        raise UsageError("-o and -O exclude each other: -o goes on where the file ends, -O starts afresh")
+    if appended is not None or afresh is not None:
+        flags |= {"output": afresh if appended is None else appended, "overwrite": appended is None}
+    return flags
+
+
+def spider_arguments(texts: Sequence[str]) -> dict[str, str]:
+    """Return what follows -a by name. Raises `UsageError`."""
+    arguments = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.isidentifier():
+            raise UsageError(f"-a {text!r}: write NAME=VALUE, where NAME is a Python name")
+        arguments[name] = value
+    return arguments
+
+
+def _grouped(letter: str, name: str, group: str, metavar: str, text: str, **more: Any) -> Callable[[F], F]:
+    return click.option(letter, name, cls=GroupedOption, group=group, metavar=metavar, help=text, **more)
+
+
+def _option(each: Flag) -> Callable[[F], F]:
+    names = [name for name in (each.letter, flag(each.setting)) if name]
+    default = getattr(Settings(), each.setting)
+    more: dict[str, Any] = {"default": None, "metavar": each.metavar or None, "multiple": each.many}
+    if not each.metavar:
+        on_by_default = default is True
+        names[-1] += f"/{flag('no_' + each.setting)}" if on_by_default else ""
+        more = {"default": None, "is_flag": True, "flag_value": None if on_by_default else True}
+        default = "yes" if on_by_default else ""
+    text = f"{each.text} [default: {shown}]" if (shown := each.default or _shown(default)) else each.text
+    return click.option(*names, each.setting, cls=GroupedOption, group=each.group, help=text, **more)
+
+
+def _shown(default: object) -> str:
+    if isinstance(default, tuple):
+        return ",".join(default)
+    return f"{default:g}" if isinstance(default, float) else str(default)

@@ -1,0 +1,179 @@
+"""What a crawl shows on standard error: progress while it runs, a summary at the end. Never touches standard output.
+
+On a terminal one live line, elsewhere a line every few seconds; nothing with `quiet`. Times come from the snapshots.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from lycosa.cli.outcome import DEAD, DONE, INTERRUPTED, printable
+from lycosa.config import STANDARD_OUTPUT, Settings
+from lycosa.engine.stats import Snapshot, Summary
+
+LIVE_EVERY_S = 0.25
+PLAIN_EVERY_S = 5.0
+REASONS_MAX = 12
+UNITS = ("B", "kB", "MB", "GB", "TB")
+Observe = Callable[[Snapshot], None]
+
+
+@contextmanager
+def shown(settings: Settings) -> Iterator[Observe | None]:
+    """Yield what to call with snapshots, as often as one likes; None when nothing is to be shown."""
+    if settings.quiet or sys.stderr is None:
+        yield None
+    elif _live(settings):
+        with _live_line(settings) as draw:
+            yield every(LIVE_EVERY_S, draw, first=0.0)
+    else:
+        yield every(PLAIN_EVERY_S, lambda snapshot: write([progress_line(snapshot, settings.max_pages)]))
+
+
+def every(seconds: float, show: Observe, *, first: float | None = None) -> Observe:
+    """Return an observer that passes on one snapshot in so many seconds of the crawl, the first after `first`."""
+    due = seconds if first is None else first
+
+    def observe(snapshot: Snapshot) -> None:
+        nonlocal due
+        if snapshot.elapsed_s >= due:
+            due = snapshot.elapsed_s + seconds
+            show(snapshot)
+
+    return observe
+
+
+def progress_line(snapshot: Snapshot, max_pages: int | None = None) -> str:
+    """Return the state of the crawl in one line, the most wanted first."""
+    parts = [
+        f"{span(snapshot.elapsed_s)}: {snapshot.pages:,} pages",
+        f"{snapshot.rate:,.0f}/s",
+        f"{snapshot.queued:,} queued",
+        f"{snapshot.leased:,} leased",
+        f"{snapshot.delayed:,} delayed" if snapshot.delayed else "",
+        f"{snapshot.dead:,} failed",
+        count(snapshot.hosts, "host"),
+        size(snapshot.bytes),
+        _eta(snapshot, max_pages),
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def summary_lines(summary: Summary) -> list[str]:
+    """Return how the crawl ended, what became of its URLs, and where everything is."""
+    now = summary.snapshot
+    lines = [_headline(summary)]
+    if not summary.nothing_to_do:
+        lines.append(_row("done", f"{now.done:,}{_counts(summary.reasons)}"))
+        if summary.skipped:
+            lines.append(_row("skipped", f"{sum(summary.skipped.values()):,} links{_counts(summary.skipped)}"))
+    if now.dead:
+        lines.append(_row("dead", f"{now.dead:,}{_counts(summary.dead_reasons)}"))
+        lines += [_row("", f"{url}  {reason}") for url, reason in summary.dead]
+        if now.dead > len(summary.dead):
+            lines.append(_row("", f"... and {now.dead - len(summary.dead):,} more"))
+    items = "standard output" if summary.items_path == STANDARD_OUTPUT else summary.items_path
+    lines += [_row(name, path) for name, path in (("items", items), ("state", summary.state_path)) if path]
+    lines += [f"hint: {note}" for note in summary.notes]
+    if summary.interrupted:
+        lines.append("the state is saved: the same command resumes the crawl")
+    return lines
+
+
+def _headline(summary: Summary) -> str:
+    now = summary.snapshot
+    if summary.nothing_to_do:
+        return f"nothing to do: the crawl is finished ({now.done:,} done, {now.dead:,} dead); -O starts afresh"
+    rate = now.pages / now.elapsed_s if now.elapsed_s > 0 else 0.0
+    how = "interrupted" if summary.interrupted else "finished" if summary.finished else "stopped"
+    dropped = f" ({now.dropped:,} dropped)" if now.dropped else ""
+    made = f"{count(now.pages, 'page')}, {count(now.items, 'item')}{dropped}"
+    return f"{how}: {made} in {span(now.elapsed_s)} ({rate:,.0f} pages/s, {size(now.bytes)})"
+
+
+def exit_code(summary: Summary) -> int:
+    """Return the exit code that the summary stands for."""
+    if summary.interrupted:
+        return INTERRUPTED
+    return DEAD if summary.snapshot.dead else DONE
+
+
+def write(lines: Sequence[str]) -> None:
+    """Write lines to standard error; that nobody reads them is no reason to stop."""
+    try:
+        print(*map(printable, lines), sep="\n", file=sys.stderr, flush=True)
+    except OSError:
+        return
+
+
+def span(seconds: float) -> str:
+    """Return a time span as people say it."""
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
+
+
+def size(size_bytes: float) -> str:
+    """Return a number of bytes as people say it."""
+    unit = 0
+    while size_bytes >= 999.5 and unit < len(UNITS) - 1:
+        size_bytes /= 1000
+        unit += 1
+    return f"{size_bytes:.1f} {UNITS[unit]}" if unit and size_bytes < 9.95 else f"{size_bytes:,.0f} {UNITS[unit]}"
+
+
+def count(number: int, what: str) -> str:
+    """Return "1 page", "2 pages"."""
+    return f"{number:,} {what}" + ("" if number == 1 else "s")
+
+
+def _eta(snapshot: Snapshot, max_pages: int | None) -> str:
+    """The time to go, where it can be known: there is a limit, and the pages to reach it are already queued."""
+    waiting = snapshot.queued + snapshot.leased + snapshot.delayed
+    if max_pages is None or snapshot.rate <= 0 or not 0 < max_pages - snapshot.pages <= waiting:
+        return ""
+    return f"{span((max_pages - snapshot.pages) / snapshot.rate)} to go"
+
+
+def _counts(reasons: Mapping[str, int]) -> str:
+    """The reasons, most frequent first: " (200: 120, 404: 3)"."""
+    ranked = sorted(reasons.items(), key=lambda each: (-each[1], each[0]))
+    shown = [f"{reason}: {number:,}" for reason, number in ranked[:REASONS_MAX]]
+    rest = sum(number for _, number in ranked[REASONS_MAX:])
+    return f" ({', '.join([*shown, *([f'others: {rest:,}'] if rest else [])])})" if shown else ""
+
+
+def _row(name: str, text: str) -> str:
+    return f"  {name:<8}{text}"
+
+
+def _live(settings: Settings) -> bool:
+    """A live line needs a terminal of its own: items that go to the same one would be overwritten."""
+    items_on_terminal = settings.output in {None, STANDARD_OUTPUT} and sys.stdout is not None and sys.stdout.isatty()
+    return sys.stderr.isatty() and not items_on_terminal and os.environ.get("TERM", "dumb") != "dumb"
+
+
+@contextmanager
+def _live_line(settings: Settings) -> Iterator[Observe]:
+    """Draw one line again and again; it is gone when the summary comes. rich obeys NO_COLOR."""
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    console = Console(file=sys.stderr)
+    live = Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False)
+
+    def draw(snapshot: Snapshot) -> None:
+        text = Text(printable(progress_line(snapshot, settings.max_pages)), no_wrap=True, overflow="ellipsis")
+        text.highlight_regex(r"[\d,.]+ pages", "bold green")
+        if snapshot.dead:
+            text.highlight_regex(r"[\d,]+ failed", "bold red")
+        live.update(text, refresh=True)
+
+    with live:
+        yield draw

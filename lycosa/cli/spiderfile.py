@@ -1,0 +1,93 @@
+"""From the path of a Python file to the spider class in it. What goes wrong there is a `BadSpider` of one line."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+from lycosa.core.errors import BadSpider
+from lycosa.engine.spider import Spider
+
+MODULE_PREFIX = "lycosa_spider_"
+"""Keeps the file's module apart from others: a spider file may be called json.py."""
+
+
+def load_spider(where: str) -> type[Spider]:
+    """Return the spider class of `FILE` or `FILE:ClassName`. Runs the file. Raises `BadSpider`."""
+    path, class_name = _split(where)
+    if path.is_dir():
+        raise BadSpider(f"{path} is a folder: name the spider's file in it")
+    if not path.exists():
+        raise BadSpider(f"{path}: no such file")
+    if path.suffix != ".py":
+        raise BadSpider(f"{path} is not a Python file: its name must end in .py")
+    return _choose(path, _spiders(_run(path)), class_name)
+
+
+def _split(where: str) -> tuple[Path, str]:
+    file, colon, name = where.rpartition(":")
+    if colon and not Path(where).exists():
+        return Path(file), name
+    return Path(where), ""
+
+
+def _run(path: Path) -> ModuleType:
+    name = MODULE_PREFIX + path.stem
+    spec = spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    # Data classes look their module up. The folder goes last: a queue.py beside the spider must not hide Python's.
+    sys.modules[name] = module
+    sys.path.append(str(path.resolve().parent))
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        raise BadSpider(f"{_place(path, error)}: {_says(error)}") from error
+    return module
+
+
+def _place(path: Path, error: BaseException) -> str:
+    """The file and line to look at: the last line of the user's that was running, or that cannot be understood."""
+    if isinstance(error, SyntaxError) and error.filename and error.lineno:
+        return f"{_shown(path, error.filename)}:{error.lineno}"
+    folder = path.resolve().parent
+    frames = [each for each in traceback.extract_tb(error.__traceback__) if Path(each.filename).parent == folder]
+    return f"{_shown(path, frames[-1].filename)}:{frames[-1].lineno}" if frames else str(path)
+
+
+def _shown(path: Path, filename: str) -> Path:
+    return path if Path(filename) == path.resolve() else Path(filename)
+
+
+def _says(error: BaseException) -> str:
+    text = error.msg if isinstance(error, SyntaxError) else str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _spiders(module: ModuleType) -> dict[str, type[Spider]]:
+    """The spiders that the file defines itself, not those it imports or that others in it build on."""
+    own = {
+        name: each
+        for name, each in vars(module).items()
+        if isinstance(each, type) and issubclass(each, Spider) and each.__module__ == module.__name__
+    }
+    bases = {base for each in own.values() for base in each.__mro__[1:]}
+    return {name: each for name, each in own.items() if each not in bases}
+
+
+def _choose(path: Path, spiders: dict[str, type[Spider]], class_name: str) -> type[Spider]:
+    names = ", ".join(spiders)
+    if not spiders:
+        raise BadSpider(f"{path} holds no spider: write a class that inherits from lycosa.Spider")
+    if class_name:
+        if class_name not in spiders:
+            raise BadSpider(f"{path} holds no spider {class_name!r}, but: {names}")
+        return spiders[class_name]
+    if len(spiders) > 1:
+        first = next(iter(spiders))
+        raise BadSpider(f"{path} holds several spiders ({names}): pick one, as in {path}:{first}")
+    return next(iter(spiders.values()))
