@@ -1,0 +1,113 @@
+"""Which links a crawl follows: where they point, how deep they are, and what the user allows and denies.
+
+Values in, a reason out; asked once for every new link, so that the host is settled by one look-up in a set.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from fnmatch import translate
+
+from lycosa.core.errors import BadSetting
+from lycosa.core.url import canonicalize, host_key
+
+KINDS = ("host", "domain", "prefix", "any")
+
+HOSTS_MAX = 65_536
+"""Host keys whose verdict is remembered."""
+
+
+class Scope:
+    """The bounds of one crawl. Make it with `Scope.of`."""
+
+    __slots__ = ("_allow", "_deny", "_depth_max", "_domains", "_inside", "_kind", "_outside", "_prefixes")
+
+    def __init__(self) -> None:
+        self._kind = "any"
+        self._inside: set[str] = set()
+        self._outside: set[str] = set()
+        self._domains: tuple[str, ...] = ()
+        self._prefixes: tuple[str, ...] = ()
+        self._depth_max: int | None = None
+        self._allow: re.Pattern[str] | None = None
+        self._deny: re.Pattern[str] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        kind: str,
+        seeds: Sequence[str],
+        *,
+        depth_max: int | None,
+        allow: Sequence[str] = (),
+        deny: Sequence[str] = (),
+    ) -> Scope:
+        """Build a scope around the seeds. Raises `BadSetting` and `BadUrl`.
+
+        `host`: the hostname and port of a seed, the default ports of http and https counting as one. `domain`: the
+        hostname of a seed without a leading `www.`, and every name below it, on any port. `prefix`: URLs that begin
+        with a seed up to the last slash of its path. `any`: everything. Depth of a seed is 0; `depth_max` None means no
+        limit. Globs match the whole canonical URL, case counting: `*` any run of characters, `?` one, `[..]` one of a
+        set; a `[` that is not closed stands for itself. Where there are `allow` globs, one of them must match; a URL
+        that a `deny` glob matches is out in any case.
+        """
+        if kind not in KINDS:
+            raise BadSetting(f"scope is {kind!r}: write one of {', '.join(KINDS)}")
+        if depth_max is not None and depth_max < 0:
+            raise BadSetting(f"depth is {depth_max}: write 0 (only the start URLs) or more")
+        scope = cls()
+        urls = [canonicalize(seed) for seed in seeds]
+        scope._kind = kind
+        scope._depth_max = depth_max
+        scope._allow, scope._deny = _globs(allow), _globs(deny)
+        scope._inside = {key for url in urls for key in _same_host(host_key(url))} if kind == "host" else set()
+        scope._domains = tuple(_hostname(host_key(url)).removeprefix("www.") for url in urls)
+        scope._prefixes = tuple(_prefix(url) for url in urls)
+        return scope
+
+    def reason(self, url: str, host: str, depth: int) -> str:
+        """Return "" for a canonical URL in scope, else why it is not: "scope", "depth", "deny" or "allow"."""
+        if host not in self._inside and not self._admits(url, host):
+            return "scope"
+        if self._depth_max is not None and depth > self._depth_max:
+            return "depth"
+        if self._deny is not None and self._deny.match(url):
+            return "deny"
+        if self._allow is not None and not self._allow.match(url):
+            return "allow"
+        return ""
+
+    def _admits(self, url: str, host: str) -> bool:
+        if self._kind == "prefix":
+            return url.startswith(self._prefixes)
+        return self._kind == "any" or (self._kind == "domain" and host not in self._outside and self._settle(host))
+
+    def _settle(self, host: str) -> bool:
+        """Look at a host key of a domain crawl for the first time, and remember the verdict."""
+        name = _hostname(host)
+        inside = any(name == domain or name.endswith("." + domain) for domain in self._domains)
+        remembered = self._inside if inside else self._outside
+        if len(remembered) >= HOSTS_MAX:
+            remembered.clear()
+        remembered.add(host)
+        return inside
+
+
+def _hostname(host: str) -> str:
+    return host.partition("://")[2].rpartition(":")[0]
+
+
+def _same_host(host: str) -> list[str]:
+    name, _, port = host.partition("://")[2].rpartition(":")
+    ports = ("80", "443") if port in ("80", "443") else (port,)
+    return [f"{scheme}://{name}:{number}" for scheme in ("http", "https") for number in ports]
+
+
+def _prefix(url: str) -> str:
+    path = url.partition("?")[0]
+    return path[: path.rindex("/") + 1]
+
+
+def _globs(globs: Sequence[str]) -> re.Pattern[str] | None:
+    return re.compile("|".join(map(translate, globs))) if globs else None

@@ -1,0 +1,112 @@
+"""What a URL is to a crawl: its canonical form, the host it belongs to, and its fingerprint.
+
+The canonical form is the WHATWG serialisation by ada with the fragment dropped: scheme and host in lower case, default
+port dropped, dots in the path resolved, query order kept, pure ASCII. Only http and https. URLs that carry a user name
+or password are refused everywhere: the canonical URL is stored, logged and written to the output, where no secret
+belongs.
+
+Everything here is total: text of any kind comes out canonical, or as `BadUrl` (`canonicalize`) or None (`join`).
+"""
+
+from __future__ import annotations
+
+import ada_url
+from xxhash import xxh3_64_intdigest
+
+from lycosa.core.errors import BadUrl
+
+URL_MAX = 8192
+"""Characters in a URL, before and after it is made canonical."""
+
+FINGERPRINT_KEY = 0x4C79_636F_7361_0001
+PARTS_KEY = 0x4C79_636F_7361_0002
+"""Keys of the two forms of `fingerprint`. Changing them makes every stored state foreign."""
+
+SHOWN_MAX = 100
+"""Characters of a bad URL that an error message repeats."""
+
+
+def canonicalize(url: str) -> str:
+    """Return the canonical form of an absolute http(s) URL. Raises `BadUrl`, which says what to write instead."""
+    if len(url) <= URL_MAX:
+        try:
+            canonical = _accepted(ada_url.normalize_url(url))
+        except ValueError:
+            canonical = None
+        if canonical is not None:
+            return canonical
+    raise BadUrl(_complaint(url))
+
+
+def join(base_url: str, href: str) -> str | None:
+    """Return the canonical form of what `href` means on the page `base_url`, None when that cannot be crawled."""
+    if len(href) > URL_MAX:
+        return None
+    try:
+        return _accepted(ada_url.join_url(base_url, href))
+    except ValueError:
+        return None
+
+
+def host_key(canonical: str) -> str:
+    """Return scheme, host and port of a canonical URL, the port always written: `https://example.com:443`."""
+    origin = canonical[: canonical.find("/", 8)]
+    if origin.find(":", 6) == -1 or origin[-1] == "]":
+        return origin + (":443" if canonical[4] == "s" else ":80")
+    return origin
+
+
+def fingerprint(method: str, url: str, body: bytes = b"") -> int:
+    """Return 64 unsigned bits that identify method, canonical URL and body. The case of the method does not count."""
+    if not body and (method == "GET" or method.upper() == "GET"):
+        return xxh3_64_intdigest(url.encode(), FINGERPRINT_KEY)
+    verb = method.upper()
+    head = f"{len(verb)} {len(url)} {verb}{url}".encode("utf-8", "surrogatepass")  # no part can pose as two
+    return xxh3_64_intdigest(head + body, PARTS_KEY)
+
+
+def _accepted(href: str) -> str | None:
+    """Drop the fragment of what ada serialised. None when it is too long, not http(s), or carries credentials."""
+    if "#" in href:  # ada escapes every other '#'
+        href = href[: href.index("#")]
+    if len(href) > URL_MAX or not href.startswith(("http://", "https://")):
+        return None
+    if "@" in href and "@" in href[: href.find("/", 8)]:
+        return None
+    return href
+
+
+def _complaint(url: str) -> str:
+    shown = repr(url if len(url) <= SHOWN_MAX else url[:SHOWN_MAX] + "...")
+    text = url.strip()
+    if not text:
+        return "the URL is empty: write one like https://example.com"
+    if len(url) > URL_MAX:
+        return f"{shown} is {len(url)} characters long: write at most {URL_MAX}"
+    scheme, colon, rest = text.partition(":")
+    if scheme.lower() in ("http", "https") and colon:
+        return _complaint_http(shown, text, rest)
+    if "://" in text:
+        return f"{shown} is not http: write a URL that begins with http:// or https://"
+    if colon and scheme.isalpha() and not rest[:1].isdigit():
+        return f"{shown} is a {scheme.lower()}: address: write a URL that begins with http:// or https://"
+    return f"{shown} has no scheme: write {_shortened('https://' + text.lstrip('/'))}"
+
+
+def _complaint_http(shown: str, text: str, rest: str) -> str:
+    authority = rest.lstrip("/\\").partition("/")[0]
+    if not authority:
+        return f"{shown} has no host name: write one like https://example.com"
+    if "@" in authority:
+        plain = f"{text.partition(':')[0]}://...@{_shortened(authority.rpartition('@')[2])}"
+        return f"{plain} holds a user name or password: leave them out and send them as a header (Authorization)"
+    try:
+        length = len(ada_url.normalize_url(text))
+    except ValueError:
+        return f"{shown} is not a valid URL: check the host name and the port"
+    return f"{shown} is {length} characters long once escaped: write at most {URL_MAX}"
+
+
+def _shortened(text: str) -> str:
+    shown = repr(text[:SHOWN_MAX])[1:-1]
+    return shown if len(text) <= SHOWN_MAX else shown + "..."
