@@ -1,0 +1,114 @@
+"""The scripts behind the Makefile: they name what is missing in one line, and do nothing twice."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT, need
+
+
+def run(*command: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, env=os.environ | environment, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Path:
+    """A folder in front of PATH, in which `id` says that we are not root and apt-get must not be called."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name, text in (("id", "echo 1000"), ("apt-get", "echo called >&2; exit 99")):
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+    return folder
+
+
+def test_without_root_one_line_names_the_packages(programs: Path):
+    wanted = ("no-such-command:some-package", "sh:dash", "other-missing:other-package")
+    done = run(ROOT / "scripts/packages", *wanted, PATH=f"{programs}:{os.environ['PATH']}")
+    line = "These packages are missing, install them first: sudo apt-get install some-package other-package\n"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", line)
+
+
+def test_nothing_is_installed_when_everything_is_there(programs: Path):
+    done = run(ROOT / "scripts/packages", "sh:dash", "cat:coreutils", PATH=f"{programs}:{os.environ['PATH']}")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_packages_that_cannot_be_had_are_told_apart(tmp_path: Path):
+    shell = shutil.which("sh")
+    assert shell
+    done = run(shell, ROOT / "scripts/packages", "no-such-command:some-package", PATH=str(tmp_path))
+    assert (done.returncode, done.stderr) == (2, "No apt-get here to install what is missing: some-package\n")
+
+
+def test_an_old_python_is_one_line(tmp_path: Path):
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(ROOT / "scripts/venv", tmp_path / "scripts/venv")
+    done = run(tmp_path / "scripts/venv", PYTHON="no-such-python")
+    assert done.returncode == 1
+    assert done.stderr.startswith("Lycosa needs Python 3.11 or newer")
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / ".venv").exists()
+
+
+def docs_site(home: Path, *commands: str) -> subprocess.CompletedProcess[str]:
+    """Run a copy of the script in a project of its own, with only these commands in PATH."""
+    (home / "scripts").mkdir(exist_ok=True)
+    shutil.copy(ROOT / "scripts/docs-site", home / "scripts/docs-site")
+    programs = home / "bin"
+    programs.mkdir(exist_ok=True)
+    for command in commands:
+        found = shutil.which(command)
+        need(command, found is not None)
+        (programs / command).symlink_to(found or "")
+    return run(sys.executable, home / "scripts/docs-site", PATH=str(programs))
+
+
+def test_without_debian_packages_one_line_and_code_2(tmp_path: Path):
+    done = docs_site(tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "No documentation site: apt-cache is not installed: Debian's packages cannot be had\n"
+
+
+@pytest.mark.site
+def test_the_documentation_site_is_whole_and_serves_nothing_else(docs_root: Path):
+    index = (docs_root / "index.html").read_text(encoding="utf-8")
+    entries = [line.split('"')[1] for line in index.splitlines() if "<a href=" in line]
+    assert len(entries) == 5
+    assert all((docs_root / entry).is_file() for entry in entries)
+    assert sum(1 for path in docs_root.rglob("*.html") if path.is_file()) > 10_000
+    outside = [path for path in docs_root.rglob("*") if not path.resolve().is_relative_to(docs_root.resolve())]
+    assert outside == []
+
+
+@pytest.mark.site
+def test_the_documentation_site_is_made_once(docs_root: Path):
+    before = docs_root.stat().st_mtime_ns
+    done = run(sys.executable, ROOT / "scripts/docs-site", PATH="")
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, str(docs_root), "")
+    assert docs_root.stat().st_mtime_ns == before
+
+
+@pytest.mark.prove
+@pytest.mark.site
+def test_an_interrupted_run_goes_on(docs_root: Path, tmp_path: Path):
+    """Half an unpacked tree is not taken for a whole one, and whole packages are not downloaded again."""
+    cache = tmp_path / ".cache"
+    (cache / "site.partial/usr/share/doc/left").mkdir(parents=True)
+    (cache / "debs").mkdir()
+    for deb in (docs_root.parents[3] / "debs").glob("*.deb"):
+        (cache / "debs" / deb.name).symlink_to(deb)
+    done = docs_site(tmp_path, "apt-cache", "dpkg-deb", "env", "tar")
+    assert done.returncode == 0, done.stderr
+    assert "Downloading" not in done.stderr
+    assert (cache / "site/complete").exists()
+    assert not (cache / "site/usr/share/doc/left").exists()
+    shutil.rmtree(cache)
