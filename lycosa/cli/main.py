@@ -104,14 +104,15 @@ def explain(error: click.ClickException) -> str:
     """Return what click has to say in one line, in our words."""
     from lycosa.config import did_you_mean
 
-    command = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "lycosa"
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    see = f": see {context.command_path} --help" if context else ""
     if isinstance(error, click.NoSuchOption):
         nearest = next(iter(error.possibilities or ()), "")
-        return f"unknown option {error.option_name}" + (did_you_mean(nearest) or f": {command} --help lists them")
-    if isinstance(error, click.MissingParameter) and error.param is not None:
-        return f"{command} needs {error.param.make_metavar(error.ctx)}: see {command} --help"  # type: ignore[arg-type]
-    text = " ".join(error.format_message().split()).rstrip(".")
-    return f"{text[:1].lower()}{text[1:]}: see {command} --help"
+        return f"unknown option {error.option_name}" + (did_you_mean(nearest) or see)
+    if isinstance(error, click.MissingParameter) and error.param is not None and context:
+        return f"{context.info_name} needs {error.param.make_metavar(context)}{see}"
+    text = error.format_message().strip().rstrip(".")
+    return f"{text[:1].lower()}{text[1:]}{see}"
 
 
 def _unknown_verb(name: str) -> str:

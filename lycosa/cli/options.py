@@ -16,7 +16,7 @@ from lycosa.core.errors import UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
 OUTPUT, LIMITS, REQUESTS, STORAGE, DISPLAY = "Items", "What is crawled", "How it is fetched", "State", "Messages"
-SPIDER, OTHER = "Spider", "Other"
+SPIDER, OTHER = "Spider and settings", "Other"
 
 
 class Flag(NamedTuple):
@@ -79,7 +79,7 @@ class GroupedCommand(click.Command):
         """Write the groups, the unnamed one last."""
         groups: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
+            record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
             if record is not None:
                 groups.setdefault(getattr(parameter, "group", OTHER), []).append(record)
         for name in sorted(groups, key=lambda name: name == OTHER):
@@ -89,8 +89,6 @@ class GroupedCommand(click.Command):
 
 def crawl_options(command: F) -> F:
     """Add -o, -O, -s, -a and every setting. What was given reaches the command as keywords, the rest as None or ()."""
-    for each in reversed(FLAGS):
-        command = _option(each)(command)
     spider = [
         _grouped("-a", "arguments", SPIDER, "NAME=VALUE", "Argument for the spider. May be repeated.", multiple=True),
         _grouped("-s", "sets", SPIDER, "NAME=VALUE", "Set a setting by name, ours or Scrapy's.", multiple=True),
@@ -99,7 +97,7 @@ def crawl_options(command: F) -> F:
         _grouped("-o", "output", OUTPUT, "FILE", "Append the items to a .jsonl file. [default: standard output]"),
         _grouped("-O", "output_afresh", OUTPUT, "FILE", "Start afresh: forget the state, overwrite the file."),
     ]
-    for decorate in [*reversed(spider), *reversed(output)]:
+    for decorate in reversed([*output, *map(_option, FLAGS), *spider]):
         command = decorate(command)
     return command
 
@@ -138,7 +136,7 @@ def _option(each: Flag) -> Callable[[F], F]:
     if not each.metavar:
         on_by_default = default is True
         names[-1] += f"/{flag('no_' + each.setting)}" if on_by_default else ""
-        more = {"default": None, "is_flag": True, "flag_value": None if on_by_default else True}
+        more = {"default": None, "is_flag": True}
         default = "yes" if on_by_default else ""
     text = f"{each.text} [default: {shown}]" if (shown := each.default or _shown(default)) else each.text
     return click.option(*names, each.setting, cls=GroupedOption, group=each.group, help=text, **more)
@@ -147,4 +145,6 @@ def _option(each: Flag) -> Callable[[F], F]:
 def _shown(default: object) -> str:
     if isinstance(default, tuple):
         return ",".join(default)
-    return f"{default:g}" if isinstance(default, float) else str(default)
+    if isinstance(default, float):
+        return f"{default:g}"
+    return "" if default is None else str(default)

@@ -16,8 +16,8 @@ from typing import Any
 from lycosa.core.errors import StorageError
 from lycosa.sinks.lines import failed, to_line
 
-BUFFER_MAX = 8 * 1024**2
-"""Most bytes held in memory; with more, `write` waits for the reader itself."""
+BUFFER_MAX = 1024**2
+"""Most bytes held in memory; with more, `write` waits for the reader itself, and the whole crawl with it."""
 
 CHUNK_BYTES = select.PIPE_BUF
 """A pipe that is ready takes this much without blocking."""
@@ -56,9 +56,12 @@ class StdoutSink:
                 self._send(len(self._unsent))
 
     async def flush(self) -> int:
-        """Write everything, waiting for the reader where it is slow. Return 0."""
-        self._take_lines()
-        while self._unsent:
+        """Write everything, waiting for the reader where it is slow. Return 0.
+
+        That includes what is written meanwhile: the caller may commit every item there is when this returns.
+        """
+        while self._lines or self._unsent:
+            self._take_lines()
             if self._never_blocks:
                 self._send(len(self._unsent))
             else:
