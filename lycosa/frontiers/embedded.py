@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from heapq import heapify, heappop, heappush
+from math import ceil
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -278,7 +279,7 @@ class LmdbShelf:
 
     def _sleep_key(self, record: UrlRecord) -> bytes:
         self._counters.arrivals += 1
-        return SLEEP_KEY.pack(int(record.not_before * 1000), self._counters.arrivals)
+        return SLEEP_KEY.pack(ceil(record.not_before * 1000), self._counters.arrivals)
 
     def _enqueue(self, key: bytes, record: UrlRecord) -> None:
         self._put(self._tables.queue, key, encode(record))

@@ -1,0 +1,341 @@
+"""What every frontier promises (C5, C6, F1, F4-F7): one suite, each back end. See `ports.Frontier`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import pytest
+
+from lycosa.core.frontier import EXPIRIES_MAX, Policy
+from lycosa.core.model import Extras, HostFacts, Kind, UrlRecord
+from lycosa.frontiers.embedded import BUFFER_MAX, embedded_frontier
+from lycosa.frontiers.memory import memory_frontier
+
+HOST = "http://a.example:80"
+OTHER = "http://b.example:80"
+PLAIN = Policy(robots=False, concurrency_per_host=100)
+
+Open = Callable[[Policy], Any]
+
+
+@pytest.fixture(params=["memory", "embedded"])
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
+    """A function that makes a new frontier of this back end."""
+    made: list[Any] = []
+
+    def open_(policy: Policy) -> Any:
+        path = tmp_path / str(len(made))
+        made.append(memory_frontier(policy) if request.param == "memory" else embedded_frontier(path, policy))
+        return made[-1]
+
+    yield open_
+    for frontier in made:
+        asyncio.run(frontier.close())
+
+
+def url(number: int, host: str = HOST, **fields: Any) -> UrlRecord:
+    return UrlRecord(1, crc32(f"{host}{number}".encode()), f"{host}/{number}", host, **fields)
+
+
+def run(story: Awaitable[None]) -> None:
+    asyncio.run(story)  # type: ignore[arg-type]
+
+
+async def urls_of(frontier: Any, limit: int, now: float) -> list[str]:
+    return [lease.record.url for lease in await frontier.lease(limit, now)]
+
+
+def test_a_url_is_lent_once_and_then_done(opened: Open) -> None:
+    async def story() -> None:
+        frontier = opened(PLAIN)
+        assert await frontier.push([url(1)]) == 1
+        (lease,) = await frontier.lease(10, 100.0)
+        assert lease.record.url == f"{HOST}/1"
+        assert lease.record.token == lease.token != 0
+        assert await frontier.lease(10, 100.0) == []
+        assert await frontier.ack(lease, "200", (), 101.0)
+        stats = await frontier.stats()
+        assert (stats.done, stats.unfinished, stats.reasons) == (1, 0, {"200": 1})
+        assert frontier.next_ready(101.0) is None
+
+    run(story())
+
+
+def test_duplicates_are_dropped_also_when_done_and_per_segment(opened: Open) -> None:
+    async def story() -> None:
+        frontier = opened(PLAIN)
+        assert await frontier.push([url(1), url(1), url(2)]) == 2
+        for lease in await frontier.lease(10, 0.0):
+            await frontier.ack(lease, "200", [url(1), url(2), url(3)], 0.0)
+        assert await urls_of(frontier, 10, 0.0) == [f"{HOST}/3"]
+        assert await frontier.push([url(1, segment="monday"), url(1, segment="monday")]) == 1
+
+    run(story())
+
+
+def test_dont_filter_is_queued_again(opened: Open) -> None:
+    async def story() -> None:
+        frontier = opened(PLAIN)
+        again = url(1, dont_filter=True)
+        assert await frontier.push([url(1), again, again]) == 3
+        leases = await frontier.lease(10, 0.0)
+        assert len(leases) == 3
+        assert [await frontier.ack(lease, "200", (), 0.0) for lease in leases] == [True] * 3
+        assert await frontier.push([url(1)]) == 0
+
+    run(story())
+
+
+def test_known_never_says_yes_to_a_new_url(opened: Open) -> None:
+    async def story() -> None:
+        frontier = opened(PLAIN)
+        await frontier.push([url(1)])
+        assert frontier.known("", url(1).fingerprint)
+        assert not frontier.known("", url(2).fingerprint)
+        assert not frontier.known("monday", url(1).fingerprint)
+
+    run(story())
+
+
+def test_priority_first_then_first_come(opened: Open) -> None:
+    async def story() -> None:
+        frontier = opened(PLAIN)
+        await frontier.push([url(1), url(2, priority=5), url(3, priority=-5), url(4, priority=5), url(5, priority=1 << 40)])
+        assert await urls_of(frontier, 10, 0.0) == [f"{HOST}/{n}" for n in (5, 2, 4, 1, 3)]
+
+    run(story())
+
+
+def test_priority_holds_when_most_of_a_host_is_on_the_disk(opened: Open) -> None:
+    async def story() -> None:
+        frontier = opened(replace(PLAIN, concurrency_per_host=10_000))
+        count = BUFFER_MAX * 3
+        await frontier.push([url(n) for n in range(count)])
+        first = await urls_of(frontier, 10, 0.0)
+        await frontier.push([url(n, priority=1) for n in range(count, 2 * count)])
+        rest = await urls_of(frontier, 10_000, 0.0)
+        assert first == [f"{HOST}/{n}" for n in range(10)]
+        assert rest == [f"{HOST}/{n}" for n in [*range(count, 2 * count), *range(10, count)]]
+
+    run(story())
+
+
+def test_a_stored_request_comes_back_whole(opened: Open) -> None:
+    async def story() -> None:
+        frontier = opened(PLAIN)
+        extras = Extras("POST", {"X-A": "1"}, b"\x00body", "parse_item", {"page": 3, "tags": ["a"]}, {"n": 1.5})
+        await frontier.push([url(1, depth=4, redirects=2, extras=extras)])
+        (lease,) = await frontier.lease(1, 0.0)
+        assert lease.record.extras == extras
+        assert (lease.record.depth, lease.record.redirects) == (4, 2)
+
+    run(story())
+
+
+def test_not_before_sleeps_and_wakes(opened: Open) -> None:
+    async def story() -> None:
+        frontier = opened(PLAIN)
+        await frontier.push([url(1, not_before=50.0), url(2, not_before=40.0)])
+        assert await frontier.lease(10, 39.9) == []
+        assert frontier.next_ready(39.9) == pytest.approx(40.0)
+        assert (await frontier.stats()).delayed == 2
+        assert await urls_of(frontier, 10, 40.0) == [f"{HOST}/2"]
+        assert await urls_of(frontier, 10, 50.0) == [f"{HOST}/1"]
+
+    run(story())
+
+
+def test_nack_tries_again_later_and_counts(opened: Open) -> None:
+    async def story() -> None:
+        frontier = opened(PLAIN)
+        await frontier.push([url(1)])
+        (lease,) = await frontier.lease(1, 0.0)
+        assert await frontier.nack(lease, "503", 10.0, 0.0)
+        assert await frontier.lease(1, 9.0) == []
+        (again,) = await frontier.lease(1, 10.0)
+        assert again.record.attempts == 1
+        assert await frontier.nack(again, "503", None, 10.0)
+        stats = await frontier.stats()
+        assert (stats.dead, stats.unfinished, stats.dead_reasons) == (1, 0, {"503": 1})
+        ((record, reason),) = await frontier.dead(5)
+        assert (record.url, reason) == (f"{HOST}/1", "503")
+        assert await frontier.push([url(1)]) == 0
+
+    run(story())
+
+
+def test_release_gives_back_untouched_and_in_place(opened: Open) -> None:
+    async def story() -> None:
+        frontier = opened(PLAIN)
+        await frontier.push([url(1), url(2)])
+        (lease,) = await frontier.lease(1, 0.0)
+        assert await frontier.release(lease, 0.0)
+        first, second = await frontier.lease(2, 0.0)
+        assert (first.record.url, first.record.attempts, second.record.url) == (f"{HOST}/1", 0, f"{HOST}/2")
+
+    run(story())
+
+
+def test_an_expired_lease_is_lent_again_and_its_holder_refused(opened: Open) -> None:
+    async def story() -> None:
+        frontier = opened(replace(PLAIN, lease_s=30.0))
+        await frontier.push([url(1)])
+        (old,) = await frontier.lease(1, 0.0)
+        assert await frontier.expire(29.9) == 0
+        assert await frontier.expire(30.0) == 1
+        (new,) = await frontier.lease(1, 30.0)
+        assert new.record.url == old.record.url
+        assert new.token != old.token
+        assert not await frontier.ack(old, "200", [url(2)], 31.0)
+        assert not await frontier.nack(old, "x", None, 31.0)
+        assert not await frontier.release(old, 31.0)
+        assert await frontier.renew(old, 31.0) is None
+        assert (await frontier.stats()).queued == 0
+        assert await frontier.ack(new, "200", (), 31.0)
+
+    run(story())
+
+
+def test_a_renewed_lease_lives_on(opened: Open) -> None:
+    async def story() -> None:
+        frontier = opened(replace(PLAIN, lease_s=30.0))
+        await frontier.push([url(1), url(2)])
+        first, second = await frontier.lease(2, 0.0)
+        renewed = await frontier.renew(first, 20.0)
+        assert renewed is not None
+        assert renewed.expires_at == 50.0
+        assert await frontier.expire(30.0) == 1
+        assert await frontier.ack(first, "200", (), 31.0)
+        assert not await frontier.ack(second, "200", (), 31.0)
+
+    run(story())
+
+
+def test_a_lease_that_always_expires_ends_dead(opened: Open) -> None:
+    async def story() -> None:
+        frontier = opened(replace(PLAIN, lease_s=1.0))
+        await frontier.push([url(1)])
+        for turn in range(EXPIRIES_MAX):
+            assert len(await frontier.lease(1, 10.0 * turn)) == 1
+            await frontier.expire(10.0 * turn + 1)
+        assert await frontier.lease(1, 1000.0) == []
+        assert (await frontier.stats()).dead == 1
+
+    run(story())
+
+
+def test_concurrency_per_host(opened: Open) -> None:
+    async def story() -> None:
+        frontier = opened(replace(PLAIN, concurrency_per_host=2))
+        await frontier.push([url(n) for n in range(5)] + [url(n, OTHER) for n in range(5)])
+        leases = await frontier.lease(100, 0.0)
+        assert sorted(lease.record.host for lease in leases) == [HOST, HOST, OTHER, OTHER]
+        assert frontier.next_ready(0.0) is None
+        await frontier.ack(leases[0], "200", (), 0.0)
+        assert [lease.record.host for lease in await frontier.lease(100, 0.0)] == [leases[0].record.host]
+
+    run(story())
+
+
+def test_delay_between_starts_on_one_host(opened: Open) -> None:
+    async def story() -> None:
+        frontier = opened(replace(PLAIN, delay_s=2.0))
+        await frontier.push([url(n) for n in range(3)] + [url(9, OTHER)])
+        leases = await frontier.lease(100, 10.0)
+        assert sorted(lease.record.host for lease in leases) == [HOST, OTHER]
+        for lease in leases:
+            await frontier.ack(lease, "200", (), 10.1)
+        assert frontier.next_ready(10.1) == 12.0
+        assert await frontier.lease(100, 11.9) == []
+        assert len(await frontier.lease(100, 12.0)) == 1
+
+    run(story())
+
+
+def test_a_lease_that_contacted_nobody_costs_no_turn(opened: Open) -> None:
+    async def story() -> None:
+        frontier = opened(replace(PLAIN, delay_s=2.0))
+        await frontier.push([url(n) for n in range(3)])
+        (lease,) = await frontier.lease(100, 10.0)
+        await frontier.ack(lease, "robots", (), 10.0, contacted=False)
+        assert len(await frontier.lease(100, 10.0)) == 1
+        assert await frontier.lease(100, 11.0) == []
+
+    run(story())
+
+
+def test_a_blocked_host_does_not_block_the_crawl(opened: Open) -> None:
+    async def story() -> None:
+        frontier = opened(PLAIN)
+        await frontier.push([url(1), url(2, OTHER)])
+        await frontier.block_host(HOST, 60.0)
+        assert await urls_of(frontier, 10, 59.0) == [f"{OTHER}/2"]
+        assert frontier.next_ready(59.0) == 60.0
+        assert await urls_of(frontier, 10, 60.0) == [f"{HOST}/1"]
+
+    run(story())
+
+
+def test_hosts_take_turns(opened: Open) -> None:
+    async def story() -> None:
+        frontier = opened(PLAIN)
+        await frontier.push([url(n) for n in range(90)] + [url(n, OTHER) for n in range(10)])
+        hosts = [lease.record.host for lease in await frontier.lease(20, 0.0)]
+        assert hosts.count(OTHER) == 10
+
+    run(story())
+
+
+def test_robots_first_alone_and_once_a_host(opened: Open) -> None:
+    async def story() -> None:
+        frontier = opened(Policy(robots=True, robots_ttl_s=1000.0))
+        await frontier.push([url(1), url(2)])
+        (lease,) = await frontier.lease(10, 5000.0)
+        assert (lease.record.kind, lease.record.url) == (Kind.ROBOTS, f"{HOST}/robots.txt")
+        assert await frontier.lease(10, 5000.0) == []
+        await frontier.set_host_facts(HOST, HostFacts(b"rules", 200, 5001.0, 3.0), 5001.0)
+        assert await frontier.ack(lease, "robots.txt", (), 5001.0)
+        assert (await frontier.stats()).done == 0
+        assert frontier.next_ready(5001.0) == 5004.0
+        assert await urls_of(frontier, 10, 5004.0) == [f"{HOST}/1"]
+        assert await urls_of(frontier, 10, 5007.0) == [f"{HOST}/2"]
+        facts = await frontier.host_facts(HOST)
+        assert facts is not None
+        assert facts.robots == b"rules"
+        await frontier.push([url(3)])
+        (lease,) = await frontier.lease(10, 6001.0)
+        assert lease.record.kind == Kind.ROBOTS
+
+    run(story())
+
+
+def test_robots_that_fails_is_asked_again_later(opened: Open) -> None:
+    async def story() -> None:
+        frontier = opened(Policy(robots=True))
+        now = 1e9
+        await frontier.push([url(1)])
+        (lease,) = await frontier.lease(10, now)
+        await frontier.nack(lease, "503", now + 5, now)
+        assert await frontier.lease(10, now + 4) == []
+        (again,) = await frontier.lease(10, now + 5)
+        assert (again.record.kind, again.record.attempts) == (Kind.ROBOTS, 1)
+        assert await frontier.release(again, now + 5)
+        assert len(await frontier.lease(10, now + 5)) == 1
+
+    run(story())
+
+
+def test_positions_are_those_of_the_last_commit(opened: Open) -> None:
+    async def story() -> None:
+        frontier = opened(PLAIN)
+        assert await frontier.positions() == {}
+        await frontier.commit({"a": 10, "b": 1})
+        await frontier.commit({"a": 20})
+        assert await frontier.positions() == {"a": 20, "b": 1}
+
+    run(story())
