@@ -1,0 +1,205 @@
+"""Settings: one name everywhere, layers in their order, and one clear line for every mistake (C8, bad input)."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from lycosa.cli.options import FLAGS
+from lycosa.config import BODY_MAX, SCRAPY_NAMES, Settings, load
+from lycosa.core.errors import BadSetting
+
+
+def settings(tmp_path: Path, flags=None, *, toml="", pyproject="", environ=None, **layers) -> Settings:
+    if toml:
+        (tmp_path / "lycosa.toml").write_text(toml)
+    if pyproject:
+        (tmp_path / "pyproject.toml").write_text(pyproject)
+    return load(flags or {}, environ=environ or {}, folder=tmp_path, **layers)
+
+
+def complaint(tmp_path: Path, flags=None, **layers) -> str:
+    with pytest.raises(BadSetting) as caught:
+        settings(tmp_path, flags, **layers)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert len(text) < 300
+    return text
+
+
+def test_without_layers_the_defaults_hold(tmp_path):
+    assert settings(tmp_path) == Settings()
+
+
+def test_every_later_layer_wins(tmp_path):
+    """Each layer sets the delay, then is taken away, last one first."""
+    layers = {
+        "pyproject": "[tool.lycosa]\ndelay = 1",
+        "toml": "delay = 2\n[crawl]\ndelay = 3",
+        "environ": {"LYCOSA_DELAY": "4"},
+        "spider_settings": {"DOWNLOAD_DELAY": 5},
+        "sets": ["delay=6"],
+        "flags": {"delay": "7"},
+    }
+    seen = []
+    while layers:
+        for file in tmp_path.iterdir():
+            file.unlink()
+        seen.append(settings(tmp_path, **layers).delay)
+        layers.popitem()
+    assert seen == [7, 6, 5, 4, 3, 1]
+
+
+def test_crawl_table_wins_over_the_top_level(tmp_path):
+    assert settings(tmp_path, toml="delay = 2\ndepth = 1\n[crawl]\ndelay = 3").delay == 3
+
+
+def test_a_flag_that_was_not_given_changes_nothing(tmp_path):
+    assert settings(tmp_path, {"delay": None, "robots": None}, toml="delay = 2\nrobots = false").robots is False
+
+
+def test_every_setting_has_a_default_that_its_own_rules_accept(tmp_path):
+    defaults = {field.name: getattr(Settings(), field.name) for field in fields(Settings)}
+    assert load({}, spider_settings=defaults, environ={}, folder=tmp_path) == Settings()
+
+
+def test_every_setting_is_an_option_of_its_name():
+    assert {each.setting for each in FLAGS} | {"output", "overwrite"} == {field.name for field in fields(Settings)}
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "value"),
+    [
+        ("max_body=10MB", "max_body", 10_000_000),
+        ("max_body=10 MiB", "max_body", 10 * 1024**2),
+        ("max_body=1.5kib", "max_body", 1536),
+        ("max_body=500", "max_body", 500),
+        ("max-body=500", "max_body", 500),
+        ("depth=none", "depth", None),
+        ("depth=", "depth", None),
+        ("depth=0", "depth", 0),
+        ("robots=No", "robots", False),
+        ("robots=1", "robots", True),
+        ("scope=DOMAIN", "scope", "domain"),
+        ("allow=*/a/*, */b/*", "allow", ("*/a/*", "*/b/*")),
+        ("allow=*/a,b/*\n*/c/*", "allow", ("*/a,b/*", "*/c/*")),
+        ("header=Accept: a/b, c/d\nX-Y:z", "header", ("Accept: a/b, c/d", "X-Y:z")),
+        ("proxy=", "proxy", ""),
+        ("proxy=socks5h://127.0.0.1:1080", "proxy", "socks5h://127.0.0.1:1080"),
+        ("output=items.JSONL", "output", "items.JSONL"),
+        ("output=-", "output", "-"),
+        ("log_level=debug", "log_level", "DEBUG"),
+    ],
+)
+def test_text_is_converted(tmp_path, text, name, value):
+    assert getattr(settings(tmp_path, sets=[text]), name) == value
+
+
+def test_toml_values_keep_their_types(tmp_path):
+    got = settings(tmp_path, toml='delay = 1\nallow = ["a,b", "c"]\nmax_body = "1MB"\n[header]\nAccept = "x, y"')
+    assert (got.delay, got.allow, got.max_body, got.header) == (1.0, ("a,b", "c"), 1_000_000, ("Accept: x, y",))
+
+
+def test_home_is_expanded(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert settings(tmp_path, sets=["state=~/s"]).state == str(tmp_path / "s")
+
+
+def test_scrapy_names_mean_ours(tmp_path):
+    values = {
+        "CONCURRENT_REQUESTS": 16,
+        "CONCURRENT_REQUESTS_PER_DOMAIN": 2,
+        "DOWNLOAD_DELAY": 0.5,
+        "DOWNLOAD_TIMEOUT": 180,
+        "DOWNLOAD_MAXSIZE": 0,
+        "DEFAULT_REQUEST_HEADERS": {"Accept": "a, b"},
+        "DEPTH_LIMIT": 0,
+        "ROBOTSTXT_OBEY": False,
+        "USER_AGENT": "me",
+        "CLOSESPIDER_PAGECOUNT": 0,
+        "RETRY_TIMES": 5,
+        "JOBDIR": "job",
+        "LOG_LEVEL": "INFO",
+        "LOG_FILE": None,
+    }
+    assert set(values) == set(SCRAPY_NAMES)
+    assert settings(tmp_path, spider_settings=values) == Settings(
+        concurrency=16, concurrency_per_host=2, delay=0.5, timeout=180, max_body=BODY_MAX, header=("Accept: a, b",),
+        robots=False, user_agent="me", retries=5, state="job", log_level="INFO",
+    )  # fmt: skip
+
+
+def test_scrapys_zero_means_no_limit_in_text_too_and_ours_does_not(tmp_path):
+    assert settings(tmp_path, toml="depth = 3", sets=["DEPTH_LIMIT=0"]).depth is None
+    assert settings(tmp_path, sets=["depth=0"]).depth == 0
+
+
+def test_variables_that_are_no_settings_are_let_alone(tmp_path):
+    assert settings(tmp_path, environ={"LYCOSA_DEBUG": "1", "LYCOSA_PROVE": "1", "PATH": "x"}) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("layers", "parts"),
+    [
+        ({"toml": "dealy = 1"}, ["lycosa.toml", "'dealy'", "did you mean delay?"]),
+        ({"toml": "[crawl]\ndealy = 1"}, ["lycosa.toml [crawl]", "'dealy'"]),
+        ({"toml": "[proxies]\na = 1"}, ["lycosa.toml", "'proxies'"]),
+        ({"toml": "crawl = 1"}, ["lycosa.toml", "[crawl]"]),
+        ({"toml": "delay = 1 2"}, ["lycosa.toml", "not valid TOML", "line 1"]),
+        ({"pyproject": "[tool.lycosa]\ndealy = 1"}, ["pyproject.toml [tool.lycosa]", "'dealy'"]),
+        ({"pyproject": "[tool]\nlycosa = 1"}, ["pyproject.toml", "[tool.lycosa]"]),
+        ({"environ": {"LYCOSA_DEALY": "1"}}, ["LYCOSA_DEALY", "did you mean LYCOSA_DELAY?"]),
+        ({"environ": {"LYCOSA_DELAY": "x"}}, ["LYCOSA_DELAY: 'x' is not a number of seconds"]),
+        ({"environ": {"LYCOSA_DELAY": ""}}, ["LYCOSA_DELAY: '' is not"]),
+        ({"spider_settings": {"DOWNLOAD_DEALY": 1}}, ["custom_settings", "did you mean DOWNLOAD_DELAY?"]),
+        ({"spider_settings": {7: 1}}, ["custom_settings", "'7'"]),
+        ({"sets": ["dealy=1"]}, ["-s dealy", "did you mean delay?"]),
+        ({"sets": ["delay"]}, ["-s 'delay'", "NAME=VALUE"]),
+        ({"sets": ["=1"]}, ["-s '=1'", "NAME=VALUE"]),
+        ({"flags": {"concurrency": "many"}}, ["--concurrency: 'many' is not a whole number from 1 to 10,000"]),
+        ({"flags": {"concurrency": "0"}}, ["--concurrency", "from 1"]),
+        ({"flags": {"concurrency": "9" * 5000}}, ["--concurrency", "from 1"]),
+        ({"flags": {"concurrency": True}}, ["--concurrency", "True"]),
+        ({"flags": {"concurrency": 1.5}}, ["--concurrency", "1.5"]),
+        ({"flags": {"delay": "-1"}}, ["--delay: '-1' is not a number of seconds from 0"]),
+        ({"flags": {"delay": "nan"}}, ["--delay: 'nan' is not"]),
+        ({"flags": {"delay": "inf"}}, ["--delay: 'inf' is not"]),
+        ({"flags": {"max_body": "10 apples"}}, ["--max-body", "10MB or 10MiB"]),
+        ({"flags": {"max_body": "9e99"}}, ["--max-body"]),
+        ({"flags": {"max_body": "9" * 400 + "GB"}}, ["--max-body"]),
+        ({"flags": {"depth": "deep"}}, ["--depth", "'none'"]),
+        ({"flags": {"scope": "hots"}}, ["--scope: 'hots' is not one of host, domain, prefix, any"]),
+        ({"flags": {"output": "items.csv"}}, ["-o: 'items.csv'", ".jsonl"]),
+        ({"flags": {"output": "items"}}, ["-o: 'items'", ".jsonl"]),
+        ({"flags": {"header": ("A: b", "C")}}, ["--header: 'C' is not a header line"]),
+        ({"flags": {"header": ("A: b\r\nC: d",)}}, ["--header"]),
+        ({"flags": {"user_agent": "a\nb"}}, ["--user-agent"]),
+        ({"flags": {"user_agent": ""}}, ["--user-agent"]),
+        ({"flags": {"proxy": "127.0.0.1:3128"}}, ["--proxy: '127.0.0.1:3128' is not a proxy such as http://"]),
+        ({"flags": {"proxy": "ftp://a:1"}}, ["--proxy"]),
+        ({"flags": {"content_types": "html"}}, ["--content-types: 'html' is not a content type such as text/html"]),
+        ({"flags": {"log_level": "LOUD"}}, ["--log-level: 'LOUD' is not one of DEBUG"]),
+        ({"flags": {"state": "a\0b"}}, ["--state"]),
+        ({"toml": "robots = 2"}, ["lycosa.toml: robots: 2 is not true or false"]),
+        ({"toml": "delay = 1979-05-27"}, ["lycosa.toml: delay"]),
+        ({"toml": "allow = 3"}, ["lycosa.toml: allow: 3"]),
+        ({"toml": "allow = [3]"}, ["lycosa.toml: allow: 3"]),
+    ],
+)
+def test_every_mistake_is_one_line_that_says_what_and_where(tmp_path, layers, parts):
+    text = complaint(tmp_path, **layers)
+    assert [part for part in parts if part not in text] == [], text
+
+
+def test_a_bad_value_is_told_even_when_a_later_layer_would_replace_it(tmp_path):
+    assert "lycosa.toml" in complaint(tmp_path, {"delay": "1"}, toml="delay = 'x'")
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    (tmp_path / "lycosa.toml").mkdir()
+    assert "lycosa.toml cannot be read" in complaint(tmp_path)
+    (tmp_path / "lycosa.toml").rmdir()
+    (tmp_path / "lycosa.toml").write_bytes(b"\xff\xfe")
+    assert "not UTF-8" in complaint(tmp_path)
