@@ -9,14 +9,14 @@ Pure: `now` (unix seconds) is an argument, the store is a function.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from lycosa.core.frontier import Policy, lend
 from lycosa.core.model import RECORD_VERSION, HostFacts, Kind, Lease, UrlRecord
 from lycosa.core.workbench import Host, Workbench
 
 Place = TypeVar("Place")
+Place_co = TypeVar("Place_co", covariant=True)
 ROBOTS_PLACE = None
 
 
@@ -32,13 +32,25 @@ class Held(NamedTuple, Generic[Place]):
     next_turn: float
 
 
-class Lending(Generic[Place]):
-    """The leases of one process. `take(host)` removes and returns the next record of a host, or None."""
+class Store(Protocol[Place_co]):
+    """What leases are made of."""
 
-    def __init__(self, policy: Policy, take: Callable[[str], tuple[Place, UrlRecord] | None], first_token: int) -> None:
+    def take(self, host: str) -> tuple[Place_co, UrlRecord] | None:
+        """Remove and return the next queued record of the host."""
+        ...
+
+    def has_more(self, host: str) -> bool:
+        """Whether `take` has something to return."""
+        ...
+
+
+class Lending(Generic[Place]):
+    """The leases of one process over one store."""
+
+    def __init__(self, policy: Policy, store: Store[Place], first_token: int) -> None:
         self.workbench = Workbench(policy)
         self._policy = policy
-        self._take = take
+        self._store = store
         self._token = first_token
         # Ordered by expiry: every lease lasts equally long, and a renewed one goes to the end.
         self._held: dict[int, Held[Place]] = {}
@@ -116,9 +128,9 @@ class Lending(Generic[Place]):
         return self.workbench.needs_robots(host, now) and not host.robots_lent
 
     def _lend_next(self, host: Host, now: float) -> Lease | None:
-        found = self._take(host.key)
+        found = self._store.take(host.key)
+        host.has_work = found is not None and self._store.has_more(host.key)
         if found is None:
-            host.has_work = False
             return None
         place, record = found
         return self._hold(host, record, place, now)

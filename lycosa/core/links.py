@@ -23,7 +23,10 @@ from lycosa.core.url import URL_MAX, canonicalize, fingerprint, host_key, join
 __all__ = ["LINKS_MAX", "Link", "extract_links", "join"]
 
 LINKS_MAX = 50_000
-"""Different raw hrefs looked at on one page."""
+"""Links of one page; those beyond are not followed."""
+
+ELEMENTS_MAX = 200_000
+"""Elements of one page with an href, src or content attribute that are looked at."""
 
 RESOLVED_MAX = 16_384
 """Resolved hrefs remembered."""
@@ -70,23 +73,23 @@ class _Hrefs:
         self.base: str | None = None
         self.nofollow = False
         found = self.found
-        for node in tree.css(_CANDIDATES):
+        for node in tree.css(_CANDIDATES)[:ELEMENTS_MAX]:
             tag = node.tag_id
-            if tag in _UNLINKED:
-                continue
-            attributes = node.attributes
-            if tag not in _ANCHORS:
-                self._add_rare(tag, attributes)
-            elif "href" in attributes:  # not so for SVG's xlink:href, which the selector finds too
-                href = attributes["href"] or ""
+            if tag in _ANCHORS:
+                attributes = node.attributes
+                href = attributes.get("href")
+                if href is None:
+                    if "href" not in attributes:  # SVG's xlink:href, which the selector finds too
+                        continue
+                    href = ""
                 if "#" in href:
                     href = href[: href.index("#")]
                 if "rel" in attributes and "nofollow" in (attributes["rel"] or "").lower().split():
                     found.setdefault(href, True)
                 else:
                     found[href] = False
-                if len(found) >= LINKS_MAX:
-                    break
+            elif tag in _RARE:
+                self._add_rare(tag, node.attributes)
 
     def _add_rare(self, tag: int, attributes: Mapping[str, str | None]) -> None:
         href = None
@@ -99,7 +102,7 @@ class _Hrefs:
         elif tag == _BASE:
             if self.base is None:
                 self.base = attributes.get("href")
-        elif tag == _META:
+        else:
             href = self._meta(attributes)
         if href:
             self.found[href.partition("#")[0]] = False
@@ -125,6 +128,8 @@ def _resolved(hrefs: Mapping[str, bool], base_url: str, nofollow: bool) -> list[
         link = _resolve_in(base_url, origin, directory, href) if memory else _resolve.__wrapped__(base_url, href)
         if link is None:
             continue
+        if len(links) >= LINKS_MAX:
+            break
         if not (marked or nofollow):
             links[link.url] = link
         elif link.url not in links:
@@ -160,4 +165,4 @@ def _tag_id(name: str) -> int:
 _LINK, _BASE, _META = _tag_id("link"), _tag_id("base"), _tag_id("meta")
 _ANCHORS = frozenset({_tag_id("a"), _tag_id("area")})
 _FRAMES = frozenset({_tag_id("iframe"), _tag_id("frame")})
-_UNLINKED = frozenset({_tag_id("img"), _tag_id("script"), _tag_id("source")})
+_RARE = _FRAMES | {_LINK, _BASE, _META}

@@ -14,8 +14,8 @@ import re
 TAGS_FREE = 1_000
 """A page with fewer tags needs no look: at worst it makes 250,000 nodes."""
 
-OPEN_FREE = 300
-"""A page that never has more tags open than this, end tags subtracted, needs no close look."""
+OPEN_FREE = 500
+"""A page whose sampled parts never leave more tags open than this, end tags subtracted, needs no close look."""
 
 DEPTH_MAX = 2_000
 """Elements inside each other."""
@@ -23,7 +23,8 @@ DEPTH_MAX = 2_000
 COPIES_MAX = 200_000
 """Formatting elements that the parser would have to copy into later blocks."""
 
-_SLICE = 4_096  # bytes between two looks at the number of open tags
+_SAMPLE = 4_096  # bytes of each sample, one in
+_SAMPLED = 4 * _SAMPLE
 _TOKEN = re.compile(
     rb"<!--.*?(?:-->|\Z)|<(/?)([a-zA-Z][^\t\n\f\r />]*+)(?:=[\t\n\f\r ]*+\"[^\"]*+\"|=[\t\n\f\r ]*+'[^']*+'|[^>])*+",
     re.DOTALL,
@@ -48,10 +49,10 @@ def tamed(body: bytes) -> bytes:
 
 
 def _opened(body: bytes) -> int:
-    """The most tags open at a time, as far as counting can tell."""
+    """The most tags that the samples leave open, as far as counting can tell."""
     most = opened = 0
-    for start in range(0, len(body), _SLICE):
-        end = start + _SLICE
+    for start in range(0, len(body), _SAMPLED):
+        end = start + _SAMPLE
         opened += body.count(b"<", start, end) - 2 * body.count(b"</", start, end + 1)
         most = max(most, opened)
     return most

@@ -32,7 +32,8 @@ SITEMAPS_MAX = 1_000
 """Sitemap lines kept."""
 
 _LINE = re.compile(  # with the misspellings that Google's parser and protego also read
-    rb"(user[- ]?agent|disallow|dissallow|dissalow|disalow|diasllow|disallaw|allow|crawl[- ]delay|sitemap)\s*[:\s]\s*(.*)",
+    rb"(user[- ]?agent|disallow|dissallow|dissalow|disalow|diasllow|disallaw|allow|crawl[- ]delay|sitemap)"
+    rb"\s*[:\s]\s*(.*)",
     re.IGNORECASE,
 )
 _TOKEN = re.compile(r"[a-zA-Z_-]+")

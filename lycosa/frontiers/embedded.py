@@ -158,14 +158,18 @@ class LmdbShelf:
 
     def take(self, host: str) -> tuple[bytes, UrlRecord] | None:
         """Pop the host's next record, reading on when memory has none."""
+        if not self.has_more(host):
+            return None
+        key, record = heappop(self._queue(host).heap)
+        self._lent.add(key)
+        return key, record
+
+    def has_more(self, host: str) -> bool:
+        """Whether there is a next record, reading on to tell."""
         queue = self._queue(host)
         while not queue.heap and not queue.complete:
             queue.fill(self._tables, self._lent)
-        if not queue.heap:
-            return None
-        key, record = heappop(queue.heap)
-        self._lent.add(key)
-        return key, record
+        return bool(queue.heap)
 
     def put_back(self, place: bytes, record: UrlRecord) -> None:
         """Queue it under its old key."""

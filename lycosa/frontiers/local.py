@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from lycosa.core.frontier import Event, Policy, State, expire, fail, take_back
-from lycosa.core.lending import Lending
+from lycosa.core.lending import Lending, Store
 from lycosa.core.model import FrontierStats, HostFacts, Kind, Lease, UrlRecord
 from lycosa.core.workbench import Host
 
@@ -25,7 +25,7 @@ class HostMemory(NamedTuple):
     facts: HostFacts | None
 
 
-class Shelf(Protocol[Place]):
+class Shelf(Store[Place], Protocol[Place]):
     """Keeps records in their states. A place is where a queued record lies, and where it goes back to."""
 
     def add(self, record: UrlRecord) -> State | None:
@@ -34,10 +34,6 @@ class Shelf(Protocol[Place]):
 
     def known(self, segment: str, fingerprint: int) -> bool:
         """Whether memory alone can tell that this was added before."""
-        ...
-
-    def take(self, host: str) -> tuple[Place, UrlRecord] | None:
-        """Return the next queued record of the host and do not return it again, unless `put_back`."""
         ...
 
     def put_back(self, place: Place, record: UrlRecord) -> None:
@@ -102,7 +98,7 @@ class LocalFrontier(Generic[Place]):
 
     def __init__(self, policy: Policy, shelf: Shelf[Place], first_token: int = 0) -> None:
         self._shelf = shelf
-        self._lending: Lending[Place] = Lending(policy, shelf.take, first_token)
+        self._lending: Lending[Place] = Lending(policy, shelf, first_token)
         self._bench = self._lending.workbench
         self._paused: set[str] = set()
         self._now = 0.0

@@ -60,6 +60,10 @@ class MemoryShelf:
             del self._queues[host]
         return found
 
+    def has_more(self, host: str) -> bool:
+        """Whether the host's heap has something."""
+        return host in self._queues
+
     def put_back(self, place: Rank, record: UrlRecord) -> None:
         """Queue it where it was."""
         heappush(self._queues.setdefault(record.host, []), (place, record))

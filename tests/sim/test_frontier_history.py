@@ -224,7 +224,7 @@ class FrontierHistory(RuleBasedStateMachine):
         hosts = {HOSTS[n % len(HOSTS)] for n in queued}
         ready = [self.ready_at(h) for h in hosts if self.in_flight(h) < self.policy.concurrency_per_host]
         if not sleeping and not ready:
-            assert at is None or at <= self.now  # at worst one look in vain
+            assert at is None
         else:
             assert at is not None
             assert at <= max(min([*ready, *sleeping]), self.now)
