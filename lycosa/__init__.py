@@ -1,0 +1,48 @@
+"""Lycosa: a crawler platform. What is imported here is public; everything else may change.
+
+Names are loaded when they are first used, so that `lycosa --help` does not pay for a crawler.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lycosa.app import run_crawl as run_crawl
+    from lycosa.config import Settings as Settings
+    from lycosa.core.errors import DropItem as DropItem
+    from lycosa.core.errors import LycosaError as LycosaError
+    from lycosa.core.model import PageItem as PageItem
+    from lycosa.core.model import Request as Request
+    from lycosa.engine.response import Response as Response
+    from lycosa.engine.spider import Spider as Spider
+    from lycosa.engine.stats import Snapshot as Snapshot
+    from lycosa.engine.stats import Summary as Summary
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "DropItem": "lycosa.core.errors",
+    "LycosaError": "lycosa.core.errors",
+    "PageItem": "lycosa.core.model",
+    "Request": "lycosa.core.model",
+    "Response": "lycosa.engine.response",
+    "Settings": "lycosa.config",
+    "Snapshot": "lycosa.engine.stats",
+    "Spider": "lycosa.engine.spider",
+    "Summary": "lycosa.engine.stats",
+    "run_crawl": "lycosa.app",
+}
+
+__all__ = ["__version__", *sorted(_HOMES)]  # noqa: PLE0604  the names are strings
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'lycosa' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

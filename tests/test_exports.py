@@ -1,0 +1,43 @@
+"""The public names: what `lycosa` exports is there, documented, and nothing else is."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import lycosa
+
+
+def test_the_public_names_are_these() -> None:
+    assert set(lycosa.__all__) == {
+        "DropItem",
+        "LycosaError",
+        "PageItem",
+        "Request",
+        "Response",
+        "Settings",
+        "Snapshot",
+        "Spider",
+        "Summary",
+        "__version__",
+        "run_crawl",
+    }
+    assert set(dir(lycosa)) == set(lycosa.__all__)
+
+
+@pytest.mark.parametrize("name", [name for name in lycosa.__all__ if name != "__version__"])
+def test_every_public_name_is_documented(name: str) -> None:
+    assert getattr(lycosa, name).__doc__
+
+
+def test_an_unknown_name_is_an_error() -> None:
+    with pytest.raises(AttributeError, match="Spyder"):
+        lycosa.Spyder  # noqa: B018
+
+
+def test_importing_the_package_loads_no_part_of_it() -> None:
+    code = "import sys, lycosa; print([name for name in sys.modules if name.startswith('lycosa.')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
