@@ -274,6 +274,13 @@ def open_index(path: Path, *, write: bool = False) -> Index:
     return TantivyIndex(path, write=write)
 
 
+def erase_index(path: Path) -> None:
+    """Empty the search index in a folder, so that it can be built anew. Raises `IndexFailure`."""
+    from lycosa.indexes.tantivy import erase
+
+    erase(path)
+
+
 def _notes(stats: FrontierStats, run: RunStats, settings: Settings, *, enough: bool) -> list[str]:
     notes = list(run.notes)
     if enough:
