@@ -81,10 +81,7 @@ def lycosa(ctx: click.Context, *, version: bool) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line (the program's own by default). Return the exit code."""
     try:
-        result = lycosa.main(args=None if argv is None else list(argv), prog_name="lycosa", standalone_mode=False)
-        if sys.stdout is not None:
-            sys.stdout.flush()
-        return result if isinstance(result, int) else DONE
+        return _run(sys.argv[1:] if argv is None else list(argv))
     except BrokenPipeError:
         # Whoever read our output has seen enough. Python must not flush into the closed pipe once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -98,6 +95,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         if known is None:
             return _fail(CANNOT, _report(error))
         return _fail(USAGE if isinstance(known, UsageError) else CANNOT, str(known))
+
+
+def _run(arguments: list[str]) -> int:
+    # Not click's own main(): that one ends the process itself when a pipe breaks, and prints of its own accord.
+    try:
+        with lycosa.make_context("lycosa", arguments) as context:
+            result = lycosa.invoke(context)
+    except click.exceptions.Exit as exit_:
+        result = exit_.exit_code
+    if sys.stdout is not None:
+        sys.stdout.flush()
+    return result if isinstance(result, int) else DONE
 
 
 def explain(error: click.ClickException) -> str:

@@ -111,7 +111,7 @@ def write(lines: Sequence[str]) -> None:
 
 def span(seconds: float) -> str:
     """Return a time span as people say it."""
-    if seconds < 60:
+    if round(seconds) < 60:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)

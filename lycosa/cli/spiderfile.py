@@ -8,6 +8,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
+from lycosa.cli.outcome import one_line
 from lycosa.core.errors import BadSpider
 from lycosa.engine.spider import Spider
 
@@ -65,7 +66,7 @@ def _shown(path: Path, filename: str) -> Path:
 
 def _says(error: BaseException) -> str:
     text = error.msg if isinstance(error, SyntaxError) else str(error)
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return one_line(f"{type(error).__name__}: {text}" if text else type(error).__name__)
 
 
 def _spiders(module: ModuleType) -> dict[str, type[Spider]]:

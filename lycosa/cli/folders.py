@@ -1,0 +1,28 @@
+"""Where the index is: the option that `search`, `site` and `index` share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from lycosa.config import load
+from lycosa.core.errors import UsageError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def index_option(command: F) -> F:
+    """Add `--index DIR` to a command, as `index_dir`."""
+    return click.option("--index", "index_dir", metavar="DIR", help="Folder of the index.")(command)
+
+
+def index_folder(index_dir: str | None) -> Path:
+    """Return the folder asked for, else that of the settings (lycosa.toml, LYCOSA_INDEX)."""
+    folder = index_dir or load({}, environ=os.environ, folder=Path.cwd()).index
+    if not folder:
+        raise UsageError("which index? Give --index DIR")
+    return Path(folder)

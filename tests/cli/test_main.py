@@ -1,0 +1,241 @@
+"""The command line used wrongly: one line on standard error, the right exit code, never a traceback (bad input)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import click
+import pytest
+
+from lycosa.cli import main as main_module
+from lycosa.cli.main import VERBS, Verbs, main
+from lycosa.config import VERSION
+from lycosa.core.errors import BadSetting, FetchError, IndexFailure, LycosaError, StateLocked, StorageFull, UsageError
+from tests.conftest import ROOT
+
+
+@pytest.fixture(autouse=True)
+def _empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for variable in [name for name in os.environ if name.startswith("LYCOSA_")]:
+        monkeypatch.delenv(variable)
+
+
+def fails(capsys, *argv: str) -> tuple[int, str]:
+    code = main(argv)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("lycosa: ")
+    assert captured.err.count("\n") == 1, captured.err
+    assert captured.err.endswith("\n")
+    return code, captured.err.removeprefix("lycosa: ").strip()
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        ("crwl", "unknown command 'crwl': did you mean crawl?"),
+        ("frobnicate", "unknown command 'frobnicate': lycosa --help lists them"),
+        ("http://a.example/", "To crawl it: lycosa crawl http://a.example/"),
+        ("--verson", "unknown option --verson: did you mean --version?"),
+        ("-x", "unknown option -x"),
+        ("crawl", "crawl needs URL...: see lycosa crawl --help"),
+        ("crawl --depht 3 http://a/", "unknown option --depht: did you mean --depth?"),
+        ("crawl --zzz http://a/", "unknown option --zzz: see lycosa crawl --help"),
+        ("crawl --refresh 1d http://a/", "unknown option --refresh"),
+        ("crawl -z http://a/", "unknown option -z"),
+        ("crawl http://a/ --depth", "option '--depth' requires an argument"),
+        ("crawl http://a/ --quiet=3", "option '--quiet' does not take a value"),
+        ("crawl example.com", "'example.com' has no scheme: write https://example.com"),
+        ("crawl localhost:8000", "'localhost:8000' has no scheme: write https://localhost:8000"),
+        ("crawl http://a/ quotes", "'quotes' is no URL: write https://..."),
+        ("crawl quotes.py", "lycosa runspider quotes.py"),
+        ("crawl http://a/ -a tag=x", "-a is for the arguments of a spider"),
+        ("crawl http://a/ -a =x", "-a '=x': write NAME=VALUE"),
+        ("crawl http://a/ -a a-b=x", "-a 'a-b=x': write NAME=VALUE"),
+        ("crawl http://a/ -s depth", "-s 'depth': write NAME=VALUE"),
+        ("crawl http://a/ -s DEPHT_LIMIT=3", "did you mean DEPTH_LIMIT?"),
+        ("crawl http://a/ -o a.jsonl -O b.jsonl", "-o and -O exclude each other"),
+        ("crawl http://a/ -o items.csv", "-o: 'items.csv' is not a file ending in .jsonl"),
+        ("crawl http://a/ -O items.json", "-o: 'items.json' is not a file ending in .jsonl"),
+        ("crawl http://a/ --depth -1", "--depth: '-1' is not a whole number from 0"),
+        ("crawl http://a/ --depth deep", "--depth: 'deep' is not a whole number"),
+        ("crawl http://a/ --max-pages 0", "--max-pages: '0' is not a whole number from 1"),
+        ("crawl http://a/ --concurrency 0", "--concurrency: '0' is not a whole number from 1"),
+        ("crawl http://a/ --concurrency 64x", "--concurrency: '64x' is not"),
+        ("crawl http://a/ --scope hots", "--scope: 'hots' is not one of host, domain, prefix, any"),
+        ("crawl http://a/ --max-body 10Mbit", "--max-body: '10Mbit' is not a size"),
+        ("crawl http://a/ --header nonsense", "--header: 'nonsense' is not a header line"),
+        ("crawl http://a/ --proxy localhost:1", "--proxy: 'localhost:1' is not a proxy"),
+        ("crawl http://a/ -L LOUD", "--log-level: 'LOUD' is not one of"),
+        ("crawl http://a/ --timeout nan", "--timeout: 'nan' is not a number of seconds"),
+        ("runspider", "runspider needs FILE: see lycosa runspider --help"),
+        ("runspider a.py b.py", "unexpected extra argument"),
+        ("runspider none.py", "none.py: no such file"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_code_2(capsys, argv, says):
+    code, line = fails(capsys, *argv.split(" "))
+    assert code == 2
+    assert says in line
+
+
+def test_a_wrong_variable_or_file_is_named(capsys, monkeypatch):
+    monkeypatch.setenv("LYCOSA_DEPHT", "1")
+    code, line = fails(capsys, "crawl", "http://a.example/")
+    assert (code, "did you mean LYCOSA_DEPTH?" in line) == (2, True)
+    monkeypatch.delenv("LYCOSA_DEPHT")
+    Path("lycosa.toml").write_text("dephts = 1")
+    assert "lycosa.toml: unknown setting 'dephts'" in fails(capsys, "crawl", "http://a.example/")[1]
+
+
+def test_no_arguments_and_help_show_the_verbs(capsys):
+    assert main([]) == 0
+    alone = capsys.readouterr().out
+    assert main(["--help"]) == main(["-h"]) == 0
+    assert capsys.readouterr().out == alone * 2
+    assert [verb for verb in VERBS if f"\n  {verb} " not in alone] == []
+
+
+def test_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith(f"lycosa {VERSION} (Python 3.")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_is_there_and_has_help(capsys, verb):
+    assert main([verb, "--help"]) == 0
+    assert f"Usage: lycosa {verb} " in capsys.readouterr().out
+
+
+@pytest.fixture
+def verb(monkeypatch):
+    """Replace what `crawl` does by a function."""
+
+    def replace(action) -> None:
+        command = click.Command("crawl", callback=action)
+        monkeypatch.setattr(Verbs, "get_command", lambda self, ctx, name: command)
+
+    return replace
+
+
+def raiser(error: BaseException):
+    def action():
+        raise error
+
+    return action
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (UsageError("what"), 2),
+        (BadSetting("what"), 2),
+        (StateLocked("what"), 3),
+        (StorageFull("what"), 3),
+        (IndexFailure("what"), 3),
+        (FetchError("what"), 3),
+        (LycosaError("what"), 3),
+        (ExceptionGroup("tasks", [ExceptionGroup("more", [StorageFull("what")])]), 3),
+        (ExceptionGroup("tasks", [UsageError("what")]), 2),
+    ],
+    ids=repr,
+)
+def test_our_errors_are_one_line_with_their_exit_code(capsys, verb, error, code):
+    verb(raiser(error))
+    assert fails(capsys, "crawl") == (code, "what")
+
+
+def test_a_message_cannot_write_to_the_terminal(capsys, verb):
+    verb(raiser(UsageError("a\x1b[2Jb\nc\x07")))
+    assert fails(capsys, "crawl") == (2, "a?[2Jb c?")
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), click.Abort()], ids=repr)
+def test_an_interrupt_is_130(capsys, verb, error):
+    verb(raiser(error))
+    assert fails(capsys, "crawl") == (130, "interrupted")
+
+
+def test_what_a_verb_returns_is_the_exit_code(verb):
+    for code in (0, 1, 130):
+        verb(lambda code=code: code)
+        assert main(["crawl"]) == code
+    verb(lambda: None)
+    assert main(["crawl"]) == 0
+
+
+def test_a_program_error_is_one_line_and_a_file_with_the_traceback(capsys, verb, tmp_path):
+    verb(raiser(ZeroDivisionError("division by zero")))
+    code, line = fails(capsys, "crawl")
+    assert code == 3
+    assert line.startswith("internal error: ZeroDivisionError: division by zero (please report it with ")
+    (file,) = tmp_path.glob("lycosa-*.txt")
+    assert str(file) in line
+    assert "in raiser" in file.read_text() or "in action" in file.read_text()
+
+
+def test_a_program_error_is_shown_when_asked_for_or_when_no_file_can_be_written(capsys, verb, monkeypatch, tmp_path):
+    verb(raiser(ZeroDivisionError("division by zero")))
+    monkeypatch.setenv("LYCOSA_DEBUG", "1")
+    assert main(["crawl"]) == 3
+    shown = capsys.readouterr().err
+    assert "Traceback (most recent call last)" in shown
+    assert "lycosa: internal error: ZeroDivisionError" in shown
+    assert list(tmp_path.glob("lycosa-*.txt")) == []
+
+
+def python(code: str, *argv: str, **more) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, "-c", code, *argv], env=environment, capture_output=True, text=True, check=False, **more
+    )
+
+
+HEAVY = ("asyncio", "rich", "uvloop", "pycurl", "lmdb", "parsel", "lxml", "tantivy", "selectolax", "lycosa.app")
+
+
+@pytest.mark.parametrize(
+    "argv", [["--help"], ["--version"], ["crawl", "--help"], ["crawl"], ["nonsense"]], ids=" ".join
+)
+def test_help_and_mistakes_are_quick_because_nothing_heavy_is_imported(argv):
+    code = f"""
+import sys
+from lycosa.cli.main import main
+main(sys.argv[1:])
+print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)
+"""
+    assert python(code, *argv).stderr.endswith("[]\n")
+
+
+def test_a_reader_that_has_seen_enough_ends_it_quietly():
+    code = "import sys; from lycosa.cli.main import main; sys.exit(main(['--help']))"
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=writer,
+        stderr=subprocess.PIPE, check=False,
+    )  # fmt: skip
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_it_is_what_the_package_installs():
+    text = (ROOT / "pyproject.toml").read_text()
+    assert f'lycosa = "{main_module.__name__}:main"' in text
+
+
+def test_a_group_is_searched_for_our_errors_only(capsys, verb):
+    async def tasks() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(asyncio.sleep(60))
+            raise StorageFull("full")
+
+    verb(lambda: asyncio.run(tasks()))
+    assert fails(capsys, "crawl") == (3, "full")

@@ -1,0 +1,208 @@
+"""What a crawl shows: on a terminal, in a log, at the end, and nowhere near standard output."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+
+import pytest
+
+from lycosa.cli.progress import every, exit_code, progress_line, shown, size, span, summary_lines, write
+from lycosa.config import Settings
+from lycosa.engine.stats import Snapshot, Summary
+from tests.conftest import ROOT
+
+NOW = Snapshot(
+    pages=4760, items=4700, queued=1204, leased=64, delayed=7, done=5000, dead=3, hosts=12, bytes=162_000_000,
+    elapsed_s=12.0, rate=396.4,
+)  # fmt: skip
+SUMMARY = {
+    "finished": True,
+    "interrupted": False,
+    "nothing_to_do": False,
+    "snapshot": NOW,
+    "reasons": {"404": 3, "200": 4990, "robots": 7},
+    "dead_reasons": {"timeout": 2, "connect": 1},
+    "dead": [("http://a/1", "timeout"), ("http://a/2", "connect")],
+    "items_path": "items.jsonl",
+    "state_path": ".lycosa/a",
+}
+
+
+def test_one_line_tells_it_all():
+    assert progress_line(NOW) == (
+        "12 s: 4,760 pages, 396/s, 1,204 queued, 64 leased, 7 delayed, 3 failed, 12 hosts, 162 MB"
+    )
+
+
+@pytest.mark.parametrize(
+    ("max_pages", "rate", "told"),
+    [(None, 396.0, ""), (4760 + 792, 396.0, "2.0 s to go"), (10_000, 396.0, ""), (4760, 396.0, ""), (5000, 0.0, "")],
+)
+def test_the_time_to_go_is_told_only_where_it_can_be_known(max_pages, rate, told):
+    line = progress_line(NOW._replace(rate=rate), max_pages)
+    assert line.endswith(told or "MB")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0, "0.0 s"), (9.94, "9.9 s"), (59.4, "59 s"), (59.7, "1 min 00 s"), (61, "1 min 01 s"), (3600, "1 h 00 min")],
+)
+def test_span(seconds, said):
+    assert span(seconds) == said
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "said"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (999_600, "1.0 MB"), (162e6, "162 MB"), (5e15, "5,000 TB")],
+)
+def test_size(size_bytes, said):
+    assert size(size_bytes) == said
+
+
+@pytest.mark.parametrize(("first", "passed"), [(None, [5, 10, 15]), (0.0, [0, 5, 10, 15])])
+def test_an_observer_may_be_told_as_often_as_one_likes(first, passed):
+    seen = []
+    observe = every(5, lambda snapshot: seen.append(snapshot.elapsed_s), first=first)
+    for tenth in range(200):
+        observe(Snapshot(elapsed_s=tenth / 10))
+    assert seen == passed
+
+
+def test_lines_where_there_is_no_terminal(capsys):
+    with shown(Settings()) as observe:
+        for second in range(11):
+            observe(Snapshot(pages=second, elapsed_s=second))
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert [line.split(",")[0] for line in captured.err.splitlines()] == ["5.0 s: 5 pages", "10 s: 10 pages"]
+
+
+def test_nothing_when_quiet(capsys):
+    with shown(Settings(quiet=True)) as observe:
+        assert observe is None
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_summary_of_a_finished_crawl():
+    assert summary_lines(Summary(**SUMMARY)) == [
+        "finished: 4,760 pages, 4,700 items in 12 s (397 pages/s, 162 MB)",
+        "  done    5,000 (200: 4,990, robots: 7, 404: 3)",
+        "  dead    3 (timeout: 2, connect: 1)",
+        "          http://a/1  timeout",
+        "          http://a/2  connect",
+        "          ... and 1 more",
+        "  items   items.jsonl",
+        "  state   .lycosa/a",
+    ]
+
+
+def test_the_summary_of_an_interrupted_crawl_says_how_to_go_on():
+    summary = Summary(**{**SUMMARY, "finished": False, "interrupted": True, "notes": ["more memory helps"]})
+    lines = summary_lines(summary)
+    assert lines[0].startswith("interrupted: 4,760 pages")
+    assert lines[-2:] == ["hint: more memory helps", "the state is saved: the same command resumes the crawl"]
+
+
+def test_the_summary_when_there_was_nothing_to_do():
+    summary = Summary(**{**SUMMARY, "nothing_to_do": True, "snapshot": Snapshot(done=120)})
+    assert summary_lines(summary)[0] == "nothing to do: the crawl is finished (120 done, 0 dead); -O starts afresh"
+
+
+def test_many_reasons_are_summed_up():
+    reasons = {f"r{n:02}": 100 - n for n in range(20)}
+    line = summary_lines(Summary(**{**SUMMARY, "reasons": reasons}))[1]
+    assert line.endswith(f"r11: 89, others: {sum(100 - n for n in range(12, 20))})")
+
+
+def test_text_from_the_network_cannot_write_to_the_terminal(capsys):
+    write(["http://a/\x1b[2J", "b"])
+    assert capsys.readouterr().err == "http://a/?[2J\nb\n"
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"snapshot": Snapshot(done=3)}, 0),
+        ({}, 1),
+        ({"finished": False, "interrupted": True}, 130),
+        ({"nothing_to_do": True, "snapshot": Snapshot(done=3)}, 0),
+        ({"finished": False, "snapshot": Snapshot(done=3)}, 0),
+    ],
+)
+def test_exit_code(change, code):
+    assert exit_code(Summary(**{**SUMMARY, **change})) == code
+
+
+SHOW = """
+import os, sys, logging
+from lycosa.cli.crawl import _log
+from lycosa.cli.progress import shown
+from lycosa.config import Settings
+from lycosa.engine.stats import Snapshot
+settings = Settings(output=sys.argv[1] or None)
+_log(settings)
+with shown(settings) as observe:
+    for n in range(100):
+        observe(Snapshot(pages=n, dead=n, elapsed_s=n / 10))
+        os.write(1, b"item\\n")
+    logging.getLogger("x").warning("careful")
+print("the end", file=sys.stderr)
+"""
+
+
+def on_terminal(output: str, *, items_too: bool, **environment: str) -> tuple[str, str]:
+    """Run SHOW with standard error on a terminal. Return what came out there and on standard output."""
+    terminal, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", SHOW, output],
+        stdout=theirs if items_too else subprocess.PIPE,
+        stderr=theirs,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color", "COLUMNS": "100", **environment},
+    )
+    os.close(theirs)
+    seen = b""
+    # A terminal whose other side is closed is an I/O error on Linux.
+    while True:
+        try:
+            more = os.read(terminal, 65536)
+        except OSError:
+            break
+        if not more:
+            break
+        seen += more
+    items = process.stdout.read() if process.stdout else b""
+    if process.stdout:
+        process.stdout.close()
+    process.wait()
+    os.close(terminal)
+    return seen.decode(), items.decode()
+
+
+def test_a_live_line_on_a_terminal():
+    seen, items = on_terminal("items.jsonl", items_too=False)
+    assert items == "item\n" * 100
+    drawn = re.findall(r"(\d+)\x1b?\S* pages", seen)
+    assert 30 <= len(drawn) <= 42, "four times a second at most, for ten seconds of the crawl"
+    assert "\x1b[1;31m" in seen, "what failed is red"
+    assert "WARNING x: careful" in seen
+    assert seen.rstrip().endswith("the end")
+
+
+def test_no_colour_when_asked():
+    seen, _ = on_terminal("items.jsonl", items_too=False, NO_COLOR="1")
+    assert "\x1b[1;31m" not in seen
+    assert "pages" in seen
+
+
+@pytest.mark.parametrize("environment", [{}, {"TERM": "dumb"}])
+def test_plain_lines_where_a_live_line_would_do_harm(environment):
+    """Items on the same terminal would be overwritten; a dumb terminal cannot go back."""
+    seen, _ = on_terminal("" if not environment else "items.jsonl", items_too=not environment, **environment)
+    assert "\x1b" not in seen
+    assert seen.count(" pages, ") == 1
+    if not environment:
+        assert seen.count("item\r\n") == 100
