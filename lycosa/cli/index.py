@@ -13,6 +13,7 @@ import click
 
 from lycosa.cli import progress
 from lycosa.cli.folders import index_folder, index_option
+from lycosa.cli.outcome import one_line
 from lycosa.core.errors import UsageError
 from lycosa.engine.indexer import Indexer, source_name
 from lycosa.ports import Index
@@ -78,7 +79,7 @@ def stats(index_dir: str | None, as_json: bool) -> None:
         return
     print(f"documents  {documents:,}\nsize       {progress.size(size_bytes)}")
     for source, position in positions.items():
-        print(f"source     {progress.printable(source)}, read to {position:,} bytes")
+        print(f"source     {one_line(source)}, read to {position:,} bytes")
 
 
 def _build(index: Index, path: Path) -> None:

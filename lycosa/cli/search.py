@@ -11,7 +11,7 @@ from html import unescape
 import click
 
 from lycosa.cli.folders import index_folder, index_option
-from lycosa.cli.main import printable
+from lycosa.cli.outcome import one_line
 from lycosa.core.errors import IndexFailure, UsageError
 from lycosa.core.model import Hit, SearchPage
 from lycosa.core.search import check_page, page_as_json, parse_query
@@ -56,7 +56,7 @@ def command(words: Sequence[str], index_dir: str | None, as_json: bool, limit: i
 
 def _summary(query: str, page: SearchPage, offset: int) -> str:
     if not page.total:
-        return f"nothing found for {printable(query)}"
+        return f"nothing found for {one_line(query)}"
     first, last = offset + 1, offset + len(page.hits)
     shown = f"{first:,} to {last:,} of {page.total:,}" if page.hits else f"none beyond {page.total:,}"
     note = "; no page has all of these words, these have most of them" if page.partial else ""
@@ -66,7 +66,7 @@ def _summary(query: str, page: SearchPage, offset: int) -> str:
 def _write(hits: Sequence[Hit]) -> None:
     for hit in hits:
         snippet = "".join(text for text, _ in _runs(hit.snippet))
-        lines = [printable(hit.title), printable(hit.url), snippet, hit.fetched_at]
+        lines = [one_line(hit.title), one_line(hit.url), snippet, hit.fetched_at]
         print("\n".join(line for line in lines if line), end="\n\n")
 
 
@@ -83,7 +83,7 @@ def _show(page: SearchPage, offset: int) -> None:
         snippet = Text()
         for text, found in _runs(hit.snippet):
             snippet.append(text, style="bold yellow" if found else "")
-        where = Text(printable(hit.url), style="green")
+        where = Text(one_line(hit.url), style="green")
         where.append(f"  {hit.fetched_at[:10]}", style="dim")
         console.print(title)
         console.print(Padding(where, (0, 0, 0, 5)))

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import click
 
 from lycosa.cli.folders import index_folder, index_option
-from lycosa.cli.main import DONE, INTERRUPTED
+from lycosa.cli.outcome import DONE, INTERRUPTED
 from lycosa.core.errors import LycosaError, UsageError
 
 PORT = 8080

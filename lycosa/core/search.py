@@ -16,9 +16,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from lycosa.core.errors import IndexFailure
+from lycosa.core.model import SearchPage
 from lycosa.core.words import is_unspaced, words
 
 QUERY_MAX = 1_000
@@ -107,6 +108,19 @@ def check_page(limit: int, offset: int) -> None:
         raise IndexFailure(f"limit {limit} is out of range: use 1 to {LIMIT_MAX}")
     if not 0 <= offset <= OFFSET_MAX:
         raise IndexFailure(f"offset {offset} is out of range: use 0 to {OFFSET_MAX}, and a narrower query beyond that")
+
+
+def page_as_json(query: str, page: SearchPage, limit: int, offset: int) -> dict[str, Any]:
+    """Return a page of results as the API and `lycosa search --json` write it."""
+    return {
+        "query": query,
+        "total": page.total,
+        "partial": page.partial,
+        "took_ms": round(page.took_ms, 3),
+        "limit": limit,
+        "offset": offset,
+        "hits": [hit._asdict() for hit in page.hits],
+    }
 
 
 def site_names(url: str) -> list[str]:

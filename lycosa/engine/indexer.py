@@ -101,6 +101,11 @@ class Indexer:
             _opened(self._path, self.position).close()
         self._thread.start()
 
+    @property
+    def is_reading(self) -> bool:
+        """Whether there is more to read up to the limit."""
+        return self._thread.is_alive() and self._read < self._limit
+
     def advance(self, limit_bytes: int) -> None:
         """The file may be read up to here. Never blocks for long."""
         with self._changed:

@@ -23,7 +23,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO
 
 import msgspec
 import tantivy
@@ -52,15 +52,6 @@ _TIE_BREAKER = 0.2
 class _Marker(msgspec.Struct):
     format: str
     version: int
-
-
-class IndexStats(NamedTuple):
-    """What `lycosa index stats` shows."""
-
-    documents: int
-    segments: int
-    size_bytes: int
-    positions: dict[str, int]
 
 
 class TantivyIndex:
@@ -146,13 +137,6 @@ class TantivyIndex:
         """Return the number of documents."""
         with _failures(self.path, "cannot be read"):
             return self._searcher().num_docs
-
-    def stats(self) -> IndexStats:
-        """Return counts and sizes."""
-        with _failures(self.path, "cannot be read"):
-            searcher = self._searcher()
-            size = sum(_size(file) for file in self.path.rglob("*"))
-        return IndexStats(searcher.num_docs, searcher.num_segments, size, self.positions())
 
     def close(self) -> None:
         """Release the index. What was added and not committed is dropped."""
@@ -357,10 +341,3 @@ def _read_positions(path: Path) -> dict[str, int]:
         return msgspec.json.decode((path / "positions.json").read_bytes(), type=dict[str, int])
     except (OSError, msgspec.MsgspecError):
         return {}
-
-
-def _size(file: Path) -> int:
-    try:
-        return file.stat().st_size
-    except OSError:
-        return 0
