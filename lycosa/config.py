@@ -19,10 +19,10 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Protocol, get_type_hints
 
+from lycosa import __version__
 from lycosa.core.errors import BadSetting
 
-VERSION = "0.1.0"
-USER_AGENT = f"Lycosa/{VERSION}"
+USER_AGENT = f"Lycosa/{__version__}"
 BODY_MAX = 1024**3
 DAY_S = 86_400.0
 SHOWN_MAX = 80

@@ -17,6 +17,7 @@ from importlib import import_module
 
 import click
 
+from lycosa import __version__
 from lycosa.cli.outcome import CANNOT, DONE, INTERRUPTED, USAGE, one_line
 from lycosa.core.errors import LycosaError, UsageError
 
@@ -71,9 +72,7 @@ def lycosa(ctx: click.Context, *, version: bool) -> None:
     lycosa search "hello world" --index index
     """
     if version:
-        from lycosa.config import VERSION
-
-        click.echo(f"lycosa {VERSION} (Python {sys.version.split()[0]})")
+        click.echo(f"lycosa {__version__} (Python {sys.version.split()[0]})")
     elif ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 

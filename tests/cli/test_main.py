@@ -12,9 +12,9 @@ from pathlib import Path
 import click
 import pytest
 
+from lycosa import __version__
 from lycosa.cli import main as main_module
 from lycosa.cli.main import VERBS, Verbs, main
-from lycosa.config import VERSION
 from lycosa.core.errors import BadSetting, FetchError, IndexFailure, LycosaError, StateLocked, StorageFull, UsageError
 from tests.conftest import ROOT
 
@@ -105,7 +105,7 @@ def test_no_arguments_and_help_show_the_verbs(capsys):
 
 def test_version(capsys):
     assert main(["--version"]) == 0
-    assert capsys.readouterr().out.startswith(f"lycosa {VERSION} (Python 3.")
+    assert capsys.readouterr().out.startswith(f"lycosa {__version__} (Python 3.")
 
 
 @pytest.mark.parametrize("verb", VERBS)
