@@ -150,6 +150,7 @@ class _Site:
             found=found,
             results=[_result(hit) for hit in found.hits],
             number=number,
+            first=(number - 1) * PAGE_SIZE + 1,
             last=last,
             numbers=page_numbers(number, last),
             took=took(found.took_ms),
