@@ -83,7 +83,7 @@ class _Hrefs:
                         continue
                     href = ""
                 if "#" in href:
-                    href = href[: href.index("#")]
+                    href = _unfragmented(href)
                 if "rel" in attributes and "nofollow" in (attributes["rel"] or "").lower().split():
                     found.setdefault(href, True)
                 else:
@@ -105,7 +105,7 @@ class _Hrefs:
         else:
             href = self._meta(attributes)
         if href:
-            self.found[href.partition("#")[0]] = False
+            self.found[_unfragmented(href)] = False
 
     def _meta(self, attributes: Mapping[str, str | None]) -> str | None:
         content = attributes.get("content") or ""
@@ -116,6 +116,12 @@ class _Hrefs:
             says = content.lower().replace(",", " ").split()
             self.nofollow = self.nofollow or "nofollow" in says or "none" in says
         return None
+
+
+def _unfragmented(href: str) -> str:
+    """Drop the fragment. After a blank the '#' stays, for without it the blank would be stripped, not escaped."""
+    before = href.partition("#")[0]
+    return before + "#" if before and before[-1] <= " " and "#" in href else before
 
 
 def _resolved(hrefs: Mapping[str, bool], base_url: str, nofollow: bool) -> list[Link]:
@@ -139,7 +145,7 @@ def _resolved(hrefs: Mapping[str, bool], base_url: str, nofollow: bool) -> list[
 
 def _resolve_in(base_url: str, origin: str, directory: str, href: str) -> Link | None:
     """Resolve through the memory, under the least part of the base URL that the result depends on."""
-    if not href or href[0] == "?" or len(href) > REMEMBERED_LENGTH_MAX:
+    if not href or href[0] in "?#" or len(href) > REMEMBERED_LENGTH_MAX:
         return _resolve.__wrapped__(base_url, href)
     if href[0] == "/":
         return _resolve(origin, href)

@@ -27,7 +27,7 @@ HEADING_MAX = 500
 TITLE_MAX = 1_000
 """Headings kept of a page, and the characters kept of each and of the title."""
 
-HIDDEN_MAX = 2_000
+HIDDEN_MAX = 1_000
 """Elements (scripts, styles, ...) whose content is taken out of the text; what a page holds beyond them stays in."""
 
 LANG_MAX = 35
