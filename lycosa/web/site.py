@@ -62,10 +62,11 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 class Result(NamedTuple):
-    """A hit as the page shows it. `href` is empty for what must not be a link."""
+    """A hit as the page shows it. `href` is empty for what must not be a link, `name` stands in for a missing title."""
 
     hit: Hit
     href: str
+    name: str
     host: str
     trail: list[str]
     date: str
@@ -229,7 +230,9 @@ def _result(hit: Hit) -> Result:
     shown = _UNSEEN.sub("", unquote(path))[:SHOWN_URL_MAX]
     trail = [part for part in shown.split("/") if part]
     lang = hit.lang if _LANGUAGE.match(hit.lang) else ""
-    return Result(hit, hit.url if is_link else "", _UNSEEN.sub("", host), trail, _date(hit.fetched_at), lang)
+    host = _UNSEEN.sub("", host)
+    name = "/".join([host, *trail]).strip("/") or "Untitled"
+    return Result(hit, hit.url if is_link else "", name, host, trail, _date(hit.fetched_at), lang)
 
 
 def _date(fetched_at: str) -> str:
