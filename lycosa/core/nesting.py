@@ -15,7 +15,9 @@ TAGS_FREE = 1_000
 """A page with fewer tags needs no look: at worst it makes 250,000 nodes."""
 
 OPEN_FREE = 500
-"""A page whose sampled parts never leave more tags open than this, end tags subtracted, needs no close look."""
+OPEN_FREE_BYTES = 4_096
+"""A page whose samples never leave more tags open than OPEN_FREE, and one more for each OPEN_FREE_BYTES of the page
+(people leave out `</p>` and `</li>`), needs no close look."""
 
 DEPTH_MAX = 2_000
 """Elements inside each other."""
@@ -33,17 +35,17 @@ _RAW = {
     name: re.compile(rb"</%s" % name, re.IGNORECASE)
     for name in b"script style textarea title xmp iframe noembed noframes".split()
 }
-_FORMATTING = frozenset(b"a b big code em font i nobr s small strike strong tt u".split())
+_FORMATTING = frozenset(b"b big code em font i s small strike strong tt u".split())
 _WALLS = frozenset(b"applet button marquee object svg math table template select".split())
 _NEVER_NESTED = frozenset(
     b"area base br col embed hr img input keygen link meta param source track wbr "
-    b"p li dt dd tr td th tbody thead tfoot option optgroup rp rt".split()
+    b"a nobr p li dt dd tr td th tbody thead tfoot option optgroup rp rt".split()
 )
 
 
 def tamed(body: bytes) -> bytes:
     """Return the page, or the part of it before it nests too deeply."""
-    if body.count(b"<") <= TAGS_FREE or _opened(body) <= OPEN_FREE:
+    if body.count(b"<") <= TAGS_FREE or _opened(body) <= OPEN_FREE + len(body) // OPEN_FREE_BYTES:
         return body
     return body[: _bound(body)]
 
