@@ -96,8 +96,7 @@ class JsonlSink:
         if not parent.is_dir():
             raise StorageError(f"{self._shown}: there is no folder {parent}")
         with self._our_errors():
-            # Without O_NONBLOCK a pipe by this name would keep us waiting for its reader.
-            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
+            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             self._claim(fd)
             if fresh and self._sync:
@@ -139,7 +138,7 @@ class JsonlSink:
         with self._our_errors():
             size = os.fstat(self._fd).st_size
             last = os.pread(self._fd, 1, position - 1) if position else b"\n"
-            if size >= position and last == b"\n":
+            if last == b"\n":
                 os.ftruncate(self._fd, position)
                 return position
         what = f"holds {size:,} bytes, but the crawl wrote {position:,}" if size < position else "has other lines now"

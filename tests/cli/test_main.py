@@ -214,14 +214,23 @@ print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)
     assert python(code, *argv).stderr.endswith("[]\n")
 
 
-def test_a_reader_that_has_seen_enough_ends_it_quietly():
-    code = "import sys; from lycosa.cli.main import main; sys.exit(main(['--help']))"
+@pytest.mark.parametrize("lines", [1, 10_000])
+def test_a_reader_that_has_seen_enough_ends_it_quietly(lines):
+    code = f"""
+import sys, click
+from lycosa.cli.main import Verbs, main
+Verbs.get_command = lambda *_: click.Command("crawl", callback=lambda: [print("x" * 100) for _ in range({lines})])
+sys.exit(main(["crawl"]))
+"""
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=writer,
-        stderr=subprocess.PIPE, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""},
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
     os.close(writer)
     assert (done.returncode, done.stderr) == (0, b"")
 

@@ -149,6 +149,7 @@ with shown(settings) as observe:
     for n in range(100):
         observe(Snapshot(pages=n, dead=n, elapsed_s=n / 10))
         os.write(1, b"item\\n")
+    print("printed", flush=True)
     logging.getLogger("x").warning("careful")
 print("the end", file=sys.stderr)
 """
@@ -184,11 +185,11 @@ def on_terminal(output: str, *, items_too: bool, **environment: str) -> tuple[st
 
 def test_a_live_line_on_a_terminal():
     seen, items = on_terminal("items.jsonl", items_too=False)
-    assert items == "item\n" * 100
+    assert items == "item\n" * 100 + "printed\n"
     drawn = re.findall(r"(\d+)\x1b?\S* pages", seen)
     assert 30 <= len(drawn) <= 42, "four times a second at most, for ten seconds of the crawl"
     assert "\x1b[1;31m" in seen, "what failed is red"
-    assert "WARNING x: careful" in seen
+    assert re.search(r"\x1b\[2K[-\d]+ [\d:,]+ WARNING x: careful\r\n", seen), "not behind the live line"
     assert seen.rstrip().endswith("the end")
 
 

@@ -63,14 +63,13 @@ def test_a_class_is_picked_by_name(write):
 
 
 def test_a_file_called_like_a_module_of_python_hides_nothing(write):
+    sys.modules.pop("colorsys", None)
+    write("broken(", "colorsys.py")
+    load_spider(write(GOOD + "import colorsys\n", "other.py"))
     import json
-    import queue
 
     assert load_spider(write(GOOD, "json.py")).name == "quotes"
-    write("broken(", "queue.py")
-    load_spider(write(GOOD + "import json, queue\n", "other.py"))
     assert sys.modules["json"] is json
-    assert sys.modules["queue"] is queue
 
 
 def test_dataclasses_in_the_file_find_their_module(write):

@@ -10,6 +10,7 @@ import errno
 import fcntl
 import os
 import resource
+import threading
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -422,6 +423,31 @@ def test_a_slow_reader_is_waited_for_while_the_loop_runs_on():
     received, turns = asyncio.run(write())
     assert turns > 20
     assert [msgspec.json.decode(line)["n"] for line in received.splitlines()] == list(range(1001))
+
+
+def test_more_than_memory_may_hold_waits_for_the_reader_even_if_others_made_the_pipe_nonblocking(monkeypatch):
+    reader, writer = os.pipe()
+    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+    os.set_blocking(writer, False)
+    received = bytearray()
+
+    def read() -> None:
+        while more := os.read(reader, 1 << 16):
+            received.extend(more)
+
+    async def write() -> None:
+        sink = StdoutSink(writer)
+        await sink.open(None)
+        sink.write({"text": "x" * 100_000})
+        os.close(writer)
+
+    monkeypatch.setattr(stdout, "BUFFER_MAX", 1000)
+    thread = threading.Thread(target=read)
+    thread.start()
+    asyncio.run(write())
+    thread.join()
+    os.close(reader)
+    assert msgspec.json.decode(bytes(received)) == {"text": "x" * 100_000}
 
 
 def test_a_reader_that_goes_away_ends_it_in_one_line():
