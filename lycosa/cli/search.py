@@ -6,7 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from html import unescape
+from html import escape, unescape
 
 import click
 
@@ -47,7 +47,7 @@ def command(words: Sequence[str], index_dir: str | None, as_json: bool, limit: i
     if as_json:
         print(json.dumps(page_as_json(query, page, limit, offset), ensure_ascii=False, indent=2))
     elif sys.stdout.isatty():
-        _show(page, offset)
+        _show(page.hits, offset)
     else:
         _write(page.hits)
     if not as_json:
@@ -66,27 +66,26 @@ def _summary(query: str, page: SearchPage, offset: int) -> str:
 def _write(hits: Sequence[Hit]) -> None:
     for hit in hits:
         snippet = "".join(text for text, _ in _runs(hit.snippet))
-        lines = [one_line(hit.title), one_line(hit.url), snippet, hit.fetched_at]
+        lines = [one_line(hit.title), one_line(hit.url), snippet, one_line(hit.fetched_at)]
         print("\n".join(line for line in lines if line), end="\n\n")
 
 
-def _show(page: SearchPage, offset: int) -> None:
+def _show(hits: Sequence[Hit], offset: int) -> None:
     from rich.console import Console
     from rich.padding import Padding
     from rich.text import Text
 
     console = Console(highlight=False)
-    for number, hit in enumerate(page.hits, offset + 1):
-        title = Text(f"{number:>3}  ", style="dim")
-        for text, found in _runs(hit.title_html or hit.url):
+    for number, hit in enumerate(hits, offset + 1):
+        title, snippet = Text(), Text()
+        title.append(f"{number:>3}  ", style="dim")
+        for text, found in _runs(hit.title_html or escape(hit.url)):
             title.append(text, style="bold yellow" if found else "bold")
-        snippet = Text()
         for text, found in _runs(hit.snippet):
             snippet.append(text, style="bold yellow" if found else "")
-        where = Text(one_line(hit.url), style="green")
-        where.append(f"  {hit.fetched_at[:10]}", style="dim")
+        snippet.append(f"  {one_line(hit.fetched_at[:10])}", style="dim")
         console.print(title)
-        console.print(Padding(where, (0, 0, 0, 5)))
+        console.print(Padding(Text(one_line(hit.url), style="green"), (0, 0, 0, 5)))
         console.print(Padding(snippet, (0, 0, 1, 5)))
 
 
