@@ -14,7 +14,7 @@ import re
 TAGS_FREE = 1_000
 """A page with fewer tags needs no look: at worst it makes 250,000 nodes."""
 
-OPEN_FREE = 500
+OPEN_FREE = 250
 OPEN_FREE_BYTES = 4_096
 """A page whose samples never leave more tags open than OPEN_FREE, and one more for each OPEN_FREE_BYTES of the page
 (people leave out `</p>` and `</li>`), needs no close look."""

@@ -111,9 +111,10 @@ def test_nofollow_only_where_every_mention_says_so() -> None:
     html = (
         b"<a rel='me NoFollow' href=a><a rel=nofollow href=b><a href=b><a href=c><a rel=nofollow href=./c>"
         b"<a rel href=d><a rel=nofollow href=e><a href=./e>"
+        b"<a href=f><a rel=nofollow href=f>"
     )
     marks = {link.url[-1]: link.nofollow for link in extract_links(html, BASE)}
-    assert marks == {"a": True, "b": False, "c": False, "d": False, "e": False}
+    assert marks == {"a": True, "b": False, "c": False, "d": False, "e": False, "f": False}
 
 
 @pytest.mark.parametrize(("content", "nofollow"), [("index,NoFollow", True), ("none", True), ("noindex", False)])
