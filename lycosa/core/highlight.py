@@ -59,14 +59,17 @@ class Highlighter:
 
     def _best_part(self, text: str) -> tuple[int, int]:
         """Look at the beginning first; a long text is read through only when that shows less than most terms."""
-        for look_at in (_FIRST_LOOK, SNIPPET_TEXT_MAX):
-            folded = fold(text[:look_at])
-            shown, start, end = _best_window(_spans(folded, self._text), SNIPPET_CHARS)
-            if shown > len(self._text) // 2 or len(text) <= look_at:
-                break
-        if len(folded) != len(text[:look_at]):
-            return original_index(text, start), original_index(text, end)
+        shown, start, end = self._look(text[:_FIRST_LOOK])
+        if len(text) > _FIRST_LOOK and shown <= len(self._text) // 2:
+            _, start, end = self._look(text)
         return start, end
+
+    def _look(self, text: str) -> tuple[int, int, int]:
+        folded = fold(text)
+        shown, start, end = _best_window(_spans(folded, self._text), SNIPPET_CHARS)
+        if len(folded) != len(text):
+            return shown, original_index(text, start), original_index(text, end)
+        return shown, start, end
 
 
 def _pattern(found: tuple[str, ...]) -> re.Pattern[str]:

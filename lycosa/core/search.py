@@ -195,10 +195,11 @@ def _is_strict(term: Term) -> bool:
 
 def _host_and_port(url: str) -> tuple[str, str]:
     """Return host and port of a URL or of what somebody wrote after `site:`; no port where none is written."""
-    authority = re.split(r"[/?#\\]", url.partition("://")[2] or url, maxsplit=1)[0].rpartition("@")[2].lower()
+    rest = url.partition("://")[2] if "://" in url else url
+    authority = re.split(r"[/?#\\]", rest, maxsplit=1)[0].rpartition("@")[2].lower()
     if authority.startswith("["):
-        host, _, rest = authority[1:].partition("]")
-        return host, rest.lstrip(":")
+        host, _, port = authority[1:].partition("]")
+        return host, port.lstrip(":")
     host, _, port = authority.partition(":")
     return host.strip("."), port
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from itertools import accumulate
 
 WORD_MAX = 64
 _STRIDE = 256
@@ -63,10 +64,8 @@ def original_index(text: str, folded_index: int) -> int:
         stride = text[start : start + _STRIDE]
         size = len(fold(stride))
         if passed + size > folded_index:
-            for index, char in enumerate(stride, start):
-                passed += len(fold(char))
-                if passed > folded_index:
-                    return index
+            ends = accumulate((len(fold(char)) for char in stride), initial=passed)
+            return start + sum(1 for end in ends if end <= folded_index) - 1
         passed += size
     return len(text)
 
@@ -99,7 +98,8 @@ def _fold_char(char: str) -> str:
         return " "
     decomposed = unicodedata.normalize("NFKD", char.casefold())
     composed = unicodedata.normalize("NFKC", _IS_DROPPED.sub("", decomposed))
-    return composed.casefold().translate(_NO_DECOMPOSITION)
+    lower = composed.casefold().translate(_NO_DECOMPOSITION)
+    return "".join(each if _WORD_WITH_SIGNS.match(each) else " " for each in lower)
 
 
 _FOLDED = _Folded()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from pathlib import Path
@@ -10,9 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from lycosa.core.documents import to_document
 from lycosa.core.errors import IndexFailure
-from lycosa.core.model import Document, PageItem
+from lycosa.core.model import PageItem
 from lycosa.engine import indexer as module
 from lycosa.engine.indexer import COMMIT_S, Indexer, read_batch, source_name
 from lycosa.indexes.memory import MemoryIndex
@@ -237,28 +235,3 @@ def test_feeds_the_real_index(items, tmp_path):
 
 def test_the_source_is_named_as_the_sink_is(items):
     assert source_name(items) == JsonlSink(items).name
-
-
-def test_a_page_as_a_document():
-    item = page(1, title="T", headings=["A", "B"], text="body", final_url="http://h/final")
-    encoded = msgspec.json.encode(item)
-    assert to_document(json.loads(encoded), encoded) == Document(
-        f"{1:016x}", "http://h/final", "T", "body", "A\nB", "en", "2026-11-21T07:00:00Z"
-    )
-
-
-@pytest.mark.parametrize(
-    ("item", "document"),
-    [
-        (
-            {"url": "http://h/", "name": "Lamp", "price": 3, "tags": ["red", {"size": "big"}], "note": None},
-            Document("http://h/", "http://h/", "Lamp", "red\nbig"),
-        ),
-        ({"title": ["no string"], "text": "words", "url": 5}, Document("", "", "", "words")),
-        ({"fingerprint": "ff", "link": "http://l/", "language": "zh"}, Document("ff", "http://l/", "", "", "", "zh")),
-    ],
-)
-def test_any_item_as_a_document(item, document):
-    made = to_document(item, json.dumps(item).encode())
-    assert made._replace(key="") == document._replace(key="")
-    assert made.key == document.key or (not document.key and len(made.key) == 32)
