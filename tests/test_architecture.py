@@ -28,7 +28,8 @@ ADAPTERS = {"frontiers", "fetchers", "proxies", "sources", "sinks", "records", "
 # fmt: off
 PURE_STANDARD_LIBRARY = {
     "__future__", "abc", "array", "base64", "binascii", "bisect", "calendar", "codecs", "collections", "colorsys",
-    "contextlib", "copy", "csv", "dataclasses", "datetime", "decimal", "difflib", "enum", "fnmatch", "fractions",
+    "contextlib", "copy", "csv", "dataclasses", "datetime", "decimal", "difflib", "email.utils.parsedate_to_datetime",
+    "enum", "fnmatch", "fractions",
     "functools", "gzip", "hashlib", "heapq", "hmac", "html", "http.cookies", "io", "ipaddress", "itertools", "json",
     "keyword", "math", "numbers", "operator", "re", "reprlib", "statistics", "string", "struct", "textwrap", "types",
     "typing", "unicodedata", "urllib.parse", "warnings", "xml.etree.ElementTree", "zlib",
@@ -166,11 +167,12 @@ def hidden_imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield from imports(ast.Module(node.body, []))
 
 
-def test_no_import_of_our_own_is_hidden_from_the_contracts():
-    """A heavy library may wait until it is needed; our own modules hide a knot that way."""
+def test_no_import_of_our_own_is_for_the_type_checker_only():
+    """A heavy library may wait until it is needed, and so may the public names; elsewhere it would hide a knot."""
     hidden = [
         f"{name(path)}:{line} {what}"
         for path in sources()
+        if path != PACKAGE / "__init__.py"
         for line, what in hidden_imports(ast.parse(path.read_text(encoding="utf-8")))
         if what.startswith("lycosa")
     ]
