@@ -8,7 +8,7 @@ help: ## this list
 
 demo: ## crawl a site (URL=https://... or the Python documentation) and search it in the browser
 	@scripts/venv
-	@$(bin)/python scripts/demo $(URL)
+	@$(bin)/python scripts/demo $(URL) || test $$? = 130
 
 test: lint types setup ## everything CI asks for
 	$(bin)/pytest

@@ -1,0 +1,97 @@
+"""make demo, as far as one can see it from outside: crawl, stop, go on, search; nothing stays running."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT, need
+
+pytestmark = [pytest.mark.nginx, pytest.mark.site]
+PAGES_MIN = 400
+END_MAX_S = 120
+
+
+@pytest.fixture
+def project(docs_root: Path, tmp_path: Path) -> Path:
+    """A project of its own around the scripts, so that the demo of this checkout is left alone."""
+    need("lycosa beside this python (pip install -e .)", Path(sys.executable).with_name("lycosa").exists())
+    for name in ("scripts/demo", "scripts/docs-site", "scripts/packages", "tests/servers/nginx.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    (tmp_path / ".cache").mkdir()
+    (tmp_path / ".cache/site").symlink_to(docs_root.parents[2])
+    return tmp_path
+
+
+def start(project: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, project / "scripts/demo"],
+        env=os.environ | {"DEMO_ONCE": "1", "TMPDIR": str(project)},
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def finish(demo: subprocess.Popen[str]) -> str:
+    said = demo.communicate(timeout=END_MAX_S)[1]
+    assert demo.returncode == 0, said
+    return said
+
+
+def items(project: Path) -> list[str]:
+    return [line for path in project.glob(".cache/demo/*/items.jsonl") for line in path.read_text().splitlines()]
+
+
+def of_this_demo(project: Path) -> list[str]:
+    """Return the command lines of processes that still work in this project."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if str(project) in command:
+            found.append(command)
+    return found
+
+
+def test_the_demo_crawls_searches_and_ends(project: Path):
+    said = finish(start(project))
+    assert "pages/s" in said
+    assert said.count("/search?q=") == 3
+    assert "words highlighted" in said
+    assert len(items(project)) > PAGES_MIN
+    assert of_this_demo(project) == []
+    assert not list(project.glob("lycosa-nginx-*"))
+
+    again = finish(start(project))
+    assert "No new page" in again
+
+
+def test_ctrl_c_stops_it_and_the_next_run_goes_on(project: Path):
+    demo = start(project)
+    assert demo.stderr
+    for line in demo.stderr:
+        if line.startswith("Searchable"):
+            break
+    while not items(project):  # the crawl has written something
+        assert demo.poll() is None
+    os.killpg(demo.pid, signal.SIGINT)  # what the terminal does
+    said = demo.communicate(timeout=END_MAX_S)[1]
+    assert demo.returncode == 130, said
+    assert of_this_demo(project) == []
+    before = items(project)
+
+    finish(start(project))
+    after = items(project)
+    assert after[: len(before)] == before
+    assert len(set(after)) == len(after) > PAGES_MIN
