@@ -90,8 +90,8 @@ with serve(pathlib.Path({str(site)!r})) as server:
 """
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     pid, home = done.stdout.split(maxsplit=1)
-    shutil.rmtree(home.strip())
     gone_within(int(pid), 5.0)
+    shutil.rmtree(home.strip())
 
 
 def gone_within(pid: int, seconds: float) -> None:
