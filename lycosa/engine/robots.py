@@ -48,6 +48,7 @@ class RobotsGate:
     async def learn(self, lease: Lease, now: float) -> Decision | None:
         """Fetch the host's robots.txt; a decision to try again later, or None when it is known now."""
         host, attempts = lease.record.host, lease.record.attempts
+        decision: Decision | None
         try:
             status, body, retry_after = await self._fetch(lease.record.url)
         except FetchError as error:

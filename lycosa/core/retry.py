@@ -1,0 +1,96 @@
+"""When to try again: from what happened to a decision. Time and chance are arguments.
+
+Back-off is exponential with jitter (half of each interval is drawn by chance, so that clients that failed together
+do not come back together), and never sooner than the server's Retry-After. A host that says it is overloaded (429, 503)
+or cannot be reached rests as a whole; a page that fails alone (500, a broken transfer) does not hold up its host.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Literal, NamedTuple
+
+from lycosa.core.errors import ConnectFailed, FetchError
+
+RETRY_STATUSES = frozenset({408, 429, 500, 502, 503, 504, 522, 524})
+OVERLOADED = frozenset({429, 503})
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
+RETRY_AFTER_CHARS_MAX = 64
+
+Outcome = Literal["ok", "redirect", "retry", "final"]
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """`retries_max` more attempts after the first; waits from `base_s` doubling up to `cap_s`; a Retry-After of more than
+    `retry_after_max_s` is cut to that."""
+
+    retries_max: int = 2
+    base_s: float = 1.0
+    cap_s: float = 60.0
+    retry_after_max_s: float = 3600.0
+    statuses: frozenset[int] = RETRY_STATUSES
+
+
+class Decision(NamedTuple):
+    """Try again at `retry_at` (unix seconds), never when that is None. The host rests until `block_host_until`, 0 when it
+    is not to blame. `reason` is short and always the same for the same cause."""
+
+    retry_at: float | None
+    block_host_until: float
+    reason: str
+
+
+def outcome_of(status: int, policy: RetryPolicy = RetryPolicy()) -> Outcome:  # noqa: B008  frozen
+    """Return how a status is treated: 2xx ok, the redirects, the retry list, and all else is final."""
+    if 200 <= status < 300:
+        return "ok"
+    if status in REDIRECTS:
+        return "redirect"
+    return "retry" if status in policy.statuses else "final"
+
+
+def parse_retry_after(value: str, now: float, max_s: float = 3600.0) -> float | None:
+    """Return the seconds to wait that a Retry-After field asks for (RFC 9110 §10.2.3), 0 to `max_s`; None for nonsense."""
+    value = value.strip()
+    if not value or len(value) > RETRY_AFTER_CHARS_MAX:
+        return None
+    if value.isascii() and value.isdigit():
+        return min(float(value), max_s)
+    try:
+        at = parsedate_to_datetime(value).timestamp()
+    except (ValueError, TypeError, OverflowError, IndexError):
+        return None
+    return min(max(0.0, at - now), max_s)
+
+
+def decide_status(
+    policy: RetryPolicy, attempts: int, status: int, retry_after: str, now: float, jitter: float
+) -> Decision:
+    """Decide after a response. `attempts` counts the failures before this one; `jitter` is from 0 to 1."""
+    asked_s = parse_retry_after(retry_after, now, policy.retry_after_max_s)
+    wait_s = max(backoff_s(policy, attempts, jitter), asked_s or 0.0)
+    rests = now + wait_s if status in OVERLOADED else 0.0
+    return _decision(policy, attempts, wait_s, rests, str(status), now)
+
+
+def decide_error(policy: RetryPolicy, attempts: int, error: FetchError, now: float, jitter: float) -> Decision:
+    """Decide after a transfer that failed. An error that says it is final is not tried again."""
+    if not error.retry:
+        return Decision(None, 0.0, str(error))
+    wait_s = backoff_s(policy, attempts, jitter)
+    rests = now + wait_s if isinstance(error, ConnectFailed) else 0.0
+    return _decision(policy, attempts, wait_s, rests, str(error), now)
+
+
+def backoff_s(policy: RetryPolicy, attempts: int, jitter: float) -> float:
+    """Return the seconds to wait: half of the interval for sure, the rest by chance, so that no retry is at once."""
+    interval_s = min(policy.cap_s, policy.base_s * 2.0 ** min(attempts, 32))
+    return interval_s * (0.5 + 0.5 * jitter)
+
+
+def _decision(policy: RetryPolicy, attempts: int, wait_s: float, rests: float, reason: str, now: float) -> Decision:
+    if attempts >= policy.retries_max:
+        return Decision(None, rests, reason)
+    return Decision(now + wait_s, rests, reason)
