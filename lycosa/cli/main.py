@@ -79,6 +79,7 @@ def lycosa(ctx: click.Context, *, version: bool) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line (the program's own by default). Return the exit code."""
+    _fill_closed_streams()
     try:
         return _run(sys.argv[1:] if argv is None else list(argv))
     except BrokenPipeError:
@@ -94,6 +95,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         if known is None:
             return _fail(CANNOT, _report(error))
         return _fail(USAGE if isinstance(known, UsageError) else CANNOT, str(known))
+
+
+def _fill_closed_streams() -> None:
+    """Put something in the place of standard streams that are closed (`>&-`), or sockets and files would take it.
+
+    Standard output becomes unwritable, so that items sent there are an error and not a loss.
+    """
+    for fd, mode in enumerate((os.O_RDONLY, os.O_RDONLY, os.O_WRONLY)):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, mode)
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115  a descriptor, open as long as we are
 
 
 def _run(arguments: list[str]) -> int:

@@ -8,6 +8,7 @@ A slow reader slows the crawl down (`flush` waits for it, the loop runs on); a r
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import select
 import stat
@@ -40,8 +41,11 @@ class StdoutSink:
         """Look whether there is an output at all. Return 0."""
         try:
             self._never_blocks = stat.S_ISREG(os.fstat(self._fd).st_mode)
-        except OSError as error:
-            raise StorageError("standard output is closed: write the items to a file with -o FILE") from error
+            writable = fcntl.fcntl(self._fd, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY
+        except OSError:
+            writable = False
+        if not writable:
+            raise StorageError("standard output is closed: write the items to a file with -o FILE")
         self._poll.register(self._fd, select.POLLOUT)
         return 0
 

@@ -235,6 +235,32 @@ sys.exit(main(["crawl"]))
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+CLOSED = """
+import os, sys, click
+from lycosa.cli.main import Verbs, main
+def show():
+    print([os.readlink(f"/proc/self/fd/{fd}") for fd in range(3)], file=open(sys.argv[1], "w"))
+    print("progress", file=sys.stderr)
+Verbs.get_command = lambda *_: click.Command("crawl", callback=show)
+sys.exit(main(["crawl"]))
+"""
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_not_taken_by_files_and_progress_never_lands_among_items(tmp_path, closed):
+    command = f'{sys.executable} -c "$0" "$1" {closed}'
+    done = subprocess.run(
+        ["sh", "-c", command, CLOSED, tmp_path / "seen"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert done.stderr == (b"" if "2>" in closed else b"progress\n")
+    assert "seen" not in (tmp_path / "seen").read_text()
+
+
 def test_it_is_what_the_package_installs():
     text = (ROOT / "pyproject.toml").read_text()
     assert f'lycosa = "{main_module.__name__}:main"' in text

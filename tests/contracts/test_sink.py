@@ -466,4 +466,6 @@ def test_a_reader_that_goes_away_ends_it_in_one_line():
 
 
 def test_standard_output_that_is_closed_from_the_start():
+    with Path(os.devnull).open("rb") as unwritable:
+        assert "standard output is closed" in opening(StdoutSink(unwritable.fileno()))
     assert "standard output is closed" in opening(StdoutSink(resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 1))
