@@ -40,6 +40,8 @@ VERSION = 1
 WRITER_HEAP_BYTES = 50_000_000
 TEXT_MAX = 2_000_000
 """Characters of a document's text that can be searched; all of it is stored."""
+FREE_MIN_BYTES = 64 * 1024
+"""With less room than this on the device, that is why something failed."""
 KEY_MAX = 256
 """Characters of a key; a longer one is known by its hash."""
 WEIGHTS = {"title": 4.0, "headings": 2.0, "text": 1.0, "url": 0.6}
@@ -143,7 +145,8 @@ class TantivyIndex:
         writer, self._writer = self._writer, None
         try:
             if writer is not None:
-                with _failures(self.path, "cannot be closed"):
+                # What is committed is safe. A thread that died of a full disk, say, was reported by add or commit.
+                with contextlib.suppress(ValueError):
                     writer.wait_merging_threads()
         finally:
             if self._lock_file is not None:
@@ -276,7 +279,16 @@ def _failures(path: Path, what: str) -> Iterator[None]:
         yield
     except (ValueError, OSError) as error:
         reason = " ".join(str(getattr(error, "strerror", None) or error).split())
+        # The threads of tantivy do not say why they ended.
+        reason = "no space left on the device" if _is_full(path) else reason
         raise IndexFailure(f"the index {path} {what}: {reason}") from error
+
+
+def _is_full(path: Path) -> bool:
+    try:
+        return shutil.disk_usage(path).free < FREE_MIN_BYTES
+    except OSError:
+        return False
 
 
 def _claim(path: Path, *, any_version: bool = False) -> None:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ DEADLINE_S = 60.0
 # Adds documents 0, 1, 2... for ever, commits every 20, and says how far it is after each commit.
 WRITER = """
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from lycosa.core.model import Document
 from lycosa.indexes.tantivy import TantivyIndex
@@ -39,6 +41,7 @@ while True:
 
 MAKER = """
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from lycosa.indexes.tantivy import TantivyIndex
 print("go", flush=True)
@@ -47,6 +50,7 @@ TantivyIndex(Path(sys.argv[1]), write=True)
 
 READER = """
 import sys, time
+from collections.abc import Iterator
 from pathlib import Path
 from lycosa.indexes.tantivy import TantivyIndex
 index = TantivyIndex(Path(sys.argv[1]))
@@ -267,3 +271,41 @@ def test_sigterm_leaves_no_lock(tmp_path):
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=DEADLINE_S)
     TantivyIndex(tmp_path / "index", write=True).close()
+
+
+@pytest.fixture
+def small_device(tmp_path) -> Iterator[Path]:
+    """A folder with room for 12 MB."""
+    path = tmp_path / "small"
+    path.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", path], capture_output=True, check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip("needs the right to mount a small file system")
+    yield path
+    subprocess.run(["umount", "-l", path], check=True)
+
+
+def test_a_full_device_is_named_and_nothing_committed_is_lost(small_device):
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    path = small_device / "index"
+    fill(path, ONE)
+    index = TantivyIndex(path, write=True)
+    with pytest.raises(IndexFailure, match="no space left on the device") as caught:
+        for n in range(200):
+            text = " ".join(str(chance.getrandbits(64)) for _ in range(10_000))
+            index.add([Document(f"n{n}", "http://h/", "numbers", text)])
+            index.commit({"numbers": n + 1})
+    assert "\n" not in str(caught.value)
+    index.close()
+    subprocess.run(["mount", "-o", "remount,size=100m", small_device], check=True)
+    again = TantivyIndex(path, write=True)
+    assert again.positions()["items"] == 10
+    assert again.count() == 1 + again.positions().get("numbers", 0)
+    again.add([ONE._replace(key="more")])
+    again.commit({})
+    assert again.search("first").total == 2
+    again.close()
