@@ -287,6 +287,13 @@ def small_device(tmp_path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", path], check=True)
 
 
+def fill_up(index: TantivyIndex, chance: random.Random) -> None:
+    for n in range(200):
+        text = " ".join(str(chance.getrandbits(64)) for _ in range(10_000))
+        index.add([Document(f"n{n}", "http://h/", "numbers", text)])
+        index.commit({"numbers": n + 1})
+
+
 def test_a_full_device_is_named_and_nothing_committed_is_lost(small_device):
     seed = random.randrange(2**32)
     print(f"seed {seed}")
@@ -295,10 +302,7 @@ def test_a_full_device_is_named_and_nothing_committed_is_lost(small_device):
     fill(path, ONE)
     index = TantivyIndex(path, write=True)
     with pytest.raises(IndexFailure, match="no space left on the device") as caught:
-        for n in range(200):
-            text = " ".join(str(chance.getrandbits(64)) for _ in range(10_000))
-            index.add([Document(f"n{n}", "http://h/", "numbers", text)])
-            index.commit({"numbers": n + 1})
+        fill_up(index, chance)
     assert "\n" not in str(caught.value)
     index.close()
     subprocess.run(["mount", "-o", "remount,size=100m", small_device], check=True)
