@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lycosa.app import run_crawl as run_crawl
+    from lycosa.app.crawl import run_crawl as run_crawl
     from lycosa.config import Settings as Settings
     from lycosa.core.errors import DropItem as DropItem
     from lycosa.core.errors import LycosaError as LycosaError
@@ -32,7 +32,7 @@ _HOMES = {
     "Snapshot": "lycosa.engine.stats",
     "Spider": "lycosa.engine.spider",
     "Summary": "lycosa.engine.stats",
-    "run_crawl": "lycosa.app",
+    "run_crawl": "lycosa.app.crawl",
 }
 
 __all__ = ["__version__", *sorted(_HOMES)]  # noqa: PLE0604  the names are strings

@@ -137,8 +137,12 @@ class Sink(Protocol):
         """Start to write at `position`, cutting off what is behind it, or at the end when None. Return where."""
         ...
 
-    def write(self, item: Any) -> None:
-        """Take one item; it may stay in memory until `flush`."""
+    def prepare(self, item: Any) -> Any:
+        """Return the item in the form that `write` takes. Raises `BadItem` when it has none."""
+        ...
+
+    def write(self, prepared: Any) -> None:
+        """Take one prepared item; it may stay in memory until `flush`."""
         ...
 
     async def flush(self) -> int:

@@ -42,7 +42,7 @@ def command(urls: Sequence[str], arguments: Sequence[str], sets: Sequence[str], 
 
 def run(target: Sequence[str] | type[Any], settings: Settings, arguments: Mapping[str, str]) -> int:
     """Crawl, showing progress and a summary on standard error. Return the exit code."""
-    from lycosa.app import run_crawl
+    from lycosa.app.crawl import run_crawl
 
     _log(settings)
     with progress.shown(settings) as observe:

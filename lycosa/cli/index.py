@@ -42,7 +42,7 @@ def build(files: Sequence[str], index_dir: str | None, fresh: bool) -> None:
     \b
     lycosa index build --index index items.jsonl
     """
-    from lycosa.app import erase_index, open_index
+    from lycosa.app.search import erase_index, open_index
 
     folder = index_folder(index_dir)
     paths = [Path(file) for file in files]
@@ -65,7 +65,7 @@ def build(files: Sequence[str], index_dir: str | None, fresh: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON object.")
 def stats(index_dir: str | None, as_json: bool) -> None:
     """Show how many documents an index has, its size, and how far each source was read."""
-    from lycosa.app import open_index
+    from lycosa.app.search import open_index
 
     folder = index_folder(index_dir)
     index = open_index(folder)

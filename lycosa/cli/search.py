@@ -31,7 +31,7 @@ def command(words: Sequence[str], index_dir: str | None, as_json: bool, limit: i
     \b
     'word "these words" -without title:word site:example.org this OR that'
     """
-    from lycosa.app import open_index
+    from lycosa.app.search import open_index
 
     query = " ".join(words)
     try:

@@ -35,7 +35,7 @@ def command(index_dir: str | None, port: int | None, host: str, title: str) -> i
     \b
     lycosa site --index index
     """
-    from lycosa.app import open_index
+    from lycosa.app.search import open_index
     from lycosa.web.site import build_site
 
     index = open_index(index_folder(index_dir))

@@ -23,8 +23,10 @@ Outcome = Literal["ok", "redirect", "retry", "final"]
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """`retries_max` more attempts after the first; waits from `base_s` doubling up to `cap_s`; a Retry-After of more than
-    `retry_after_max_s` is cut to that."""
+    """`retries_max` more attempts after the first; waits from `base_s` doubling up to `cap_s`.
+
+    A Retry-After of more than `retry_after_max_s` is cut to that.
+    """
 
     retries_max: int = 2
     base_s: float = 1.0
@@ -34,15 +36,17 @@ class RetryPolicy:
 
 
 class Decision(NamedTuple):
-    """Try again at `retry_at` (unix seconds), never when that is None. The host rests until `block_host_until`, 0 when it
-    is not to blame. `reason` is short and always the same for the same cause."""
+    """Try again at `retry_at` (unix seconds), never when that is None.
+
+    The host rests until `block_host_until`, 0 when it is not to blame. `reason` is the same words for the same cause.
+    """
 
     retry_at: float | None
     block_host_until: float
     reason: str
 
 
-def outcome_of(status: int, policy: RetryPolicy = RetryPolicy()) -> Outcome:  # noqa: B008  frozen
+def outcome_of(status: int, policy: RetryPolicy = RetryPolicy()) -> Outcome:
     """Return how a status is treated: 2xx ok, the redirects, the retry list, and all else is final."""
     if 200 <= status < 300:
         return "ok"
@@ -52,7 +56,7 @@ def outcome_of(status: int, policy: RetryPolicy = RetryPolicy()) -> Outcome:  # 
 
 
 def parse_retry_after(value: str, now: float, max_s: float = 3600.0) -> float | None:
-    """Return the seconds to wait that a Retry-After field asks for (RFC 9110 §10.2.3), 0 to `max_s`; None for nonsense."""
+    """Return the seconds that a Retry-After field asks for (RFC 9110 §10.2.3), 0 to `max_s`; None for nonsense."""
     value = value.strip()
     if not value or len(value) > RETRY_AFTER_CHARS_MAX:
         return None

@@ -1,9 +1,9 @@
 """Which host may be contacted next: politeness by construction, without ever scanning the hosts.
 
 A heap holds every host that has something to lend and a free place, ordered by the time at which it may be contacted.
-`pick` takes the earliest one if its time has come; the host goes back with the time of its next turn. So the gap between
-two starts on one host is never below its delay, equal hosts take turns, and a host with a million URLs costs as much as
-a host with one. (The workbench of BUbiNG, Boldi et al. 2014, with hosts only.)
+`pick` takes the earliest one if its time has come; the host goes back with the time of its next turn. So the gap
+between two starts on one host is never below its delay, equal hosts take turns, and a host with a million URLs costs
+as much as a host with one. (The workbench of BUbiNG, Boldi et al. 2014, with hosts only.)
 
 Pure: `now` is an argument, in unix seconds.
 """

@@ -8,7 +8,7 @@ again; their pages were not acked, so they are fetched again. So every item is i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from lycosa.ports import Frontier, Sink
 
@@ -22,7 +22,7 @@ class Committer:
         sinks: Sequence[Sink],
         every_s: float,
         acks_max: int,
-        on_commit: Callable[[dict[str, int]], None],
+        on_commit: Callable[[Mapping[str, int]], None],
     ) -> None:
         self._frontier = frontier
         self._sinks = sinks
@@ -59,9 +59,13 @@ class Committer:
             await self._frontier.commit(positions)
         self._on_commit(positions)
 
-    async def open_sinks(self) -> None:
-        """Cut the sinks back to what was committed, and commit where they start: nothing is written before that."""
+    async def open_sinks(self, *, afresh: bool = False) -> dict[str, int]:
+        """Cut the sinks back to what was committed, and commit where they start: nothing is written before that.
+
+        A sink new to this crawl starts at its end, `afresh` at its beginning. Return where each one starts.
+        """
         committed = await self._frontier.positions()
-        starts = {sink.name: await sink.open(committed.get(sink.name)) for sink in self._sinks}
+        new = 0 if afresh else None
+        starts = {sink.name: await sink.open(committed.get(sink.name, new)) for sink in self._sinks}
         await self._frontier.commit(starts)
-        self._on_commit(starts)
+        return starts

@@ -1,10 +1,10 @@
 """The engine: lease -> visit -> settle, as many at a time as asked for, until the frontier has nothing left.
 
-    1. The frontier lends records whose hosts may be contacted now.
-    2. Each is visited in a task of its own: robots.txt, fetch, callback, pipelines (`visit.py`).
-    3. What became of it is settled: ack with its children, or nack; then its items go to the sinks.
-    4. The committer makes many settled leases durable in one step, items first (`committer.py`).
-    5. When nothing can be lent the engine sleeps until a task ends or the next due time; when nothing is left, it ends.
+1. The frontier lends records whose hosts may be contacted now.
+2. Each is visited in a task of its own: robots.txt, fetch, callback, pipelines (`visit.py`).
+3. What became of it is settled: ack with its children, or nack; then its items go to the sinks.
+4. The committer makes many settled leases durable in one step, items first (`committer.py`).
+5. When nothing can be lent the engine sleeps until a task ends or the next due time; when nothing is left, it ends.
 """
 
 from __future__ import annotations
@@ -174,8 +174,8 @@ class Engine:
             log.warning("a late result was refused: %s", lease.record.url)
             return
         for item in done.items:
-            for sink in self._sinks:
-                sink.write(item)
+            for sink, prepared in zip(self._sinks, item, strict=True):
+                sink.write(prepared)
         self._stats.pages += done.page
         self._stats.items += len(done.items)
         self._stats.bytes += done.bytes

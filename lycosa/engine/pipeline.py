@@ -1,7 +1,7 @@
 """Item pipelines: each takes an item and returns it, changed or not, or raises `DropItem`.
 
-A pipeline is any object with `process_item(item, spider)`; `open_spider(spider)` and `close_spider(spider)` are optional;
-each may be `async`. A class is instantiated without arguments.
+A pipeline is any object with `process_item(item, spider)`; `open_spider(spider)` and `close_spider(spider)` are
+optional; each may be `async`. A class is instantiated without arguments.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Between what a spider says and what a frontier stores: requests to records and back.
 
-A stored record outlives the process, so a callback is stored by the name of a method, and `meta` and `cb_kwargs` must be
-plain data.
+A stored record outlives the process, so a callback is stored by the name of a method, and `meta` and `cb_kwargs` must
+be plain data.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ def to_request(record: UrlRecord) -> Request:
 def redirected(record: UrlRecord, target: str, status: int) -> UrlRecord:
     """Return the record of a redirect's target: same depth, same callback, GET where RFC 9110 §15.4 says so."""
     extras = record.extras or Extras()
-    keep = extras.method in {"GET", "HEAD"} or (status in {301, 302} and extras.method != "POST") or status in {307, 308}
+    keep = (
+        extras.method in {"GET", "HEAD"} or (status in {301, 302} and extras.method != "POST") or status in {307, 308}
+    )
     method, body = (extras.method, extras.body) if keep else ("GET", b"")
     trail = [*extras.meta.get(REDIRECT_URLS, ()), record.url]
     return msgspec.structs.replace(
@@ -98,7 +100,12 @@ def _extras(request: Request, spider: object) -> Extras | None:
         return None
     _check_data(request)
     return Extras(
-        request.method.upper(), dict(request.headers), request.body, callback, dict(request.meta), dict(request.cb_kwargs)
+        request.method.upper(),
+        dict(request.headers),
+        request.body,
+        callback,
+        dict(request.meta),
+        dict(request.cb_kwargs),
     )
 
 

@@ -23,9 +23,7 @@ if TYPE_CHECKING:  # parsel is loaded by the first selector: a crawl without one
 class Response:
     """A response with the request it answers. `url` is where the body came from, `fetched_at` is in unix seconds."""
 
-    def __init__(
-        self, raw: model.Response, request: model.Request, record: model.UrlRecord, fetched_at: float
-    ) -> None:
+    def __init__(self, raw: model.Response, request: model.Request, record: model.UrlRecord, fetched_at: float) -> None:
         self.raw = raw
         self.request = request
         self.record = record
@@ -129,7 +127,13 @@ class Response:
         return model.Request(self.urljoin(_address(link)), callback, **options)
 
     def follow_all(
-        self, links: Iterable[str | Selector] = (), callback: Any = None, *, css: str = "", xpath: str = "", **options: Any
+        self,
+        links: Iterable[str | Selector] = (),
+        callback: Any = None,
+        *,
+        css: str = "",
+        xpath: str = "",
+        **options: Any,
     ) -> Iterator[model.Request]:
         """Yield requests for links, or for what `css` or `xpath` select, leaving out what cannot be fetched."""
         chosen = self.css(css) if css else self.xpath(xpath) if xpath else links

@@ -16,7 +16,6 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
-from itemadapter import is_item
 
 from lycosa.core.errors import BadSpider
 from lycosa.core.links import Link
@@ -61,10 +60,17 @@ def _sort(result: Any, results: Results, name: str) -> None:
         results.links.append(result)
     elif isinstance(result, Request):
         results.requests.append(result)
-    elif isinstance(result, (dict, msgspec.Struct)) or is_item(result):
+    elif isinstance(result, (dict, msgspec.Struct)) or _is_item(result):
         results.items.append(result)
     elif result is not None:
-        message = f"{name} yielded a {type(result).__name__} ({result!r:.60}); yield items (a dict, a dataclass...) or Requests"
+        what = f"{name} yielded a {type(result).__name__} ({result!r:.60})"
+        message = f"{what}; yield items (a dict, a dataclass...) or Requests"
         raise BadSpider(message)
     if len(results.items) + len(results.requests) > RESULTS_MAX:
         raise BadSpider(f"{name} yielded more than {RESULTS_MAX} results for one page; yield requests for parts of it")
+
+
+def _is_item(result: Any) -> bool:
+    from itemadapter import is_item  # loads what it adapts, Scrapy too where it is installed
+
+    return bool(is_item(result))

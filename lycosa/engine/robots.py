@@ -53,14 +53,21 @@ class RobotsGate:
             status, body, retry_after = await self._fetch(lease.record.url)
         except FetchError as error:
             decision = decide_error(self._retry, attempts, error, now, self._chance())
-            status, body = 0, b""
+            status, body = 0, str(error).encode()  # nothing to parse: what is kept is why
         else:
             failed = status == 429 or status >= 500
-            decision = decide_status(self._retry, attempts, status, retry_after, now, self._chance()) if failed else None
+            decision = (
+                decide_status(self._retry, attempts, status, retry_after, now, self._chance()) if failed else None
+            )
         if decision is not None and decision.retry_at is not None:
             return decision
         await self._remember(host, HostFacts(body, status, now), now)
         return None
+
+    async def why_unreachable(self, host: str) -> str:
+        """Return why the robots.txt of a host could not be had, in the words of a reason."""
+        facts = await self._frontier.host_facts(host) or HostFacts()
+        return str(facts.robots_status) if facts.robots_status else facts.robots.decode("utf-8", "replace")
 
     async def _fetch(self, url: str) -> tuple[int, bytes, str]:
         for _ in range(REDIRECTS_MAX + 1):

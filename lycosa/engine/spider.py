@@ -9,9 +9,9 @@
                 yield {"text": quote.css(".text::text").get()}
             yield from response.follow_all(response.css("a.next::attr(href)").getall())
 
-A callback may be a generator, an async generator, a coroutine, or a function that returns one result, a list or None. It
-yields items (dict, dataclass, attrs, pydantic, msgspec) and `Request`s. What it yields counts when it has ended without
-an exception: then the items are written and the requests queued in one step.
+A callback may be a generator, an async generator, a coroutine, or a function that returns one result, a list or None.
+It yields items (dict, dataclass, attrs, pydantic, msgspec) and `Request`s. What it yields counts when it has ended
+without an exception: then the items are written and the requests queued in one step.
 """
 
 from __future__ import annotations

@@ -16,8 +16,10 @@ NOTES_MAX = 10
 
 
 class Snapshot(NamedTuple):
-    """The crawl now. `pages`, `items`, `dropped`, `bytes`, `elapsed_s` and `rate` (pages/s) are of this run, the rest of
-    the whole crawl."""
+    """The crawl now.
+
+    `pages`, `items`, `dropped`, `bytes`, `elapsed_s` and `rate` (pages/s) are of this run, the rest of the whole crawl.
+    """
 
     pages: int = 0
     items: int = 0

@@ -1,13 +1,13 @@
 """One visit: from a leased record to what becomes of it. Decides; the engine does.
 
-    robots.txt forbids it           -> Done "robots"
-    transfer fails                  -> Failed: again later, or dead after the last try
-    2xx of an allowed content type  -> callback -> Done "200" with items, and requests for the frontier
-    2xx of another content type     -> Done "content-type"
-    redirect                        -> Done "redirect", its target queued at the same depth if the scope has it
-    408 429 5xx (the retry list)    -> Failed: again later, or dead after the last try
-    any other status                -> Done with the status
-    a callback or pipeline raises   -> Failed: dead, and nothing of the page is kept
+robots.txt forbids it           -> Done "robots"
+transfer fails                  -> Failed: again later, or dead after the last try
+2xx of an allowed content type  -> callback -> Done "200" with items, and requests for the frontier
+2xx of another content type     -> Done "content-type"
+redirect                        -> Done "redirect", its target queued at the same depth if the scope has it
+408 429 5xx (the retry list)    -> Failed: again later, or dead after the last try
+any other status                -> Done with the status
+a callback or pipeline raises   -> Failed: dead, and nothing of the page is kept
 """
 
 from __future__ import annotations
@@ -42,10 +42,13 @@ REASON_MAX = 120
 
 
 class Done(NamedTuple):
-    """The record is done for this reason; these items and children came of it. `contacted`: the host was asked."""
+    """The record is done for this reason; these items and children came of it.
+
+    Each item is as every sink will write it, in the order of the sinks. `contacted`: the host was asked.
+    """
 
     reason: str
-    items: Sequence[Any] = ()
+    items: Sequence[Sequence[Any]] = ()
     children: Sequence[UrlRecord] = ()
     page: bool = False
     bytes: int = 0
@@ -81,6 +84,7 @@ class Visitor:
         fetcher: Fetcher,
         gate: RobotsGate,
         pipelines: Pipelines,
+        prepare: Callable[[Any], Sequence[Any]],
         known: Callable[[str, int], bool],
         stats: RunStats,
         clock: Clock,
@@ -91,6 +95,7 @@ class Visitor:
         self._fetcher = fetcher
         self._gate = gate
         self._pipelines = pipelines
+        self._prepare = prepare
         self._known = known
         self._stats = stats
         self._clock = clock
@@ -114,7 +119,8 @@ class Visitor:
     async def _refused_by_robots(self, record: UrlRecord) -> Done | Failed | None:
         rules = await self._gate.rules(record.host)
         if rules.unreachable:
-            return Failed("robots.txt unreachable", contacted=False)
+            why = await self._gate.why_unreachable(record.host)
+            return Failed(f"robots.txt unreachable: {why}"[:REASON_MAX], contacted=False)
         if rules.allowed(record.url):
             return None
         if record.depth == 0:
@@ -147,7 +153,7 @@ class Visitor:
         try:
             callback = callback_of(self._spider, record)
             results = await collect(callback(response, **request.cb_kwargs), _name_of(callback))
-            items = await self._piped(results.items)
+            items = [self._prepare(item) for item in await self._piped(results.items)]
             children = self._children(results, record)
         except Exception as error:  # noqa: BLE001  a user's callback may raise anything; the page is dead, not the crawl
             return self._callback_failed(record, error)
@@ -207,7 +213,9 @@ class Visitor:
             return Failed(f"more than {REDIRECTS_MAX} redirects")
         if not self._in_scope(child):
             if record.depth == 0:
-                self._stats.note(f"{record.url} redirects to {target}, outside the scope: start there, or widen --scope")
+                self._stats.note(
+                    f"{record.url} redirects to {target}, outside the scope: start there, or widen --scope"
+                )
             return Done("redirect out of scope", bytes=raw.size_bytes)
         return Done("redirect", children=[child], bytes=raw.size_bytes)
 

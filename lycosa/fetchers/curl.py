@@ -28,8 +28,11 @@ IDLE_CONNECTIONS_MAX = 256
 
 @dataclass(frozen=True, slots=True)
 class FetchSettings:
-    """`timeout_s` is for a whole transfer, `connect_timeout_s` for name, connection and handshake; `max_body_bytes` counts
-    after decompression; `headers` go with every request; `connections_per_host_max` 0 means no limit of its own."""
+    """`timeout_s` is for a whole transfer, `connect_timeout_s` for name, connection and handshake.
+
+    `max_body_bytes` counts after decompression; `headers` go with every request; `connections_per_host_max` 0 means no
+    limit of its own.
+    """
 
     user_agent: str = "Lycosa"
     timeout_s: float = 30.0

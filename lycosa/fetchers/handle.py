@@ -38,23 +38,52 @@ class HandleSettings(Protocol):
     """The settings a handle reads. See `curl.FetchSettings`."""
 
     @property
-    def user_agent(self) -> str: ...
+    def user_agent(self) -> str:
+        """What the crawler calls itself."""
+        ...
+
     @property
-    def timeout_s(self) -> float: ...
+    def timeout_s(self) -> float:
+        """Seconds for a whole transfer."""
+        ...
+
     @property
-    def connect_timeout_s(self) -> float: ...
+    def connect_timeout_s(self) -> float:
+        """Seconds until connected."""
+        ...
+
     @property
-    def headers(self) -> Mapping[str, str]: ...
+    def headers(self) -> Mapping[str, str]:
+        """Fields sent with every request."""
+        ...
+
     @property
-    def proxy(self) -> str: ...
+    def proxy(self) -> str:
+        """Proxy URL, empty for none."""
+        ...
+
     @property
-    def insecure(self) -> bool: ...
+    def insecure(self) -> bool:
+        """Accept any certificate."""
+        ...
 
 
 class Handle:
     """A pooled easy handle and the transfer it is doing."""
 
-    __slots__ = ("_accept", "_chunks", "_head", "_limit", "_plain", "_settings", "_size", "_url", "curl", "error", "skipped")
+    __slots__ = (
+        "_accept",
+        "_chunks",
+        "_head",
+        "_limit",
+        "_plain",
+        "_settings",
+        "_size",
+        "_url",
+        "curl",
+        "error",
+        "skipped",
+    )
 
     def __init__(self, settings: HandleSettings) -> None:
         self.curl = pycurl.Curl()
@@ -152,11 +181,12 @@ class Handle:
         try:
             if not self._chunks and not self._begin():
                 return 0
-            self._size += len(chunk)
-            if self._size > self._limit:
-                raise BodyTooLarge(f"body over {self._limit} bytes")
         except Exception as error:  # noqa: BLE001  whatever `accept` raises belongs to the caller of `fetch`
             self.error = error
+            return 0
+        self._size += len(chunk)
+        if self._size > self._limit:
+            self.error = BodyTooLarge(f"body over {self._limit} bytes")
             return 0
         self._chunks.append(chunk)
         return len(chunk)
@@ -182,7 +212,12 @@ def final_head(head: bytes) -> tuple[int, bytes]:
 def ca_bundle() -> str:
     """Return the file of trusted certificates: SSL_CERT_FILE, or where this system keeps it; empty to use libcurl's."""
     places = ssl.get_default_verify_paths()
-    candidates = (os.environ.get("SSL_CERT_FILE"), places.cafile, places.openssl_cafile, "/etc/ssl/certs/ca-certificates.crt")
+    candidates = (
+        os.environ.get("SSL_CERT_FILE"),
+        places.cafile,
+        places.openssl_cafile,
+        "/etc/ssl/certs/ca-certificates.crt",
+    )
     return next((path for path in candidates if path and Path(path).is_file()), "")
 
 

@@ -59,7 +59,7 @@ def error_of(code: int, message: str, curl: pycurl.Curl, timeout_s: float) -> Fe
         return TlsFailed(_first(CERTIFICATE_FAULTS, message, "certificate not trusted"), retry=False)
     if code == pycurl.E_RECV_ERROR:
         return _receive_error(message.lower())
-    return FetchError(message.split(":")[0][:80].lower() or f"libcurl error {code}")
+    return FetchError(message.split(":", maxsplit=1)[0][:80].lower() or f"libcurl error {code}")
 
 
 def _receive_error(message: str) -> FetchError:

@@ -11,7 +11,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from lycosa.core.frontier import Event, Policy, State, expire, fail, take_back
 from lycosa.core.lending import Lending, Store
-from lycosa.core.model import FrontierStats, HostFacts, Kind, Lease, UrlRecord
+from lycosa.core.model import FrontierStats, HostFacts, Lease, UrlRecord
 from lycosa.core.workbench import Host
 
 Place = TypeVar("Place")

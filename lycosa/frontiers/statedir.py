@@ -1,8 +1,8 @@
 """The folder in which a crawl keeps its state: one owner, one format, one description.
 
-    DIR/lock        locked while a process owns the state; holds its process id
-    DIR/crawl.json  format, version, name of the crawl, its seeds; replaced as a whole
-    DIR/frontier/   the embedded frontier
+DIR/lock        locked while a process owns the state; holds its process id
+DIR/crawl.json  format, version, name of the crawl, its seeds; replaced as a whole
+DIR/frontier/   the embedded frontier
 """
 
 from __future__ import annotations

@@ -46,9 +46,12 @@ class JsonlSink:
             raise
         return self._position
 
-    def write(self, item: Any) -> None:
-        """Encode the item at once, so that it may change afterwards. Raises `BadItem`."""
-        line = to_line(item)
+    def prepare(self, item: Any) -> bytes:
+        """Encode the item, so that it may change afterwards. Raises `BadItem`."""
+        return to_line(item)
+
+    def write(self, line: bytes) -> None:
+        """Take what `prepare` returned."""
         self._lines.append(line)
         self._pending_bytes += len(line) + 1
         if self._pending_bytes >= BUFFER_MAX:

@@ -20,6 +20,10 @@ class MemorySink:
             del self.items[position:]
         return len(self.items)
 
+    def prepare(self, item: Any) -> Any:
+        """Return the item."""
+        return item
+
     def write(self, item: Any) -> None:
         """Keep the item itself, not a copy."""
         self._pending.append(item)

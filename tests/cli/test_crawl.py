@@ -33,7 +33,7 @@ def application(monkeypatch, tmp_path):
             observe(Snapshot(pages=1, elapsed_s=6.0))
         return stand_in.summary
 
-    monkeypatch.setitem(sys.modules, "lycosa.app", SimpleNamespace(run_crawl=run_crawl))
+    monkeypatch.setitem(sys.modules, "lycosa.app.crawl", SimpleNamespace(run_crawl=run_crawl))
     monkeypatch.chdir(tmp_path)
     for variable in [name for name in os.environ if name.startswith("LYCOSA_")]:
         monkeypatch.delenv(variable)

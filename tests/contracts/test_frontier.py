@@ -105,7 +105,9 @@ def test_known_never_says_yes_to_a_new_url(opened: Open) -> None:
 def test_priority_first_then_first_come(opened: Open) -> None:
     async def story() -> None:
         frontier = opened(PLAIN)
-        await frontier.push([url(1), url(2, priority=5), url(3, priority=-5), url(4, priority=5), url(5, priority=1 << 40)])
+        await frontier.push(
+            [url(1), url(2, priority=5), url(3, priority=-5), url(4, priority=5), url(5, priority=1 << 40)]
+        )
         assert await urls_of(frontier, 10, 0.0) == [f"{HOST}/{n}" for n in (5, 2, 4, 1, 3)]
 
     run(story())

@@ -67,11 +67,15 @@ def harness(request, tmp_path):
             yield Harness(lambda: StdoutSink(file.fileno()), lambda: lines(tmp_path / "stdout"))
 
 
+def put(sink: Any, item: Any) -> None:
+    sink.write(sink.prepare(item))
+
+
 async def run(sink: Sink, position: int | None, *items: Any, flush: bool = True) -> int:
     """One run of a crawl: open, write, flush, close. Return the position to commit."""
     at = await sink.open(position)
     for item in items:
-        sink.write(item)
+        put(sink, item)
     at = await sink.flush() if flush else at
     await sink.close()
     return at
@@ -101,7 +105,7 @@ def test_a_flush_of_nothing_changes_nothing(harness):
         sink = harness.make()
         start = await sink.open(None)
         assert await sink.flush() == start
-        sink.write({"n": 1})
+        put(sink, {"n": 1})
         assert await sink.flush() == await sink.flush()
         await sink.close()
 
@@ -134,7 +138,7 @@ def test_every_flush_is_a_position_one_can_return_to(rewindable):
         sink = rewindable.make()
         positions = [await sink.open(None)]
         for n in range(5):
-            sink.write({"n": n})
+            put(sink, {"n": n})
             positions.append(await sink.flush())
         await sink.close()
         return positions
@@ -228,10 +232,10 @@ def test_an_item_that_cannot_be_written_names_the_field_and_leaves_no_trace(tmp_
         sink = JsonlSink(tmp_path / "i.jsonl")
         await sink.open(None)
         with pytest.raises(BadItem) as caught:
-            sink.write(item)
+            put(sink, item)
         assert says in str(caught.value)
         assert "\n" not in str(caught.value)
-        sink.write({"next": 1})
+        put(sink, {"next": 1})
         await sink.flush()
         await sink.close()
 
@@ -244,7 +248,7 @@ def test_an_item_is_written_as_it_was_when_it_was_written(tmp_path):
         sink = JsonlSink(tmp_path / "i.jsonl")
         await sink.open(None)
         item = {"n": 1}
-        sink.write(item)
+        put(sink, item)
         item["n"] = 2
         await sink.flush()
         await sink.close()
@@ -310,7 +314,7 @@ def test_two_crawls_cannot_write_one_file(tmp_path):
     async def both() -> None:
         first = JsonlSink(tmp_path / "i.jsonl")
         await first.open(None)
-        first.write({"n": 1})
+        put(first, {"n": 1})
         at = await first.flush()
         with pytest.raises(StorageError, match="another process writes to it"):
             await JsonlSink(tmp_path / "i.jsonl").open(0)
@@ -336,10 +340,10 @@ def test_a_full_disk_leaves_whole_lines_and_the_next_flush_loses_nothing(tmp_pat
     async def fill() -> None:
         sink = JsonlSink(tmp_path / "i.jsonl")
         await sink.open(None)
-        sink.write({"n": 1})
+        put(sink, {"n": 1})
         committed = await sink.flush()
         for n in range(100):
-            sink.write({"n": n, "text": "x" * 100})
+            put(sink, {"n": n, "text": "x" * 100})
         with file_size_limit(5000), pytest.raises(StorageFull, match=r"i\.jsonl: no space left"):
             await sink.flush()
         assert (tmp_path / "i.jsonl").stat().st_size == committed
@@ -364,7 +368,7 @@ def test_sync_reaches_the_disk_and_its_failure_is_told(tmp_path, monkeypatch):
     async def write() -> None:
         sink = JsonlSink(tmp_path / "i.jsonl", sync=True)
         await sink.open(None)
-        sink.write({"n": 1})
+        put(sink, {"n": 1})
         monkeypatch.setattr(os, "fsync", fails)
         with pytest.raises(StorageError, match="Input/output error"):
             await sink.flush()
@@ -382,7 +386,7 @@ def test_memory_is_bounded(tmp_path, monkeypatch, module):
             sink = JsonlSink(file.name) if module is jsonl else StdoutSink(file.fileno())
             await sink.open(None)
             for n in range(100):
-                sink.write({"n": n, "text": "x" * 100})
+                put(sink, {"n": n, "text": "x" * 100})
             assert (tmp_path / "out.jsonl").stat().st_size > 10_000
             await sink.flush()
             await sink.close()
@@ -402,7 +406,7 @@ def test_a_slow_reader_is_waited_for_while_the_loop_runs_on():
         sink = StdoutSink(writer)
         await sink.open(None)
         for n in range(1000):
-            sink.write({"n": n, "text": "x" * 100})
+            put(sink, {"n": n, "text": "x" * 100})
         flushing = asyncio.create_task(sink.flush())
         received = b""
         turns = 0
@@ -410,7 +414,7 @@ def test_a_slow_reader_is_waited_for_while_the_loop_runs_on():
             await asyncio.sleep(0)
             turns += 1
             if turns == 5:
-                sink.write({"n": 1000, "text": ""})
+                put(sink, {"n": 1000, "text": ""})
             if turns % 3 == 0 and not flushing.done():
                 received += os.read(reader, 4096)
         await flushing
@@ -438,7 +442,7 @@ def test_more_than_memory_may_hold_waits_for_the_reader_even_if_others_made_the_
     async def write() -> None:
         sink = StdoutSink(writer)
         await sink.open(None)
-        sink.write({"text": "x" * 100_000})
+        put(sink, {"text": "x" * 100_000})
         os.close(writer)
 
     monkeypatch.setattr(stdout, "BUFFER_MAX", 1000)
@@ -456,7 +460,7 @@ def test_a_reader_that_goes_away_ends_it_in_one_line():
         sink = StdoutSink(writer)
         await sink.open(5)
         os.close(reader)
-        sink.write({"n": 1})
+        put(sink, {"n": 1})
         with pytest.raises(StorageError, match="standard output was closed"):
             await sink.flush()
         await sink.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import random
+from itertools import pairwise
 
 import pytest
 
@@ -109,6 +110,6 @@ def test_no_gap_below_the_delay_and_no_time_wasted(seed: int) -> None:
             work.ended(work.host(heapq.heappop(running)[2]))
     assert not any(left.values())
     for times in starts.values():
-        assert all(later - earlier >= delay for earlier, later in zip(times, times[1:], strict=False))
+        assert all(later - earlier >= delay for earlier, later in pairwise(times))
     # The largest host alone sets the pace: 2,000 turns of 2 s, and at most a transfer's length more.
     assert now <= 2000 * delay * 1.05

@@ -1,7 +1,7 @@
 """One random history, played on a frontier and on a small model of it (C6, F4-F7).
 
-Pushes, leases, good and bad ends, late tokens, expiries, blocks, jumps in time, commits and crashes. The model knows for
-every URL which state it is in, at the last commit too; it shares no code with the frontiers. After every step the
+Pushes, leases, good and bad ends, late tokens, expiries, blocks, jumps in time, commits and crashes. The model knows
+for every URL which state it is in, at the last commit too; it shares no code with the frontiers. After every step the
 frontier must agree with it: nothing is lent twice, nothing is lost, no host is asked too soon or too often.
 """
 
@@ -110,7 +110,9 @@ class FrontierHistory(RuleBasedStateMachine):
         for lease in leases:
             self.check_lent(lease)
         if len(leases) < limit:
-            ready = [number for number in self.model.state if self.model.state[number] == "queued" and self.free(number)]
+            ready = [
+                number for number in self.model.state if self.model.state[number] == "queued" and self.free(number)
+            ]
             assert not ready, f"{ready} could have been lent"
 
     def wake(self) -> None:
@@ -276,7 +278,7 @@ class EmbeddedHistory(FrontierHistory):
         self.stale += self.held.values()
         self.held.clear()
         assert self.do(self.frontier.positions()) == {"items": self.model.position}
-        # Pauses that were not committed are forgotten; what the next process starts with is checked from its own starts.
+        # Pauses that were not committed are forgotten; the next process is held to its own starts.
         self.last_start.clear()
         self.blocked.clear()
         self.frontier_pauses()

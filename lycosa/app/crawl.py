@@ -1,0 +1,247 @@
+"""One crawl, from settings to summary."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import signal
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+
+import uvloop
+
+from lycosa.app.parts import (
+    Target,
+    fetch_settings_of,
+    indexer_of,
+    items_file,
+    policy_of,
+    remember_seeds,
+    rules_of,
+    sinks_of,
+    state_of,
+    target_of,
+    tell,
+)
+from lycosa.app.search import open_index
+from lycosa.clock import Clock, chance
+from lycosa.config import Settings
+from lycosa.core.model import UrlRecord
+from lycosa.engine.committer import Committer
+from lycosa.engine.engine import Engine, Limits
+from lycosa.engine.pipeline import Pipelines
+from lycosa.engine.records import to_record
+from lycosa.engine.robots import RobotsGate
+from lycosa.engine.spider import Spider
+from lycosa.engine.stats import RunStats, Snapshot, Summary
+from lycosa.engine.visit import Visitor
+from lycosa.fetchers.curl import CurlFetcher
+from lycosa.frontiers.embedded import embedded_frontier
+from lycosa.frontiers.statedir import StateDir
+from lycosa.ports import Frontier, Sink
+
+SEEDS_BATCH = 1000
+OBSERVE_EVERY_S = 0.25
+DEAD_SHOWN = 10
+
+Observer = Callable[[Snapshot], None]
+
+
+def run_crawl(
+    settings: Settings,
+    target: Sequence[str] | type[Spider],
+    *,
+    spider_args: Mapping[str, str] | None = None,
+    observe: Observer | None = None,
+) -> Summary:
+    """Crawl start URLs, or what a spider class says, until done or interrupted by SIGINT or SIGTERM.
+
+    Blocks. Raises `LycosaError`; what was committed before stands, and the same call resumes it.
+    """
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(crawl(settings, target_of(settings, target, spider_args or {}), observe))
+
+
+async def crawl(settings: Settings, target: Target, observe: Observer | None = None) -> Summary:
+    """Crawl on the running loop. See `run_crawl`."""
+    async with AsyncExitStack() as stack:
+        state = StateDir(state_of(settings, target))
+        stack.callback(state.close)
+        if settings.overwrite:
+            await _start_afresh(settings, state)
+        frontier = embedded_frontier(state.frontier, policy_of(settings), sync=settings.sync)
+        stack.push_async_callback(frontier.close)
+        job = await stack.enter_async_context(wired(settings, target, state, frontier))
+        await job.push_seeds()
+        idle = (await frontier.stats()).unfinished == 0
+        if not idle:
+            await job.run(observe)
+        return await job.summary(nothing_to_do=idle)
+
+
+@asynccontextmanager
+async def wired(settings: Settings, target: Target, state: StateDir, frontier: Frontier) -> AsyncIterator[Job]:
+    """Wire the parts of one run around a frontier, and close them afterwards, the last one first."""
+    async with AsyncExitStack() as stack:
+        seeds = remember_seeds(state, target)
+        rules = rules_of(settings, target, seeds)
+        clock = Clock()
+        stats = RunStats(clock.now())
+        fetcher = CurlFetcher(fetch_settings_of(settings))
+        stack.push_async_callback(fetcher.close)
+        indexer = None
+        if settings.index:
+            index = open_index(Path(settings.index), write=True)
+            stack.callback(index.close)
+            indexer = indexer_of(settings, state, index)
+        sinks = sinks_of(settings, state)
+        listener = tell(indexer)
+        committer = Committer(frontier, sinks, settings.commit_every, settings.commit_acks, listener)
+        for sink in sinks:
+            stack.push_async_callback(sink.close)
+        earlier = await frontier.positions()
+        starts = await committer.open_sinks(afresh=settings.overwrite)
+        if indexer is not None:
+            indexer.start()
+            stack.push_async_callback(asyncio.to_thread, indexer.close)
+            listener(starts)
+        pipelines = Pipelines(target.spider.pipelines, target.spider)
+        await pipelines.open()
+        stack.push_async_callback(pipelines.close)
+        gate = RobotsGate(frontier, fetcher, settings.user_agent, rules.retry, chance)
+        visitor = Visitor(
+            target.spider, rules, fetcher, gate, pipelines, _preparer(sinks), frontier.known, stats, clock, chance
+        )
+        limits = Limits(settings.concurrency, settings.max_pages)
+        engine = Engine(frontier, sinks, visitor, gate, committer, limits, stats, clock)
+        stats.notes += _moved(earlier, starts, settings)
+        yield Job(settings, target, state, frontier, engine, committer, stats)
+
+
+class Job:
+    """The wired parts of one run."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        target: Target,
+        state: StateDir,
+        frontier: Frontier,
+        engine: Engine,
+        committer: Committer,
+        stats: RunStats,
+    ) -> None:
+        self._settings = settings
+        self._spider = target.spider
+        self._state = state
+        self._frontier = frontier
+        self._engine = engine
+        self._committer = committer
+        self._stats = stats
+        self._interrupted = False
+
+    async def push_seeds(self) -> None:
+        """Queue the start requests; those known from an earlier run are dropped by the frontier."""
+        batch: list[UrlRecord] = []
+        async for request in self._spider.start():
+            batch.append(to_record(request, self._spider))
+            if len(batch) >= SEEDS_BATCH:
+                await self._push(batch)
+                batch = []
+        await self._push(batch)
+
+    async def run(self, observe: Observer | None) -> None:
+        """Crawl until nothing is left or a signal comes; then tell the spider."""
+        reason = "failed"
+        try:
+            with _signals(self._interrupt):
+                await self._watched(observe)
+            reason = "interrupted" if self._interrupted else "finished"
+        finally:
+            told = self._spider.closed(reason)
+            if inspect.isawaitable(told):
+                await told
+
+    async def summary(self, *, nothing_to_do: bool) -> Summary:
+        """Tell how it ended."""
+        stats = await self._frontier.stats()
+        dead = await self._frontier.dead(DEAD_SHOWN)
+        enough = self._engine.enough and stats.unfinished > 0
+        return Summary(
+            finished=stats.unfinished == 0,
+            interrupted=self._interrupted and stats.unfinished > 0 and not enough,
+            nothing_to_do=nothing_to_do,
+            snapshot=await self._engine.snapshot(),
+            reasons=stats.reasons,
+            dead_reasons=stats.dead_reasons,
+            skipped=dict(self._stats.skipped),
+            dead=[(record.url, reason) for record, reason in dead],
+            notes=self._notes(enough=enough),
+            items_path=items_file(self._settings),
+            state_path=str(self._state.path),
+        )
+
+    def _notes(self, *, enough: bool) -> list[str]:
+        if not enough:
+            return self._stats.notes
+        limit = self._settings.max_pages
+        return [*self._stats.notes, f"stopped at --max-pages {limit}; with a larger number the same command goes on"]
+
+    async def _push(self, batch: list[UrlRecord]) -> None:
+        await self._frontier.push(batch)
+        await self._committer.commit()
+
+    def _interrupt(self) -> None:
+        self._interrupted = True
+        self._engine.stop()
+
+    async def _watched(self, observe: Observer | None) -> None:
+        watching = asyncio.create_task(self._observe(observe)) if observe else None
+        try:
+            await self._engine.run()
+        finally:
+            if watching is not None:
+                watching.cancel()
+                with suppress(asyncio.CancelledError):
+                    await watching
+
+    async def _observe(self, observe: Observer) -> None:
+        while True:
+            await asyncio.sleep(OBSERVE_EVERY_S)
+            observe(await self._engine.snapshot())
+
+
+class _signals:  # noqa: N801  used like a function
+    """SIGINT and SIGTERM call `handler` while this is open."""
+
+    def __init__(self, handler: Callable[[], None]) -> None:
+        self._handler = handler
+        self._loop = asyncio.get_running_loop()
+
+    def __enter__(self) -> None:
+        for name in (signal.SIGINT, signal.SIGTERM):
+            self._loop.add_signal_handler(name, self._handler)
+
+    def __exit__(self, *_: object) -> None:
+        for name in (signal.SIGINT, signal.SIGTERM):
+            self._loop.remove_signal_handler(name)
+
+
+async def _start_afresh(settings: Settings, state: StateDir) -> None:
+    """Forget the crawl, but only once it is certain that its output can be written."""
+    for sink in sinks_of(settings, state):
+        await sink.open(None)
+        await sink.close()
+    state.clear()
+
+
+def _preparer(sinks: Sequence[Sink]) -> Callable[[object], list[object]]:
+    return lambda item: [sink.prepare(item) for sink in sinks]
+
+
+def _moved(earlier: Mapping[str, int], starts: Mapping[str, int], settings: Settings) -> list[str]:
+    others = [name.partition(":")[2] for name, size in earlier.items() if size and name not in starts]
+    if not others or settings.overwrite:
+        return []
+    return [f"earlier items of this crawl are in {', '.join(others)}; -O starts afresh"]

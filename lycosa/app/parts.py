@@ -1,0 +1,136 @@
+"""From settings to parts: each part gets its own few values."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from lycosa.config import STANDARD_OUTPUT, Settings
+from lycosa.core.frontier import Policy
+from lycosa.core.retry import RetryPolicy
+from lycosa.core.scope import Scope
+from lycosa.core.url import canonicalize
+from lycosa.engine.generic import SiteSpider
+from lycosa.engine.indexer import Indexer, source_name
+from lycosa.engine.spider import Spider, domains_as_urls
+from lycosa.engine.visit import Rules
+from lycosa.fetchers.curl import FetchSettings
+from lycosa.frontiers.statedir import Description, StateDir
+from lycosa.ports import Index, Sink
+from lycosa.sinks.jsonl import JsonlSink
+from lycosa.sinks.stdout import StdoutSink
+
+log = logging.getLogger(__name__)
+
+STATES = Path(".lycosa")
+NAME_MAX = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What is crawled: a spider, the name of the crawl, and for a crawl without a spider its seeds."""
+
+    spider: Spider
+    name: str
+    seeds: Sequence[str]
+    generic: bool
+
+
+def target_of(settings: Settings, target: Sequence[str] | type[Spider], arguments: Mapping[str, str]) -> Target:
+    """Return start URLs or a spider class as a target. Raises `BadUrl` or `BadSpider`."""
+    if isinstance(target, type):
+        spider = target(**arguments)
+        return Target(spider, _safe(spider.name), [], generic=False)
+    seeds = [canonicalize(url) for url in target]
+    spider = SiteSpider(nofollow=not settings.follow_nofollow)
+    spider.start_urls = seeds
+    digest = blake2b("\n".join(sorted(seeds)).encode(), digest_size=4).hexdigest()
+    return Target(spider, f"{_safe(urlsplit(seeds[0]).netloc)}-{digest}", seeds, generic=True)
+
+
+def state_of(settings: Settings, target: Target) -> Path:
+    """Return where the state of the crawl is: what the user says, or a folder by the crawl's name."""
+    return Path(settings.state) if settings.state else STATES / target.name
+
+
+def remember_seeds(state: StateDir, target: Target) -> list[str]:
+    """Add the seeds to those of earlier runs, which the scope is made of too. Return all of them."""
+    seeds = list(dict.fromkeys([*state.description.seeds, *target.seeds]))
+    state.describe(Description(name=target.name, seeds=seeds))
+    return seeds
+
+
+def rules_of(settings: Settings, target: Target, seeds: Sequence[str]) -> Rules:
+    """Return what the user decided about the crawl."""
+    kind = settings.scope
+    if not target.generic:
+        seeds = domains_as_urls(target.spider.allowed_domains)
+        kind = "domain" if seeds else "any"
+    scope = Scope.of(kind, seeds, depth_max=settings.depth, allow=settings.allow, deny=settings.deny)
+    types = frozenset(settings.content_types) if target.generic else frozenset()
+    return Rules(scope, RetryPolicy(retries_max=settings.retries), types, settings.robots)
+
+
+def policy_of(settings: Settings) -> Policy:
+    """Return how the frontier treats hosts and leases."""
+    return Policy(settings.delay, settings.concurrency_per_host, settings.lease, settings.robots)
+
+
+def fetch_settings_of(settings: Settings) -> FetchSettings:
+    """Return the fetcher's settings."""
+    pairs = (line.partition(":") for line in settings.header)
+    return FetchSettings(
+        user_agent=settings.user_agent,
+        timeout_s=settings.timeout,
+        connect_timeout_s=settings.connect_timeout,
+        max_body_bytes=settings.max_body,
+        headers={name.strip(): value.strip() for name, _, value in pairs},
+        proxy=settings.proxy,
+        insecure=settings.insecure,
+    )
+
+
+def items_file(settings: Settings) -> str:
+    """Return the file the user wants the items in, "" for standard output."""
+    return settings.output if settings.output and settings.output != STANDARD_OUTPUT else ""
+
+
+def sinks_of(settings: Settings, state: StateDir) -> list[Sink]:
+    """Return where the items go. An index reads them from a file: the user's, or one in the state."""
+    if file := items_file(settings):
+        return [JsonlSink(file, sync=settings.sync)]
+    spool: list[Sink] = [JsonlSink(state.items, sync=settings.sync)] if settings.index else []
+    return [StdoutSink(), *spool]
+
+
+def indexer_of(settings: Settings, state: StateDir, index: Index) -> Indexer:
+    """Return what follows the items file into the index."""
+    file = Path(items_file(settings) or state.items)
+    source = source_name(file)
+    if settings.overwrite:
+        index.commit({source: 0})
+    return Indexer(index, file, source)
+
+
+def tell(indexer: Indexer | None) -> Callable[[Mapping[str, int]], None]:
+    """Return a listener that passes the committed position of the items file on to the indexer."""
+
+    def told(positions: Mapping[str, int]) -> None:
+        if indexer is None:
+            return
+        indexer.advance(positions[indexer.source])
+        if indexer.failed is not None and indexer.failed not in reported:
+            reported.append(indexer.failed)
+            log.error("%s; the crawl goes on without the index", indexer.failed)
+
+    reported: list[Exception] = []
+    return told
+
+
+def _safe(name: str) -> str:
+    kept = "".join(char if char.isalnum() or char in "._-" else "-" for char in name)
+    return kept[:NAME_MAX].lstrip(".") or "crawl"
