@@ -83,7 +83,10 @@ class Engine:
         await self._committer.commit()
 
     def stop(self) -> None:
-        """Lend no more; let what is under way end, within the grace."""
+        """Lend no more; let what is under way end, within the grace. Called again: without grace."""
+        if self.stopping:
+            for task in self._tasks:
+                task.cancel()
         self.stopping = True
         self._wake.set()
 
@@ -145,7 +148,8 @@ class Engine:
                     return
                 outcome = await self._visitor.visit(lease)
         except TimeoutError:
-            outcome = Failed("took longer than its lease", block_until=0.0)
+            log.warning("%s took longer than its lease", lease.record.url)
+            return  # the frontier takes it back, and gives it up when that happens again and again
         except asyncio.CancelledError:
             await self._frontier.release(lease, self._clock.now())
             raise

@@ -1,8 +1,8 @@
 """HTTP by libcurl's multi interface on the running loop: one future a transfer, no thread, no task.
 
-libcurl tells which sockets to watch and when to call it; this file does that with `add_reader`, `add_writer` and one
-timer, and feeds what happens back (`socket_action`). Easy handles are pooled with their constant options set once.
-Decompression (gzip, deflate, br), HTTP/2, TLS, proxies, DNS caching and keep-alive are libcurl's.
+libcurl says which sockets to watch and when to call it again; this file does so, and feeds back what happened
+(`socket_action`). Easy handles are pooled with their constant options set. Decompression, HTTP/2, TLS, proxies, the DNS
+cache and keep-alive are libcurl's. Follows no redirect, keeps no cookie, retries nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import pycurl
 
@@ -18,6 +17,7 @@ from lycosa.core.errors import FetchError
 from lycosa.core.model import Request, Response
 from lycosa.fetchers.handle import Handle
 from lycosa.fetchers.reasons import error_of
+from lycosa.fetchers.sockets import sockets_of
 from lycosa.ports import Accept
 
 IDLE_HANDLES_MAX = 256
@@ -28,11 +28,8 @@ IDLE_CONNECTIONS_MAX = 256
 
 @dataclass(frozen=True, slots=True)
 class FetchSettings:
-    """`timeout_s` is for a whole transfer, `connect_timeout_s` for name, connection and handshake.
-
-    `max_body_bytes` counts after decompression; `headers` go with every request; `connections_per_host_max` 0 means no
-    limit of its own.
-    """
+    """`timeout_s` is for a whole transfer, `connect_timeout_s` for name, connection and handshake; `max_body_bytes` counts
+    after decompression; `headers` go with every request; `connections_per_host_max` 0 means no limit of its own."""
 
     user_agent: str = "Lycosa"
     timeout_s: float = 30.0
@@ -46,11 +43,15 @@ class FetchSettings:
 
 
 class CurlFetcher:
-    """See `ports.Fetcher`. Create it where a loop runs; `close` it there."""
+    """See `ports.Fetcher`. Create it where a loop runs; `close` it there.
+
+    `request.meta` may hold `proxy` (a URL, empty for none) and `download_timeout` (seconds) for one transfer.
+    """
 
     def __init__(self, settings: FetchSettings) -> None:
         self._settings = settings
         self._loop = asyncio.get_running_loop()
+        self._sockets = sockets_of(self._loop, self._act)
         self._multi = pycurl.CurlMulti()
         self._multi.setopt(pycurl.M_SOCKETFUNCTION, self._watch)
         self._multi.setopt(pycurl.M_TIMERFUNCTION, self._set_timer)
@@ -58,80 +59,95 @@ class CurlFetcher:
         self._multi.setopt(pycurl.M_MAX_HOST_CONNECTIONS, settings.connections_per_host_max)
         self._multi.setopt(pycurl.M_MAXCONNECTS, IDLE_CONNECTIONS_MAX)
         self._idle: list[Handle] = []
-        self._busy: dict[pycurl.Curl, tuple[Handle, asyncio.Future[Response]]] = {}
-        self._watched: dict[int, int] = {}
-        self._timer: asyncio.Handle | None = None
+        self._busy: dict[pycurl.Curl, tuple[Handle, asyncio.Future[Response | Exception]]] = {}
+        self._deadline = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._kick: asyncio.Handle | None = None
+        self._closed = False
 
     async def fetch(self, request: Request, *, accept: Accept | None = None, max_body: int | None = None) -> Response:
         """Do one transfer. See the port."""
+        if self._closed:
+            raise FetchError("the fetcher was closed", retry=False)
         handle = self._idle.pop() if self._idle else Handle(self._settings)
+        future: asyncio.Future[Response | Exception] = self._loop.create_future()
         try:
             handle.prepare(request, accept, self._settings.max_body_bytes if max_body is None else max_body)
-        except Exception:
+            self._multi.add_handle(handle.curl)
+        except BaseException:
             handle.curl.close()
             raise
-        future: asyncio.Future[Response] = self._loop.create_future()
         self._busy[handle.curl] = handle, future
-        self._multi.add_handle(handle.curl)
         try:
-            return await future
-        except asyncio.CancelledError:
-            if not future.done() or future.cancelled():  # else the handle may be at work for another already
+            result = await future
+        except BaseException:  # cancelled; a transfer that is done has left its handle to the next
+            if not future.done() or future.cancelled():
                 self._forget(handle)
             raise
+        if isinstance(result, Response):
+            return result
+        raise result
 
     async def close(self) -> None:
         """Abort everything, close every connection."""
+        if self._closed:
+            return
+        self._closed = True
         for handle, future in list(self._busy.values()):
-            self._forget(handle)
-            if not future.done():
-                future.set_exception(FetchError("the fetcher was closed"))
-        self._set_timer(-1)
+            if not future.cancelled():  # else `fetch` is about to forget it
+                self._forget(handle)
+                future.set_result(FetchError("the fetcher was closed", retry=False))
+        for pending in (self._timer, self._kick):
+            if pending is not None:
+                pending.cancel()
         for handle in self._idle:
             handle.curl.close()
         self._idle.clear()
+        self._sockets.close()
         self._multi.close()
-        for fd in list(self._watched):
-            self._unwatch(fd)
 
-    def _watch(self, event: int, fd: int, _multi: Any, _data: Any) -> None:
-        if event == pycurl.POLL_REMOVE:
-            self._unwatch(fd)
-            return
-        before = self._watched.get(fd, 0)
-        wanted = (event & pycurl.POLL_IN and 1) | (event & pycurl.POLL_OUT and 2)
-        self._watched[fd] = wanted
-        if wanted & 1 and not before & 1:
-            self._loop.add_reader(fd, self._act, fd, pycurl.CSELECT_IN)
-        elif before & 1 and not wanted & 1:
-            self._loop.remove_reader(fd)
-        if wanted & 2 and not before & 2:
-            self._loop.add_writer(fd, self._act, fd, pycurl.CSELECT_OUT)
-        elif before & 2 and not wanted & 2:
-            self._loop.remove_writer(fd)
-
-    def _unwatch(self, fd: int) -> None:
-        watched = self._watched.pop(fd, 0)
-        if watched & 1:
-            self._loop.remove_reader(fd)
-        if watched & 2:
-            self._loop.remove_writer(fd)
+    def _watch(self, what: int, fd: int, _multi: object, _data: object) -> None:
+        if not self._closed:
+            self._sockets.watch(fd, what)
 
     def _set_timer(self, timeout_ms: int) -> None:
+        """Call libcurl in `timeout_ms`, or never for -1. A timer that is set for earlier stays: it sets itself anew."""
+        if self._closed:
+            return
+        if timeout_ms == 0:
+            if self._kick is None:
+                self._kick = self._loop.call_soon(self._kicked)
+            return
+        self._deadline = self._loop.time() + timeout_ms / 1000 if timeout_ms > 0 else 0.0
+        if timeout_ms > 0 and (self._timer is None or self._timer.when() > self._deadline):
+            self._arm()
+
+    def _arm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
-        if timeout_ms == 0:
-            self._timer = self._loop.call_soon(self._time_is_up)
-        elif timeout_ms > 0:
-            self._timer = self._loop.call_later(timeout_ms / 1000, self._time_is_up)
+        self._timer = self._loop.call_at(self._deadline, self._time_is_up)
+
+    def _kicked(self) -> None:
+        self._kick = None
+        self._act([(pycurl.SOCKET_TIMEOUT, 0)])
 
     def _time_is_up(self) -> None:
         self._timer = None
-        self._act(pycurl.SOCKET_TIMEOUT, 0)
+        if not self._deadline:
+            return
+        if self._loop.time() < self._deadline:
+            self._arm()
+        else:
+            self._act([(pycurl.SOCKET_TIMEOUT, 0)])
 
-    def _act(self, fd: int, event: int) -> None:
-        self._multi.socket_action(fd, event)
+    def _act(self, ready: list[tuple[int, int]]) -> None:
+        socket_action, running = self._multi.socket_action, 0
+        for fd, events in ready:
+            _, running = socket_action(fd, events)
+        if running < len(self._busy):
+            self._read_results()
+
+    def _read_results(self) -> None:
         more = 1
         while more:
             more, good, bad = self._multi.info_read()
@@ -142,22 +158,20 @@ class CurlFetcher:
 
     def _done(self, curl: pycurl.Curl, code: int, message: str) -> None:
         handle, future = self._busy[curl]
+        if future.cancelled():  # `fetch` is about to forget it
+            return
         result = handle.result(code)
         if result is None:
-            result = error_of(code, message, curl, self._settings.timeout_s)
+            result = error_of(code, message, curl, handle.timeout_s, self._settings.connect_timeout_s)
         self._forget(handle)
-        if future.done():
-            return
-        if isinstance(result, Response):
-            future.set_result(result)
-        else:
-            future.set_exception(result)
+        future.set_result(result)
 
     def _forget(self, handle: Handle) -> None:
-        del self._busy[handle.curl]
+        if self._busy.pop(handle.curl, None) is None:
+            return
         self._multi.remove_handle(handle.curl)
-        handle.clear()
-        if len(self._idle) < IDLE_HANDLES_MAX:
+        if len(self._idle) < IDLE_HANDLES_MAX and not self._closed:
+            handle.clear()
             self._idle.append(handle)
         else:
             handle.curl.close()
