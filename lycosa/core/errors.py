@@ -13,7 +13,8 @@
     |   `-- StorageError      any other failure of the disk or the database
     |-- IndexFailure          the search index is missing, foreign, or refuses the query
     |-- FetchError            a transfer failed; `retry` says whether trying again can help
-    |   |-- ConnectFailed     no address, no connection, connection lost
+    |   |-- ConnectFailed     no address, no connection: the host is to blame
+    |   |-- ConnectionLost    it ended before the answer was complete
     |   |-- FetchTimeout      too slow
     |   |-- TlsFailed         certificate or handshake
     |   |-- BodyTooLarge      more bytes than allowed, before or after decompression
@@ -89,6 +90,10 @@ class FetchError(LycosaError):
 
 class ConnectFailed(FetchError):
     """The connection failed."""
+
+
+class ConnectionLost(FetchError):
+    """The connection was lost."""
 
 
 class FetchTimeout(FetchError):
