@@ -8,38 +8,20 @@ cache and keep-alive are libcurl's. Follows no redirect, keeps no cookie, retrie
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import pycurl
 
 from lycosa.core.errors import FetchError
 from lycosa.core.model import Request, Response
-from lycosa.fetchers.handle import Handle
+from lycosa.fetchers.handle import FetchSettings, Handle
 from lycosa.fetchers.reasons import error_of
 from lycosa.fetchers.sockets import sockets_of
 from lycosa.ports import Accept
 
+__all__ = ["CurlFetcher", "FetchSettings"]
+
 IDLE_HANDLES_MAX = 256
-BODY_MAX = 16 << 20
-CONNECTIONS_MAX = 1024
 IDLE_CONNECTIONS_MAX = 256
-
-
-@dataclass(frozen=True, slots=True)
-class FetchSettings:
-    """`timeout_s` is for a whole transfer, `connect_timeout_s` for name, connection and handshake; `max_body_bytes` counts
-    after decompression; `headers` go with every request; `connections_per_host_max` 0 means no limit of its own."""
-
-    user_agent: str = "Lycosa"
-    timeout_s: float = 30.0
-    connect_timeout_s: float = 10.0
-    max_body_bytes: int = BODY_MAX
-    headers: Mapping[str, str] = field(default_factory=dict)
-    proxy: str = ""
-    connections_max: int = CONNECTIONS_MAX
-    connections_per_host_max: int = 0
-    insecure: bool = False
 
 
 class CurlFetcher:
@@ -94,8 +76,8 @@ class CurlFetcher:
             return
         self._closed = True
         for handle, future in list(self._busy.values()):
-            if not future.cancelled():  # else `fetch` is about to forget it
-                self._forget(handle)
+            self._forget(handle)
+            if not future.done():
                 future.set_result(FetchError("the fetcher was closed", retry=False))
         for pending in (self._timer, self._kick):
             if pending is not None:

@@ -3,27 +3,40 @@
 from __future__ import annotations
 
 import os
+import re
 import ssl
 from collections.abc import Mapping
-from io import BytesIO
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any
+from urllib.parse import urlencode
 
 import pycurl
 
-from lycosa.core.errors import BodyTooLarge, FetchError
+from lycosa.core.errors import BadUrl, BodyTooLarge, FetchError
 from lycosa.core.headers import Headers
 from lycosa.core.model import Request, Response, Timings
+from lycosa.core.url import canonicalize
 from lycosa.ports import Accept
 
 ACCEPT = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+BODY_MAX = 16 << 20
+CONNECTIONS_MAX = 1024
 BUFFER_BYTES = 128 << 10
 DNS_CACHE_S = 300
+TIMEOUT_MAX_S = 86_400.0
+DRAIN_MAX = 64 << 10
+"""Bytes of an unwanted body that are read and dropped, which is cheaper than a new connection."""
+
+TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
+"""Names of methods and header fields (RFC 9110 §5.6.2)."""
+
+PER_REQUEST = frozenset({"proxy", "download_timeout"})
 HTTP_VERSIONS = {
     pycurl.CURL_HTTP_VERSION_1_0: "1.0",
     pycurl.CURL_HTTP_VERSION_1_1: "1.1",
     pycurl.CURL_HTTP_VERSION_2_0: "2",
-    30: "3",
+    pycurl.CURL_HTTP_VERSION_3: "3",
 }
 TIMES = (
     pycurl.NAMELOOKUP_TIME,
@@ -34,38 +47,23 @@ TIMES = (
 )
 
 
-class HandleSettings(Protocol):
-    """The settings a handle reads. See `curl.FetchSettings`."""
+@dataclass(frozen=True, slots=True)
+class FetchSettings:
+    """How to fetch. `timeout_s` is for a whole transfer, `connect_timeout_s` for name, connection and handshake.
 
-    @property
-    def user_agent(self) -> str:
-        """What the crawler calls itself."""
-        ...
+    `max_body_bytes` counts after decompression, `headers` go with every request, an empty `proxy` is none,
+    `connections_per_host_max` 0 means no limit of its own, `insecure` accepts any certificate.
+    """
 
-    @property
-    def timeout_s(self) -> float:
-        """Seconds for a whole transfer."""
-        ...
-
-    @property
-    def connect_timeout_s(self) -> float:
-        """Seconds until connected."""
-        ...
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """Fields sent with every request."""
-        ...
-
-    @property
-    def proxy(self) -> str:
-        """Proxy URL, empty for none."""
-        ...
-
-    @property
-    def insecure(self) -> bool:
-        """Accept any certificate."""
-        ...
+    user_agent: str = "Lycosa"
+    timeout_s: float = 30.0
+    connect_timeout_s: float = 10.0
+    max_body_bytes: int = BODY_MAX
+    headers: Mapping[str, str] = field(default_factory=dict)
+    proxy: str = ""
+    connections_max: int = CONNECTIONS_MAX
+    connections_per_host_max: int = 0
+    insecure: bool = False
 
 
 class Handle:
@@ -73,130 +71,152 @@ class Handle:
 
     __slots__ = (
         "_accept",
+        "_answer",
         "_chunks",
+        "_error",
         "_head",
         "_limit",
         "_plain",
         "_settings",
         "_size",
+        "_skipped",
         "_url",
         "curl",
-        "error",
-        "skipped",
+        "timeout_s",
     )
 
-    def __init__(self, settings: HandleSettings) -> None:
+    def __init__(self, settings: FetchSettings) -> None:
         self.curl = pycurl.Curl()
         self._settings = settings
         self._accept: Accept | None = None
+        self._head: list[bytes] = []
+        self._chunks: list[bytes] = []
         self._configure()
         self.clear()
 
     def prepare(self, request: Request, accept: Accept | None, limit: int) -> None:
         """Set what this transfer needs. Raises `FetchError` for a request that cannot be sent."""
-        self._accept = accept
-        self._limit = limit
-        self._url = request.url
-        self.curl.setopt(pycurl.URL, request.url)
-        if request.method != "GET" or request.headers or request.body or request.meta:
-            self._plain = False
-            self._set_options(request)
+        self._accept, self._limit = accept, limit
+        self._url = url = request.url
+        try:
+            if request.params or not url.isascii():
+                url = canonicalize(_with_params(url, request.params))
+            self.curl.setopt(pycurl.URL, url)
+            if request.method != "GET" or request.headers or request.body or not PER_REQUEST.isdisjoint(request.meta):
+                self._plain = False
+                self._set_options(request)
+        except (BadUrl, pycurl.error, UnicodeError, ValueError, TypeError) as error:
+            raise FetchError(f"a request that cannot be sent: {error}", retry=False) from error
 
     def clear(self) -> None:
         """Forget the transfer; a handle with special options gets the usual ones back."""
-        self._head = BytesIO()
-        self._chunks: list[bytes] = []
-        self._size = 0
         self._accept = None
-        self.error: Exception | None = None
-        self.skipped = False
-        self.curl.setopt(pycurl.HEADERFUNCTION, self._head.write)
+        self._head.clear()
+        self._chunks = []
+        self._size = 0
+        self._answer: tuple[int, Headers] | None = None
+        self._error: Exception | None = None
+        self._skipped = False
         if not self._plain:
             self.curl.reset()
             self._configure()
-            self.curl.setopt(pycurl.HEADERFUNCTION, self._head.write)
 
     def result(self, code: int) -> Response | Exception | None:
         """Return the response, or our own reason to have stopped; None when libcurl failed with `code`."""
-        if self.error is not None:
-            return self.error
-        if code and not self.skipped:
+        if self._answer is None and not code:
+            self._begin()  # no body came
+        if self._error is not None:
+            return self._error
+        if self._answer is None or (code and not self._skipped):
             return None
-        curl = self.curl
-        status, fields = final_head(self._head.getvalue())
+        status, headers = self._answer
+        get = self.curl.getinfo
+        body = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
         return Response(
             self._url,
             status,
-            Headers(fields),
-            b"" if self.skipped else self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks),
-            Timings(*map(curl.getinfo, TIMES)),
-            curl.getinfo(pycurl.PRIMARY_IP),
-            HTTP_VERSIONS.get(curl.getinfo(pycurl.INFO_HTTP_VERSION), ""),
-            int(curl.getinfo(pycurl.SIZE_DOWNLOAD)),
-            self.skipped,
+            headers,
+            body,
+            Timings._make(map(get, TIMES)),
+            get(pycurl.PRIMARY_IP),
+            HTTP_VERSIONS.get(get(pycurl.INFO_HTTP_VERSION), ""),
+            get(pycurl.SIZE_DOWNLOAD_T),
+            self._skipped,
         )
 
     def _configure(self) -> None:
-        curl, settings = self.curl, self._settings
+        setopt, settings = self.curl.setopt, self._settings
         self._plain = True
-        curl.setopt(pycurl.NOSIGNAL, 1)
-        curl.setopt(pycurl.PATH_AS_IS, 1)
-        curl.setopt(pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS)
-        curl.setopt(pycurl.USERAGENT, settings.user_agent)
-        curl.setopt(pycurl.ACCEPT_ENCODING, "")
-        curl.setopt(pycurl.HTTPHEADER, _header_lines(settings.headers))
-        curl.setopt(pycurl.TIMEOUT_MS, round(settings.timeout_s * 1000))
-        curl.setopt(pycurl.CONNECTTIMEOUT_MS, round(settings.connect_timeout_s * 1000))
-        curl.setopt(pycurl.BUFFERSIZE, BUFFER_BYTES)
-        curl.setopt(pycurl.DNS_CACHE_TIMEOUT, DNS_CACHE_S)
-        curl.setopt(pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_2TLS)
-        curl.setopt(pycurl.WRITEFUNCTION, self._take)
-        # An empty proxy also silences http_proxy of the environment: what a crawl does stands in its settings.
-        curl.setopt(pycurl.PROXY, settings.proxy)
-        bundle = ca_bundle()
-        if bundle:
-            curl.setopt(pycurl.CAINFO, bundle)
+        self.timeout_s = settings.timeout_s
+        setopt(pycurl.NOSIGNAL, 1)
+        setopt(pycurl.PATH_AS_IS, 1)
+        setopt(pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS)
+        setopt(pycurl.USERAGENT, settings.user_agent)
+        setopt(pycurl.ACCEPT_ENCODING, "")
+        setopt(pycurl.HTTPHEADER, _header_lines(settings.headers))
+        setopt(pycurl.TIMEOUT_MS, round(settings.timeout_s * 1000))
+        setopt(pycurl.CONNECTTIMEOUT_MS, round(settings.connect_timeout_s * 1000))
+        setopt(pycurl.BUFFERSIZE, BUFFER_BYTES)
+        setopt(pycurl.DNS_CACHE_TIMEOUT, DNS_CACHE_S)
+        setopt(pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_2TLS)
+        setopt(pycurl.HEADERFUNCTION, self._head.append)
+        setopt(pycurl.WRITEFUNCTION, self._take)
+        # Empty values silence http_proxy and no_proxy of the environment: what a crawl does stands in its settings.
+        setopt(pycurl.PROXY, settings.proxy)
+        setopt(pycurl.NOPROXY, "")
+        if bundle := ca_bundle():
+            setopt(pycurl.CAINFO, bundle)
+            setopt(pycurl.PROXY_CAINFO, bundle)
         if settings.insecure:
-            curl.setopt(pycurl.SSL_VERIFYPEER, 0)
-            curl.setopt(pycurl.SSL_VERIFYHOST, 0)
+            for option in (pycurl.SSL_VERIFYPEER, pycurl.SSL_VERIFYHOST):
+                setopt(option, 0)
+            for option in (pycurl.PROXY_SSL_VERIFYPEER, pycurl.PROXY_SSL_VERIFYHOST):
+                setopt(option, 0)
 
     def _set_options(self, request: Request) -> None:
-        curl = self.curl
-        if request.method == "HEAD":
-            curl.setopt(pycurl.NOBODY, 1)
-        elif request.body or request.method in {"POST", "PUT", "PATCH"}:
-            curl.setopt(pycurl.POSTFIELDSIZE, len(request.body))
-            curl.setopt(pycurl.COPYPOSTFIELDS, request.body)
-        if request.method not in {"GET", "HEAD", "POST"} or (request.body and request.method == "GET"):
-            curl.setopt(pycurl.CUSTOMREQUEST, request.method)
-        if request.headers:
-            curl.setopt(pycurl.HTTPHEADER, _header_lines({**self._settings.headers, **request.headers}))
+        setopt, method, body, headers = self.curl.setopt, request.method, request.body, request.headers
+        if not TOKEN.fullmatch(method):
+            raise ValueError(f"{method!r} is no method")
+        if method == "HEAD":
+            setopt(pycurl.NOBODY, 1)
+        elif body or method in {"POST", "PUT", "PATCH"}:
+            setopt(pycurl.POSTFIELDS, body)
+        if method not in {"GET", "HEAD", "POST"} or (body and method == "GET"):
+            setopt(pycurl.CUSTOMREQUEST, method)
+        if headers or body:
+            setopt(pycurl.HTTPHEADER, _header_lines({"Content-Type": "", **self._settings.headers, **headers}))
+        if request.meta.get("download_timeout") is not None:
+            self.timeout_s = _seconds(request.meta["download_timeout"])
+            setopt(pycurl.TIMEOUT_MS, max(1, round(self.timeout_s * 1000)))
         if "proxy" in request.meta:
-            curl.setopt(pycurl.PROXY, str(request.meta["proxy"] or ""))
-        if "download_timeout" in request.meta:
-            curl.setopt(pycurl.TIMEOUT_MS, round(float(request.meta["download_timeout"]) * 1000))
+            setopt(pycurl.PROXY, str(request.meta["proxy"] or ""))
 
-    def _take(self, chunk: bytes) -> int:
-        """Take a piece of the decompressed body; anything but its length ends the transfer."""
-        try:
-            if not self._chunks and not self._begin():
-                return 0
-        except Exception as error:  # noqa: BLE001  whatever `accept` raises belongs to the caller of `fetch`
-            self.error = error
+    def _take(self, chunk: bytes) -> int | None:
+        """Take a piece of the decompressed body; 0 ends the transfer."""
+        if self._answer is None and not self._begin():
             return 0
+        if self._skipped:
+            return None
         self._size += len(chunk)
         if self._size > self._limit:
-            self.error = BodyTooLarge(f"body over {self._limit} bytes")
+            self._error = BodyTooLarge(f"body over {self._limit} bytes")
             return 0
         self._chunks.append(chunk)
-        return len(chunk)
+        return None
 
     def _begin(self) -> bool:
-        if self._accept is None:
-            return True
-        status, fields = final_head(self._head.getvalue())  # libcurl answers no getinfo within a callback
-        self.skipped = not self._accept(status, Headers(fields))
-        return not self.skipped
+        """Read the head, ask whether the body is wanted. False when the transfer is to end here."""
+        try:
+            status, fields = final_head(b"".join(self._head))  # libcurl answers no getinfo within a callback
+            headers = Headers(fields)
+            self._answer = status, headers
+            if self._accept is not None and not self._accept(status, headers):
+                self._skipped = True
+                return _is_soon_over(headers)
+        except Exception as error:  # noqa: BLE001  whatever `accept` raises belongs to the caller of `fetch`
+            self._error = error
+            return False
+        return True
 
 
 def final_head(head: bytes) -> tuple[int, bytes]:
@@ -217,14 +237,41 @@ def ca_bundle() -> str:
         places.cafile,
         places.openssl_cafile,
         "/etc/ssl/certs/ca-certificates.crt",
+        "/etc/pki/tls/certs/ca-bundle.crt",
+        "/etc/ssl/cert.pem",
     )
     return next((path for path in candidates if path and Path(path).is_file()), "")
+
+
+def _is_soon_over(headers: Headers) -> bool:
+    length = headers.get("content-length")
+    return (
+        length.isascii()
+        and length.isdigit()
+        and len(length) < 10
+        and int(length) <= DRAIN_MAX
+        and not headers.get("content-encoding")
+    )
+
+
+def _with_params(url: str, params: Mapping[str, str]) -> str:
+    if not params:
+        return url
+    address, hash_, fragment = url.partition("#")
+    return address + ("&" if "?" in address else "?") + urlencode(params, doseq=True) + hash_ + fragment
+
+
+def _seconds(value: Any) -> float:
+    seconds = float(value)
+    if not 0 < seconds <= TIMEOUT_MAX_S:
+        raise ValueError(f"download_timeout {value!r}: write seconds, more than 0 and at most {TIMEOUT_MAX_S:.0f}")
+    return seconds
 
 
 def _header_lines(headers: Mapping[str, str]) -> list[bytes]:
     lines = {"accept": f"Accept: {ACCEPT}", "expect": "Expect:"}
     for name, value in headers.items():
-        if any(char in "\r\n\0" for char in name + value) or not name or ":" in name:
-            raise FetchError(f"the request header {name!r} holds a line break or is no header", retry=False)
+        if not TOKEN.fullmatch(name) or any(char in "\r\n\0" for char in value):
+            raise ValueError(f"the header {name!r} is no header, or its value holds a line break")
         lines[name.lower()] = f"{name}: {value}" if value else f"{name};"
     return [line.encode("utf-8") for line in lines.values()]

@@ -1,33 +1,43 @@
 """What libcurl's error codes mean to a crawl: which error of ours, whether another try can help, and in which words.
 
-The words are short and the same for the same cause: they are counted, and shown in summaries.
+The words are short and the same for the same cause, without addresses: they are counted, and shown in summaries.
 """
 
 from __future__ import annotations
 
 import errno
+import re
 
 import pycurl
 
-from lycosa.core.errors import BadResponse, BodyTooLarge, ConnectFailed, FetchError, FetchTimeout, TlsFailed
+from lycosa.core.errors import (
+    BadResponse,
+    BodyTooLarge,
+    ConnectFailed,
+    ConnectionLost,
+    FetchError,
+    FetchTimeout,
+    TlsFailed,
+)
 
-HTTP2_STREAM, HTTP3, TOO_LARGE = 92, 95, 100
+PROXY, HTTP2_STREAM, HTTP3, TOO_LARGE = 97, 92, 95, 100
 
 PLAIN: dict[int, tuple[type[FetchError], str, bool]] = {
     pycurl.E_UNSUPPORTED_PROTOCOL: (BadResponse, "not HTTP", False),
-    pycurl.E_URL_MALFORMAT: (BadResponse, "not a URL that can be fetched", False),
+    pycurl.E_URL_MALFORMAT: (FetchError, "not a URL that can be fetched", False),
     pycurl.E_COULDNT_RESOLVE_PROXY: (ConnectFailed, "proxy not found", True),
     pycurl.E_COULDNT_RESOLVE_HOST: (ConnectFailed, "host not found", True),
     pycurl.E_FTP_WEIRD_SERVER_REPLY: (BadResponse, "not HTTP", False),
-    pycurl.E_HTTP2: (ConnectFailed, "HTTP/2 error", True),
-    HTTP2_STREAM: (ConnectFailed, "HTTP/2 error", True),
-    HTTP3: (ConnectFailed, "HTTP/3 error", True),
-    pycurl.E_PARTIAL_FILE: (FetchError, "connection lost within the body", True),
-    pycurl.E_GOT_NOTHING: (FetchError, "connection closed without an answer", True),
-    pycurl.E_SEND_ERROR: (FetchError, "connection lost", True),
+    pycurl.E_HTTP2: (ConnectionLost, "HTTP/2 error", True),
+    HTTP2_STREAM: (ConnectionLost, "HTTP/2 error", True),
+    HTTP3: (ConnectionLost, "HTTP/3 error", True),
+    pycurl.E_PARTIAL_FILE: (ConnectionLost, "connection lost within the body", True),
+    pycurl.E_GOT_NOTHING: (ConnectionLost, "connection closed without an answer", True),
+    pycurl.E_SEND_ERROR: (ConnectionLost, "connection lost", True),
     pycurl.E_SSL_CONNECT_ERROR: (TlsFailed, "TLS handshake failed", True),
     pycurl.E_BAD_CONTENT_ENCODING: (BadResponse, "cannot be decompressed", False),
     pycurl.E_FILESIZE_EXCEEDED: (BodyTooLarge, "body too large", False),
+    PROXY: (ConnectFailed, "proxy refused the connection", True),
     TOO_LARGE: (BadResponse, "header too large", False),
 }
 REFUSALS = {
@@ -39,39 +49,65 @@ REFUSALS = {
 }
 CERTIFICATE_FAULTS = {
     "expired": "certificate expired",
+    "not yet valid": "certificate not yet valid",
     "self-signed": "certificate self-signed",
     "self signed": "certificate self-signed",
     "subject name": "certificate of another host",
     "no alternative": "certificate of another host",
+    "hostname mismatch": "certificate of another host",
+    "ip address mismatch": "certificate of another host",
 }
 
 
-def error_of(code: int, message: str, curl: pycurl.Curl, timeout_s: float) -> FetchError:
+def error_of(code: int, message: str, curl: pycurl.Curl, timeout_s: float, connect_timeout_s: float) -> FetchError:
     """Return the error for libcurl's `code`; `message` is what it says about this case."""
+    lower = message.lower()
     if code in PLAIN:
         kind, words, retry = PLAIN[code]
         return kind(words, retry=retry)
     if code == pycurl.E_OPERATION_TIMEDOUT:
-        return FetchTimeout(f"timed out after {timeout_s:g} s")
+        return _too_slow(curl, timeout_s, connect_timeout_s)
     if code == pycurl.E_COULDNT_CONNECT:
-        return ConnectFailed(REFUSALS.get(curl.getinfo(pycurl.OS_ERRNO), "connection failed"))
+        return _not_connected(curl, lower)
     if code in {pycurl.E_SSL_CACERT, pycurl.E_PEER_FAILED_VERIFICATION}:
-        return TlsFailed(_first(CERTIFICATE_FAULTS, message, "certificate not trusted"), retry=False)
+        return TlsFailed(_first(CERTIFICATE_FAULTS, lower, "certificate not trusted"), retry=False)
+    if code == pycurl.E_SSL_CACERT_BADFILE:
+        return TlsFailed("the file of trusted certificates cannot be read", retry=False)
     if code == pycurl.E_RECV_ERROR:
-        return _receive_error(message.lower())
-    return FetchError(message.split(":", maxsplit=1)[0][:80].lower() or f"libcurl error {code}")
+        return _not_received(curl, lower)
+    return FetchError(re.sub(r"0x[0-9a-f]+|[0-9]+", "N", lower.split(":")[0])[:80] or f"libcurl error {code}")
 
 
-def _receive_error(message: str) -> FetchError:
+def _too_slow(curl: pycurl.Curl, timeout_s: float, connect_timeout_s: float) -> FetchError:
+    if curl.getinfo(pycurl.PRETRANSFER_TIME) > 0:
+        return FetchTimeout(f"timed out after {timeout_s:g} s")
+    return ConnectFailed(f"no connection after {min(timeout_s, connect_timeout_s):g} s")
+
+
+def _not_connected(curl: pycurl.Curl, message: str) -> FetchError:
+    if "proxy scheme" in message:
+        return FetchError(
+            "not a proxy that can be used: write http://, https://, socks4:// or socks5h://host:port", retry=False
+        )
+    if refused := _refused_by_proxy(curl, message):
+        return refused
+    return ConnectFailed(REFUSALS.get(curl.getinfo(pycurl.OS_ERRNO), "connection failed"))
+
+
+def _not_received(curl: pycurl.Curl, message: str) -> FetchError:
     if "chunk" in message or "hexadecimal" in message:
         return BadResponse("broken chunked encoding", retry=True)
     if "header" in message and "large" in message:
         return BadResponse("header too large")
-    if "tunnel failed" in message or "proxy" in message:
-        return ConnectFailed("proxy refused the connection")
-    return FetchError("connection lost")
+    return _refused_by_proxy(curl, message) or ConnectionLost("connection lost")
+
+
+def _refused_by_proxy(curl: pycurl.Curl, message: str) -> FetchError | None:
+    if "proxy" not in message and "tunnel" not in message:
+        return None
+    status = curl.getinfo(pycurl.HTTP_CONNECTCODE)
+    return ConnectFailed(f"proxy answered {status}" if status else "proxy refused the connection")
 
 
 def _first(words: dict[str, str], message: str, default: str) -> str:
-    lower = message.lower()
-    return next((meaning for word, meaning in words.items() if word in lower), default)
+    return next((meaning for word, meaning in words.items() if word in message), default)

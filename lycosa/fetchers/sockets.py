@@ -1,0 +1,113 @@
+"""Which sockets to watch for libcurl, and how: libcurl asks for directions, the owner hears which sockets are ready.
+
+On Linux the sockets sit in an epoll set of their own, whose one descriptor the loop watches. A wake-up of the loop then
+serves every socket that is ready, and to begin and end to watch one, which libcurl asks for in every transfer on a kept
+connection, is a system call each, a third of what `add_reader` and `remove_reader` cost. Elsewhere the loop watches
+each socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import select
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Protocol
+
+import pycurl
+
+Ready = Callable[[list[tuple[int, int]]], None]
+"""Takes (descriptor, CSELECT_* bits) of the sockets that are ready."""
+
+READY_MAX = 256
+"""Sockets served in one wake-up, so that the rest of the program gets its turn."""
+
+
+class Sockets(Protocol):
+    """Watches sockets for libcurl."""
+
+    def watch(self, fd: int, what: int) -> None:
+        """Watch for POLL_IN, POLL_OUT or both; POLL_REMOVE ends it."""
+        ...
+
+    def close(self) -> None:
+        """Watch nothing any more."""
+        ...
+
+
+def sockets_of(loop: asyncio.AbstractEventLoop, ready: Ready) -> Sockets:
+    """Return the best kind this system has."""
+    return EpollSockets(loop, ready) if hasattr(select, "epoll") else LoopSockets(loop, ready)
+
+
+class EpollSockets:
+    """An epoll set watched by the loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, ready: Ready) -> None:
+        self._loop = loop
+        self._ready = ready
+        self._epoll = select.epoll()
+        self._watched: set[int] = set()
+        loop.add_reader(self._epoll.fileno(), self._serve)
+
+    def watch(self, fd: int, what: int) -> None:
+        """See `Sockets`."""
+        if what == pycurl.POLL_REMOVE:
+            self._watched.discard(fd)
+            with suppress(OSError):  # closed already: the kernel has forgotten it
+                self._epoll.unregister(fd)
+            return
+        events = (select.EPOLLIN if what & pycurl.POLL_IN else 0) | (select.EPOLLOUT if what & pycurl.POLL_OUT else 0)
+        if fd in self._watched:
+            with suppress(FileNotFoundError):  # closed, and its number given to another socket
+                self._epoll.modify(fd, events)
+                return
+        self._watched.add(fd)
+        self._epoll.register(fd, events)
+
+    def close(self) -> None:
+        """See `Sockets`."""
+        if not self._epoll.closed:
+            self._loop.remove_reader(self._epoll.fileno())
+            self._epoll.close()
+
+    def _serve(self) -> None:
+        self._ready([(fd, CSELECT[events & 31]) for fd, events in self._epoll.poll(0, READY_MAX)])
+
+
+CSELECT = [
+    (pycurl.CSELECT_IN if events & (1 | 8 | 16) else 0)
+    | (pycurl.CSELECT_OUT if events & 4 else 0)
+    | (pycurl.CSELECT_ERR if events & 8 else 0)
+    for events in range(32)
+]
+"""What libcurl calls the epoll bits IN 1, OUT 4, ERR 8, HUP 16: a connection that ended is to be read."""
+
+
+class LoopSockets:
+    """Each socket watched by the loop itself."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, ready: Ready) -> None:
+        self._loop = loop
+        self._ready = ready
+        self._watched: dict[int, int] = {}
+
+    def watch(self, fd: int, what: int) -> None:
+        """See `Sockets`."""
+        before = self._watched.pop(fd, 0)
+        wanted = 0 if what == pycurl.POLL_REMOVE else what
+        if wanted:
+            self._watched[fd] = wanted
+        if wanted & pycurl.POLL_IN and not before & pycurl.POLL_IN:
+            self._loop.add_reader(fd, self._ready, [(fd, pycurl.CSELECT_IN)])
+        elif before & pycurl.POLL_IN and not wanted & pycurl.POLL_IN:
+            self._loop.remove_reader(fd)
+        if wanted & pycurl.POLL_OUT and not before & pycurl.POLL_OUT:
+            self._loop.add_writer(fd, self._ready, [(fd, pycurl.CSELECT_OUT)])
+        elif before & pycurl.POLL_OUT and not wanted & pycurl.POLL_OUT:
+            self._loop.remove_writer(fd)
+
+    def close(self) -> None:
+        """See `Sockets`."""
+        for fd in list(self._watched):
+            self.watch(fd, pycurl.POLL_REMOVE)
