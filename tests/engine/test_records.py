@@ -1,0 +1,131 @@
+"""Requests to records and back (C2): what is stored is what was asked for, and what cannot be stored is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lycosa.core.errors import BadSpider, BadUrl
+from lycosa.core.model import Request
+from lycosa.engine.records import REDIRECT_URLS, callback_of, redirected, to_record, to_request
+
+
+class Shop:
+    def parse(self, response: Any) -> None: ...
+
+    def parse_item(self, response: Any) -> None: ...
+
+    number = 5
+
+
+SHOP = Shop()
+
+
+def test_a_plain_link_stores_nothing_but_itself() -> None:
+    record = to_record(Request("http://a.example/x#frag"), SHOP)
+    assert (record.url, record.host, record.depth, record.extras) == (
+        "http://a.example/x",
+        "http://a.example:80",
+        0,
+        None,
+    )
+    assert to_request(record) == Request("http://a.example/x")
+
+
+def test_everything_that_is_asked_for_comes_back() -> None:
+    asked = Request(
+        "http://a.example/x",
+        SHOP.parse_item,
+        "POST",
+        {"X-A": "1"},
+        b"body",
+        meta={"k": [1, "zwei", b"3"]},
+        cb_kwargs={"page": 2},
+        priority=7,
+        dont_filter=True,
+    )
+    record = to_record(asked, SHOP)
+    assert to_request(record) == asked.replace(callback="parse_item")
+    assert callback_of(SHOP, record) == SHOP.parse_item
+
+
+def test_depth_and_segment_come_from_the_parent() -> None:
+    parent = to_record(Request("http://a.example/"), SHOP)
+    child = to_record(Request("http://a.example/b", not_before=99.0), SHOP, parent)
+    assert (child.depth, child.not_before) == (1, 99.0)
+
+
+@pytest.mark.parametrize(
+    ("url", "params", "expected"),
+    [
+        ("http://a.example/s", {"q": "a b&c"}, "http://a.example/s?q=a+b%26c"),
+        ("http://a.example/s?x=1#f", {"q": "ä"}, "http://a.example/s?x=1&q=%C3%A4"),
+    ],
+)
+def test_params_go_into_the_url(url: str, params: dict[str, str], expected: str) -> None:
+    assert to_record(Request(url, params=params), SHOP).url == expected
+
+
+def test_method_and_body_make_another_request() -> None:
+    url = "http://a.example/"
+    requests = [Request(url), Request(url, method="POST"), Request(url, method="POST", body=b"x")]
+    assert len({to_record(request, SHOP).fingerprint for request in requests}) == 3
+
+
+@pytest.mark.parametrize("callback", ["parse", None, SHOP.parse])
+def test_parse_is_the_callback_that_needs_no_name(callback: Any) -> None:
+    assert to_record(Request("http://a.example/", callback), SHOP).extras is None
+
+
+@pytest.mark.parametrize("callback", ["parse_itme", lambda response: None, "number"])
+def test_a_callback_that_could_not_be_found_again_is_refused(callback: Any) -> None:
+    with pytest.raises(BadSpider, match="not a method of Shop"):
+        to_record(Request("http://a.example/", callback), SHOP)
+
+
+@pytest.mark.parametrize("field", ["meta", "cb_kwargs"])
+def test_data_that_cannot_be_stored_is_refused_by_name(field: str) -> None:
+    with pytest.raises(BadSpider, match=rf"{field}\['where'\] of http://a.example/ holds a object"):
+        to_record(Request("http://a.example/", **{field: {"where": object()}}), SHOP)
+
+
+def test_no_url_no_record() -> None:
+    with pytest.raises(BadUrl):
+        to_record(Request("not a url"), SHOP)
+
+
+def test_a_callback_that_has_gone_is_told() -> None:
+    record = to_record(Request("http://a.example/", "parse_item"), SHOP)
+    with pytest.raises(BadSpider, match="parse_item"):
+        callback_of(object(), record)
+
+
+@pytest.mark.parametrize(
+    ("method", "status", "after"),
+    [
+        ("GET", 301, ("GET", b"")),
+        ("HEAD", 303, ("HEAD", b"")),
+        ("POST", 301, ("GET", b"")),
+        ("POST", 302, ("GET", b"")),
+        ("POST", 303, ("GET", b"")),
+        ("PUT", 303, ("GET", b"")),
+        ("PUT", 302, ("PUT", b"body")),
+        ("POST", 307, ("POST", b"body")),
+        ("POST", 308, ("POST", b"body")),
+    ],
+)
+def test_redirects_change_the_method_as_rfc_9110_says(method: str, status: int, after: tuple[str, bytes]) -> None:
+    body = b"body" if method in {"POST", "PUT"} else b""
+    parent = to_record(Request("http://a.example/"), SHOP)
+    record = to_record(Request("http://a.example/old", "parse_item", method, body=body, priority=3), SHOP, parent)
+    target = redirected(record, "https://b.example/new", status)
+    request = to_request(target)
+    assert (request.method, request.body) == after
+    assert (target.url, target.host) == ("https://b.example/new", "https://b.example:443")
+    assert (target.depth, target.priority, target.redirects, request.callback) == (1, 3, 1, "parse_item")
+    assert request.meta[REDIRECT_URLS] == ["http://a.example/old"]
+    assert (
+        target.fingerprint
+        == to_record(Request("https://b.example/new", None, *after[:1], body=after[1]), SHOP).fingerprint
+    )

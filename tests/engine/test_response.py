@@ -1,0 +1,87 @@
+"""The response a spider sees (C2): decoded as browsers do, selected with parsel or lexbor, followed."""
+
+from __future__ import annotations
+
+import pytest
+
+from lycosa.core import model
+from lycosa.core.errors import BadUrl
+from lycosa.core.headers import Headers
+from lycosa.core.model import Request
+from lycosa.engine.records import to_record
+from lycosa.engine.response import Response
+
+PAGE = """<html><head><title>Bücher</title></head><body><h1>Zwei</h1>
+<a class=next href="b?x=1#top">weiter</a> <a href="mailto:x@y">mail</a> <a href="/c">c</a> <img src=i.png>
+<p>Preis: 12 EUR</p></body></html>"""
+
+
+def response(
+    body: bytes | str = PAGE, kind: str = "text/html; charset=utf-8", url: str = "http://a.example/d/a"
+) -> Response:
+    raw_body = body.encode() if isinstance(body, str) else body
+    request = Request(url, meta={"k": 1}, cb_kwargs={"n": 2})
+    raw = model.Response(url, 200, Headers.of([("Content-Type", kind)]), raw_body)
+    return Response(raw, request, to_record(request, object()), 0.0)
+
+
+def test_selectors() -> None:
+    page = response()
+    assert page.css("title::text").get() == "Bücher"
+    assert page.xpath("//h1/text()").get() == "Zwei"
+    assert page.xpath("//a[@class=$c]/text()", c="next").get() == "weiter"
+    assert page.re(r"Preis: (\d+)") == ["12"]
+    assert page.tree.css_first("h1").text() == "Zwei"
+    assert page.tree is page.tree
+
+
+def test_what_it_carries() -> None:
+    page = response()
+    assert (page.status, page.url, page.content_type, page.encoding) == (
+        200,
+        "http://a.example/d/a",
+        "text/html",
+        "utf-8",
+    )
+    assert (page.meta, page.cb_kwargs, page.depth) == ({"k": 1}, {"n": 2}, 0)
+    assert "200" in repr(page)
+
+
+def test_text_in_another_charset() -> None:
+    page = response("<p>Größe".encode("cp1252"), "text/html; charset=iso-8859-1")
+    assert page.text == "<p>Größe"
+    assert page.css("p::text").get() == "Größe"
+
+
+def test_follow_urls_selectors_and_attributes() -> None:
+    page = response()
+    assert page.follow("b").url == "http://a.example/d/b"
+    assert page.follow(page.css("a.next")[0]).url == "http://a.example/d/b?x=1"
+    assert page.follow(page.css("a.next::attr(href)")[0], priority=3).priority == 3
+    assert page.follow(page.css("img")[0], "parse_image").callback == "parse_image"
+    with pytest.raises(BadUrl, match="mailto"):
+        page.follow("mailto:x@y")
+
+
+def test_follow_all_leaves_out_what_cannot_be_fetched() -> None:
+    page = response()
+    urls = ["http://a.example/d/b?x=1", "http://a.example/c"]
+    assert [request.url for request in page.follow_all(page.css("a"))] == urls
+    assert [request.url for request in page.follow_all(css="a")] == urls
+    assert [request.url for request in page.follow_all(xpath="//a/@href", meta={"m": 1})] == urls
+
+
+def test_base_counts() -> None:
+    page = response("<base href='http://b.example/x/'><a href=y>y</a>")
+    assert page.urljoin("y") == "http://b.example/x/y"
+
+
+def test_json() -> None:
+    assert response('{"a": [1, 2]}', "application/json").json() == {"a": [1, 2]}
+    with pytest.raises(ValueError, match="is not JSON"):
+        response("<p>", "application/json").json()
+
+
+def test_xml_is_selected_as_xml() -> None:
+    page = response("<rss><channel><link>http://x.example/</link></channel></rss>", "application/rss+xml")
+    assert page.xpath("//link/text()").get() == "http://x.example/"
