@@ -1,0 +1,257 @@
+"""kill -9 and Ctrl-C at any moment: every page is written and indexed exactly once, and work resumes at once (C1, F4).
+
+The bound on pages fetched again, "K x (concurrency + acks of one commit window)", is computed in `refetches_max`. The
+server answers after `DELAY_S`, so each of the crawler's transfers ends at most once in any span shorter than that; a
+commit window (0.1 s) is one. So a kill costs at most the transfers under way, and as many again whose pages were
+settled but not yet committed. That is never more than the window's own limit of acks.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from lycosa.config import Settings
+from lycosa.indexes.tantivy import TantivyIndex
+from tests.conftest import PROVE
+from tests.e2e.command import (
+    Running,
+    assert_exactly_once,
+    assert_indexed_once,
+    items,
+    lycosa,
+    started,
+)
+from tests.servers.tree import Tree, grow
+
+DELAY_S = 0.2
+CONCURRENCY = 16
+RESUME_MAX_S = 2.0
+"""From the start of the process to its first fetch."""
+TEST_MAX_S = 150.0
+FAST = ("--concurrency", CONCURRENCY, "--concurrency-per-host", CONCURRENCY)
+
+
+@pytest.fixture
+def chance() -> random.Random:
+    """Seeded by LYCOSA_TEST_SEED, or anew; the seed is printed when a test fails."""
+    seed = int(os.environ.get("LYCOSA_TEST_SEED") or random.randrange(2**32))
+    print(f"LYCOSA_TEST_SEED={seed}")
+    return random.Random(seed)
+
+
+def command(tree: Tree, *more: object) -> list[object]:
+    return ["crawl", tree.url, "--state", "state", "-o", "items.jsonl", "--index", "index", *FAST, *more]
+
+
+def refetches_max(kills: int) -> int:
+    ends_in_a_window = CONCURRENCY * (int(Settings().commit_every / DELAY_S) + 1)
+    return kills * (CONCURRENCY + min(Settings().commit_acks, ends_in_a_window))
+
+
+def first_fetch(run: Running, tree: Tree, hits_before: int) -> float | None:
+    """Wait for the first fetch of this run, robots.txt included. Return when it was; None when the run ended first."""
+    size = tree.hit_bytes()
+    if len(tree.hits()) == hits_before and not run.until(lambda: tree.hit_bytes() > size):
+        return None
+    return tree.hits()[hits_before].at
+
+
+def fetches(tree: Tree) -> Counter[str]:
+    counts = Counter(hit.path for hit in tree.hits())
+    counts.pop("/robots.txt", None)
+    return counts
+
+
+def assert_complete(tree: Tree, cwd: Path) -> None:
+    assert_exactly_once([item["url"] for item in items(cwd / "items.jsonl")], tree.urls())
+    assert_indexed_once(cwd / "index", tree)
+
+
+def finish(tree: Tree, cwd: Path, *more: object) -> None:
+    """Run the command to its end, and once more: then nothing is left to do."""
+    done = lycosa(*command(tree, *more), cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    hits = len(tree.hits())
+    again = lycosa(*command(tree, *more), cwd=cwd)
+    assert (again.returncode, again.stdout) == (0, "")
+    assert "nothing to do" in again.stderr
+    assert len(tree.hits()) == hits
+
+
+def test_twenty_kills(tmp_path, chance):
+    begun = time.monotonic()
+    kills, resumed_s = 20, []
+    with grow(3000, delay_s=DELAY_S) as tree:
+        for number in range(kills):
+            hits = len(tree.hits())
+            with started(*command(tree, "-q"), cwd=tmp_path) as run:
+                first = first_fetch(run, tree, hits)
+                assert first is not None, run.said
+                resumed_s.append(first - run.started_at)
+                assert run.kill_at(first + chance.uniform(0.5, 1.5)), f"run {number} ended: {run.said}"
+                assert run.said == ""
+        finish(tree, tmp_path)
+        assert_complete(tree, tmp_path)
+        counts = fetches(tree)
+        again = counts.total() - tree.pages
+        print(f"{again} pages fetched again, first fetch after {max(resumed_s):.2f} s at most")
+        assert set(counts) == {f"/{n}" for n in range(tree.pages)}
+        assert again <= refetches_max(kills)
+        assert max(resumed_s) <= RESUME_MAX_S
+    assert time.monotonic() - begun < TEST_MAX_S
+
+
+def test_kills_while_it_starts(tmp_path, chance):
+    """Before the first fetch: while it imports, opens the state, the output and the index, pushes the seeds."""
+    with grow(150) as tree:
+        with started(*command(tree, "--max-pages", 50), cwd=tmp_path) as run:
+            first = first_fetch(run, tree, 0)
+            assert first is not None, run.said
+            start_s = first - run.started_at
+            assert run.end() == 0
+        early = 0
+        for part in range(12):
+            hits = len(tree.hits())
+            with started(*command(tree, "--delay", 60), cwd=tmp_path) as run:
+                run.kill_at(run.started_at + start_s * (0.25 + 0.07 * part + chance.uniform(0, 0.07)))
+            early += len(tree.hits()) == hits
+        assert early >= 6, f"the first fetch came after {start_s:.2f} s"
+        finish(tree, tmp_path)
+        assert_complete(tree, tmp_path)
+
+
+def test_kills_while_it_starts_for_the_first_time(tmp_path, chance):
+    with grow(20) as tree:
+        with started(*command(tree), cwd=tmp_path) as run:
+            first = first_fetch(run, tree, 0)
+            assert first is not None, run.said
+            start_s = first - run.started_at
+        for part in range(6):
+            folder = tmp_path / str(part)
+            folder.mkdir()
+            with started(*command(tree), cwd=folder) as run:
+                run.kill_at(run.started_at + start_s * (0.5 + 0.1 * part + chance.uniform(0, 0.1)))
+            finish(tree, folder)
+            assert_complete(tree, folder)
+
+
+STEPS = ("a new segment", "tantivy's commit", "the positions' draft")
+
+
+def signs(folder: Path) -> dict[str, object]:
+    """What tells how far the commit of an index is."""
+    meta, draft = folder / "tantivy/meta.json", folder / "positions.json.new"
+    return {
+        STEPS[0]: frozenset(path.stem for path in folder.glob("tantivy/*.term")),
+        STEPS[1]: meta.stat().st_mtime_ns if meta.exists() else 0,
+        STEPS[2]: draft.exists(),
+    }
+
+
+def test_kills_in_the_middle_of_index_commits(tmp_path, chance):
+    """At three steps of a commit; what the index says it has read is never ahead of what it holds."""
+    kills = 9
+    with grow(2500, delay_s=DELAY_S / 2) as tree:
+        for number in range(kills):
+            step = STEPS[number % len(STEPS)]
+            with started(*command(tree, "-q"), cwd=tmp_path) as run:
+                hits = tree.hit_bytes()
+                assert run.until(lambda hits=hits: tree.hit_bytes() > hits + 500), run.said
+                before = signs(tmp_path / "index")[step]
+                # A draft may live for less time than we look away: then kill at the tantivy commit that precedes it.
+                deadline = time.monotonic() + 2.5
+                while signs(tmp_path / "index")[step] == before and time.monotonic() < deadline:
+                    pass
+                time.sleep(chance.choice((0.0, 0.0, 0.002, 0.01)))
+                assert run.kill(), run.said
+            index = TantivyIndex(tmp_path / "index")
+            read = next(iter(index.positions().values()), 0)
+            written = (tmp_path / "items.jsonl").read_bytes()[:read]
+            assert index.count() >= written.count(b"\n")
+            assert written.endswith(b"\n") or not written
+            index.close()
+        finish(tree, tmp_path)
+        assert_complete(tree, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_signal_ends_it_cleanly_and_nothing_is_fetched_twice(tmp_path, name):
+    with grow(200, delay_s=0.05) as tree:
+        for _ in range(3):
+            hits = len(tree.hits())
+            with started(*command(tree), cwd=tmp_path) as run:
+                assert run.until(lambda hits=hits: len(tree.hits()) > hits + 20), run.said
+                run.process.send_signal(signal.Signals[name])
+                assert run.end() == 130
+                assert "Traceback" not in run.said
+                assert run.said.endswith("the state is saved: the same command resumes the crawl\n")
+                assert run.printed == b""
+            assert len(items(tmp_path / "items.jsonl")) == len(fetches(tree))
+        finish(tree, tmp_path)
+        assert_complete(tree, tmp_path)
+        assert fetches(tree).most_common(1)[0][1] == 1
+
+
+def test_two_quick_interrupts_and_one_while_it_starts(tmp_path):
+    with grow(200, delay_s=0.05) as tree:
+        for between_s in (0.0, 0.01, 0.2):
+            hits = len(tree.hits())
+            with started(*command(tree), cwd=tmp_path) as run:
+                assert run.until(lambda hits=hits: len(tree.hits()) > hits + 20), run.said
+                run.process.send_signal(signal.SIGINT)
+                time.sleep(between_s)
+                run.process.send_signal(signal.SIGINT)
+                assert run.end() == 130
+                assert "Traceback" not in run.said
+        with started(*command(tree), cwd=tmp_path) as run:
+            time.sleep(0.25)
+            run.process.send_signal(signal.SIGINT)
+            assert run.end() in {130, -signal.SIGINT}
+            assert "Traceback (most" not in run.said or "lycosa/" not in run.said
+        finish(tree, tmp_path)
+        assert_complete(tree, tmp_path)
+
+
+def test_kills_with_items_on_standard_output_lose_none(tmp_path, chance):
+    """There every page is written at least once; a reader that drops an unfinished last line has them all."""
+    options = ["crawl", None, "--state", "state", *FAST]
+    seen: Counter[str] = Counter()
+    with grow(300, delay_s=0.1) as tree:
+        options[1] = tree.url
+        kills = 4
+        for number in range(kills + 1):
+            hits = len(tree.hits())
+            with started(*options, cwd=tmp_path) as run:
+                if number < kills:
+                    first = first_fetch(run, tree, hits)
+                    assert first is not None, run.said
+                    assert run.kill_at(first + chance.uniform(0.1, 0.5)), run.said
+                else:
+                    assert run.end() == 0
+                (tmp_path / "whole").write_bytes(run.printed[: run.printed.rfind(b"\n") + 1])
+            seen.update(item["url"] for item in items(tmp_path / "whole"))
+        assert set(seen) == tree.urls()
+        assert seen.total() - tree.pages <= kills * 2 * CONCURRENCY
+
+
+@pytest.mark.prove
+@pytest.mark.skipif(not PROVE, reason="make prove")
+def test_a_hundred_kills_at_any_moment(tmp_path, chance):
+    kills, ended = 0, False
+    with grow(6000, delay_s=DELAY_S / 2) as tree:
+        while kills < 100 and not ended:
+            with started(*command(tree, "-q"), cwd=tmp_path) as run:
+                ended = not run.kill_at(run.started_at + chance.uniform(0.0, 2.0))
+                kills += not ended
+                assert run.said == ""
+        finish(tree, tmp_path)
+        assert_complete(tree, tmp_path)
+        assert kills == 100
+        assert fetches(tree).total() - tree.pages <= 2 * refetches_max(kills)
