@@ -39,5 +39,5 @@ docs: ## write docs/commands.md from the commands themselves
 
 setup:
 	@scripts/venv dev
-	@scripts/packages nginx:nginx-light chromium:chromium chromedriver:chromium-driver
+	@scripts/packages nginx:nginx-light wget:wget chromium:chromium chromedriver:chromium-driver
 	@$(bin)/python scripts/docs-site >/dev/null
