@@ -5,7 +5,7 @@ Times are unix seconds. An adapter turns every error of its driver into one of `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, Protocol
 
 from lycosa.core.headers import Headers
@@ -32,8 +32,8 @@ class Frontier(Protocol):
         """Queue the records whose (segment, fingerprint) is new, or that say `dont_filter`. Return how many."""
         ...
 
-    def known(self, segment: str, fingerprint: int) -> bool:
-        """True when this was certainly pushed before. Cheap and local; False means: ask by pushing."""
+    def known(self, segment: str, fingerprints: Sequence[int]) -> Set[int]:
+        """Return those that were certainly pushed before. Cheap and local; about the others: ask by pushing."""
         ...
 
     async def lease(self, limit: int, now: float) -> list[Lease]:

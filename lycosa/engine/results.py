@@ -35,6 +35,8 @@ class Results(NamedTuple):
 
 async def collect(returned: Any, name: str) -> Results:
     """Sort what the callback `name` returned. Raises `BadSpider` for what is neither item nor request."""
+    if type(returned) is Results:
+        return returned
     if inspect.iscoroutine(returned):
         returned = await returned
     results = Results([], [], [])

@@ -13,7 +13,7 @@ a callback or pipeline raises   -> Failed: dead, and nothing of the page is kept
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -85,7 +85,7 @@ class Visitor:
         gate: RobotsGate,
         pipelines: Pipelines,
         prepare: Callable[[Any], Sequence[Any]],
-        known: Callable[[str, int], bool],
+        known: Callable[[str, Sequence[int]], Set[int]],
         stats: RunStats,
         clock: Clock,
         chance: Callable[[], float],
@@ -185,11 +185,12 @@ class Visitor:
         return children
 
     def _followed(self, links: Sequence[Link], parent: UrlRecord) -> list[UrlRecord]:
-        known, segment, depth = self._known, parent.segment, parent.depth + 1
+        segment, depth = parent.segment, parent.depth + 1
+        known = self._known(segment, [link.fingerprint for link in links])
         return [
             UrlRecord(RECORD_VERSION, link.fingerprint, link.url, link.host, segment, depth)
             for link in links
-            if not known(segment, link.fingerprint) and self._wanted(link.url, link.host, depth)
+            if link.fingerprint not in known and self._wanted(link.url, link.host, depth)
         ]
 
     def _in_scope(self, record: UrlRecord) -> bool:

@@ -7,7 +7,7 @@ memory (`HostQueue`); the rest is on the disk, so memory depends on active hosts
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from hashlib import sha256
 from heapq import heapify, heappop, heappush
 from math import ceil
@@ -152,9 +152,12 @@ class LmdbShelf:
         self._enqueue(key, record)
         return State.QUEUED
 
-    def known(self, segment: str, fingerprint: int) -> bool:
-        """Whether it was added lately."""
-        return not segment and (fingerprint in self._recent or fingerprint in self._older)
+    def known(self, segment: str, fingerprints: Sequence[int]) -> Set[int]:
+        """Return those that were added lately."""
+        if segment:
+            return set()
+        given = set(fingerprints)
+        return (given & self._recent) | (given & self._older)
 
     def take(self, host: str) -> tuple[bytes, UrlRecord] | None:
         """Pop the host's next record, reading on when memory has none."""

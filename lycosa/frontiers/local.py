@@ -6,7 +6,7 @@ Which host comes next and who holds what is decided in `core` (`Workbench`, `Len
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from lycosa.core.frontier import Event, Policy, State, expire, fail, take_back
@@ -32,8 +32,8 @@ class Shelf(Store[Place], Protocol[Place]):
         """Store a new record, QUEUED or DELAYED; None when it is a duplicate."""
         ...
 
-    def known(self, segment: str, fingerprint: int) -> bool:
-        """Whether memory alone can tell that this was added before."""
+    def known(self, segment: str, fingerprints: Sequence[int]) -> Set[int]:
+        """Return those of which memory alone can tell that they were added before."""
         ...
 
     def put_back(self, place: Place, record: UrlRecord) -> None:

@@ -6,7 +6,7 @@ Nothing outlives the process; `commit` only remembers the positions it is given.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from heapq import heappop, heappush
 
 from lycosa.core.frontier import Policy, State
@@ -45,9 +45,9 @@ class MemoryShelf:
         self._arrive(record)
         return State.QUEUED
 
-    def known(self, segment: str, fingerprint: int) -> bool:
-        """Whether it was added before."""
-        return (segment, fingerprint) in self._seen
+    def known(self, segment: str, fingerprints: Sequence[int]) -> Set[int]:
+        """Return those that were added before."""
+        return {fingerprint for fingerprint in fingerprints if (segment, fingerprint) in self._seen}
 
     def take(self, host: str) -> tuple[Rank, UrlRecord] | None:
         """Pop the first of the host's heap."""

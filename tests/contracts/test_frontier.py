@@ -95,9 +95,9 @@ def test_known_never_says_yes_to_a_new_url(opened: Open) -> None:
     async def story() -> None:
         frontier = opened(PLAIN)
         await frontier.push([url(1)])
-        assert frontier.known("", url(1).fingerprint)
-        assert not frontier.known("", url(2).fingerprint)
-        assert not frontier.known("monday", url(1).fingerprint)
+        first, second = url(1).fingerprint, url(2).fingerprint
+        assert frontier.known("", [second, first]) == {first}
+        assert frontier.known("monday", [first]) == set()
 
     run(story())
 
