@@ -5,7 +5,8 @@ Times are unix seconds. An adapter turns every error of its driver into one of `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Protocol
 
 from lycosa.core.headers import Headers
@@ -32,7 +33,7 @@ class Frontier(Protocol):
         """Queue the records whose (segment, fingerprint) is new, or that say `dont_filter`. Return how many."""
         ...
 
-    def known(self, segment: str, fingerprints: Sequence[int]) -> Set[int]:
+    def known(self, segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
         """Return those that were certainly pushed before. Cheap and local; about the others: ask by pushing."""
         ...
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from functools import lru_cache
+
 from lycosa.core.charset import detect_encoding
 from lycosa.core.links import extract_links
 from lycosa.core.model import PageItem

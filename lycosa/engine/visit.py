@@ -13,7 +13,8 @@ a callback or pipeline raises   -> Failed: dead, and nothing of the page is kept
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -85,7 +86,7 @@ class Visitor:
         gate: RobotsGate,
         pipelines: Pipelines,
         prepare: Callable[[Any], Sequence[Any]],
-        known: Callable[[str, Sequence[int]], Set[int]],
+        known: Callable[[str, Sequence[int]], AbstractSet[int]],
         stats: RunStats,
         clock: Clock,
         chance: Callable[[], float],

@@ -7,7 +7,8 @@ memory (`HostQueue`); the rest is on the disk, so memory depends on active hosts
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from hashlib import sha256
 from heapq import heapify, heappop, heappush
 from math import ceil
@@ -152,7 +153,7 @@ class LmdbShelf:
         self._enqueue(key, record)
         return State.QUEUED
 
-    def known(self, segment: str, fingerprints: Sequence[int]) -> Set[int]:
+    def known(self, segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
         """Return those that were added lately."""
         if segment:
             return set()

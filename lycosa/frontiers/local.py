@@ -6,7 +6,8 @@ Which host comes next and who holds what is decided in `core` (`Workbench`, `Len
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from lycosa.core.frontier import Event, Policy, State, expire, fail, take_back
@@ -32,7 +33,7 @@ class Shelf(Store[Place], Protocol[Place]):
         """Store a new record, QUEUED or DELAYED; None when it is a duplicate."""
         ...
 
-    def known(self, segment: str, fingerprints: Sequence[int]) -> Set[int]:
+    def known(self, segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
         """Return those of which memory alone can tell that they were added before."""
         ...
 

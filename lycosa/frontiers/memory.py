@@ -6,7 +6,8 @@ Nothing outlives the process; `commit` only remembers the positions it is given.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from heapq import heappop, heappush
 
 from lycosa.core.frontier import Policy, State
@@ -45,7 +46,7 @@ class MemoryShelf:
         self._arrive(record)
         return State.QUEUED
 
-    def known(self, segment: str, fingerprints: Sequence[int]) -> Set[int]:
+    def known(self, segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
         """Return those that were added before."""
         return {fingerprint for fingerprint in fingerprints if (segment, fingerprint) in self._seen}
 
