@@ -83,7 +83,7 @@ class _Hrefs:
                         continue
                     href = ""
                 if "#" in href:
-                    href = _unfragmented(href)
+                    href = "" if href[0] == "#" else _unfragmented(href)
                 if "rel" in attributes and "nofollow" in (attributes["rel"] or "").lower().split():
                     found.setdefault(href, True)
                 else:

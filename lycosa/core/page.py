@@ -78,7 +78,9 @@ def extract_page(tree: LexborHTMLParser, content_language: str = "") -> PageText
 
 def _clean(text: str) -> str:
     """Collapse white space and the borders between nodes."""
-    return " ".join(_PUNCTUATION.sub("", text).split())
+    if _NODE in text:
+        text = _PUNCTUATION.sub("", text)
+    return " ".join(text.split())
 
 
 def _headings(found: Iterable[LexborNode]) -> Iterator[str]:

@@ -183,8 +183,8 @@ class Handle:
             setopt(pycurl.POSTFIELDS, body)
         if method not in {"GET", "HEAD", "POST"} or (body and method == "GET"):
             setopt(pycurl.CUSTOMREQUEST, method)
-        if headers or body:
-            setopt(pycurl.HTTPHEADER, _header_lines({"Content-Type": "", **self._settings.headers, **headers}))
+        if headers:
+            setopt(pycurl.HTTPHEADER, _header_lines({**self._settings.headers, **headers}))
         if request.meta.get("download_timeout") is not None:
             self.timeout_s = _seconds(request.meta["download_timeout"])
             setopt(pycurl.TIMEOUT_MS, max(1, round(self.timeout_s * 1000)))
@@ -269,7 +269,8 @@ def _seconds(value: Any) -> float:
 
 
 def _header_lines(headers: Mapping[str, str]) -> list[bytes]:
-    lines = {"accept": f"Accept: {ACCEPT}", "expect": "Expect:"}
+    # Without a value libcurl leaves out what it would send by itself.
+    lines = {"accept": f"Accept: {ACCEPT}", "expect": "Expect:", "content-type": "Content-Type:"}
     for name, value in headers.items():
         if not TOKEN.fullmatch(name) or any(char in "\r\n\0" for char in value):
             raise ValueError(f"the header {name!r} is no header, or its value holds a line break")
