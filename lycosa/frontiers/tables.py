@@ -16,6 +16,7 @@ page would end the process by a signal, a write fails with an error.
 from __future__ import annotations
 
 import errno
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from struct import Struct
@@ -27,6 +28,8 @@ from lycosa.core.errors import StateError, StorageError, StorageFull
 
 MAP_BYTES = 1 << 40
 TABLES_MAX = 4096
+FREE_MIN_BYTES = 64 * 1024
+"""With less room than this on the device, that is why a write failed."""
 
 QUEUE_KEY = Struct(">IIQ")
 SLEEP_KEY = Struct(">QQ")
@@ -38,9 +41,17 @@ def storage_error(path: Path, error: Exception) -> StateError:
     """Turn what LMDB or the disk raise into `StorageFull` or `StorageError`, with the path."""
     if isinstance(error, lmdb.MapFullError):
         return StorageFull(f"{path}: the state has reached its largest size")
-    if getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error):
+    if getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error) or _is_full(path):
         return StorageFull(f"{path}: no space left on the device; free some and run the same command again")
     return StorageError(f"{path}: {error}")
+
+
+def _is_full(path: Path) -> bool:
+    # LMDB calls a write that found room for a part only an input/output error.
+    try:
+        return shutil.disk_usage(path).free < FREE_MIN_BYTES
+    except OSError:
+        return False
 
 
 class Tables:
