@@ -18,9 +18,9 @@ prove: setup ## the tests, with the full counts, sizes and soaks
 
 bench: ## compare with other crawlers; writes docs/benchmarks.md
 	@scripts/venv dev bench
-	@scripts/packages nginx:nginx-light wrk:wrk
+	@scripts/packages nginx:nginx-light
 	@$(bin)/python scripts/docs-site >/dev/null
-	$(bin)/python bench/run.py
+	$(bin)/python bench/run.py --write
 
 lint: ## ruff, import contracts, shellcheck where it is installed
 	@scripts/venv dev

@@ -1,0 +1,229 @@
+"""Where the time of a page goes in Lycosa: the command itself, with a clock around its parts.
+
+    python bench/budget.py TIMES_FILE crawl URL... OPTIONS        the same as lycosa crawl URL... OPTIONS
+
+Every part of `PARTS` is timed where it runs, in a real crawl, with the caches as they are there, and never twice: a
+part called by another is taken out of it. Coroutines are timed step by step, so what they wait for is not counted, and
+the clock is CPU time. TIMES_FILE gets JSON: seconds by part, what the clocks took themselves (left out of the parts),
+and the CPU seconds of the process when the engine started and when it ended.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import inspect
+import json
+import sys
+import types
+from collections.abc import Callable, Generator, Mapping
+from pathlib import Path
+from time import process_time, thread_time
+from typing import Any
+
+from report import Part
+
+FETCH = "fetch: libcurl, headers, body, socket events"
+PARSE = "parse: charset, tree (lexbor)"
+LINKS = "links: walk, join, fingerprint"
+TEXT = "title, headings, text, language"
+CHILDREN = "which links are new and in scope"
+FRONTIER = "frontier: lease, ack, push, commit"
+ITEM = "item: encode, write"
+ENGINE = "engine: tasks, visit, settle"
+GARBAGE = "garbage collector"
+LOOP = "event loop, and what no clock covers"
+START = "start and end of the process"
+
+REMEDIES = {
+    FETCH: "an HTTP client that is compiled whole; the libcurl calls themselves stay",
+    PARSE: "a compiled scanner for links needs no tree; the text does",
+    LINKS: "a compiled twin of `core/links.py` (parse and links in one call)",
+    TEXT: "a compiled walk over the tree that joins the text",
+    CHILDREN: "the same compiled twin, given the fingerprints seen lately",
+    FRONTIER: "keys and records packed by compiled code; a batch of acks in one call",
+    ITEM: "nothing: msgspec and one system call a commit",
+    ENGINE: "fewer tasks: a worker that takes many leases",
+    GARBAGE: "fewer objects that live; `gc.freeze` after start",
+    LOOP: "more events a wake-up",
+    START: "paid once: a larger site",
+}
+
+PARTS = {
+    "lycosa.fetchers.curl:CurlFetcher.fetch": FETCH,
+    "lycosa.fetchers.curl:CurlFetcher._act": FETCH,
+    "lycosa.fetchers.sockets:EpollSockets._serve": FETCH,
+    "lycosa.engine.generic:detect_encoding": PARSE,
+    "lycosa.engine.generic:parse_html": PARSE,
+    "lycosa.engine.generic:extract_links": LINKS,
+    "lycosa.engine.generic:extract_page": TEXT,
+    "lycosa.engine.visit:Visitor._children": CHILDREN,
+    "lycosa.frontiers.local:LocalFrontier.lease": FRONTIER,
+    "lycosa.frontiers.local:LocalFrontier.ack": FRONTIER,
+    "lycosa.frontiers.local:LocalFrontier.expire": FRONTIER,
+    "lycosa.frontiers.local:LocalFrontier.commit": FRONTIER,
+    "lycosa.frontiers.local:LocalFrontier.next_ready": FRONTIER,
+    "lycosa.sinks.jsonl:JsonlSink.prepare": ITEM,
+    "lycosa.sinks.jsonl:JsonlSink.write": ITEM,
+    "lycosa.sinks.jsonl:JsonlSink.flush": ITEM,
+    "lycosa.engine.engine:Engine._pump": ENGINE,
+    "lycosa.engine.engine:Engine._work": ENGINE,
+}
+
+
+CALIBRATION = 5_000
+
+
+class Ledger:
+    """Who has the time: the part entered last. Seconds by part in `spent`; "" is what no part has."""
+
+    def __init__(self, clock: Callable[[], float] = thread_time) -> None:
+        self.spent: dict[str, float] = {}
+        self.charges: dict[str, int] = {}
+        self._clock = clock
+        self._stack = [""]
+        self._since = clock()
+
+    def restart(self) -> None:
+        """Forget what was spent."""
+        self.spent.clear()
+        self.charges.clear()
+        self._since = self._clock()
+
+    def enter(self, part: str) -> None:
+        self._charge()
+        self._stack.append(part)
+
+    def leave(self) -> None:
+        self._charge()
+        self._stack.pop()
+
+    def _charge(self) -> None:
+        now = self._clock()
+        part = self._stack[-1]
+        self.spent[part] = self.spent.get(part, 0.0) + now - self._since
+        self.charges[part] = self.charges.get(part, 0) + 1
+        self._since = now
+
+    def timed(self, call: Callable[..., Any], part: str) -> Callable[..., Any]:
+        """Return the function or coroutine function with a clock around it."""
+        if inspect.iscoroutinefunction(call):
+
+            async def stepped(*arguments: Any, **options: Any) -> Any:
+                return await self._steps(call(*arguments, **options), part)
+
+            return stepped
+
+        def timed(*arguments: Any, **options: Any) -> Any:
+            self.enter(part)
+            try:
+                return call(*arguments, **options)
+            finally:
+                self.leave()
+
+        return timed
+
+    @types.coroutine
+    def _steps(self, coroutine: Any, part: str) -> Generator[Any, Any, Any]:
+        """Drive a coroutine; between two steps it waits, and the time is somebody else's."""
+        step: Callable[..., Any] = coroutine.send
+        given: Any = None
+        while True:
+            self.enter(part)
+            try:
+                waiting = step(given)
+            except StopIteration as end:
+                return end.value
+            finally:
+                self.leave()
+            try:
+                given = yield waiting
+                step = coroutine.send
+            except BaseException as error:  # noqa: BLE001  whatever it is, it belongs into the coroutine
+                given, step = error, coroutine.throw
+
+
+def cost_of_charge() -> float:
+    """Return the seconds one reading of the clock takes, with all that is around it."""
+    ledger = Ledger()
+    call = ledger.timed(len, "len")
+    started = thread_time()
+    for _ in range(CALIBRATION):
+        len("")
+    plain = thread_time() - started
+    for _ in range(CALIBRATION):
+        call("")
+    return max(0.0, (thread_time() - started - 2 * plain) / CALIBRATION / 2)
+
+
+def resolve(place: str) -> tuple[Any, str]:
+    """Return the module or class and the name in it of one of `PARTS`. Raises `AttributeError` when it is gone."""
+    module, _, path = place.partition(":")
+    *owners, name = path.split(".")
+    owner: Any = importlib.import_module(module)
+    for each in owners:
+        owner = getattr(owner, each)
+    getattr(owner, name)
+    return owner, name
+
+
+def install(ledger: Ledger) -> None:
+    """Put the clocks in."""
+    for place, part in PARTS.items():
+        try:
+            owner, name = resolve(place)
+        except (AttributeError, ImportError):
+            print(f"bench/budget.py: no {place}: its time is counted elsewhere", file=sys.stderr)
+            continue
+        setattr(owner, name, ledger.timed(getattr(owner, name), part))
+
+    def collecting(phase: str, _info: Mapping[str, int]) -> None:
+        if phase == "start":
+            ledger.enter(GARBAGE)
+        else:
+            ledger.leave()
+
+    gc.callbacks.append(collecting)
+
+
+def rows(times: Mapping[str, Any], cpu_s: float, pages: int) -> list[Part]:
+    """Return the budget of a timed crawl of so many pages whose process took `cpu_s` CPU seconds in all.
+
+    What the clocks took is in no row; the loop gets what no clock has seen.
+    """
+    spent = times["spent"]
+    parts = {part: spent.get(part, 0.0) for part in REMEDIES if part not in (LOOP, START)}
+    parts[START] = times["cpu_started_s"] + cpu_s - times["cpu_ended_s"]
+    parts[LOOP] = max(0.0, cpu_s - times["clocks_s"] - sum(parts.values()))
+    return [Part(part, parts[part] / pages * 1e6, remedy) for part, remedy in REMEDIES.items()]
+
+
+def main() -> int:
+    """Run the command, then write the times."""
+    file = Path(sys.argv.pop(1))
+    from lycosa.cli.main import main as command
+    from lycosa.engine.engine import Engine
+
+    ledger = Ledger()
+    install(ledger)
+    times: dict[str, Any] = {}
+    run = Engine.run
+    charge_s = cost_of_charge()
+
+    async def noted(engine: Engine) -> None:
+        times["cpu_started_s"] = process_time()
+        ledger.restart()
+        await run(engine)
+        times["cpu_ended_s"] = process_time()
+        times["clocks_s"] = charge_s * sum(ledger.charges.values())
+        times["spent"] = {part: spent - charge_s * ledger.charges[part] for part, spent in ledger.spent.items()}
+
+    setattr(Engine, "run", noted)  # noqa: B010  a type checker would rather not
+    try:
+        return command()
+    finally:
+        file.write_text(json.dumps(times))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
