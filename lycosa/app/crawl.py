@@ -34,7 +34,7 @@ from lycosa.engine.engine import Engine, Limits
 from lycosa.engine.pipeline import Pipelines
 from lycosa.engine.records import to_record
 from lycosa.engine.robots import RobotsGate
-from lycosa.engine.spider import Spider
+from lycosa.engine.spider import Spider, start_requests, users_code
 from lycosa.engine.stats import RunStats, Snapshot, Summary
 from lycosa.engine.visit import Visitor
 from lycosa.fetchers.curl import CurlFetcher
@@ -150,7 +150,7 @@ class Job:
     async def push_seeds(self) -> None:
         """Queue the start requests; those known from an earlier run are dropped by the frontier."""
         batch: list[UrlRecord] = []
-        async for request in self._spider.start():
+        async for request in start_requests(self._spider):
             batch.append(to_record(request, self._spider))
             if len(batch) >= SEEDS_BATCH:
                 await self._push(batch)
@@ -165,9 +165,10 @@ class Job:
                 await self._watched(observe)
             reason = "interrupted" if self._interrupted else "finished"
         finally:
-            told = self._spider.closed(reason)
-            if inspect.isawaitable(told):
-                await told
+            with users_code(f"{type(self._spider).__name__}.closed"):
+                told = self._spider.closed(reason)
+                if inspect.isawaitable(told):
+                    await told
 
     async def summary(self, *, nothing_to_do: bool) -> Summary:
         """Tell how it ended."""

@@ -16,7 +16,7 @@ from lycosa.core.scope import Scope
 from lycosa.core.url import canonicalize
 from lycosa.engine.generic import SiteSpider
 from lycosa.engine.indexer import Indexer, source_name
-from lycosa.engine.spider import Spider, domains_as_urls
+from lycosa.engine.spider import Spider, domains_as_urls, users_code
 from lycosa.engine.visit import Rules
 from lycosa.fetchers.curl import FetchSettings
 from lycosa.frontiers.statedir import Description, StateDir
@@ -43,7 +43,8 @@ class Target:
 def target_of(settings: Settings, target: Sequence[str] | type[Spider], arguments: Mapping[str, str]) -> Target:
     """Return start URLs or a spider class as a target. Raises `BadUrl` or `BadSpider`."""
     if isinstance(target, type):
-        spider = target(**arguments)
+        with users_code(f"{target.__name__}.__init__"):
+            spider = target(**arguments)
         return Target(spider, _safe(spider.name), [], generic=False)
     seeds = [canonicalize(url) for url in target]
     spider = SiteSpider(nofollow=not settings.follow_nofollow)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lycosa.core.errors import BadSpider
+from lycosa.engine.spider import users_code
 
 
 class Pipelines:
@@ -47,7 +48,8 @@ class Pipelines:
         for part in self._parts:
             method = getattr(part, name, None)
             if method is not None:
-                await _settled(method(self._spider))
+                with users_code(f"{type(part).__name__}.{name}"):
+                    await _settled(method(self._spider))
 
 
 async def _settled(value: Any) -> Any:

@@ -17,10 +17,13 @@ without an exception: then the items are written and the requests queued in one 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+import traceback
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-from lycosa.core.errors import BadSpider
+from lycosa.core.errors import BadSpider, LycosaError
 from lycosa.core.model import Request
 from lycosa.engine.response import Response
 
@@ -60,3 +63,35 @@ class Spider:
 def domains_as_urls(domains: Iterable[str]) -> list[str]:
     """Return the seeds whose `domain` scope is what `allowed_domains` means."""
     return [f"http://{domain.strip().removeprefix('.')}/" for domain in domains]
+
+
+async def start_requests(spider: Spider) -> AsyncIterator[Request]:
+    """Yield what `spider.start` yields, if these are requests. Raises `BadSpider`."""
+    where = f"{type(spider).__name__}.start"
+    with users_code(where):
+        started = spider.start()
+    if not isinstance(started, AsyncIterator):
+        raise BadSpider(f"{where} returned a {type(started).__name__}: write async def start(self), and yield Requests")
+    while True:
+        try:
+            with users_code(where):
+                request = await anext(started)
+        except StopAsyncIteration:
+            return
+        if not isinstance(request, Request):
+            raise BadSpider(f"{where} yielded a {type(request).__name__} ({request!r:.60}); yield Requests")
+        yield request
+
+
+@contextmanager
+def users_code(name: str) -> Iterator[None]:
+    """Turn what a spider's or pipeline's own code raises into one line that says where; the log has the traceback."""
+    try:
+        yield
+    except (LycosaError, StopAsyncIteration):
+        raise
+    except Exception as error:
+        logging.getLogger(__name__).info("%s failed", name, exc_info=True)
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        message = f"{name} failed ({Path(last.filename).name}:{last.lineno}): {type(error).__name__}: {error}"
+        raise BadSpider(message) from error
