@@ -2,8 +2,8 @@
 
 One write transaction is open from commit to commit and everything goes through it, so reads see what was just written
 and a commit is one atomic step over all tables. Without `sync` the operating system writes to the disk in its own time:
-that survives the death of the process, not a power loss. The file is never mapped for writing: on a full disk a mapped
-page would end the process by a signal, a write fails with an error.
+that survives the death of the process, not a power loss. No file is mapped for writing, LMDB's lock file neither (the
+state has its own lock): on a full disk a mapped page would end the process by a signal, a write fails with an error.
 
     meta     name               -> msgpack       counters, sink positions, epoch
     hosts    host key           -> msgpack       [host id, ready_at, facts]
@@ -16,6 +16,7 @@ page would end the process by a signal, a write fails with an error.
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,6 +32,10 @@ TABLES_MAX = 4096
 FREE_MIN_BYTES = 64 * 1024
 """With less room than this on the device, that is why a write failed."""
 
+DATA = "data.mdb"
+HEAD_BYTES = 2 * os.sysconf("SC_PAGESIZE")
+"""LMDB begins a file with two pages; a shorter one was never committed to."""
+
 QUEUE_KEY = Struct(">IIQ")
 SLEEP_KEY = Struct(">QQ")
 FINGERPRINT = Struct(">Q")
@@ -44,6 +49,12 @@ def storage_error(path: Path, error: Exception) -> StateError:
     if getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error) or _is_full(path):
         return StorageFull(f"{path}: no space left on the device; free some and run the same command again")
     return StorageError(f"{path}: {error}")
+
+
+def _forget_unfinished(file: Path) -> None:
+    # LMDB itself would refuse for ever what is left of a creation that found no room.
+    if file.exists() and file.stat().st_size < HEAD_BYTES:
+        file.unlink()
 
 
 def _is_full(path: Path) -> bool:
@@ -62,7 +73,10 @@ class Tables:
         self._seen: dict[str, Any] = {}
         try:
             path.mkdir(parents=True, exist_ok=True)
-            self._env = lmdb.open(str(path), map_size=MAP_BYTES, max_dbs=TABLES_MAX, sync=sync, metasync=sync)
+            _forget_unfinished(path / DATA)
+            self._env = lmdb.open(
+                str(path), map_size=MAP_BYTES, max_dbs=TABLES_MAX, sync=sync, metasync=sync, lock=False
+            )
             self.txn = self._env.begin(write=True)
             names = ("meta", "hosts", "queue", "sleep", "dead")
             self.meta, self.hosts, self.queue, self.sleep, self.dead = map(self._table, names)
