@@ -66,7 +66,7 @@ def error_of(code: int, message: str, curl: pycurl.Curl, timeout_s: float, conne
         kind, words, retry = PLAIN[code]
         return kind(words, retry=retry)
     if code == pycurl.E_OPERATION_TIMEDOUT:
-        return _too_slow(curl, timeout_s, connect_timeout_s)
+        return _too_slow(lower, timeout_s, connect_timeout_s)
     if code == pycurl.E_COULDNT_CONNECT:
         return _not_connected(curl, lower)
     if code in {pycurl.E_SSL_CACERT, pycurl.E_PEER_FAILED_VERIFICATION}:
@@ -78,8 +78,8 @@ def error_of(code: int, message: str, curl: pycurl.Curl, timeout_s: float, conne
     return FetchError(re.sub(r"0x[0-9a-f]+|[0-9]+", "N", lower.split(":")[0])[:80] or f"libcurl error {code}")
 
 
-def _too_slow(curl: pycurl.Curl, timeout_s: float, connect_timeout_s: float) -> FetchError:
-    if curl.getinfo(pycurl.PRETRANSFER_TIME) > 0:
+def _too_slow(message: str, timeout_s: float, connect_timeout_s: float) -> FetchError:
+    if message.startswith("operation timed out"):  # else it was resolving or connecting
         return FetchTimeout(f"timed out after {timeout_s:g} s")
     return ConnectFailed(f"no connection after {min(timeout_s, connect_timeout_s):g} s")
 

@@ -1,0 +1,437 @@
+"""What the misbehaving server does wrong, one function each. The docstring of a function is the sin.
+
+`SINS` maps the first part of the path to the function; what follows it is `exchange.rest`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import zlib
+from collections.abc import Awaitable, Callable
+from email.utils import formatdate
+from html import escape
+from time import time
+from typing import Any
+
+Exchange = Any  # tests.servers.misbehaving.Exchange, which imports this module
+Handler = Callable[[Exchange], Awaitable[None]]
+
+SINS: dict[str, Handler] = {}
+HTML = b"Content-Type: text/html; charset=utf-8\r\n"
+OK = b"HTTP/1.1 200 OK\r\n" + HTML
+MEBIBYTE = 2**20
+LINKS = 10_000
+NESTED = 100_000
+WELL_BEHAVED = ("/good", "/echo", "/site/40", "/tree/40/0", "/slow?ms=50", "/many-links", "/broken-links", "/empty")
+
+
+def sin(path: str) -> Callable[[Handler], Handler]:
+    """Put the function into the table."""
+
+    def register(handler: Handler) -> Handler:
+        SINS[path] = handler
+        return handler
+
+    return register
+
+
+def page(title: str, *links: str, text: str = "") -> str:
+    """Return a small HTML page."""
+    items = "".join(f'<li><a href="{escape(link)}">{escape(link)}</a>' for link in links)
+    return (
+        f'<!doctype html><html lang="en"><title>{escape(title)}</title><h1>{escape(title)}</h1>'
+        f"<p>{escape(text)}</p><ul>{items}</ul></html>"
+    )
+
+
+async def until_gone(x: Exchange) -> None:
+    """Say nothing until the client goes."""
+    while await x.reader.read(MEBIBYTE):
+        pass
+
+
+async def robots_txt(x: Exchange) -> None:
+    """Answer as `server.robots` says: 404, 500, 503, redirect, hang, html, or the text itself."""
+    way = x.server.robots
+    if way.isdigit():
+        await x.answer(int(way), f"no robots.txt: {way}", kind="text/plain")
+    elif way == "redirect":
+        await x.answer(302, Location="/robots-moved.txt")
+    elif way == "hang":
+        await until_gone(x)
+    elif way == "html":
+        await x.answer(200, page("Not a robots.txt", "/good"))
+    else:
+        await x.answer(200, way, kind="text/plain")
+
+
+@sin("/robots-moved.txt")
+async def robots_moved(x: Exchange) -> None:
+    """Not a sin: where a redirected robots.txt is."""
+    await x.answer(200, "User-agent: *\nDisallow: /private\n", kind="text/plain")
+
+
+# --- connections
+
+
+@sin("/drop")
+async def drop(x: Exchange) -> None:
+    """Close without an answer."""
+
+
+@sin("/reset")
+async def reset(x: Exchange) -> None:
+    """Reset the connection without an answer."""
+    x.abort()
+
+
+@sin("/hang")
+async def hang(x: Exchange) -> None:
+    """Never answer."""
+    await until_gone(x)
+
+
+@sin("/hang-after-headers")
+async def hang_after_headers(x: Exchange) -> None:
+    """Promise a body that never comes."""
+    await x.send(OK + b"Content-Length: 100\r\n\r\n")
+    await until_gone(x)
+
+
+@sin("/drip")
+async def drip(x: Exchange) -> None:
+    """Send a byte a second, for ever."""
+    await x.send(OK + b"\r\n")
+    while True:
+        await x.send(b".")
+        await asyncio.sleep(1)
+
+
+@sin("/slow")
+async def slow(x: Exchange) -> None:
+    """Take `?ms=` milliseconds (200) to answer."""
+    await asyncio.sleep(int(x.query("ms", "200")) / 1000)
+    await x.answer(200, page("Slow"))
+
+
+@sin("/early-close-keepalive")
+async def early_close(x: Exchange) -> None:
+    """Answer as if the connection stayed open, and close it."""
+    await x.answer(200, page("Closed early"), Connection="keep-alive")
+    x.keep = False
+
+
+# --- heads
+
+
+@sin("/endless-headers")
+async def endless_headers(x: Exchange) -> None:
+    """Send header fields for ever."""
+    await x.send(OK)
+    while True:
+        await x.send(b"".join(b"X-Field: " + b"v" * 100 + b"\r\n" for _ in range(100)))
+
+
+@sin("/huge-header")
+async def huge_header(x: Exchange) -> None:
+    """Send one field of a megabyte."""
+    await x.send(OK + b"X-Huge: " + b"v" * MEBIBYTE + b"\r\nContent-Length: 2\r\n\r\nok")
+
+
+@sin("/1xx")
+async def early_hints(x: Exchange) -> None:
+    """Send 103 Early Hints before the answer."""
+    await x.send(b"HTTP/1.1 103 Early Hints\r\nLink: </style.css>; rel=preload\r\nContent-Type: text/hint\r\n\r\n" * 2)
+    await x.answer(200, page("After the hints"), X_Final="yes")
+
+
+@sin("/trailers")
+async def trailers(x: Exchange) -> None:
+    """Send trailer fields after a chunked body, one of which poses as a Content-Type."""
+    head = OK + b"Transfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n"
+    await x.send(head + b"5\r\nhello\r\n0\r\nX-Sum: 5\r\nContent-Type: text/trailer\r\n\r\n")
+    x.keep = True
+
+
+@sin("/not-http")
+async def not_http(x: Exchange) -> None:
+    """Send bytes that are no HTTP."""
+    await x.send(bytes(range(256)) * 16)
+
+
+@sin("/http-0.9")
+async def http_0_9(x: Exchange) -> None:
+    """Send a page without any head, as in 1991."""
+    await x.send(page("HTTP/0.9").encode())
+
+
+@sin("/no-content-type")
+async def no_content_type(x: Exchange) -> None:
+    """Do not say what it is."""
+    await x.answer(200, page("Untyped"), kind="")
+
+
+# --- bodies
+
+
+@sin("/endless")
+async def endless(x: Exchange) -> None:
+    """Send a body that never ends."""
+    await x.send(OK + b"\r\n")
+    while True:
+        await x.send(b"<p>and so on</p>\n" * 4096)
+
+
+@sin("/broken-chunks")
+async def broken_chunks(x: Exchange) -> None:
+    """Send a chunk size that is no number."""
+    await x.send(OK + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nxyz\r\nworld\r\n0\r\n\r\n")
+
+
+@sin("/cut-chunks")
+async def cut_chunks(x: Exchange) -> None:
+    """Close before the last chunk."""
+    await x.send(OK + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n64\r\nworld")
+
+
+@sin("/short")
+async def short(x: Exchange) -> None:
+    """Promise more bytes than come."""
+    await x.send(OK + b"Content-Length: 1000\r\n\r\nonly this")
+
+
+@sin("/bad-gzip")
+async def bad_gzip(x: Exchange) -> None:
+    """Say gzip, and send something else."""
+    await x.answer(200, b"this is not gzip" * 10, Content_Encoding="gzip")
+
+
+@sin("/gzip")
+async def good_gzip(x: Exchange) -> None:
+    """Not a sin: a compressed page, /gzip or /gzip/deflate."""
+    body = page("Compressed", text="squeezed " * 1000).encode()
+    coding = x.rest or "gzip"
+    await x.answer(200, gzip.compress(body) if coding == "gzip" else zlib.compress(body), Content_Encoding=coding)
+
+
+@sin("/gzip-bomb")
+async def gzip_bomb(x: Exchange) -> None:
+    """Send a GiB of zeros, compressed a thousandfold."""
+    squeezed = zlib.compressobj(9, zlib.DEFLATED, 31)
+    start = squeezed.compress(b"") + squeezed.flush(zlib.Z_FULL_FLUSH)
+    mebibyte = squeezed.compress(bytes(MEBIBYTE)) + squeezed.flush(zlib.Z_FULL_FLUSH)  # refers to nothing before it
+    await x.send(OK + b"Content-Encoding: gzip\r\n\r\n" + start)
+    for _ in range(1024):
+        await x.send(mebibyte)
+        await asyncio.sleep(0)
+
+
+@sin("/wrong-charset")
+async def wrong_charset(x: Exchange) -> None:
+    """Say one charset (/wrong-charset/ascii; utf-8) and use another, Shift_JIS."""
+    text = page("文字化け", text="これは日本語の文章です。" * 20)
+    await x.answer(200, text.encode("shift_jis"), kind=f"text/html; charset={x.rest or 'utf-8'}")
+
+
+@sin("/bad-charset-label")
+async def bad_charset_label(x: Exchange) -> None:
+    """Name a charset that does not exist."""
+    await x.answer(200, page("Ünknown label"), kind='text/html; charset="x-klingon;"')
+
+
+@sin("/binary")
+async def binary(x: Exchange) -> None:
+    """Send HTML as application/octet-stream."""
+    await x.answer(200, page("Not for you", "/good"), kind="application/octet-stream")
+
+
+@sin("/video")
+async def video(x: Exchange) -> None:
+    """Not a sin: a gigabyte that nobody asked for."""
+    await x.send(b"HTTP/1.1 200 OK\r\nContent-Type: video/mp4\r\nContent-Length: 1073741824\r\n\r\n")
+    for _ in range(1024):
+        await x.send(bytes(MEBIBYTE))
+
+
+@sin("/empty")
+async def empty(x: Exchange) -> None:
+    """Send nothing, politely."""
+    await x.answer(200)
+
+
+@sin("/nested")
+async def nested(x: Exchange) -> None:
+    """Nest divs deeper than a stack."""
+    await x.answer(200, b"<!doctype html><title>Deep</title>" + b"<div>" * NESTED + b'<a href="/good">bottom</a>')
+
+
+@sin("/nul-bytes")
+async def nul_bytes(x: Exchange) -> None:
+    """Mix NUL bytes into a page."""
+    body = page("N\0U\0L", "/good", text="zeros\0 between").encode().replace(b"&#0;", b"\0")
+    await x.answer(200, body.replace(b"<p>", b"<p>\0\0"))
+
+
+# --- statuses
+
+
+def status_page(status: int) -> Handler:
+    """Return a handler that answers with the status."""
+
+    async def handler(x: Exchange) -> None:
+        await x.answer(status, b"" if status in {204, 304} else page(f"Status {status}"))
+
+    handler.__doc__ = f"Answer {status}."
+    return handler
+
+
+for code in (204, 304, 401, 403, 404, 410, 500, 503):
+    SINS[f"/{code}"] = status_page(code)
+
+
+@sin("/429")
+async def too_many(x: Exchange) -> None:
+    """Answer 429 with Retry-After `?after=` (1) seconds for the first `?times=` (1) requests, then 200."""
+    if x.tries() <= int(x.query("times", "1")):
+        await x.answer(429, page("Too many"), Retry_After=x.query("after", "1"))
+    else:
+        await x.answer(200, page("At last"))
+
+
+@sin("/503-date")
+async def unavailable_until(x: Exchange) -> None:
+    """Answer 503 with a Retry-After date `?after=` (2) seconds from now for the first `?times=` (1) requests."""
+    if x.tries() <= int(x.query("times", "1")):
+        await x.answer(503, page("Later"), Retry_After=formatdate(time() + float(x.query("after", "2")), usegmt=True))
+    else:
+        await x.answer(200, page("Open again"))
+
+
+@sin("/flaky")
+async def flaky(x: Exchange) -> None:
+    """Fail N times (/flaky/N) with 500, then answer."""
+    failed = x.tries() <= int(x.rest or "1")
+    await x.answer(500 if failed else 200, page("Flaky"))
+
+
+# --- redirects and cookies
+
+
+def redirect(path: str, location: str | None) -> None:
+    """Make the path answer 302, with this Location or none."""
+
+    async def handler(x: Exchange) -> None:
+        await x.answer(302, **({} if location is None else {"Location": location}))
+
+    handler.__doc__ = f"Redirect to {location}."
+    SINS[path] = handler
+
+
+redirect("/redirect-loop/a", "/redirect-loop/b")
+redirect("/redirect-loop/b", "/redirect-loop/a")
+redirect("/redirect-self", "/redirect-self")
+redirect("/redirect-nowhere", None)
+redirect("/redirect-bad", "http://[::bad/%zz\t\x01")
+redirect("/redirect-good", "/good")
+
+
+@sin("/redirect-chain")
+async def redirect_chain(x: Exchange) -> None:
+    """Redirect from /redirect-chain/N to N + 1, without end."""
+    await x.answer(302, Location=f"/redirect-chain/{int(x.rest or 0) + 1}")
+
+
+@sin("/redirect-out")
+async def redirect_out(x: Exchange) -> None:
+    """Redirect to another host."""
+    await x.answer(302, Location=x.server.out)
+
+
+@sin("/cookies-required")
+async def cookies_required(x: Exchange) -> None:
+    """Redirect to itself with a cookie until the cookie comes back."""
+    if "session=7" in x.hit.headers.get("cookie", ""):
+        await x.answer(200, page("With cookie"))
+    else:
+        await x.answer(302, Location=x.hit.path, Set_Cookie="session=7; Path=/; HttpOnly")
+
+
+# --- links
+
+
+@sin("/broken-links")
+async def broken_links(x: Exchange) -> None:
+    """Mix links that mean something with links that mean nothing."""
+    await x.answer(
+        200,
+        """<!doctype html><title>Links</title><base href="/linked/">
+        <a href="relative">1</a> <a href="  spaced out  ">2</a> <a href="../up?a=1&amp;b=2">3</a>
+        <a href="ünïcode/日本">4</a> <a href="//127.0.0.2/protocol-relative">5</a> <a href="?query">6</a>
+        <a href="#fragment">7</a> <a href="/good#part">8</a> <a href>9</a> <a>10</a>
+        <a href="javascript:void(0)">js</a> <a href="mailto:a@example.com">mail</a> <a href="tel:+1">tel</a>
+        <a href="data:text/html,x">data</a> <a href="http://">no host</a> <a href="http://[::1">bad host</a>
+        <a href="http://bücher.example/">idn</a> <a href="http://exa mple.com/">blank in host</a>
+        <a href="http:///three">slashes</a> <a href="HTTP://127.0.0.1:99999/">bad port</a>
+        <a href="\\back\\slash">bs</a>
+        <!-- <a href="/commented">no</a> --> <script>"<a href='/scripted'>"</script> <a href=unquoted>u</a>
+        <a href='/single'>s</a> <A HREF="/upper">U</A> <a href="/unclosed>x""",
+    )
+
+
+@sin("/many-links")
+async def many_links(x: Exchange) -> None:
+    """Link to 10,000 pages, /many-links/i."""
+    links = [] if x.rest else [f"/many-links/{number}" for number in range(LINKS)]
+    await x.answer(200, page(f"Many links {x.rest}", *links))
+
+
+@sin("/calendar")
+async def calendar(x: Exchange) -> None:
+    """Link to the next and the previous month, without end."""
+    year, _, month = (x.rest or "2026-01").partition("-")
+    number = int(year) * 12 + int(month) - 1
+    near = [f"/calendar/{each // 12:04}-{each % 12 + 1:02}" for each in (number - 1, number + 1)]
+    await x.answer(200, page(f"Calendar {x.rest}", *near))
+
+
+# --- well-behaved
+
+
+@sin("/")
+@sin("/index")
+async def index(x: Exchange) -> None:
+    """Not a sin: links to what harms nobody."""
+    await x.answer(200, page("Index", *WELL_BEHAVED))
+
+
+@sin("/good")
+async def good(x: Exchange) -> None:
+    """Not a sin: a page."""
+    await x.answer(200, page("Good", text="All is well."))
+
+
+@sin("/echo")
+async def echo(x: Exchange) -> None:
+    """Not a sin: the request, as JSON."""
+    said = {"method": x.hit.method, "target": x.hit.target, "headers": x.hit.headers, "body": x.hit.body.hex()}
+    await x.answer(200, json.dumps(said), kind="application/json")
+
+
+@sin("/site")
+async def site(x: Exchange) -> None:
+    """Not a sin: the first page of a tree of N (/site/N)."""
+    await x.answer(200, page("Site", f"/tree/{int(x.rest or 1)}/0"))
+
+
+@sin("/tree")
+async def tree(x: Exchange) -> None:
+    """Not a sin: page I of a tree of N (/tree/N/I), each linking to three, after `?delay_ms=` or the server's delay."""
+    count, number = (int(part) for part in x.rest.split("/"))
+    await asyncio.sleep(float(x.query("delay_ms", str(x.server.delay_ms))) / 1000)
+    if number >= count:
+        await x.answer(404, page("No such page"))
+        return
+    children = [f"/tree/{count}/{child}" for child in range(3 * number + 1, 3 * number + 4) if child < count]
+    await x.answer(200, page(f"Page {number}", *children, text=f"This is page {number} of {count}. " * 10))
