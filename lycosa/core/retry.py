@@ -7,8 +7,9 @@ or cannot be reached rests as a whole; a page that fails alone (500, a broken tr
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
+from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
 from lycosa.core.errors import ConnectFailed, FetchError
@@ -17,6 +18,15 @@ RETRY_STATUSES = frozenset({408, 429, 500, 502, 503, 504, 522, 524})
 OVERLOADED = frozenset({429, 503})
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 RETRY_AFTER_CHARS_MAX = 64
+DATE = re.compile(
+    r"\w{3}, (?P<day>\d\d) (?P<month>\w{3}) (?P<year>\d{4}) (?P<time>\d\d:\d\d:\d\d) GMT"
+    r"|\w{6,9}, (?P<day2>\d\d)-(?P<month2>\w{3})-(?P<year2>\d\d) (?P<time2>\d\d:\d\d:\d\d) GMT"
+    r"|\w{3} (?P<month3>\w{3}) (?P<day3>[ \d]\d) (?P<time3>\d\d:\d\d:\d\d) (?P<year3>\d{4})",
+    re.ASCII,
+)
+"""The three forms of an HTTP date (RFC 9110 §5.6.7): IMF-fixdate, RFC 850, asctime."""
+
+MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 Outcome = Literal["ok", "redirect", "retry", "final"]
 
@@ -46,13 +56,13 @@ class Decision(NamedTuple):
     reason: str
 
 
-def outcome_of(status: int, policy: RetryPolicy = RetryPolicy()) -> Outcome:
+def outcome_of(status: int, retry_statuses: frozenset[int] = RETRY_STATUSES) -> Outcome:
     """Return how a status is treated: 2xx ok, the redirects, the retry list, and all else is final."""
     if 200 <= status < 300:
         return "ok"
     if status in REDIRECTS:
         return "redirect"
-    return "retry" if status in policy.statuses else "final"
+    return "retry" if status in retry_statuses else "final"
 
 
 def parse_retry_after(value: str, now: float, max_s: float = 3600.0) -> float | None:
@@ -62,11 +72,8 @@ def parse_retry_after(value: str, now: float, max_s: float = 3600.0) -> float | 
         return None
     if value.isascii() and value.isdigit():
         return min(float(value), max_s)
-    try:
-        at = parsedate_to_datetime(value).timestamp()
-    except (ValueError, TypeError, OverflowError, IndexError):
-        return None
-    return min(max(0.0, at - now), max_s)
+    at = _http_date(value, now)
+    return None if at is None else min(max(0.0, at - now), max_s)
 
 
 def decide_status(
@@ -98,3 +105,29 @@ def _decision(policy: RetryPolicy, attempts: int, wait_s: float, rests: float, r
     if attempts >= policy.retries_max:
         return Decision(None, rests, reason)
     return Decision(now + wait_s, rests, reason)
+
+
+def _http_date(value: str, now: float) -> float | None:
+    found = DATE.fullmatch(value)
+    if found is None:
+        return None
+    day, month, year, clock = (
+        next(found[name + form] for form in ("", "2", "3") if found[name + form])
+        for name in ("day", "month", "year", "time")
+    )
+    hour, minute, second = map(int, clock.split(":"))
+    try:
+        return datetime(
+            _year(year, now), MONTHS.index(month) + 1, int(day), hour, minute, second, tzinfo=UTC
+        ).timestamp()
+    except ValueError:
+        return None
+
+
+def _year(digits: str, now: float) -> int:
+    """Two digits that seem more than 50 years ahead mean the most recent such year in the past (RFC 9110 §5.6.7)."""
+    if len(digits) == 4:
+        return int(digits)
+    this = datetime.fromtimestamp(now, UTC).year
+    year = this - this % 100 + int(digits)
+    return year - 100 if year > this + 50 else year

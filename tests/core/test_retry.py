@@ -1,0 +1,166 @@
+"""Retries as decisions: back-off, Retry-After, which host rests, what hostile servers cannot do (C5)."""
+
+from __future__ import annotations
+
+from email.utils import formatdate
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lycosa.core.errors import (
+    BadResponse,
+    BodyTooLarge,
+    ConnectFailed,
+    ConnectionLost,
+    FetchError,
+    FetchTimeout,
+    TlsFailed,
+)
+from lycosa.core.retry import (
+    RETRY_STATUSES,
+    Decision,
+    RetryPolicy,
+    decide_error,
+    decide_status,
+    outcome_of,
+    parse_retry_after,
+)
+
+NOW = 1_784_111_777.0  # Wed, 15 Jul 2026 10:36:17 GMT
+POLICY = RetryPolicy()
+LATER = NOW + 90
+
+
+@pytest.mark.parametrize(
+    ("outcome", "statuses"),
+    {
+        "ok": (200, 201, 204, 206, 299),
+        "redirect": (301, 302, 303, 307, 308),
+        "retry": (408, 429, 500, 502, 503, 504, 522, 524),
+        "final": (0, 100, 300, 304, 305, 400, 401, 403, 404, 410, 451, 501, 505, 600, 999),
+    }.items(),
+)
+def test_outcomes(outcome, statuses):
+    assert {outcome_of(status) for status in statuses} == {outcome}
+
+
+def test_the_retry_list_is_that_of_scrapy():
+    assert {408, 429, 500, 502, 503, 504, 522, 524} == RETRY_STATUSES
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("0", 0),
+        ("120", 120),
+        ("  7 ", 7),
+        ("999999999999", 3600),
+        (formatdate(LATER, usegmt=True), 90),
+        (formatdate(NOW - 90, usegmt=True), 0),
+        ("Wed, 15 Jul 2026 10:37:47 GMT", 90),
+        ("Wednesday, 15-Jul-26 10:37:47 GMT", 90),
+        ("Wed Jul 15 10:37:47 2026", 90),
+        ("Sunday, 06-Nov-94 08:49:37 GMT", 0),
+        ("Wed, 31 Dec 9999 23:59:59 GMT", 3600),
+    ],
+)
+def test_retry_after_is_understood(value, seconds):
+    assert parse_retry_after(value, NOW) == seconds
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "",
+        " ",
+        "soon",
+        "-1",
+        "1.5",
+        "1e3",
+        "inf",
+        "nan",
+        "١٢",
+        "²",
+        "9" * 65,
+        "Wed, 32 Jul 2026 10:37:47 GMT",
+        "Wed, 15 Foo 2026 10:37:47 GMT",
+        "Wed, 15 Jul 2026 25:37:47 GMT",
+        "Wed, 15 Jul 0000 10:37:47 GMT",
+        "Wed, 15 Jul 2026 10:37:47 GMT+1",
+        "2026-07-15T10:37:47Z",
+        "120, 240",
+        "1\x00",
+    ],
+)
+def test_nonsense_in_retry_after_is_ignored(value):
+    assert parse_retry_after(value, NOW) is None
+
+
+@given(st.text(max_size=80) | st.from_regex(r"\w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT", fullmatch=True))
+def test_no_retry_after_raises_or_leaves_its_bounds(value):
+    seconds = parse_retry_after(value, NOW, 100.0)
+    assert seconds is None or 0 <= seconds <= 100
+
+
+def waits(jitter: float, tries: int = 12) -> list[float]:
+    policy = RetryPolicy(retries_max=tries, base_s=1.0, cap_s=60.0)
+    times = [decide_status(policy, attempts, 500, "", NOW, jitter).retry_at for attempts in range(tries)]
+    return [time - NOW for time in times if time is not None]
+
+
+def test_back_off_doubles_up_to_the_cap():
+    assert waits(1.0, 8) == [1, 2, 4, 8, 16, 32, 60, 60]
+
+
+def test_half_of_the_back_off_is_chance():
+    assert waits(0.0, 8) == [0.5, 1, 2, 4, 8, 16, 30, 30]
+    assert waits(0.5, 2) == [0.75, 1.5]
+
+
+def test_no_number_of_attempts_overflows():
+    policy = RetryPolicy(retries_max=10**9)
+    assert decide_status(policy, 10**6, 500, "", NOW, 1.0).retry_at == NOW + 60
+
+
+def test_three_attempts_in_all():
+    decisions = [decide_status(POLICY, attempts, 500, "", NOW, 1.0) for attempts in range(3)]
+    assert [each.retry_at for each in decisions] == [NOW + 1, NOW + 2, None]
+    assert {each.reason for each in decisions} == {"500"}
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_an_overloaded_host_rests_as_a_whole(status):
+    assert decide_status(POLICY, 0, status, "", NOW, 1.0) == Decision(NOW + 1, NOW + 1, str(status))
+    assert decide_status(POLICY, 0, status, "90", NOW, 1.0) == Decision(LATER, LATER, str(status))
+
+
+def test_an_overloaded_host_rests_even_when_the_page_is_given_up():
+    assert decide_status(POLICY, 2, 503, "90", NOW, 1.0) == Decision(None, LATER, "503")
+
+
+@pytest.mark.parametrize("status", [408, 500, 502, 504])
+def test_a_page_that_fails_alone_does_not_hold_up_its_host(status):
+    assert decide_status(POLICY, 0, status, "", NOW, 1.0) == Decision(NOW + 1, 0.0, str(status))
+
+
+def test_retry_after_counts_for_every_status_and_never_shortens_the_back_off():
+    assert decide_status(POLICY, 0, 500, "90", NOW, 0.0).retry_at == LATER
+    assert decide_status(POLICY, 1, 429, "0", NOW, 1.0).retry_at == NOW + 2
+
+
+def test_no_server_can_park_a_page_for_ever():
+    policy = RetryPolicy(retry_after_max_s=10)
+    assert decide_status(policy, 0, 503, "999999999", NOW, 0.0) == Decision(NOW + 10, NOW + 10, "503")
+
+
+@pytest.mark.parametrize("kind", [ConnectFailed, ConnectionLost, FetchTimeout, TlsFailed, FetchError])
+def test_errors_that_may_pass_are_tried_again(kind):
+    rests = NOW + 1 if kind is ConnectFailed else 0.0
+    assert decide_error(POLICY, 0, kind("went wrong"), NOW, 1.0) == Decision(NOW + 1, rests, "went wrong")
+    assert decide_error(POLICY, 2, kind("went wrong"), NOW, 1.0).retry_at is None
+
+
+@pytest.mark.parametrize("error", [BadResponse("no HTTP"), BodyTooLarge("no HTTP"), TlsFailed("no HTTP", retry=False)])
+def test_errors_that_stay_are_final(error):
+    assert decide_error(POLICY, 0, error, NOW, 1.0) == Decision(None, 0.0, "no HTTP")
