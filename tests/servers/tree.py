@@ -5,6 +5,7 @@
         hits = tree.hits()                    # (monotonic seconds, path), in order of arrival
 
 Page N links to its children 3N+1..3N+3 and to a few pages across the tree, and holds one word that no other page has.
+It also links to /away on another name of the same server, so that who leaves the site is on record too.
 The clock of the hits is `time.monotonic()`, which all processes of a machine share. It dies with its parent.
 """
 
@@ -72,24 +73,26 @@ def links(number: int, pages: int) -> list[int]:
     return [child for child in children if child < pages] + across
 
 
-def page(number: int, pages: int, text_bytes: int) -> str:
+def page(number: int, pages: int, text_bytes: int, away: str) -> str:
     """Return the HTML of a page."""
     anchors = "".join(f'<li><a href="/{each}">page {each}</a>' for each in links(number, pages))
     filler = f"filler of {number} " * (text_bytes // len(f"filler of {number} "))
     return (
         f'<!doctype html><html lang="en"><title>Page {number}</title><h1>Heading {number}</h1>'
-        f"<p>Here hunts {word(number)}. {filler}</p><ul>{anchors}</ul></html>"
+        f"<p>Here hunts {word(number)}. {filler}</p><ul>{anchors}</ul><p><a href='{away}'>away</a></p></html>"
     )
 
 
 class Server:
     """Answers GET on connections that stay open."""
 
-    def __init__(self, pages: int, delay_s: float, text_bytes: int, log: int) -> None:
-        self._pages = pages
-        self._delay_s = delay_s
-        self._text_bytes = text_bytes
+    def __init__(self, options: argparse.Namespace, log: int) -> None:
+        self._pages: int = options.pages
+        self._delay_s: float = options.delay
+        self._text_bytes: int = options.text_bytes
+        self._robots: str = options.robots
         self._log = log
+        self.away = ""
 
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer until the client goes."""
@@ -104,10 +107,14 @@ class Server:
         writer.close()
 
     def _answer(self, path: str) -> bytes:
+        if path == "/robots.txt" and self._robots:
+            return self._encoded("200 OK", "text/plain", self._robots)
         number = path.removeprefix("/")
         if not number.isdigit() or int(number) >= self._pages:
             return self._encoded("404 Not Found", "text/plain", "not here")
-        return self._encoded("200 OK", "text/html; charset=utf-8", page(int(number), self._pages, self._text_bytes))
+        return self._encoded(
+            "200 OK", "text/html; charset=utf-8", page(int(number), self._pages, self._text_bytes, self.away)
+        )
 
     def _encoded(self, status: str, kind: str, text: str) -> bytes:
         body = text.encode()
@@ -117,19 +124,21 @@ class Server:
 async def serve(options: argparse.Namespace) -> None:
     """Serve until standard input ends, which it does when the parent dies."""
     log = os.open(options.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    site = Server(options.pages, options.delay, options.text_bytes, log)
+    site = Server(options, log)
     server = await asyncio.start_server(site.connected, "127.0.0.1", 0, limit=HEAD_MAX, backlog=1024)
-    print(server.sockets[0].getsockname()[1], flush=True)
+    port = server.sockets[0].getsockname()[1]
+    site.away = f"http://localhost:{port}/away"
+    print(port, flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 
 
 @contextmanager
-def grow(pages: int, *, delay_s: float = 0.0, text_bytes: int = 0) -> Iterator[Tree]:
-    """Serve a tree while the block runs. `text_bytes` more of text go into each page."""
+def grow(pages: int, *, delay_s: float = 0.0, text_bytes: int = 0, robots: str = "") -> Iterator[Tree]:
+    """Serve a tree while the block runs. `text_bytes` more of text go into each page; an empty `robots` means none."""
     home = Path(tempfile.mkdtemp(prefix="lycosa-tree-"))
     (home / "hits").touch()
-    numbers = ("--pages", pages, "--delay", delay_s, "--text-bytes", text_bytes)
-    command = [sys.executable, "-m", "tests.servers.tree", "--log", home / "hits", *map(str, numbers)]
+    options = ("--pages", pages, "--delay", delay_s, "--text-bytes", text_bytes, "--robots", robots)
+    command = [sys.executable, "-m", "tests.servers.tree", "--log", home / "hits", *map(str, options)]
     # A session of its own, or Ctrl-C in the terminal would end it before those who use it.
     process = subprocess.Popen(
         command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
@@ -150,6 +159,7 @@ def main() -> None:
     parser.add_argument("--pages", type=int, required=True)
     parser.add_argument("--delay", type=float, default=0.0, help="seconds before each answer")
     parser.add_argument("--text-bytes", type=int, default=0)
+    parser.add_argument("--robots", default="", help="the text of robots.txt")
     parser.add_argument("--log", required=True)
     asyncio.run(serve(parser.parse_args()))
     os._exit(0)
