@@ -5,6 +5,8 @@
         ... server.url("/drop") ...
         server.hits                           # every request, in order
 
+    with running() as server:                 # the same on a loop in a thread of its own, for tests that block
+
 In a process of its own: `python -m tests.servers.misbehaving --bind 127.0.0.1:0 [--log FILE] [--robots WAY]`
 prints its address, logs requests as JSON lines, and ends when standard input does.
 """
@@ -18,11 +20,12 @@ import socket
 import ssl
 import struct
 import sys
+import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from typing import IO, NamedTuple
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from typing import IO, Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 from tests.servers.sins import SINS, robots_txt
@@ -102,7 +105,10 @@ class Exchange:
 
 
 class Server:
-    """A running server. `delay_ms` comes before each answer of /tree; `out` is where /redirect-out leads."""
+    """A running server. `delay_ms` comes before each answer of /tree; `out` is where /redirect-out leads.
+
+    `busiest` is the largest number of requests that were being answered at the same time.
+    """
 
     def __init__(
         self, *, robots: str = "404", delay_ms: float = 0.0, out: str = "", log: IO[str] | None = None
@@ -114,6 +120,8 @@ class Server:
         self.tries: Counter[str] = Counter()
         self.connections = 0
         self.open_connections = 0
+        self.busy = 0
+        self.busiest = 0
         self.address = ""
         self.scheme = "http"
         self._log = log
@@ -163,7 +171,12 @@ class Server:
             hit = await _read(reader, connection)
             self._record(hit)
             exchange = Exchange(self, hit, reader, writer)
-            await self._dispatch(exchange)
+            self.busy += 1
+            self.busiest = max(self.busiest, self.busy)
+            try:
+                await self._dispatch(exchange)
+            finally:
+                self.busy -= 1
             keep = exchange.keep
 
     def _record(self, hit: Hit) -> None:
@@ -241,6 +254,31 @@ async def serving(
         await server.stop()
 
 
+@contextmanager
+def running(**options: Any) -> Iterator[Server]:
+    """Serve on a loop in a thread of its own while the block runs; the options are those of `serving`."""
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        thread = threading.Thread(target=loop.run_forever, name="misbehaving")
+        thread.start()
+        try:
+            with _in_thread(loop, options) as server:
+                yield server
+        finally:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+
+
+@contextmanager
+def _in_thread(loop: asyncio.AbstractEventLoop, options: dict[str, Any]) -> Iterator[Server]:
+    opened = serving(**options)
+    server = asyncio.run_coroutine_threadsafe(opened.__aenter__(), loop).result()
+    try:
+        yield server
+    finally:
+        asyncio.run_coroutine_threadsafe(opened.__aexit__(None, None, None), loop).result()
+
+
 async def _main(options: argparse.Namespace) -> None:
     host, _, port = options.bind.rpartition(":")
     async with AsyncExitStack() as stack:
@@ -258,7 +296,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="A web server that misbehaves.")
     parser.add_argument("--bind", default="127.0.0.1:0")
     parser.add_argument(
-        "--robots", default="404", help="404, 500, 503, redirect, hang, html, or the text of robots.txt"
+        "--robots", default="404", help="404, 500, 503, redirect, loop, hang, html, or the text of robots.txt"
     )
     parser.add_argument("--delay-ms", type=float, default=0.0, help="before each page of /tree")
     parser.add_argument("--out", default="", help="where /redirect-out leads")

@@ -15,6 +15,8 @@ from html import escape
 from time import time
 from typing import Any
 
+from tests.servers.charsets import CHARSETS
+
 Exchange = Any  # tests.servers.misbehaving.Exchange, which imports this module
 Handler = Callable[[Exchange], Awaitable[None]]
 
@@ -53,12 +55,14 @@ async def until_gone(x: Exchange) -> None:
 
 
 async def robots_txt(x: Exchange) -> None:
-    """Answer as `server.robots` says: 404, 500, 503, redirect, hang, html, or the text itself."""
+    """Answer as `server.robots` says: 404, 500, 503, redirect, loop, hang, html, or the text itself."""
     way = x.server.robots
     if way.isdigit():
         await x.answer(int(way), f"no robots.txt: {way}", kind="text/plain")
     elif way == "redirect":
         await x.answer(302, Location="/robots-moved.txt")
+    elif way == "loop":
+        await x.answer(302, Location="/robots.txt")
     elif way == "hang":
         await until_gone(x)
     elif way == "html":
@@ -241,6 +245,13 @@ async def bad_charset_label(x: Exchange) -> None:
     await x.answer(200, page("Ünknown label"), kind='text/html; charset="x-klingon;"')
 
 
+@sin("/charset")
+async def charset(x: Exchange) -> None:
+    """Be in one charset and say another, in the ways of `charsets.py`; /charset/NAME."""
+    case = CHARSETS[x.rest]
+    await x.answer(200, case.body, kind=case.content_type)
+
+
 @sin("/binary")
 async def binary(x: Exchange) -> None:
     """Send HTML as application/octet-stream."""
@@ -410,6 +421,12 @@ async def index(x: Exchange) -> None:
 async def good(x: Exchange) -> None:
     """Not a sin: a page."""
     await x.answer(200, page("Good", text="All is well."))
+
+
+@sin("/links")
+async def chosen_links(x: Exchange) -> None:
+    """Not a sin: link to every line of `?to=`."""
+    await x.answer(200, page("Links", *x.query("to").split("\n")))
 
 
 @sin("/echo")
