@@ -432,6 +432,19 @@ def test_a_timeout_for_one_request(run):
         run(get("/hang", meta={"download_timeout": 0.3}))
 
 
+def test_a_short_timeout_after_a_long_one(run):
+    async def play(fetcher: CurlFetcher, server: Server) -> float:
+        patient = asyncio.ensure_future(fetcher.fetch(Request(server.url("/hang"))))
+        await until(lambda: len(server.hits) == 1)
+        started = time.monotonic()
+        with pytest.raises(FetchTimeout):
+            await fetcher.fetch(Request(server.url("/hang"), meta={"download_timeout": 0.2}))
+        patient.cancel()
+        return time.monotonic() - started
+
+    assert run(play) < 3
+
+
 # --------------------------------------------------------------------------------------------------- cancellation
 
 
@@ -447,11 +460,31 @@ def test_a_cancelled_transfer_frees_its_socket_at_once(run, path):
         await until(lambda: server.open_connections == 0)
         assert (await fetcher.fetch(Request(server.url("/good")))).status == 200
 
+    run(play, timeout_s=60, connect_timeout_s=60)  # much longer than the test may take
+
+
+def test_cancelled_when_it_is_done_and_its_handle_works_for_another(run):
+    async def play(fetcher: CurlFetcher, server: Server) -> None:
+        nearly_done = asyncio.get_running_loop().create_future()
+
+        def accept(status: int, headers: Headers) -> bool:
+            nearly_done.set_result(None)
+            return True
+
+        async def other() -> Response:
+            await nearly_done  # wakes before `first`, which is done by then and does not know it
+            first.cancel()
+            return await fetcher.fetch(Request(server.url("/good")))
+
+        first = asyncio.ensure_future(fetcher.fetch(Request(server.url("/good")), accept=accept))
+        assert (await other()).status == 200
+        with pytest.raises(asyncio.CancelledError):
+            await first
+
     run(play)
 
 
-def test_cancelled_just_as_it_is_done(run):
-    """The task learns of both in one turn of the loop; the handle belongs to the next transfer by then."""
+def test_cancelled_at_any_turn_of_the_loop(run):
 
     async def play(fetcher: CurlFetcher, server: Server) -> None:
         for path in ("/good", "/not-http"):
