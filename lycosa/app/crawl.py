@@ -7,7 +7,7 @@ import gc
 import inspect
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from pathlib import Path
 
 import uvloop
@@ -236,11 +236,22 @@ class _signals:  # noqa: N801  used like a function
 
 
 async def _start_afresh(settings: Settings, state: StateDir) -> None:
-    """Forget the crawl, but only once it is certain that its output can be written."""
-    for sink in sinks_of(settings, state):
-        await sink.open(None)
-        await sink.close()
+    """Forget the crawl, but only once it is certain that its output and its index can be written.
+
+    In this order: killed in between, the next run refuses what it finds, and never puts new items beside old ones.
+    """
+    await _opened_and_closed(settings, state, None)
+    if settings.index:
+        with closing(open_index(Path(settings.index), write=True)) as index:
+            index.commit({indexer_of(settings, state, index).source: 0})
+    await _opened_and_closed(settings, state, 0)
     state.clear()
+
+
+async def _opened_and_closed(settings: Settings, state: StateDir, position: int | None) -> None:
+    for sink in sinks_of(settings, state):
+        await sink.open(position)
+        await sink.close()
 
 
 def _preparer(sinks: Sequence[Sink]) -> Callable[[object], list[object]]:

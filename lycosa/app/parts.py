@@ -111,10 +111,7 @@ def sinks_of(settings: Settings, state: StateDir) -> list[Sink]:
 def indexer_of(settings: Settings, state: StateDir, index: Index) -> Indexer:
     """Return what follows the items file into the index."""
     file = Path(items_file(settings) or state.items)
-    source = source_name(file)
-    if settings.overwrite:
-        index.commit({source: 0})
-    return Indexer(index, file, source)
+    return Indexer(index, file, source_name(file))
 
 
 def tell(indexer: Indexer | None) -> Callable[[Mapping[str, int]], None]:

@@ -192,9 +192,25 @@ def test_starting_afresh_is_the_other_way_out(tmp_path):
     with grow(30) as tree:
         assert lycosa(*crawl(tree), cwd=tmp_path).returncode == 0
         (tmp_path / "items.jsonl").write_bytes(b"cut")
-        afresh = ["-O" if part == "-o" else part for part in crawl(tree)]
-        assert lycosa(*afresh, cwd=tmp_path).returncode == 0
+        assert lycosa(*afresh(crawl(tree)), cwd=tmp_path).returncode == 0
         finishes(tree, tmp_path)
+
+
+def test_nothing_is_forgotten_for_a_start_that_cannot_be(tmp_path):
+    with grow(30) as tree:
+        assert lycosa(*crawl(tree), cwd=tmp_path).returncode == 0
+        hits, written = len(tree.hits()), (tmp_path / "items.jsonl").read_bytes()
+        (tmp_path / "foreign").mkdir()
+        (tmp_path / "foreign/thesis.txt").write_text("mine")
+        for places in ({"index": "foreign"}, {"o": "no/items.jsonl"}):
+            refused(3, *afresh(crawl(tree, **places)), cwd=tmp_path)
+        assert (tmp_path / "items.jsonl").read_bytes() == written
+        finishes(tree, tmp_path)
+        assert len(tree.hits()) == hits
+
+
+def afresh(command: list[object]) -> list[object]:
+    return ["-O" if part == "-o" else part for part in command]
 
 
 @pytest.mark.parametrize(
@@ -213,8 +229,8 @@ def test_an_index_that_is_not_ours_or_newer_is_left_as_it_is(tmp_path, files, sa
     before = everything(tmp_path / "foreign")
     with grow(10) as tree:
         for option in ("-o", "-O"):
-            command = [option if part == "-o" else part for part in crawl(tree, index="foreign")]
-            assert says in refused(3, *command, cwd=tmp_path)
+            command = crawl(tree, index="foreign")
+            assert says in refused(3, *(command if option == "-o" else afresh(command)), cwd=tmp_path)
         assert tree.hits() == []
         assert everything(tmp_path / "foreign") == before
         finishes(tree, tmp_path)
