@@ -24,6 +24,7 @@ from tests.e2e.command import (
     Running,
     assert_exactly_once,
     assert_indexed_once,
+    assert_one_line,
     items,
     lycosa,
     started,
@@ -127,6 +128,21 @@ def test_kills_while_it_starts(tmp_path, chance):
         assert_complete(tree, tmp_path)
 
 
+def test_kills_while_it_starts_afresh(tmp_path, chance):
+    """Then -o refuses what it finds and says that -O goes on, or finds nothing of the old crawl."""
+    with grow(40) as tree:
+        fresh = ["-O" if part == "-o" else part for part in command(tree)]
+        for part in range(6):
+            finish(tree, tmp_path)
+            with started(*fresh, cwd=tmp_path) as run:
+                run.kill_at(run.started_at + 0.15 + 0.04 * part + chance.uniform(0, 0.04))
+            again = lycosa(*command(tree), cwd=tmp_path)
+            if again.returncode:
+                assert "start afresh with -O" in assert_one_line(again.stderr)
+                assert lycosa(*fresh, cwd=tmp_path).returncode == 0
+            assert_complete(tree, tmp_path)
+
+
 def test_kills_while_it_starts_for_the_first_time(tmp_path, chance):
     with grow(20) as tree:
         with started(*command(tree), cwd=tmp_path) as run:
@@ -140,6 +156,22 @@ def test_kills_while_it_starts_for_the_first_time(tmp_path, chance):
                 run.kill_at(run.started_at + start_s * (0.5 + 0.1 * part + chance.uniform(0, 0.1)))
             finish(tree, folder)
             assert_complete(tree, folder)
+
+
+def test_items_written_but_not_committed_are_cut_off(tmp_path):
+    """With a long commit window and large pages, the output holds megabytes that no commit knows of."""
+    slow = ("--commit-every", 60, "--commit-acks", 100_000)
+    output = tmp_path / "items.jsonl"
+    with grow(60, text_bytes=400_000) as tree:
+        for _ in range(2):
+            size = output.stat().st_size if output.exists() else 0
+            with started(*command(tree, *slow), cwd=tmp_path) as run:
+                assert run.until(lambda size=size: output.exists() and output.stat().st_size > size), run.said
+                assert run.kill(), run.said
+            assert output.stat().st_size > 1_000_000
+            os.truncate(output, output.stat().st_size - 100)  # as if killed in the middle of a write
+        finish(tree, tmp_path)
+        assert_complete(tree, tmp_path)
 
 
 STEPS = ("a new segment", "tantivy's commit", "the positions' draft")
@@ -228,7 +260,7 @@ def test_a_signal_ends_it_cleanly_and_nothing_is_fetched_twice(tmp_path, name):
         assert fetches(tree).most_common(1)[0][1] == 1
 
 
-def test_two_quick_interrupts_and_one_while_it_starts(tmp_path):
+def test_two_quick_interrupts(tmp_path):
     with grow(200, delay_s=0.05) as tree:
         for between_s in (0.0, 0.01, 0.2):
             hits = len(tree.hits())
@@ -239,18 +271,46 @@ def test_two_quick_interrupts_and_one_while_it_starts(tmp_path):
                 run.process.send_signal(signal.SIGINT)
                 assert run.end() == 130
                 assert "Traceback" not in run.said
-        with started(*command(tree), cwd=tmp_path) as run:
-            time.sleep(0.25)
-            run.process.send_signal(signal.SIGINT)
-            assert run.end() in {130, -signal.SIGINT}
-            assert "Traceback (most" not in run.said or "lycosa/" not in run.said
+        finish(tree, tmp_path)
+        assert_complete(tree, tmp_path)
+
+
+def test_the_second_interrupt_waits_for_no_server(tmp_path):
+    with grow(10, delay_s=30) as tree, started(*command(tree), cwd=tmp_path) as run:
+        assert run.until(lambda: tree.hit_bytes() > 0), run.said
+        at = time.monotonic()
+        run.process.send_signal(signal.SIGINT)
+        time.sleep(0.1)
+        run.process.send_signal(signal.SIGINT)
+        assert run.end() == 130
+        assert time.monotonic() - at < 3.0  # a single one leaves five seconds to transfers under way
+        assert "Traceback" not in run.said
+
+
+def test_interrupts_while_it_starts(tmp_path):
+    """Before the command has begun to run, the signal is Python's; from then on it is 130 and no traceback."""
+    with grow(100) as tree:
+        with started(*command(tree, "--max-pages", 1), cwd=tmp_path) as run:
+            first = first_fetch(run, tree, 0)
+            assert first is not None, run.said
+            start_s = first - run.started_at
+            run.end()
+        codes = []
+        for part in range(3, 11):
+            with started(*command(tree, "--delay", 60), cwd=tmp_path) as run:
+                time.sleep(start_s * part / 10)
+                run.process.send_signal(signal.SIGINT)
+                codes.append(run.end())
+                assert codes[-1] != 130 or "Traceback" not in run.said, run.said
+        assert set(codes) <= {130, -signal.SIGINT}
+        assert codes.count(130) >= 4
         finish(tree, tmp_path)
         assert_complete(tree, tmp_path)
 
 
 def test_kills_with_items_on_standard_output_lose_none(tmp_path, chance):
     """There every page is written at least once; a reader that drops an unfinished last line has them all."""
-    options = ["crawl", None, "--state", "state", *FAST]
+    options = ["crawl", None, "--state", "state", "--index", "index", *FAST]
     seen: Counter[str] = Counter()
     with grow(300, delay_s=0.1) as tree:
         options[1] = tree.url
@@ -267,6 +327,7 @@ def test_kills_with_items_on_standard_output_lose_none(tmp_path, chance):
                 (tmp_path / "whole").write_bytes(run.printed[: run.printed.rfind(b"\n") + 1])
             seen.update(item["url"] for item in items(tmp_path / "whole"))
         assert set(seen) == tree.urls()
+        assert_indexed_once(tmp_path / "index", tree)
         assert seen.total() - tree.pages <= kills * 2 * CONCURRENCY
 
 
