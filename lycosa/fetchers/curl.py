@@ -11,9 +11,9 @@ import asyncio
 
 import pycurl
 
-from lycosa.core.errors import FetchError
+from lycosa.core.errors import BadSetting, FetchError
 from lycosa.core.model import Request, Response
-from lycosa.fetchers.handle import FetchSettings, Handle
+from lycosa.fetchers.handle import FetchSettings, Handle, ca_bundle
 from lycosa.fetchers.reasons import error_of
 from lycosa.fetchers.sockets import sockets_of
 from lycosa.ports import Accept
@@ -28,10 +28,16 @@ class CurlFetcher:
     """See `ports.Fetcher`. Create it where a loop runs; `close` it there.
 
     `request.meta` may hold `proxy` (a URL, empty for none) and `download_timeout` (seconds) for one transfer.
+    Raises `BadSetting`.
     """
 
     def __init__(self, settings: FetchSettings) -> None:
         self._settings = settings
+        self._bundle = ca_bundle()
+        try:
+            self._idle = [Handle(settings, self._bundle)]
+        except (ValueError, TypeError, pycurl.error) as error:
+            raise BadSetting(f"cannot fetch with these settings: {error}") from error
         self._loop = asyncio.get_running_loop()
         self._sockets = sockets_of(self._loop, self._act)
         self._multi = pycurl.CurlMulti()
@@ -40,7 +46,6 @@ class CurlFetcher:
         self._multi.setopt(pycurl.M_MAX_TOTAL_CONNECTIONS, settings.connections_max)
         self._multi.setopt(pycurl.M_MAX_HOST_CONNECTIONS, settings.connections_per_host_max)
         self._multi.setopt(pycurl.M_MAXCONNECTS, IDLE_CONNECTIONS_MAX)
-        self._idle: list[Handle] = []
         self._busy: dict[pycurl.Curl, tuple[Handle, asyncio.Future[Response | Exception]]] = {}
         self._deadline = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -51,7 +56,7 @@ class CurlFetcher:
         """Do one transfer. See the port."""
         if self._closed:
             raise FetchError("the fetcher was closed", retry=False)
-        handle = self._idle.pop() if self._idle else Handle(self._settings)
+        handle = self._idle.pop() if self._idle else Handle(self._settings, self._bundle)
         future: asyncio.Future[Response | Exception] = self._loop.create_future()
         try:
             handle.prepare(request, accept, self._settings.max_body_bytes if max_body is None else max_body)

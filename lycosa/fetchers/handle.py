@@ -72,6 +72,7 @@ class Handle:
     __slots__ = (
         "_accept",
         "_answer",
+        "_bundle",
         "_chunks",
         "_error",
         "_head",
@@ -85,9 +86,10 @@ class Handle:
         "timeout_s",
     )
 
-    def __init__(self, settings: FetchSettings) -> None:
+    def __init__(self, settings: FetchSettings, bundle: str) -> None:
         self.curl = pycurl.Curl()
         self._settings = settings
+        self._bundle = bundle
         self._accept: Accept | None = None
         self._head: list[bytes] = []
         self._chunks: list[bytes] = []
@@ -164,9 +166,9 @@ class Handle:
         # Empty values silence http_proxy and no_proxy of the environment: what a crawl does stands in its settings.
         setopt(pycurl.PROXY, settings.proxy)
         setopt(pycurl.NOPROXY, "")
-        if bundle := ca_bundle():
-            setopt(pycurl.CAINFO, bundle)
-            setopt(pycurl.PROXY_CAINFO, bundle)
+        if self._bundle:
+            setopt(pycurl.CAINFO, self._bundle)
+            setopt(pycurl.PROXY_CAINFO, self._bundle)
         if settings.insecure:
             for option in (pycurl.SSL_VERIFYPEER, pycurl.SSL_VERIFYHOST):
                 setopt(option, 0)
