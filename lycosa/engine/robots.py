@@ -72,7 +72,8 @@ class RobotsGate:
     async def _fetch(self, url: str) -> tuple[int, bytes, str]:
         for _ in range(REDIRECTS_MAX + 1):
             response = await self._fetcher.fetch(Request(url), max_body=4 * BODY_MAX)
-            target = join(url, response.headers.get("location")) if 300 <= response.status < 400 else None
+            location = response.headers.get("location") if 300 <= response.status < 400 else ""
+            target = join(url, location) if location else None
             if target is None:
                 return response.status, response.body[:BODY_MAX], response.headers.get("retry-after")
             url = target

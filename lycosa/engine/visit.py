@@ -204,7 +204,8 @@ class Visitor:
         return not reason
 
     def _redirect(self, record: UrlRecord, raw: model.Response) -> Done | Failed:
-        target = join(record.url, raw.headers.get("location"))
+        location = raw.headers.get("location")  # empty it would mean the page itself
+        target = join(record.url, location) if location else None
         if target is None:
             return Done("redirect to nowhere", bytes=raw.size_bytes)
         trail = record.extras.meta.get(REDIRECT_URLS, ()) if record.extras else ()
