@@ -18,11 +18,17 @@ from lycosa.core.frontier import Policy
 
 @dataclass(slots=True, eq=False)
 class Host:
-    """The state of one active host. `robots_at` is the time its robots.txt was fetched, 0 for never."""
+    """The state of one active host.
+
+    `ready_at` is the time of its next turn: `delay_s` after the last start, and not before `blocked_until`. `robots_at`
+    is the time its robots.txt was fetched, 0 for never.
+    """
 
     key: str
     delay_s: float
     ready_at: float = 0.0
+    started_at: float = 0.0
+    blocked_until: float = 0.0
     has_work: bool = False
     in_flight: int = 0
     robots_at: float = 0.0
@@ -78,6 +84,7 @@ class Workbench:
     def started(self, host: Host, now: float) -> None:
         """A transfer to the host starts now."""
         host.in_flight += 1
+        host.started_at = now
         host.ready_at = max(host.ready_at, now + host.delay_s)
         self.offer(host)
 
@@ -90,6 +97,7 @@ class Workbench:
 
     def block(self, host: Host, until: float) -> None:
         """Do not contact the host before `until`."""
+        host.blocked_until = max(host.blocked_until, until)
         host.ready_at = max(host.ready_at, until)
 
     def set_delay(self, host: Host, delay_s: float, now: float) -> None:
@@ -108,6 +116,13 @@ class Workbench:
                 host.turn_at = None
                 self.offer(host)
         return None
+
+    def remind(self, host: Host, started_at: float, blocked_until: float) -> None:
+        """Go on with what was remembered of the host: a pause lasts as long as it would under today's delay."""
+        host.started_at = started_at
+        self.block(host, blocked_until)
+        if started_at:
+            host.ready_at = max(host.ready_at, started_at + host.delay_s)
 
     def needs_robots(self, host: Host, now: float) -> bool:
         """Whether the host must show its robots.txt before it may lend pages."""

@@ -64,7 +64,8 @@ class HostRow(msgspec.Struct, array_like=True):
     """A row of the table `hosts`."""
 
     id: int
-    ready_at: float = 0.0
+    started_at: float = 0.0
+    blocked_until: float = 0.0
     facts: HostFacts | None = None
 
 
@@ -223,7 +224,7 @@ class LmdbShelf:
     def recall_host(self, host: str) -> HostMemory:
         """Look it up."""
         row = self._host_row(host)
-        return HostMemory(row.ready_at, row.facts) if row else HostMemory(0.0, None)
+        return HostMemory(row.started_at, row.blocked_until, row.facts) if row else HostMemory()
 
     def remember_host(self, host: str, memory: HostMemory) -> None:
         """Store it."""

@@ -20,10 +20,11 @@ EXPIRED = "lease expired"
 
 
 class HostMemory(NamedTuple):
-    """What outlives an idle host: when it may be contacted again, and its facts."""
+    """What outlives an idle host: when it was last contacted, until when it is blocked, and its facts."""
 
-    ready_at: float
-    facts: HostFacts | None
+    started_at: float = 0.0
+    blocked_until: float = 0.0
+    facts: HostFacts | None = None
 
 
 class Shelf(Store[Place], Protocol[Place]):
@@ -186,7 +187,8 @@ class LocalFrontier(Generic[Place]):
         """Remember."""
         self._host(host)
         self._lending.learned(host, facts, now)
-        self._shelf.remember_host(host, HostMemory(self._bench.hosts[host].ready_at, facts))
+        active = self._bench.hosts[host]
+        self._shelf.remember_host(host, HostMemory(active.started_at, active.blocked_until, facts))
 
     def next_ready(self, now: float) -> float | None:
         """The next host whose turn comes, or the next sleeper that wakes."""
@@ -198,7 +200,8 @@ class LocalFrontier(Generic[Place]):
         for key in self._paused:
             host = self._bench.hosts.get(key)
             if host is not None:
-                self._shelf.remember_host(key, self._shelf.recall_host(key)._replace(ready_at=host.ready_at))
+                facts = self._shelf.recall_host(key).facts
+                self._shelf.remember_host(key, HostMemory(host.started_at, host.blocked_until, facts))
         self._paused.clear()
         self._shelf.commit(positions)
         self._bench.forget_idle(self._now)
@@ -233,7 +236,7 @@ class LocalFrontier(Generic[Place]):
         memory = self._shelf.recall_host(key)
         if memory.facts is not None:
             self._lending.learned(key, memory.facts, 0.0)
-        host.ready_at = memory.ready_at
+        self._bench.remind(host, memory.started_at, memory.blocked_until)
         return host
 
     def _put_back(self, place: Place, record: UrlRecord) -> None:

@@ -101,7 +101,7 @@ class MemoryShelf:
 
     def recall_host(self, host: str) -> HostMemory:
         """Look it up."""
-        return self._hosts.get(host, HostMemory(0.0, None))
+        return self._hosts.get(host, HostMemory())
 
     def remember_host(self, host: str, memory: HostMemory) -> None:
         """Keep it."""

@@ -6,7 +6,7 @@ that survives the death of the process, not a power loss. No file is mapped for 
 state has its own lock): on a full disk a mapped page would end the process by a signal, a write fails with an error.
 
     meta     name               -> msgpack       counters, sink positions, epoch
-    hosts    host key           -> msgpack       [host id, ready_at, facts]
+    hosts    host key           -> msgpack       [host id, started_at, blocked_until, facts]
     queue    QUEUE_KEY          -> record        host id, priority (inverted), arrival
     sleep    SLEEP_KEY          -> record        due (milliseconds), arrival
     dead     arrival            -> msgpack       [record, reason, unix seconds]

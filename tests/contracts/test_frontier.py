@@ -341,3 +341,27 @@ def test_positions_are_those_of_the_last_commit(opened: Open) -> None:
         assert await frontier.positions() == {"a": 20, "b": 1}
 
     run(story())
+
+
+def test_a_pause_is_remembered_but_todays_delay_counts(tmp_path: Path) -> None:
+    """Stopped under a long delay, the crawl goes on under a short one; Retry-After holds whatever the delay."""
+
+    async def story() -> None:
+        slow = embedded_frontier(tmp_path, replace(PLAIN, delay_s=60.0))
+        await slow.push([url(1), url(2), url(3, OTHER)])
+        await slow.block_host(OTHER, 500.0)
+        await slow.lease(1, 100.0)
+        await slow.commit({})
+        await slow.close()
+        same = embedded_frontier(tmp_path, replace(PLAIN, delay_s=60.0))
+        assert same.next_ready(101.0) == 160.0
+        await same.close()
+        quick = embedded_frontier(tmp_path, replace(PLAIN, delay_s=2.0))
+        assert quick.next_ready(101.0) == 102.0
+        assert await urls_of(quick, 9, 102.0) == [f"{HOST}/1"]
+        assert quick.next_ready(300.0) == 104.0
+        assert await urls_of(quick, 9, 499.0) == [f"{HOST}/2"]
+        assert await urls_of(quick, 9, 500.0) == [f"{OTHER}/3"]
+        await quick.close()
+
+    run(story())

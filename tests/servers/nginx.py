@@ -22,8 +22,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.error import HTTPError
+from urllib.request import urlopen
+from uuid import uuid4
 
 START_MAX_S = 10.0
+LOGGED_MAX_S = 10.0
+MARK = "mark-of-the-log"
 STOP_MAX_S = 5.0
 PORT_TRIES_MAX = 5
 
@@ -91,9 +96,21 @@ class Nginx:
     process: subprocess.Popen[bytes]
 
     def requests(self) -> list[Served]:
-        """Return the requests answered so far. A line that is still being written is left out."""
-        lines = (self.home / "access.log").read_bytes().splitlines(keepends=True)
-        return [Served(**json.loads(line)) for line in lines if line.endswith(b"\n")]
+        """Return the requests answered so far.
+
+        nginx logs a request when the client has its answer already. So one more is made: when that is in the log of the
+        only worker, all earlier ones are.
+        """
+        mark = f"/{MARK}-{uuid4().hex}"
+        with suppress(HTTPError), urlopen(self.url + mark, timeout=LOGGED_MAX_S):
+            pass
+        deadline = time.monotonic() + LOGGED_MAX_S
+        while mark.encode() not in (content := (self.home / "access.log").read_bytes()):
+            if time.monotonic() > deadline:
+                raise NginxFailed(f"the access log lacks {mark}")
+            time.sleep(0.005)
+        served = [Served(**json.loads(line)) for line in content.splitlines()]
+        return [each for each in served if MARK not in each.uri]
 
     def pages(self) -> set[str]:
         """Return the URIs answered with status 200 and text/html."""

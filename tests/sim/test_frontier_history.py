@@ -286,7 +286,8 @@ class EmbeddedHistory(FrontierHistory):
     def frontier_pauses(self) -> None:
         for host in HOSTS:
             memory = self.frontier._shelf.recall_host(host)
-            self.blocked[host] = memory.ready_at
+            self.blocked[host] = memory.blocked_until
+            self.last_start[host] = memory.started_at
 
 
 MemoryHistory.TestCase.settings = RUNS
