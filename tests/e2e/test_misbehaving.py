@@ -43,7 +43,7 @@ DEAD = {
     "/http-0.9": ("not HTTP", 1),
     "/500": ("500", 2),
 }
-"""Of each sin why its URL is dead after one retry, and how many requests that took: those that cannot help are spared."""
+"""Of each sin why its URL is dead, and after how many requests: one retry where it may help."""
 
 DONE = {
     "/304": "304",
