@@ -149,7 +149,10 @@ class Engine:
                 outcome = await self._visitor.visit(lease)
         except TimeoutError:
             log.warning("%s took longer than its lease", lease.record.url)
-            return  # the frontier takes it back, and gives it up when that happens again and again
+            # The frontier takes it back, and gives it up when that happens again and again. The loop's clock may be
+            # ahead of ours: what is not taken back now would be left behind when it was the last.
+            await self._frontier.expire(max(self._clock.now(), lease.expires_at))
+            return
         except asyncio.CancelledError:
             await self._frontier.release(lease, self._clock.now())
             raise
