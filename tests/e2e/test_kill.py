@@ -120,7 +120,7 @@ def test_kills_while_it_starts(tmp_path, chance):
         early = 0
         for part in range(12):
             hits = len(tree.hits())
-            with started(*command(tree, "--delay", 60), cwd=tmp_path) as run:
+            with started(*command(tree, "--delay", 1), cwd=tmp_path) as run:
                 run.kill_at(run.started_at + start_s * (0.25 + 0.07 * part + chance.uniform(0, 0.07)))
             early += len(tree.hits()) == hits
         assert early >= 6, f"the first fetch came after {start_s:.2f} s"
@@ -297,7 +297,7 @@ def test_interrupts_while_it_starts(tmp_path):
             run.end()
         codes = []
         for part in range(3, 11):
-            with started(*command(tree, "--delay", 60), cwd=tmp_path) as run:
+            with started(*command(tree, "--delay", 1), cwd=tmp_path) as run:
                 time.sleep(start_s * part / 10)
                 run.process.send_signal(signal.SIGINT)
                 codes.append(run.end())
