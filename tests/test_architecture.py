@@ -50,7 +50,7 @@ CORE_MAY_IMPORT = PURE_STANDARD_LIBRARY | COMPILED_THAT_ONLY_COMPUTE | {"lycosa.
 IMPURE_CALLS = {"open", "input", "print", "exec", "eval", "breakpoint", "__import__"}
 IMPURE_METHODS = {("datetime", "now"), ("datetime", "utcnow"), ("datetime", "today"), ("date", "today"), ("io", "open")}
 
-NOT_OURS = re.compile(r"TODO|FIXME|XXX\b|/home/|/root/|pypi\.org|pythonhosted\.org|deb\.debian\.org")
+NOT_OURS = re.compile(r"TODO|FIXME|XXX\b|/home/|/root/")
 BINARY = {".png", ".ico", ".gz", ".woff2", ".zst"}
 
 
