@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
@@ -144,6 +145,7 @@ def test_a_state_whose_database_is_damaged(tmp_path):
 def test_what_another_process_uses_is_refused_and_both_may_go_on_later(tmp_path):
     with grow(60, delay_s=0.1) as tree, started(*crawl(tree), cwd=tmp_path) as first:
         assert first.until(lambda: len(tree.hits()) > 3), first.said
+        first.process.send_signal(signal.SIGSTOP)  # asleep, but alive
         owner = str(first.process.pid)
         line = refused(3, *crawl(tree, o="other.jsonl", index="other"), cwd=tmp_path)
         assert line == f"state: the state is open in process {owner}; stop it or give another --state"
@@ -151,6 +153,7 @@ def test_what_another_process_uses_is_refused_and_both_may_go_on_later(tmp_path)
         assert line == "items.jsonl: another process writes to it; give every crawl its own file"
         line = refused(3, *crawl(tree, state="state2", o="other.jsonl"), cwd=tmp_path)
         assert line == f"the index index is being written by process {owner}: wait until it ends"
+        first.process.send_signal(signal.SIGCONT)
         assert first.end() == 0
         finishes(tree, tmp_path)
         finishes(tree, tmp_path, state="state2", o="other.jsonl", index="other")

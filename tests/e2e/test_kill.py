@@ -218,8 +218,8 @@ def reachable(tree: Tree, forbidden: set[str]) -> set[str]:
 
 def test_kills_in_the_middle_of_index_commits(tmp_path, chance):
     """At three steps of a commit; what the index says it has read is never ahead of what it holds."""
-    kills = 9
-    with grow(2500, delay_s=DELAY_S / 2) as tree:
+    kills = 6
+    with grow(2000, delay_s=DELAY_S / 2) as tree:
         for number in range(kills):
             step = STEPS[number % len(STEPS)]
             with started(*command(tree, "-q"), cwd=tmp_path) as run:
