@@ -341,9 +341,14 @@ def _lock(path: Path) -> IO[str]:
             owner = handle.read(20).strip() or "unknown"
             handle.close()
             raise IndexFailure(f"the index {path} is being written by process {owner}: wait until it ends") from None
-        handle.truncate(0)
-        handle.write(str(os.getpid()))
-        handle.flush()
+        try:
+            handle.truncate(0)
+            handle.write(str(os.getpid()))
+            handle.flush()
+        except OSError:
+            with contextlib.suppress(OSError):
+                handle.close()
+            raise
     return handle
 
 
