@@ -87,6 +87,8 @@ class TantivyIndex:
                     (self.path / "positions.json").unlink(missing_ok=True)
                 self._index = tantivy.Index(_schema(), str(folder), reuse=True)
                 self._writer = self._index.writer(WRITER_HEAP_BYTES, 1)
+                # A commit that was killed leaves files under the names that the next one wants.
+                self._writer.garbage_collect_files()
             elif not (folder / "meta.json").exists():
                 raise IndexFailure(f"the index {self.path} is still empty: fill it with `lycosa index build`")
             else:

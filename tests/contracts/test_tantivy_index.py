@@ -6,6 +6,7 @@ import json
 import os
 import random
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -134,6 +135,20 @@ def test_killed_while_it_is_made_it_is_made_again(tmp_path):
         stop(process)
         fill(path, ONE)
         assert TantivyIndex(path).search("first").total == 1
+
+
+def test_a_commit_that_was_killed_while_it_replaced_documents_can_be_made_again(tmp_path):
+    """It leaves the list of what it deleted, under the very name that the next commit wants."""
+    path, old = tmp_path / "index", tmp_path / "old"
+    many = [Document(str(n), f"http://h/{n}", f"page n{n}", "body") for n in range(30)]
+    fill(path, *many)
+    shutil.copytree(path, old)
+    fill(path, *many[:20])
+    (deletions,) = (path / "tantivy").glob("*.del")
+    for left in (deletions, path / "tantivy/.managed.json"):
+        shutil.copy(left, old / "tantivy")
+    fill(old, *many[:20])
+    assert TantivyIndex(old).count() == 30
 
 
 @pytest.mark.parametrize("left", [["lycosa-index.json.new"], []])
