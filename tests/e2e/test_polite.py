@@ -242,7 +242,8 @@ def test_the_domain_of_a_name_holds_the_names_below_it(server, tmp_path):
     port = server.address.rpartition(":")[2]
     names = ["www.localhost", "a.b.localhost", "notlocalhost"]
     start = links_to(server, *(f"http://{name}:{port}/good?{name}" for name in names))
-    crawl(tmp_path, start.replace("127.0.0.1", "localhost"), "--scope", "domain")
+    crawled = crawl(tmp_path, start.replace("127.0.0.1", "localhost"), "--scope", "domain")
+    assert (crawled.code, crawled.skipped) == (0, {"scope": 1})  # nobody has that name: to try it would be a failure
     assert set(server.paths()[1:]) - {"/robots.txt"} == {
         server.hits[1].target,
         "/good?www.localhost",
