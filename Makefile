@@ -6,9 +6,10 @@ bin := .venv/bin
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
 
+demo: export URL := $(URL)
 demo: ## crawl a site (URL=https://... or the Python documentation) and search it in the browser
 	@scripts/venv
-	@$(bin)/python scripts/demo $(URL) || test $$? = 130
+	@$(bin)/python scripts/demo $${URL:+"$$URL"} || test $$? = 130
 
 test: lint types setup ## everything CI asks for
 	$(bin)/pytest

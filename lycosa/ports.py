@@ -115,11 +115,14 @@ Accept = Callable[[int, Headers], bool]
 class Fetcher(Protocol):
     """Does one HTTP transfer. Follows no redirect, retries nothing."""
 
-    async def fetch(self, request: Request, *, accept: Accept | None = None, max_body: int | None = None) -> Response:
+    async def fetch(
+        self, request: Request, *, accept: Accept | None = None, max_body: int | None = None, cut: bool = False
+    ) -> Response:
         """Return the response, or raise `FetchError`.
 
         `accept(status, headers)` is asked before the body is read; False ends the transfer with `skipped` set.
-        `max_body` (bytes, after decompression) overrides the fetcher's own limit.
+        `max_body` (bytes, after decompression) overrides the fetcher's own limit; with `cut` a longer body is no error,
+        but ends there.
         """
         ...
 

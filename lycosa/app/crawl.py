@@ -28,6 +28,7 @@ from lycosa.app.parts import (
 from lycosa.app.search import open_index
 from lycosa.clock import Clock, chance
 from lycosa.config import Settings
+from lycosa.core.errors import BadSpider
 from lycosa.core.model import UrlRecord
 from lycosa.engine.committer import Committer
 from lycosa.engine.engine import Engine, Limits
@@ -76,12 +77,14 @@ async def crawl(settings: Settings, target: Target, observe: Observer | None = N
         stack.callback(state.close)
         if settings.overwrite:
             await _start_afresh(settings, state)
-        frontier = embedded_frontier(state.frontier, policy_of(settings), sync=settings.sync)
+        frontier = embedded_frontier(state.frontier, policy_of(settings), sync=settings.sync, now=Clock().now())
         stack.push_async_callback(frontier.close)
         job = await stack.enter_async_context(wired(settings, target, state, frontier))
         await job.push_seeds()
         idle = (await frontier.stats()).unfinished == 0
-        if not idle:
+        if idle:
+            await job.end()
+        else:
             await job.run(observe)
         return await job.summary(nothing_to_do=idle)
 
@@ -150,12 +153,17 @@ class Job:
     async def push_seeds(self) -> None:
         """Queue the start requests; those known from an earlier run are dropped by the frontier."""
         batch: list[UrlRecord] = []
+        none = True
         async for request in start_requests(self._spider):
+            none = False
             batch.append(to_record(request, self._spider))
             if len(batch) >= SEEDS_BATCH:
                 await self._push(batch)
                 batch = []
         await self._push(batch)
+        stats = await self._frontier.stats()
+        if none and not (stats.unfinished or stats.done or stats.dead):
+            raise BadSpider(f"{type(self._spider).__name__} has nothing to start with: write start_urls in the class")
 
     async def run(self, observe: Observer | None) -> None:
         """Crawl until nothing is left or a signal comes; then tell the spider."""
@@ -169,6 +177,10 @@ class Job:
                 told = self._spider.closed(reason)
                 if inspect.isawaitable(told):
                     await told
+
+    async def end(self) -> None:
+        """There was nothing to do."""
+        await self._committer.end()
 
     async def summary(self, *, nothing_to_do: bool) -> Summary:
         """Tell how it ended."""

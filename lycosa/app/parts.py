@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from lycosa.config import STANDARD_OUTPUT, Settings
+from lycosa.core.errors import ForeignState
 from lycosa.core.frontier import Policy
 from lycosa.core.retry import RetryPolicy
 from lycosa.core.scope import Scope
@@ -59,9 +60,16 @@ def state_of(settings: Settings, target: Target) -> Path:
 
 
 def remember_seeds(state: StateDir, target: Target) -> list[str]:
-    """Add the seeds to those of earlier runs, which the scope is made of too. Return all of them."""
-    seeds = list(dict.fromkeys([*state.description.seeds, *target.seeds]))
-    state.describe(Description(name=target.name, seeds=seeds))
+    """Add the seeds to those of earlier runs, which the scope is made of too. Return all of them.
+
+    Raises `ForeignState` for the state of another spider, whose requests this one could not handle.
+    """
+    spider, known = "" if target.generic else target.spider.name, state.description
+    if known.name and known.spider != spider:
+        whose = f"the spider {known.spider!r}" if known.spider else "a crawl without a spider"
+        raise ForeignState(f"{state.path} is the state of {whose}; give another --state, or -O to start afresh")
+    seeds = list(dict.fromkeys([*known.seeds, *target.seeds]))
+    state.describe(Description(name=target.name, seeds=seeds, spider=spider))
     return seeds
 
 

@@ -12,6 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from lycosa.ports import Frontier, Sink
 
+CLEAN = "clean"
+"""The name among the positions under which a crawl notes that it ended cleanly: 1, or 0 while it runs."""
+
 
 class Committer:
     """Commits every `every_s` seconds, or sooner after `acks_max` settled leases. `on_commit` hears the positions."""
@@ -31,6 +34,7 @@ class Committer:
         self._on_commit = on_commit
         self._acks = 0
         self._full = asyncio.Event()
+        self._broken = False
         self.settling = asyncio.Lock()
         """Held while a lease is settled (ack and items belong to one commit) and while a commit takes its cut."""
 
@@ -39,6 +43,10 @@ class Committer:
         self._acks += 1
         if self._acks >= self._acks_max:
             self._full.set()
+
+    def give_up(self) -> None:
+        """A lease was settled by half: nothing since the last commit may become durable."""
+        self._broken = True
 
     async def run(self) -> None:
         """Commit until cancelled."""
@@ -53,6 +61,8 @@ class Committer:
     async def commit(self) -> None:
         """Make everything settled so far durable. Raises `StateError`; then the last commit stands."""
         async with self.settling:
+            if self._broken:
+                return
             self._acks = 0
             self._full.clear()
             positions = {sink.name: await sink.flush() for sink in self._sinks}
@@ -65,7 +75,26 @@ class Committer:
         A sink new to this crawl starts at its end, `afresh` at its beginning. Return where each one starts.
         """
         committed = await self._frontier.positions()
-        new = 0 if afresh else None
-        starts = {sink.name: await sink.open(committed.get(sink.name, new)) for sink in self._sinks}
-        await self._frontier.commit(starts)
+        clean = bool(committed.get(CLEAN))
+        starts = {sink.name: await self._open(sink, committed, clean=clean, afresh=afresh) for sink in self._sinks}
+        await self._frontier.commit({**starts, CLEAN: 0})
         return starts
+
+    async def end(self) -> None:
+        """Commit, and note that nothing of ours lies behind the positions."""
+        await self.commit()
+        if not self._broken:
+            await self._frontier.commit({CLEAN: 1})
+
+    async def _open(self, sink: Sink, committed: Mapping[str, int], *, clean: bool, afresh: bool) -> int:
+        position = committed.get(sink.name)
+        if position is None:
+            return await sink.open(0 if afresh else None)
+        if not clean:
+            return await sink.open(position)
+        # After a clean end, what lies behind the position is somebody else's: another crawl writes to the same file.
+        end = await sink.open(None)
+        if end >= position:
+            return end
+        await sink.close()
+        return await sink.open(position)  # the sink says what is wrong

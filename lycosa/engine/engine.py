@@ -66,6 +66,7 @@ class Engine:
         self._wake = asyncio.Event()
         self._error: BaseException | None = None
         self._pages_before = 0
+        self._ending: asyncio.Task[None] | None = None
         self.stopping = False
 
     async def run(self) -> None:
@@ -80,12 +81,14 @@ class Engine:
             await _cancel([committing, *self._tasks])
         if self._error is not None:
             raise self._error
-        await self._committer.commit()
+        self._ending = asyncio.create_task(self._committer.end())
+        with suppress(asyncio.CancelledError):
+            await self._ending
 
     def stop(self) -> None:
-        """Lend no more; let what is under way end, within the grace. Called again: without grace."""
+        """Lend no more; let what is under way end, within the grace. Called again: without waiting for anything."""
         if self.stopping:
-            for task in self._tasks:
+            for task in (*self._tasks, *filter(None, [self._ending])):
                 task.cancel()
         self.stopping = True
         self._wake.set()
@@ -169,10 +172,14 @@ class Engine:
 
     async def _settle(self, lease: Lease, outcome: Done | Failed) -> None:
         async with self._committer.settling:
-            if isinstance(outcome, Done):
-                await self._settle_done(lease, outcome)
-            else:
-                await self._settle_failed(lease, outcome)
+            try:
+                if isinstance(outcome, Done):
+                    await self._settle_done(lease, outcome)
+                else:
+                    await self._settle_failed(lease, outcome)
+            except BaseException:
+                self._committer.give_up()
+                raise
         self._committer.settled()
 
     async def _settle_done(self, lease: Lease, done: Done) -> None:

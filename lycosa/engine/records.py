@@ -16,6 +16,10 @@ from lycosa.core.errors import BadSpider
 from lycosa.core.model import RECORD_VERSION, Extras, Request, UrlRecord
 from lycosa.core.url import canonicalize, fingerprint, host_key
 
+SECRETS = frozenset({"authorization", "cookie", "proxy-authorization"})
+NOT_BEFORE_MAX = 1e11
+"""Unix seconds; the year 5138."""
+
 REDIRECT_URLS = "redirect_urls"
 """The key of `meta` under which the URLs are kept that were redirected to this one, oldest first (as in Scrapy)."""
 
@@ -24,7 +28,7 @@ def to_record(request: Request, spider: object, parent: UrlRecord | None = None)
     """Return the record of a request found on `parent`. Raises `BadUrl`, or `BadSpider` for what cannot be stored."""
     url = canonicalize(_with_params(request.url, request.params))
     extras = _extras(request, spider)
-    return UrlRecord(
+    record = UrlRecord(
         RECORD_VERSION,
         fingerprint(request.method, url, request.body),
         url,
@@ -36,6 +40,7 @@ def to_record(request: Request, spider: object, parent: UrlRecord | None = None)
         dont_filter=request.dont_filter,
         extras=extras,
     )
+    return _storable(record)
 
 
 def to_request(record: UrlRecord) -> Request:
@@ -64,6 +69,7 @@ def redirected(record: UrlRecord, target: str, status: int) -> UrlRecord:
     )
     method, body = (extras.method, extras.body) if keep else ("GET", b"")
     trail = [*extras.meta.get(REDIRECT_URLS, ()), record.url]
+    headers = _headers_after(extras.headers, other_host=host_key(target) != record.host, body_gone=not keep)
     return msgspec.structs.replace(
         record,
         fingerprint=fingerprint(method, target, body),
@@ -73,8 +79,17 @@ def redirected(record: UrlRecord, target: str, status: int) -> UrlRecord:
         token=0,
         not_before=0.0,
         redirects=record.redirects + 1,
-        extras=msgspec.structs.replace(extras, method=method, body=body, meta={**extras.meta, REDIRECT_URLS: trail}),
+        extras=Extras(method, headers, body, extras.callback, {**extras.meta, REDIRECT_URLS: trail}, extras.cb_kwargs),
     )
+
+
+def _headers_after(headers: Mapping[str, str], *, other_host: bool, body_gone: bool) -> dict[str, str]:
+    """Leave out what another host must not see, and what described a body that is gone (RFC 9110 §15.4)."""
+    return {
+        name: value
+        for name, value in headers.items()
+        if not (other_host and name.lower() in SECRETS) and not (body_gone and name.lower().startswith("content-"))
+    }
 
 
 def callback_of(spider: object, record: UrlRecord) -> Callable[..., Any]:
@@ -84,6 +99,18 @@ def callback_of(spider: object, record: UrlRecord) -> Callable[..., Any]:
     if not callable(callback):
         raise BadSpider(f"{type(spider).__name__} has no callback {name!r}")
     return callback  # type: ignore[no-any-return]
+
+
+def _storable(record: UrlRecord) -> UrlRecord:
+    """Return the record if it comes back from the store as it went in. Raises `BadSpider`."""
+    try:
+        known_time = 0 <= record.not_before <= NOT_BEFORE_MAX
+        msgspec.msgpack.decode(msgspec.msgpack.encode(record), type=UrlRecord)
+    except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
+        raise BadSpider(f"the request for {record.url} cannot be stored: {error}") from error
+    if not known_time:
+        raise BadSpider(f"the request for {record.url} has not_before={record.not_before}: write unix seconds")
+    return record
 
 
 def _with_params(url: str, params: Mapping[str, str]) -> str:

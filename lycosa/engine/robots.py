@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 
+import msgspec
+
 from lycosa.core.errors import FetchError
+from lycosa.core.frontier import ROBOTS_TTL_S
 from lycosa.core.links import join
 from lycosa.core.model import HostFacts, Lease, Request
 from lycosa.core.retry import Decision, RetryPolicy, decide_error, decide_status
@@ -20,6 +23,9 @@ BODY_MAX = 500 * 1024
 """Bytes of a robots.txt that are read (RFC 9309 §2.5)."""
 
 REDIRECTS_MAX = 5
+ASK_AGAIN_S = 3600.0
+"""When an older robots.txt is used because the host cannot be asked, it is asked again after so long."""
+
 PARSED_MAX = 2000
 """Parsed robots.txt kept in memory."""
 
@@ -61,8 +67,18 @@ class RobotsGate:
             )
         if decision is not None and decision.retry_at is not None:
             return decision
-        await self._remember(host, HostFacts(body, status, now), now)
+        facts = HostFacts(body, status, now)
+        if decision is not None:
+            facts = await self._older(host, now) or facts
+        await self._remember(host, facts, now)
         return None
+
+    async def _older(self, host: str, now: float) -> HostFacts | None:
+        """What the host said before holds on when it cannot be asked again (RFC 9309 §2.4); it is asked again soon."""
+        facts = await self._frontier.host_facts(host)
+        if facts is None or rules_of(facts, self._user_agent).unreachable:
+            return None
+        return msgspec.structs.replace(facts, robots_at=now - ROBOTS_TTL_S + ASK_AGAIN_S)
 
     async def why_unreachable(self, host: str) -> str:
         """Return why the robots.txt of a host could not be had, in the words of a reason."""
@@ -71,11 +87,11 @@ class RobotsGate:
 
     async def _fetch(self, url: str) -> tuple[int, bytes, str]:
         for _ in range(REDIRECTS_MAX + 1):
-            response = await self._fetcher.fetch(Request(url), max_body=4 * BODY_MAX)
+            response = await self._fetcher.fetch(Request(url), max_body=BODY_MAX, cut=True)
             location = response.headers.get("location") if 300 <= response.status < 400 else ""
             target = join(url, location) if location else None
             if target is None:
-                return response.status, response.body[:BODY_MAX], response.headers.get("retry-after")
+                return response.status, response.body, response.headers.get("retry-after")
             url = target
         return 404, b"", ""  # RFC 9309 §2.3.1.2: too many redirects count as unavailable
 

@@ -41,6 +41,8 @@ class Spider:
         self.__dict__.update(arguments)
         if not self.name:
             raise BadSpider(f"{type(self).__name__} has no name: write name = '...' in the class")
+        if isinstance(self.start_urls, str):
+            raise BadSpider(f"start_urls of {type(self).__name__} is text: write a list, [{self.start_urls!r}]")
 
     @property
     def logger(self) -> logging.Logger:

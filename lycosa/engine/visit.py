@@ -12,6 +12,7 @@ a callback or pipeline raises   -> Failed: dead, and nothing of the page is kept
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
@@ -105,6 +106,10 @@ class Visitor:
     async def visit(self, lease: Lease) -> Done | Failed:
         """Fetch the record and say what becomes of it. Never raises but for bugs and cancellation."""
         record = lease.record
+        if record.depth > 0:  # queued under other settings, perhaps
+            left_out = self._rules.scope.reason(record.url, record.host, record.depth)
+            if left_out:
+                return Done(left_out, contacted=False)
         if self._rules.obey_robots:
             refused = await self._refused_by_robots(record)
             if refused is not None:
@@ -121,7 +126,7 @@ class Visitor:
         rules = await self._gate.rules(record.host)
         if rules.unreachable:
             why = await self._gate.why_unreachable(record.host)
-            return Failed(f"robots.txt unreachable: {why}"[:REASON_MAX], contacted=False)
+            return Failed(storable(f"robots.txt unreachable: {why}"), contacted=False)
         if rules.allowed(record.url):
             return None
         if record.depth == 0:
@@ -156,7 +161,11 @@ class Visitor:
             results = await collect(callback(response, **request.cb_kwargs), _name_of(callback))
             items = [self._prepare(item) for item in await self._piped(results.items)]
             children = self._children(results, record)
-        except Exception as error:  # noqa: BLE001  a user's callback may raise anything; the page is dead, not the crawl
+        except asyncio.CancelledError as error:
+            if _is_being_cancelled():
+                raise
+            return self._callback_failed(record, error)  # of a task of its own
+        except (Exception, SystemExit) as error:  # noqa: BLE001  whatever it is: the page is dead, not the crawl
             return self._callback_failed(record, error)
         return Done(str(raw.status), items, children, page=True, bytes=raw.size_bytes)
 
@@ -222,12 +231,22 @@ class Visitor:
             return Done("redirect out of scope", bytes=raw.size_bytes)
         return Done("redirect", children=[child], bytes=raw.size_bytes)
 
-    def _callback_failed(self, record: UrlRecord, error: Exception) -> Failed:
+    def _callback_failed(self, record: UrlRecord, error: BaseException) -> Failed:
         name = (record.extras.callback if record.extras else "") or "parse"
         told = isinstance(error, (BadSpider, LycosaError))
         log.error("%s failed on %s: %s: %s", name, record.url, type(error).__name__, error, exc_info=not told)
         text = str(error) if told else f"{type(error).__name__} in {name}: {error}"
-        return Failed(text.split("\n", 1)[0][:REASON_MAX])
+        return Failed(storable(text))
+
+
+def storable(text: str) -> str:
+    """Return a reason as it is kept: one line, bounded, without halves of surrogate pairs."""
+    return text.split("\n", 1)[0][:REASON_MAX].encode("utf-8", "replace").decode()
+
+
+def _is_being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def failed(decision: Decision) -> Failed:

@@ -52,14 +52,17 @@ class CurlFetcher:
         self._kick: asyncio.Handle | None = None
         self._closed = False
 
-    async def fetch(self, request: Request, *, accept: Accept | None = None, max_body: int | None = None) -> Response:
+    async def fetch(
+        self, request: Request, *, accept: Accept | None = None, max_body: int | None = None, cut: bool = False
+    ) -> Response:
         """Do one transfer. See the port."""
         if self._closed:
             raise FetchError("the fetcher was closed", retry=False)
         handle = self._idle.pop() if self._idle else Handle(self._settings, self._bundle)
         future: asyncio.Future[Response | Exception] = self._loop.create_future()
         try:
-            handle.prepare(request, accept, self._settings.max_body_bytes if max_body is None else max_body)
+            limit = self._settings.max_body_bytes if max_body is None else max_body
+            handle.prepare(request, accept, limit, cut=cut)
             self._multi.add_handle(handle.curl)
         except BaseException:
             handle.curl.close()

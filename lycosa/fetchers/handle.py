@@ -74,6 +74,7 @@ class Handle:
         "_answer",
         "_bundle",
         "_chunks",
+        "_cut",
         "_error",
         "_head",
         "_limit",
@@ -82,6 +83,7 @@ class Handle:
         "_size",
         "_skipped",
         "_url",
+        "_was_cut",
         "curl",
         "timeout_s",
     )
@@ -91,14 +93,15 @@ class Handle:
         self._settings = settings
         self._bundle = bundle
         self._accept: Accept | None = None
+        self._cut = False
         self._head: list[bytes] = []
         self._chunks: list[bytes] = []
         self._configure()
         self.clear()
 
-    def prepare(self, request: Request, accept: Accept | None, limit: int) -> None:
+    def prepare(self, request: Request, accept: Accept | None, limit: int, *, cut: bool = False) -> None:
         """Set what this transfer needs. Raises `FetchError` for a request that cannot be sent."""
-        self._accept, self._limit = accept, limit
+        self._accept, self._limit, self._cut = accept, limit, cut
         self._url = url = request.url
         try:
             if request.params or not url.isascii():
@@ -119,6 +122,7 @@ class Handle:
         self._answer: tuple[int, Headers] | None = None
         self._error: Exception | None = None
         self._skipped = False
+        self._was_cut = False
         if not self._plain:
             self.curl.reset()
             self._configure()
@@ -129,7 +133,7 @@ class Handle:
             self._begin()  # no body came
         if self._error is not None:
             return self._error
-        if self._answer is None or (code and not self._skipped):
+        if self._answer is None or (code and not (self._skipped or self._was_cut)):
             return None
         status, headers = self._answer
         get = self.curl.getinfo
@@ -201,10 +205,17 @@ class Handle:
             return None
         self._size += len(chunk)
         if self._size > self._limit:
-            self._error = BodyTooLarge(f"body over {self._limit} bytes")
-            return 0
+            return self._too_much(chunk)
         self._chunks.append(chunk)
         return None
+
+    def _too_much(self, chunk: bytes) -> int:
+        if self._cut:
+            self._chunks.append(chunk[: self._limit - self._size + len(chunk)])
+            self._was_cut = True
+        else:
+            self._error = BodyTooLarge(f"body over {self._limit} bytes")
+        return 0
 
     def _begin(self) -> bool:
         """Read the head, ask whether the body is wanted. False when the transfer is to end here."""

@@ -7,11 +7,11 @@ memory (`HostQueue`); the rest is on the disk, so memory depends on active hosts
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from hashlib import sha256
 from heapq import heapify, heappop, heappush
-from math import ceil
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +24,12 @@ from lycosa.frontiers.local import HostMemory, LocalFrontier
 from lycosa.frontiers.tables import FINGERPRINT, QUEUE_KEY, SLEEP_KEY, Tables
 
 BUFFER_MAX = 128
-"""Records of one host that are read ahead."""
+"""Records of one host that are read ahead, when few hosts are active."""
+
+BUFFERED_MAX = 50_000
+"""Records of all hosts together that are read ahead, as long as each host has its BUFFER_MIN."""
+
+BUFFER_MIN = 4
 
 WAKE_MAX = 1000
 """Sleepers woken in one call."""
@@ -33,7 +38,9 @@ RECENT_MAX = 100_000
 """Fingerprints remembered to settle repeated look-ups in memory, in each of two generations."""
 
 REASONS_MAX = 200
-"""Different reasons that are counted apart; the rest is counted as OTHER."""
+"""Different reasons that are counted apart, besides HTTP statuses; the rest is counted as OTHER."""
+
+STATUS_DIGITS = 3
 
 HOST_KEY_MAX = 400
 """Bytes of a host key that are stored as they are; LMDB keys end at 511."""
@@ -95,29 +102,29 @@ class HostQueue:
         self.complete = complete
         self.horizon = QUEUE_KEY.pack(host_id, 0, 0)
 
-    def put(self, key: bytes, record: UrlRecord) -> None:
+    def put(self, key: bytes, record: UrlRecord, limit: int) -> None:
         """A record was queued under this key; keep it if it belongs before the horizon, or if there is room."""
         if key <= self.horizon:
             heappush(self.heap, Waiting(key, record))
-            if len(self.heap) > 2 * BUFFER_MAX:
-                self._shrink()
-        elif self.complete and len(self.heap) < BUFFER_MAX:
+            if len(self.heap) > 2 * limit:
+                self._shrink(limit)
+        elif self.complete and len(self.heap) < limit:
             heappush(self.heap, Waiting(key, record))
             self.horizon = key
         else:
             self.complete = False
 
-    def fill(self, tables: Tables, lent: set[bytes]) -> None:
+    def fill(self, tables: Tables, lent: set[bytes], limit: int) -> None:
         """Read on behind the horizon, past what is lent."""
-        rows = tables.scan(tables.queue, self.horizon, self.horizon[:4], BUFFER_MAX)
+        rows = tables.scan(tables.queue, self.horizon, self.horizon[:4], limit)
         self.heap.extend(Waiting(key, decode_record(value)) for key, value in rows if key not in lent)
         heapify(self.heap)
-        self.complete = len(rows) < BUFFER_MAX
+        self.complete = len(rows) < limit
         if rows:
             self.horizon = rows[-1][0]
 
-    def _shrink(self) -> None:
-        self.heap = sorted(self.heap)[:BUFFER_MAX]
+    def _shrink(self, limit: int) -> None:
+        self.heap = sorted(self.heap)[:limit]
         self.horizon = self.heap[-1].key
         self.complete = False
 
@@ -173,7 +180,7 @@ class LmdbShelf:
         """Whether there is a next record, reading on to tell."""
         queue = self._queue(host)
         while not queue.heap and not queue.complete:
-            queue.fill(self._tables, self._lent)
+            queue.fill(self._tables, self._lent, self._buffer_limit())
         return bool(queue.heap)
 
     def put_back(self, place: bytes, record: UrlRecord) -> None:
@@ -181,7 +188,7 @@ class LmdbShelf:
         self._lent.discard(place)
         if record.attempts:
             self._put(self._tables.queue, place, encode(record))
-        self._queue(record.host).put(place, record)
+        self._queue(record.host).put(place, record, self._buffer_limit())
 
     def finish(self, place: bytes, record: UrlRecord, reason: str) -> None:
         """Delete the record; its fingerprint keeps the reason."""
@@ -288,12 +295,12 @@ class LmdbShelf:
 
     def _sleep_key(self, record: UrlRecord) -> bytes:
         self._counters.arrivals += 1
-        return SLEEP_KEY.pack(ceil(record.not_before * 1000), self._counters.arrivals)
+        return SLEEP_KEY.pack(math.ceil(record.not_before * 1000), self._counters.arrivals)
 
     def _enqueue(self, key: bytes, record: UrlRecord) -> None:
         self._put(self._tables.queue, key, encode(record))
         self._counters.pending += 1
-        self._queue(record.host).put(key, record)
+        self._queue(record.host).put(key, record, self._buffer_limit())
 
     def _leave_queue(self, key: bytes) -> None:
         self._lent.discard(key)
@@ -319,6 +326,9 @@ class LmdbShelf:
         self._mark(record, QUEUED + key)
         self._enqueue(key, record)
         return record.host
+
+    def _buffer_limit(self) -> int:
+        return max(BUFFER_MIN, min(BUFFER_MAX, BUFFERED_MAX // (len(self._queues) + 1)))
 
     def _queue(self, host: str) -> HostQueue:
         queue = self._queues.get(host)
@@ -352,7 +362,8 @@ class LmdbShelf:
 
 def count(reasons: dict[str, int], reason: str) -> None:
     """Add one, keeping the number of different reasons bounded."""
-    key = reason if reason in reasons or len(reasons) < REASONS_MAX else OTHER
+    always = len(reason) == STATUS_DIGITS and reason.isdecimal()
+    key = reason if reason in reasons or always or len(reasons) < REASONS_MAX else OTHER
     reasons[key] = reasons.get(key, 0) + 1
 
 
@@ -362,7 +373,7 @@ def host_key(host: str) -> bytes:
     return key if len(key) <= HOST_KEY_MAX else key[:HOST_KEY_MAX] + sha256(key).digest()
 
 
-def embedded_frontier(path: Path, policy: Policy, *, sync: bool = False) -> LocalFrontier[bytes]:
-    """Open the frontier in this folder. The caller holds the lock of the state."""
+def embedded_frontier(path: Path, policy: Policy, *, sync: bool = False, now: float = math.inf) -> LocalFrontier[bytes]:
+    """Open the frontier in this folder at `now` (unix seconds). The caller holds the lock of the state."""
     shelf = LmdbShelf(path, sync=sync)
-    return LocalFrontier(policy, shelf, first_token=shelf.epoch << 32)
+    return LocalFrontier(policy, shelf, shelf.epoch << 32, now)

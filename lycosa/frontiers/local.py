@@ -6,6 +6,7 @@ Which host comes next and who holds what is decided in `core` (`Workbench`, `Len
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Generic, NamedTuple, Protocol, TypeVar
@@ -17,6 +18,8 @@ from lycosa.core.workbench import Host
 
 Place = TypeVar("Place")
 EXPIRED = "lease expired"
+BLOCK_MAX_S = 3600.0
+"""A host that was blocked when the state was closed rests no longer than this (the largest Retry-After we keep)."""
 
 
 class HostMemory(NamedTuple):
@@ -98,12 +101,13 @@ class Shelf(Store[Place], Protocol[Place]):
 class LocalFrontier(Generic[Place]):
     """See `ports.Frontier`; every method here is documented there. Raises `StateError` when the shelf fails."""
 
-    def __init__(self, policy: Policy, shelf: Shelf[Place], first_token: int = 0) -> None:
+    def __init__(self, policy: Policy, shelf: Shelf[Place], first_token: int = 0, now: float = math.inf) -> None:
         self._shelf = shelf
         self._lending: Lending[Place] = Lending(policy, shelf, first_token)
         self._bench = self._lending.workbench
         self._paused: set[str] = set()
         self._now = 0.0
+        self._opened_at = now
         self.known = shelf.known
         for host in shelf.hosts_with_work():
             self._bench.found_work(self._host(host))
@@ -130,10 +134,10 @@ class LocalFrontier(Generic[Place]):
         held = self._lending.give_back(lease, contacted=contacted)
         if held is None:
             return False
+        for child in children:  # first, so that one that cannot be stored leaves its parent to be fetched again
+            self._push(child)
         if held.place is not None:
             self._shelf.finish(held.place, held.lease.record, reason)
-        for child in children:
-            self._push(child)
         return True
 
     async def nack(
@@ -170,8 +174,12 @@ class LocalFrontier(Generic[Place]):
         late = self._lending.overdue(now)
         for lease in late:
             held = self._lending.give_back(lease, contacted=True)
-            if held is not None and held.place is not None:
+            if held is None:
+                continue
+            if held.place is not None:
                 self._expired(held.place, held.lease.record)
+            else:
+                self._robots_expired(held.lease.record, now)
         return len(late)
 
     async def block_host(self, host: str, until: float) -> None:
@@ -236,7 +244,9 @@ class LocalFrontier(Generic[Place]):
         memory = self._shelf.recall_host(key)
         if memory.facts is not None:
             self._lending.learned(key, memory.facts, 0.0)
-        self._bench.remind(host, memory.started_at, memory.blocked_until)
+        # A clock that was set back since must not make the host wait for the difference.
+        started_at = min(memory.started_at, self._opened_at)
+        self._bench.remind(host, started_at, min(memory.blocked_until, self._opened_at + BLOCK_MAX_S))
         return host
 
     def _put_back(self, place: Place, record: UrlRecord) -> None:
@@ -246,6 +256,15 @@ class LocalFrontier(Generic[Place]):
     def _wake(self, now: float) -> None:
         for host in self._shelf.wake(now):
             self._bench.found_work(self._host(host))
+
+    def _robots_expired(self, record: UrlRecord, now: float) -> None:
+        overdue, event = expire(record)
+        if event is Event.EXPIRE:
+            self._lending.robots_failed(record.host, now + 2.0**overdue.attempts)
+            return
+        facts = HostFacts(EXPIRED.encode(), 0, now)
+        self._lending.learned(record.host, facts, now)
+        self._shelf.remember_host(record.host, self._shelf.recall_host(record.host)._replace(facts=facts))
 
     def _expired(self, place: Place, record: UrlRecord) -> None:
         overdue, event = expire(record)

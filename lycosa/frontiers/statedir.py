@@ -27,12 +27,14 @@ DESCRIPTION_MAX = 64 << 20
 
 
 class Description(msgspec.Struct):
-    """What `crawl.json` says. `seeds` are the canonical start URLs of every run, in order."""
+    """What `crawl.json` says. `seeds` are the canonical start URLs of every run, in order; `spider` is the name of the
+    spider, "" for a crawl without one."""
 
     format: str = FORMAT
     version: int = VERSION
     name: str = ""
     seeds: list[str] = []
+    spider: str = ""
 
 
 class StateDir:
