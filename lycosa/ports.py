@@ -137,8 +137,11 @@ class Sink(Protocol):
     name: str
     """Identity of the sink in the state: the same output has the same name in every run."""
 
-    async def open(self, position: int | None) -> int:
-        """Start to write at `position`, cutting off what is behind it, or at the end when None. Return where."""
+    async def open(self, position: int | None, *, keep: bool = False) -> int:
+        """Start to write at `position`, cutting off what is behind it, or at the end when None. Return where.
+
+        With `keep` what is behind `position` is somebody else's: write behind that.
+        """
         ...
 
     def prepare(self, item: Any) -> Any:

@@ -271,7 +271,7 @@ def _preparer(sinks: Sequence[Sink]) -> Callable[[object], list[object]]:
 
 
 def _moved(earlier: Mapping[str, int], starts: Mapping[str, int], settings: Settings) -> list[str]:
-    others = [name.partition(":")[2] for name, size in earlier.items() if size and name not in starts]
+    others = [name.partition(":")[2] for name, size in earlier.items() if ":" in name and size and name not in starts]
     if not others or settings.overwrite:
         return []
     return [f"earlier items of this crawl are in {', '.join(others)}; -O starts afresh"]

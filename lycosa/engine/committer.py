@@ -76,7 +76,11 @@ class Committer:
         """
         committed = await self._frontier.positions()
         clean = bool(committed.get(CLEAN))
-        starts = {sink.name: await self._open(sink, committed, clean=clean, afresh=afresh) for sink in self._sinks}
+        starts = {}
+        for sink in self._sinks:
+            position = committed.get(sink.name, 0 if afresh else None)
+            # After a clean end, what lies behind the position is somebody else's: another crawl's, in the same file.
+            starts[sink.name] = await sink.open(position, keep=clean)
         await self._frontier.commit({**starts, CLEAN: 0})
         return starts
 
@@ -85,16 +89,3 @@ class Committer:
         await self.commit()
         if not self._broken:
             await self._frontier.commit({CLEAN: 1})
-
-    async def _open(self, sink: Sink, committed: Mapping[str, int], *, clean: bool, afresh: bool) -> int:
-        position = committed.get(sink.name)
-        if position is None:
-            return await sink.open(0 if afresh else None)
-        if not clean:
-            return await sink.open(position)
-        # After a clean end, what lies behind the position is somebody else's: another crawl writes to the same file.
-        end = await sink.open(None)
-        if end >= position:
-            return end
-        await sink.close()
-        return await sink.open(position)  # the sink says what is wrong

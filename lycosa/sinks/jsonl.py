@@ -35,12 +35,15 @@ class JsonlSink:
         self._lines: list[bytes] = []
         self._pending_bytes = 0
 
-    async def open(self, position: int | None) -> int:
-        """Start to write at `position`, or at the end when None, on a line of its own. Return where."""
+    async def open(self, position: int | None, *, keep: bool = False) -> int:
+        """Start to write at `position`, or at the end when None or to `keep` it, on a line of its own. Return where."""
         assert self._fd < 0, "open"
         self._fd = self._open_file(must_exist=bool(position))
         try:
-            self._position = self._end_of_lines() if position is None else self._cut_back(position)
+            if position is not None:
+                self._check(position)
+            cut = position is not None and not keep
+            self._position = self._cut_back(position or 0) if cut else self._end_of_lines()
         except BaseException:
             self._close_file()
             raise
@@ -139,11 +142,15 @@ class JsonlSink:
 
     def _cut_back(self, position: int) -> int:
         with self._our_errors():
+            os.ftruncate(self._fd, position)
+        return position
+
+    def _check(self, position: int) -> None:
+        with self._our_errors():
             size = os.fstat(self._fd).st_size
             last = os.pread(self._fd, 1, position - 1) if position else b"\n"
-            if last == b"\n":
-                os.ftruncate(self._fd, position)
-                return position
+        if last == b"\n":
+            return
         what = f"holds {size:,} bytes, but the crawl wrote {position:,}" if size < position else "has other lines now"
         raise StorageError(f"{self._shown} was cut, edited or replaced ({what}): {_ADVICE}")
 

@@ -14,9 +14,9 @@ class MemorySink:
         self.items: list[Any] = []
         self._pending: list[Any] = []
 
-    async def open(self, position: int | None) -> int:
+    async def open(self, position: int | None, *, keep: bool = False) -> int:
         """Forget the items after `position`. Return how many there are."""
-        if position is not None:
+        if position is not None and not keep:
             del self.items[position:]
         return len(self.items)
 

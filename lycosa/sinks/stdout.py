@@ -37,7 +37,7 @@ class StdoutSink:
         self._never_blocks = False
         self._poll = select.poll()
 
-    async def open(self, position: int | None) -> int:
+    async def open(self, position: int | None, *, keep: bool = False) -> int:
         """Look whether there is an output at all. Return 0."""
         try:
             self._never_blocks = stat.S_ISREG(os.fstat(self._fd).st_mode)

@@ -86,10 +86,10 @@ def test_rules_given_later_hold_for_what_is_queued(tmp_path):
 
 
 def test_the_state_of_another_spider_is_refused(tmp_path):
-    spider = 'import lycosa\nclass S(lycosa.Spider):\n    name = "{}"\n    start_urls = ["{}"]\n    def parse(self, r): return {{}}\n'
+    spider = SPIDER.replace('name = "s"', 'name = "{name}"')
     with grow(3) as tree:
         for name in ("one", "two"):
-            (tmp_path / f"{name}.py").write_text(spider.format(name, tree.url))
+            (tmp_path / f"{name}.py").write_text(spider.format(name=name, base=tree.url.removesuffix("0"), line="pass"))
         assert lycosa("runspider", "one.py", "--state", "state", "-o", "a.jsonl", cwd=tmp_path).returncode == 0
         other = lycosa("runspider", "two.py", "--state", "state", "-o", "b.jsonl", cwd=tmp_path)
         assert (other.returncode, other.stderr.count("\n")) == (3, 1)
