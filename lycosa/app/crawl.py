@@ -25,7 +25,7 @@ from lycosa.app.parts import (
     target_of,
     tell,
 )
-from lycosa.app.search import open_index
+from lycosa.app.search import erase_index, open_index
 from lycosa.clock import Clock, chance
 from lycosa.config import Settings
 from lycosa.core.errors import BadSpider
@@ -254,10 +254,20 @@ async def _start_afresh(settings: Settings, state: StateDir) -> None:
     """
     await _opened_and_closed(settings, state, None)
     if settings.index:
-        with closing(open_index(Path(settings.index), write=True)) as index:
-            index.commit({indexer_of(settings, state, index).source: 0})
+        _forget_indexed(settings, state, Path(settings.index))
     await _opened_and_closed(settings, state, 0)
     state.clear()
+
+
+def _forget_indexed(settings: Settings, state: StateDir, folder: Path) -> None:
+    """Read the items from their start again. An index of nothing else is emptied too; one of several crawls keeps pages
+    that this crawl may not find any more."""
+    with closing(open_index(folder, write=True)) as index:
+        source = indexer_of(settings, state, index).source
+        alone = set(index.positions()) <= {source}
+        index.commit({source: 0})
+    if alone:
+        erase_index(folder)
 
 
 async def _opened_and_closed(settings: Settings, state: StateDir, position: int | None) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from lycosa.indexes.tantivy import TantivyIndex
 from tests.e2e.command import items, lycosa
 from tests.servers.tree import grow
 
@@ -30,6 +31,14 @@ def crawl(where: Path, url: str, *more: object, code: int = 0) -> str:
     done = lycosa("crawl", url, *more, cwd=where)
     assert done.returncode == code, done.stderr
     return done.stderr
+
+
+def documents(where: Path) -> int:
+    index = TantivyIndex(where / "index")
+    try:
+        return index.count()
+    finally:
+        index.close()
 
 
 def test_a_second_crawl_into_the_same_file_keeps_its_items(tmp_path):
@@ -95,3 +104,14 @@ def test_the_state_of_another_spider_is_refused(tmp_path):
         assert (other.returncode, other.stderr.count("\n")) == (3, 1)
         assert "the spider 'one'" in other.stderr
         assert json.loads((tmp_path / "state" / "crawl.json").read_text())["spider"] == "one"
+
+
+def test_starting_afresh_empties_an_index_of_nothing_else(tmp_path):
+    with grow(8) as tree, grow(3) as other:
+        both = ("--index", "index")
+        crawl(tmp_path, tree.url, "-o", "a.jsonl", *both)
+        crawl(tmp_path, tree.url, "-O", "a.jsonl", *both, "--max-pages", 2)
+        assert documents(tmp_path) == 2
+        crawl(tmp_path, other.url, "-o", "b.jsonl", *both)
+        crawl(tmp_path, tree.url, "-O", "a.jsonl", *both, "--max-pages", 1)
+        assert documents(tmp_path) == 2 + 3
