@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import inspect
+import logging
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
@@ -31,7 +32,7 @@ from lycosa.config import Settings
 from lycosa.core.errors import BadSpider
 from lycosa.core.model import UrlRecord
 from lycosa.engine.committer import Committer
-from lycosa.engine.engine import Engine, Limits
+from lycosa.engine.engine import STOP_GRACE_S, Engine, Limits
 from lycosa.engine.pipeline import Pipelines
 from lycosa.engine.records import to_record
 from lycosa.engine.robots import RobotsGate
@@ -42,6 +43,8 @@ from lycosa.fetchers.curl import CurlFetcher
 from lycosa.frontiers.embedded import embedded_frontier
 from lycosa.frontiers.statedir import StateDir
 from lycosa.ports import Frontier, Sink
+
+log = logging.getLogger(__name__)
 
 SEEDS_BATCH = 1000
 OBSERVE_EVERY_S = 0.25
@@ -77,6 +80,7 @@ async def crawl(settings: Settings, target: Target, observe: Observer | None = N
         stack.callback(state.close)
         if settings.overwrite:
             await _start_afresh(settings, state)
+        state.refuse_half()
         frontier = embedded_frontier(state.frontier, policy_of(settings), sync=settings.sync, now=Clock().now())
         stack.push_async_callback(frontier.close)
         job = await stack.enter_async_context(wired(settings, target, state, frontier))
@@ -212,6 +216,8 @@ class Job:
         await self._committer.commit()
 
     def _interrupt(self) -> None:
+        if not self._interrupted:
+            log.warning("stopping: what is under way gets %g s to end; once more ends it at once", STOP_GRACE_S)
         self._interrupted = True
         self._engine.stop()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import signal
 import socket
 from collections.abc import Iterator
@@ -61,7 +62,8 @@ def _listen(host: str, port: int | None) -> socket.socket:
             return _listen(host, 0)
         if error.errno == errno.EADDRINUSE:
             raise LycosaError(f"port {port} is in use: try --port 0") from None
-        raise LycosaError(f"cannot listen on {host} port {port}: {error.strerror}") from None
+        what = os.strerror(error.errno) if error.errno else str(error)
+        raise LycosaError(f"cannot listen on {host} port {PORT if port is None else port}: {what.lower()}") from None
 
 
 def _serve(app: object, listener: socket.socket) -> int:

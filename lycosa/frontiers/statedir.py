@@ -59,6 +59,12 @@ class StateDir:
         """Where items go that an index needs and the user did not ask for in a file."""
         return self.path / "items.jsonl"
 
+    def refuse_half(self) -> None:
+        """Raise `StorageError` when the crawl is described but its database is gone: it would begin anew, unasked."""
+        data = self.frontier / "data.mdb"
+        if self.description.name and not (data.exists() and data.stat().st_size):
+            raise StorageError(f"{data} is gone or empty: put it back, or start afresh with -O")
+
     def describe(self, description: Description) -> None:
         """Replace the description, atomically."""
         self.description = description
@@ -73,7 +79,7 @@ class StateDir:
         """Forget the crawl, keeping the lock."""
         shutil.rmtree(self.frontier, ignore_errors=True)
         self.items.unlink(missing_ok=True)
-        self.describe(Description(name=self.description.name))
+        self.describe(Description())
 
     def close(self) -> None:
         """Give the folder free."""

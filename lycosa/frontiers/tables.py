@@ -48,7 +48,9 @@ def storage_error(path: Path, error: Exception) -> StateError:
         return StorageFull(f"{path}: the state has reached its largest size")
     if getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error) or _is_full(path):
         return StorageFull(f"{path}: no space left on the device; free some and run the same command again")
-    return StorageError(f"{path}: {error}")
+    # LMDB begins with the path it was given, and ends with what happened.
+    what = str(error).rpartition(": ")[2]
+    return StorageError(f"{path}: the database of the state cannot be used ({what}); -O starts afresh")
 
 
 def _forget_unfinished(file: Path) -> None:

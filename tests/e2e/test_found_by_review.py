@@ -115,3 +115,13 @@ def test_starting_afresh_empties_an_index_of_nothing_else(tmp_path):
         crawl(tmp_path, other.url, "-o", "b.jsonl", *both)
         crawl(tmp_path, tree.url, "-O", "a.jsonl", *both, "--max-pages", 1)
         assert documents(tmp_path) == 2 + 3
+
+
+def test_a_state_whose_database_is_gone_does_not_begin_anew(tmp_path):
+    with grow(8) as tree:
+        crawl(tmp_path, tree.url, "-o", "a.jsonl", "--state", "state")
+        (tmp_path / "state" / "frontier" / "data.mdb").write_bytes(b"")
+        assert "is gone or empty" in crawl(tmp_path, tree.url, "-o", "a.jsonl", "--state", "state", code=3)
+        assert len(items(tmp_path / "a.jsonl")) == 8
+        crawl(tmp_path, tree.url, "-O", "a.jsonl", "--state", "state")
+        assert len(items(tmp_path / "a.jsonl")) == 8
