@@ -17,7 +17,6 @@ from lycosa.core.workbench import Host, Workbench
 
 Place = TypeVar("Place")
 Place_co = TypeVar("Place_co", covariant=True)
-ROBOTS_PLACE = None
 
 
 class Held(NamedTuple, Generic[Place]):
@@ -104,12 +103,6 @@ class Lending(Generic[Place]):
             late.append(held.lease)
         return late
 
-    def next_expiry(self) -> float | None:
-        """When the first lease expires, if it is not given back."""
-        for held in self._held.values():
-            return held.lease.expires_at
-        return None
-
     def robots_failed(self, host_key: str, retry_at: float) -> None:
         """The robots.txt could not be had: ask the host again, not before `retry_at`."""
         host = self.workbench.host(host_key)
@@ -140,7 +133,7 @@ class Lending(Generic[Place]):
         record = UrlRecord(
             RECORD_VERSION, 0, host.key + "/robots.txt", host.key, kind=Kind.ROBOTS, attempts=host.robots_attempts
         )
-        return self._hold(host, record, ROBOTS_PLACE, now)
+        return self._hold(host, record, None, now)
 
     def _hold(self, host: Host, record: UrlRecord, place: Place | None, now: float) -> Lease:
         self._token += 1

@@ -140,7 +140,7 @@ class Visitor:
         return not kind or kind in self._rules.content_types
 
     async def _judge(self, record: UrlRecord, request: Request, raw: model.Response) -> Done | Failed:
-        outcome = outcome_of(raw.status)
+        outcome = outcome_of(raw.status, self._rules.retry.statuses)
         if outcome == "ok":
             return await self._parse(record, request, raw)
         if outcome == "redirect":

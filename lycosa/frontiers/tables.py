@@ -39,7 +39,6 @@ HEAD_BYTES = 2 * os.sysconf("SC_PAGESIZE")
 QUEUE_KEY = Struct(">IIQ")
 SLEEP_KEY = Struct(">QQ")
 FINGERPRINT = Struct(">Q")
-ARRIVAL = Struct(">Q")
 
 
 def storage_error(path: Path, error: Exception) -> StateError:

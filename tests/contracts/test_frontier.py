@@ -365,3 +365,37 @@ def test_a_pause_is_remembered_but_todays_delay_counts(tmp_path: Path) -> None:
         await quick.close()
 
     run(story())
+
+
+def test_a_clock_that_was_set_back_makes_no_host_wait_for_the_difference(tmp_path: Path) -> None:
+    async def story() -> None:
+        day = 86_400.0
+        policy = replace(PLAIN, delay_s=5.0)
+        before = embedded_frontier(tmp_path, policy, now=2 * day)
+        await before.push([url(1), url(2)])
+        assert len(await before.lease(1, 2 * day)) == 1
+        await before.commit({})
+        await before.close()
+        after = embedded_frontier(tmp_path, policy, now=day)
+        assert after.next_ready(day) == day + 5.0
+        await after.close()
+
+    run(story())
+
+
+def test_a_robots_txt_that_always_outlasts_its_lease_is_given_up(opened: Open) -> None:
+    async def story() -> None:
+        frontier = opened(Policy(robots=True, lease_s=1.0))
+        now = 1e9
+        await frontier.push([url(1)])
+        for _ in range(EXPIRIES_MAX):
+            (lease,) = await frontier.lease(1, now)
+            assert lease.record.kind == Kind.ROBOTS
+            assert await frontier.expire(now + 1.0) == 1
+            now += 1000.0
+        facts = await frontier.host_facts(HOST)
+        assert facts is not None
+        assert facts.robots_status == 0
+        assert await urls_of(frontier, 1, now) == [f"{HOST}/1"]
+
+    run(story())

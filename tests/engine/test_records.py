@@ -129,3 +129,17 @@ def test_redirects_change_the_method_as_rfc_9110_says(method: str, status: int, 
         target.fingerprint
         == to_record(Request("https://b.example/new", None, *after[:1], body=after[1]), SHOP).fingerprint
     )
+
+
+def test_a_redirect_takes_no_secret_to_another_host_and_no_description_of_a_body_that_is_gone() -> None:
+    headers = {"Authorization": "Bearer x", "cookie": "a=b", "X-A": "1", "Content-Type": "text/plain"}
+    record = to_record(Request("http://a.example/old", method="POST", body=b"body", headers=headers), SHOP)
+    assert to_request(redirected(record, "http://b.example/new", 307)).headers == {
+        "X-A": "1",
+        "Content-Type": "text/plain",
+    }
+    assert set(to_request(redirected(record, "http://a.example/new", 303)).headers) == {
+        "Authorization",
+        "cookie",
+        "X-A",
+    }
