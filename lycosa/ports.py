@@ -14,11 +14,18 @@ from lycosa.core.model import (
     Document,
     FrontierStats,
     HostFacts,
+    HostView,
     Lease,
+    Moved,
     Request,
     Response,
+    Row,
+    Rows,
     SearchPage,
+    SegmentView,
+    Selection,
     UrlRecord,
+    Validators,
 )
 
 
@@ -30,7 +37,10 @@ class Frontier(Protocol):
     """
 
     async def push(self, records: Sequence[UrlRecord]) -> int:
-        """Queue the records whose (segment, fingerprint) is new, or that say `dont_filter`. Return how many."""
+        """Queue the records whose (segment, fingerprint) is new, or that say `dont_filter`. Return how many.
+
+        A segment is made by its first record. One that was archived or dropped takes no more: its records are refused.
+        """
         ...
 
     def known(self, segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
@@ -38,19 +48,28 @@ class Frontier(Protocol):
         ...
 
     async def lease(self, limit: int, now: float) -> list[Lease]:
-        """Lend at most `limit` records whose hosts may be contacted now, best priority first within a host.
+        """Lend at most `limit` records whose hosts may be contacted now: those of the oldest segment first, within a
+        host the best priority, then first come, first served.
 
-        Where the policy asks for robots.txt, a host without fresh `HostFacts` lends one record of kind ROBOTS, and
-        nothing else until it is acked.
+        Where the policy limits addresses, a host without a known address lends one record of kind RESOLVE, and nothing
+        else until it is settled; where it asks for robots.txt, likewise one of kind ROBOTS without fresh `HostFacts`.
         """
         ...
 
     async def ack(
-        self, lease: Lease, reason: str, children: Sequence[UrlRecord], now: float, *, contacted: bool = True
+        self,
+        lease: Lease,
+        reason: str,
+        children: Sequence[UrlRecord],
+        now: float,
+        *,
+        contacted: bool = True,
+        validators: Validators | None = None,
     ) -> bool:
         """The record is done, for this reason; queue its children in the same step.
 
         `contacted` False says that the host was not asked (robots.txt forbids it): its next turn need not wait.
+        `validators` are kept with the record and come back with it when it is refreshed.
         """
         ...
 
@@ -65,7 +84,7 @@ class Frontier(Protocol):
         ...
 
     async def renew(self, lease: Lease, now: float) -> Lease | None:
-        """Extend the lease; None when it is no longer held."""
+        """Extend the lease by its full time; None when it is no longer held."""
         ...
 
     async def expire(self, now: float) -> int:
@@ -82,6 +101,10 @@ class Frontier(Protocol):
 
     async def set_host_facts(self, host: str, facts: HostFacts, now: float) -> None:
         """Remember this of the host; its Crawl-delay counts from `now` on."""
+        ...
+
+    async def set_address(self, host: str, address: str, until: float, now: float) -> None:
+        """The host has this IP address until then ("" when it has none that can be found): limits per IP count it."""
         ...
 
     def next_ready(self, now: float) -> float | None:
@@ -109,6 +132,68 @@ class Frontier(Protocol):
         ...
 
 
+class FrontierOperations(Protocol):
+    """Looks into a frontier and changes what a crawl itself never does: what `lycosa frontier ...` is made of.
+
+    What is long comes in slices of at most `limit` rows; each begins where the one before says (`after`, "" to begin).
+    Between two slices the frontier may change; rows that were there all the time are seen exactly once.
+    Changes are durable after the next `commit` of the frontier.
+    """
+
+    async def segments(self) -> list[SegmentView]:
+        """Return the segments in the order in which they are served, the dropped ones too."""
+        ...
+
+    async def hosts(self, after: str, limit: int) -> list[HostView]:
+        """Return hosts with a key behind `after`, in order."""
+        ...
+
+    async def rows(self, selection: Selection, after: str, limit: int) -> Rows:
+        """Return stored URLs, segment by segment, those that are lent as "leased"; robots.txt leases are none."""
+        ...
+
+    async def find(self, fingerprint: int) -> list[Row]:
+        """Return what is known of a fingerprint, a row for each segment that has it."""
+        ...
+
+    async def requeue(self, selection: Selection, into: str | None, now: float, after: str, limit: int) -> Moved:
+        """Queue dead and done rows again, with all their attempts and with the validators of the last fetch.
+
+        With `into` they are pushed into that segment and stay what they are in their own; those it knows are left out.
+        """
+        ...
+
+    async def archive(self, segment: str) -> bool:
+        """Make a finished segment read only; False when it is not finished."""
+        ...
+
+    async def drop(self, segment: str) -> int:
+        """Forget a segment with all its URLs. Return how many there were. Raises `UsageError` for an unknown one.
+
+        What of it is lent may come back, and is refused.
+        """
+        ...
+
+    async def verify(self, say: Callable[[str], None]) -> list[str]:
+        """Read everything that is stored and return what does not fit together, at most a bounded number of lines.
+
+        `say` hears how far it is.
+        """
+        ...
+
+    async def compact(self) -> tuple[int, int]:
+        """Give unused room back to the disk. Return the size in bytes before and after."""
+        ...
+
+
+class Resolver(Protocol):
+    """Finds the IP addresses of host names."""
+
+    async def resolve(self, name: str) -> tuple[Sequence[str], float]:
+        """Return the addresses, the one to use first, and for how many seconds they hold. Raises `ConnectFailed`."""
+        ...
+
+
 Accept = Callable[[int, Headers], bool]
 
 
@@ -116,13 +201,19 @@ class Fetcher(Protocol):
     """Does one HTTP transfer. Follows no redirect, retries nothing."""
 
     async def fetch(
-        self, request: Request, *, accept: Accept | None = None, max_body: int | None = None, cut: bool = False
+        self,
+        request: Request,
+        *,
+        accept: Accept | None = None,
+        max_body: int | None = None,
+        cut: bool = False,
+        address: str = "",
     ) -> Response:
         """Return the response, or raise `FetchError`.
 
         `accept(status, headers)` is asked before the body is read; False ends the transfer with `skipped` set.
         `max_body` (bytes, after decompression) overrides the fetcher's own limit; with `cut` a longer body is no error,
-        but ends there.
+        but ends there. With `address` it connects to this IP address, whatever the name of the host resolves to.
         """
         ...
 

@@ -1,16 +1,17 @@
 """The life of a URL, as one table that every frontier obeys.
 
-                 push                lease               ack
-        NEW ------------> QUEUED ------------> LEASED ------------> DONE
-         |                 ^  ^ ^-- release, expire --/ |  |
-         | push later      |  |                         |  | give up, or expired too often
-         v                 |  |  due                    |  v
-        DELAYED -----------/  \\--------- RETRY <-------/  DEAD
-                   due                         nack
+                 push                lease               ack            archive
+        NEW ------------> QUEUED ------------> LEASED ------------> DONE --------> ARCHIVED
+         |                 ^  ^ ^-- release, expire --/ |  |          |                ^
+         | push later      |  |                         |  |          | refresh        | archive
+         v                 |  |  due                    |  v          v                |
+        DELAYED -----------/  \\--------- RETRY <-------/  DEAD ---> QUEUED            DEAD
+                   due                         nack   give up  requeue
 
-A leased record carries the token of its lease; whoever comes with another token is refused. `attempts` counts the
+`step` is the only way from one state to the next; what is not in the table raises `IllegalStep`. `attempts` counts the
 leases that ended badly (nack or expiry): a release, or the death of the process that held the lease, is not the
-record's fault and does not count. Rule: what changes the state of a record stands in this file.
+record's fault and does not count. The frontier fences leases by token: whoever comes with another one is refused.
+Dropping a segment forgets its records in whatever state they are; that is no step of a URL.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ class State(StrEnum):
     RETRY = "retry"
     DONE = "done"
     DEAD = "dead"
+    ARCHIVED = "archived"
 
 
 class Event(StrEnum):
@@ -54,6 +56,9 @@ class Event(StrEnum):
     RELEASE = "release"
     EXPIRE = "expire"
     EXPIRE_LAST = "expire last"
+    REQUEUE = "requeue"
+    REFRESH = "refresh"
+    ARCHIVE = "archive"
 
 
 TRANSITIONS: dict[tuple[State, Event], State] = {
@@ -68,36 +73,66 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (State.LEASED, Event.RELEASE): State.QUEUED,
     (State.LEASED, Event.EXPIRE): State.QUEUED,
     (State.LEASED, Event.EXPIRE_LAST): State.DEAD,
+    (State.DEAD, Event.REQUEUE): State.QUEUED,
+    (State.DONE, Event.REFRESH): State.QUEUED,
+    (State.DONE, Event.ARCHIVE): State.ARCHIVED,
+    (State.DEAD, Event.ARCHIVE): State.ARCHIVED,
 }
+
+
+class IllegalStep(ValueError):
+    """This cannot happen to a URL in that state: a fault in a frontier."""
+
+    def __init__(self, state: State, event: Event) -> None:
+        super().__init__(f"{event} cannot happen to a URL that is {state}")
+
+
+def step(state: State, event: Event) -> State:
+    """Return the state after the event. Raises `IllegalStep`."""
+    try:
+        return TRANSITIONS[state, event]
+    except KeyError:
+        raise IllegalStep(state, event) from None
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How a crawl treats hosts and leases: seconds, and transfers at a time."""
+    """How a crawl treats hosts and leases: seconds, and transfers at a time.
+
+    `delay_s` and `concurrency_per_host` hold for a host key, the same `_per_ip` for all hosts of one IP address, where 0
+    means no limit.
+    """
 
     delay_s: float = 0.0
     concurrency_per_host: int = 8
     lease_s: float = 300.0
     robots: bool = True
     robots_ttl_s: float = ROBOTS_TTL_S
+    delay_per_ip_s: float = 0.0
+    concurrency_per_ip: int = 0
+
+    @property
+    def resolves(self) -> bool:
+        """Whether the frontier must know the addresses of hosts."""
+        return self.delay_per_ip_s > 0 or self.concurrency_per_ip > 0
 
 
-def lend(record: UrlRecord, token: int) -> UrlRecord:
-    """QUEUED -> LEASED: the record as the holder of `token` gets it."""
-    return replace(record, token=token)
-
-
-def take_back(record: UrlRecord) -> UrlRecord:
-    """LEASED -> QUEUED, nobody's fault."""
-    return replace(record, token=0)
+def arrive(record: UrlRecord) -> Event:
+    """NEW -> QUEUED, or DELAYED when it says from when on."""
+    return Event.PUSH_LATER if record.not_before > 0 else Event.PUSH
 
 
 def fail(record: UrlRecord, retry_at: float) -> UrlRecord:
     """LEASED -> RETRY: one more bad end; asleep until `retry_at`."""
-    return replace(record, token=0, attempts=record.attempts + 1, not_before=retry_at)
+    return replace(record, attempts=record.attempts + 1, not_before=retry_at)
 
 
 def expire(record: UrlRecord) -> tuple[UrlRecord, Event]:
     """LEASED -> QUEUED, or DEAD when it happened too often."""
-    overdue = replace(record, token=0, attempts=record.attempts + 1)
+    overdue = replace(record, attempts=record.attempts + 1)
     return overdue, Event.EXPIRE_LAST if overdue.attempts >= EXPIRIES_MAX else Event.EXPIRE
+
+
+def requeue(record: UrlRecord) -> UrlRecord:
+    """DEAD or DONE -> QUEUED: a new life with all its attempts."""
+    return replace(record, attempts=0, not_before=0.0)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from lycosa.core.frontier import Policy, lend
+from lycosa.core.frontier import Policy
 from lycosa.core.model import RECORD_VERSION, HostFacts, Kind, Lease, UrlRecord
 from lycosa.core.workbench import Host, Workbench
 
@@ -137,7 +137,7 @@ class Lending(Generic[Place]):
 
     def _hold(self, host: Host, record: UrlRecord, place: Place | None, now: float) -> Lease:
         self._token += 1
-        lease = Lease(self._token, lend(record, self._token), now + self._policy.lease_s)
+        lease = Lease(self._token, record, now + self._policy.lease_s)
         turn = host.ready_at
         self.workbench.started(host, now)
         self._held[self._token] = Held(lease, place, turn, host.ready_at)

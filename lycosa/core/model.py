@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import Any, NamedTuple
 
 import msgspec
@@ -25,6 +25,7 @@ class Kind(IntEnum):
 
     PAGE = 0
     ROBOTS = 1
+    RESOLVE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +64,22 @@ class Extras(msgspec.Struct, array_like=True, frozen=True):
     cb_kwargs: dict[str, Any] = {}
 
 
+class Validators(msgspec.Struct, array_like=True, frozen=True):
+    """What makes the next request for a URL conditional (RFC 9110 §13.1): its entity tag and Last-Modified as received,
+    "" where the host gave none, and when it was fetched last (unix seconds)."""
+
+    etag: str = ""
+    modified: str = ""
+    fetched_at: float = 0.0
+
+
 class UrlRecord(msgspec.Struct, array_like=True, frozen=True):
     """What a frontier stores of one URL. Fields are only ever appended: an older reader ignores what it does not know.
 
     `host` is the host key (scheme, host, port). `not_before` is in unix seconds. `attempts` counts the leases that
-    ended in a nack. `token` fences the lease that holds the record; 0 when nobody does. `redirects` counts the hops
-    that led here. `fingerprint` is 64 bits of method, canonical URL and body.
+    ended in a nack. `token` is 0 here; a back end that stores its leases keeps it with the row. `redirects` counts the
+    hops that led here. `fingerprint` is 64 bits of what identifies the request (`core.keys`). `validators` are there
+    when the URL was fetched before, and is fetched again to see whether it has changed.
     """
 
     version: int
@@ -85,14 +96,19 @@ class UrlRecord(msgspec.Struct, array_like=True, frozen=True):
     redirects: int = 0
     dont_filter: bool = False
     extras: Extras | None = None
+    validators: Validators | None = None
 
 
 class Lease(NamedTuple):
-    """A record lent to one worker until `expires_at` (unix seconds). Only its token can ack or nack it."""
+    """A record lent to one worker until `expires_at` (unix seconds). Only its token can ack or nack it.
+
+    `address` is the IP address to connect to, "" when the frontier was told none.
+    """
 
     token: int
     record: UrlRecord
     expires_at: float
+    address: str = ""
 
 
 class HostFacts(msgspec.Struct, array_like=True, frozen=True):
@@ -170,6 +186,89 @@ class FrontierStats(NamedTuple):
     def unfinished(self) -> int:
         """URLs that still have to be fetched."""
         return self.queued + self.leased + self.delayed
+
+
+class SegmentState(StrEnum):
+    """OPEN: has work. FINISHED: has none; a push opens it again. ARCHIVED: read only. DROPPED: its URLs are forgotten.
+
+    Pushes to the last two are refused.
+    """
+
+    OPEN = "open"
+    FINISHED = "finished"
+    ARCHIVED = "archived"
+    DROPPED = "dropped"
+
+
+class SegmentView(msgspec.Struct, frozen=True):
+    """A segment and its counts. `starts_at` (unix seconds) is when it may be served, 0 for at once."""
+
+    name: str
+    state: SegmentState
+    starts_at: float = 0.0
+    queued: int = 0
+    leased: int = 0
+    delayed: int = 0
+    done: int = 0
+    dead: int = 0
+    reasons: dict[str, int] = {}
+    dead_reasons: dict[str, int] = {}
+
+
+class HostView(msgspec.Struct, frozen=True):
+    """A host as the frontier knows it. Times are unix seconds, 0 for never; `robots_status` is -1 when not asked."""
+
+    host: str
+    queued: int = 0
+    in_flight: int = 0
+    ready_at: float = 0.0
+    blocked_until: float = 0.0
+    delay_s: float = 0.0
+    started_at: float = 0.0
+    address: str = ""
+    robots_status: int = -1
+    robots_at: float = 0.0
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A stored URL with its state: what `lycosa frontier list` shows and `export` writes.
+
+    `state` is a word of `core.frontier.State`. `at` (unix seconds) is when it was done or died, is due, or its lease
+    expires; 0 when it is queued. `reason` is why it is done or dead.
+    """
+
+    state: str
+    record: UrlRecord
+    at: float = 0.0
+    reason: str = ""
+
+
+class Selection(msgspec.Struct, frozen=True):
+    """Which rows are meant. Empty fields select all; `before` selects what was done or died before that time.
+
+    `url` and `reason` are globs.
+    """
+
+    states: tuple[str, ...] = ()
+    segment: str | None = None
+    host: str = ""
+    url: str = ""
+    reason: str = ""
+    before: float = 0.0
+
+
+class Rows(NamedTuple):
+    """A slice of the rows asked for, and where the next one begins; None at the end."""
+
+    rows: list[Row]
+    after: str | None
+
+
+class Moved(NamedTuple):
+    """How many rows a slice of a long operation changed, and where the next one begins; None at the end."""
+
+    moved: int
+    after: str | None
 
 
 class Document(NamedTuple):

@@ -53,7 +53,13 @@ class CurlFetcher:
         self._closed = False
 
     async def fetch(
-        self, request: Request, *, accept: Accept | None = None, max_body: int | None = None, cut: bool = False
+        self,
+        request: Request,
+        *,
+        accept: Accept | None = None,
+        max_body: int | None = None,
+        cut: bool = False,
+        address: str = "",
     ) -> Response:
         """Do one transfer. See the port."""
         if self._closed:

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from lycosa.core.frontier import Event, Policy, State, expire, fail, take_back
+from lycosa.core.frontier import Event, Policy, State, expire, fail
 from lycosa.core.lending import Lending, Store
-from lycosa.core.model import FrontierStats, HostFacts, Lease, UrlRecord
+from lycosa.core.model import FrontierStats, HostFacts, Lease, UrlRecord, Validators
 from lycosa.core.workbench import Host
 
 Place = TypeVar("Place")
@@ -128,7 +128,14 @@ class LocalFrontier(Generic[Place]):
         return leases
 
     async def ack(
-        self, lease: Lease, reason: str, children: Sequence[UrlRecord], now: float, *, contacted: bool = True
+        self,
+        lease: Lease,
+        reason: str,
+        children: Sequence[UrlRecord],
+        now: float,
+        *,
+        contacted: bool = True,
+        validators: Validators | None = None,
     ) -> bool:
         """Done."""
         held = self._lending.give_back(lease, contacted=contacted)
@@ -151,7 +158,7 @@ class LocalFrontier(Generic[Place]):
         if held.place is None:
             self._lending.robots_failed(record.host, now if retry_at is None else retry_at)
         elif retry_at is None:
-            self._shelf.bury(held.place, take_back(record), reason)
+            self._shelf.bury(held.place, record, reason)
         else:
             self._shelf.retry(held.place, fail(record, retry_at))
         return True
@@ -162,7 +169,7 @@ class LocalFrontier(Generic[Place]):
         if held is None:
             return False
         if held.place is not None:
-            self._put_back(held.place, take_back(held.lease.record))
+            self._put_back(held.place, held.lease.record)
         return True
 
     async def renew(self, lease: Lease, now: float) -> Lease | None:
@@ -197,6 +204,9 @@ class LocalFrontier(Generic[Place]):
         self._lending.learned(host, facts, now)
         active = self._bench.hosts[host]
         self._shelf.remember_host(host, HostMemory(active.started_at, active.blocked_until, facts))
+
+    async def set_address(self, host: str, address: str, until: float, now: float) -> None:
+        """Remember."""
 
     def next_ready(self, now: float) -> float | None:
         """The next host whose turn comes, or the next sleeper that wakes."""

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from lycosa.core.frontier import EXPIRIES_MAX, TRANSITIONS, Event, State, expire, fail, lend, take_back
+import pytest
+
+from lycosa.core.frontier import EXPIRIES_MAX, TRANSITIONS, Event, IllegalStep, State, expire, fail, requeue, step
 from lycosa.core.model import UrlRecord
 
 RECORD = UrlRecord(1, 7, "http://a.example/", "http://a.example:80")
 
 
-def test_done_and_dead_are_ends() -> None:
-    assert not [state for state, _ in TRANSITIONS if state in {State.DONE, State.DEAD}]
+def test_what_is_archived_stays() -> None:
+    assert not [state for state, _ in TRANSITIONS if state is State.ARCHIVED]
+
+
+def test_a_step_that_is_not_in_the_table_is_refused() -> None:
+    assert step(State.QUEUED, Event.LEASE) is State.LEASED
+    with pytest.raises(IllegalStep, match="ack cannot happen to a URL that is done"):
+        step(State.DONE, Event.ACK)
 
 
 def test_every_state_but_new_is_reached_and_every_event_means_something() -> None:
@@ -23,27 +31,25 @@ def test_only_a_leased_record_can_be_settled() -> None:
 
 
 def test_from_every_state_an_end_can_be_reached() -> None:
-    ends = {State.DONE, State.DEAD}
+    ends = {State.ARCHIVED}
     for _ in State:
         ends |= {state for (state, _), target in TRANSITIONS.items() if target in ends}
     assert ends == set(State)
 
 
-def test_lend_and_take_back_leave_no_trace() -> None:
-    lent = lend(RECORD, 42)
-    assert lent.token == 42
-    assert take_back(lent) == RECORD
-
-
 def test_fail_counts_and_sleeps() -> None:
-    failed = fail(lend(RECORD, 42), 99.5)
-    assert (failed.token, failed.attempts, failed.not_before) == (0, 1, 99.5)
+    failed = fail(RECORD, 99.5)
+    assert (failed.attempts, failed.not_before) == (1, 99.5)
+
+
+def test_a_requeued_record_has_all_its_attempts() -> None:
+    assert requeue(fail(RECORD, 99.5)) == RECORD
 
 
 def test_expire_gives_up_in_the_end() -> None:
     record, events = RECORD, []
-    for token in range(1, EXPIRIES_MAX + 1):
-        record, event = expire(lend(record, token))
+    for _ in range(EXPIRIES_MAX):
+        record, event = expire(record)
         events.append(event)
     assert events == [Event.EXPIRE] * (EXPIRIES_MAX - 1) + [Event.EXPIRE_LAST]
-    assert (record.token, record.attempts) == (0, EXPIRIES_MAX)
+    assert record.attempts == EXPIRIES_MAX
