@@ -137,8 +137,32 @@ class FrontierOperations(Protocol):
 
     What is long comes in slices of at most `limit` rows; each begins where the one before says (`after`, "" to begin).
     Between two slices the frontier may change; rows that were there all the time are seen exactly once.
-    Changes are durable after the next `commit` of the frontier.
+    Changes are durable after the next `commit`, also that of the frontier.
     """
+
+    async def stats(self) -> FrontierStats:
+        """Return the counts."""
+        ...
+
+    async def next_due(self, now: float) -> float | None:
+        """When something can be lent at the earliest; None when nothing waits for its time."""
+        ...
+
+    async def push(self, records: Sequence[UrlRecord]) -> int:
+        """Queue what is new, as `Frontier.push` does. Return how many."""
+        ...
+
+    async def commit(self) -> None:
+        """Make everything so far durable."""
+        ...
+
+    async def host(self, host: str) -> HostView | None:
+        """Return what is known of one host key."""
+        ...
+
+    async def host_facts(self, host: str) -> HostFacts | None:
+        """Return the robots.txt of a host, as far as it is known."""
+        ...
 
     async def segments(self) -> list[SegmentView]:
         """Return the segments in the order in which they are served, the dropped ones too."""
