@@ -1,0 +1,195 @@
+"""The frontier of a live owner, reached through its socket: `ports.FrontierOperations` from another process.
+
+A call fails with the owner's own error, or with a `StateError` that says in one line what is the matter with the owner:
+gone, hung, of another version, or not ours to ask.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from lycosa.core.errors import NewerState, StateError, StateLocked
+from lycosa.core.model import (
+    FrontierStats,
+    HostFacts,
+    HostView,
+    Moved,
+    Row,
+    Rows,
+    SegmentView,
+    Selection,
+    UrlRecord,
+)
+from lycosa.frontiers import frames
+from lycosa.frontiers.frames import METHODS, SLICE_ROWS, Answer, Hello, Refusal
+
+ANSWER_MAX_S = 30.0
+"""An owner that has not answered after so long hangs, or was stopped."""
+
+
+class RemoteOperations:
+    """See `ports.FrontierOperations`; every method here is documented there. Make it with `connected`."""
+
+    def __init__(
+        self, path: Path, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answer_max_s: float
+    ) -> None:
+        self._path = path
+        self._reader = reader
+        self._writer = writer
+        self._answer_max_s = answer_max_s
+        self._asking = asyncio.Lock()
+        self.pid = 0
+
+    async def stats(self) -> FrontierStats:
+        """Count."""
+        found: FrontierStats = await self._ask("stats")
+        return found
+
+    async def next_due(self, now: float) -> float | None:
+        """Ask."""
+        at: float | None = await self._ask("next_due", now)
+        return at
+
+    async def push(self, records: Sequence[UrlRecord]) -> int:
+        """Push, as many at a time as the owner takes."""
+        slices = [records[start : start + SLICE_ROWS] for start in range(0, len(records), SLICE_ROWS)]
+        return sum([await self._ask("push", part) for part in slices])
+
+    async def commit(self) -> None:
+        """Have it committed."""
+        await self._ask("commit")
+
+    async def host(self, host: str) -> HostView | None:
+        """Ask."""
+        found: HostView | None = await self._ask("host", host)
+        return found
+
+    async def host_facts(self, host: str) -> HostFacts | None:
+        """Ask."""
+        facts: HostFacts | None = await self._ask("host_facts", host)
+        return facts
+
+    async def segments(self) -> list[SegmentView]:
+        """Ask."""
+        found: list[SegmentView] = await self._ask("segments")
+        return found
+
+    async def hosts(self, after: str, limit: int) -> list[HostView]:
+        """Ask; the owner may give fewer than the limit at a time."""
+        found: list[HostView] = await self._ask("hosts", after, limit)
+        return found
+
+    async def rows(self, selection: Selection, after: str, limit: int) -> Rows:
+        """Ask."""
+        found: Rows = await self._ask("rows", selection, after, limit)
+        return found
+
+    async def find(self, fingerprint: int) -> list[Row]:
+        """Ask."""
+        found: list[Row] = await self._ask("find", fingerprint)
+        return found
+
+    async def requeue(self, selection: Selection, into: str | None, now: float, after: str, limit: int) -> Moved:
+        """Have it done."""
+        moved: Moved = await self._ask("requeue", selection, into, now, after, limit)
+        return moved
+
+    async def archive(self, segment: str) -> bool:
+        """Have it done."""
+        archived: bool = await self._ask("archive", segment)
+        return archived
+
+    async def drop(self, segment: str) -> int:
+        """Have it done."""
+        dropped: int = await self._ask("drop", segment)
+        return dropped
+
+    async def verify(self, say: Callable[[str], None]) -> list[str]:
+        """A live owner refuses this."""
+        found: list[str] = await self._ask("verify")
+        return found
+
+    async def compact(self) -> tuple[int, int]:
+        """A live owner refuses this."""
+        sizes: tuple[int, int] = await self._ask("compact")
+        return sizes
+
+    async def greet(self) -> None:
+        """Hear who is there. Raises `NewerState` for another version, `StateLocked` for nobody we know."""
+        said = await self._hear()
+        if isinstance(said, Refusal):
+            raise frames.error_of(said)
+        if not isinstance(said, Hello):
+            raise self._stranger()
+        if said.version != frames.VERSION:
+            raise NewerState(f"{self._path}: process {said.pid} runs another version of Lycosa: use that one here too")
+        self.pid = said.pid
+
+    async def _ask(self, method: str, *arguments: object) -> Any:
+        async with self._asking:
+            try:
+                async with asyncio.timeout(self._answer_max_s):
+                    await frames.write_frame(self._writer, frames.call(method, *arguments))
+            except TimeoutError as error:
+                raise self._hangs() from error
+            except OSError as error:
+                raise self._gone() from error
+            said = await self._hear()
+        if isinstance(said, Refusal):
+            raise frames.error_of(said)
+        if not isinstance(said, Answer):
+            raise self._stranger()
+        try:
+            return msgspec.msgpack.decode(said.value, type=METHODS[method][1])
+        except msgspec.MsgspecError as error:
+            raise self._stranger() from error
+
+    async def _hear(self) -> Hello | Answer | Refusal:
+        try:
+            async with asyncio.timeout(self._answer_max_s):
+                said: Hello | Answer | Refusal = frames.decode_said(await frames.read_frame(self._reader))
+        except TimeoutError as error:
+            raise self._hangs() from error
+        except (OSError, EOFError) as error:
+            raise self._gone() from error
+        except (ValueError, msgspec.MsgspecError) as error:
+            raise self._stranger() from error
+        return said
+
+    def _hangs(self) -> StateError:
+        who = f"process {self.pid}" if self.pid else "the owner"
+        return StateLocked(
+            f"{self._path}: {who} has not answered for {self._answer_max_s:g} s: it hangs or was stopped"
+        )
+
+    def _gone(self) -> StateError:
+        return StateError(f"{self._path}: the crawl has just ended; run the command again")
+
+    def _stranger(self) -> StateError:
+        return StateLocked(f"{self._path}: who listens there does not speak like a crawl; stop it")
+
+
+@asynccontextmanager
+async def connected(path: Path, answer_max_s: float = ANSWER_MAX_S) -> AsyncIterator[RemoteOperations]:
+    """Connect to the owner behind the socket `path`. Raises OSError when nobody listens there, and `StateError`."""
+    plug = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    try:
+        with frames.short_path(path) as short:
+            await asyncio.get_running_loop().sock_connect(plug, short)
+        reader, writer = await asyncio.open_unix_connection(sock=plug)
+    except BaseException:
+        plug.close()
+        raise
+    try:
+        remote = RemoteOperations(path, reader, writer, answer_max_s)
+        await remote.greet()
+        yield remote
+    finally:
+        writer.transport.abort()
