@@ -97,7 +97,7 @@ async def crawl(settings: Settings, target: Target, observe: Observer | None = N
 async def wired(settings: Settings, target: Target, state: StateDir, frontier: Frontier) -> AsyncIterator[Job]:
     """Wire the parts of one run around a frontier, and close them afterwards, the last one first."""
     async with AsyncExitStack() as stack:
-        seeds = remember_seeds(state, target)
+        seeds = remember_seeds(state, target, settings)
         rules = rules_of(settings, target, seeds)
         clock = Clock()
         stats = RunStats(clock.now())

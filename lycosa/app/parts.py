@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from lycosa.config import STANDARD_OUTPUT, Settings
@@ -59,8 +60,10 @@ def state_of(settings: Settings, target: Target) -> Path:
     return Path(settings.state) if settings.state else STATES / target.name
 
 
-def remember_seeds(state: StateDir, target: Target) -> list[str]:
+def remember_seeds(state: StateDir, target: Target, settings: Settings) -> list[str]:
     """Add the seeds to those of earlier runs, which the scope is made of too. Return all of them.
+
+    What bounds the crawl is written down beside them, for `lycosa frontier explain`.
 
     Raises `ForeignState` for the state of another spider, whose requests this one could not handle.
     """
@@ -69,19 +72,54 @@ def remember_seeds(state: StateDir, target: Target) -> list[str]:
         whose = f"the spider {known.spider!r}" if known.spider else "a crawl without a spider"
         raise ForeignState(f"{state.path} is the state of {whose}; give another --state, or -O to start afresh")
     seeds = list(dict.fromkeys([*known.seeds, *target.seeds]))
-    state.describe(Description(name=target.name, seeds=seeds, spider=spider))
+    description = Description(
+        name=target.name,
+        seeds=seeds,
+        spider=spider,
+        scope=settings.scope if target.generic else "",
+        domains=domains_as_urls(target.spider.allowed_domains),
+        depth=settings.depth,
+        allow=list(settings.allow),
+        deny=list(settings.deny),
+        robots=settings.robots,
+        user_agent=settings.user_agent,
+    )
+    state.describe(description)
     return seeds
 
 
 def rules_of(settings: Settings, target: Target, seeds: Sequence[str]) -> Rules:
     """Return what the user decided about the crawl."""
-    kind = settings.scope
-    if not target.generic:
-        seeds = domains_as_urls(target.spider.allowed_domains)
-        kind = "domain" if seeds else "any"
-    scope = Scope.of(kind, seeds, depth_max=settings.depth, allow=settings.allow, deny=settings.deny)
+    domains = domains_as_urls(target.spider.allowed_domains)
+    scope = scope_of(settings.scope if target.generic else "", seeds, domains, settings)
     types = frozenset(settings.content_types) if target.generic else frozenset()
     return Rules(scope, RetryPolicy(retries_max=settings.retries), types, settings.robots)
+
+
+class Bounds(Protocol):
+    """What of the settings, or of the description of a state, bounds a crawl."""
+
+    @property
+    def depth(self) -> int | None:
+        """Most links away from a start URL."""
+        ...
+
+    @property
+    def allow(self) -> Sequence[str]:
+        """Globs."""
+        ...
+
+    @property
+    def deny(self) -> Sequence[str]:
+        """Globs."""
+        ...
+
+
+def scope_of(kind: str, seeds: Sequence[str], domains: Sequence[str], bounds: Bounds) -> Scope:
+    """Return the scope of a crawl around its seeds, or of a spider (`kind` "") around its allowed domains."""
+    if not kind:
+        kind, seeds = ("domain", domains) if domains else ("any", ())
+    return Scope.of(kind, seeds, depth_max=bounds.depth, allow=bounds.allow, deny=bounds.deny)
 
 
 def policy_of(settings: Settings) -> Policy:

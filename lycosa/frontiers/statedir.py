@@ -3,6 +3,7 @@
 DIR/lock        locked while a process owns the state; holds its process id
 DIR/crawl.json  format, version, name of the crawl, its seeds; replaced as a whole
 DIR/frontier/   the embedded frontier
+DIR/socket      where a live owner answers `lycosa frontier`
 """
 
 from __future__ import annotations
@@ -22,19 +23,27 @@ VERSION = 1
 DESCRIPTION = "crawl.json"
 LOCK = "lock"
 FRONTIER = "frontier"
-OURS = {DESCRIPTION, DESCRIPTION + ".new", LOCK, FRONTIER, "items.jsonl"}
+SOCKET = "socket"
+OURS = {DESCRIPTION, DESCRIPTION + ".new", LOCK, FRONTIER, SOCKET, "items.jsonl"}
 DESCRIPTION_MAX = 64 << 20
 
 
 class Description(msgspec.Struct):
     """What `crawl.json` says. `seeds` are the canonical start URLs of every run, in order; `spider` is the name of the
-    spider, "" for a crawl without one."""
+    spider, "" for a crawl without one. The rest is what the last run was told, so that `explain` can tell it too."""
 
     format: str = FORMAT
     version: int = VERSION
     name: str = ""
     seeds: list[str] = []
     spider: str = ""
+    scope: str = ""
+    domains: list[str] = []
+    depth: int | None = None
+    allow: list[str] = []
+    deny: list[str] = []
+    robots: bool = True
+    user_agent: str = ""
 
 
 class StateDir:
@@ -44,7 +53,7 @@ class StateDir:
         self.path = path
         self._lock = _lock(path)
         try:
-            self.description = _read(path)
+            self.description = read_description(path)
         except LycosaError:
             self.close()
             raise
@@ -53,6 +62,11 @@ class StateDir:
     def frontier(self) -> Path:
         """Where the embedded frontier lives."""
         return self.path / FRONTIER
+
+    @property
+    def socket(self) -> Path:
+        """Where we answer `lycosa frontier` while we own the state."""
+        return self.path / SOCKET
 
     @property
     def items(self) -> Path:
@@ -98,13 +112,22 @@ def _lock(path: Path) -> int:
         os.truncate(handle, 0)
         os.pwrite(handle, str(os.getpid()).encode(), 0)
     except BlockingIOError as error:
-        owner = os.pread(handle, 32, 0).decode(errors="replace").strip() or "unknown"
         os.close(handle)
-        raise StateLocked(f"{path}: the state is open in process {owner}; stop it or give another --state") from error
+        message = f"{path}: the state is open in process {owner_of(path)}; stop it or give another --state"
+        raise StateLocked(message) from error
     except OSError as error:
         os.close(handle)
         raise _storage_error(path, error) from error
     return handle
+
+
+def owner_of(path: Path) -> str:
+    """Return the process that owns the state in this folder, or owned it last."""
+    try:
+        with (path / LOCK).open("rb") as file:
+            return file.read(32).decode(errors="replace").strip() or "unknown"
+    except OSError:
+        return "unknown"
 
 
 def _refuse_foreign(path: Path) -> None:
@@ -117,7 +140,8 @@ def _refuse_foreign(path: Path) -> None:
         raise ForeignState(f"{path} holds something else than a Lycosa state; give an empty or new folder to --state")
 
 
-def _read(path: Path) -> Description:
+def read_description(path: Path) -> Description:
+    """Return what the state in this folder says of its crawl, whoever owns it. Raises `ForeignState`, `NewerState`."""
     file = path / DESCRIPTION
     if not file.exists():
         return Description()
