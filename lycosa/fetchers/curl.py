@@ -27,7 +27,8 @@ IDLE_CONNECTIONS_MAX = 256
 class CurlFetcher:
     """See `ports.Fetcher`. Create it where a loop runs; `close` it there.
 
-    `request.meta` may hold `proxy` (a URL, empty for none) and `download_timeout` (seconds) for one transfer.
+    `request.meta` may hold `proxy` (a URL, empty for none) and `download_timeout` (seconds) for one transfer. Through a
+    proxy an `address` has no meaning: the proxy finds the host.
     Raises `BadSetting`.
     """
 
@@ -68,7 +69,7 @@ class CurlFetcher:
         future: asyncio.Future[Response | Exception] = self._loop.create_future()
         try:
             limit = self._settings.max_body_bytes if max_body is None else max_body
-            handle.prepare(request, accept, limit, cut=cut)
+            handle.prepare(request, accept, limit, cut=cut, address=address)
             self._multi.add_handle(handle.curl)
         except BaseException:
             handle.curl.close()

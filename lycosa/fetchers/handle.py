@@ -7,6 +7,8 @@ import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -71,6 +73,7 @@ class Handle:
 
     __slots__ = (
         "_accept",
+        "_address",
         "_answer",
         "_bundle",
         "_chunks",
@@ -99,7 +102,9 @@ class Handle:
         self._configure()
         self.clear()
 
-    def prepare(self, request: Request, accept: Accept | None, limit: int, *, cut: bool = False) -> None:
+    def prepare(
+        self, request: Request, accept: Accept | None, limit: int, *, cut: bool = False, address: str = ""
+    ) -> None:
         """Set what this transfer needs. Raises `FetchError` for a request that cannot be sent."""
         self._accept, self._limit, self._cut = accept, limit, cut
         self._url = url = request.url
@@ -110,6 +115,8 @@ class Handle:
             if request.method != "GET" or request.headers or request.body or not PER_REQUEST.isdisjoint(request.meta):
                 self._plain = False
                 self._set_options(request)
+            if address or self._address:
+                self._connect_to("" if request.meta.get("proxy", self._settings.proxy) else address)
         except (BadUrl, pycurl.error, UnicodeError, ValueError, TypeError) as error:
             raise FetchError(f"a request that cannot be sent: {error}", retry=False) from error
 
@@ -153,6 +160,7 @@ class Handle:
     def _configure(self) -> None:
         setopt, settings = self.curl.setopt, self._settings
         self._plain = True
+        self._address = ""
         self.timeout_s = settings.timeout_s
         setopt(pycurl.NOSIGNAL, 1)
         setopt(pycurl.PATH_AS_IS, 1)
@@ -196,6 +204,17 @@ class Handle:
             setopt(pycurl.TIMEOUT_MS, max(1, round(self.timeout_s * 1000)))
         if "proxy" in request.meta:
             setopt(pycurl.PROXY, str(request.meta["proxy"] or ""))
+
+    def _connect_to(self, address: str) -> None:
+        """Connect to this address, "" for that of the name. Unlike an entry in libcurl's DNS cache (CURLOPT_RESOLVE)
+        this holds for one transfer, and a kept connection to another address is not used for it."""
+        if address == self._address:
+            return
+        if address:
+            self.curl.setopt(pycurl.CONNECT_TO, [_to_address(address)])
+        else:
+            self.curl.unsetopt(pycurl.CONNECT_TO)
+        self._address = address
 
     def _take(self, chunk: bytes) -> int | None:
         """Take a piece of the decompressed body; 0 ends the transfer."""
@@ -272,6 +291,16 @@ def _with_params(url: str, params: Mapping[str, str]) -> str:
         return url
     address, hash_, fragment = url.partition("#")
     return address + ("&" if "?" in address else "?") + urlencode(params, doseq=True) + hash_ + fragment
+
+
+@lru_cache(1024)
+def _to_address(address: str) -> str:
+    """Return libcurl's way to say: whatever host and port, connect to this address, on the same port."""
+    try:
+        ip = ip_address(address)
+    except ValueError:
+        raise ValueError(f"{address!r} is no IP address to connect to") from None
+    return f"::[{ip}]:" if ip.version == 6 else f"::{ip}:"
 
 
 def _seconds(value: Any) -> float:

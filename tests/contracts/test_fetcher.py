@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -19,8 +22,9 @@ from lycosa.core.errors import (
 from lycosa.core.headers import Headers
 from lycosa.core.model import Request, Response
 from lycosa.fetchers.curl import CurlFetcher
+from tests.conftest import need
 from tests.contracts.fetching import fetching, get
-from tests.servers.misbehaving import Server
+from tests.servers.misbehaving import Server, serving
 
 # ----------------------------------------------------------------------------------------------------------- what works
 
@@ -238,6 +242,135 @@ def test_proxies_of_the_environment_are_not_used(run, monkeypatch):
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     assert run(get("/good")).status == 200
+
+
+# -------------------------------------------------------------------------------------------------------------- address
+
+
+@asynccontextmanager
+async def neighbours(server: Server) -> AsyncIterator[tuple[str, dict[str, Server]]]:
+    """Two more servers on the port of `server`. Yield `localhost` with that port, and all three by address."""
+    port = int(server.address.rpartition(":")[2])
+    async with serving(host="127.0.0.2", port=port) as second, serving(host="127.0.0.3", port=port) as third:
+        yield f"http://localhost:{port}", {"": server, "127.0.0.2": second, "127.0.0.3": third}
+
+
+def test_it_connects_to_the_address_and_keeps_the_name(run):
+    async def play(fetcher: CurlFetcher, server: Server) -> None:
+        url = server.url("/echo").replace("127.0.0.1", "no-such-host.invalid")
+        response = await fetcher.fetch(Request(url), address="127.0.0.1")
+        said = json.loads(response.body)
+        assert (response.url, response.ip, said["target"]) == (url, "127.0.0.1", "/echo")
+        assert said["headers"]["host"] == url.split("/")[2]
+        with pytest.raises(ConnectFailed, match=r"^host not found$"):  # an address holds for its own request only
+            await fetcher.fetch(Request(url))
+
+    run(play)
+
+
+def test_one_name_at_several_addresses(run):
+    order = ["127.0.0.2", "127.0.0.2", "127.0.0.3", "", "127.0.0.2", "127.0.0.3", "", "", "127.0.0.3", "127.0.0.2"]
+
+    async def play(fetcher: CurlFetcher, server: Server) -> None:
+        async with neighbours(server) as (base, servers), fetching() as own:
+            for number, address in enumerate(order):
+                response = await own.fetch(Request(f"{base}/echo?{number}"), address=address)
+                assert response.ip == (address or "127.0.0.1")
+            for address, each in servers.items():
+                assert each.paths() == [f"/echo?{number}" for number, wanted in enumerate(order) if wanted == address]
+                assert each.connections == 1
+
+    run(play)
+
+
+def test_one_name_at_several_addresses_at_a_time(run):
+    async def play(fetcher: CurlFetcher, server: Server) -> None:
+        async with neighbours(server) as (base, servers), fetching(connections_max=20) as own:
+
+            async def ask(number: int) -> None:
+                address = list(servers)[number % 3]
+                more = {"method": "POST", "body": b"x"} if number % 5 == 0 else {}
+                response = await own.fetch(Request(f"{base}/slow?ms=1&{number}", **more), address=address)
+                assert response.ip == (address or "127.0.0.1")
+
+            await asyncio.gather(*map(ask, range(300)))
+            assert [len(each.hits) for each in servers.values()] == [100, 100, 100]
+
+    run(play)
+
+
+def test_a_connection_is_not_used_for_another_address(run):
+    """Nobody listens there: only a connection that is kept, or a name that is remembered, could bring an answer."""
+
+    async def play(fetcher: CurlFetcher, server: Server) -> None:
+        async with neighbours(server) as (base, _):
+            for address in ("", "127.0.0.2", "127.0.0.9", "127.0.0.2", "", "127.0.0.9"):
+                request = fetcher.fetch(Request(f"{base}/good"), address=address)
+                if address != "127.0.0.9":
+                    assert (await request).status == 200
+                    continue
+                with pytest.raises(ConnectFailed, match=r"^connection refused$"):
+                    await request
+
+    run(play)
+
+
+def test_an_address_does_not_stick_to_a_handle_with_special_options(run):
+    async def play(fetcher: CurlFetcher, server: Server) -> None:
+        async with neighbours(server) as (base, servers), fetching() as own:
+            for method in ("PUT", "GET"):
+                for address in ("127.0.0.2", ""):
+                    await own.fetch(Request(f"{base}/echo", method=method), address=address)
+            assert [len(each.hits) for each in servers.values()] == [2, 2, 0]
+
+    run(play)
+
+
+@pytest.mark.parametrize("name", ["no-such-host.invalid", "[::1]"])
+def test_an_address_of_ipv6(run, name):
+    need("IPv6 on the loopback device", _has_ipv6())
+
+    async def play(fetcher: CurlFetcher, server: Server) -> None:
+        async with serving(host="::1") as sixth, fetching() as own:
+            port = sixth.address.rpartition(":")[2]
+            response = await own.fetch(Request(f"http://{name}:{port}/echo"), address="::1")
+            assert (response.ip, json.loads(response.body)["headers"]["host"]) == ("::1", f"{name}:{port}")
+
+    run(play)
+
+
+def _has_ipv6() -> bool:
+    with suppress(OSError), socket.create_server(("::1", 0), family=socket.AF_INET6):
+        return True
+    return False
+
+
+@pytest.mark.parametrize(
+    "address", ["localhost", "127.1", "127.0.0.1:80", "[::1]", "::1::", "\0", " ", "127.0.0.1\r\n"]
+)
+def test_an_address_that_is_none(run, address):
+    async def play(fetcher: CurlFetcher, server: Server) -> None:
+        with pytest.raises(FetchError, match="is no IP address to connect to") as caught:
+            await fetcher.fetch(Request(server.url("/good")), address=address)
+        assert not caught.value.retry
+        assert "\n" not in str(caught.value)
+        assert (await fetcher.fetch(Request(server.url("/good")))).status == 200
+
+    run(play)
+
+
+def test_through_a_proxy_an_address_has_no_meaning(run):
+    async def play(fetcher: CurlFetcher, server: Server) -> list[str]:
+        url, proxied = "http://no-such-host.invalid/good", {"proxy": server.url()}
+        await fetcher.fetch(Request(url, meta=proxied), address="127.0.0.9")
+        async with fetching(proxy=server.url()) as own:
+            await own.fetch(Request(url), address="127.0.0.9")
+            await own.fetch(Request(server.url("/direct").replace("127.0.0.1", "localhost"), meta={"proxy": ""}))
+            with pytest.raises(ConnectFailed):
+                await own.fetch(Request(server.url("/direct"), meta={"proxy": ""}), address="127.0.0.9")
+        return server.paths()
+
+    assert run(play) == ["http://no-such-host.invalid/good"] * 2 + ["/direct"]
 
 
 # --------------------------------------------------------------------------------------------------------------- accept

@@ -55,10 +55,10 @@ def trusted(certificates, monkeypatch) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(certificates.folder / "ca.pem"))
 
 
-async def fetch(url: str, **settings: Any) -> Response:
+async def fetch(url: str, *, address: str = "", **settings: Any) -> Response:
     fetcher = CurlFetcher(FetchSettings(timeout_s=5.0, **settings))
     try:
-        return await fetcher.fetch(Request(url))
+        return await fetcher.fetch(Request(url), address=address)
     finally:
         await fetcher.close()
 
@@ -91,6 +91,23 @@ def test_a_certificate_that_is_not(certificates, trusted, name, reason):
         fetched(certificates.context(name))
     assert (str(caught.value), caught.value.retry) == (reason, False)
     assert fetched(certificates.context(name), insecure=True).status == 200
+
+
+def test_an_address_changes_neither_the_name_that_is_asked_for_nor_the_one_that_is_checked(certificates, trusted):
+    context, asked = certificates.context("other"), []
+    context.sni_callback = lambda _socket, name, _context: asked.append(name)
+
+    async def main() -> None:
+        async with serving(tls=context) as server:
+            asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # the server's half of a bad handshake
+            right = server.url("/good").replace("127.0.0.1", "example.com")
+            response = await fetch(right, address="127.0.0.1")
+            assert (response.status, response.ip) == (200, "127.0.0.1")
+            with pytest.raises(TlsFailed, match=r"^certificate of another host$"):
+                await fetch(right.replace("example.com", "example.org"), address="127.0.0.1")
+
+    asyncio.run(main())
+    assert asked == ["example.com", "example.org"]
 
 
 def test_an_authority_nobody_knows(certificates):
