@@ -318,8 +318,8 @@ def test_a_connection_is_not_used_for_another_address(run):
 def test_an_address_does_not_stick_to_a_handle_with_special_options(run):
     async def play(fetcher: CurlFetcher, server: Server) -> None:
         async with neighbours(server) as (base, servers), fetching() as own:
-            for method in ("PUT", "GET"):
-                for address in ("127.0.0.2", ""):
+            for address in ("127.0.0.2", ""):
+                for method in ("PUT", "GET"):
                     await own.fetch(Request(f"{base}/echo", method=method), address=address)
             assert [len(each.hits) for each in servers.values()] == [2, 2, 0]
 
