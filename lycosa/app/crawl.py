@@ -31,6 +31,7 @@ from lycosa.clock import Clock, chance
 from lycosa.config import Settings
 from lycosa.core.errors import BadSpider
 from lycosa.core.model import UrlRecord
+from lycosa.engine.addresses import Addresses
 from lycosa.engine.committer import Committer
 from lycosa.engine.engine import STOP_GRACE_S, Engine, Limits
 from lycosa.engine.pipeline import Pipelines
@@ -40,6 +41,7 @@ from lycosa.engine.spider import Spider, start_requests, users_code
 from lycosa.engine.stats import RunStats, Snapshot, Summary
 from lycosa.engine.visit import Visitor
 from lycosa.fetchers.curl import CurlFetcher
+from lycosa.fetchers.resolver import SystemResolver
 from lycosa.frontiers.embedded import embedded_frontier
 from lycosa.frontiers.statedir import StateDir
 from lycosa.ports import Frontier, Sink
@@ -127,7 +129,8 @@ async def wired(settings: Settings, target: Target, state: StateDir, frontier: F
             target.spider, rules, fetcher, gate, pipelines, _preparer(sinks), frontier.known, stats, clock, chance
         )
         limits = Limits(settings.concurrency, settings.max_pages)
-        engine = Engine(frontier, sinks, visitor, gate, committer, limits, stats, clock)
+        addresses = Addresses(frontier, SystemResolver(settings.connect_timeout), clock)
+        engine = Engine(frontier, sinks, visitor, gate, addresses, committer, limits, stats, clock)
         stats.notes += _moved(earlier, starts, settings)
         yield Job(settings, target, state, frontier, engine, committer, stats)
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from lycosa.clock import Clock
 from lycosa.core.model import Kind, Lease
+from lycosa.engine.addresses import Addresses
 from lycosa.engine.committer import Committer
 from lycosa.engine.robots import RobotsGate
 from lycosa.engine.stats import RunStats, Snapshot
@@ -49,6 +50,7 @@ class Engine:
         sinks: Sequence[Sink],
         visitor: Visitor,
         gate: RobotsGate,
+        addresses: Addresses,
         committer: Committer,
         limits: Limits,
         stats: RunStats,
@@ -58,6 +60,7 @@ class Engine:
         self._sinks = sinks
         self._visitor = visitor
         self._gate = gate
+        self._addresses = addresses
         self._committer = committer
         self._limits = limits
         self._stats = stats
@@ -148,6 +151,9 @@ class Engine:
             async with asyncio.timeout(lease.expires_at - self._clock.now()):
                 if lease.record.kind == Kind.ROBOTS:
                     await self._learn(lease)
+                    return
+                if lease.record.kind == Kind.RESOLVE:
+                    await self._addresses.learn(lease)
                     return
                 outcome = await self._visitor.visit(lease)
         except TimeoutError:

@@ -17,6 +17,7 @@ from lycosa.core.links import join
 from lycosa.core.model import HostFacts, Lease, Request
 from lycosa.core.retry import Decision, RetryPolicy, decide_error, decide_status
 from lycosa.core.robots import Robots, rules_of
+from lycosa.core.url import host_key
 from lycosa.ports import Fetcher, Frontier
 
 BODY_MAX = 500 * 1024
@@ -56,7 +57,7 @@ class RobotsGate:
         host, attempts = lease.record.host, lease.record.attempts
         decision: Decision | None
         try:
-            status, body, retry_after = await self._fetch(lease.record.url)
+            status, body, retry_after = await self._fetch(lease)
         except FetchError as error:
             decision = decide_error(self._retry, attempts, error, now, self._chance())
             status, body = 0, str(error).encode()  # nothing to parse: what is kept is why
@@ -85,9 +86,11 @@ class RobotsGate:
         facts = await self._frontier.host_facts(host) or HostFacts()
         return str(facts.robots_status) if facts.robots_status else facts.robots.decode("utf-8", "replace")
 
-    async def _fetch(self, url: str) -> tuple[int, bytes, str]:
+    async def _fetch(self, lease: Lease) -> tuple[int, bytes, str]:
+        url, host = lease.record.url, lease.record.host
         for _ in range(REDIRECTS_MAX + 1):
-            response = await self._fetcher.fetch(Request(url), max_body=BODY_MAX, cut=True)
+            address = lease.address if host_key(url) == host else ""  # it is that of this host, not of where it leads
+            response = await self._fetcher.fetch(Request(url), max_body=BODY_MAX, cut=True, address=address)
             location = response.headers.get("location") if 300 <= response.status < 400 else ""
             target = join(url, location) if location else None
             if target is None:

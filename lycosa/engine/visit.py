@@ -116,7 +116,7 @@ class Visitor:
                 return refused
         request = to_request(record)
         try:
-            raw = await self._fetcher.fetch(request, accept=self._accept)
+            raw = await self._fetcher.fetch(request, accept=self._accept, address=lease.address)
         except FetchError as error:
             now = self._clock.now()
             return failed(decide_error(self._rules.retry, record.attempts, error, now, self._chance()))
