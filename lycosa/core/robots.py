@@ -83,6 +83,15 @@ def rules_of(facts: HostFacts, user_agent: str = "Lycosa") -> Robots:
     return Robots(unreachable=not 300 <= status < 500 or status == 429)
 
 
+def forbidding_rule(facts: HostFacts, url: str, user_agent: str = "Lycosa") -> str:
+    """Return the line of a robots.txt that forbids this URL, the longest if there are several; "" if none does."""
+    if not 200 <= facts.robots_status < 300 or rules_of(facts, user_agent).allowed(url):
+        return ""
+    rules = _Groups(facts.robots, product_token(user_agent)).rules
+    against = [rule for rule in rules if not Protego.parse(f"User-agent: *\n{rule}").can_fetch(url, "*")]
+    return max(against, key=len, default="")
+
+
 def product_token(user_agent: str) -> str:
     """Return the name a robots.txt knows us by: `lycosa` for `Lycosa/1.0 (+https://...)`, "" if there is none."""
     token = _TOKEN.match(user_agent.strip())

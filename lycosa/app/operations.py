@@ -1,0 +1,123 @@
+"""Opens the frontier of a state for `lycosa frontier`: by itself, or through the socket of its live owner."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from lycosa.app.parts import STATES, scope_of
+from lycosa.clock import Clock
+from lycosa.core.errors import StateLocked, UsageError
+from lycosa.core.explain import Bounds, Known
+from lycosa.core.frontier import Policy
+from lycosa.core.url import fingerprint, host_key
+from lycosa.frontiers.embedded import embedded_frontier
+from lycosa.frontiers.operations import LocalOperations
+from lycosa.frontiers.remote import ANSWER_MAX_S, connected
+from lycosa.frontiers.statedir import DESCRIPTION, SOCKET, Description, StateDir, owner_of, read_description
+from lycosa.ports import FrontierOperations
+
+START_MAX_S = 3.0
+"""An owner that has just started listens after so long, one that has just ended has given the state free."""
+
+TRY_EVERY_S = 0.05
+NAMES_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class OpenState:
+    """A state with its frontier. `pid` is that of the live owner, 0 when it is ours meanwhile."""
+
+    path: Path
+    description: Description
+    operations: FrontierOperations
+    pid: int = 0
+
+
+def find_state(given: str | None) -> Path:
+    """Return the folder of the state that is meant: the one given, else the only one there is. Raises `UsageError`."""
+    if given:
+        if not (Path(given) / DESCRIPTION).is_file():
+            raise UsageError(f"{given} is not the state of a crawl: give the folder that its summary names")
+        return Path(given)
+    found = sorted(file.parent for file in STATES.glob(f"*/{DESCRIPTION}"))
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise UsageError(f"which crawl? There is no state in {STATES}/ of this folder: give --state DIR")
+    names = ", ".join(map(str, found[:NAMES_SHOWN])) + (", ..." if len(found) > NAMES_SHOWN else "")
+    raise UsageError(f"which crawl? Give --state with one of {names}")
+
+
+@asynccontextmanager
+async def opened(
+    path: Path, *, answer_max_s: float = ANSWER_MAX_S, start_max_s: float = START_MAX_S
+) -> AsyncIterator[OpenState]:
+    """Open the state in this folder. Raises `StateError`: it cannot be read, or its owner does not answer."""
+    async with AsyncExitStack() as stack:
+        yield await _open(stack, path, answer_max_s, start_max_s)
+
+
+def bounds_of(description: Description) -> Bounds:
+    """Return what bounds the crawl that a state describes, as far as it does."""
+    known = description.spider or description.scope
+    scope = scope_of(description.scope, description.seeds, description.domains, description) if known else None
+    return Bounds(
+        scope,
+        description.scope,
+        description.depth,
+        description.allow,
+        description.deny,
+        description.robots,
+        description.user_agent,
+    )
+
+
+async def look_up(state: OpenState, url: str) -> Known:
+    """Return what is known of a canonical URL."""
+    operations, host = state.operations, host_key(url)
+    return Known(
+        url,
+        await operations.find(fingerprint("GET", url)),
+        await operations.host(host),
+        await operations.host_facts(host),
+        {view.name: view for view in await operations.segments()},
+        bounds_of(state.description),
+    )
+
+
+async def _open(stack: AsyncExitStack, path: Path, answer_max_s: float, start_max_s: float) -> OpenState:
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + start_max_s
+    while True:
+        try:
+            return _own(stack, path)
+        except StateLocked:
+            pass
+        try:
+            remote = await stack.enter_async_context(connected(path / SOCKET, answer_max_s))
+            return OpenState(path, read_description(path), remote, remote.pid)
+        except PermissionError:
+            raise StateLocked(
+                f"{path / SOCKET}: no permission to ask process {owner_of(path)}, which owns it"
+            ) from None
+        except OSError as error:
+            problem = (error.strerror or str(error)).lower()
+        if loop.time() > deadline:
+            owner = owner_of(path)
+            raise StateLocked(
+                f"{path}: the state is open in process {owner}, which answers no questions ({problem}): stop it first"
+            )
+        await asyncio.sleep(TRY_EVERY_S)
+
+
+def _own(stack: AsyncExitStack, path: Path) -> OpenState:
+    state = StateDir(path)
+    stack.callback(state.close)
+    state.refuse_half()
+    frontier = embedded_frontier(state.frontier, Policy(), now=Clock().now())
+    stack.push_async_callback(frontier.close)
+    return OpenState(path, state.description, LocalOperations(frontier))
