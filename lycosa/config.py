@@ -276,6 +276,8 @@ class Settings:
     """Most acks in one group commit."""
     lease: Annotated[float, _Seconds(1, DAY_S)] = 300.0
     """How long a worker may hold a URL before it is lent to another, in seconds."""
+    exit_when_idle: Annotated[bool, _Switch()] = False
+    """End, instead of waiting, when all that is left is due later."""
     quiet: Annotated[bool, _Switch()] = False
     """Show no progress and no summary."""
     log_level: Annotated[str, _OneOf(("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"))] = "WARNING"

@@ -128,7 +128,7 @@ async def wired(settings: Settings, target: Target, state: StateDir, frontier: F
         visitor = Visitor(
             target.spider, rules, fetcher, gate, pipelines, _preparer(sinks), frontier.known, stats, clock, chance
         )
-        limits = Limits(settings.concurrency, settings.max_pages)
+        limits = Limits(settings.concurrency, settings.max_pages, exit_when_idle=settings.exit_when_idle)
         addresses = Addresses(frontier, SystemResolver(settings.connect_timeout), clock)
         engine = Engine(frontier, sinks, visitor, gate, addresses, committer, limits, stats, clock)
         stats.notes += _moved(earlier, starts, settings)
@@ -194,16 +194,19 @@ class Job:
         stats = await self._frontier.stats()
         dead = await self._frontier.dead(DEAD_SHOWN)
         enough = self._engine.enough and stats.unfinished > 0
+        snapshot = await self._engine.snapshot()
         return Summary(
             finished=stats.unfinished == 0,
             interrupted=self._interrupted and stats.unfinished > 0 and not enough,
             nothing_to_do=nothing_to_do,
-            snapshot=await self._engine.snapshot(),
+            snapshot=snapshot,
             reasons=stats.reasons,
             dead_reasons=stats.dead_reasons,
             skipped=dict(self._stats.skipped),
             dead=[(record.url, reason) for record, reason in dead],
             notes=self._notes(enough=enough),
+            idle_until=self._engine.idle_until,
+            ended_at=self._stats.started_at + snapshot.elapsed_s,
             items_path=items_file(self._settings),
             state_path=str(self._state.path),
         )
@@ -238,6 +241,7 @@ class Job:
         while True:
             await asyncio.sleep(OBSERVE_EVERY_S)
             observe(await self._engine.snapshot())
+            await self._engine.until_busy()
 
 
 class _signals:  # noqa: N801  used like a function

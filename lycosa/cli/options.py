@@ -35,6 +35,7 @@ FLAGS = (
     Flag("scope", LIMITS, "host|domain|prefix|any", "Which links to follow, compared with the start URLs."),
     Flag("depth", LIMITS, "N", "Most links away from a start URL; 0 for the start URLs alone.", default="no limit"),
     Flag("max_pages", LIMITS, "N", "Stop after this many pages.", default="no limit"),
+    Flag("exit_when_idle", LIMITS, "", "End, instead of waiting, when all that is left is due later."),
     Flag("allow", LIMITS, "GLOB", "Follow only links whose canonical URL matches. May be repeated.", many=True),
     Flag("deny", LIMITS, "GLOB", "Never follow links whose canonical URL matches. May be repeated.", many=True),
     Flag("content_types", LIMITS, "T,...", "Content types to read; others are not downloaded."),

@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 
 from lycosa.cli.outcome import DEAD, DONE, INTERRUPTED, printable
 from lycosa.config import STANDARD_OUTPUT, Settings
@@ -34,12 +35,15 @@ def shown(settings: Settings) -> Iterator[Observe | None]:
 
 
 def every(seconds: float, show: Observe, *, first: float | None = None) -> Observe:
-    """Return an observer that passes on one snapshot in so many seconds of the crawl, the first after `first`."""
+    """Return an observer that passes on one snapshot in so many seconds of the crawl, the first after `first`.
+
+    That the crawl waits is passed on at once: it may be the last snapshot for long.
+    """
     due = seconds if first is None else first
 
     def observe(snapshot: Snapshot) -> None:
         nonlocal due
-        if snapshot.elapsed_s >= due:
+        if snapshot.elapsed_s >= due or snapshot.waiting_until:
             due = snapshot.elapsed_s + seconds
             show(snapshot)
 
@@ -50,7 +54,7 @@ def progress_line(snapshot: Snapshot, max_pages: int | None = None) -> str:
     """Return the state of the crawl in one line, the most wanted first."""
     parts = [
         f"{span(snapshot.elapsed_s)}: {snapshot.pages:,} pages",
-        f"{snapshot.rate:,.0f}/s",
+        f"waiting, next due at {date(snapshot.waiting_until)}" if snapshot.waiting_until else f"{snapshot.rate:,.0f}/s",
         f"{snapshot.queued:,} queued",
         f"{snapshot.leased:,} leased",
         f"{snapshot.delayed:,} delayed" if snapshot.delayed else "",
@@ -78,6 +82,8 @@ def summary_lines(summary: Summary) -> list[str]:
     items = "standard output" if summary.items_path == STANDARD_OUTPUT else summary.items_path
     lines += [_row(name, path) for name, path in (("items", items), ("state", summary.state_path)) if path]
     lines += [f"hint: {note}" for note in summary.notes]
+    if summary.idle_until:
+        lines.append(f"next due at {date(summary.idle_until)}{_from_now(summary)}; the same command goes on then")
     if summary.interrupted:
         lines.append("the state is saved: the same command resumes the crawl")
     return lines
@@ -89,6 +95,7 @@ def _headline(summary: Summary) -> str:
         return f"nothing to do: the crawl is finished ({now.done:,} done, {now.dead:,} dead); -O starts afresh"
     rate = now.pages / now.elapsed_s if now.elapsed_s > 0 else 0.0
     how = "interrupted" if summary.interrupted else "finished" if summary.finished else "stopped"
+    how = "idle" if summary.idle_until else how
     dropped = f" ({now.dropped:,} dropped)" if now.dropped else ""
     made = f"{count(now.pages, 'page')}, {count(now.items, 'item')}{dropped}"
     return f"{how}: {made} in {span(now.elapsed_s)} ({rate:,.0f} pages/s, {size(now.bytes)})"
@@ -118,6 +125,14 @@ def span(seconds: float) -> str:
     return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
 
 
+def date(at: float) -> str:
+    """Return a unix time as the clock on the wall shows it."""
+    try:
+        return f"{datetime.fromtimestamp(at):%Y-%m-%d %H:%M:%S}"  # noqa: DTZ006  local time is meant
+    except (OverflowError, ValueError, OSError):
+        return f"unix second {at:.0f}"
+
+
 def size(size_bytes: float) -> str:
     """Return a number of bytes as people say it."""
     unit = 0
@@ -130,6 +145,18 @@ def size(size_bytes: float) -> str:
 def count(number: int, what: str) -> str:
     """Return "1 page", "2 pages"."""
     return f"{number:,} {what}" + ("" if number == 1 else "s")
+
+
+def _from_now(summary: Summary) -> str:
+    return f" (in {rough(summary.idle_until - summary.ended_at)})" if summary.ended_at else ""
+
+
+def rough(seconds: float) -> str:
+    """Return a time span in its largest unit: "13 h"."""
+    for name, unit_s in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if round(seconds / unit_s) >= (1 if name != "d" else 2):
+            return f"{seconds / unit_s:.0f} {name}"
+    return f"{max(0.0, seconds):.0f} s"
 
 
 def _eta(snapshot: Snapshot, max_pages: int | None) -> str:

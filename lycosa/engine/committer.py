@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 from lycosa.ports import Frontier, Sink
 
@@ -17,7 +18,10 @@ CLEAN = "clean"
 
 
 class Committer:
-    """Commits every `every_s` seconds, or sooner after `acks_max` settled leases. `on_commit` hears the positions."""
+    """Commits `every_s` seconds after something changed, or sooner after `acks_max` settled leases.
+
+    `on_commit` hears the positions.
+    """
 
     def __init__(
         self,
@@ -33,14 +37,16 @@ class Committer:
         self._acks_max = acks_max
         self._on_commit = on_commit
         self._acks = 0
+        self._changed = asyncio.Event()
         self._full = asyncio.Event()
         self._broken = False
         self.settling = asyncio.Lock()
         """Held while a lease is settled (ack and items belong to one commit) and while a commit takes its cut."""
 
     def settled(self) -> None:
-        """A lease was acked or nacked since the last commit."""
+        """A lease was settled, or something else changed, since the last commit."""
         self._acks += 1
+        self._changed.set()
         if self._acks >= self._acks_max:
             self._full.set()
 
@@ -49,22 +55,22 @@ class Committer:
         self._broken = True
 
     async def run(self) -> None:
-        """Commit until cancelled."""
+        """Commit until cancelled; sleep while there is nothing to commit."""
         while True:
-            try:
+            await self._changed.wait()
+            with suppress(TimeoutError):
                 async with asyncio.timeout(self._every_s):
                     await self._full.wait()
-            except TimeoutError:
-                pass
             await self.commit()
 
     async def commit(self) -> None:
         """Make everything settled so far durable. Raises `StateError`; then the last commit stands."""
         async with self.settling:
+            self._acks = 0
+            self._changed.clear()
+            self._full.clear()
             if self._broken:
                 return
-            self._acks = 0
-            self._full.clear()
             positions = {sink.name: await sink.flush() for sink in self._sinks}
             await self._frontier.commit(positions)
         self._on_commit(positions)

@@ -4,7 +4,8 @@
 2. Each is visited in a task of its own: robots.txt, fetch, callback, pipelines (`visit.py`).
 3. What became of it is settled: ack with its children, or nack; then its items go to the sinks.
 4. The committer makes many settled leases durable in one step, items first (`committer.py`).
-5. When nothing can be lent the engine sleeps until a task ends or the next due time; when nothing is left, it ends.
+5. When nothing can be lent the engine sleeps until a task ends, the next due time, or somebody calls `wake`; when
+   nothing is left, it ends.
 """
 
 from __future__ import annotations
@@ -29,16 +30,27 @@ log = logging.getLogger(__name__)
 STOP_GRACE_S = 5.0
 """After a stop, transfers under way get so long to end; then they are released."""
 
-IDLE_MAX_S = 60.0
-"""The engine looks at the frontier at least so often, whatever it was told about due times."""
+CLOCK_CHECK_S = 60.0
+"""Longest sleep: timers do not see that the clock was set or that the machine slept, so the time is looked at again."""
+
+WAITING_S = 10.0
+"""A longer sleep with nothing under way is told to the user; a shorter one is the pace of the crawl."""
+
+IDLE_AFTER_S = 60.0
+"""With `exit_when_idle` the crawl still waits for what is due within this time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """`concurrency` leases at a time; at most `max_pages` pages in the whole crawl."""
+    """`concurrency` leases at a time, none longer than `lease_max_s`; at most `max_pages` pages in the whole crawl.
+
+    `exit_when_idle`: end when all that is left is due later (see `Engine.idle_until`).
+    """
 
     concurrency: int = 64
     max_pages: int | None = None
+    lease_max_s: float = 3600.0
+    exit_when_idle: bool = False
 
 
 class Engine:
@@ -67,10 +79,15 @@ class Engine:
         self._clock = clock
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
+        self._busy = asyncio.Event()
+        self._waiting_until = 0.0
+        self._retry_until = 0.0
         self._error: BaseException | None = None
         self._pages_before = 0
         self._ending: asyncio.Task[None] | None = None
         self.stopping = False
+        self.idle_until = 0.0
+        """When the crawl ended because it was idle: when it goes on, in unix seconds."""
 
     async def run(self) -> None:
         """Crawl until nothing is left, `stop` is called, or something fails."""
@@ -94,11 +111,20 @@ class Engine:
             for task in (*self._tasks, *filter(None, [self._ending])):
                 task.cancel()
         self.stopping = True
+        self.wake()
+
+    def wake(self) -> None:
+        """Look at the frontier now: something was pushed from outside, or is due earlier than it was."""
         self._wake.set()
 
     async def snapshot(self) -> Snapshot:
         """Return the state of the crawl."""
-        return self._stats.snapshot(await self._frontier.stats(), self._clock.now())
+        snapshot = self._stats.snapshot(await self._frontier.stats(), self._clock.now())
+        return snapshot._replace(waiting_until=self._waiting_until)
+
+    async def until_busy(self) -> None:
+        """Return at once while something is under way or soon will be, else when it is: snapshots stay the same."""
+        await self._busy.wait()
 
     @property
     def enough(self) -> bool:
@@ -109,12 +135,28 @@ class Engine:
         while not self.stopping and self._error is None:
             self._wake.clear()
             now = self._clock.now()
-            await self._frontier.expire(now)
+            if await self._frontier.expire(now):
+                self._committer.settled()
             for lease in await self._frontier.lease(self._free(), now):
                 self._start(lease)
-            if not self._tasks and (self.enough or self._frontier.next_ready(now) is None):
+            if not self._tasks and await self._is_over(now):
                 return
             await self._sleep()
+
+    async def _is_over(self, now: float) -> bool:
+        due = self._frontier.next_ready(now)
+        if self.enough or due is None:
+            return True
+        if not self._limits.exit_when_idle or not await self._is_idle(due, now):
+            return False
+        self.idle_until = due
+        return True
+
+    async def _is_idle(self, due: float, now: float) -> bool:
+        """Whether nothing is left but what was asked for later: retries and hosts that rest are work."""
+        if due - now <= IDLE_AFTER_S or self._retry_until > now:
+            return False
+        return (await self._frontier.stats()).queued == 0
 
     def _free(self) -> int:
         return max(0, min(self._limits.concurrency, self._places_for_pages()) - len(self._tasks))
@@ -127,15 +169,20 @@ class Engine:
     async def _sleep(self) -> None:
         now = self._clock.now()
         due = self._frontier.next_ready(now) if self._free() else None
-        wait_s = IDLE_MAX_S if due is None else min(IDLE_MAX_S, due - now)
+        wait_s = CLOCK_CHECK_S if due is None else min(CLOCK_CHECK_S, due - now)
         if wait_s <= 0:
             await asyncio.sleep(0)
             return
+        if due is not None and not self._tasks and wait_s > WAITING_S:
+            self._waiting_until = due
+            self._busy.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 await self._wake.wait()
 
     def _start(self, lease: Lease) -> None:
+        self._waiting_until = 0.0
+        self._busy.set()
         task = asyncio.create_task(self._work(lease))
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -175,6 +222,7 @@ class Engine:
         else:
             await self._frontier.nack(lease, again.reason, again.retry_at, now)
             log.info("robots.txt of %s: %s, again later", lease.record.host, again.reason)
+        self._committer.settled()
 
     async def _settle(self, lease: Lease, outcome: Done | Failed) -> None:
         async with self._committer.settling:
@@ -206,6 +254,7 @@ class Engine:
             await self._frontier.block_host(lease.record.host, failed.block_until)
         if await self._frontier.nack(lease, failed.reason, failed.retry_at, now, contacted=failed.contacted):
             self._stats.retries += failed.retry_at is not None
+            self._retry_until = max(self._retry_until, failed.retry_at or 0.0, failed.block_until)
 
     async def _commit_until_cancelled(self) -> None:
         try:

@@ -19,6 +19,7 @@ class Snapshot(NamedTuple):
     """The crawl now.
 
     `pages`, `items`, `dropped`, `bytes`, `elapsed_s` and `rate` (pages/s) are of this run, the rest of the whole crawl.
+    `waiting_until` (unix seconds) says that nothing can be done before, 0 that something is under way.
     """
 
     pages: int = 0
@@ -33,6 +34,7 @@ class Snapshot(NamedTuple):
     bytes: int = 0
     elapsed_s: float = 0.0
     rate: float = 0.0
+    waiting_until: float = 0.0
 
 
 @dataclass(slots=True)
@@ -86,7 +88,8 @@ class RunStats:
 @dataclass(frozen=True, slots=True)
 class Summary:
     """How a crawl ended. `reasons` and `dead_reasons` count URLs of the whole crawl, `skipped` links of this run that
-    were not followed; `dead` names the first dead URLs; `notes` are hints, a line each."""
+    were not followed; `dead` names the first dead URLs; `notes` are hints, a line each. `idle_until` (unix seconds) is
+    when the rest is due, in a crawl that ended at `ended_at` because it was idle, else 0."""
 
     finished: bool
     interrupted: bool
@@ -97,5 +100,7 @@ class Summary:
     skipped: Mapping[str, int] = field(default_factory=dict)
     dead: Sequence[tuple[str, str]] = ()
     notes: Sequence[str] = ()
+    idle_until: float = 0.0
+    ended_at: float = 0.0
     items_path: str = ""
     state_path: str = ""

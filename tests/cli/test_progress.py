@@ -7,10 +7,11 @@ import pty
 import re
 import subprocess
 import sys
+import time
 
 import pytest
 
-from lycosa.cli.progress import every, exit_code, progress_line, shown, size, span, summary_lines, write
+from lycosa.cli.progress import date, every, exit_code, progress_line, rough, shown, size, span, summary_lines, write
 from lycosa.config import Settings
 from lycosa.engine.stats import Snapshot, Summary
 from tests.conftest import ROOT
@@ -140,7 +141,7 @@ def test_exit_code(change, code):
 SHOW = """
 import os, sys, logging
 from lycosa.cli.crawl import _log
-from lycosa.cli.progress import shown
+from lycosa.cli.progress import date, every, exit_code, progress_line, rough, shown, size, span, summary_lines, write
 from lycosa.config import Settings
 from lycosa.engine.stats import Snapshot
 settings = Settings(output=sys.argv[1] or None)
@@ -207,3 +208,37 @@ def test_plain_lines_where_a_live_line_would_do_harm(environment):
     assert seen.count(" pages, ") == 1
     if not environment:
         assert seen.count("item\r\n") == 100
+
+
+DUE = time.mktime((2026, 11, 22, 0, 0, 0, 0, 0, -1))
+
+
+def test_a_crawl_that_waits_says_for_how_long_and_says_it_at_once():
+    waiting = NOW._replace(waiting_until=DUE)
+    assert progress_line(waiting).startswith(
+        "12 s: 4,760 pages, waiting, next due at 2026-11-22 00:00:00, 1,204 queued"
+    )
+    seen = []
+    observe = every(5, seen.append)
+    for snapshot in (NOW, NOW, waiting):
+        observe(snapshot)
+    assert seen == [NOW, waiting]
+
+
+def test_the_summary_of_an_idle_crawl_says_when_it_goes_on():
+    idle = {"finished": False, "idle_until": DUE, "ended_at": DUE - 13 * 3600 + 5}
+    lines = summary_lines(Summary(**{**SUMMARY, **idle}))
+    assert lines[0].startswith("idle: 4,760 pages")
+    assert lines[-1] == "next due at 2026-11-22 00:00:00 (in 13 h); the same command goes on then"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(-1, "0 s"), (29, "29 s"), (60, "1 min"), (3600, "1 h"), (36 * 3600, "2 d"), (35 * 3600, "35 h")],
+)
+def test_rough(seconds, said):
+    assert rough(seconds) == said
+
+
+def test_a_date_that_no_calendar_has_is_no_error():
+    assert date(1e18) == "unix second 1000000000000000000"

@@ -1,0 +1,102 @@
+"""Requests that are due later: a crawl waits for them without using the processor, or ends if asked to (F3, C7)."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from tests.e2e.command import Running, items, lycosa, started
+from tests.servers.tree import Tree, grow
+
+DAY_S = 86_400
+WATCHED_S = 5.0
+CPU_MAX_S = 0.02
+SOON_S = 1.0
+
+
+@pytest.fixture
+def tree():
+    with grow(10) as tree:
+        yield tree
+
+
+def write(cwd: Path, seeds: str) -> None:
+    """Write a spider that starts with requests made of this expression; `site` is where the tree is."""
+    spider = f"""
+    import time
+    from lycosa import Request, Spider
+    class Later(Spider):
+        name = "later"
+        async def start(self):
+            for request in {seeds}:
+                yield request
+        def parse(self, response):
+            yield {{"url": response.url, "at": response.fetched_at}}
+    """
+    (cwd / "spider.py").write_text(dedent(spider))
+
+
+def later(cwd: Path, seconds: float) -> None:
+    """Write a spider whose only request is due after so many seconds from now."""
+    write(cwd, f"[Request(self.site + '/1', not_before={time.time() + seconds})]")
+
+
+def command(tree: Tree, *more: object) -> list[object]:
+    site = tree.url.removesuffix("/0")
+    return ["runspider", "spider.py", "-a", f"site={site}", "-o", "items.jsonl", "--state", "state", *more]
+
+
+def cpu_s(run: Running) -> float:
+    """Return the processor time a process has used, user and system, all its threads."""
+    fields = Path(f"/proc/{run.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_a_crawl_whose_only_work_is_due_tomorrow_uses_no_cpu_and_ctrl_c_ends_it_at_once(tree, tmp_path):
+    later(tmp_path, DAY_S)
+    with started(*command(tree), cwd=tmp_path) as run:
+        assert run.until(lambda: "waiting, next due at" in run.said)
+        before = cpu_s(run)
+        time.sleep(WATCHED_S)
+        used = cpu_s(run) - before
+        print(f"{used * 1000:.0f} ms of processor time in {WATCHED_S} s")
+        assert used < CPU_MAX_S
+        assert run.said.count("\n") == 1, "a crawl that waits says so once"
+        at = time.monotonic()
+        run.process.send_signal(signal.SIGINT)
+        assert run.end() == 130
+        assert time.monotonic() - at < SOON_S
+        assert "the state is saved" in run.said
+    assert tree.hits() == []
+    idle = lycosa(*command(tree, "--exit-when-idle"), cwd=tmp_path)
+    assert "next due at" in idle.stderr, "the request is still there"
+
+
+def test_a_crawl_that_is_idle_ends_when_asked_to_and_goes_on_when_it_is_due(tree, tmp_path):
+    due = time.time() + 13 * 3600
+    write(tmp_path, f"[Request(self.site + '/2'), Request(self.site + '/1', not_before={due})]")
+    for run in range(2):
+        ended = lycosa(*command(tree, "--exit-when-idle"), cwd=tmp_path)
+        assert ended.returncode == 0, ended.stderr
+        said = re.search(r"^next due at (.+) \(in 13 h\); the same command goes on then$", ended.stderr, re.MULTILINE)
+        assert said, ended.stderr
+        assert said[1] == time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(due))
+        assert ended.stderr.startswith(f"idle: {1 - run} page")
+        assert [item["url"] for item in items(tmp_path / "items.jsonl")] == [tree.url[:-1] + "2"]
+
+
+def test_what_is_due_is_fetched_when_it_is_due(tree, tmp_path):
+    due = time.time() + 4.0
+    write(tmp_path, f"[Request(self.site + '/1', not_before={due}), Request(self.site + '/2', not_before={due - 1})]")
+    ended = lycosa(*command(tree, "--exit-when-idle", "--no-robots"), cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    second, first = sorted(items(tmp_path / "items.jsonl"), key=lambda item: -item["at"])
+    assert first["url"].endswith("/2")
+    assert 0 <= first["at"] - (due - 1) < SOON_S
+    assert 0 <= second["at"] - due < SOON_S
