@@ -1,0 +1,17 @@
+"""Our frontier in memory: the same promises but for the crash, which it does not survive. What durability costs."""
+
+from __future__ import annotations
+
+from frontier_lycosa import POLICY
+from frontier_lycosa import Peer as Durable
+
+from lycosa.frontiers.memory import memory_frontier
+
+
+class Peer(Durable):
+    """See `cycle.Peer`."""
+
+    SAFE = False
+
+    async def open(self) -> None:
+        self._frontier = memory_frontier(POLICY)
