@@ -221,6 +221,10 @@ class Settings:
     """Transfers in flight to one host, in the whole crawl."""
     delay: Annotated[float, _Seconds(0, DAY_S)] = 0.0
     """Least time between the starts of two requests to one host, in seconds."""
+    concurrency_per_ip: Annotated[int | None, _Whole(1, 10_000, optional=True)] = None
+    """Transfers in flight to all hosts of one IP address, in the whole crawl; None for no limit."""
+    delay_per_ip: Annotated[float, _Seconds(0, DAY_S)] = 0.0
+    """Least time between the starts of two requests to one IP address, in seconds."""
     timeout: Annotated[float, _Seconds(0.01, DAY_S)] = 30.0
     """Longest time for one transfer, from start to last byte, in seconds."""
     connect_timeout: Annotated[float, _Seconds(0.01, DAY_S)] = 10.0
@@ -289,6 +293,7 @@ class Settings:
 SCRAPY_NAMES = {
     "CONCURRENT_REQUESTS": "concurrency",
     "CONCURRENT_REQUESTS_PER_DOMAIN": "concurrency_per_host",
+    "CONCURRENT_REQUESTS_PER_IP": "concurrency_per_ip",
     "DOWNLOAD_DELAY": "delay",
     "DOWNLOAD_TIMEOUT": "timeout",
     "DOWNLOAD_MAXSIZE": "max_body",
@@ -302,7 +307,12 @@ SCRAPY_NAMES = {
     "LOG_LEVEL": "log_level",
     "LOG_FILE": "log_file",
 }
-SCRAPY_ZERO: Mapping[str, object] = {"DEPTH_LIMIT": None, "CLOSESPIDER_PAGECOUNT": None, "DOWNLOAD_MAXSIZE": BODY_MAX}
+SCRAPY_ZERO: Mapping[str, object] = {
+    "CONCURRENT_REQUESTS_PER_IP": None,
+    "DEPTH_LIMIT": None,
+    "CLOSESPIDER_PAGECOUNT": None,
+    "DOWNLOAD_MAXSIZE": BODY_MAX,
+}
 """Where Scrapy's 0 means "no limit", and what that is here."""
 
 

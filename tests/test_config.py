@@ -111,6 +111,7 @@ def test_scrapy_names_mean_ours(tmp_path):
     values = {
         "CONCURRENT_REQUESTS": 16,
         "CONCURRENT_REQUESTS_PER_DOMAIN": 2,
+        "CONCURRENT_REQUESTS_PER_IP": 3,
         "DOWNLOAD_DELAY": 0.5,
         "DOWNLOAD_TIMEOUT": 180,
         "DOWNLOAD_MAXSIZE": 0,
@@ -126,7 +127,7 @@ def test_scrapy_names_mean_ours(tmp_path):
     }
     assert set(values) == set(SCRAPY_NAMES)
     assert settings(tmp_path, spider_settings=values) == Settings(
-        concurrency=16, concurrency_per_host=2, delay=0.5, timeout=180, max_body=BODY_MAX, header=("Accept: a, b",),
+        concurrency=16, concurrency_per_host=2, concurrency_per_ip=3, delay=0.5, timeout=180, max_body=BODY_MAX, header=("Accept: a, b",),
         robots=False, user_agent="me", retries=5, state="job", log_level="INFO",
     )  # fmt: skip
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Protocol
@@ -123,8 +123,13 @@ def scope_of(kind: str, seeds: Sequence[str], domains: Sequence[str], bounds: Bo
 
 
 def policy_of(settings: Settings) -> Policy:
-    """Return how the frontier treats hosts and leases."""
-    return Policy(settings.delay, settings.concurrency_per_host, settings.lease, settings.robots)
+    """Return how the frontier treats hosts and leases. Through a proxy nobody here knows the addresses of hosts."""
+    policy = Policy(settings.delay, settings.concurrency_per_host, settings.lease, settings.robots)
+    by_ip = replace(policy, delay_per_ip_s=settings.delay_per_ip, concurrency_per_ip=settings.concurrency_per_ip or 0)
+    if settings.proxy and by_ip.resolves:
+        log.warning("--delay-per-ip and --concurrency-per-ip do not hold through a proxy, which finds the hosts itself")
+        return policy
+    return by_ip
 
 
 def fetch_settings_of(settings: Settings) -> FetchSettings:

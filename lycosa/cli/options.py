@@ -44,6 +44,8 @@ FLAGS = (
     Flag("concurrency", REQUESTS, "N", "Requests in work at a time."),
     Flag("concurrency_per_host", REQUESTS, "N", "Transfers at a time to one host."),
     Flag("delay", REQUESTS, "S", "Least seconds between two requests to one host."),
+    Flag("concurrency_per_ip", REQUESTS, "N", "Transfers at a time to one IP address.", default="no limit"),
+    Flag("delay_per_ip", REQUESTS, "S", "Least seconds between two requests to one IP address."),
     Flag("timeout", REQUESTS, "S", "Most seconds for one transfer."),
     Flag("connect_timeout", REQUESTS, "S", "Most seconds for name lookup, connection and TLS."),
     Flag("max_body", REQUESTS, "BYTES", "Largest page, decompressed: 500000, 10MB, 10MiB.", default="16MiB"),
