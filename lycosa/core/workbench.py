@@ -1,11 +1,12 @@
 """Which host may be contacted next: politeness by construction, without ever scanning the hosts.
 
-A heap holds every host that has something to lend and a free place, ordered by the time at which it may be contacted.
-`pick` takes the earliest one if its time has come; the host goes back with the time of its next turn. So the gap
-between two starts on one host is never below its delay, equal hosts take turns, and a host with a million URLs costs
-as much as a host with one. (The workbench of BUbiNG, Boldi et al. 2014, with hosts only.)
+A host that has work, a free place and a turn that has come is *ready*; one whose turn is to come waits for it
+(`core.turns` says who is first). So the gap between two starts on one host is never below its delay, and a host with a
+million URLs costs as much as a host with one. Where the policy limits IP addresses, the hosts of one address form a
+group with turns of its own, and the group takes turns among the others as one: whatever is at the top can be fetched,
+if anything can. (The workbench of BUbiNG, Boldi et al. 2014.)
 
-Pure: `now` is an argument, in unix seconds.
+Pure: `now` is an argument, in unix seconds. It may jump: see `see`.
 """
 
 from __future__ import annotations
@@ -14,28 +15,65 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from lycosa.core.frontier import Policy
+from lycosa.core.turns import NO_WORK, Turns, Unit
+
+TRANSFER_S = 0.2
+"""What a transfer is taken to last where no delay says how long a host's work will take."""
+
+CLOCK_SLACK_S = 1.0
+"""A clock that is behind by less was read earlier, one that is behind by more was set back."""
+
+PAUSE_MAX_S = 3600.0
+"""The largest pause that is kept when it is not known whether it was set before or after the clock was set back."""
 
 
-@dataclass(slots=True, eq=False)
-class Host:
+@dataclass(slots=True, eq=False, kw_only=True)
+class Group(Unit):
+    """The hosts of one IP address; `ready_at` is when any of them may be contacted.
+
+    It is ready when one of its hosts is, and waits for the next one that will be, at the same time.
+    """
+
+    address: str
+    in_flight: int = 0
+    members: int = 0
+    turns: Turns[Host] = field(default_factory=Turns, repr=False)
+    idle: bool = False
+
+    def work_s(self) -> float:
+        """Return the work of all its hosts one after the other, or of the one that has most, if that is more."""
+        lane = self.turns.lane()
+        return max(self.backlog * self.pace_s, lane.most_s() if lane is not None else 0.0)
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Host(Unit):
     """The state of one active host.
 
-    `ready_at` is the time of its next turn: `delay_s` after the last start, and not before `blocked_until`. `robots_at`
-    is the time its robots.txt was fetched, 0 for never.
+    `ready_at` is the time of its next turn: `delay_s` after the last start, and not before `blocked_until`. `rank` is
+    the lowest it has work for, as far as known, and `backlog` about how many records it has queued. `robots_at` is the
+    time its robots.txt was fetched, 0 for never; `address` is its IP address until `address_until`, "" for none.
+    `asking` says that its robots.txt or its address is being fetched: nothing else until then.
     """
 
     key: str
     delay_s: float
-    ready_at: float = 0.0
     started_at: float = 0.0
     blocked_until: float = 0.0
-    has_work: bool = False
     in_flight: int = 0
+    asking: bool = False
     robots_at: float = 0.0
-    robots_lent: bool = False
     robots_attempts: int = 0
-    turn_at: float | None = field(default=None, repr=False)
-    """When its entry on the heap says that its turn is; None when it has none. Other entries of it are stale."""
+    address: str = ""
+    address_until: float = 0.0
+    address_attempts: int = 0
+    group: Group | None = field(default=None, repr=False)
+    idle: bool = False
+
+    @property
+    def has_work(self) -> bool:
+        """Whether something is queued, as far as known."""
+        return self.rank != NO_WORK
 
 
 class Workbench:
@@ -44,97 +82,257 @@ class Workbench:
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
         self.hosts: dict[str, Host] = {}
-        self._heap: list[tuple[float, int, Host]] = []
-        self._idle: dict[str, Host] = {}
-        self._turn = 0
+        self.groups: dict[str, Group] = {}
+        self.now = -NO_WORK
+        """The latest time seen."""
+        self._turns: Turns[Host | Group] = Turns()
+        self._places = policy.concurrency_per_host
+        self._idle: list[tuple[float, int, Host | Group]] = []
+        self._idled = 0
+        self._paused: dict[Host, float] = {}
 
     def host(self, key: str) -> Host:
         """Return the host, active from now on."""
         host = self.hosts.get(key)
         if host is None:
-            host = self.hosts[key] = Host(key, self.policy.delay_s)
+            host = self.hosts[key] = Host(key=key, delay_s=0.0)
+            self._set_delay(host, self.policy.delay_s)
         return host
 
-    def found_work(self, host: Host) -> None:
-        """Something was queued for the host."""
-        host.has_work = True
-        self.offer(host)
+    def found_work(self, host: Host, rank: float = 0.0, count: int = 1) -> None:
+        """So many records of that rank were queued for the host."""
+        host.backlog += count
+        if host.group is not None:
+            host.group.backlog += count
+        if rank < host.rank:
+            host.rank = rank
+            self.offer(host)
+        elif host.lane is not None and host.backlog >= host.grown:
+            self.offer(host)
+
+    def took(self, host: Host, rank: float | None) -> None:
+        """One record of the host was taken, or it had none; what comes next has this rank, None for nothing.
+
+        `started` or `offer` must follow.
+        """
+        left = max(host.backlog - 1, 1) if rank is not None else 0
+        if host.group is not None:
+            host.group.backlog += left - host.backlog
+        host.backlog = left
+        host.rank = NO_WORK if rank is None else rank
 
     def offer(self, host: Host) -> None:
-        """Let the host be picked, if it has work and a free place; sooner than it was to be, if its turn came back."""
-        if not host.has_work or host.in_flight >= self._places(host):
-            return
-        if host.turn_at is None or host.ready_at < host.turn_at:
-            self._turn += 1
-            host.turn_at = host.ready_at
-            heappush(self._heap, (host.ready_at, self._turn, host))
+        """Put the host where it belongs: among the ready, the waiting, or nowhere."""
+        group = host.group
+        turns: Turns[Host] = self._turns if group is None else group.turns  # type: ignore[assignment]
+        if host.rank == NO_WORK or host.asking or host.in_flight >= self._places:
+            turns.leave(host)
+            turns.stop_waiting(host)
+        elif host.ready_at <= self.now:
+            turns.stop_waiting(host)
+            turns.enter(host)
+        else:
+            turns.leave(host)
+            turns.wait(host, host.ready_at)
+        if group is not None:
+            self._offer_group(group)
 
     def pick(self, now: float) -> Host | None:
-        """Take the host whose turn it is, or None when no host may be contacted now.
+        """Return the host whose turn it is, or None when no host may be contacted now.
 
-        The caller lends one record of the host and calls `started`, or clears `has_work` if there was none.
+        The caller takes one record of the host and calls `took`, then `started` if there was one, else `offer`.
         """
-        at = self.next_ready()
-        if at is None or at > now:
+        self.see(now)
+        while (due := self._turns.due(self.now)) is not None:
+            self._come(due)
+        lane = self._turns.lane()
+        if lane is None:
             return None
-        host = heappop(self._heap)[2]
-        host.turn_at = None
-        return host
+        unit = lane.first()
+        if isinstance(unit, Group):
+            lane = unit.turns.lane()
+            assert lane is not None, "a group is ready when one of its hosts is"
+            unit = lane.first()
+        return unit  # type: ignore[return-value]
 
-    def started(self, host: Host, now: float) -> None:
-        """A transfer to the host starts now."""
+    def started(self, host: Host) -> None:
+        """A transfer to the host starts now, at the time last seen."""
+        now = self.now
         host.in_flight += 1
         host.started_at = now
         host.ready_at = max(host.ready_at, now + host.delay_s)
+        group = host.group
+        if group is not None:
+            group.in_flight += 1
+            group.ready_at = max(group.ready_at, now + self.policy.delay_per_ip_s)
         self.offer(host)
 
-    def ended(self, host: Host) -> None:
-        """A transfer to the host is over, whatever came of it."""
+    def asks(self, host: Host) -> None:
+        """The address of the host is looked up, which is no transfer to it."""
+        host.in_flight += 1
+        host.asking = True
+        self.offer(host)
+
+    def ended(self, host: Host, group: Group | None = None) -> None:
+        """A transfer to the host is over, whatever came of it; `group` is the one it was started in."""
         host.in_flight -= 1
         self.offer(host)
-        if not host.has_work and host.in_flight == 0:
-            self._idle[host.key] = host
+        if group is not None:
+            group.in_flight -= 1
+            self._offer_group(group)
+            self._rest(group)
+        self._rest(host)
 
     def block(self, host: Host, until: float) -> None:
         """Do not contact the host before `until`."""
         host.blocked_until = max(host.blocked_until, until)
-        host.ready_at = max(host.ready_at, until)
+        self._pause(host, until)
 
     def set_delay(self, host: Host, delay_s: float, now: float) -> None:
         """The host asks for this delay between two starts; counted from now, since robots.txt was a request too."""
-        host.delay_s = max(delay_s, self.policy.delay_s)
-        host.ready_at = max(host.ready_at, now + host.delay_s)
+        self._set_delay(host, max(delay_s, self.policy.delay_s))
+        self._pause(host, now + host.delay_s)
 
     def next_ready(self) -> float | None:
-        """When the first host may be contacted; None when no host has both work and a free place."""
-        while self._heap:
-            at, _, host = self._heap[0]
-            if host.turn_at == at == host.ready_at:
-                return at
-            heappop(self._heap)
-            if host.turn_at == at:  # blocked since it was put on the heap
-                host.turn_at = None
-                self.offer(host)
-        return None
+        """When the first host may be contacted, 0 for at once; None when no host has both work and a free place."""
+        return 0.0 if self._turns.lane() is not None else self._turns.next_due()
 
     def remind(self, host: Host, started_at: float, blocked_until: float) -> None:
         """Go on with what was remembered of the host: a pause lasts as long as it would under today's delay."""
         host.started_at = started_at
         self.block(host, blocked_until)
         if started_at:
-            host.ready_at = max(host.ready_at, started_at + host.delay_s)
+            self._pause(host, started_at + host.delay_s)
 
     def needs_robots(self, host: Host, now: float) -> bool:
         """Whether the host must show its robots.txt before it may lend pages."""
         return self.policy.robots and now - host.robots_at >= self.policy.robots_ttl_s
 
-    def _places(self, host: Host) -> int:
-        return 1 if host.robots_lent else self.policy.concurrency_per_host
+    def needs_address(self, host: Host, now: float) -> bool:
+        """Whether the address of the host must be looked up before it may be contacted."""
+        return self.policy.resolves and host.address_until <= now
+
+    def set_address(self, host: Host, address: str, until: float, now: float) -> None:
+        """The host has this IP address until then, and shares its limits; what is in flight counts where it started."""
+        host.address, host.address_until = address, until
+        old = host.group
+        if not self.policy.resolves or address == (old.address if old is not None else ""):
+            return
+        (self._turns if old is None else old.turns).leave(host)
+        (self._turns if old is None else old.turns).stop_waiting(host)
+        host.group = self._group(address) if address else None
+        if host.group is not None:
+            host.group.members += 1
+            host.group.backlog += host.backlog
+            if old is None and host.started_at:  # before the process began, or before the address was known
+                host.group.ready_at = max(host.group.ready_at, host.started_at + self.policy.delay_per_ip_s)
+        self.offer(host)
+        if old is not None:
+            self._leave_group(host, old)
 
     def forget_idle(self, now: float) -> None:
         """Drop the hosts that have nothing to do and owe no pause: memory depends on active hosts only."""
-        for key, host in list(self._idle.items()):
-            if host.has_work or host.in_flight:
-                del self._idle[key]
-            elif host.ready_at <= now:
-                del self._idle[key], self.hosts[key]
+        while self._idle and self._idle[0][0] <= now:
+            unit = heappop(self._idle)[2]
+            unit.idle = False
+            if self._is_idle(unit) and unit.ready_at <= now:
+                self._forget(unit)
+            else:
+                self._rest(unit)
+
+    def see(self, now: float) -> None:
+        """The clock shows `now`. One that was set back takes all pauses with it: none gets shorter or longer.
+
+        Pauses that were set since the clock was seen last may have been set by either time. They stay as they are, but
+        end within PAUSE_MAX_S.
+        """
+        if now < self.now - CLOCK_SLACK_S:
+            self._set_back(self.now - now)
+            for host, until in self._paused.items():
+                self._pause(host, min(until, now + PAUSE_MAX_S))
+            self.now = now
+        self.now = max(self.now, now)
+        if self._paused:
+            self._paused.clear()
+
+    def _set_delay(self, host: Host, delay_s: float) -> None:
+        host.delay_s = delay_s
+        host.pace_s = max(delay_s, TRANSFER_S / self._places)
+
+    def _pause(self, host: Host, until: float) -> None:
+        self._paused[host] = max(until, self._paused.get(host, until))
+        if until > host.ready_at:
+            host.ready_at = until
+            self.offer(host)
+
+    def _come(self, due: Host | Group) -> None:
+        if isinstance(due, Group):
+            while (host := due.turns.due(self.now)) is not None:
+                due.turns.enter(host)
+            self._offer_group(due)
+        else:
+            self._turns.enter(due)
+
+    def _offer_group(self, group: Group) -> None:
+        lane, next_due = group.turns.lane(), group.turns.next_due()
+        places = self.policy.concurrency_per_ip
+        if 0 < places <= group.in_flight:
+            lane = next_due = None
+        if lane is not None and group.ready_at <= self.now:
+            group.rank = lane.rank
+            self._turns.enter(group)
+        else:
+            self._turns.leave(group)
+            if lane is not None:
+                next_due = group.ready_at
+        if next_due is None:
+            self._turns.stop_waiting(group)
+        else:
+            self._turns.wait(group, max(next_due, group.ready_at))
+
+    def _group(self, address: str) -> Group:
+        group = self.groups.get(address)
+        if group is None:
+            pace = max(self.policy.delay_per_ip_s, TRANSFER_S / (self.policy.concurrency_per_ip or self._places))
+            group = self.groups[address] = Group(address=address, pace_s=pace)
+        return group
+
+    def _leave_group(self, host: Host, group: Group) -> None:
+        group.members -= 1
+        group.backlog -= host.backlog
+        self._offer_group(group)
+        self._rest(group)
+
+    def _is_idle(self, unit: Host | Group) -> bool:
+        if isinstance(unit, Group):
+            return unit.members == 0 and unit.in_flight == 0
+        return unit.rank == NO_WORK and unit.in_flight == 0
+
+    def _rest(self, unit: Host | Group) -> None:
+        """Remember to forget the unit when its pause is over, if it is idle."""
+        if not unit.idle and self._is_idle(unit):
+            unit.idle = True
+            self._idled += 1
+            heappush(self._idle, (unit.ready_at, self._idled, unit))
+
+    def _forget(self, unit: Host | Group) -> None:
+        if isinstance(unit, Group):
+            del self.groups[unit.address]
+            return
+        del self.hosts[unit.key]
+        if unit.group is not None:
+            self._leave_group(unit, unit.group)
+
+    def _set_back(self, seconds: float) -> None:
+        """Move all times, the one scan of the hosts."""
+        self._turns.set_back(seconds)
+        self._idle = [(at - seconds, stamp, unit) for at, stamp, unit in self._idle]
+        for group in self.groups.values():
+            group.turns.set_back(seconds)
+            group.ready_at -= seconds
+        for host in self.hosts.values():
+            host.ready_at -= seconds
+            host.started_at -= seconds
+            host.blocked_until -= seconds
+            host.robots_at -= seconds
+            host.address_until -= seconds

@@ -20,6 +20,7 @@ import msgspec
 from lycosa.core.errors import StorageError
 from lycosa.core.frontier import Policy, State
 from lycosa.core.model import FrontierStats, HostFacts, UrlRecord
+from lycosa.core.segments import starts_at
 from lycosa.frontiers.local import HostMemory, LocalFrontier
 from lycosa.frontiers.tables import FINGERPRINT, QUEUE_KEY, SLEEP_KEY, Tables
 
@@ -168,16 +169,16 @@ class LmdbShelf:
         given = set(fingerprints)
         return (given & self._recent) | (given & self._older)
 
-    def take(self, host: str) -> tuple[bytes, UrlRecord] | None:
+    def take(self, host: str) -> tuple[bytes, UrlRecord, float | None] | None:
         """Pop the host's next record, reading on when memory has none."""
-        if not self.has_more(host):
+        if not self._has_more(host):
             return None
-        key, record = heappop(self._queue(host).heap)
+        heap = self._queue(host).heap
+        key, record = heappop(heap)
         self._lent.add(key)
-        return key, record
+        return key, record, starts_at(heap[0].record.segment) if self._has_more(host) else None
 
-    def has_more(self, host: str) -> bool:
-        """Whether there is a next record, reading on to tell."""
+    def _has_more(self, host: str) -> bool:
         queue = self._queue(host)
         while not queue.heap and not queue.complete:
             queue.fill(self._tables, self._lent, self._buffer_limit())

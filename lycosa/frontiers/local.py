@@ -13,7 +13,8 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from lycosa.core.frontier import Event, Policy, State, expire, fail
 from lycosa.core.lending import Lending, Store
-from lycosa.core.model import FrontierStats, HostFacts, Lease, UrlRecord, Validators
+from lycosa.core.model import FrontierStats, HostFacts, Kind, Lease, UrlRecord, Validators
+from lycosa.core.segments import starts_at
 from lycosa.core.workbench import Host
 
 Place = TypeVar("Place")
@@ -156,7 +157,8 @@ class LocalFrontier(Generic[Place]):
             return False
         record = held.lease.record
         if held.place is None:
-            self._lending.robots_failed(record.host, now if retry_at is None else retry_at)
+            failed = self._lending.address_failed if record.kind == Kind.RESOLVE else self._lending.robots_failed
+            failed(record.host, now if retry_at is None else retry_at)
         elif retry_at is None:
             self._shelf.bury(held.place, record, reason)
         else:
@@ -185,6 +187,8 @@ class LocalFrontier(Generic[Place]):
                 continue
             if held.place is not None:
                 self._expired(held.place, held.lease.record)
+            elif held.lease.record.kind == Kind.RESOLVE:
+                self._lending.address_failed(held.lease.record.host, now)
             else:
                 self._robots_expired(held.lease.record, now)
         return len(late)
@@ -207,6 +211,8 @@ class LocalFrontier(Generic[Place]):
 
     async def set_address(self, host: str, address: str, until: float, now: float) -> None:
         """Remember."""
+        self._host(host)
+        self._lending.learned_address(host, address, until, now)
 
     def next_ready(self, now: float) -> float | None:
         """The next host whose turn comes, or the next sleeper that wakes."""
@@ -243,7 +249,7 @@ class LocalFrontier(Generic[Place]):
     def _push(self, record: UrlRecord) -> bool:
         state = self._shelf.add(record)
         if state is State.QUEUED:
-            self._bench.found_work(self._host(record.host))
+            self._bench.found_work(self._host(record.host), starts_at(record.segment))
         return state is not None
 
     def _host(self, key: str) -> Host:
@@ -261,7 +267,7 @@ class LocalFrontier(Generic[Place]):
 
     def _put_back(self, place: Place, record: UrlRecord) -> None:
         self._shelf.put_back(place, record)
-        self._bench.found_work(self._host(record.host))
+        self._bench.found_work(self._host(record.host), starts_at(record.segment))
 
     def _wake(self, now: float) -> None:
         for host in self._shelf.wake(now):

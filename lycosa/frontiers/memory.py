@@ -12,6 +12,7 @@ from heapq import heappop, heappush
 
 from lycosa.core.frontier import Policy, State
 from lycosa.core.model import FrontierStats, UrlRecord
+from lycosa.core.segments import starts_at
 from lycosa.frontiers.local import HostMemory, LocalFrontier
 
 Rank = tuple[int, int]
@@ -50,20 +51,16 @@ class MemoryShelf:
         """Return those that were added before."""
         return {fingerprint for fingerprint in fingerprints if (segment, fingerprint) in self._seen}
 
-    def take(self, host: str) -> tuple[Rank, UrlRecord] | None:
+    def take(self, host: str) -> tuple[Rank, UrlRecord, float | None] | None:
         """Pop the first of the host's heap."""
         queue = self._queues.get(host)
         if not queue:
             return None
         self._queued -= 1
-        found = heappop(queue)
+        place, record = heappop(queue)
         if not queue:
             del self._queues[host]
-        return found
-
-    def has_more(self, host: str) -> bool:
-        """Whether the host's heap has something."""
-        return host in self._queues
+        return place, record, starts_at(queue[0][1].segment) if queue else None
 
     def put_back(self, place: Rank, record: UrlRecord) -> None:
         """Queue it where it was."""
