@@ -64,6 +64,9 @@ class Segments:
         return max(inherited, self.at(not_before), key=order)
 
 
+NO_SEGMENTS = Segments(lambda *_: "")
+
+
 def segments(word: str, spider: str, resolver: SegmentResolver | None = None) -> Segments:
     """Return what a setting means; the resolver is the one that `word` names, if it names one. Raises `BadSetting`.
 
@@ -72,7 +75,7 @@ def segments(word: str, spider: str, resolver: SegmentResolver | None = None) ->
     if resolver is not None:
         return Segments(_checked(resolver, word))
     if word in {"", "none"}:
-        return Segments(lambda *_: "")
+        return NO_SEGMENTS
     if word == "spider":
         name = _name(spider)
         if name is None:

@@ -1,19 +1,21 @@
 """Between what a spider says and what a frontier stores: requests to records and back.
 
 A stored record outlives the process, so a callback is stored by the name of a method, and `meta` and `cb_kwargs` must
-be plain data.
+be plain data. `Naming` says what a crawl knows a request by: its fingerprint, and the segment it belongs to.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 import msgspec
 
 from lycosa.core.errors import BadSpider
+from lycosa.core.keys import Fingerprint
 from lycosa.core.model import RECORD_VERSION, Extras, Request, UrlRecord
+from lycosa.core.segments import NO_SEGMENTS, Segments
 from lycosa.core.url import canonicalize, fingerprint, host_key
 
 SECRETS = frozenset({"authorization", "cookie", "proxy-authorization"})
@@ -24,23 +26,38 @@ REDIRECT_URLS = "redirect_urls"
 """The key of `meta` under which the URLs are kept that were redirected to this one, oldest first (as in Scrapy)."""
 
 
-def to_record(request: Request, spider: object, parent: UrlRecord | None = None) -> UrlRecord:
-    """Return the record of a request found on `parent`. Raises `BadUrl`, or `BadSpider` for what cannot be stored."""
+class Naming(NamedTuple):
+    """How a crawl identifies its requests, and names its segments. The default: as `core.url` does, and none."""
+
+    fingerprint: Fingerprint = fingerprint
+    segments: Segments = NO_SEGMENTS
+
+
+PLAIN = Naming()
+
+
+def to_record(
+    request: Request, spider: object, parent: UrlRecord | None = None, naming: Naming = PLAIN, *, segment: str = ""
+) -> UrlRecord:
+    """Return the record of a request found on `parent`, or of a first request, in the segment of its run.
+
+    Raises `BadUrl`, or `BadSpider` for what cannot be stored or named.
+    """
     url = canonicalize(_with_params(request.url, request.params))
     extras = _extras(request, spider)
     record = UrlRecord(
         RECORD_VERSION,
-        fingerprint(request.method, url, request.body),
+        naming.fingerprint(request.method, url, request.body),
         url,
         host_key(url),
-        segment=parent.segment if parent else "",
+        segment=parent.segment if parent else segment,
         depth=parent.depth + 1 if parent else 0,
         priority=request.priority,
         not_before=request.not_before,
         dont_filter=request.dont_filter,
         extras=extras,
     )
-    return _storable(record)
+    return _in_its_segment(_storable(record), naming)
 
 
 def to_request(record: UrlRecord) -> Request:
@@ -61,24 +78,32 @@ def to_request(record: UrlRecord) -> Request:
     )
 
 
-def redirected(record: UrlRecord, target: str, status: int) -> UrlRecord:
-    """Return the record of a redirect's target: same depth, same callback, GET where RFC 9110 §15.4 says so."""
+def redirected(record: UrlRecord, target: str, status: int, naming: Naming = PLAIN) -> UrlRecord:
+    """Return the record of a redirect's target: same depth, same callback, same segment, GET where RFC 9110 §15.4 says
+    so. Raises `BadSpider` when the target cannot be named.
+
+    Where a site redirects to what counts as the same request (it drops a parameter, adds a slash), the target is
+    fetched although it is known.
+    """
     extras = record.extras or Extras()
     keep = (
         extras.method in {"GET", "HEAD"} or (status in {301, 302} and extras.method != "POST") or status in {307, 308}
     )
     method, body = (extras.method, extras.body) if keep else ("GET", b"")
     trail = [*extras.meta.get(REDIRECT_URLS, ()), record.url]
+    named = naming.fingerprint(method, target, body)
+    on_the_way = {record.fingerprint, *(naming.fingerprint(method, url, body) for url in trail)}
     headers = _headers_after(extras.headers, other_host=host_key(target) != record.host, body_gone=not keep)
     return msgspec.structs.replace(
         record,
-        fingerprint=fingerprint(method, target, body),
+        fingerprint=named,
         url=target,
         host=host_key(target),
         attempts=0,
         token=0,
         not_before=0.0,
         redirects=record.redirects + 1,
+        dont_filter=record.dont_filter or (named in on_the_way and target not in trail),
         extras=Extras(method, headers, body, extras.callback, {**extras.meta, REDIRECT_URLS: trail}, extras.cb_kwargs),
     )
 
@@ -111,6 +136,12 @@ def _storable(record: UrlRecord) -> UrlRecord:
     if not known_time:
         raise BadSpider(f"the request for {record.url} has not_before={record.not_before}: write unix seconds")
     return record
+
+
+def _in_its_segment(record: UrlRecord, naming: Naming) -> UrlRecord:
+    """Return the record in the segment of the time it is due at, where there is one."""
+    segment = naming.segments.of_request(record.segment, record.not_before)
+    return record if segment == record.segment else msgspec.structs.replace(record, segment=segment)
 
 
 def _with_params(url: str, params: Mapping[str, str]) -> str:

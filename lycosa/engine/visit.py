@@ -27,8 +27,9 @@ from lycosa.core.links import Link, join
 from lycosa.core.model import RECORD_VERSION, Lease, Request, UrlRecord
 from lycosa.core.retry import Decision, RetryPolicy, decide_error, decide_status, outcome_of
 from lycosa.core.scope import Scope
+from lycosa.core.url import fingerprint
 from lycosa.engine.pipeline import Pipelines
-from lycosa.engine.records import REDIRECT_URLS, callback_of, redirected, to_record, to_request
+from lycosa.engine.records import PLAIN, REDIRECT_URLS, Naming, callback_of, redirected, to_record, to_request
 from lycosa.engine.response import Response
 from lycosa.engine.results import Results, collect
 from lycosa.engine.robots import RobotsGate
@@ -91,6 +92,7 @@ class Visitor:
         stats: RunStats,
         clock: Clock,
         chance: Callable[[], float],
+        naming: Naming = PLAIN,
     ) -> None:
         self._spider = spider
         self._rules = rules
@@ -102,6 +104,7 @@ class Visitor:
         self._stats = stats
         self._clock = clock
         self._chance = chance
+        self._naming = naming
 
     async def visit(self, lease: Lease) -> Done | Failed:
         """Fetch the record and say what becomes of it. Never raises but for bugs and cancellation."""
@@ -185,7 +188,7 @@ class Visitor:
         children = self._followed(results.links, parent)
         for request in results.requests:
             try:
-                child = to_record(request, self._spider, parent)
+                child = to_record(request, self._spider, parent, self._naming)
             except BadUrl as error:
                 self._stats.skip("bad URL")
                 log.info("not followed on %s: %s", parent.url, error)
@@ -196,6 +199,9 @@ class Visitor:
 
     def _followed(self, links: Sequence[Link], parent: UrlRecord) -> list[UrlRecord]:
         segment, depth = parent.segment, parent.depth + 1
+        named = self._naming.fingerprint
+        if named is not fingerprint:  # links come with the fingerprint that needs no choice
+            links = [link._replace(fingerprint=named("GET", link.url, b"")) for link in links]
         known = self._known(segment, [link.fingerprint for link in links])
         return [
             UrlRecord(RECORD_VERSION, link.fingerprint, link.url, link.host, segment, depth)
@@ -218,8 +224,11 @@ class Visitor:
         if target is None:
             return Done("redirect to nowhere", bytes=raw.size_bytes)
         trail = record.extras.meta.get(REDIRECT_URLS, ()) if record.extras else ()
-        child = redirected(record, target, raw.status)
-        if child.fingerprint == record.fingerprint or target in trail:
+        try:
+            child = redirected(record, target, raw.status, self._naming)
+        except BadSpider as error:
+            return Failed(storable(str(error)))
+        if (child.fingerprint == record.fingerprint and target == record.url) or target in trail:
             return Failed("redirect loop")
         if record.redirects >= REDIRECTS_MAX:
             return Failed(f"more than {REDIRECTS_MAX} redirects")
