@@ -19,6 +19,9 @@ log = logging.getLogger(__name__)
 UNKNOWN_S = 30.0
 """A host that could not be found is asked for again after so long, if it still has pages."""
 
+HOLDS_MIN_S = 10.0
+"""An address is used for at least so long, whatever its TTL: one of 0 would be asked for before every page."""
+
 
 class Addresses:
     """Answers the frontier's questions for addresses."""
@@ -37,7 +40,7 @@ class Addresses:
             log.info("no address for %s: %s", host, error)
             addresses, holds_s = ("",), UNKNOWN_S
         now = self._clock.now()
-        await self._frontier.set_address(host, addresses[0], now + holds_s, now)
+        await self._frontier.set_address(host, addresses[0], now + max(holds_s, HOLDS_MIN_S), now)
         await self._frontier.ack(lease, "resolved", (), now, contacted=False)
 
 
