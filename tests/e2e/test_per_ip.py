@@ -1,0 +1,140 @@
+"""Politeness per IP address as the server sees it (F8): several hosts of one address share a delay and its places.
+
+The hosts are ports of one loopback address, or names that a table sends there. Times are those of the servers; see
+`test_polite.py` about `ARRIVAL_S`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from lycosa.app import crawl as app
+from lycosa.app.parts import target_of
+from lycosa.config import Settings
+from lycosa.engine.stats import Summary
+from lycosa.fetchers.resolver import StaticResolver
+from tests.e2e.crawled import crawl
+from tests.servers.misbehaving import Server, running
+
+ARRIVAL_S = 0.03
+SHARED, ALONE = "127.0.0.5", "127.0.0.6"
+
+
+@pytest.fixture
+def hosts() -> Iterator[list[Server]]:
+    """Two hosts of one address, and one that has an address for itself."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(running(host=address)) for address in (SHARED, SHARED, ALONE)]
+
+
+def starts(*servers: Server) -> list[float]:
+    """Return when the requests came, all servers together."""
+    return sorted(hit.at for server in servers for hit in server.hits)
+
+
+def gap_min(*servers: Server) -> float:
+    return min(after - before for before, after in pairwise(starts(*servers)))
+
+
+def busiest(took_s: float, *servers: Server) -> int:
+    """Return the most requests that were being answered at a time, where each answer took so long."""
+    at = starts(*servers)
+    return max(sum(begin <= moment < begin + took_s for begin in at) for moment in at)
+
+
+def test_a_delay_per_ip(hosts, tmp_path):
+    one, two, other = hosts
+    urls = [one.url("/tree/5/0"), two.url("/tree/4/0"), other.url("/tree/10/0")]
+    crawled = crawl(tmp_path, *urls, "--delay-per-ip", 0.3)
+    assert (crawled.code, crawled.done) == (0, {"200": 19})
+    assert gap_min(one, two) > 0.3 - ARRIVAL_S
+    assert gap_min(other) > 0.3 - ARRIVAL_S
+    for servers in ((one, two), (other,)):  # robots.txt too; and no address waits for another
+        at = starts(*servers)
+        assert len(at) == 11
+        assert at[-1] - at[0] < 10 * 0.3 * 1.3
+
+
+def test_a_delay_per_ip_and_a_longer_one_per_host(hosts, tmp_path):
+    one, two, _ = hosts
+    crawled = crawl(
+        tmp_path, one.url("/tree/4/0"), two.url("/tree/5/0"), "--delay-per-ip", 0.1, "--delay", 0.3, "--no-robots"
+    )
+    assert (crawled.code, crawled.done) == (0, {"200": 9})
+    assert gap_min(one, two) > 0.1 - ARRIVAL_S
+    assert min(gap_min(one), gap_min(two)) > 0.3 - ARRIVAL_S
+
+
+def test_concurrency_per_ip(hosts, tmp_path):
+    one, two, other = hosts
+    one.delay_ms = two.delay_ms = other.delay_ms = 40
+    urls = [one.url("/tree/41/0"), two.url("/tree/40/0"), other.url("/tree/50/0")]
+    crawled = crawl(tmp_path, *urls, "--concurrency-per-ip", 2, "--no-robots")
+    assert (crawled.code, crawled.done) == (0, {"200": 131})
+    assert busiest(0.04, one, two) == 2
+    assert max(one.busiest, two.busiest, other.busiest) == 2
+    assert busiest(0.04, one, two, other) == 4
+
+
+def test_without_a_limit_per_ip_hosts_of_one_address_do_not_wait_for_each_other(hosts, tmp_path):
+    one, two, _ = hosts
+    one.delay_ms = two.delay_ms = 40
+    crawl(tmp_path, one.url("/tree/41/0"), two.url("/tree/40/0"), "--concurrency-per-host", 2, "--no-robots")
+    assert busiest(0.04, one, two) == 4
+
+
+def test_a_name_and_its_address_are_one(tmp_path):
+    with running() as one, running() as two:
+        name = one.url("/tree/4/0").replace("127.0.0.1", "localhost")
+        crawled = crawl(tmp_path, name, two.url("/tree/5/0"), "--delay-per-ip", 0.2)
+        assert (crawled.code, crawled.done) == (0, {"200": 9})
+        assert {hit.headers["host"] for hit in one.hits} == {name.split("/")[2]}
+        assert gap_min(one, two) > 0.2 - ARRIVAL_S
+
+
+def test_a_host_that_cannot_be_found_holds_up_nobody(hosts, tmp_path):
+    one = hosts[0]
+    lost = ["http://no-such-host.invalid/a", "http://no-such-host.invalid/b"]
+    options = ("--concurrency-per-ip", 2, "--retries", 1, "--no-robots")
+    crawled = crawl(tmp_path, *lost, one.url("/tree/9/0"), *options)
+    assert (crawled.code, crawled.done) == (1, {"200": 9})
+    assert crawled.dead == {"/a": "host not found", "/b": "host not found"}
+    assert starts(one)[-1] - starts(one)[0] < 1
+
+
+def test_a_host_without_an_address_has_no_robots_either(tmp_path):
+    crawled = crawl(tmp_path, "http://no-such-host.invalid/a", "--delay-per-ip", 0.1, "--retries", 0)
+    assert (crawled.code, crawled.dead) == (1, {"/a": "robots.txt unreachable: host not found"})
+
+
+def test_through_a_proxy_the_limits_do_not_hold_and_it_says_so(hosts, tmp_path):
+    proxy = hosts[0]
+    urls = [f"http://{name}.invalid/tree/10/0?{name}" for name in "ab"]
+    crawled = crawl(tmp_path, *urls, "--proxy", proxy.url(), "--delay-per-ip", 5, "--no-robots", "--depth", 0)
+    assert (crawled.code, crawled.done, proxy.paths()) == (0, {"200": 2}, urls)
+    assert crawled.said.count("do not hold through a proxy") == 1
+
+
+def test_names_of_one_address(tmp_path, monkeypatch):
+    with running(host=SHARED) as server:
+        port = server.address.rpartition(":")[2]
+        table = {"a.example": [SHARED], "b.example": [SHARED, ALONE]}
+        monkeypatch.setattr(app, "SystemResolver", lambda *_: StaticResolver(table))
+        urls = [f"http://a.example:{port}/tree/4/0", f"http://b.example:{port}/tree/5/0"]
+        summary = crawl_here(urls, state=tmp_path / "state", output=tmp_path / "items.jsonl", delay_per_ip=0.1)
+        assert (summary.finished, summary.reasons) == (True, {"200": 9})
+        assert {hit.headers["host"] for hit in server.hits} == {f"a.example:{port}", f"b.example:{port}"}
+        assert len(server.hits) == 11
+        assert gap_min(server) > 0.1 - ARRIVAL_S
+
+
+def crawl_here(urls: list[str], **given: Any) -> Summary:
+    """Crawl in this process, where parts can be exchanged."""
+    settings = Settings(**{name: value if isinstance(value, float) else str(value) for name, value in given.items()})
+    return asyncio.run(app.crawl(settings, target_of(settings, urls, {})))
