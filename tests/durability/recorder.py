@@ -2,7 +2,7 @@
 
 strace and not a preloaded library: it sees what never passes through libc, it needs no compiler, and with `-y` it names
 the file behind every descriptor. What changes a file in a way that cannot be replayed (a writable shared mapping, say)
-raises `Unrecorded`. What only might bring data to the disk (`sync_file_range`, `sync`) is left out: it promises nothing.
+raises `Unrecorded`. What might bring data to the disk but promises nothing (`sync_file_range`, `sync`) is left out.
 
 `record` returns operations on paths relative to the folder, and a `Mark` for each line that was written to `marks`.
 """
@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -103,7 +103,9 @@ class Unrecorded(Exception):
 def can_trace() -> bool:
     """Whether strace is here and allowed."""
     strace = shutil.which("strace")
-    return bool(strace) and subprocess.run([strace, "-o", "/dev/null", "true"], capture_output=True).returncode == 0
+    if strace is None:
+        return False
+    return subprocess.run([strace, "-o", "/dev/null", "true"], capture_output=True, check=False).returncode == 0
 
 
 def record(
@@ -138,6 +140,11 @@ def plain(text: str) -> bytes:
     return bytes.fromhex(text.replace("\\x", ""))
 
 
+def path_of(text: str) -> str:
+    """Undo the hexadecimal form of a path."""
+    return os.fsdecode(plain(text))
+
+
 @dataclass
 class Opened:
     """An open file."""
@@ -151,9 +158,9 @@ class Reader:
     """Turns calls into operations on the folder."""
 
     def __init__(self, folder: Path, marks: Path, cwd: Path) -> None:
-        self._root = os.fsencode(folder)
-        self._marks = os.fsencode(marks)
-        self._cwd = os.fsencode(cwd)
+        self._root = folder
+        self._marks = str(marks)
+        self._cwd = str(cwd)
         self._opened: dict[str, Opened] = {}
 
     def operations(self, calls: Iterator[str]) -> Iterator[Operation]:
@@ -198,7 +205,7 @@ class Reader:
             raise Unrecorded(f"{name} of {path}")
 
     def _write(self, name: str, arguments: str, size: int) -> Iterator[Operation]:
-        (target,) = self._handles(arguments) or (b"",)
+        (target,) = self._handles(arguments) or ("",)
         path = self._inside(target)
         if path is None and target != self._marks:
             return
@@ -246,23 +253,20 @@ class Reader:
         if old is not None and new is not None:
             yield Rename(old, new)
 
-    def _handles(self, arguments: str) -> list[bytes]:
+    def _handles(self, arguments: str) -> list[str]:
         found = HANDLE.findall(arguments)
-        return [plain(path) for number, path, deleted in found if number != "AT_FDCWD" and not deleted]
+        return [path_of(path) for number, path, deleted in found if number != "AT_FDCWD" and not deleted]
 
-    def _named(self, arguments: str) -> list[bytes]:
+    def _named(self, arguments: str) -> list[str]:
         """Return the paths that are given as names, each relative to the folder before it or to where we are."""
         paths, base = [], self._cwd
         for part in arguments.split(", "):
             handle, string = HANDLE.fullmatch(part), STRING.fullmatch(part)
             if handle:
-                base = plain(handle[2])
+                base = path_of(handle[2])
             elif string:
-                paths.append(os.path.normpath(os.path.join(base, plain(string[1]))))
+                paths.append(os.path.normpath(Path(base, path_of(string[1]))))
         return paths
 
-    def _inside(self, path: bytes) -> str | None:
-        if path == self._root:
-            return "."
-        root = self._root + b"/"
-        return os.fsdecode(path.removeprefix(root)) if path.startswith(root) else None
+    def _inside(self, path: str) -> str | None:
+        return Path(path).relative_to(self._root).as_posix() if Path(path).is_relative_to(self._root) else None

@@ -2,11 +2,11 @@
 
 The model is stricter than what ext4, XFS or btrfs do:
 
-- what is written to a file is there for certain after the next `fsync` or `fdatasync` of that file (or when the write
-  itself was O_DSYNC: only that write). Until then each write may be there or not, independent of the others, each of its
-  512-byte sectors too; a file may have grown and hold zeros where the data were to be;
-- a name (new, removed, or given to another file) is there for certain after the next `fsync` of its folder, whatever was
-  done to the file. Until then the names of a folder are those after some prefix of the changes, each folder for itself;
+- what is written to a file is there for certain after the next `fsync` or `fdatasync` of that file, or, when it was
+  written with O_DSYNC, that write alone. Until then each write may be there or not, whatever became of the others, and
+  so may each of its 512-byte sectors; a file may have grown and hold zeros where the data were to be;
+- a name (new, removed, or given to another file) is there for certain after the next `fsync` of its folder, whatever
+  was done to the file. Until then a folder has the names after some prefix of the changes, each folder for itself;
 - a rename is atomic, and is only known within one folder.
 """
 
@@ -16,6 +16,7 @@ import random
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import assert_never
 
@@ -177,17 +178,19 @@ def sectors(write: Write) -> list[Write]:
     """Cut a write where sectors of the disk begin."""
     begin, end = write.offset or 0, (write.offset or 0) + len(write.data)
     cuts = [begin, *range(begin - begin % SECTOR + SECTOR, end, SECTOR), end]
-    return [
-        Write(write.path, left, write.data[left - begin : right - begin])
-        for left, right in zip(cuts, cuts[1:], strict=False)
-    ]
+    return [Write(write.path, left, write.data[left - begin : right - begin]) for left, right in pairwise(cuts)]
 
 
 class Disk:
-    """A folder that exists for certain, empty at first, and what happens in it."""
+    """A folder that holds a tree for certain, and what happens in it."""
 
-    def __init__(self) -> None:
+    def __init__(self, tree: Tree) -> None:
         self._root = Folder()
+        for path in sorted(tree):
+            content = tree[path]
+            folder, name = self._place(path)
+            folder.names[name] = Folder() if content is None else File(content, size=len(content))
+            folder.sync()
 
     def apply(self, operation: Operation) -> None:
         """Do the next operation."""

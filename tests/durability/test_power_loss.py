@@ -11,7 +11,7 @@ import asyncio
 import os
 import random
 import sys
-from collections import Counter
+from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 
@@ -19,67 +19,96 @@ import msgspec
 import pytest
 
 from tests.conftest import PROVE, ROOT, need
-from tests.durability.driver import PROMISES, STEPS, Crawl, Order, Promise, Site, assert_complete, items
-from tests.durability.recorder import Cut, Mark, Operation, Sync, Write, can_trace, record
+from tests.durability.driver import (
+    COMMITTED,
+    LIMITED,
+    LIMITS,
+    PROMISES,
+    STEPS,
+    Crawl,
+    Order,
+    Promise,
+    Site,
+    assert_complete,
+    items,
+)
+from tests.durability.recorder import Mark, Operation, Write, can_trace, record
 from tests.durability.replay import Chance, Disk, Outage, Tree, Worst, build, read
 from tests.e2e.command import environment
 
-PAGES = 150 if PROVE else 40
-HISTORIES = 20 if PROVE else 2
+HISTORIES = 40 if PROVE else 2
+PAGES = 120 if PROVE else 50
 CHANCES = 5 if PROVE else 1
 """Seeded parts of what is uncertain, after each operation."""
 
+ACKS = 12
+SESSIONS = 2
+"""Processes are recorded until one has come to the end; then all goes on from a folder that a power loss has left."""
+
+
+class Stopped(Exception):
+    """The process ended here."""
+
 
 class Resumed(Crawl):
-    """A crawl that goes on after the power came back; every promise must have been kept."""
+    """A crawl that goes on after the power came back; every promise must have been kept. It ends after `commits`."""
 
-    def __init__(self, order: Order, promised: Promise) -> None:
-        super().__init__(order, fetched=self._check)
-        self._promised = promised
-        self._settled = {*promised.done, *promised.dead}
+    def __init__(self, order: Order, promised: Promise, commits: int | None = None) -> None:
+        super().__init__(order, fetched=self._check, promise=self._promise, on_step=self._step)
+        self.promised = msgspec.structs.replace(promised)
+        self._commits = commits
 
     async def opened(self) -> None:
         """Look at what is there before anything changes."""
         position = (await self.frontier.positions()).get(self.sink.name, 0)
-        assert position >= self._promised.position, "the position of a returned commit is lost"
-        written = Counter(item["page"] for item in items(Path(self.order.folder), position))
-        assert set(self._promised.done) <= set(written), "items of a returned commit are lost"
+        assert position >= self.promised.position, "the position of a returned commit is lost"
+        written = {item["page"] for item in items(Path(self.order.folder), position)}
+        assert set(self.promised.done) <= written, "items of a returned commit are lost"
 
     def _check(self, page: int) -> None:
-        assert page not in self._settled, f"{page} was settled by a returned commit, and is fetched again"
+        settled = page in self.promised.done or page in self.promised.dead
+        assert not settled, f"{page} was settled by a returned commit, and is fetched again"
 
+    def _promise(self, more: Promise) -> None:
+        self.promised = together(self.promised, more)
 
-def recorded(folder: Path, marks: Path, orders: list[Order]) -> tuple[list[Operation], list[int]]:
-    """Run processes one after the other. Return all they did, and where each of them ended."""
-    operations: list[Operation] = []
-    ends = []
-    for order in orders:
-        command = [sys.executable, "-m", "tests.durability.driver", msgspec.json.encode(order).decode()]
-        code, more = record(command, folder, marks, cwd=ROOT, env=environment())
-        assert code == (-9 if order.step else 0), f"exit code {code}"
-        operations += more
-        ends.append(len(operations))
-        assert replayed(operations) == read(folder), "the recording is not complete"
-    return operations, ends
-
-
-def replayed(operations: list[Operation]) -> Tree:
-    """Return what a folder holds after these operations, nothing lost."""
-    disk = Disk()
-    for operation in operations:
-        disk.apply(operation)
-    return disk.tree(Outage())
+    def _step(self, name: str) -> None:
+        if name != COMMITTED or self._commits is None:
+            return
+        self._commits -= 1
+        if self._commits < 0:
+            raise Stopped
 
 
 def together(promised: Promise, more: Promise) -> Promise:
+    """Return what two commits promise."""
     return Promise(promised.done + more.done, promised.dead + more.dead, more.position)
+
+
+def recorded(order: Order, chance: random.Random) -> list[Operation]:
+    """Run a process that is killed at some step, and one that comes to the end. Return all they did."""
+    folder, logs = Path(order.folder), Path(order.logs)
+    before = read(folder)
+    operations: list[Operation] = []
+    killed = msgspec.structs.replace(order, step=chance.choice(STEPS), occurrence=chance.randint(1, 3))
+    for each in (killed, msgspec.structs.replace(order, run=order.run + 1)):
+        command = [sys.executable, "-m", "tests.durability.driver", msgspec.json.encode(each).decode()]
+        code, more = record(command, folder, logs / PROMISES, cwd=ROOT, env=environment())
+        assert code in {0, -9}, f"exit code {code}"
+        operations += more
+        disk = Disk(before)
+        for operation in operations:
+            disk.apply(operation)
+        assert disk.tree(Outage()) == read(folder), "the recording is not complete"
+    return operations
 
 
 class Outages:
     """Cuts the power and goes on; a folder that was seen with the same promises is not tried again."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: Order, chance: random.Random) -> None:
         self._order = order
+        self._chance = chance
         self._tried: set[bytes] = set()
         self.promised = Promise()
 
@@ -89,45 +118,67 @@ class Outages:
         return len(self._tried)
 
     def cut(self, tree: Tree) -> None:
-        """Go on from what is left, and check that all ends well."""
+        """Go on from what is left, for a few commits and then to the end."""
         key = blake2b(msgspec.msgpack.encode([sorted(tree.items()), self.promised])).digest()
         if key in self._tried:
             return
         self._tried.add(key)
         folder = Path(self._order.folder)
         build(tree, folder)
-        asyncio.run(Resumed(self._order, self.promised).run())
+        first = Resumed(self._order, self.promised, self._chance.randint(0, 2))
+        with suppress(Stopped):
+            asyncio.run(first.run())
+        asyncio.run(Resumed(msgspec.structs.replace(self._order, run=self._order.run + 1), first.promised).run())
         assert_complete(Site(self._order.seed, self._order.pages), folder)
 
 
 def tell(operation: Operation) -> str:
     """Return an operation without its data."""
-    return str(operation._replace(data=b"%d bytes" % len(operation.data)) if isinstance(operation, Write) else operation)
+    return str(
+        operation._replace(data=b"%d bytes" % len(operation.data)) if isinstance(operation, Write) else operation
+    )
 
 
-@pytest.mark.parametrize("history", range(HISTORIES))
-def test_power_loss_after_every_operation(tmp_path, history):
-    need("strace that may trace (apt-get install strace)", can_trace())
-    seed = int(os.environ.get("LYCOSA_TEST_SEED") or history)
-    folder, logs = tmp_path / "world", tmp_path / "logs"
-    folder.mkdir()
-    logs.mkdir()
-    order = Order(str(folder), str(logs), seed, PAGES, sync=True)
-    killed = msgspec.structs.replace(order, step=STEPS[seed % len(STEPS)], occurrence=2)
-    resumed = msgspec.structs.replace(order, run=1)
-    operations, _ = recorded(folder, logs / PROMISES, [killed, resumed])
-    disk, chance = Disk(), random.Random(seed)
-    outages = Outages(msgspec.structs.replace(order, run=2, sync=False))
-    print({kind.__name__: sum(isinstance(each, kind) for each in operations) for kind in (Write, Cut, Sync, Mark)})
+def cut_everywhere(before: Tree, operations: list[Operation], outages: Outages, chance: random.Random) -> Tree:
+    """Cut the power after each operation. Return one of the folders that were left, and leave its promises."""
+    disk, left = Disk(before), chance.randrange(len(operations))
+    found, promised = before, outages.promised
     for number, operation in enumerate(operations):
         disk.apply(operation)
         if isinstance(operation, Mark):
             outages.promised = together(outages.promised, msgspec.json.decode(operation.line, type=Promise))
         for what in (Outage(), Worst(), *[Chance(chance)] * CHANCES):
+            tree = disk.tree(what)
             try:
-                outages.cut(disk.tree(what))
+                outages.cut(tree)
             except BaseException:
                 done = "\n".join(map(tell, operations[max(0, number - 20) : number + 1]))
-                print(f"LYCOSA_TEST_SEED={seed}: {type(what).__name__} after operation {number} in {folder}:\n{done}")
+                print(f"{type(what).__name__} after operation {number}:\n{done}")
                 raise
-    print(f"{len(operations)} operations, {outages.count} different folders")
+        if number == left:
+            found, promised = tree, outages.promised
+    outages.promised = promised
+    return found
+
+
+@pytest.mark.parametrize("history", range(HISTORIES))
+def test_power_loss_after_every_operation(tmp_path, monkeypatch, history):
+    need("strace that may trace (apt-get install strace)", can_trace())
+    for name, value in LIMITS.items():
+        monkeypatch.setattr(LIMITED, name, value)
+    seed = int(os.environ.get("LYCOSA_TEST_SEED") or history)
+    print(f"LYCOSA_TEST_SEED={seed}")
+    folder, logs = tmp_path / "world", tmp_path / "logs"
+    folder.mkdir()
+    logs.mkdir()
+    chance = random.Random(seed)
+    order = Order(str(folder), str(logs), seed, PAGES, sync=True, acks=ACKS)
+    outages = Outages(msgspec.structs.replace(order, run=2 * SESSIONS, sync=False), chance)
+    tree: Tree = {}
+    for session in range(SESSIONS):
+        build(tree, folder)
+        operations = recorded(msgspec.structs.replace(order, run=2 * session), chance)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", lambda handle: None)  # what goes on from there survives no outage: save the time
+            tree = cut_everywhere(tree, operations, outages, chance)
+        print(f"{len(operations)} operations, {outages.count} different folders so far")
