@@ -279,7 +279,9 @@ class Settings:
     commit_acks: Annotated[int, _Whole(1, 100_000)] = 256
     """Most acks in one group commit."""
     lease: Annotated[float, _Seconds(1, DAY_S)] = 300.0
-    """How long a worker may hold a URL before it is lent to another, in seconds."""
+    """How long a worker may be silent before its URLs are lent to another, in seconds; it renews what it works on."""
+    lease_max: Annotated[float, _Seconds(1, DAY_S)] = 3600.0
+    """How long a page may be in work in all before it is given up and tried again, in seconds."""
     exit_when_idle: Annotated[bool, _Switch()] = False
     """End, instead of waiting, when all that is left is due later."""
     quiet: Annotated[bool, _Switch()] = False

@@ -128,7 +128,9 @@ async def wired(settings: Settings, target: Target, state: StateDir, frontier: F
         visitor = Visitor(
             target.spider, rules, fetcher, gate, pipelines, _preparer(sinks), frontier.known, stats, clock, chance
         )
-        limits = Limits(settings.concurrency, settings.max_pages, exit_when_idle=settings.exit_when_idle)
+        limits = Limits(
+            settings.concurrency, settings.max_pages, settings.lease_max, exit_when_idle=settings.exit_when_idle
+        )
         addresses = Addresses(frontier, SystemResolver(settings.connect_timeout), clock)
         engine = Engine(frontier, sinks, visitor, gate, addresses, committer, limits, stats, clock)
         stats.notes += _moved(earlier, starts, settings)

@@ -17,9 +17,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from lycosa.clock import Clock
+from lycosa.core.frontier import Event, expire
 from lycosa.core.model import Kind, Lease
 from lycosa.engine.addresses import Addresses
 from lycosa.engine.committer import Committer
+from lycosa.engine.leases import Leases
 from lycosa.engine.robots import RobotsGate
 from lycosa.engine.stats import RunStats, Snapshot
 from lycosa.engine.visit import Done, Failed, Visitor
@@ -35,6 +37,9 @@ CLOCK_CHECK_S = 60.0
 
 WAITING_S = 10.0
 """A longer sleep with nothing under way is told to the user; a shorter one is the pace of the crawl."""
+
+LEASE_EXPIRED = "lease expired"
+"""The reason of a record that took too long again and again: frontiers say the same."""
 
 IDLE_AFTER_S = 60.0
 """With `exit_when_idle` the crawl still waits for what is due within this time."""
@@ -77,6 +82,7 @@ class Engine:
         self._limits = limits
         self._stats = stats
         self._clock = clock
+        self._leases = Leases(frontier)
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self._busy = asyncio.Event()
@@ -135,10 +141,11 @@ class Engine:
         while not self.stopping and self._error is None:
             self._wake.clear()
             now = self._clock.now()
-            if await self._frontier.expire(now):
+            await self._leases.renew(now)
+            if await self._frontier.expire(now):  # those of other workers: ours were renewed for this very moment
                 self._committer.settled()
             for lease in await self._frontier.lease(self._free(), now):
-                self._start(lease)
+                self._start(lease, now)
             if not self._tasks and await self._is_over(now):
                 return
             await self._sleep()
@@ -169,7 +176,8 @@ class Engine:
     async def _sleep(self) -> None:
         now = self._clock.now()
         due = self._frontier.next_ready(now) if self._free() else None
-        wait_s = CLOCK_CHECK_S if due is None else min(CLOCK_CHECK_S, due - now)
+        times = [at for at in (due, self._leases.next_renewal(), now + CLOCK_CHECK_S) if at is not None]
+        wait_s = min(times) - now
         if wait_s <= 0:
             await asyncio.sleep(0)
             return
@@ -180,9 +188,10 @@ class Engine:
             async with asyncio.timeout(wait_s):
                 await self._wake.wait()
 
-    def _start(self, lease: Lease) -> None:
+    def _start(self, lease: Lease, now: float) -> None:
         self._waiting_until = 0.0
         self._busy.set()
+        self._leases.begin(lease, now)
         task = asyncio.create_task(self._work(lease))
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -195,26 +204,37 @@ class Engine:
 
     async def _work(self, lease: Lease) -> None:
         try:
-            async with asyncio.timeout(lease.expires_at - self._clock.now()):
-                if lease.record.kind == Kind.ROBOTS:
-                    await self._learn(lease)
-                    return
-                if lease.record.kind == Kind.RESOLVE:
-                    await self._addresses.learn(lease)
-                    return
-                outcome = await self._visitor.visit(lease)
+            if lease.record.kind == Kind.PAGE:
+                await self._settle(lease, await self._visited(lease))
+            else:
+                await self._learn(lease)
+        finally:
+            self._leases.end(lease)
+
+    async def _visited(self, lease: Lease) -> Done | Failed:
+        try:
+            async with asyncio.timeout(self._limits.lease_max_s):
+                return await self._visitor.visit(lease)
         except TimeoutError:
-            log.warning("%s took longer than its lease", lease.record.url)
-            # The frontier takes it back, and gives it up when that happens again and again. The loop's clock may be
-            # ahead of ours: what is not taken back now would be left behind when it was the last.
-            await self._frontier.expire(max(self._clock.now(), lease.expires_at))
-            return
+            log.warning("%s took longer than %g s (lease_max)", lease.record.url, self._limits.lease_max_s)
+            _, event = expire(lease.record)
+            return Failed(LEASE_EXPIRED, self._clock.now() if event is Event.EXPIRE else None)
         except asyncio.CancelledError:
             await self._frontier.release(lease, self._clock.now())
             raise
-        await self._settle(lease, outcome)
 
     async def _learn(self, lease: Lease) -> None:
+        try:
+            if lease.record.kind == Kind.RESOLVE:
+                await self._addresses.learn(lease)
+            else:
+                await self._learn_robots(lease)
+        except asyncio.CancelledError:
+            await self._frontier.release(lease, self._clock.now())
+            raise
+        self._committer.settled()
+
+    async def _learn_robots(self, lease: Lease) -> None:
         now = self._clock.now()
         again = await self._gate.learn(lease, now)
         if again is None:
@@ -222,7 +242,6 @@ class Engine:
         else:
             await self._frontier.nack(lease, again.reason, again.retry_at, now)
             log.info("robots.txt of %s: %s, again later", lease.record.host, again.reason)
-        self._committer.settled()
 
     async def _settle(self, lease: Lease, outcome: Done | Failed) -> None:
         async with self._committer.settling:

@@ -1,0 +1,63 @@
+"""An engine of real parts around a frontier in memory, for a spider and the tree of pages it visits."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from typing import Any, NamedTuple
+
+from lycosa.clock import Clock
+from lycosa.core.frontier import Policy
+from lycosa.core.retry import RetryPolicy
+from lycosa.core.scope import Scope
+from lycosa.engine.addresses import Addresses
+from lycosa.engine.committer import Committer
+from lycosa.engine.engine import Engine, Limits
+from lycosa.engine.pipeline import Pipelines
+from lycosa.engine.records import to_record
+from lycosa.engine.robots import RobotsGate
+from lycosa.engine.spider import Spider, start_requests
+from lycosa.engine.stats import RunStats
+from lycosa.engine.visit import Rules, Visitor
+from lycosa.fetchers.curl import CurlFetcher, FetchSettings
+from lycosa.fetchers.resolver import SystemResolver
+from lycosa.frontiers.memory import memory_frontier
+from lycosa.sinks.memory import MemorySink
+
+
+class Crawl(NamedTuple):
+    """An engine that is ready to run, and what a test looks at."""
+
+    engine: Engine
+    frontier: Any
+    sink: MemorySink
+    stats: RunStats
+
+
+async def wired(
+    stack: AsyncExitStack, spider: Spider, policy: Policy, limits: Limits | None = None, **parts: Any
+) -> Crawl:
+    """Wire the parts and push the start requests; the stack closes them. `parts` go to the engine as they are."""
+    frontier = memory_frontier(policy)
+    fetcher = CurlFetcher(FetchSettings())
+    stack.push_async_callback(fetcher.close)
+    clock, sink = Clock(), MemorySink()
+    stats = RunStats(clock.now())
+    rules = Rules(Scope.of("any", [], depth_max=None), RetryPolicy(), obey_robots=policy.robots)
+    committer = Committer(frontier, [sink], 0.05, 100, lambda positions: None)
+    gate = RobotsGate(frontier, fetcher, "Lycosa", rules.retry, lambda: 0.5)
+    visitor = Visitor(
+        spider,
+        rules,
+        fetcher,
+        gate,
+        Pipelines((), spider),
+        lambda item: [sink.prepare(item)],
+        frontier.known,
+        stats,
+        clock,
+        lambda: 0.5,
+    )
+    addresses = Addresses(frontier, SystemResolver(5.0), clock)
+    engine = Engine(frontier, [sink], visitor, gate, addresses, committer, limits or Limits(), stats, clock, **parts)
+    await frontier.push([to_record(request, spider) async for request in start_requests(spider)])
+    return Crawl(engine, frontier, sink, stats)
