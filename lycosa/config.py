@@ -38,6 +38,7 @@ NO = frozenset({"false", "no", "off", "0"})
 PROXY_URL = re.compile(r"(?:https?|socks(?:4a?|5h?))://[^\s/]+/?", re.IGNORECASE)
 HEADER_LINE = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\x00-\x08\x0a-\x1f\x7f]*")
 CONTENT_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+", re.ASCII)
+SHORT = re.compile(r".{1,1000}")
 PRINTABLE_LINE = re.compile(r"[\x20-\x7e]+")
 
 
@@ -270,6 +271,10 @@ class Settings:
         None
     )
     """File the items are appended to; None or `-` for standard output."""
+    segment: Annotated[str, _Text("none, hour, day, week, month, 3d, spider or module:function", SHORT, "")] = ""
+    """Which stretch of the crawl a run belongs to: URLs are unique in each; empty for none."""
+    key: Annotated[tuple[str, ...], _Many(_Text("tracking, sort, jsonp or drop:NAME", SHORT), commas=False)] = ()
+    """What identifies a request besides its URL as it is: what is left out of it, or a function."""
     overwrite: Annotated[bool, _Switch()] = False
     """Start afresh: forget the state and what the output holds."""
     sync: Annotated[bool, _Switch()] = False

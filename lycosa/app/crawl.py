@@ -126,7 +126,17 @@ async def wired(settings: Settings, target: Target, state: StateDir, frontier: F
         stack.push_async_callback(pipelines.close)
         gate = RobotsGate(frontier, fetcher, settings.user_agent, rules.retry, chance)
         visitor = Visitor(
-            target.spider, rules, fetcher, gate, pipelines, _preparer(sinks), frontier.known, stats, clock, chance
+            target.spider,
+            rules,
+            fetcher,
+            gate,
+            pipelines,
+            _preparer(sinks),
+            frontier.known,
+            stats,
+            clock,
+            chance,
+            target.naming,
         )
         limits = Limits(
             settings.concurrency, settings.max_pages, settings.lease_max, exit_when_idle=settings.exit_when_idle
@@ -152,6 +162,7 @@ class Job:
     ) -> None:
         self._settings = settings
         self._spider = target.spider
+        self._naming = target.naming
         self._state = state
         self._frontier = frontier
         self._engine = engine
@@ -160,18 +171,22 @@ class Job:
         self._interrupted = False
 
     async def push_seeds(self) -> None:
-        """Queue the start requests; those known from an earlier run are dropped by the frontier."""
+        """Queue the start requests; those known from an earlier run are dropped by the frontier.
+
+        The first one decides which segment the run belongs to.
+        """
         batch: list[UrlRecord] = []
-        none = True
+        segment = None
         async for request in start_requests(self._spider):
-            none = False
-            batch.append(to_record(request, self._spider))
+            if segment is None:
+                segment = self._naming.segments.of_run(request, self._stats.started_at)
+            batch.append(to_record(request, self._spider, naming=self._naming, segment=segment))
             if len(batch) >= SEEDS_BATCH:
                 await self._push(batch)
                 batch = []
         await self._push(batch)
         stats = await self._frontier.stats()
-        if none and not (stats.unfinished or stats.done or stats.dead):
+        if segment is None and not (stats.unfinished or stats.done or stats.dead):
             raise BadSpider(f"{type(self._spider).__name__} has nothing to start with: write start_urls in the class")
 
     async def run(self, observe: Observer | None) -> None:

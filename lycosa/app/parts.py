@@ -10,14 +10,18 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
 
+from lycosa.app.named import function_named, function_of
 from lycosa.config import STANDARD_OUTPUT, Settings
-from lycosa.core.errors import ForeignState
+from lycosa.core.errors import BadSetting, ForeignState
 from lycosa.core.frontier import Policy
+from lycosa.core.keys import Keys, is_function, keys, words
 from lycosa.core.retry import RetryPolicy
 from lycosa.core.scope import Scope
-from lycosa.core.url import canonicalize
+from lycosa.core.segments import Segments, segments
+from lycosa.core.url import canonicalize, fingerprint
 from lycosa.engine.generic import SiteSpider
 from lycosa.engine.indexer import Indexer, source_name
+from lycosa.engine.records import PLAIN, Naming
 from lycosa.engine.spider import Spider, domains_as_urls, users_code
 from lycosa.engine.visit import Rules
 from lycosa.fetchers.curl import FetchSettings
@@ -34,25 +38,64 @@ NAME_MAX = 80
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is crawled: a spider, the name of the crawl, and for a crawl without a spider its seeds."""
+    """What is crawled: a spider, the name of the crawl, and for a crawl without a spider its seeds. `key` describes how
+    it identifies requests, "" for the default."""
 
     spider: Spider
     name: str
     seeds: Sequence[str]
     generic: bool
+    key: str = ""
+    naming: Naming = PLAIN
 
 
 def target_of(settings: Settings, target: Sequence[str] | type[Spider], arguments: Mapping[str, str]) -> Target:
-    """Return start URLs or a spider class as a target. Raises `BadUrl` or `BadSpider`."""
+    """Return start URLs or a spider class as a target. Raises `BadUrl`, `BadSpider` or `BadSetting`."""
     if isinstance(target, type):
         with users_code(f"{target.__name__}.__init__"):
             spider = target(**arguments)
-        return Target(spider, _safe(spider.name), [], generic=False)
+        return _named(settings, Target(spider, _safe(spider.name), [], generic=False))
     seeds = [canonicalize(url) for url in target]
     spider = SiteSpider(nofollow=not settings.follow_nofollow)
     spider.start_urls = seeds
     digest = blake2b("\n".join(sorted(seeds)).encode(), digest_size=4).hexdigest()
-    return Target(spider, f"{_safe(urlsplit(seeds[0]).netloc)}-{digest}", seeds, generic=True)
+    return _named(settings, Target(spider, f"{_safe(urlsplit(seeds[0]).netloc)}-{digest}", seeds, generic=True))
+
+
+def _named(settings: Settings, target: Target) -> Target:
+    """Return the target with its keys and segments. Raises `BadSetting` or `UsageError`."""
+    chosen = keys_of(settings, target.spider)
+    naming = Naming(chosen.fingerprint if chosen.name else fingerprint, segments_of(settings, target.spider))
+    return replace(target, key=chosen.name, naming=naming)
+
+
+def keys_of(settings: Settings, spider: Spider) -> Keys:
+    """Return what identifies requests: what the setting says; without a function there, the spider's has the last word.
+
+    Raises `BadSetting`, or `UsageError` for a spider's `key_resolver` that cannot be one.
+    """
+    asked = words(settings.key)
+    if asked == ["none"]:
+        return Keys()
+    functions = [word for word in asked if is_function(word)]
+    if len(functions) > 1:
+        raise BadSetting(f"key: {' and '.join(functions)}: there can be one function")
+    arguments = "method, url, body"
+    name = functions[0] if functions else f"{spider.name}.key_resolver"
+    own = function_named("key", name, arguments) if functions else function_of(spider, "key_resolver", arguments)
+    return keys([word for word in asked if not is_function(word)], own, name)
+
+
+def segments_of(settings: Settings, spider: Spider) -> Segments:
+    """Return how the segments are named: as the setting says; without one, by the spider's `segment_resolver`, if any.
+
+    Raises `BadSetting`, or `UsageError` for a spider's resolver that cannot be one.
+    """
+    word, arguments = settings.segment, "request, now"
+    if ":" in word:
+        return segments(word, spider.name, function_named("segment", word, arguments))
+    own = None if word else function_of(spider, "segment_resolver", arguments)
+    return segments(f"{spider.name}.segment_resolver" if own else word, spider.name, own)
 
 
 def state_of(settings: Settings, target: Target) -> Path:
@@ -65,17 +108,22 @@ def remember_seeds(state: StateDir, target: Target, settings: Settings) -> list[
 
     What bounds the crawl is written down beside them, for `lycosa frontier explain`.
 
-    Raises `ForeignState` for the state of another spider, whose requests this one could not handle.
+    Raises `ForeignState` for the state of another spider, whose requests this one could not handle, or of other keys,
+    by which all URLs would be new.
     """
     spider, known = "" if target.generic else target.spider.name, state.description
     if known.name and known.spider != spider:
         whose = f"the spider {known.spider!r}" if known.spider else "a crawl without a spider"
         raise ForeignState(f"{state.path} is the state of {whose}; give another --state, or -O to start afresh")
+    if known.name and known.key != target.key:
+        message = f"{state.path} identifies requests {_by(known.key)}, this run {_by(target.key)}"
+        raise ForeignState(f"{message}: all URLs would be new; give another --state, or -O to start afresh")
     seeds = list(dict.fromkeys([*known.seeds, *target.seeds]))
     description = Description(
         name=target.name,
         seeds=seeds,
         spider=spider,
+        key=target.key,
         scope=settings.scope if target.generic else "",
         domains=domains_as_urls(target.spider.allowed_domains),
         depth=settings.depth,
@@ -86,6 +134,10 @@ def remember_seeds(state: StateDir, target: Target, settings: Settings) -> list[
     )
     state.describe(description)
     return seeds
+
+
+def _by(key: str) -> str:
+    return f"by {key}" if key else "without --key"
 
 
 def rules_of(settings: Settings, target: Target, seeds: Sequence[str]) -> Rules:

@@ -55,6 +55,10 @@ FLAGS = (
     Flag("proxy", REQUESTS, "URL", "Send every request through this proxy (http, https, socks4, socks5, socks5h)."),
     Flag("insecure", REQUESTS, "", "Accept TLS certificates that cannot be verified."),
     Flag("state", STORAGE, "DIR", "Where the crawl keeps what it has done and has to do.", default=".lycosa/NAME"),
+    Flag(
+        "segment", STORAGE, "day|3d|...", "Fetch pages anew in each hour, day, week, month, 3d, 2w...", default="none"
+    ),
+    Flag("key", STORAGE, "WORD,...", "What of a URL does not count: tracking, sort, jsonp, drop:NAME...", many=True),
     Flag("index", STORAGE, "DIR", "Index the pages for `lycosa search` and `lycosa site`."),
     Flag("sync", STORAGE, "", "Force every commit to the disk: survives power loss too."),
     Flag("commit_every", STORAGE, "S", "Most seconds between two commits."),

@@ -24,18 +24,26 @@ from pathlib import Path
 from typing import Any
 
 from lycosa.core.errors import BadSpider, LycosaError
+from lycosa.core.keys import KeyResolver
 from lycosa.core.model import Request
+from lycosa.core.segments import SegmentResolver
 from lycosa.engine.response import Response
 
 
 class Spider:
-    """Base class. Arguments given with `-a` become attributes. Raises `BadSpider` when it has no name."""
+    """Base class. Arguments given with `-a` become attributes. Raises `BadSpider` when it has no name.
+
+    `key_resolver` says what identifies a request, `segment_resolver` what segment a run belongs to: methods, where the
+    spider has them.
+    """
 
     name: str = ""
     start_urls: Sequence[str] = ()
     allowed_domains: Sequence[str] = ()
     custom_settings: Mapping[str, Any] = {}
     pipelines: Sequence[Any] = ()
+    key_resolver: KeyResolver | None = None
+    segment_resolver: SegmentResolver | None = None
 
     def __init__(self, **arguments: str) -> None:
         self.__dict__.update(arguments)
