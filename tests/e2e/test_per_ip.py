@@ -134,6 +134,14 @@ def test_names_of_one_address(tmp_path, monkeypatch):
         assert gap_min(server) > 0.1 - ARRIVAL_S
 
 
+def test_a_robots_that_moved_to_another_host_is_asked_for_there(hosts, tmp_path):
+    one, _, other = hosts
+    one.robots = other.url("/robots-moved.txt")
+    crawled = crawl(tmp_path, one.url("/private"), one.url("/good"), "--delay-per-ip", 0.01)
+    assert (crawled.code, crawled.done) == (0, {"200": 1, "robots": 1})
+    assert (one.paths(), other.paths()) == (["/robots.txt", "/good"], ["/robots-moved.txt"])
+
+
 def crawl_here(urls: list[str], **given: Any) -> Summary:
     """Crawl in this process, where parts can be exchanged."""
     settings = Settings(**{name: value if isinstance(value, float) else str(value) for name, value in given.items()})

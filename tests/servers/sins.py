@@ -55,7 +55,7 @@ async def until_gone(x: Exchange) -> None:
 
 
 async def robots_txt(x: Exchange) -> None:
-    """Answer as `server.robots` says: 404, 500, 503, redirect, loop, hang, html, or the text itself."""
+    """Answer as `server.robots` says: 404, 500, 503, redirect, loop, a URL (moved there), hang, html, or the text."""
     way = x.server.robots
     if way.isdigit():
         await x.answer(int(way), f"no robots.txt: {way}", kind="text/plain")
@@ -63,6 +63,8 @@ async def robots_txt(x: Exchange) -> None:
         await x.answer(302, Location="/robots-moved.txt")
     elif way == "loop":
         await x.answer(302, Location="/robots.txt")
+    elif way.startswith("http://"):
+        await x.answer(302, Location=way)
     elif way == "hang":
         await until_gone(x)
     elif way == "html":
