@@ -1,0 +1,133 @@
+"""Items to bytes and back. What cannot come back as it was is refused when it is put.
+
+Without a type an item is msgpack, and None, bool, int, float, str, bytes, list and dict are themselves. A tuple, a set,
+a datetime, an int of more than 64 bits and a dict with such keys are extensions, so that they are the same afterwards.
+With a type (a dataclass, a msgspec Struct, ...) msgspec writes and checks the fields. Pickle takes nearly anything;
+loading one runs code of whoever wrote it.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+from lycosa.core.errors import UsageError
+
+ITEM_MAX_BYTES = 256 << 20
+INT_MIN, INT_MAX = -(1 << 63), (1 << 64) - 1
+TUPLE, SET, DICT, DATETIME, BIG_INT = 1, 2, 3, 4, 5
+OPT_IN = (
+    "give the queue type=... for a dataclass or Struct, or serializer='pickle' if you trust all who can write to it"
+)
+
+Ext = msgspec.msgpack.Ext
+encode = msgspec.msgpack.Encoder().encode
+
+
+class BadBytes(Exception):
+    """What is stored is no item."""
+
+
+class Packing(NamedTuple):
+    """How a queue stores items; `name` is written into the folder. `pack` raises `TypeError`, `unpack` `BadBytes`."""
+
+    name: str
+    pack: Callable[[Any], bytes]
+    unpack: Callable[[bytes], Any]
+
+
+def packing(serializer: str, type_: Any = None) -> Packing:
+    """Return the packing a user asked for. Raises `UsageError`."""
+    if serializer == "pickle" and type_ is None:
+        return Packing("pickle", _checked_pack(pickle.dumps), _checked_unpack(pickle.loads))
+    if serializer != "msgpack":
+        raise UsageError(f"serializer={serializer!r}: write 'msgpack', or 'pickle' without a type=")
+    if type_ is None:
+        return Packing("msgpack", _checked_pack(lambda item: encode(_plain(item))), _checked_unpack(_decode))
+    return Packing("msgpack with type=", _checked_pack(encode), _checked_unpack(msgspec.msgpack.Decoder(type_).decode))
+
+
+def _checked_pack(pack: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+    def checked(item: Any) -> bytes:
+        try:
+            packed = pack(item)
+        except RecursionError as error:
+            raise TypeError("a queue cannot store an item that is nested so deeply, or holds itself") from error
+        except (TypeError, ValueError, OverflowError, AttributeError, pickle.PicklingError) as error:
+            raise TypeError(f"a queue cannot store {type(item).__qualname__} ({error}): {OPT_IN}") from error
+        if len(packed) > ITEM_MAX_BYTES:
+            raise TypeError(f"a queue cannot store an item of {len(packed)} bytes, at most {ITEM_MAX_BYTES}")
+        return packed
+
+    return checked
+
+
+def _checked_unpack(unpack: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    def checked(packed: bytes) -> Any:
+        try:
+            return unpack(packed)
+        except Exception as error:  # a pickle raises whatever it likes
+            raise BadBytes(f"{type(error).__name__}: {error}") from error
+
+    return checked
+
+
+def _plain(item: Any) -> Any:
+    convert = _CONVERTERS.get(type(item))
+    if convert is None:
+        raise TypeError(f"no {type(item).__module__}.{type(item).__qualname__} in msgpack")
+    return convert(item)
+
+
+def _itself(item: Any) -> Any:
+    return item
+
+
+def _plain_list(item: Any) -> list[Any]:
+    return [_plain(each) for each in item]
+
+
+def _plain_dict(item: dict[Any, Any]) -> Any:
+    pairs = [(_plain(key), _plain(value)) for key, value in item.items()]
+    if any(type(key) is Ext for key, _ in pairs):
+        return Ext(DICT, encode(pairs))
+    return dict(pairs)
+
+
+def _plain_int(item: int) -> Any:
+    if INT_MIN <= item <= INT_MAX:
+        return item
+    return Ext(BIG_INT, item.to_bytes(item.bit_length() // 8 + 1, "big", signed=True))
+
+
+_CONVERTERS: dict[type, Callable[[Any], Any]] = {
+    **dict.fromkeys((type(None), bool, float, str, bytes), _itself),
+    int: _plain_int,
+    list: _plain_list,
+    dict: _plain_dict,
+    tuple: lambda item: Ext(TUPLE, encode(_plain_list(item))),
+    set: lambda item: Ext(SET, encode(_plain_list(item))),
+    datetime: lambda item: Ext(DATETIME, item.isoformat().encode()),
+}
+
+
+def _extension(code: int, data: memoryview) -> Any:
+    match code:
+        case 1:
+            return tuple(_decode(data))
+        case 2:
+            return set(_decode(data))
+        case 3:
+            return dict(_decode(data))
+        case 4:
+            return datetime.fromisoformat(str(data, "ascii"))
+        case 5:
+            return int.from_bytes(data, "big", signed=True)
+    raise ValueError(f"extension {code}")
+
+
+_decode = msgspec.msgpack.Decoder(ext_hook=_extension).decode
