@@ -14,7 +14,7 @@ from lycosa.app.named import function_named, function_of
 from lycosa.config import STANDARD_OUTPUT, Settings
 from lycosa.core.errors import BadSetting, ForeignState
 from lycosa.core.frontier import Policy
-from lycosa.core.keys import Keys, is_function, keys, words
+from lycosa.core.keys import Fingerprint, Keys, is_function, keys, words
 from lycosa.core.retry import RetryPolicy
 from lycosa.core.scope import Scope
 from lycosa.core.segments import Segments, segments
@@ -34,18 +34,20 @@ log = logging.getLogger(__name__)
 
 STATES = Path(".lycosa")
 NAME_MAX = 80
+KEY_ARGUMENTS, SEGMENT_ARGUMENTS = "method, url, body", "request, now"
+OWN_KEY, OWN_SEGMENT = ".key_resolver", ".segment_resolver"
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is crawled: a spider, the name of the crawl, and for a crawl without a spider its seeds. `key` describes how
-    it identifies requests, "" for the default."""
+    """What is crawled: a spider, the name of the crawl, and for a crawl without a spider its seeds. `key` are the
+    words that say what identifies a request, none for the default."""
 
     spider: Spider
     name: str
     seeds: Sequence[str]
     generic: bool
-    key: str = ""
+    key: Sequence[str] = ()
     naming: Naming = PLAIN
 
 
@@ -65,8 +67,8 @@ def target_of(settings: Settings, target: Sequence[str] | type[Spider], argument
 def _named(settings: Settings, target: Target) -> Target:
     """Return the target with its keys and segments. Raises `BadSetting` or `UsageError`."""
     chosen = keys_of(settings, target.spider)
-    naming = Naming(chosen.fingerprint if chosen.name else fingerprint, segments_of(settings, target.spider))
-    return replace(target, key=chosen.name, naming=naming)
+    naming = Naming(chosen.fingerprint if chosen.words else fingerprint, segments_of(settings, target.spider))
+    return replace(target, key=chosen.words, naming=naming)
 
 
 def keys_of(settings: Settings, spider: Spider) -> Keys:
@@ -77,13 +79,25 @@ def keys_of(settings: Settings, spider: Spider) -> Keys:
     asked = words(settings.key)
     if asked == ["none"]:
         return Keys()
+    own = None if any(map(is_function, asked)) else function_of(spider, "key_resolver", KEY_ARGUMENTS)
+    return keys(asked, own, spider.name + OWN_KEY) if own else _keys(asked)
+
+
+def fingerprint_by(key: Sequence[str]) -> Fingerprint:
+    """Return what identifies requests in a state that describes it so. Raises `BadSetting` when only its spider can."""
+    if key and key[-1].endswith(OWN_KEY):
+        raise BadSetting(f"{key[-1]} identifies the requests of this crawl: only a run of its spider can say how")
+    return _keys(key).fingerprint if key else fingerprint
+
+
+def _keys(asked: Sequence[str]) -> Keys:
     functions = [word for word in asked if is_function(word)]
     if len(functions) > 1:
         raise BadSetting(f"key: {' and '.join(functions)}: there can be one function")
-    arguments = "method, url, body"
-    name = functions[0] if functions else f"{spider.name}.key_resolver"
-    own = function_named("key", name, arguments) if functions else function_of(spider, "key_resolver", arguments)
-    return keys([word for word in asked if not is_function(word)], own, name)
+    shipped = [word for word in asked if not is_function(word)]
+    if not functions:
+        return keys(shipped)
+    return keys(shipped, function_named("key", functions[0], KEY_ARGUMENTS), functions[0])
 
 
 def segments_of(settings: Settings, spider: Spider) -> Segments:
@@ -91,11 +105,11 @@ def segments_of(settings: Settings, spider: Spider) -> Segments:
 
     Raises `BadSetting`, or `UsageError` for a spider's resolver that cannot be one.
     """
-    word, arguments = settings.segment, "request, now"
+    word = settings.segment
     if ":" in word:
-        return segments(word, spider.name, function_named("segment", word, arguments))
-    own = None if word else function_of(spider, "segment_resolver", arguments)
-    return segments(f"{spider.name}.segment_resolver" if own else word, spider.name, own)
+        return segments(word, spider.name, function_named("segment", word, SEGMENT_ARGUMENTS))
+    own = None if word else function_of(spider, "segment_resolver", SEGMENT_ARGUMENTS)
+    return segments(spider.name + OWN_SEGMENT, spider.name, own) if own else segments(word, spider.name)
 
 
 def state_of(settings: Settings, target: Target) -> Path:
@@ -115,7 +129,7 @@ def remember_seeds(state: StateDir, target: Target, settings: Settings) -> list[
     if known.name and known.spider != spider:
         whose = f"the spider {known.spider!r}" if known.spider else "a crawl without a spider"
         raise ForeignState(f"{state.path} is the state of {whose}; give another --state, or -O to start afresh")
-    if known.name and known.key != target.key:
+    if known.name and known.key != list(target.key):
         message = f"{state.path} identifies requests {_by(known.key)}, this run {_by(target.key)}"
         raise ForeignState(f"{message}: all URLs would be new; give another --state, or -O to start afresh")
     seeds = list(dict.fromkeys([*known.seeds, *target.seeds]))
@@ -123,7 +137,7 @@ def remember_seeds(state: StateDir, target: Target, settings: Settings) -> list[
         name=target.name,
         seeds=seeds,
         spider=spider,
-        key=target.key,
+        key=list(target.key),
         scope=settings.scope if target.generic else "",
         domains=domains_as_urls(target.spider.allowed_domains),
         depth=settings.depth,
@@ -136,8 +150,8 @@ def remember_seeds(state: StateDir, target: Target, settings: Settings) -> list[
     return seeds
 
 
-def _by(key: str) -> str:
-    return f"by {key}" if key else "without --key"
+def _by(key: Sequence[str]) -> str:
+    return f"by {' '.join(key)}" if key else "without --key"
 
 
 def rules_of(settings: Settings, target: Target, seeds: Sequence[str]) -> Rules:

@@ -88,9 +88,9 @@ Leaves = Callable[[str, str], bool]
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """How a crawl identifies requests. Make it with `keys`. `name` describes it in the state, "" for the default."""
+    """How a crawl identifies requests. Make it with `keys`. `words` say it, sorted, the name of a resolver last."""
 
-    name: str = ""
+    words: tuple[str, ...] = ()
     leaves: tuple[Leaves, ...] = ()
     sort: bool = False
     slash: bool = False
@@ -106,9 +106,9 @@ class Keys:
             key = self.resolver(verb, kept, body)
         except Exception as error:
             told = f"{type(error).__name__}: {error}".split("\n", 1)[0]
-            raise BadSpider(f"the key resolver {self.name} failed for {url}: {told}") from error
+            raise BadSpider(f"the key resolver {self.words[-1]} failed for {url}: {told}") from error
         if isinstance(key, bool) or not isinstance(key, (str, bytes, int)):
-            what = f"the key resolver {self.name} returned a {type(key).__name__} for {url}"
+            what = f"the key resolver {self.words[-1]} returned a {type(key).__name__} for {url}"
             raise BadSpider(f"{what}: return a str, bytes or int")
         return _hashed(verb, key)
 
@@ -163,7 +163,7 @@ def keys(shipped: Sequence[str], resolver: KeyResolver | None = None, name: str 
         leaves.append(lambda each, value: not kept(each, value))
     described = [*plain, *([f"drop:{','.join(drop)}"] if drop else []), *([f"keep:{','.join(keep)}"] if keep else [])]
     described += [name] if resolver else []
-    return Keys(" ".join(described), tuple(leaves), "sort" in plain, "slash" in plain, resolver)
+    return Keys(tuple(described), tuple(leaves), "sort" in plain, "slash" in plain, resolver)
 
 
 def _names(verb: str, shipped: Sequence[str]) -> list[str]:

@@ -30,13 +30,15 @@ DESCRIPTION_MAX = 64 << 20
 
 class Description(msgspec.Struct):
     """What `crawl.json` says. `seeds` are the canonical start URLs of every run, in order; `spider` is the name of the
-    spider, "" for a crawl without one. The rest is what the last run was told, so that `explain` can tell it too."""
+    spider, "" for a crawl without one; `key` are the words that say what identifies a request, none for the default.
+    The rest is what the last run was told, so that `explain` can tell it too."""
 
     format: str = FORMAT
     version: int = VERSION
     name: str = ""
     seeds: list[str] = []
     spider: str = ""
+    key: list[str] = []
     scope: str = ""
     domains: list[str] = []
     depth: int | None = None
