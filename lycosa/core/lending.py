@@ -11,31 +11,28 @@ Pure: `now` (unix seconds) is an argument, the store is a function.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from lycosa.core.frontier import Policy
 from lycosa.core.model import RECORD_VERSION, HostFacts, Kind, Lease, UrlRecord
-from lycosa.core.workbench import Group, Host, Workbench
+from lycosa.core.workbench import Group, Host, Turn, Workbench
 
 Place = TypeVar("Place")
 Place_co = TypeVar("Place_co", covariant=True)
+new = tuple.__new__
 
 
-@dataclass(slots=True, eq=False)
-class Held(Generic[Place]):
+class Held(NamedTuple, Generic[Place]):
     """A lease, and where the store keeps its record; None for a robots.txt or an address, which are kept nowhere.
 
-    `turn` is when the turn of the host was and when its next one was to be, `group_turn` likewise for the `group` it
-    was started in.
+    `group` is the one it was started in. `turn` is None when it took none.
     """
 
     lease: Lease
     place: Place | None
     host: Host
-    group: Group | None = None
-    turn: tuple[float, float] | None = None
-    group_turn: tuple[float, float] | None = None
+    group: Group | None
+    turn: Turn | None
 
 
 class Store(Protocol[Place_co]):
@@ -54,24 +51,31 @@ class Lending(Generic[Place]):
 
     def __init__(self, policy: Policy, store: Store[Place], first_token: int) -> None:
         self.workbench = Workbench(policy)
-        self._policy = policy
+        self._lease_s = policy.lease_s
         self._store = store
         self._token = first_token
         # Ordered by expiry: every lease lasts equally long, and a renewed one goes to the end.
         self._held: dict[int, Held[Place]] = {}
+        self._asks = policy.robots or policy.resolves
 
     def __len__(self) -> int:
         return len(self._held)
+
+    def leases(self) -> list[Lease]:
+        """Return what is lent."""
+        return [held.lease for held in self._held.values()]
 
     def lend(self, limit: int, now: float) -> list[Lease]:
         """Lend at most `limit` records, one host after the other in the order of their turns."""
         self._see(now)
         leases: list[Lease] = []
         while len(leases) < limit:
-            host = self.workbench.pick(now)
+            host = self.workbench.next()
             if host is None:
                 break
-            lease = self._lend(host, now)
+            lease = self._lend_question(host, now) if self._asks else None
+            if lease is None:
+                lease = self._lend_next(host, now)
             if lease is not None:
                 leases.append(lease)
         return leases
@@ -87,9 +91,9 @@ class Lending(Generic[Place]):
         host = held.host
         if held.place is None:
             host.asking = False
-        if not contacted:
-            self._return_turn(held)
         self.workbench.ended(host, held.group)
+        if not contacted and held.turn is not None:
+            self.workbench.give_back(host, held.group, held.turn)
         return held
 
     def renew(self, lease: Lease, now: float) -> Lease | None:
@@ -98,9 +102,9 @@ class Lending(Generic[Place]):
         held = self._held.pop(lease.token, None)
         if held is None:
             return None
-        held.lease = held.lease._replace(expires_at=now + self._policy.lease_s)
-        self._held[lease.token] = held
-        return held.lease
+        renewed = held.lease._replace(expires_at=now + self._lease_s)
+        self._held[lease.token] = held._replace(lease=renewed)
+        return renewed
 
     def overdue(self, now: float) -> list[Lease]:
         """Return the leases whose time is up, oldest first; they are still held."""
@@ -137,52 +141,44 @@ class Lending(Generic[Place]):
         host.address_attempts += 1
         self.workbench.block(host, retry_at)
 
-    def _lend(self, host: Host, now: float) -> Lease | None:
-        if self.workbench.needs_address(host, now):
-            return self._lend_look_up(host, now)
-        if self.workbench.needs_robots(host, now):
-            return self._lend_robots(host, now)
+    def _lend_next(self, host: Host, now: float) -> Lease | None:
         found = self._store.take(host.key)
         if found is None:
-            self.workbench.took(host, None)
-            self.workbench.offer(host)
+            self.workbench.empty(host)
             return None
-        self.workbench.took(host, found[2])
-        return self._hold(host, found[1], found[0], now)
+        place, record, rank = found
+        return self._hold(host, record, place, rank, now)
 
-    def _lend_look_up(self, host: Host, now: float) -> Lease:
-        url = host.key + "/"
-        record = UrlRecord(RECORD_VERSION, 0, url, host.key, kind=Kind.RESOLVE, attempts=host.address_attempts)
-        self._token += 1
-        lease = Lease(self._token, record, now + self._policy.lease_s)
-        self._held[self._token] = Held(lease, None, host)
-        self.workbench.asks(host)
+    def _lend_question(self, host: Host, now: float) -> Lease | None:
+        bench = self.workbench
+        if bench.needs_address(host, now):
+            record = _question(host, Kind.RESOLVE, "/", host.address_attempts)
+            bench.asks_address(host)
+            return self._keep(host, record, None, None, None, now)
+        if bench.needs_robots(host, now):
+            return self._hold(host, _question(host, Kind.ROBOTS, "/robots.txt", host.robots_attempts), None, 0.0, now)
+        return None
+
+    def _hold(self, host: Host, record: UrlRecord, place: Place | None, rank: float | None, now: float) -> Lease:
+        bench, group = self.workbench, host.group
+        at, group_at = host.ready_at, group.ready_at if group is not None else 0.0
+        if place is None:
+            bench.asks_robots(host)
+        else:
+            bench.lent(host, rank)
+        turn: Turn | None = None
+        if host.delay_s or group is not None:
+            turn = Turn(at, host.ready_at, group_at, group.ready_at if group is not None else 0.0)
+        return self._keep(host, record, place, group, turn, now)
+
+    def _keep(
+        self, host: Host, record: UrlRecord, place: Place | None, group: Group | None, turn: Turn | None, now: float
+    ) -> Lease:
+        """Make both tuples in half the time that their own `__new__` would take: it is what a lend costs most."""
+        self._token = token = self._token + 1
+        lease = new(Lease, (token, record, now + self._lease_s, host.address))
+        self._held[token] = new(Held, (lease, place, host, group, turn))
         return lease
-
-    def _lend_robots(self, host: Host, now: float) -> Lease:
-        host.asking = True
-        url = host.key + "/robots.txt"
-        record = UrlRecord(RECORD_VERSION, 0, url, host.key, kind=Kind.ROBOTS, attempts=host.robots_attempts)
-        return self._hold(host, record, None, now)
-
-    def _hold(self, host: Host, record: UrlRecord, place: Place | None, now: float) -> Lease:
-        self._token += 1
-        lease = Lease(self._token, record, now + self._policy.lease_s, host.address)
-        held = self._held[self._token] = Held(lease, place, host, host.group)
-        turn = host.ready_at
-        group_turn = host.group.ready_at if host.group is not None else 0.0
-        self.workbench.started(host)
-        held.turn = (turn, host.ready_at)
-        if host.group is not None:
-            held.group_turn = (group_turn, host.group.ready_at)
-        return lease
-
-    def _return_turn(self, held: Held[Place]) -> None:
-        host, group = held.host, held.group
-        if held.turn is not None and host.ready_at == held.turn[1]:
-            host.ready_at = held.turn[0]
-        if group is not None and held.group_turn is not None and group.ready_at == held.group_turn[1]:
-            group.ready_at = held.group_turn[0]
 
     def _see(self, now: float) -> None:
         """When the clock was set back, no lease ends later than one that is made now, and no turn is returned."""
@@ -190,8 +186,11 @@ class Lending(Generic[Place]):
         self.workbench.see(now)
         if self.workbench.now >= before:
             return
-        latest = now + self._policy.lease_s
-        for held in self._held.values():
-            held.turn = held.group_turn = None
-            if held.lease.expires_at > latest:
-                held.lease = held.lease._replace(expires_at=latest)
+        latest = now + self._lease_s
+        for token, held in self._held.items():
+            lease = held.lease._replace(expires_at=min(held.lease.expires_at, latest))
+            self._held[token] = held._replace(lease=lease, turn=None)
+
+
+def _question(host: Host, kind: Kind, path: str, attempts: int) -> UrlRecord:
+    return UrlRecord(RECORD_VERSION, 0, host.key + path, host.key, kind=kind, attempts=attempts)

@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush, heapreplace
+from heapq import heapify, heappop, heappush
 from typing import Generic, TypeVar
 
 FAIR_TURN = 8
@@ -60,58 +60,59 @@ U = TypeVar("U", bound=Unit)
 
 
 class Lane:
-    """The ready units of one rank: `units` in the order they came, with their valid entries of the heap `_largest`."""
+    """The ready units of one rank: `units` in the order they came, those with much work also in a heap by that.
+
+    The value of a unit is its valid entry of the heap, None when it has none.
+    """
 
     __slots__ = ("_largest", "_stamp", "_turn", "rank", "units")
 
     def __init__(self, rank: float) -> None:
         self.rank = rank
-        self.units: OrderedDict[Unit, Entry] = OrderedDict()
+        self.units: OrderedDict[Unit, Entry | None] = OrderedDict()
         self._largest: list[Entry] = []
         self._stamp = 0
         self._turn = 0
 
     def first(self) -> Unit:
         """Return the unit whose turn it is; it stays. There must be one."""
+        units, heap = self.units, self._largest
         self._turn += 1
         if self._turn % FAIR_TURN:
-            entry = self._first_largest()
-            if entry[0] < -SHORT_S:
-                return entry[2]
-        unit = next(iter(self.units))
-        self.units.move_to_end(unit)
+            while heap:
+                entry = heap[0]
+                unit = entry[2]
+                if units.get(unit) is not entry:
+                    heappop(heap)
+                elif unit.backlog < unit.shrunk:
+                    self.grade(unit)
+                else:
+                    return unit
+        unit = next(iter(units))
+        units.move_to_end(unit)
         return unit
 
     def grade(self, unit: Unit) -> None:
         """Put the unit, new or not, to its place by the work it has left now."""
-        entry = self._entry(unit)
+        backlog = unit.backlog
+        unit.shrunk, unit.grown = backlog - (backlog >> 3), backlog << 1 or 1
+        work_s = unit.work_s()
+        if work_s <= SHORT_S:
+            self.units[unit] = None
+            return
+        self._stamp += 1
+        entry = self.units[unit] = (-work_s, self._stamp, unit)
         heappush(self._largest, entry)
         if len(self._largest) > 2 * len(self.units) + VOID_MAX:
-            self._largest = list(self.units.values())
+            self._largest = [entry for entry in self.units.values() if entry is not None]
             heapify(self._largest)
 
     def most_s(self) -> float:
-        """Return about the most seconds of work that a unit has left."""
-        return -self._first_largest()[0]
-
-    def _entry(self, unit: Unit) -> Entry:
-        self._stamp += 1
-        backlog = unit.backlog
-        unit.shrunk, unit.grown = backlog - (backlog >> 3), backlog << 1 or 1
-        entry = self.units[unit] = (-unit.work_s(), self._stamp, unit)
-        return entry
-
-    def _first_largest(self) -> Entry:
-        heap, valid = self._largest, self.units.get
-        while True:
-            entry = heap[0]
-            unit = entry[2]
-            if valid(unit) is not entry:
-                heappop(heap)
-            elif unit.backlog < unit.shrunk:
-                heapreplace(heap, self._entry(unit))
-            else:
-                return entry
+        """Return about the most seconds of work that a unit has left, 0 when all have little."""
+        heap = self._largest
+        while heap and self.units.get(heap[0][2]) is not heap[0]:
+            heappop(heap)
+        return -heap[0][0] if heap else 0.0
 
 
 class Turns(Generic[U]):
@@ -170,13 +171,15 @@ class Turns(Generic[U]):
 
     def due(self, now: float) -> U | None:
         """Take one of the waiting whose time has come."""
-        at = self.next_due()
-        if at is None or at > now:
-            return None
-        unit = heappop(self._heap)[2]
-        unit.waits = None
-        self._waiting -= 1
-        return unit  # type: ignore[return-value]
+        heap = self._heap
+        while heap and heap[0][0] <= now:
+            entry = heappop(heap)
+            unit = entry[2]
+            if unit.waits is entry:
+                unit.waits = None
+                self._waiting -= 1
+                return unit  # type: ignore[return-value]
+        return None
 
     def next_due(self) -> float | None:
         """Return when the first of the waiting is due."""
@@ -190,11 +193,14 @@ class Turns(Generic[U]):
 
     def lane(self) -> Lane | None:
         """Return the lane of the lowest rank in which a unit is ready."""
-        while self._ranks:
-            lane = self._lanes[self._ranks[0]]
+        ranks, lanes = self._ranks, self._lanes
+        while ranks:
+            lane = lanes[ranks[0]]
             if lane.units:
                 return lane
-            del self._lanes[heappop(self._ranks)]
+            if len(ranks) == 1:  # most crawls have one rank: its lane is kept
+                return None
+            del lanes[heappop(ranks)]
         return None
 
     def set_back(self, seconds: float) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from typing import NamedTuple
 
 from lycosa.core.frontier import Policy
 from lycosa.core.turns import NO_WORK, Turns, Unit
@@ -76,6 +77,15 @@ class Host(Unit):
         return self.rank != NO_WORK
 
 
+class Turn(NamedTuple):
+    """When the turn of a host and of its group was, and when their next ones were to be."""
+
+    at: float
+    next_at: float
+    group_at: float
+    group_next_at: float
+
+
 class Workbench:
     """The active hosts. A host is active while it has something queued or in flight."""
 
@@ -110,17 +120,6 @@ class Workbench:
         elif host.lane is not None and host.backlog >= host.grown:
             self.offer(host)
 
-    def took(self, host: Host, rank: float | None) -> None:
-        """One record of the host was taken, or it had none; what comes next has this rank, None for nothing.
-
-        `started` or `offer` must follow.
-        """
-        left = max(host.backlog - 1, 1) if rank is not None else 0
-        if host.group is not None:
-            host.group.backlog += left - host.backlog
-        host.backlog = left
-        host.rank = NO_WORK if rank is None else rank
-
     def offer(self, host: Host) -> None:
         """Put the host where it belongs: among the ready, the waiting, or nowhere."""
         group = host.group
@@ -140,12 +139,17 @@ class Workbench:
     def pick(self, now: float) -> Host | None:
         """Return the host whose turn it is, or None when no host may be contacted now.
 
-        The caller takes one record of the host and calls `took`, then `started` if there was one, else `offer`.
+        The caller takes one record of the host and says that it was `lent`, or that the host was found `empty`.
         """
         self.see(now)
-        while (due := self._turns.due(self.now)) is not None:
+        return self.next()
+
+    def next(self) -> Host | None:
+        """Do what `pick` does at the time last seen."""
+        turns = self._turns
+        while (due := turns.due(self.now)) is not None:
             self._come(due)
-        lane = self._turns.lane()
+        lane = turns.lane()
         if lane is None:
             return None
         unit = lane.first()
@@ -155,19 +159,45 @@ class Workbench:
             unit = lane.first()
         return unit  # type: ignore[return-value]
 
-    def started(self, host: Host) -> None:
-        """A transfer to the host starts now, at the time last seen."""
-        now = self.now
+    def lent(self, host: Host, rank: float | None) -> None:
+        """A transfer of one record of the host picked starts now; what comes next has this rank, None for nothing."""
+        group, backlog, now = host.group, host.backlog, self.now
+        if rank is None:
+            host.rank, host.backlog = NO_WORK, 0
+        else:
+            host.rank = rank
+            if backlog > 1:
+                host.backlog = backlog - 1
         host.in_flight += 1
         host.started_at = now
-        host.ready_at = max(host.ready_at, now + host.delay_s)
-        group = host.group
+        if host.delay_s:
+            host.ready_at = now + host.delay_s
         if group is not None:
+            group.backlog += host.backlog - backlog
             group.in_flight += 1
             group.ready_at = max(group.ready_at, now + self.policy.delay_per_ip_s)
+            self.offer(host)
+        elif host.delay_s or host.in_flight >= self._places or host.lane is None or host.lane.rank != rank:
+            self.offer(host)
+
+    def empty(self, host: Host) -> None:
+        """The host picked has nothing queued after all."""
+        if host.group is not None:
+            host.group.backlog -= host.backlog
+        host.rank, host.backlog = NO_WORK, 0
+        self.offer(host)
+        self._rest(host)
+
+    def asks_robots(self, host: Host) -> None:
+        """A transfer of the robots.txt of the host picked starts now."""
+        host.asking = True
+        host.backlog += 1
+        if host.group is not None:
+            host.group.backlog += 1
+        self.lent(host, host.rank)
         self.offer(host)
 
-    def asks(self, host: Host) -> None:
+    def asks_address(self, host: Host) -> None:
         """The address of the host is looked up, which is no transfer to it."""
         host.in_flight += 1
         host.asking = True
@@ -176,12 +206,23 @@ class Workbench:
     def ended(self, host: Host, group: Group | None = None) -> None:
         """A transfer to the host is over, whatever came of it; `group` is the one it was started in."""
         host.in_flight -= 1
-        self.offer(host)
         if group is not None:
             group.in_flight -= 1
+        if host.lane is None and host.waits is None:
+            self.offer(host)
+            self._rest(host)
+        if group is not None:
             self._offer_group(group)
             self._rest(group)
-        self._rest(host)
+
+    def give_back(self, host: Host, group: Group | None, turn: Turn) -> None:
+        """The turn was not used: the host was not contacted."""
+        if host.ready_at == turn.next_at:
+            host.ready_at = max(turn.at, host.blocked_until)
+            self.offer(host)
+        if group is not None and group.ready_at == turn.group_next_at:
+            group.ready_at = turn.group_at
+            self._offer_group(group)
 
     def block(self, host: Host, until: float) -> None:
         """Do not contact the host before `until`."""
@@ -310,7 +351,7 @@ class Workbench:
 
     def _rest(self, unit: Host | Group) -> None:
         """Remember to forget the unit when its pause is over, if it is idle."""
-        if not unit.idle and self._is_idle(unit):
+        if self._is_idle(unit) and not unit.idle:
             unit.idle = True
             self._idled += 1
             heappush(self._idle, (unit.ready_at, self._idled, unit))

@@ -58,8 +58,7 @@ def test_idle_hosts_are_forgotten_when_they_owe_no_pause() -> None:
     for host in (busy, resting):
         work.found_work(host)
         assert work.pick(0.0) is host
-        work.took(host, 0.0 if host is busy else None)
-        work.started(host)
+        work.lent(host, 0.0 if host is busy else None)
         work.ended(host)
     work.forget_idle(9.9)
     assert set(work.hosts) == {"busy", "resting"}
@@ -72,8 +71,7 @@ def test_a_host_that_got_work_again_is_not_forgotten() -> None:
     host = work.host("a")
     work.found_work(host)
     work.pick(0.0)
-    work.took(host, None)
-    work.started(host)
+    work.lent(host, None)
     work.ended(host)
     work.found_work(host)
     work.forget_idle(1.0)
@@ -96,8 +94,7 @@ def test_no_gap_below_the_delay_and_no_time_wasted(seed: int) -> None:
     while True:
         while (host := work.pick(now)) is not None:
             left[host.key] -= 1
-            work.took(host, 0.0 if left[host.key] else None)
-            work.started(host)
+            work.lent(host, 0.0 if left[host.key] else None)
             assert host.in_flight <= places
             starts[host.key].append(now)
             count += 1
