@@ -13,6 +13,7 @@ from lycosa.clock import Clock
 from lycosa.core.errors import StateLocked, UsageError
 from lycosa.core.explain import Bounds, Known
 from lycosa.core.frontier import Policy
+from lycosa.core.keys import Fingerprint
 from lycosa.core.url import fingerprint, host_key
 from lycosa.frontiers.embedded import embedded_frontier
 from lycosa.frontiers.operations import LocalOperations
@@ -35,6 +36,11 @@ class OpenState:
     description: Description
     operations: FrontierOperations
     pid: int = 0
+
+    @property
+    def key_of(self) -> Fingerprint:
+        """How the crawl identifies its requests."""
+        return fingerprint
 
 
 def find_state(given: str | None) -> Path:
@@ -76,16 +82,16 @@ def bounds_of(description: Description) -> Bounds:
     )
 
 
-async def look_up(state: OpenState, url: str) -> Known:
+async def look_up(operations: FrontierOperations, description: Description, url: str, key_of: Fingerprint) -> Known:
     """Return what is known of a canonical URL."""
-    operations, host = state.operations, host_key(url)
+    host = host_key(url)
     return Known(
         url,
-        await operations.find(fingerprint("GET", url)),
+        await operations.find(key_of("GET", url, b""), host),
         await operations.host(host),
         await operations.host_facts(host),
         {view.name: view for view in await operations.segments()},
-        bounds_of(state.description),
+        bounds_of(description),
     )
 
 

@@ -28,6 +28,7 @@ VERBS = {
     "search": ("lycosa.cli.search", "Search an index in the terminal."),
     "site": ("lycosa.cli.site", "Search an index in the browser."),
     "index": ("lycosa.cli.index", "Build and look at a search index."),
+    "frontier": ("lycosa.cli.frontier", "Look into what a crawl has done and has to do, and change it."),
 }
 
 

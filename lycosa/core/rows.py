@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from fnmatch import translate
 from typing import Any
 
@@ -30,6 +30,7 @@ import msgspec
 
 from lycosa.core.errors import BadUrl, UsageError
 from lycosa.core.frontier import State
+from lycosa.core.keys import Fingerprint
 from lycosa.core.model import RECORD_VERSION, Extras, Row, Selection, UrlRecord, Validators
 from lycosa.core.segments import NAME_MAX
 from lycosa.core.url import canonicalize, fingerprint, host_key
@@ -40,9 +41,6 @@ NOT_BEFORE_MAX = 1e11
 PRIORITY_MAX = 1 << 31
 DEPTH_MAX = 1 << 31
 PLAIN_EXTRAS = Extras()
-
-KeyOf = Callable[[str, str, bytes], int]
-"""The fingerprint of method, canonical URL and body."""
 
 
 class RowLine(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
@@ -139,7 +137,7 @@ def to_line(row: Row) -> bytes:
     return encode_json(line)
 
 
-def from_line(text: bytes, key_of: KeyOf = fingerprint) -> Row:
+def from_line(text: bytes, key_of: Fingerprint = fingerprint) -> Row:
     """Return the row that a line describes, its record as new. Raises `UsageError` or `BadUrl`."""
     try:
         line = decode_line(text)
@@ -172,7 +170,7 @@ def from_line(text: bytes, key_of: KeyOf = fingerprint) -> Row:
     return Row(line.state, record, line.at, line.reason)
 
 
-def from_text(text: bytes, key_of: KeyOf = fingerprint) -> Row:
+def from_text(text: bytes, key_of: Fingerprint = fingerprint) -> Row:
     """Return the row of a line that is a URL or a JSON object. Raises `UsageError` or `BadUrl`."""
     if text[:1] == b"{":
         return from_line(text, key_of)

@@ -58,7 +58,7 @@ METHODS: dict[str, tuple[Any, Any]] = {
     "segments": (tuple[()], list[SegmentView]),
     "hosts": (tuple[str, int], list[HostView]),
     "rows": (tuple[Selection, str, int], Rows),
-    "find": (tuple[int], list[Row]),
+    "find": (tuple[int, str], list[Row]),
     "requeue": (tuple[Selection, str | None, float, str, int], Moved),
     "archive": (tuple[str], bool),
     "drop": (tuple[str], int),

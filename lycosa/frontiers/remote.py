@@ -91,9 +91,9 @@ class RemoteOperations:
         found: Rows = await self._ask("rows", selection, after, limit)
         return found
 
-    async def find(self, fingerprint: int) -> list[Row]:
+    async def find(self, fingerprint: int, host: str = "") -> list[Row]:
         """Ask."""
-        found: list[Row] = await self._ask("find", fingerprint)
+        found: list[Row] = await self._ask("find", fingerprint, host)
         return found
 
     async def requeue(self, selection: Selection, into: str | None, now: float, after: str, limit: int) -> Moved:

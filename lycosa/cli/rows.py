@@ -1,0 +1,275 @@
+"""What the verbs of `lycosa frontier` share: their options, how the state is opened, and how rows look.
+
+On standard output: aligned columns, or a JSON object a line. Colours only on a terminal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import click
+import msgspec
+
+from lycosa.cli import progress
+from lycosa.cli.outcome import one_line
+from lycosa.core.errors import UsageError
+from lycosa.core.keys import Fingerprint
+from lycosa.core.model import HostView, Row, SegmentView, Selection
+from lycosa.ports import FrontierOperations
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+STATES = ("queued", "leased", "delayed", "retry", "done", "dead", "archived")
+COLORS = {"dead": "red", "retry": "yellow", "leased": "cyan", "done": "green", "finished": "green", "dropped": "red"}
+REASONS_SHOWN = 8
+AGE = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d|w)", re.ASCII)
+UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+ENOUGH_S = 1e12
+SLICE = 1000
+"""Rows read or changed at a time; a live owner gives fewer."""
+
+state_option = click.option("--state", "state_dir", metavar="DIR", help="State of the crawl. [default: the only one]")
+json_option = click.option("--json", "as_json", is_flag=True, help="Write JSON, an object a line.")
+
+
+class Opened(Protocol):
+    """A state that was opened (`lycosa.app.operations.OpenState`, which is imported when it is used)."""
+
+    @property
+    def path(self) -> Path:
+        """Its folder."""
+        ...
+
+    @property
+    def description(self) -> Any:
+        """What it says of its crawl."""
+        ...
+
+    @property
+    def operations(self) -> FrontierOperations:
+        """Its frontier."""
+        ...
+
+    @property
+    def pid(self) -> int:
+        """The live owner, 0 for none."""
+        ...
+
+    @property
+    def key_of(self) -> Fingerprint:
+        """How the crawl identifies its requests."""
+        ...
+
+
+def selection_options(command: F) -> F:
+    """Add the options that say which URLs are meant."""
+    command = where_options(command)
+    return click.option("--state-of", "states", multiple=True, metavar="STATE,...", help=f"Of {', '.join(STATES)}.")(
+        command
+    )
+
+
+def where_options(command: F) -> F:
+    """Add those that do not speak of the state."""
+    for option in reversed(WHERE):
+        command = option(command)
+    return command
+
+
+WHERE = (
+    click.option("--segment", metavar="S", help='Only those of this segment; "" is the one without a name.'),
+    click.option("--host", metavar="URL", help="Only those of this host, written https://example.com."),
+    click.option("--url", metavar="GLOB", help="Only those whose canonical URL matches."),
+    click.option("--reason", metavar="GLOB", help="Only those that are done or dead for a reason that matches."),
+    click.option(
+        "--before", metavar="AGE|TIME", help="Only those done or dead for longer than 3d, 12h, 90m, or before a time."
+    ),
+)
+
+
+def selection_of(
+    states: Sequence[str] = (),
+    segment: str | None = None,
+    host: str | None = None,
+    url: str | None = None,
+    reason: str | None = None,
+    before: str | None = None,
+) -> Selection:
+    """Return what these options mean. Raises `UsageError`: nothing may be empty, since that would mean everything."""
+    from lycosa.core.url import canonicalize, host_key
+
+    for name, value in (("host", host), ("url", url), ("reason", reason), ("before", before)):
+        if value is not None and not value.strip():
+            raise UsageError(f"--{name} is empty: write what it is to be, or leave it out")
+    words = tuple(word.strip() for text in states for word in text.split(","))
+    for word in words:
+        if word not in STATES:
+            raise UsageError(f"--state-of: {word!r} is not one of {', '.join(STATES)}")
+    return Selection(
+        words,
+        segment,
+        host_key(canonicalize(host)) if host else "",
+        url or "",
+        reason or "",
+        moment(before, time.time()) if before else 0.0,
+    )
+
+
+def moment(text: str, now: float) -> float:
+    """Return the time that an age (`3d`, `90m`) or an ISO time means, local unless it says otherwise."""
+    age = AGE.fullmatch(text.strip())
+    try:
+        at = now - float(age[1]) * UNITS_S[age[2]] if age else datetime.fromisoformat(text.strip()).timestamp()
+    except (ValueError, OverflowError, OSError):
+        at = 0.0
+    if not 0 < at < ENOUGH_S:
+        raise UsageError(f"--before: {text!r} is neither an age (3d, 12h, 90m, 30s) nor a time (2026-11-21T10:30)")
+    return at
+
+
+async def slices(operations: FrontierOperations, selection: Selection) -> AsyncIterator[list[Row]]:
+    """Yield the rows that are meant, slice by slice; no slice is empty."""
+    after: str | None = ""
+    while after is not None:
+        rows, after = await operations.rows(selection, after, SLICE)
+        if rows:
+            yield rows
+
+
+def run(state_dir: str | None, story: Callable[[Opened], Awaitable[T]]) -> T:
+    """Open the state that is meant, and do this with it."""
+    from lycosa.app.operations import find_state, opened
+    from lycosa.config import load
+
+    given = state_dir or load({}, environ=os.environ, folder=Path.cwd()).state
+
+    async def told() -> T:
+        async with opened(find_state(given)) as state:
+            return await story(state)
+
+    return asyncio.run(told())
+
+
+def when(at: float, now: float) -> str:
+    """Return a time as people read it: in the local time zone, and how long it is from now."""
+    try:
+        local = datetime.fromtimestamp(at).astimezone().replace(tzinfo=None).isoformat(" ", "seconds")
+    except (ValueError, OverflowError, OSError):
+        return f"{at:g}"
+    away = progress.span(abs(at - now)) if abs(at - now) < UNITS_S["d"] * 2 else f"{abs(at - now) / UNITS_S['d']:.0f} d"
+    return f"{local} ({'in ' + away if at > now else away + ' ago'})"
+
+
+def counts(reasons: Mapping[str, int]) -> str:
+    """Return the most frequent reasons: " (200: 120, 404: 3)"."""
+    ranked = sorted(reasons.items(), key=lambda each: (-each[1], each[0]))
+    shown = [f"{one_line(reason)}: {number:,}" for reason, number in ranked[:REASONS_SHOWN]]
+    rest = sum(number for _, number in ranked[REASONS_SHOWN:])
+    return f" ({', '.join([*shown, *([f'others: {rest:,}'] if rest else [])])})" if shown else ""
+
+
+def json_line(value: object) -> None:
+    """Write one JSON object."""
+    print(msgspec.json.encode(value).decode())
+
+
+class Table:
+    """Aligned columns that are written as they come: a column is as wide as its widest cell so far.
+
+    Names that begin with `>` are columns of numbers. The last column is not padded.
+    """
+
+    def __init__(self, *names: str, style: int | None = None) -> None:
+        self._right = [name.startswith(">") for name in names]
+        self._names = [name.removeprefix(">") for name in names]
+        self._widths = [len(name) for name in self._names]
+        self._style = style
+        self._begun = False
+
+    def write(self, rows: Sequence[Sequence[str]]) -> None:
+        """Write rows, and the header before the first of them."""
+        cells = [[one_line(cell) for cell in row] for row in rows]
+        for row in cells:
+            self._widths = [max(width, len(cell)) for width, cell in zip(self._widths, row, strict=True)]
+        if not self._begun and rows:
+            self._begun = True
+            print_styled(self._line(self._names), "bold")
+        for row in cells:
+            print_styled(self._line(row), COLORS.get(row[self._style], "") if self._style is not None else "")
+
+    def _line(self, row: Sequence[str]) -> str:
+        *first, last = (
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, self._widths, self._right, strict=True)
+        )
+        return "  ".join([*first, last.rstrip()]).rstrip()
+
+
+def print_styled(text: str, style: str) -> None:
+    """Write a line to standard output, in colour on a terminal. rich obeys NO_COLOR."""
+    if not style or not sys.stdout.isatty():
+        print(text)
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    Console(highlight=False).print(Text(text, style=style), soft_wrap=True)
+
+
+def row_cells(row: Row, now: float) -> list[str]:
+    """Return the columns of a URL."""
+    return [row.state, when(row.at, now) if row.at else "-", row.reason or "-", row.record.url]
+
+
+def segment_cells(view: SegmentView, now: float) -> list[str]:
+    """Return the columns of a segment."""
+    numbers = (view.queued, view.leased, view.delayed, view.done, view.dead)
+    return [
+        view.name or "(no name)",
+        view.state,
+        when(view.starts_at, now) if view.starts_at else "-",
+        *map(_n, numbers),
+    ]
+
+
+def host_cells(view: HostView, now: float) -> list[str]:
+    """Return the columns of a host."""
+    return [
+        view.host,
+        _n(view.queued),
+        _n(view.in_flight),
+        progress.span(view.ready_at - now) if view.ready_at > now else "now" if view.queued else "-",
+        when(view.blocked_until, now) if view.blocked_until > now else "-",
+        f"{view.delay_s:g} s" if view.delay_s else "-",
+        view.address or "-",
+        "-" if view.robots_status < 0 else str(view.robots_status) if view.robots_status else "none",
+    ]
+
+
+def row_json(row: Row) -> dict[str, Any]:
+    """Return a URL for `list --json`: what is wanted of it to look at; `export` has all."""
+    record = row.record
+    return {
+        "url": record.url,
+        "state": row.state,
+        "segment": record.segment,
+        "host": record.host,
+        "at": row.at or None,
+        "reason": row.reason,
+        "attempts": record.attempts,
+        "priority": record.priority,
+        "depth": record.depth,
+        "fingerprint": f"{record.fingerprint:016x}",
+    }
+
+
+def _n(number: int) -> str:
+    return f"{number:,}"

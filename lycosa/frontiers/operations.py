@@ -1,0 +1,173 @@
+"""What `lycosa frontier` does to a frontier of this process: `ports.FrontierOperations` over its shelf.
+
+The shelf knows what is stored; who holds what and which host may be contacted when is asked of the frontier, whose
+leases lie among the queued rows of the shelf.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+from msgspec.structs import replace
+
+from lycosa.core.frontier import State
+from lycosa.core.model import (
+    FrontierStats,
+    HostFacts,
+    HostView,
+    Kind,
+    Lease,
+    Moved,
+    Row,
+    Rows,
+    SegmentView,
+    Selection,
+    UrlRecord,
+)
+from lycosa.core.rows import Matcher
+from lycosa.frontiers.local import LocalFrontier
+from lycosa.frontiers.slices import parse_cursor
+
+Place = TypeVar("Place")
+LeaseKey = tuple[str, int, bool]
+LAST = "\U0010ffff"
+"""The last character there is: nothing lies between what ends with it and its successor."""
+
+
+class LocalOperations(Generic[Place]):
+    """See `ports.FrontierOperations`; every method here is documented there.
+
+    `commit` makes things durable where a crawl runs, together with its items; `changed` is called when there may be
+    something to lend.
+    """
+
+    def __init__(
+        self,
+        frontier: LocalFrontier[Place],
+        commit: Callable[[], Awaitable[None]] | None = None,
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._frontier = frontier
+        self._shelf = frontier.shelf
+        self._commit = commit
+        self._changed = changed
+
+    async def stats(self) -> FrontierStats:
+        """Count."""
+        return await self._frontier.stats()
+
+    async def next_due(self, now: float) -> float | None:
+        """Ask."""
+        return self._frontier.next_ready(now)
+
+    async def push(self, records: Sequence[UrlRecord]) -> int:
+        """Queue what is new."""
+        pushed = await self._frontier.push(records)
+        self._changed()
+        return pushed
+
+    async def commit(self) -> None:
+        """Commit, with the items of the crawl if there is one."""
+        await (self._commit() if self._commit else self._frontier.commit({}))
+
+    async def host(self, host: str) -> HostView | None:
+        """Look it up."""
+        before = host[:-1] + chr(ord(host[-1]) - 1) + LAST
+        stored = next(iter(self._shelf.hosts(before, 1)), None)
+        return self._active(stored) if stored and stored.host == host else None
+
+    async def host_facts(self, host: str) -> HostFacts | None:
+        """Look it up."""
+        return await self._frontier.host_facts(host)
+
+    async def segments(self) -> list[SegmentView]:
+        """Tell what is lent from what is queued."""
+        lent = Counter(lease.record.segment for lease in self._leases())
+        return [_with_lent(view, lent[view.name]) for view in self._shelf.segments()]
+
+    async def hosts(self, after: str, limit: int) -> list[HostView]:
+        """Add what the workbench knows."""
+        return [self._active(view) for view in self._shelf.hosts(after, limit)]
+
+    async def rows(self, selection: Selection, after: str, limit: int) -> Rows:
+        """Read the shelf, where what is lent lies among what is queued."""
+        if selection.states == (State.LEASED,):
+            return self._leased(selection, after, limit)
+        states = selection.states
+        if State.LEASED in states:
+            states = (*states, State.QUEUED)
+        found = self._shelf.rows(replace(selection, states=states), after, limit)
+        rows = self._with_leases(found.rows)
+        return Rows([row for row in rows if not selection.states or row.state in selection.states], found.after)
+
+    async def find(self, fingerprint: int, host: str = "") -> list[Row]:
+        """Look it up."""
+        return self._with_leases(self._shelf.find(fingerprint, host))
+
+    async def requeue(self, selection: Selection, into: str | None, now: float, after: str, limit: int) -> Moved:
+        """Queue again, and tell the workbench."""
+        moved, work = self._shelf.requeue(selection, into, after, limit)
+        self._frontier.found_work(work)
+        if moved.moved:
+            self._changed()
+        return moved
+
+    async def archive(self, segment: str) -> bool:
+        """Archive."""
+        return self._shelf.archive(segment)
+
+    async def drop(self, segment: str) -> int:
+        """Drop."""
+        return self._shelf.drop(segment)
+
+    async def verify(self, say: Callable[[str], None]) -> list[str]:
+        """Read everything."""
+        return self._shelf.verify(say)
+
+    async def compact(self) -> tuple[int, int]:
+        """Compact."""
+        return self._shelf.compact()
+
+    def _leases(self) -> list[Lease]:
+        return [lease for lease in self._frontier.leases() if lease.record.kind == Kind.PAGE]
+
+    def _leased(self, selection: Selection, after: str, limit: int) -> Rows:
+        """Return the leases that match, in the order of their tokens."""
+        wanted = Matcher(selection).matches
+        start = parse_cursor(after)[0]
+        ahead = sorted((lease for lease in self._leases() if lease.token > start), key=lambda lease: lease.token)
+        rows = [Row(State.LEASED, lease.record, lease.expires_at) for lease in ahead[:limit]]
+        more = f"{ahead[limit - 1].token}:0" if len(ahead) > limit else None
+        return Rows([row for row in rows if wanted(row)], more)
+
+    def _with_leases(self, rows: Sequence[Row]) -> list[Row]:
+        expiries = {_key(lease.record): lease.expires_at for lease in self._leases()}
+        return [_lent(row, expiries) for row in rows]
+
+    def _active(self, view: HostView) -> HostView:
+        host = self._frontier.workbench.hosts.get(view.host)
+        if host is None:
+            return view
+        return replace(
+            view,
+            in_flight=host.in_flight,
+            ready_at=host.ready_at,
+            blocked_until=max(view.blocked_until, host.blocked_until),
+            started_at=max(view.started_at, host.started_at),
+            delay_s=host.delay_s,
+        )
+
+
+def _with_lent(view: SegmentView, lent: int) -> SegmentView:
+    return replace(view, queued=max(0, view.queued - lent), leased=lent) if lent else view
+
+
+def _key(record: UrlRecord) -> LeaseKey:
+    return record.segment, record.fingerprint, record.dont_filter
+
+
+def _lent(row: Row, expiries: dict[LeaseKey, float]) -> Row:
+    expires_at = expiries.get(_key(row.record)) if row.state == State.QUEUED else None
+    return row if expires_at is None else replace(row, state=State.LEASED, at=expires_at)

@@ -1,0 +1,356 @@
+"""What an operator may ask of every frontier and do to it (F2, F6, C8), directly and through the socket of its owner.
+
+See `ports.FrontierOperations`. The same suite for each back end, and for each way to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, closing
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import pytest
+
+from lycosa.core.errors import StateLocked, UsageError
+from lycosa.core.frontier import Policy
+from lycosa.core.model import Extras, HostFacts, Row, SegmentState, Selection, UrlRecord, Validators
+from lycosa.frontiers.embedded import embedded_frontier
+from lycosa.frontiers.memory import memory_frontier
+from lycosa.frontiers.operations import LocalOperations
+from lycosa.frontiers.remote import connected
+from lycosa.frontiers.served import served
+
+HOST, OTHER = "http://a.example:80", "https://b.example:443"
+PLAIN = Policy(robots=False, concurrency_per_host=1000)
+ALL = Selection()
+
+Story = Callable[[Any, Any], Awaitable[None]]
+
+
+@pytest.fixture(params=["memory", "memory, remote", "embedded", "embedded, remote"])
+def play(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., None]:
+    """A function that plays a story with a new frontier and its operations."""
+    back_end, _, remote = request.param.partition(", ")
+
+    async def told(story: Story, policy: Policy) -> None:
+        frontier: Any = memory_frontier(policy) if back_end == "memory" else embedded_frontier(tmp_path / "f", policy)
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(frontier.close)
+            operations: Any = LocalOperations(frontier)
+            if remote:
+                path = tmp_path / "socket"
+                await stack.enter_async_context(served(path, operations))
+                operations = await stack.enter_async_context(connected(path))
+            await story(frontier, operations)
+
+    return lambda story, policy=PLAIN: asyncio.run(told(story, policy))
+
+
+def url(number: int, host: str = HOST, **fields: Any) -> UrlRecord:
+    origin = host.removesuffix(":80").removesuffix(":443")
+    return UrlRecord(1, crc32(f"{host}{number}".encode()), f"{origin}/{number}", host, **fields)
+
+
+async def all_rows(operations: Any, selection: Selection = ALL, limit: int = 3) -> list[Row]:
+    """Read everything in small slices."""
+    found: list[Row] = []
+    after: str | None = ""
+    while after is not None:
+        rows, after = await operations.rows(selection, after, limit)
+        assert len(rows) <= limit
+        found += rows
+    return found
+
+
+def brief(rows: list[Row]) -> dict[str, str]:
+    """Return the state of each URL by its path; there must be no URL twice."""
+    states = {row.record.url.rpartition("/")[2]: str(row.state) for row in rows}
+    assert len(states) == len(rows)
+    return states
+
+
+async def settle_some(frontier: Any) -> None:
+    """URLs 0 to 7: done, dead, retry, leased, and queued; 8 is delayed."""
+    await frontier.push([url(number) for number in range(8)] + [url(8, not_before=500.0)])
+    leases = {lease.record.url.rpartition("/")[2]: lease for lease in await frontier.lease(4, 100.0)}
+    assert sorted(leases) == ["0", "1", "2", "3"]
+    assert await frontier.ack(leases["0"], "200", (), 101.0, validators=Validators('"e"', "", 101.0))
+    assert await frontier.nack(leases["1"], "timeout", None, 102.0)
+    assert await frontier.nack(leases["2"], "503", 400.0, 103.0)
+
+
+def test_every_state_is_listed_once(play: Callable[..., None]) -> None:
+    async def story(frontier: Any, operations: Any) -> None:
+        await settle_some(frontier)
+        rows = await all_rows(operations)
+        expected = {"0": "done", "1": "dead", "2": "retry", "3": "leased", "8": "delayed"}
+        assert brief(rows) == expected | dict.fromkeys("4567", "queued")
+        at = {row.record.url[-1]: (row.at, row.reason) for row in rows}
+        assert at["0"] == (101.0, "200")
+        assert at["1"] == (102.0, "timeout")
+        assert (at["2"][0], at["3"][0], at["4"][0], at["8"][0]) == (400.0, 400.0, 0.0, 500.0)
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    ("selection", "paths"),
+    [
+        (Selection(states=("leased",)), "3"),
+        (Selection(states=("queued",)), "4567"),
+        (Selection(states=("queued", "leased")), "34567"),
+        (Selection(states=("dead", "done")), "01"),
+        (Selection(states=("archived",)), ""),
+        (Selection(reason="time*"), "1"),
+        (Selection(reason="20?"), "0"),
+        (Selection(url="*/[45]"), "45"),
+        (Selection(url="*.EXAMPLE/*"), ""),
+        (Selection(host=OTHER), ""),
+        (Selection(host=HOST, states=("retry",)), "2"),
+        (Selection(segment=""), "012345678"),
+        (Selection(segment="monday"), ""),
+        (Selection(before=101.5), "0"),
+        (Selection(before=1000.0), "01"),
+        (Selection(states=("leased",), url="*/4"), ""),
+    ],
+    ids=str,
+)
+def test_a_selection_means_all_of_its_fields(play: Callable[..., None], selection: Selection, paths: str) -> None:
+    async def story(frontier: Any, operations: Any) -> None:
+        await settle_some(frontier)
+        assert sorted(brief(await all_rows(operations, selection))) == list(paths)
+        assert sorted(brief(await all_rows(operations, selection, limit=1))) == list(paths)
+
+    play(story)
+
+
+def test_a_listing_with_changes_in_between_shows_what_was_there_all_the_time_once(play: Callable[..., None]) -> None:
+    async def story(frontier: Any, operations: Any) -> None:
+        await frontier.push([url(number) for number in range(60)])
+        found: list[Row] = []
+        after: str | None = ""
+        number = 100
+        while after is not None:
+            rows, after = await operations.rows(Selection(states=("queued",)), after, 7)
+            found += rows
+            await frontier.push([url(number, priority=5)])
+            for lease in await frontier.lease(1, 0.0):
+                await frontier.ack(lease, "200", (), 0.0)
+            number += 1
+        assert set(map(str, range(1, 60))) <= set(brief(found)) | set(map(str, range(10)))
+        assert {str(each) for each in range(20, 60)} <= set(brief(found))
+
+    play(story)
+
+
+def test_a_wrong_place_in_a_listing_is_refused(play: Callable[..., None]) -> None:
+    async def story(frontier: Any, operations: Any) -> None:
+        await settle_some(frontier)
+        for states in ((), ("leased",)):
+            with pytest.raises(UsageError):
+                await operations.rows(Selection(states=states), "nonsense", 3)
+
+    play(story)
+
+
+def test_what_is_known_of_a_url_is_found_in_every_segment(play: Callable[..., None]) -> None:
+    async def story(frontier: Any, operations: Any) -> None:
+        await frontier.push([url(1), url(1, segment="monday"), url(2)])
+        (first,) = await frontier.lease(1, 10.0)
+        assert first.record.segment == ""
+        for host in (HOST, ""):
+            rows = await operations.find(url(1).fingerprint, host)
+            assert {(row.record.segment, row.state) for row in rows} == {("", "leased"), ("monday", "queued")}
+        assert await operations.find(url(3).fingerprint, HOST) == []
+        await frontier.ack(first, "404", (), 11.0)
+        rows = await operations.find(url(1).fingerprint, HOST)
+        assert {(row.state, row.reason) for row in rows} == {("done", "404"), ("queued", "")}
+
+    play(story)
+
+
+def test_segments_are_counted_in_the_order_in_which_they_are_served(play: Callable[..., None]) -> None:
+    async def story(frontier: Any, operations: Any) -> None:
+        await frontier.push([url(1, segment="2100-01-01"), url(2), url(3), url(4, segment="2001-01-01")])
+        await frontier.lease(1, 2e9)
+        views = await operations.segments()
+        assert [view.name for view in views] == ["", "2001-01-01", "2100-01-01"]
+        assert [(view.queued, view.leased) for view in views] == [(1, 1), (1, 0), (1, 0)]
+        assert {view.state for view in views} == {SegmentState.OPEN}
+
+    play(story)
+
+
+def test_a_dropped_segment_is_forgotten_and_takes_no_more(play: Callable[..., None]) -> None:
+    async def story(frontier: Any, operations: Any) -> None:
+        await frontier.push([url(number, segment="monday") for number in range(5)] + [url(9)])
+        leases = {lease.record.segment: lease for lease in await frontier.lease(3, 0.0)}
+        assert await operations.drop("monday") == 5
+        await operations.commit()
+        with pytest.raises(UsageError, match="tuesday"):
+            await operations.drop("tuesday")
+        assert not await frontier.push([url(7, segment="monday")])
+        assert {row.record.segment for row in await all_rows(operations)} == {""}
+        assert await operations.find(url(1).fingerprint, HOST) == []
+        await frontier.ack(leases["monday"], "200", (), 1.0)
+        dropped = next(view for view in await operations.segments() if view.name == "monday")
+        assert dropped.state == SegmentState.DROPPED
+        assert (await operations.stats()).unfinished == 1
+
+    play(story)
+
+
+def test_only_a_finished_segment_is_archived(play: Callable[..., None]) -> None:
+    async def story(frontier: Any, operations: Any) -> None:
+        await frontier.push([url(1, segment="monday")])
+        assert not await operations.archive("monday")
+        (lease,) = await frontier.lease(1, 0.0)
+        await frontier.ack(lease, "200", (), 1.0)
+        assert await operations.archive("monday")
+        assert [row.state for row in await all_rows(operations)] == ["archived"]
+        assert not await frontier.push([url(2, segment="monday")])
+
+    play(story)
+
+
+async def requeued(operations: Any, selection: Selection, into: str | None = None, limit: int = 2) -> int:
+    total, after = 0, ""
+    while True:
+        moved, following = await operations.requeue(selection, into, 200.0, after, limit)
+        total += moved
+        if following is None:
+            return total
+        after = following
+
+
+def test_the_dead_get_another_life(play: Callable[..., None]) -> None:
+    async def story(frontier: Any, operations: Any) -> None:
+        await frontier.push([url(number) for number in range(5)])
+        for lease in await frontier.lease(5, 100.0):
+            await frontier.nack(lease, "timeout" if lease.record.url[-1] in "13" else "503", None, 100.0)
+        assert frontier.next_ready(200.0) is None
+        assert await requeued(operations, Selection(states=("dead",), reason="timeout")) == 2
+        assert sorted(lease.record.url[-1] for lease in await frontier.lease(9, 200.0)) == ["1", "3"]
+        assert [lease.attempts for lease in [row.record for row in await all_rows(operations)] if lease.attempts] == []
+        assert (await operations.stats()).dead == 3
+        assert await requeued(operations, Selection(states=("dead",))) == 3
+        assert len(await frontier.lease(9, 200.0)) == 3
+        assert await frontier.push([url(1), url(0)]) == 0
+
+    play(story)
+
+
+def test_what_is_done_is_fetched_again_with_its_validators(play: Callable[..., None]) -> None:
+    async def story(frontier: Any, operations: Any) -> None:
+        extras = Extras("POST", {"A": "b"}, b"\x00", "parse_it", {"n": 1})
+        await frontier.push([url(1, extras=extras, depth=3, priority=2), url(2)])
+        for lease in await frontier.lease(5, 100.0):
+            await frontier.ack(lease, "200", (), 100.0, validators=Validators('"e"', "Mon", 100.0))
+        assert await requeued(operations, Selection(states=("dead",))) == 0
+        assert await requeued(operations, Selection(states=("done",), url="*/1")) == 1
+        (lease,) = await frontier.lease(5, 200.0)
+        record = lease.record
+        assert (record.extras, record.depth, record.priority) == (extras, 3, 2)
+        assert record.validators is not None
+        assert (record.validators.etag, record.validators.modified) == ('"e"', "Mon")
+
+    play(story)
+
+
+def test_what_is_done_is_copied_into_another_segment(play: Callable[..., None]) -> None:
+    async def story(frontier: Any, operations: Any) -> None:
+        await frontier.push([url(1), url(2), url(2, segment="next")])
+        for lease in await frontier.lease(2, 100.0):
+            await frontier.ack(lease, "200", (), 100.0)
+        assert await requeued(operations, Selection(states=("done",), segment=""), "next") == 1
+        counts = {view.name: (view.queued, view.done) for view in await operations.segments()}
+        assert counts == {"": (0, 2), "next": (2, 0)}
+
+    play(story)
+
+
+def test_hosts_are_listed_in_order_with_what_they_wait_for(play: Callable[..., None]) -> None:
+    async def story(frontier: Any, operations: Any) -> None:
+        names = [f"http://h{number:02}.example:80" for number in range(7)]
+        await frontier.push([url(1, name) for name in names] + [url(2, names[3])])
+        await frontier.set_host_facts(names[1], HostFacts(b"User-agent: *", 200, 50.0, 2.0), 60.0)
+        await frontier.block_host(names[2], 5000.0)
+        await frontier.commit({})
+        found: list[Any] = []
+        while views := await operations.hosts(found[-1].host if found else "", 3):
+            assert len(views) <= 3
+            found += views
+        assert [view.host for view in found] == names
+        by_name = {view.host: view for view in found}
+        assert (by_name[names[1]].robots_status, by_name[names[1]].delay_s) == (200, 2.0)
+        assert by_name[names[2]].blocked_until == 5000.0
+        assert by_name[names[4]].robots_status == -1
+        one = await operations.host(names[3])
+        assert one is not None
+        assert one.host == names[3]
+        assert one.queued == 2
+        assert await operations.host("http://h03.example:8") is None
+        facts = await operations.host_facts(names[1])
+        assert facts is not None
+        assert facts.robots == b"User-agent: *"
+        assert await operations.host_facts(OTHER) is None
+
+    play(story)
+
+
+def test_pushing_and_counting(play: Callable[..., None]) -> None:
+    async def story(frontier: Any, operations: Any) -> None:
+        assert await operations.next_due(0.0) is None
+        many = [url(number) for number in range(700)]
+        assert await operations.push(many) == 700
+        assert await operations.push(many[:10]) == 0
+        assert await operations.push([url(1000, OTHER, not_before=50.0)]) == 1
+        await operations.commit()
+        stats = await operations.stats()
+        assert (stats.queued, stats.delayed) == (700, 1)
+        leases = await frontier.lease(800, 0.0)
+        assert len(leases) == 700
+        assert await operations.next_due(0.0) == pytest.approx(50.0)
+
+    play(story)
+
+
+def test_verify_and_compact_need_the_state_for_themselves(play: Callable[..., None], request: Any) -> None:
+    async def story(frontier: Any, operations: Any) -> None:
+        await settle_some(frontier)
+        await frontier.commit({})
+        if "remote" in request.node.callspec.params["play"]:
+            for whole in (operations.verify(print), operations.compact()):
+                with pytest.raises(StateLocked, match="stop the crawl"):
+                    await whole
+            return
+        assert await operations.verify(lambda line: None) == []
+        before, after = await operations.compact()
+        assert after <= before
+        assert len(await all_rows(operations)) == 9
+        assert await operations.verify(lambda line: None) == []
+
+    play(story)
+
+
+def test_changes_outlive_the_process_after_a_commit(tmp_path: Path) -> None:
+    async def first() -> None:
+        frontier = embedded_frontier(tmp_path / "f", PLAIN)
+        operations = LocalOperations(frontier)
+        await settle_some(frontier)
+        await operations.requeue(Selection(states=("dead",)), None, 200.0, "", 100)
+        await operations.commit()
+        await operations.push([url(50)])
+        await frontier.close()
+
+    async def then() -> None:
+        frontier = embedded_frontier(tmp_path / "f", PLAIN)
+        states = brief(await all_rows(LocalOperations(frontier)))
+        assert states == {"0": "done", "1": "queued", "2": "retry", "8": "delayed"} | dict.fromkeys("34567", "queued")
+        await frontier.close()
+
+    asyncio.run(first())
+    asyncio.run(then())
