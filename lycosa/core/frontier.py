@@ -99,8 +99,8 @@ def step(state: State, event: Event) -> State:
 class Policy:
     """How a crawl treats hosts and leases: seconds, and transfers at a time.
 
-    `delay_s` and `concurrency_per_host` hold for a host key, the same `_per_ip` for all hosts of one IP address, where 0
-    means no limit.
+    `delay_s` and `concurrency_per_host` hold for a host key, the same `_per_ip` for all hosts of one IP address, where
+    0 means no limit.
     """
 
     delay_s: float = 0.0

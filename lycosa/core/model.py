@@ -171,7 +171,11 @@ class PageItem(msgspec.Struct):
 
 
 class FrontierStats(NamedTuple):
-    """Counts of URLs by state, of the whole crawl with its earlier runs; `reasons` counts why URLs are done."""
+    """Counts of URLs by state, of the whole crawl with its earlier runs; `reasons` counts why URLs are done.
+
+    `lookups` is how often this process asked whether a fingerprint is new, `lookups_settled` how often the Bloom filter
+    alone could tell.
+    """
 
     queued: int = 0
     leased: int = 0
@@ -181,6 +185,8 @@ class FrontierStats(NamedTuple):
     hosts: int = 0
     reasons: Mapping[str, int] = NO_DATA
     dead_reasons: Mapping[str, int] = NO_DATA
+    lookups: int = 0
+    lookups_settled: int = 0
 
     @property
     def unfinished(self) -> int:

@@ -1,380 +1,266 @@
-"""The durable frontier of one machine, on LMDB: what it lends stays on the disk until it is acked.
+"""The durable frontier of one machine, and what `lycosa frontier ...` does to it: list, requeue, drop, check, compact.
 
-A record stays under its queue key while it is lent, so a process that dies leaves nothing to repair: its leases are
-void, and the next owner finds the records where they were. Of every host with work only the next few records are in
-memory (`HostQueue`); the rest is on the disk, so memory depends on active hosts and not on URLs.
+Long operations come in slices and read what is in memory and what is in LMDB as one.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from hashlib import sha256
-from heapq import heapify, heappop, heappush
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
-from lycosa.core.errors import StorageError
-from lycosa.core.frontier import Policy, State
-from lycosa.core.model import FrontierStats, HostFacts, UrlRecord
-from lycosa.core.segments import starts_at
-from lycosa.frontiers.local import HostMemory, LocalFrontier
-from lycosa.frontiers.tables import FINGERPRINT, QUEUE_KEY, SLEEP_KEY, Tables
+from lycosa.core.bloom import EXPECTED
+from lycosa.core.errors import UsageError
+from lycosa.core.frontier import Event, Policy, State, requeue, step
+from lycosa.core.model import HostView, Moved, Row, Rows, SegmentState, SegmentView, Selection
+from lycosa.core.rows import Matcher
+from lycosa.frontiers.local import NOT_YET, HostWork, LocalFrontier
+from lycosa.frontiers.rows import (
+    ARRIVAL,
+    DoneRow,
+    SegmentRow,
+    decode_dead,
+    decode_done,
+    decode_record,
+    record_of,
+)
+from lycosa.frontiers.slices import Selected, next_slice, parse_cursor
+from lycosa.frontiers.store import LmdbStore, ignore
+from lycosa.frontiers.stretch import OTHER, Stretch, count, view
+from lycosa.frontiers.tables import (
+    DATA,
+    DEAD,
+    DONE,
+    KINDS,
+    QUEUE,
+    QUEUE_KEY,
+    SLEEP,
+    SLEEP_KEY,
+    STEPS,
+    number,
+)
+from lycosa.frontiers.verifying import problems
 
-BUFFER_MAX = 128
-"""Records of one host that are read ahead, when few hosts are active."""
+__all__ = ["STEPS", "LmdbShelf", "embedded_frontier"]
 
-BUFFERED_MAX = 50_000
-"""Records of all hosts together that are read ahead, as long as each host has its BUFFER_MIN."""
-
-BUFFER_MIN = 4
-
-WAKE_MAX = 1000
-"""Sleepers woken in one call."""
-
-RECENT_MAX = 100_000
-"""Fingerprints remembered to settle repeated look-ups in memory, in each of two generations."""
-
-REASONS_MAX = 200
-"""Different reasons that are counted apart, besides HTTP statuses; the rest is counted as OTHER."""
-
-STATUS_DIGITS = 3
-
-HOST_KEY_MAX = 400
-"""Bytes of a host key that are stored as they are; LMDB keys end at 511."""
-
-OTHER = "other"
-PRIORITY_ZERO = 1 << 31
-QUEUED, SLEEPING, DONE, DEAD = b"q", b"s", b"d", b"x"
-
-encode = msgspec.msgpack.Encoder().encode
-decode_record = msgspec.msgpack.Decoder(UrlRecord).decode
-
-
-class Counters(msgspec.Struct):
-    """What is counted, committed with everything else. `pending` is queued or lent."""
-
-    pending: int = 0
-    sleeping: int = 0
-    dead: int = 0
-    arrivals: int = 0
-    hosts: int = 0
-    epoch: int = 0
-    reasons: dict[str, int] = {}
-    dead_reasons: dict[str, int] = {}
-    positions: dict[str, int] = {}
-
-
-class HostRow(msgspec.Struct, array_like=True):
-    """A row of the table `hosts`."""
-
-    id: int
-    started_at: float = 0.0
-    blocked_until: float = 0.0
-    facts: HostFacts | None = None
+SCAN_ROWS = 500
+DECODERS: dict[int, Callable[[bytes], Any]] = {
+    QUEUE: decode_record,
+    SLEEP: decode_record,
+    DONE: decode_done,
+    DEAD: decode_dead,
+}
+STATES = {
+    QUEUE: {State.QUEUED},
+    SLEEP: {State.DELAYED, State.RETRY},
+    DONE: {State.DONE, State.ARCHIVED},
+    DEAD: {State.DEAD, State.ARCHIVED},
+}
+"""The states of the rows in each kind of table."""
 
 
-decode_counters = msgspec.msgpack.Decoder(Counters).decode
-decode_host = msgspec.msgpack.Decoder(HostRow).decode
-decode_dead = msgspec.msgpack.Decoder(tuple[UrlRecord, str]).decode
+class LmdbShelf(LmdbStore):
+    """See `local.Shelf`."""
 
+    def segments(self) -> list[SegmentView]:
+        """Describe them."""
+        dropped = [row for row in self.rows_of_segments if row.state is SegmentState.DROPPED]
+        return [view(segment.row) for segment in self.live.values()] + [view(row) for row in dropped]
 
-class Waiting(NamedTuple):
-    """A queued record in memory, ordered by its key."""
+    def hosts(self, after: str, limit: int) -> list[HostView]:
+        """Describe them; how much is queued is counted as far as it is in memory."""
+        queued: dict[str, int] = {}
+        for segment in self.live.values():
+            for host, window in segment.windows.items():
+                queued[host] = queued.get(host, 0) + max(window.count, 0)
+        return [replace(found, queued=queued.get(found.host, 0)) for found in self.known_hosts.views(after, limit)]
 
-    key: bytes
-    record: UrlRecord
+    def rows(self, selection: Selection, after: str, limit: int) -> Rows:
+        """Read table after table."""
+        found = self._select(selection, after, limit)
+        return Rows([row for _, row in found.rows], found.after)
 
+    def find(self, fingerprint: int, host: str = "") -> list[Row]:
+        """Look it up in every segment."""
+        found = (self._find_in(segment, fingerprint, host) for segment in self.live.values())
+        return [row for row in found if row is not None]
 
-class HostQueue:
-    """The next records of one host: all that are queued with a key up to `horizon` are here or lent.
+    def requeue(
+        self, selection: Selection, into: str | None, after: str, limit: int
+    ) -> tuple[Moved, Sequence[HostWork]]:
+        """Queue dead and done URLs again, or copies of them."""
+        found = self._select(selection, after, limit)
+        work: list[HostWork] = []
+        moved = 0
+        for cursor, row in found.rows:
+            if row.state in (State.DONE, State.DEAD, State.ARCHIVED):
+                rank = self._again(cursor, row, into)
+                moved += rank is not None
+                work += [HostWork(row.record.host, rank, 1)] if rank is not None and rank != NOT_YET else []
+        return Moved(moved, found.after), work
 
-    `complete` says that nothing lies on the disk behind the horizon.
-    """
+    def archive(self, segment: str) -> bool:
+        """Make it read only."""
+        live = self.live.get(segment)
+        if live is None or view(live.row).state is not SegmentState.FINISHED:
+            return False
+        self._archive(live)
+        return True
 
-    __slots__ = ("complete", "heap", "horizon", "id")
+    def drop(self, segment: str) -> int:
+        """Forget it: its tables are deleted as wholes."""
+        live = self.live.get(segment)
+        if live is None:
+            raise UsageError(f"there is no segment {segment!r}: lycosa frontier segments lists them")
+        row = live.row
+        count_ = row.pending + row.sleeping + row.done + row.dead
+        self._forget(row)
+        return count_
 
-    def __init__(self, host_id: int, *, complete: bool) -> None:
-        self.id = host_id
-        self.heap: list[Waiting] = []
-        self.complete = complete
-        self.horizon = QUEUE_KEY.pack(host_id, 0, 0)
+    def verify(self, say: Callable[[str], None]) -> list[str]:
+        """Read everything; what is in memory goes to LMDB first."""
+        self.commit({})
+        self.settle()
+        return problems(self.tables, list(self.live.values()), say)
 
-    def put(self, key: bytes, record: UrlRecord, limit: int) -> None:
-        """A record was queued under this key; keep it if it belongs before the horizon, or if there is room."""
-        if key <= self.horizon:
-            heappush(self.heap, Waiting(key, record))
-            if len(self.heap) > 2 * limit:
-                self._shrink(limit)
-        elif self.complete and len(self.heap) < limit:
-            heappush(self.heap, Waiting(key, record))
-            self.horizon = key
-        else:
-            self.complete = False
+    def compact(self) -> tuple[int, int]:
+        """Write LMDB's file anew."""
+        self.commit({})
+        self.settle()
+        before = (self.path / DATA).stat().st_size
+        self.tables.compact()
+        return before, (self.path / DATA).stat().st_size
 
-    def fill(self, tables: Tables, lent: set[bytes], limit: int) -> None:
-        """Read on behind the horizon, past what is lent."""
-        rows = tables.scan(tables.queue, self.horizon, self.horizon[:4], limit)
-        self.heap.extend(Waiting(key, decode_record(value)) for key, value in rows if key not in lent)
-        heapify(self.heap)
-        self.complete = len(rows) < limit
-        if rows:
-            self.horizon = rows[-1][0]
+    def _select(self, selection: Selection, after: str, limit: int) -> Selected:
+        return next_slice(self._entries(selection, after), Matcher(selection).matches, limit)
 
-    def _shrink(self, limit: int) -> None:
-        self.heap = sorted(self.heap)[:limit]
-        self.horizon = self.heap[-1].key
-        self.complete = False
+    def _entries(self, selection: Selection, after: str) -> Iterator[tuple[str, Row]]:
+        tables = [table for table in self._all_tables() if self._may_match(table, selection)]
+        start, key = parse_cursor(after)
+        for table in tables:
+            if table < start:
+                continue
+            behind = key if table == start else b""
+            yield from self._entries_of(table, behind)
 
+    def _entries_of(self, table: int, behind: bytes) -> Iterator[tuple[str, Row]]:
+        while rows := self.tables.scan(table, behind, SCAN_ROWS, DECODERS[table % KINDS]):
+            for key, value in rows:
+                yield f"{table}:{key.hex()}", self._row(table, key, value)
+            behind = rows[-1][0]
 
-class LmdbShelf:
-    """See `local.Shelf`. The place of a record is its queue key."""
+    def _all_tables(self) -> list[int]:
+        """Return the tables with URLs in the order of their numbers."""
+        kinds = (QUEUE, DONE, DEAD)
+        tables = [number(kind, segment.row.id) for segment in self.live.values() for kind in kinds]
+        return sorted([*tables, number(SLEEP)])
 
-    def __init__(self, path: Path, *, sync: bool = False) -> None:
-        self._tables = Tables(path, sync=sync)
-        self._path = path
-        self._counters = self._read_counters()
-        self._counters.epoch += 1
-        self._queues: dict[str, HostQueue] = {}
-        self._lent: set[bytes] = set()
-        self._recent: set[int] = set()
-        self._older: set[int] = set()
-        self._due = self._read_due()
-        self._dirty = True
+    def _may_match(self, table: int, selection: Selection) -> bool:
+        kind, segment = table % KINDS, table // KINDS
+        wanted = self.live.get(selection.segment) if selection.segment is not None else None
+        if selection.segment is not None and (wanted is None or (kind != SLEEP and wanted.row.id != segment)):
+            return False
+        return not selection.states or bool(STATES[kind] & {*selection.states})
 
-    @property
-    def epoch(self) -> int:
-        """How often this state was opened; fences leases of earlier owners."""
-        return self._counters.epoch
+    def _row(self, table: int, key: bytes, value: Any) -> Row:
+        kind = table % KINDS
+        if kind == QUEUE:
+            return Row(State.QUEUED, value)
+        if kind == SLEEP:
+            return Row(State.RETRY if value.attempts else State.DELAYED, value, SLEEP_KEY.unpack(key)[0] / 1000)
+        segment = next(each for each in self.live.values() if each.row.id == table // KINDS)
+        state = State.DONE if kind == DONE else State.DEAD
+        if segment.row.state is SegmentState.ARCHIVED:
+            state = step(state, Event.ARCHIVE)
+        if kind == DEAD:
+            return Row(state, value.record, value.at, value.reason)
+        done = value if isinstance(value, DoneRow) else DoneRow(*value)
+        record = record_of(done, self.known_hosts.name(done.host), segment.row.name)
+        return Row(state, record, float(done.at), str(done.reason))
 
-    def add(self, record: UrlRecord) -> State | None:
-        """Store what is new."""
-        due = record.not_before > 0
-        key = self._sleep_key(record) if due else self._queue_key(record)
-        if not record.dont_filter and not self._first_sight(record, (SLEEPING if due else QUEUED) + key):
+    def _find_in(self, segment: Stretch, fingerprint: int, host: str) -> Row | None:
+        mark = self.tables.get(segment.seen, fingerprint, bytes)
+        if mark is None:
             return None
-        if due:
-            self._put_to_sleep(key, record)
-            return State.DELAYED
-        self._enqueue(key, record)
-        return State.QUEUED
+        if mark[:1] == b"s" and len(mark) > ARRIVAL:
+            sleeper = self.tables.get(number(SLEEP), mark[1:], decode_record)
+            return self._row(number(SLEEP), mark[1:], sleeper) if sleeper else None
+        for table, decode in ((segment.done, decode_done), (segment.dead, decode_dead)):
+            ended = self.tables.get(table, mark, decode)
+            if ended is not None:
+                return self._row(table, mark, ended)
+        return self._find_queued(segment, mark, host)
 
-    def known(self, segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
-        """Return those that were added lately."""
-        if segment:
-            return set()
-        given = set(fingerprints)
-        return (given & self._recent) | (given & self._older)
+    def _find_queued(self, segment: Stretch, arrival: bytes, host: str) -> Row | None:
+        """Find a queued URL by its number of arrival: its host and priority are part of the key."""
+        hosts = [self.known_hosts.find(host)] if host else []
+        ids = [row.id for row in hosts if row] or range(1, self.counters.hosts + 1)
+        for host_id in ids:
+            for prefix in self._priorities(segment, host_id):
+                record = self.tables.get(segment.queue, prefix + arrival.rjust(8, b"\0"), decode_record)
+                if record is not None:
+                    return Row(State.QUEUED, record)
+        return None
 
-    def take(self, host: str) -> tuple[bytes, UrlRecord, float | None] | None:
-        """Pop the host's next record, reading on when memory has none."""
-        if not self._has_more(host):
+    def _priorities(self, segment: Stretch, host_id: int) -> Iterator[bytes]:
+        """Yield the beginnings of a host's queue keys, one for each priority, leaping from one to the next."""
+        prefix = host_id.to_bytes(4, "big")
+        changed = {**self.tables.frozen.get(segment.queue, {}), **self.tables.active.get(segment.queue, {})}
+        yield from {key[:8] for key in changed if key[:4] == prefix}
+        behind = QUEUE_KEY.pack(host_id, 0, 0)
+        while rows := self.tables.behind(segment.queue, behind, prefix, 1):
+            yield rows[0][0][:8]
+            behind = rows[0][0][:8] + b"\xff" * 8
+
+    def _again(self, cursor: str, row: Row, into: str | None) -> float | None:
+        """Queue a URL that is done or dead, in its own segment or as a copy in another. None when it is refused."""
+        record = requeue(row.record)
+        if into is not None:
+            return self.add(replace(record, segment=into))
+        segment = self.live[record.segment]
+        if not segment.is_open:
             return None
-        heap = self._queue(host).heap
-        key, record = heappop(heap)
-        self._lent.add(key)
-        return key, record, starts_at(heap[0].record.segment) if self._has_more(host) else None
-
-    def _has_more(self, host: str) -> bool:
-        queue = self._queue(host)
-        while not queue.heap and not queue.complete:
-            queue.fill(self._tables, self._lent, self._buffer_limit())
-        return bool(queue.heap)
-
-    def put_back(self, place: bytes, record: UrlRecord) -> None:
-        """Queue it under its old key."""
-        self._lent.discard(place)
-        if record.attempts:
-            self._put(self._tables.queue, place, encode(record))
-        self._queue(record.host).put(place, record, self._buffer_limit())
-
-    def finish(self, place: bytes, record: UrlRecord, reason: str) -> None:
-        """Delete the record; its fingerprint keeps the reason."""
-        self._leave_queue(place)
-        count(self._counters.reasons, reason)
-        self._mark(record, DONE + reason.encode())
-
-    def retry(self, place: bytes, record: UrlRecord) -> None:
-        """Move the record from the queue to the sleepers."""
-        self._leave_queue(place)
-        key = self._sleep_key(record)
-        self._mark(record, SLEEPING + key)
-        self._put_to_sleep(key, record)
-
-    def bury(self, place: bytes, record: UrlRecord, reason: str) -> None:
-        """Move the record to the dead."""
-        self._leave_queue(place)
-        self._mark(record, DEAD + place[8:])
-        self._put(self._tables.dead, place[8:], encode((record, reason)))
-        self._counters.dead += 1
-        count(self._counters.dead_reasons, reason)
-
-    def wake(self, now: float) -> Sequence[str]:
-        """Queue what is due."""
-        woken: list[str] = []
-        while self._due is not None and self._due <= now and len(woken) < WAKE_MAX:
-            woken.append(self._wake_first())
-        return woken
-
-    def next_due(self) -> float | None:
-        """The first sleeper's time."""
-        return self._due
-
-    def hosts_with_work(self) -> Sequence[str]:
-        """Find the hosts by leaping from the first record of one to the first of the next."""
-        tables = self._tables
-        rows = tables.walk(tables.queue, lambda key: QUEUE_KEY.pack(QUEUE_KEY.unpack(key)[0] + 1, 0, 0))
-        return [decode_record(value).host for _, value in rows]
-
-    def recall_host(self, host: str) -> HostMemory:
-        """Look it up."""
-        row = self._host_row(host)
-        return HostMemory(row.started_at, row.blocked_until, row.facts) if row else HostMemory()
-
-    def remember_host(self, host: str, memory: HostMemory) -> None:
-        """Store it."""
-        row = self._host_row(host) or self._new_host(host)
-        self._put(self._tables.hosts, host_key(host), encode(HostRow(row.id, *memory)))
-
-    def commit(self, positions: Mapping[str, int]) -> None:
-        """Write the counters, commit, and drop the queues of hosts that have nothing left."""
-        if positions.items() <= self._counters.positions.items() and not self._dirty:
-            return
-        self._counters.positions.update(positions)
-        self._put(self._tables.meta, b"counters", encode(self._counters))
-        self._tables.commit()
-        self._dirty = False
-        self._queues = {host: queue for host, queue in self._queues.items() if queue.heap or not queue.complete}
-
-    def positions(self) -> dict[str, int]:
-        """Return those of the last commit."""
-        return dict(self._counters.positions)
-
-    def stats(self) -> FrontierStats:
-        """Count."""
-        counters = self._counters
-        return FrontierStats(
-            queued=counters.pending - len(self._lent),
-            delayed=counters.sleeping,
-            done=sum(counters.reasons.values()),
-            dead=counters.dead,
-            reasons=dict(counters.reasons),
-            dead_reasons=dict(counters.dead_reasons),
-        )
-
-    def dead(self, limit: int) -> list[tuple[UrlRecord, str]]:
-        """Return the first ones."""
-        rows = self._tables.scan(self._tables.dead, b"", b"", limit)
-        return [decode_dead(value) for _, value in rows]
-
-    def close(self) -> None:
-        """Release the store."""
-        self._tables.close()
-
-    def _first_sight(self, record: UrlRecord, value: bytes) -> bool:
-        table = self._tables.seen(record.segment)
-        if not record.segment:
-            self._notice(record.fingerprint)
-        return self._put(table, FINGERPRINT.pack(record.fingerprint), value, overwrite=False)
-
-    def _notice(self, fingerprint: int) -> None:
-        if len(self._recent) >= RECENT_MAX:
-            self._older, self._recent = self._recent, set()
-        self._recent.add(fingerprint)
-
-    def _mark(self, record: UrlRecord, value: bytes) -> None:
+        table, key = parse_cursor(cursor)
+        step(State(row.state), Event.REQUEUE if row.state == State.DEAD else Event.REFRESH)
+        self.tables.put(table, key, None)
+        self._uncount(segment.row, row)
+        self.counters.arrivals += 1
+        queue_key = self._enqueue(segment, record, self.counters.arrivals)
         if not record.dont_filter:
-            self._put(self._tables.seen(record.segment), FINGERPRINT.pack(record.fingerprint), value)
+            self.tables.put(segment.seen, record.fingerprint, queue_key[-ARRIVAL:])
+        return segment.rank if segment.started else NOT_YET
 
-    def _queue_key(self, record: UrlRecord) -> bytes:
-        self._counters.arrivals += 1
-        rank = PRIORITY_ZERO - max(1 - PRIORITY_ZERO, min(PRIORITY_ZERO, record.priority))
-        return QUEUE_KEY.pack(self._queue(record.host).id, rank, self._counters.arrivals)
+    def _uncount(self, counted: SegmentRow, row: Row) -> None:
+        reasons = counted.dead_reasons if row.state == State.DEAD else counted.reasons
+        counted.dead -= row.state == State.DEAD
+        count(reasons, row.reason if row.reason in reasons else OTHER, -1)
 
-    def _sleep_key(self, record: UrlRecord) -> bytes:
-        self._counters.arrivals += 1
-        return SLEEP_KEY.pack(math.ceil(record.not_before * 1000), self._counters.arrivals)
-
-    def _enqueue(self, key: bytes, record: UrlRecord) -> None:
-        self._put(self._tables.queue, key, encode(record))
-        self._counters.pending += 1
-        self._queue(record.host).put(key, record, self._buffer_limit())
-
-    def _leave_queue(self, key: bytes) -> None:
-        self._lent.discard(key)
-        self._counters.pending -= 1
-        self._dirty = True
-        self._tables.delete(self._tables.queue, key)
-
-    def _put_to_sleep(self, key: bytes, record: UrlRecord) -> None:
-        self._put(self._tables.sleep, key, encode(record))
-        self._counters.sleeping += 1
-        at = SLEEP_KEY.unpack(key)[0] / 1000
-        self._due = at if self._due is None else min(self._due, at)
-
-    def _wake_first(self) -> str:
-        entry = self._tables.first(self._tables.sleep)
-        if entry is None:
-            raise StorageError(f"{self._path}: a sleeping record has vanished")
-        self._tables.delete(self._tables.sleep, entry[0])
-        self._counters.sleeping -= 1
-        self._due = self._read_due()
-        record = decode_record(entry[1])
-        key = self._queue_key(record)
-        self._mark(record, QUEUED + key)
-        self._enqueue(key, record)
-        return record.host
-
-    def _buffer_limit(self) -> int:
-        return max(BUFFER_MIN, min(BUFFER_MAX, BUFFERED_MAX // (len(self._queues) + 1)))
-
-    def _queue(self, host: str) -> HostQueue:
-        queue = self._queues.get(host)
-        if queue is None:
-            row = self._host_row(host)
-            queue = self._queues[host] = HostQueue((row or self._new_host(host)).id, complete=row is None)
-        return queue
-
-    def _host_row(self, host: str) -> HostRow | None:
-        value = self._tables.get(self._tables.hosts, host_key(host))
-        return decode_host(value) if value is not None else None
-
-    def _new_host(self, host: str) -> HostRow:
-        self._counters.hosts += 1
-        row = HostRow(self._counters.hosts)
-        self._put(self._tables.hosts, host_key(host), encode(row))
-        return row
-
-    def _put(self, table: Any, key: bytes, value: bytes, *, overwrite: bool = True) -> bool:
-        self._dirty = True
-        return self._tables.put(table, key, value, overwrite=overwrite)
-
-    def _read_due(self) -> float | None:
-        entry = self._tables.first(self._tables.sleep)
-        return SLEEP_KEY.unpack(entry[0])[0] / 1000 if entry else None
-
-    def _read_counters(self) -> Counters:
-        value = self._tables.get(self._tables.meta, b"counters")
-        return decode_counters(value) if value else Counters()
+    def _forget(self, row: SegmentRow) -> None:
+        """Stop serving a segment, and delete its tables and its filter."""
+        row.state = SegmentState.DROPPED
+        segment = self.live.pop(row.name)
+        self._serving = [each for each in self._serving if each is not segment]
+        self.write_row(row)
+        self.commit({})
+        self.settle()
+        self._finish_dropping()
 
 
-def count(reasons: dict[str, int], reason: str) -> None:
-    """Add one, keeping the number of different reasons bounded."""
-    always = len(reason) == STATUS_DIGITS and reason.isdecimal()
-    key = reason if reason in reasons or always or len(reasons) < REASONS_MAX else OTHER
-    reasons[key] = reasons.get(key, 0) + 1
+def embedded_frontier(
+    path: Path,
+    policy: Policy,
+    *,
+    sync: bool = False,
+    now: float = math.inf,
+    on_step: Callable[[str], None] = ignore,
+    expected: int = EXPECTED,
+) -> LocalFrontier[bytes]:
+    """Open the frontier in this folder at `now` (unix seconds), with room for so many URLs in its Bloom filter.
 
-
-def host_key(host: str) -> bytes:
-    """Return the key of a host in LMDB, whose keys are short."""
-    key = host.encode()
-    return key if len(key) <= HOST_KEY_MAX else key[:HOST_KEY_MAX] + sha256(key).digest()
-
-
-def embedded_frontier(path: Path, policy: Policy, *, sync: bool = False, now: float = math.inf) -> LocalFrontier[bytes]:
-    """Open the frontier in this folder at `now` (unix seconds). The caller holds the lock of the state."""
-    shelf = LmdbShelf(path, sync=sync)
+    The caller holds the lock of the state. `on_step` hears of the `STEPS` of every commit.
+    """
+    shelf = LmdbShelf(path, sync=sync, on_step=on_step, expected=expected)
     return LocalFrontier(policy, shelf, shelf.epoch << 32, now)

@@ -7,46 +7,74 @@ Which host comes next and who holds what is decided in `core` (`Workbench`, `Len
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from lycosa.core.frontier import Event, Policy, State, expire, fail
+from lycosa.core.frontier import Event, Policy, expire, fail
 from lycosa.core.lending import Lending, Store
-from lycosa.core.model import FrontierStats, HostFacts, Kind, Lease, UrlRecord, Validators
-from lycosa.core.segments import starts_at
-from lycosa.core.workbench import Host
+from lycosa.core.model import (
+    FrontierStats,
+    HostFacts,
+    HostView,
+    Kind,
+    Lease,
+    Moved,
+    Row,
+    Rows,
+    SegmentView,
+    Selection,
+    UrlRecord,
+    Validators,
+)
+from lycosa.core.workbench import Host, Workbench
 
 Place = TypeVar("Place")
 EXPIRED = "lease expired"
+NOT_YET = math.inf
+"""The rank of what cannot be lent yet."""
+
 BLOCK_MAX_S = 3600.0
 """A host that was blocked when the state was closed rests no longer than this (the largest Retry-After we keep)."""
 
+ADDRESS_MAX_S = 3600.0
+"""An address that was known when the state was closed is trusted no longer than this."""
+
 
 class HostMemory(NamedTuple):
-    """What outlives an idle host: when it was last contacted, until when it is blocked, and its facts."""
+    """What outlives an idle host: when it was last contacted, until when it is blocked, its facts, its address."""
 
     started_at: float = 0.0
     blocked_until: float = 0.0
     facts: HostFacts | None = None
+    address: str = ""
+    address_until: float = 0.0
+
+
+class HostWork(NamedTuple):
+    """A host got so many records to lend, of this rank: the start of their segment (`segments.starts_at`)."""
+
+    host: str
+    rank: float
+    records: int
 
 
 class Shelf(Store[Place], Protocol[Place]):
     """Keeps records in their states. A place is where a queued record lies, and where it goes back to."""
 
-    def add(self, record: UrlRecord) -> State | None:
-        """Store a new record, QUEUED or DELAYED; None when it is a duplicate."""
+    def add(self, record: UrlRecord) -> float | None:
+        """Store a new record. Return its rank, `NOT_YET` when it cannot be lent yet; None when it is refused."""
         ...
 
     def known(self, segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
         """Return those of which memory alone can tell that they were added before."""
         ...
 
-    def put_back(self, place: Place, record: UrlRecord) -> None:
-        """LEASED -> QUEUED."""
+    def put_back(self, place: Place, record: UrlRecord) -> float:
+        """LEASED -> QUEUED. Return its rank, `NOT_YET` when its segment was dropped."""
         ...
 
-    def finish(self, place: Place, record: UrlRecord, reason: str) -> None:
+    def finish(self, place: Place, record: UrlRecord, reason: str, now: float, validators: Validators | None) -> None:
         """LEASED -> DONE."""
         ...
 
@@ -54,20 +82,16 @@ class Shelf(Store[Place], Protocol[Place]):
         """LEASED -> RETRY, until its `not_before`."""
         ...
 
-    def bury(self, place: Place, record: UrlRecord, reason: str) -> None:
+    def bury(self, place: Place, record: UrlRecord, reason: str, now: float) -> None:
         """LEASED -> DEAD."""
         ...
 
-    def wake(self, now: float) -> Sequence[str]:
-        """DELAYED and RETRY -> QUEUED for what is due. Return the hosts that got work; a bounded number a call."""
+    def wake(self, now: float) -> Sequence[HostWork]:
+        """DELAYED and RETRY -> QUEUED for what is due, a bounded number a call; start the segments whose time it is."""
         ...
 
     def next_due(self) -> float | None:
         """When `wake` has something to do."""
-        ...
-
-    def hosts_with_work(self) -> Sequence[str]:
-        """Return the hosts that had queued records when the shelf was opened."""
         ...
 
     def recall_host(self, host: str) -> HostMemory:
@@ -98,20 +122,57 @@ class Shelf(Store[Place], Protocol[Place]):
         """Drop what is not committed."""
         ...
 
+    def segments(self) -> list[SegmentView]:
+        """Return the segments in the order in which they are served, then the dropped ones; what is lent is queued."""
+        ...
+
+    def hosts(self, after: str, limit: int) -> list[HostView]:
+        """Return what is remembered of hosts behind a key."""
+        ...
+
+    def rows(self, selection: Selection, after: str, limit: int) -> Rows:
+        """Return rows; what is lent is queued."""
+        ...
+
+    def find(self, fingerprint: int, host: str = "") -> list[Row]:
+        """Return the rows of a fingerprint; it is found faster when its host is told."""
+        ...
+
+    def requeue(
+        self, selection: Selection, into: str | None, after: str, limit: int
+    ) -> tuple[Moved, Sequence[HostWork]]:
+        """DEAD and DONE -> QUEUED, or a copy into another segment."""
+        ...
+
+    def archive(self, segment: str) -> bool:
+        """Make a finished segment read only."""
+        ...
+
+    def drop(self, segment: str) -> int:
+        """Forget a segment."""
+        ...
+
+    def verify(self, say: Callable[[str], None]) -> list[str]:
+        """Return what does not fit together."""
+        ...
+
+    def compact(self) -> tuple[int, int]:
+        """Give unused room back. Return the bytes before and after."""
+        ...
+
 
 class LocalFrontier(Generic[Place]):
     """See `ports.Frontier`; every method here is documented there. Raises `StateError` when the shelf fails."""
 
     def __init__(self, policy: Policy, shelf: Shelf[Place], first_token: int = 0, now: float = math.inf) -> None:
-        self._shelf = shelf
+        self.shelf = shelf
         self._lending: Lending[Place] = Lending(policy, shelf, first_token)
         self._bench = self._lending.workbench
         self._paused: set[str] = set()
         self._now = 0.0
         self._opened_at = now
         self.known = shelf.known
-        for host in shelf.hosts_with_work():
-            self._bench.found_work(self._host(host))
+        self.found_work(shelf.wake(0.0))
 
     async def push(self, records: Sequence[UrlRecord]) -> int:
         """Queue what is new."""
@@ -145,7 +206,7 @@ class LocalFrontier(Generic[Place]):
         for child in children:  # first, so that one that cannot be stored leaves its parent to be fetched again
             self._push(child)
         if held.place is not None:
-            self._shelf.finish(held.place, held.lease.record, reason)
+            self.shelf.finish(held.place, held.lease.record, reason, now, validators)
         return True
 
     async def nack(
@@ -160,9 +221,9 @@ class LocalFrontier(Generic[Place]):
             failed = self._lending.address_failed if record.kind == Kind.RESOLVE else self._lending.robots_failed
             failed(record.host, now if retry_at is None else retry_at)
         elif retry_at is None:
-            self._shelf.bury(held.place, record, reason)
+            self.shelf.bury(held.place, record, reason, now)
         else:
-            self._shelf.retry(held.place, fail(record, retry_at))
+            self.shelf.retry(held.place, fail(record, retry_at))
         return True
 
     async def release(self, lease: Lease, now: float) -> bool:
@@ -186,7 +247,7 @@ class LocalFrontier(Generic[Place]):
             if held is None:
                 continue
             if held.place is not None:
-                self._expired(held.place, held.lease.record)
+                self._expired(held.place, held.lease.record, now)
             elif held.lease.record.kind == Kind.RESOLVE:
                 self._lending.address_failed(held.lease.record.host, now)
             else:
@@ -200,23 +261,23 @@ class LocalFrontier(Generic[Place]):
 
     async def host_facts(self, host: str) -> HostFacts | None:
         """Recall."""
-        return self._shelf.recall_host(host).facts
+        return self.shelf.recall_host(host).facts
 
     async def set_host_facts(self, host: str, facts: HostFacts, now: float) -> None:
         """Remember."""
         self._host(host)
         self._lending.learned(host, facts, now)
-        active = self._bench.hosts[host]
-        self._shelf.remember_host(host, HostMemory(active.started_at, active.blocked_until, facts))
+        self._remember(self._bench.hosts[host], facts)
 
     async def set_address(self, host: str, address: str, until: float, now: float) -> None:
         """Remember."""
         self._host(host)
         self._lending.learned_address(host, address, until, now)
+        self._paused.add(host)
 
     def next_ready(self, now: float) -> float | None:
         """The next host whose turn comes, or the next sleeper that wakes."""
-        times = (self._bench.next_ready(), self._shelf.next_due())
+        times = (self._bench.next_ready(), self.shelf.next_due())
         return min((at for at in times if at is not None), default=None)
 
     async def commit(self, positions: Mapping[str, int]) -> None:
@@ -224,54 +285,80 @@ class LocalFrontier(Generic[Place]):
         for key in self._paused:
             host = self._bench.hosts.get(key)
             if host is not None:
-                facts = self._shelf.recall_host(key).facts
-                self._shelf.remember_host(key, HostMemory(host.started_at, host.blocked_until, facts))
+                self._remember(host, None)
         self._paused.clear()
-        self._shelf.commit(positions)
+        self.shelf.commit(positions)
         self._bench.forget_idle(self._now)
 
     async def positions(self) -> dict[str, int]:
         """Return the sinks' positions."""
-        return self._shelf.positions()
+        return self.shelf.positions()
 
     async def stats(self) -> FrontierStats:
         """Count."""
-        return self._shelf.stats()._replace(leased=len(self._lending), hosts=len(self._bench.hosts))
+        return self.shelf.stats()._replace(leased=len(self._lending), hosts=len(self._bench.hosts))
 
     async def dead(self, limit: int) -> list[tuple[UrlRecord, str]]:
         """Return the dead."""
-        return self._shelf.dead(limit)
+        return self.shelf.dead(limit)
 
     async def close(self) -> None:
         """Release the shelf."""
-        self._shelf.close()
+        self.shelf.close()
+
+    @property
+    def workbench(self) -> Workbench:
+        """The active hosts."""
+        return self._bench
+
+    def leases(self) -> list[Lease]:
+        """Return what is lent."""
+        return self._lending.leases()
+
+    def found_work(self, work: Iterable[HostWork]) -> None:
+        """These hosts have something to lend."""
+        for host, rank, count in work:
+            self._bench.found_work(self._host(host), rank, count)
 
     def _push(self, record: UrlRecord) -> bool:
-        state = self._shelf.add(record)
-        if state is State.QUEUED:
-            self._bench.found_work(self._host(record.host), starts_at(record.segment))
-        return state is not None
+        rank = self.shelf.add(record)
+        if rank is None:
+            return False
+        if rank != NOT_YET:
+            host = self._bench.hosts.get(record.host) or self._host(record.host)
+            self._bench.found_work(host, rank)
+        return True
 
     def _host(self, key: str) -> Host:
         host = self._bench.hosts.get(key)
         if host is not None:
             return host
         host = self._bench.host(key)
-        memory = self._shelf.recall_host(key)
+        memory = self.shelf.recall_host(key)
         if memory.facts is not None:
             self._lending.learned(key, memory.facts, 0.0)
+        if memory.address:
+            until = min(memory.address_until, self._opened_at + ADDRESS_MAX_S)
+            self._lending.learned_address(key, memory.address, until, 0.0)
         # A clock that was set back since must not make the host wait for the difference.
         started_at = min(memory.started_at, self._opened_at)
         self._bench.remind(host, started_at, min(memory.blocked_until, self._opened_at + BLOCK_MAX_S))
         return host
 
+    def _remember(self, host: Host, facts: HostFacts | None) -> None:
+        """Keep what must outlive the process; facts None keeps those that are there."""
+        memory = HostMemory(host.started_at, host.blocked_until, facts, host.address, host.address_until)
+        self.shelf.remember_host(host.key, memory)
+
     def _put_back(self, place: Place, record: UrlRecord) -> None:
-        self._shelf.put_back(place, record)
-        self._bench.found_work(self._host(record.host), starts_at(record.segment))
+        rank = self.shelf.put_back(place, record)
+        if rank != NOT_YET:
+            self._bench.found_work(self._host(record.host), rank)
 
     def _wake(self, now: float) -> None:
-        for host in self._shelf.wake(now):
-            self._bench.found_work(self._host(host))
+        due = self.shelf.next_due()
+        if due is not None and due <= now:
+            self.found_work(self.shelf.wake(now))
 
     def _robots_expired(self, record: UrlRecord, now: float) -> None:
         overdue, event = expire(record)
@@ -280,11 +367,11 @@ class LocalFrontier(Generic[Place]):
             return
         facts = HostFacts(EXPIRED.encode(), 0, now)
         self._lending.learned(record.host, facts, now)
-        self._shelf.remember_host(record.host, self._shelf.recall_host(record.host)._replace(facts=facts))
+        self._remember(self._host(record.host), facts)
 
-    def _expired(self, place: Place, record: UrlRecord) -> None:
+    def _expired(self, place: Place, record: UrlRecord, now: float) -> None:
         overdue, event = expire(record)
         if event is Event.EXPIRE:
             self._put_back(place, overdue)
         else:
-            self._shelf.bury(place, overdue, EXPIRED)
+            self.shelf.bury(place, overdue, EXPIRED, now)

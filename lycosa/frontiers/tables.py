@@ -1,132 +1,154 @@
-"""The tables of an embedded frontier in one LMDB environment, and the errors of LMDB as ours.
+"""The tables of an embedded frontier: what changed lately in memory and in the journal, the rest in LMDB.
 
-One write transaction is open from commit to commit and everything goes through it, so reads see what was just written
-and a commit is one atomic step over all tables. Without `sync` the operating system writes to the disk in its own time:
-that survives the death of the process, not a power loss. No file is mapped for writing, LMDB's lock file neither (the
-state has its own lock): on a full disk a mapped page would end the process by a signal, a write fails with an error.
+    put, delete -> memory (`active`) and the list of the next frame
+    commit      -> the frame is appended to the journal: this is when a change is durable
+    freeze      -> when enough has gathered, `active` becomes `frozen`, and a new journal begins
+    advance     -> `frozen` is written to LMDB, sorted, a slice after the other; then its journal is deleted
 
-    meta     name               -> msgpack       counters, sink positions, epoch
-    hosts    host key           -> msgpack       [host id, started_at, blocked_until, facts]
-    queue    QUEUE_KEY          -> record        host id, priority (inverted), arrival
-    sleep    SLEEP_KEY          -> record        due (milliseconds), arrival
-    dead     arrival            -> msgpack       [record, reason, unix seconds]
-    seen:S   fingerprint        -> state + place or finish time and reason; one table a segment, dropped as a whole
+So a random key costs its turn in a sorted batch and not a page of its own, and what is pushed and done within the same
+batch is never queued on the disk. Every write says what a row is, not how it changes: to apply a journal twice, or half
+and then again, is the same as once. Opening applies the journals that LMDB does not have.
+
+LMDB has one write transaction open all the time and everything is read through it. No file is mapped for writing, its
+lock file neither (the state has its own lock): on a full disk a mapped page would end the process by a signal, a write
+fails with an error. A table has a number: its kind, and the segment it belongs to.
+
+    QUEUE    QUEUE_KEY          -> record        host id, priority (inverted), number of arrival
+    SEEN     fingerprint        -> number of arrival, or "s" + SLEEP_KEY while it sleeps
+    DONE     number of arrival  -> row           see `rows.DoneRow`
+    DEAD     number of arrival  -> [record, reason, unix seconds]
+    META     name               -> counters, segments, the generation that LMDB has
+    HOSTS    host key           -> [host id, started_at, blocked_until, address, until, queued]
+    NAMES    host id            -> host key
+    SLEEP    SLEEP_KEY          -> record        due (milliseconds), number of arrival
+    FACTS    host key           -> its robots.txt
 """
 
 from __future__ import annotations
 
-import errno
-import os
-import shutil
+from collections import defaultdict
 from collections.abc import Callable, Iterator
+from heapq import nsmallest
 from pathlib import Path
 from struct import Struct
-from typing import Any
+from typing import Any, TypeVar
 
 import lmdb
+import msgspec
 
-from lycosa.core.errors import StateError, StorageError, StorageFull
+from lycosa.core.errors import StorageError
+from lycosa.frontiers.disk import storage_error, sync_file, sync_folder
+from lycosa.frontiers.journal import Journal, forget, frames, generations
+
+Value = TypeVar("Value")
+Writes = dict[int, dict[Any, Any]]
+"""By table: the rows as they are now, None for one that is gone."""
+
+OVERLAY_MAX = 200_000
+"""Rows that change in memory before LMDB takes them over; twice as many at most, while it does."""
+
+SLICE_MIN = 2_000
+SLICE_MAX = 20_000
+"""Rows written in one LMDB transaction: at least, at most."""
 
 MAP_BYTES = 1 << 40
-TABLES_MAX = 4096
-FREE_MIN_BYTES = 64 * 1024
-"""With less room than this on the device, that is why a write failed."""
+SEGMENTS_MAX = 1000
+KINDS = 16
+QUEUE, SEEN, DONE, DEAD, META, HOSTS, NAMES, SLEEP, FACTS = range(9)
+OF_SEGMENTS = (QUEUE, SEEN, DONE, DEAD)
 
 DATA = "data.mdb"
-HEAD_BYTES = 2 * os.sysconf("SC_PAGESIZE")
+HEAD_BYTES = 8192
 """LMDB begins a file with two pages; a shorter one was never committed to."""
 
+APPLIED = b"applied"
 QUEUE_KEY = Struct(">IIQ")
 SLEEP_KEY = Struct(">QQ")
 FINGERPRINT = Struct(">Q")
 
+STEPS = (
+    "frame written",
+    "frame forced",
+    "journal begun",
+    "filter written",
+    "slice committed",
+    "checkpoint committed",
+    "journal deleted",
+)
+"""The steps of a commit, in order, as `on_step` hears of them; the last five happen when LMDB takes over."""
 
-def storage_error(path: Path, error: Exception) -> StateError:
-    """Turn what LMDB or the disk raise into `StorageFull` or `StorageError`, with the path."""
-    if isinstance(error, lmdb.MapFullError):
-        return StorageFull(f"{path}: the state has reached its largest size")
-    if getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error) or _is_full(path):
-        return StorageFull(f"{path}: no space left on the device; free some and run the same command again")
-    # LMDB begins with the path it was given, and ends with what happened.
-    what = str(error).rpartition(": ")[2]
-    return StorageError(f"{path}: the database of the state cannot be used ({what}); -O starts afresh")
-
-
-def _forget_unfinished(file: Path) -> None:
-    # LMDB itself would refuse for ever what is left of a creation that found no room.
-    if file.exists() and file.stat().st_size < HEAD_BYTES:
-        file.unlink()
+encode = msgspec.msgpack.Encoder().encode
+_decode_frame = msgspec.msgpack.Decoder(list[Any]).decode
+_decode_applied = msgspec.msgpack.Decoder(int).decode
 
 
-def _is_full(path: Path) -> bool:
-    # LMDB calls a write that found room for a part only an input/output error.
-    try:
-        return shutil.disk_usage(path).free < FREE_MIN_BYTES
-    except OSError:
-        return False
+def number(kind: int, segment: int = 0) -> int:
+    """Return the number of a table."""
+    return segment * KINDS + kind
 
 
 class Tables:
-    """The environment and its open transaction. Raises `StorageError` and `StorageFull`."""
+    """See above. Raises `StorageError` and `StorageFull`.
 
-    def __init__(self, path: Path, *, sync: bool) -> None:
+    `before_checkpoint(first, last, frozen)` is called before LMDB has all of the generations from `first` to `last`.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        sync: bool,
+        before_checkpoint: Callable[[int, int, Writes], None],
+        on_step: Callable[[str], None],
+    ) -> None:
         self.path = path
-        self._seen: dict[str, Any] = {}
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            _forget_unfinished(path / DATA)
-            self._env = lmdb.open(
-                str(path), map_size=MAP_BYTES, max_dbs=TABLES_MAX, sync=sync, metasync=sync, lock=False
-            )
-            self.txn = self._env.begin(write=True)
-            names = ("meta", "hosts", "queue", "sleep", "dead")
-            self.meta, self.hosts, self.queue, self.sleep, self.dead = map(self._table, names)
-        except (lmdb.Error, OSError) as error:
-            raise storage_error(path, error) from error
+        self.active: Writes = defaultdict(dict)
+        self.frozen: Writes = {}
+        self.writes: list[Any] = []
+        """The next frame: table, key and value of each write, one after the other."""
+        self._sync = sync
+        self._before_checkpoint = before_checkpoint
+        self._on_step = on_step
+        self._handles: dict[int, Any] = {}
+        self._batches: Iterator[tuple[int, list[tuple[Any, Any]]]] = iter(())
+        self._span = (0, 0)
+        self._open()
+        self._recover()
 
-    def seen(self, segment: str) -> Any:
-        """Return the handle of the segment's table, made when new."""
-        table = self._seen.get(segment)
-        if table is None:
-            table = self._seen[segment] = self._table("seen:" + segment)
-        return table
+    @property
+    def applied(self) -> int:
+        """The generation up to which LMDB has everything."""
+        return self._applied
 
-    def commit(self) -> None:
-        """End the transaction and start the next. After an error the last commit stands, and nothing more is taken."""
-        try:
-            self.txn.commit()
-            self.txn = self._env.begin(write=True)
-        except lmdb.Error as error:
-            raise storage_error(self.path, error) from error
+    @property
+    def changed(self) -> int:
+        """Rows that changed in memory since the last `freeze`."""
+        return sum(map(len, self.active.values()))
 
-    def put(self, table: Any, key: bytes, value: bytes, *, overwrite: bool = True) -> bool:
-        """Store; False when the key is there and must not be overwritten."""
-        try:
-            return bool(self.txn.put(key, value, overwrite=overwrite, db=table))
-        except lmdb.Error as error:
-            raise storage_error(self.path, error) from error
+    def put(self, table: int, key: Any, value: Any) -> None:
+        """Write a row; None deletes it."""
+        self.writes += (table, key, value)
+        self.active[table][key] = value
 
-    def delete(self, table: Any, key: bytes) -> None:
-        """Remove."""
-        try:
-            self.txn.delete(key, db=table)
-        except lmdb.Error as error:
-            raise storage_error(self.path, error) from error
+    def get(self, table: int, key: Any, decode: Callable[[bytes], Value]) -> Value | None:
+        """Return a row."""
+        for writes in (self.active, self.frozen):
+            rows = writes.get(table)
+            if rows is not None and key in rows:
+                return rows[key]  # type: ignore[no-any-return]
+        value = self.stored(table, key)
+        return None if value is None else decode(value)
 
-    def get(self, table: Any, key: bytes) -> bytes | None:
-        """Look up."""
-        return self.txn.get(key, db=table)
+    def stored(self, table: int, key: Any) -> bytes | None:
+        """Return what LMDB has under a key, whatever changed since."""
+        found: bytes | None = self._txn.get(_packed(table, key), db=self._handle(table))
+        return found
 
-    def close(self) -> None:
-        """Drop what is not committed."""
-        self.txn.abort()
-        self._env.close()
-
-    def scan(self, table: Any, after: bytes, prefix: bytes, limit: int) -> list[tuple[bytes, bytes]]:
-        """Return at most `limit` entries behind the key `after` that start with `prefix`."""
+    def behind(self, table: int, after: bytes, prefix: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        """Return at most `limit` rows of LMDB behind a key that start with `prefix`, whatever changed since."""
         found: list[tuple[bytes, bytes]] = []
-        with self.txn.cursor(db=table) as cursor:
-            more = cursor.set_range(after)
+        with self._txn.cursor(db=self._handle(table)) as cursor:
+            more = cursor.set_range(after) if after else cursor.first()
             if more and cursor.key() == after:
                 more = cursor.next()
             while more and len(found) < limit and cursor.key().startswith(prefix):
@@ -134,18 +156,238 @@ class Tables:
                 more = cursor.next()
         return found
 
-    def first(self, table: Any) -> tuple[bytes, bytes] | None:
-        """Return the first entry of a table."""
-        with self.txn.cursor(db=table) as cursor:
-            return cursor.item() if cursor.first() else None
+    def is_changed(self, table: int, key: Any) -> bool:
+        """Whether the row in LMDB is not how it is now."""
+        return key in self.active.get(table, ()) or key in self.frozen.get(table, ())
 
-    def walk(self, table: Any, step: Callable[[bytes], bytes]) -> Iterator[tuple[bytes, bytes]]:
-        """Yield one entry, then the first one at or behind `step(its key)`, and so on."""
-        with self.txn.cursor(db=table) as cursor:
+    def scan(
+        self, table: int, after: bytes, limit: int, decode: Callable[[bytes], Value], prefix: bytes = b""
+    ) -> list[tuple[bytes, Value]]:
+        """Return at most `limit` rows behind a key, in order, as they are now."""
+        found: list[tuple[bytes, Value]] = []
+        while len(found) < limit:
+            rows = self.behind(table, after, prefix, limit)
+            end = rows[-1][0] if len(rows) == limit else None
+            found += self._merged(table, after, end, prefix, rows, decode)
+            if end is None:
+                break
+            after = end
+        return found[:limit]
+
+    def walk(self, table: int, step: Callable[[bytes], bytes]) -> Iterator[tuple[bytes, bytes]]:
+        """Yield one row of LMDB, then the first one at or behind `step(its key)`, and so on."""
+        with self._txn.cursor(db=self._handle(table)) as cursor:
             more = cursor.first()
             while more:
                 yield cursor.item()
                 more = cursor.set_range(step(cursor.key()))
 
-    def _table(self, name: str) -> Any:
-        return self._env.open_db(name.encode(), txn=self.txn)
+    def commit(self) -> bool:
+        """Make everything so far durable, and let LMDB take over what has gathered. True at the end of a checkpoint."""
+        work = len(self.writes)
+        self._journal.append(encode(self.writes))
+        self._on_step("frame written")
+        self._journal.force()
+        self._on_step("frame forced")
+        self.writes = []
+        if self.frozen:
+            return self._advance(max(SLICE_MIN, work))
+        if self.changed >= OVERLAY_MAX:
+            self._freeze()
+        return False
+
+    def settle(self) -> None:
+        """Have LMDB take over everything that was committed."""
+        if self.frozen:
+            self._advance(None)
+        if self.active:
+            self._freeze()
+            self._advance(None)
+
+    def drop(self, table: int) -> None:
+        """Delete a table as a whole; settle first."""
+        self._handle(table)
+        self._txn.drop(self._handles.pop(table), delete=True)
+        self._end_transaction()
+
+    def compact(self) -> None:
+        """Write LMDB's file anew, without unused room; settle first."""
+        draft = self.path / "compacted"
+        try:
+            draft.mkdir(exist_ok=True)
+            self._end_transaction()
+            self._env.copy(str(draft), compact=True)
+            self.close()
+            if self._sync:
+                sync_file(draft / DATA)
+            (draft / DATA).replace(self.path / DATA)
+            draft.rmdir()
+            if self._sync:
+                sync_folder(self.path)
+            self._handles.clear()
+            self._open()
+            self._journal = Journal(self.path, self._generation, sync=self._sync)
+        except (lmdb.Error, OSError) as error:
+            raise storage_error(self.path, error) from error
+
+    def close(self) -> None:
+        """Drop what is not committed."""
+        self._journal.close()
+        self._txn.abort()
+        self._env.close()
+
+    def _merged(
+        self,
+        table: int,
+        after: bytes,
+        end: bytes | None,
+        prefix: bytes,
+        rows: list[tuple[bytes, bytes]],
+        decode: Callable[[bytes], Value],
+    ) -> list[tuple[bytes, Value]]:
+        """Rows of LMDB from `after` to `end` with what changed among them."""
+        changed = {**self.frozen.get(table, {}), **self.active.get(table, {})}
+        inside = {
+            key: value
+            for key, value in changed.items()
+            if key > after and (end is None or key <= end) and key.startswith(prefix)
+        }
+        merged = {key: decode(value) for key, value in rows if key not in inside}
+        merged.update((key, value) for key, value in inside.items() if value is not None)
+        return nsmallest(len(merged), merged.items(), key=lambda row: row[0])
+
+    def _open(self) -> None:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            _forget_unfinished(self.path / DATA)
+            self._env = lmdb.open(
+                str(self.path),
+                map_size=MAP_BYTES,
+                max_dbs=SEGMENTS_MAX * len(OF_SEGMENTS) + KINDS,
+                sync=self._sync,
+                metasync=self._sync,
+                lock=False,
+            )
+            self._txn = self._env.begin(write=True)
+        except (lmdb.Error, OSError) as error:
+            raise storage_error(self.path, error) from error
+
+    def _recover(self) -> None:
+        """Apply the journals that LMDB does not have, and begin the next one."""
+        value = self.stored(number(META), APPLIED)
+        applied = self._applied = _decode_applied(value) if value else 0
+        there = generations(self.path)
+        for generation in there:
+            if generation <= applied:
+                forget(self.path, generation)
+        missing = [generation for generation in there if generation > applied]
+        if missing and missing != list(range(applied + 1, missing[-1] + 1)):
+            raise StorageError(f"{self.path}: a journal between {applied} and {missing[-1]} is gone; -O starts afresh")
+        for generation in missing:
+            self._replay(generation, last=generation == missing[-1])
+        self._generation = missing[-1] if missing else applied
+        if self.active:
+            self._swap(applied + 1, self._generation)
+            self._advance(None)
+        self._begin_journal()
+
+    def _replay(self, generation: int, *, last: bool) -> None:
+        for frame in frames(self.path, generation, last=last):
+            try:
+                writes = _decode_frame(frame)
+                for at in range(0, len(writes), 3):
+                    table, key, value = writes[at : at + 3]
+                    self.active[table][key] = value
+            except (msgspec.DecodeError, ValueError, TypeError) as error:
+                raise StorageError(f"{self.path}: journal {generation} cannot be read ({error})") from error
+
+    def _begin_journal(self) -> None:
+        self._generation += 1
+        self._journal = Journal(self.path, self._generation, sync=self._sync)
+
+    def _freeze(self) -> None:
+        self._swap(self._generation, self._generation)
+        self._journal.close()
+        self._begin_journal()
+        self._on_step("journal begun")
+
+    def _swap(self, first: int, last: int) -> None:
+        self.frozen, self.active = self.active, defaultdict(dict)
+        self._span = (first, last)
+        self._batches = _slices(self.frozen)
+
+    def _advance(self, rows: int | None) -> bool:
+        """Write so many frozen rows to LMDB, or all. True when that was the last."""
+        written = 0
+        for table, batch in self._batches:
+            self._write(table, batch)
+            written += len(batch)
+            if rows is not None and written >= rows:
+                self._end_transaction()
+                self._on_step("slice committed")
+                return False
+            if written % SLICE_MAX < len(batch):
+                self._end_transaction()
+                self._on_step("slice committed")
+        self._finish(*self._span)
+        return True
+
+    def _finish(self, first: int, last: int) -> None:
+        self._before_checkpoint(first, last, self.frozen)
+        self._on_step("filter written")
+        self._write(number(META), [(APPLIED, last)])
+        self._end_transaction()
+        self._applied = last
+        self._on_step("checkpoint committed")
+        self.frozen = {}
+        for generation in range(first, last + 1):
+            forget(self.path, generation)
+        self._on_step("journal deleted")
+
+    def _write(self, table: int, batch: list[tuple[Any, Any]]) -> None:
+        handle = self._handle(table)
+        raw = table % KINDS == SEEN
+        puts = [(_packed(table, key), value if raw else encode(value)) for key, value in batch if value is not None]
+        try:
+            with self._txn.cursor(db=handle) as cursor:
+                cursor.putmulti(puts)
+            for key, value in batch:
+                if value is None:
+                    self._txn.delete(_packed(table, key), db=handle)
+        except lmdb.Error as error:
+            raise storage_error(self.path, error) from error
+
+    def _end_transaction(self) -> None:
+        try:
+            self._txn.commit()
+            self._txn = self._env.begin(write=True)
+        except lmdb.Error as error:
+            raise storage_error(self.path, error) from error
+
+    def _handle(self, table: int) -> Any:
+        handle = self._handles.get(table)
+        if handle is None:
+            try:
+                handle = self._handles[table] = self._env.open_db(str(table).encode(), txn=self._txn)
+            except lmdb.Error as error:
+                raise storage_error(self.path, error) from error
+        return handle
+
+
+def _packed(table: int, key: Any) -> bytes:
+    return FINGERPRINT.pack(key) if table % KINDS == SEEN else key
+
+
+def _slices(writes: Writes) -> Iterator[tuple[int, list[tuple[Any, Any]]]]:
+    """Yield the rows of each table in the order of their keys, a bounded number at a time."""
+    for table in sorted(writes):
+        rows = writes[table]
+        keys = sorted(rows)
+        for start in range(0, len(keys), SLICE_MIN):
+            yield table, [(key, rows[key]) for key in keys[start : start + SLICE_MIN]]
+
+
+def _forget_unfinished(file: Path) -> None:
+    # LMDB itself would refuse for ever what is left of a creation that found no room.
+    if file.exists() and file.stat().st_size < HEAD_BYTES:
+        file.unlink()

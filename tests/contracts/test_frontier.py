@@ -13,8 +13,9 @@ import pytest
 
 from lycosa.core.frontier import EXPIRIES_MAX, Policy
 from lycosa.core.model import Extras, HostFacts, Kind, UrlRecord
-from lycosa.frontiers.embedded import BUFFER_MAX, embedded_frontier
+from lycosa.frontiers.embedded import embedded_frontier
 from lycosa.frontiers.memory import memory_frontier
+from lycosa.frontiers.store import BUFFER_MAX
 
 HOST = "http://a.example:80"
 OTHER = "http://b.example:80"

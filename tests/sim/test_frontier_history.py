@@ -21,13 +21,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from lycosa.core.frontier import EXPIRIES_MAX, Policy
 from lycosa.core.model import Lease, UrlRecord
-from lycosa.frontiers import embedded
+from lycosa.frontiers import embedded, store
 from lycosa.frontiers.memory import memory_frontier
 from tests.conftest import PROVE
 
 HOSTS = [f"http://h{n}.example:80" for n in range(4)]
 LEASE_S = 20.0
-READ_AHEAD = embedded.BUFFER_MAX
+READ_AHEAD = store.BUFFER_MAX
 RUNS = settings(
     max_examples=2000 if PROVE else 60,
     stateful_step_count=80,
@@ -261,11 +261,11 @@ class EmbeddedHistory(FrontierHistory):
     """With a read-ahead of 4, so that most of a host is on the disk."""
 
     def open(self) -> Any:
-        embedded.BUFFER_MAX = 4
+        store.BUFFER_MAX = 4
         return embedded.embedded_frontier(self.folder, self.policy)
 
     def teardown(self) -> None:
-        embedded.BUFFER_MAX = READ_AHEAD
+        store.BUFFER_MAX = READ_AHEAD
         super().teardown()
 
     @rule()
@@ -285,7 +285,7 @@ class EmbeddedHistory(FrontierHistory):
 
     def frontier_pauses(self) -> None:
         for host in HOSTS:
-            memory = self.frontier._shelf.recall_host(host)
+            memory = self.frontier.shelf.recall_host(host)
             self.blocked[host] = memory.blocked_until
             self.last_start[host] = memory.started_at
 

@@ -1,0 +1,99 @@
+"""A Bloom filter that grows and keeps its promise: what was added is always "maybe", the rest "maybe" only so often.
+
+Layers of fixed size (rbloom), each `GROWTH` times as large as the one before and with half its share of false
+positives, so that all together stay below twice the first share (Almeida et al., Scalable Bloom Filters, 2007). What is
+added is a 64-bit fingerprint, which is a hash already.
+
+Pure: bytes in and out. Damaged bytes raise `ValueError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from operator import index
+
+import msgspec
+from rbloom import Bloom
+from xxhash import xxh3_64_digest
+
+FALSE_POSITIVES = 1e-3
+"""Share of unknown fingerprints that the first layer takes for known; each costs one look-up in the exact store."""
+
+GROWTH = 8
+EXPECTED = 1_000_000
+"""Fingerprints the first layer has room for, when nothing better is known."""
+
+LAYERS_MAX = 12
+DIGEST = 8
+
+
+class Head(msgspec.Struct, array_like=True, frozen=True):
+    """What describes a layer: room for so many, so many inside, its share of false positives."""
+
+    room: int
+    count: int
+    rate: float
+
+
+class Layer:
+    """One filter of fixed size."""
+
+    __slots__ = ("bits", "count", "rate", "room")
+
+    def __init__(self, room: int, rate: float, count: int = 0, bits: Bloom | None = None) -> None:
+        self.room = room
+        self.rate = rate
+        self.count = count
+        self.bits = Bloom(room, rate, index) if bits is None else bits
+
+    def dump(self) -> bytes:
+        """Return the layer with a checksum in front."""
+        body = msgspec.msgpack.encode((Head(self.room, self.count, self.rate), self.bits.save_bytes()))
+        return xxh3_64_digest(body) + body
+
+    @classmethod
+    def load(cls, data: bytes) -> Layer:
+        """Return the layer of `dump`. Raises `ValueError`."""
+        if xxh3_64_digest(data[DIGEST:]) != data[:DIGEST]:
+            raise ValueError("a damaged layer of the filter")
+        head, bits = _decode(data[DIGEST:])
+        return cls(head.room, head.rate, head.count, Bloom.load_bytes(bits, index))
+
+
+class Filter:
+    """The layers, the newest first: it holds most of what is known."""
+
+    __slots__ = ("_rate", "layers", "newest")
+
+    def __init__(self, expected: int = EXPECTED, rate: float | None = None, layers: Iterable[Layer] = ()) -> None:
+        self._rate = FALSE_POSITIVES if rate is None else rate
+        self.layers = list(layers) or [Layer(expected, self._rate)]
+        self.newest = self.layers[0]
+
+    def __contains__(self, fingerprint: int) -> bool:
+        return any([fingerprint in layer.bits for layer in self.layers])  # noqa: C419  a list is faster
+
+    def __len__(self) -> int:
+        return sum(layer.count for layer in self.layers)
+
+    def add(self, fingerprint: int) -> None:
+        """Add one that is new."""
+        layer = self.newest
+        layer.bits.add(fingerprint)
+        layer.count += 1
+        if layer.count >= layer.room:
+            self._grow()
+
+    def update(self, fingerprints: Iterable[int]) -> None:
+        """Add many."""
+        for fingerprint in fingerprints:
+            self.add(fingerprint)
+
+    def _grow(self) -> None:
+        last = self.newest
+        if len(self.layers) < LAYERS_MAX:
+            self.newest = Layer(last.room * GROWTH, last.rate / 2)
+            self.layers.insert(0, self.newest)
+
+
+_decode = msgspec.msgpack.Decoder(tuple[Head, bytes]).decode

@@ -1,0 +1,151 @@
+"""What the rows of an embedded frontier look like in LMDB, and how a record is told from the row of a URL that is done.
+
+A done URL keeps what it takes to fetch it again, and nothing else: 60 bytes and its path.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from lycosa.core.model import RECORD_VERSION, Extras, HostFacts, SegmentState, UrlRecord, Validators
+from lycosa.frontiers.tables import QUEUE_KEY
+
+HOST_KEY_MAX = 400
+"""Bytes of a host key that are stored as they are; LMDB keys end at 511."""
+
+ARRIVAL = 6
+"""Bytes of a number of arrival, which names a URL in DONE and DEAD and ends the keys of QUEUE and SLEEP."""
+
+PRIORITY_ZERO = 1 << 31
+CODES = {str(status): status for status in range(100, 600)}
+"""Reasons that are HTTP statuses are stored as numbers."""
+
+
+class DoneRow(msgspec.Struct, array_like=True, frozen=True):
+    """A URL that is done. `at` is in unix seconds, `path` what follows the origin of the host."""
+
+    fingerprint: int
+    host: int
+    path: str
+    depth: int
+    priority: int
+    reason: int | str
+    at: int
+    redirects: int
+    dont_filter: bool
+    extras: Extras | None
+    validators: Validators | None
+
+
+class DeadRow(msgspec.Struct, array_like=True, frozen=True):
+    """A URL that is dead, since `at` (unix seconds)."""
+
+    record: UrlRecord
+    reason: str
+    at: float
+
+
+class HostRow(msgspec.Struct, array_like=True):
+    """What is known of a host besides its robots.txt. `queued` is an estimate, for hosts that have many."""
+
+    id: int
+    started_at: float = 0.0
+    blocked_until: float = 0.0
+    address: str = ""
+    address_until: float = 0.0
+    queued: int = 0
+
+
+class Counters(msgspec.Struct):
+    """What is counted of the whole crawl. `segments` is how many there were, the dropped ones too."""
+
+    arrivals: int = 0
+    hosts: int = 0
+    epoch: int = 0
+    segments: int = 0
+    positions: dict[str, int] = {}
+
+
+class SegmentRow(msgspec.Struct):
+    """A segment and what is counted of it. `pending` is queued or lent."""
+
+    id: int
+    name: str
+    state: SegmentState = SegmentState.OPEN
+    pending: int = 0
+    sleeping: int = 0
+    dead: int = 0
+    reasons: dict[str, int] = {}
+    dead_reasons: dict[str, int] = {}
+
+    @property
+    def done(self) -> int:
+        """URLs that are done."""
+        return sum(self.reasons.values())
+
+
+encode = msgspec.msgpack.Encoder().encode
+decode_record = msgspec.msgpack.Decoder(UrlRecord).decode
+decode_done = msgspec.msgpack.Decoder(DoneRow).decode
+decode_dead = msgspec.msgpack.Decoder(DeadRow).decode
+decode_host = msgspec.msgpack.Decoder(HostRow).decode
+decode_facts = msgspec.msgpack.Decoder(HostFacts).decode
+decode_counters = msgspec.msgpack.Decoder(Counters).decode
+decode_segment = msgspec.msgpack.Decoder(SegmentRow).decode
+decode_name = msgspec.msgpack.Decoder(str).decode
+
+
+def queue_key(host: int, priority: int, arrival: int) -> bytes:
+    """Return where a record is queued: by host, best priority first, then first come, first served."""
+    rank = PRIORITY_ZERO - max(1 - PRIORITY_ZERO, min(PRIORITY_ZERO, priority))
+    return QUEUE_KEY.pack(host, rank, arrival)
+
+
+def host_key(host: str) -> bytes:
+    """Return the key of a host in LMDB, whose keys are short."""
+    key = host.encode()
+    return key if len(key) <= HOST_KEY_MAX else key[:HOST_KEY_MAX] + sha256(key).digest()
+
+
+def done_row(record: UrlRecord, host: int, reason: str, at: float, validators: Validators | None) -> tuple[Any, ...]:
+    """Return a `DoneRow` as the tuple that is stored."""
+    url = record.url
+    return (
+        record.fingerprint,
+        host,
+        url[url.find("/", 8) :],
+        record.depth,
+        record.priority,
+        CODES.get(reason, reason),
+        int(at),
+        record.redirects,
+        record.dont_filter,
+        record.extras,
+        validators,
+    )
+
+
+def record_of(row: DoneRow, host: str, segment: str) -> UrlRecord:
+    """Return the record of a URL that is done."""
+    return UrlRecord(
+        RECORD_VERSION,
+        row.fingerprint,
+        origin(host) + row.path,
+        host,
+        segment,
+        row.depth,
+        row.priority,
+        redirects=row.redirects,
+        dont_filter=row.dont_filter,
+        extras=row.extras,
+        validators=row.validators,
+    )
+
+
+def origin(host: str) -> str:
+    """Return how the URLs of a host begin: its key without the default port."""
+    default = ":443" if host.startswith("https:") else ":80"
+    return host.removesuffix(default)

@@ -1,0 +1,147 @@
+"""One live segment of an embedded frontier: its tables, its windows on the queues of hosts, its Bloom filter.
+
+Which fingerprint is new: the filter says "certainly new" without a look at the disk; a "maybe" is settled by what
+changed lately in memory, by what was found on the disk lately, and then by LMDB. Nothing is dropped on a "maybe" alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from lycosa.core.model import SegmentState, SegmentView
+from lycosa.core.segments import starts_at
+from lycosa.frontiers.filters import FilterFile, restored
+from lycosa.frontiers.rows import SegmentRow
+from lycosa.frontiers.tables import DEAD, DONE, FINGERPRINT, QUEUE, SEEN, Tables, number
+from lycosa.frontiers.window import Window
+
+RECENT_MAX = 100_000
+"""Fingerprints found on the disk that are remembered, in each of two generations."""
+
+REASONS_MAX = 200
+"""Different reasons that are counted apart, besides HTTP statuses; the rest is counted as OTHER."""
+
+STATUS_DIGITS = 3
+SCAN_ROWS = 10_000
+OTHER = "other"
+
+
+class Stretch:
+    """A segment that is open, finished or archived. Make one of a `SegmentRow`."""
+
+    __slots__ = (
+        "_older",
+        "_recent",
+        "changed",
+        "dead",
+        "done",
+        "file",
+        "filter",
+        "lookups",
+        "queue",
+        "rank",
+        "row",
+        "seen",
+        "settled",
+        "started",
+        "windows",
+    )
+
+    def __init__(self, row: SegmentRow, tables: Tables, *, sync: bool, expected: int) -> None:
+        self.row = row
+        self.rank = starts_at(row.name)
+        self.started = False
+        self.changed = False
+        self.queue, self.seen, self.done, self.dead = (number(kind, row.id) for kind in (QUEUE, SEEN, DONE, DEAD))
+        self.windows: dict[str, Window] = {}
+        self.lookups = self.settled = 0
+        self.file = FilterFile(tables.path, row.id, sync=sync)
+        everything = lambda: _fingerprints(tables, self.seen)  # noqa: E731
+        self.filter = restored(self.file, tables.applied, expected, everything, row.name)
+        self._recent: set[int] = set()
+        self._older: set[int] = set()
+
+    def knows(self, fingerprint: int, tables: Tables) -> bool:
+        """Whether the fingerprint was added before."""
+        self.lookups += 1
+        if fingerprint not in self.filter:
+            self.settled += 1
+            return False
+        if tables.is_changed(self.seen, fingerprint) or fingerprint in self._recent or fingerprint in self._older:
+            return True
+        if tables.stored(self.seen, fingerprint) is None:
+            return False
+        if len(self._recent) >= RECENT_MAX:
+            self._older, self._recent = self._recent, set()
+        self._recent.add(fingerprint)
+        return True
+
+    def known(self, fingerprints: Sequence[int], tables: Tables) -> set[int]:
+        """Return those of which memory alone can tell that they were added."""
+        given = set(fingerprints)
+        found = (given & self._recent) | (given & self._older)
+        for writes in (tables.active, tables.frozen):
+            rows = writes.get(self.seen)
+            if rows:
+                found |= given & rows.keys()
+        return found
+
+    def count_done(self, reason: str) -> None:
+        """One more is done for this reason."""
+        count(self.row.reasons, reason)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it takes new URLs."""
+        return self.row.state is SegmentState.OPEN
+
+    @property
+    def unfinished(self) -> int:
+        """URLs that still have to be fetched."""
+        return self.row.pending + self.row.sleeping
+
+
+def view(row: SegmentRow) -> SegmentView:
+    """Return what users see of a segment; what is lent counts as queued."""
+    state = row.state
+    if state is SegmentState.OPEN and not (row.pending or row.sleeping):
+        state = SegmentState.FINISHED
+    return SegmentView(
+        row.name,
+        state,
+        starts_at(row.name),
+        queued=row.pending,
+        delayed=row.sleeping,
+        done=row.done,
+        dead=row.dead,
+        reasons=dict(row.reasons),
+        dead_reasons=dict(row.dead_reasons),
+    )
+
+
+def count(reasons: dict[str, int], reason: str, by: int = 1) -> None:
+    """Add to a count, keeping the number of different reasons bounded."""
+    always = len(reason) == STATUS_DIGITS and reason.isdecimal()
+    key = reason if reason in reasons or always or len(reasons) < REASONS_MAX else OTHER
+    reasons[key] = reasons.get(key, 0) + by
+    if reasons[key] <= 0:
+        del reasons[key]
+
+
+def stretches(rows: Sequence[SegmentRow], tables: Tables, *, sync: bool, expected: int) -> dict[str, Stretch]:
+    """Return the live segments by name, in the order in which they are served."""
+    live = [row for row in rows if row.state is not SegmentState.DROPPED]
+    return {row.name: Stretch(row, tables, sync=sync, expected=expected) for row in live}
+
+
+def delete_filters(folder: Path, segment: int) -> None:
+    """Remove the filter of a segment that was dropped."""
+    FilterFile(folder, segment, sync=False).delete()
+
+
+def _fingerprints(tables: Tables, seen: int) -> Iterator[int]:
+    after = b""
+    while rows := tables.behind(seen, after, b"", SCAN_ROWS):
+        yield from (FINGERPRINT.unpack(key)[0] for key, _ in rows)
+        after = rows[-1][0]

@@ -1,0 +1,82 @@
+"""What of an ordered table is in memory: its first rows, and those that LMDB does not have yet.
+
+One window looks at the queue of one host, another at everything that sleeps. Up to `horizon` everything is in memory,
+or lent; behind it lie rows that are only in LMDB, unless the window is `complete`. So the first row of the heap may be
+taken when it lies before the horizon; otherwise the window reads on first. After a checkpoint LMDB has what only memory
+had, and `trim` lets go of it: memory depends on how many windows there are, not on how many rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from heapq import heapify, heappop, heappush
+
+from lycosa.core.model import UrlRecord
+from lycosa.frontiers.tables import Tables
+
+
+class Window:
+    """The window on the rows of a table whose keys begin with `prefix`. `count` is how many rows there are, about."""
+
+    __slots__ = ("complete", "count", "heap", "horizon", "prefix", "table")
+
+    def __init__(self, table: int, prefix: bytes, *, complete: bool, count: int = 0) -> None:
+        self.table = table
+        self.prefix = prefix
+        self.heap: list[tuple[bytes, UrlRecord]] = []
+        self.horizon = prefix
+        self.complete = complete
+        self.count = count
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is certainly nothing."""
+        return self.complete and not self.heap
+
+    def put(self, key: bytes, record: UrlRecord) -> None:
+        """A row was written."""
+        heappush(self.heap, (key, record))
+        self.count += 1
+
+    def first(
+        self, tables: Tables, lent: Container[bytes], decode: Callable[[bytes], UrlRecord], limit: int
+    ) -> tuple[bytes, UrlRecord] | None:
+        """Return the first row, reading on if need be."""
+        heap = self.heap
+        while not self.complete and not (heap and heap[0][0] <= self.horizon):
+            self._read_on(tables, lent, decode, limit)
+        if heap:
+            return heap[0]
+        self.count = 0
+        return None
+
+    def pop(self) -> tuple[bytes, UrlRecord]:
+        """Take what `first` returned."""
+        self.count -= 1
+        return heappop(self.heap)
+
+    def trim(self, tables: Tables, limit: int) -> None:
+        """LMDB has taken over: keep the first rows, and what changed since."""
+        if self.complete:
+            if len(self.heap) <= 2 * limit:
+                return
+            self.heap.sort()
+            self.horizon = self.heap[limit - 1][0]
+            self.complete = False
+        changed = tables.active.get(self.table, {})
+        kept = [entry for entry in self.heap if entry[0] <= self.horizon or entry[0] in changed]
+        if len(kept) < len(self.heap):
+            heapify(kept)
+            self.heap = kept
+
+    def _read_on(
+        self, tables: Tables, lent: Container[bytes], decode: Callable[[bytes], UrlRecord], limit: int
+    ) -> None:
+        rows = tables.behind(self.table, self.horizon, self.prefix, limit)
+        self.heap += [
+            (key, decode(value)) for key, value in rows if key not in lent and not tables.is_changed(self.table, key)
+        ]
+        heapify(self.heap)
+        self.complete = len(rows) < limit
+        if rows:
+            self.horizon = rows[-1][0]
