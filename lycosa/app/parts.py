@@ -159,7 +159,8 @@ def rules_of(settings: Settings, target: Target, seeds: Sequence[str]) -> Rules:
     domains = domains_as_urls(target.spider.allowed_domains)
     scope = scope_of(settings.scope if target.generic else "", seeds, domains, settings)
     types = frozenset(settings.content_types) if target.generic else frozenset()
-    return Rules(scope, RetryPolicy(retries_max=settings.retries), types, settings.robots)
+    headers = fetch_settings_of(settings).headers
+    return Rules(scope, RetryPolicy(retries_max=settings.retries), types, settings.robots, headers)
 
 
 class Bounds(Protocol):

@@ -54,6 +54,7 @@ def progress_line(snapshot: Snapshot, max_pages: int | None = None) -> str:
     """Return the state of the crawl in one line, the most wanted first."""
     parts = [
         f"{span(snapshot.elapsed_s)}: {snapshot.pages:,} pages",
+        f"{snapshot.unchanged:,} unchanged" if snapshot.unchanged else "",
         f"waiting, next due at {date(snapshot.waiting_until)}" if snapshot.waiting_until else f"{snapshot.rate:,.0f}/s",
         f"{snapshot.queued:,} queued",
         f"{snapshot.leased:,} leased",
@@ -97,7 +98,8 @@ def _headline(summary: Summary) -> str:
     how = "interrupted" if summary.interrupted else "finished" if summary.finished else "stopped"
     how = "idle" if summary.idle_until else how
     dropped = f" ({now.dropped:,} dropped)" if now.dropped else ""
-    made = f"{count(now.pages, 'page')}, {count(now.items, 'item')}{dropped}"
+    unchanged = f", {now.unchanged:,} unchanged" if now.unchanged else ""
+    made = f"{count(now.pages, 'page')}{unchanged}, {count(now.items, 'item')}{dropped}"
     return f"{how}: {made} in {span(now.elapsed_s)} ({rate:,.0f} pages/s, {size(now.bytes)})"
 
 

@@ -24,7 +24,7 @@ from lycosa.engine.committer import Committer
 from lycosa.engine.leases import Leases
 from lycosa.engine.robots import RobotsGate
 from lycosa.engine.stats import RunStats, Snapshot
-from lycosa.engine.visit import Done, Failed, Visitor
+from lycosa.engine.visit import UNCHANGED, Done, Failed, Visitor
 from lycosa.ports import Frontier, Sink
 
 log = logging.getLogger(__name__)
@@ -171,7 +171,7 @@ class Engine:
     def _places_for_pages(self) -> int:
         if self._limits.max_pages is None:
             return self._limits.concurrency
-        return self._limits.max_pages - self._pages_before - self._stats.pages
+        return self._limits.max_pages - self._pages_before - self._stats.pages - self._stats.unchanged
 
     async def _sleep(self) -> None:
         now = self._clock.now()
@@ -257,13 +257,16 @@ class Engine:
 
     async def _settle_done(self, lease: Lease, done: Done) -> None:
         now = self._clock.now()
-        if not await self._frontier.ack(lease, done.reason, done.children, now, contacted=done.contacted):
+        if not await self._frontier.ack(
+            lease, done.reason, done.children, now, contacted=done.contacted, validators=done.validators
+        ):
             log.warning("a late result was refused: %s", lease.record.url)
             return
         for item in done.items:
             for sink, prepared in zip(self._sinks, item, strict=True):
                 sink.write(prepared)
         self._stats.pages += done.page
+        self._stats.unchanged += done.reason == UNCHANGED
         self._stats.items += len(done.items)
         self._stats.bytes += done.bytes
 
@@ -296,4 +299,4 @@ async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
 
 
 def _is_page(reason: str) -> bool:
-    return len(reason) == 3 and reason.startswith("2")
+    return reason == UNCHANGED or (len(reason) == 3 and reason.startswith("2"))

@@ -104,6 +104,7 @@ def redirected(record: UrlRecord, target: str, status: int, naming: Naming = PLA
         not_before=0.0,
         redirects=record.redirects + 1,
         dont_filter=record.dont_filter or (named in on_the_way and target not in trail),
+        validators=None,
         extras=Extras(method, headers, body, extras.callback, {**extras.meta, REDIRECT_URLS: trail}, extras.cb_kwargs),
     )
 

@@ -18,7 +18,8 @@ NOTES_MAX = 10
 class Snapshot(NamedTuple):
     """The crawl now.
 
-    `pages`, `items`, `dropped`, `bytes`, `elapsed_s` and `rate` (pages/s) are of this run, the rest of the whole crawl.
+    `pages`, `unchanged` (pages, not among those), `items`, `dropped`, `bytes`, `elapsed_s` and `rate` (of both kinds of
+    pages, by second) are of this run, the rest of the whole crawl.
     `waiting_until` (unix seconds) says that nothing can be done before, 0 that something is under way.
     """
 
@@ -35,6 +36,7 @@ class Snapshot(NamedTuple):
     elapsed_s: float = 0.0
     rate: float = 0.0
     waiting_until: float = 0.0
+    unchanged: int = 0
 
 
 @dataclass(slots=True)
@@ -43,6 +45,7 @@ class RunStats:
 
     started_at: float
     pages: int = 0
+    unchanged: int = 0
     items: int = 0
     dropped: int = 0
     bytes: int = 0
@@ -75,14 +78,16 @@ class RunStats:
             self.bytes,
             now - self.started_at,
             self._rate(now),
+            unchanged=self.unchanged,
         )
 
     def _rate(self, now: float) -> float:
-        self._marks.append((now, self.pages))
+        answers = self.pages + self.unchanged
+        self._marks.append((now, answers))
         while len(self._marks) > 1 and self._marks[0][0] < now - RATE_WINDOW_S:
             self._marks.popleft()
-        then, pages = self._marks[0] if len(self._marks) > 1 else (self.started_at, 0)
-        return (self.pages - pages) / (now - then) if now > then else 0.0
+        then, before = self._marks[0] if len(self._marks) > 1 else (self.started_at, 0)
+        return (answers - before) / (now - then) if now > then else 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ transfer fails                  -> Failed: again later, or dead after the last t
 2xx of another content type     -> Done "content-type"
 redirect                        -> Done "redirect", its target queued at the same depth if the scope has it
 408 429 5xx (the retry list)    -> Failed: again later, or dead after the last try
+304 to a conditional request    -> Done "unchanged": nothing is read, no item is written, its validators are kept
 any other status                -> Done with the status
 a callback or pipeline raises   -> Failed: dead, and nothing of the page is kept
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -24,7 +25,7 @@ from lycosa.core import model
 from lycosa.core.errors import BadSpider, BadUrl, DropItem, FetchError, LycosaError
 from lycosa.core.headers import Headers
 from lycosa.core.links import Link, join
-from lycosa.core.model import RECORD_VERSION, Lease, Request, UrlRecord
+from lycosa.core.model import RECORD_VERSION, Lease, Request, UrlRecord, Validators
 from lycosa.core.retry import Decision, RetryPolicy, decide_error, decide_status, outcome_of
 from lycosa.core.scope import Scope
 from lycosa.core.url import fingerprint
@@ -35,9 +36,13 @@ from lycosa.engine.results import Results, collect
 from lycosa.engine.robots import RobotsGate
 from lycosa.engine.spider import Spider
 from lycosa.engine.stats import RunStats
+from lycosa.engine.validators import conditional, confirmed, validators_of
 from lycosa.ports import Fetcher
 
 log = logging.getLogger(__name__)
+
+UNCHANGED = "unchanged"
+"""The reason of a page that is still what it was when it was fetched last."""
 
 REDIRECTS_MAX = 20
 REASON_MAX = 120
@@ -47,7 +52,8 @@ REASON_MAX = 120
 class Done(NamedTuple):
     """The record is done for this reason; these items and children came of it.
 
-    Each item is as every sink will write it, in the order of the sinks. `contacted`: the host was asked.
+    Each item is as every sink will write it, in the order of the sinks. `contacted`: the host was asked. `validators`
+    make the next request for it conditional.
     """
 
     reason: str
@@ -56,6 +62,7 @@ class Done(NamedTuple):
     page: bool = False
     bytes: int = 0
     contacted: bool = True
+    validators: Validators | None = None
 
 
 class Failed(NamedTuple):
@@ -69,12 +76,13 @@ class Failed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the user decided about a crawl. An empty `content_types` allows all."""
+    """What the user decided about a crawl. An empty `content_types` allows all. `headers` go with every request."""
 
     scope: Scope
     retry: RetryPolicy
     content_types: frozenset[str] = field(default_factory=frozenset)
     obey_robots: bool = True
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 class Visitor:
@@ -117,13 +125,16 @@ class Visitor:
             refused = await self._refused_by_robots(record)
             if refused is not None:
                 return refused
-        request = to_request(record)
+        plain = to_request(record)
+        request = plain if record.validators is None else conditional(plain, record, self._rules.headers)
         try:
             raw = await self._fetcher.fetch(request, accept=self._accept, address=lease.address)
         except FetchError as error:
             now = self._clock.now()
             return failed(decide_error(self._rules.retry, record.attempts, error, now, self._chance()))
-        return await self._judge(record, request, raw)
+        if raw.status == 304 and request is not plain:
+            return Done(UNCHANGED, bytes=raw.size_bytes, validators=self._confirmed(record, raw))
+        return await self._judge(record, plain, raw)
 
     async def _refused_by_robots(self, record: UrlRecord) -> Done | Failed | None:
         rules = await self._gate.rules(record.host)
@@ -170,7 +181,11 @@ class Visitor:
             return self._callback_failed(record, error)  # of a task of its own
         except (Exception, SystemExit) as error:  # noqa: BLE001  whatever it is: the page is dead, not the crawl
             return self._callback_failed(record, error)
-        return Done(str(raw.status), items, children, page=True, bytes=raw.size_bytes)
+        validators = validators_of(raw.headers, response.fetched_at) if raw.status == 200 else None
+        return Done(str(raw.status), items, children, page=True, bytes=raw.size_bytes, validators=validators)
+
+    def _confirmed(self, record: UrlRecord, raw: model.Response) -> Validators:
+        return confirmed(record.validators, raw.headers, self._clock.now())
 
     async def _piped(self, items: list[Any]) -> list[Any]:
         if not self._pipelines:

@@ -225,6 +225,13 @@ def test_a_crawl_that_waits_says_for_how_long_and_says_it_at_once():
     assert seen == [NOW, waiting]
 
 
+def test_unchanged_pages_are_told_of():
+    some = NOW._replace(unchanged=1500)
+    assert progress_line(some).startswith("12 s: 4,760 pages, 1,500 unchanged, 396/s, ")
+    first = summary_lines(Summary(**{**SUMMARY, "snapshot": some}))[0]
+    assert first.startswith("finished: 4,760 pages, 1,500 unchanged, 4,700 items in 12 s (")
+
+
 def test_the_summary_of_an_idle_crawl_says_when_it_goes_on():
     idle = {"finished": False, "idle_until": DUE, "ended_at": DUE - 13 * 3600 + 5}
     lines = summary_lines(Summary(**{**SUMMARY, **idle}))

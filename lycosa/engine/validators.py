@@ -1,0 +1,48 @@
+"""Conditional requests (RFC 9110 §13): what a response says to recognise its page by, and the request made of it.
+
+Pure. Values come from the network and are sent back: what is no plain entity tag or date, or is too long, is dropped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+from lycosa.core.headers import Headers
+from lycosa.core.model import Request, UrlRecord, Validators
+from lycosa.core.retry import DATE
+
+ETAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e]{0,1000}"')
+"""An entity tag, strong or weak (§8.8.3), in ASCII and of a bounded length."""
+
+CONDITIONS = frozenset({"if-match", "if-none-match", "if-modified-since", "if-unmodified-since", "if-range", "range"})
+"""Whoever sets one of these asks something of his own."""
+
+
+def conditional(request: Request, record: UrlRecord, usual: Mapping[str, str]) -> Request:
+    """Return the request with the conditions that the record's validators allow; itself when there are none.
+
+    `usual` are the headers that go with every request.
+    """
+    known = record.validators
+    own = {name.lower() for name in (*request.headers, *usual)}
+    if known is None or request.method != "GET" or request.body or not CONDITIONS.isdisjoint(own):
+        return request
+    conditions = {"If-None-Match": known.etag, "If-Modified-Since": known.modified}
+    given = {name: value for name, value in conditions.items() if value}
+    return replace(request, headers={**request.headers, **given}) if given else request
+
+
+def validators_of(headers: Headers, fetched_at: float) -> Validators | None:
+    """Return what the next request can be made conditional with; None when the host gave nothing."""
+    etag, modified = headers.get("etag"), headers.get("last-modified")
+    etag = etag if ETAG.fullmatch(etag) else ""
+    modified = modified if DATE.fullmatch(modified) else ""
+    return Validators(etag, modified, fetched_at) if etag or modified else None
+
+
+def confirmed(known: Validators | None, headers: Headers, fetched_at: float) -> Validators:
+    """Return the validators after a 304, which may bring newer ones (§15.4.5)."""
+    old, new = known or Validators(), validators_of(headers, fetched_at) or Validators()
+    return Validators(new.etag or old.etag, new.modified or old.modified, fetched_at)
