@@ -29,7 +29,7 @@ from lycosa.app.parts import (
 from lycosa.app.search import erase_index, open_index
 from lycosa.clock import Clock, chance
 from lycosa.config import Settings
-from lycosa.core.errors import BadSpider
+from lycosa.core.errors import BadSpider, StateError
 from lycosa.core.model import UrlRecord
 from lycosa.engine.addresses import Addresses
 from lycosa.engine.committer import Committer
@@ -43,6 +43,8 @@ from lycosa.engine.visit import Visitor
 from lycosa.fetchers.curl import CurlFetcher
 from lycosa.fetchers.resolver import SystemResolver
 from lycosa.frontiers.embedded import embedded_frontier
+from lycosa.frontiers.operations import LocalOperations
+from lycosa.frontiers.served import served
 from lycosa.frontiers.statedir import StateDir
 from lycosa.ports import Frontier, Sink
 
@@ -86,6 +88,8 @@ async def crawl(settings: Settings, target: Target, observe: Observer | None = N
         frontier = embedded_frontier(state.frontier, policy_of(settings), sync=settings.sync, now=Clock().now())
         stack.push_async_callback(frontier.close)
         job = await stack.enter_async_context(wired(settings, target, state, frontier))
+        operations = LocalOperations(frontier, job.commit, job.wake)
+        await stack.enter_async_context(served(state.socket, operations))
         await job.push_seeds()
         idle = (await frontier.stats()).unfinished == 0
         if idle:
@@ -201,6 +205,15 @@ class Job:
                 told = self._spider.closed(reason)
                 if inspect.isawaitable(told):
                     await told
+
+    async def commit(self) -> None:
+        """Make durable what was changed from outside, together with the items. Raises `StateError`."""
+        if not await self._committer.commit():
+            raise StateError("the crawl is failing: what was changed now is not kept")
+
+    def wake(self) -> None:
+        """Something was queued from outside."""
+        self._engine.wake()
 
     async def end(self) -> None:
         """There was nothing to do."""

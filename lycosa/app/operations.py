@@ -8,13 +8,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from lycosa.app.parts import STATES, scope_of
+from lycosa.app.parts import STATES, fingerprint_by, scope_of
 from lycosa.clock import Clock
 from lycosa.core.errors import StateLocked, UsageError
 from lycosa.core.explain import Bounds, Known
 from lycosa.core.frontier import Policy
 from lycosa.core.keys import Fingerprint
-from lycosa.core.url import fingerprint, host_key
+from lycosa.core.url import host_key
 from lycosa.frontiers.embedded import embedded_frontier
 from lycosa.frontiers.operations import LocalOperations
 from lycosa.frontiers.remote import ANSWER_MAX_S, connected
@@ -39,8 +39,8 @@ class OpenState:
 
     @property
     def key_of(self) -> Fingerprint:
-        """How the crawl identifies its requests."""
-        return fingerprint
+        """How the crawl identifies its requests. Raises `BadSetting` when only its spider can tell."""
+        return fingerprint_by(self.description.key)
 
 
 def find_state(given: str | None) -> Path:

@@ -64,8 +64,11 @@ def explain(known: Known, now: float, when: When) -> list[str]:
     """Return sentences, the most important first."""
     if not known.rows:
         return [*_never_seen(known)]
+    lines = [
+        f"it counts as the same page as {url}" for url in sorted({row.record.url for row in known.rows} - {known.url})
+    ]
     named = len(known.segments) > 1 or any(row.record.segment for row in known.rows)
-    return [line for row in known.rows for line in _told(row, known, now, when, named=named)]
+    return lines + [line for row in known.rows for line in _told(row, known, now, when, named=named)]
 
 
 def _told(row: Row, known: Known, now: float, when: When, *, named: bool) -> Iterator[str]:

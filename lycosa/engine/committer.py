@@ -63,17 +63,21 @@ class Committer:
                     await self._full.wait()
             await self.commit()
 
-    async def commit(self) -> None:
-        """Make everything settled so far durable. Raises `StateError`; then the last commit stands."""
+    async def commit(self) -> bool:
+        """Make everything settled so far durable. Raises `StateError`; then the last commit stands.
+
+        False when something was settled by half: then nothing becomes durable any more.
+        """
         async with self.settling:
             self._acks = 0
             self._changed.clear()
             self._full.clear()
             if self._broken:
-                return
+                return False
             positions = {sink.name: await sink.flush() for sink in self._sinks}
             await self._frontier.commit(positions)
         self._on_commit(positions)
+        return True
 
     async def open_sinks(self, *, afresh: bool = False) -> dict[str, int]:
         """Cut the sinks back to what was committed, and commit where they start: nothing is written before that.
