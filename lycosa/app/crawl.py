@@ -31,7 +31,7 @@ from lycosa.clock import Clock, chance
 from lycosa.config import Settings
 from lycosa.core.errors import BadSpider, StateError
 from lycosa.core.model import UrlRecord
-from lycosa.engine.addresses import Addresses
+from lycosa.engine.addresses import Addresses, FoundOnly
 from lycosa.engine.committer import Committer
 from lycosa.engine.engine import STOP_GRACE_S, Engine, Limits
 from lycosa.engine.pipeline import Pipelines
@@ -128,11 +128,13 @@ async def wired(settings: Settings, target: Target, state: StateDir, frontier: F
         pipelines = Pipelines(target.spider.pipelines, target.spider)
         await pipelines.open()
         stack.push_async_callback(pipelines.close)
-        gate = RobotsGate(frontier, fetcher, settings.user_agent, rules.retry, chance)
+        addresses = Addresses(frontier, SystemResolver(settings.connect_timeout), clock)
+        found_only = FoundOnly(fetcher, addresses)
+        gate = RobotsGate(frontier, found_only, settings.user_agent, rules.retry, chance)
         visitor = Visitor(
             target.spider,
             rules,
-            fetcher,
+            found_only,
             gate,
             pipelines,
             _preparer(sinks),
@@ -145,7 +147,6 @@ async def wired(settings: Settings, target: Target, state: StateDir, frontier: F
         limits = Limits(
             settings.concurrency, settings.max_pages, settings.lease_max, exit_when_idle=settings.exit_when_idle
         )
-        addresses = Addresses(frontier, SystemResolver(settings.connect_timeout), clock)
         engine = Engine(frontier, sinks, visitor, gate, addresses, committer, limits, stats, clock)
         stats.notes += _moved(earlier, starts, settings)
         yield Job(settings, target, state, frontier, engine, committer, stats)

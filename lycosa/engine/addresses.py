@@ -1,26 +1,32 @@
 """Addresses for a crawl: when the frontier limits IP addresses, it lends the question for one before a host's pages.
 
 The answer is told to the frontier, which counts the host with its address and lends it with every page, so that the
-fetcher connects to nothing else. A host that cannot be found gets none for `UNKNOWN_S`: its pages are fetched, fail
-with the same cause, and the retry policy decides about them as about any host that cannot be reached.
+fetcher connects to nothing else. A host that cannot be found has no address for `UNKNOWN_S`. What is fetched from it
+fails with the cause, and the retry policy decides as about any host that cannot be reached; the fetcher must not find
+it by itself, for then nobody would know which address to count.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 
 from lycosa.clock import Clock
 from lycosa.core.errors import ConnectFailed
-from lycosa.core.model import Lease
-from lycosa.ports import Frontier, Resolver
+from lycosa.core.model import Lease, Request, Response
+from lycosa.core.url import host_key
+from lycosa.ports import Accept, Fetcher, Frontier, Resolver
 
 log = logging.getLogger(__name__)
 
-UNKNOWN_S = 30.0
-"""A host that could not be found is asked for again after so long, if it still has pages."""
+UNKNOWN_S = 1.0
+"""A host that could not be found is asked for again after so long: about when the retries come."""
 
 HOLDS_MIN_S = 10.0
 """An address is used for at least so long, whatever its TTL: one of 0 would be asked for before every page."""
+
+LOST_MAX = 10_000
+"""Hosts of which it is remembered that they could not be found."""
 
 
 class Addresses:
@@ -30,20 +36,60 @@ class Addresses:
         self._frontier = frontier
         self._resolver = resolver
         self._clock = clock
+        self._lost: OrderedDict[str, str] = OrderedDict()
 
     async def learn(self, lease: Lease) -> None:
         """Tell the frontier the address of the lease's host, or that it has none, and give the lease back."""
         host = lease.record.host
         try:
-            addresses, holds_s = await self._resolver.resolve(name_of(host))
+            addresses, ttl_s = await self._resolver.resolve(name_of(host))
         except ConnectFailed as error:
             log.info("no address for %s: %s", host, error)
-            addresses, holds_s = ("",), UNKNOWN_S
+            self._lose(host, str(error))
+            address, holds_s = "", UNKNOWN_S
+        else:
+            self._lost.pop(host, None)
+            address, holds_s = addresses[0], max(ttl_s, HOLDS_MIN_S)
         now = self._clock.now()
-        await self._frontier.set_address(host, addresses[0], now + max(holds_s, HOLDS_MIN_S), now)
+        await self._frontier.set_address(host, address, now + holds_s, now)
         await self._frontier.ack(lease, "resolved", (), now, contacted=False)
 
+    def why_lost(self, url: str) -> str:
+        """Return why the host of a URL could not be found; "" when it was, or was never asked for."""
+        return self._lost.get(host_key(url), "") if self._lost else ""
 
-def name_of(host_key: str) -> str:
+    def _lose(self, host: str, why: str) -> None:
+        self._lost[host] = why
+        if len(self._lost) > LOST_MAX:
+            self._lost.popitem(last=False)
+
+
+class FoundOnly:
+    """See `ports.Fetcher`: another one, which is not asked for what lies on a host that could not be found."""
+
+    def __init__(self, fetcher: Fetcher, addresses: Addresses) -> None:
+        self._fetcher = fetcher
+        self._addresses = addresses
+
+    async def fetch(
+        self,
+        request: Request,
+        *,
+        accept: Accept | None = None,
+        max_body: int | None = None,
+        cut: bool = False,
+        address: str = "",
+    ) -> Response:
+        """Do one transfer, or raise why the host is lost."""
+        if not address and (why := self._addresses.why_lost(request.url)):
+            raise ConnectFailed(why)
+        return await self._fetcher.fetch(request, accept=accept, max_body=max_body, cut=cut, address=address)
+
+    async def close(self) -> None:
+        """Close the other one."""
+        await self._fetcher.close()
+
+
+def name_of(host: str) -> str:
     """Return the name in a host key: `[::1]` for `http://[::1]:80`."""
-    return host_key.partition("://")[2].rpartition(":")[0]
+    return host.partition("://")[2].rpartition(":")[0]

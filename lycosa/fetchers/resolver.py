@@ -5,8 +5,9 @@ brackets. Numeric names are answered at once. The order of the addresses is the 
 or IPv4 first as the system prefers, ascending within each, so that a name server that deals its answers in turns does
 not make one host look like several.
 
-The system tells no TTL: answers are trusted for `TTL_S`, failures for `FAILURE_TTL_S`. It is asked in threads of our
-own, because a loop's `getaddrinfo` shares its few threads with other work, and keeps the program from ending.
+The system tells no TTL: answers are trusted for `TTL_S`, failures for `FAILURE_TTL_S`, or for `AGAIN_TTL_S` when no name
+server answered. It is asked in threads of our own, because a loop's `getaddrinfo` shares its few threads with other
+work, and keeps the program from ending.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from lycosa.core.errors import BadSetting, ConnectFailed
 
 TTL_S = 300.0
 FAILURE_TTL_S = 30.0
+AGAIN_TTL_S = 1.0
 NUMERIC_TTL_S = 86_400.0
 """How long an address may be taken for the one of a host whose name is that address."""
 
@@ -103,15 +105,13 @@ class SystemResolver:
 
     def _look_up(self, loop: asyncio.AbstractEventLoop, name: str) -> None:
         """Ask the system; runs in a thread."""
-        addresses, why = _ask_system(name)
+        said = _ask_system(name)
         with suppress(RuntimeError):  # the loop was closed meanwhile
-            loop.call_soon_threadsafe(self._answered, name, addresses, why)
+            loop.call_soon_threadsafe(self._answered, name, *said)
 
-    def _answered(self, name: str, addresses: Sequence[str], why: str) -> None:
+    def _answered(self, name: str, addresses: Sequence[str], why: str, ttl_s: float) -> None:
         self._threads -= 1
-        now = asyncio.get_running_loop().time()
-        answer = _Answer(addresses, why, now + (TTL_S if addresses else FAILURE_TTL_S))
-        self._answers[name] = answer
+        answer = self._answers[name] = _Answer(addresses, why, asyncio.get_running_loop().time() + ttl_s)
         self._answers.move_to_end(name)
         if len(self._answers) > ANSWERS_MAX:
             self._answers.popitem(last=False)
@@ -160,12 +160,14 @@ def _rank(address: IPv4Address | IPv6Address, first: IPv4Address | IPv6Address) 
     return address.version != first.version, int(address)
 
 
-def _ask_system(name: str) -> tuple[Sequence[str], str]:
+def _ask_system(name: str) -> tuple[Sequence[str], str, float]:
+    """Return addresses, or why there are none, and for how long that holds."""
     try:
         # As bytes: Python would check and encode text as IDNA, which it is already.
         found = socket.getaddrinfo(name.encode("ascii"), None, type=socket.SOCK_STREAM)
-    except socket.gaierror as error:
-        return (), "name server does not answer" if error.errno == socket.EAI_AGAIN else NOT_FOUND
-    except (OSError, UnicodeError):
-        return (), NOT_FOUND
-    return in_order(str(sockaddr[0]) for *_, sockaddr in found), NOT_FOUND
+    except OSError as error:
+        if isinstance(error, socket.gaierror) and error.errno == socket.EAI_AGAIN:
+            return (), "name server does not answer", AGAIN_TTL_S
+        return (), NOT_FOUND, FAILURE_TTL_S
+    addresses = in_order(str(sockaddr[0]) for *_, sockaddr in found)
+    return addresses, NOT_FOUND, TTL_S if addresses else FAILURE_TTL_S

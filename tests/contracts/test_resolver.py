@@ -175,7 +175,7 @@ def test_a_failure_is_kept_too(run, system, monkeypatch, name, why):
             with pytest.raises(ConnectFailed, match=why):
                 await resolver.resolve(name)
         assert len(system.asked) == 1
-        monkeypatch.setattr(module, "FAILURE_TTL_S", 0.0)
+        monkeypatch.setattr(module, "FAILURE_TTL_S" if name == "no" else "AGAIN_TTL_S", 0.0)
         fresh = SystemResolver()
         for _ in range(2):
             with pytest.raises(ConnectFailed):

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -121,6 +122,17 @@ def test_through_a_proxy_the_limits_do_not_hold_and_it_says_so(hosts, tmp_path):
     assert crawled.said.count("do not hold through a proxy") == 1
 
 
+def test_what_the_resolver_does_not_find_the_fetcher_does_not_find_either(hosts, tmp_path, monkeypatch):
+    """Else nobody would know which address to count."""
+    url = hosts[0].url("/good").replace(SHARED, "localhost")
+    monkeypatch.setattr(app, "SystemResolver", lambda *_: StaticResolver({}))
+    for name, robots in (("a", True), ("b", False)):
+        given = {"state": tmp_path / name, "output": tmp_path / f"{name}.jsonl", "delay_per_ip": 0.1}
+        summary = crawl_here([url], **given, robots=robots, retries=1)
+        assert summary.dead == [(url, f"{'robots.txt unreachable: ' * robots}host not found")]
+        assert summary.dead_reasons == {summary.dead[0][1]: 1}
+
+
 def test_names_of_one_address(tmp_path, monkeypatch):
     with running(host=SHARED) as server:
         port = server.address.rpartition(":")[2]
@@ -144,5 +156,5 @@ def test_a_robots_that_moved_to_another_host_is_asked_for_there(hosts, tmp_path)
 
 def crawl_here(urls: list[str], **given: Any) -> Summary:
     """Crawl in this process, where parts can be exchanged."""
-    settings = Settings(**{name: value if isinstance(value, float) else str(value) for name, value in given.items()})
+    settings = Settings(**{name: str(value) if isinstance(value, Path) else value for name, value in given.items()})
     return asyncio.run(app.crawl(settings, target_of(settings, urls, {})))
