@@ -52,7 +52,7 @@ ITEMS, ROOM, DONE = 1, 2, 4
 TABLES = (
     "CREATE TABLE state (one INTEGER PRIMARY KEY, value BLOB NOT NULL)",
     "CREATE TABLE items (id INTEGER PRIMARY KEY, rank, attempts INTEGER NOT NULL, value BLOB NOT NULL)",
-    "CREATE TABLE leased (id INTEGER PRIMARY KEY, member INTEGER NOT NULL, rank, attempts INTEGER, value BLOB NOT NULL)",
+    "CREATE TABLE leased (id INTEGER PRIMARY KEY, member INTEGER, rank, attempts INTEGER, value BLOB NOT NULL)",
 )
 RANKS = "CREATE INDEX ranks ON items (rank, id)"
 

@@ -1,0 +1,782 @@
+"""Contract of the queue port (C4): what Python's `queue.Queue` does, ours do, on the disk and in memory.
+
+The first part runs on `queue.Queue` itself too, which is the oracle: a test that it does not pass is wrong. "Two
+handles" puts into one handle of a folder and gets from another, as two processes do.
+"""
+
+from __future__ import annotations
+
+import pickle
+import queue
+import sys
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone
+from itertools import chain
+from typing import Any
+
+import msgspec
+import pytest
+
+from lycosa.core.errors import StorageError, UsageError
+from lycosa.queue import Empty, Full, LifoQueue, MemoryQueue, PriorityQueue, Queue, ShutDown
+from lycosa.queues.order import Order
+
+SHORT_S = 0.02
+LONG_S = 20.0
+KINDS = {Order.FIFO: Queue, Order.LIFO: LifoQueue, Order.PRIORITY: PriorityQueue}
+PORT = [name for name in dir(MemoryQueue) if not name.startswith("_")]
+
+
+class TwoHandles:
+    """One queue, put through one handle, all else done through another."""
+
+    def __init__(self, kind: type[Queue], path, maxsize: int) -> None:
+        self._putter, self._getter = kind(path, maxsize), kind(path)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._putter if name.startswith("put") else self._getter, name)
+
+    def close(self) -> None:
+        self._putter.close()
+        self._getter.close()
+
+
+def oracle(order: Order, path, maxsize: int) -> Any:
+    return getattr(queue, order.value)(maxsize)
+
+
+def in_memory(order: Order, path, maxsize: int) -> Any:
+    return MemoryQueue(maxsize, order=order)
+
+
+def embedded(order: Order, path, maxsize: int) -> Any:
+    return KINDS[order](path, maxsize)
+
+
+def two_handles(order: Order, path, maxsize: int) -> Any:
+    return TwoHandles(KINDS[order], path, maxsize)
+
+
+OURS = [in_memory, embedded, two_handles]
+
+
+@pytest.fixture
+def make(request, tmp_path):
+    """Make queues, each in a folder of its own, and close them."""
+    made = []
+
+    def make_one(maxsize: int = 0, order: Order = Order.FIFO) -> Any:
+        made.append(request.param(order, tmp_path / f"queue {len(made)}", maxsize))
+        return made[-1]
+
+    yield make_one
+    for each in made:
+        if hasattr(each, "close"):
+            each.close()
+
+
+every = pytest.mark.parametrize("make", [oracle, *OURS], indirect=True)
+ours = pytest.mark.parametrize("make", OURS, indirect=True)
+stored = pytest.mark.parametrize("make", [embedded, two_handles], indirect=True)
+
+
+def start(call, *arguments) -> tuple[threading.Thread, list[Any]]:
+    """Run a call in a thread. Return it with what the call returned or raised, once it has."""
+    outcome: list[Any] = []
+
+    def run() -> None:
+        try:
+            outcome.append(call(*arguments))
+        except Exception as error:
+            outcome.append(type(error))
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread, outcome
+
+
+def ends(thread: threading.Thread) -> bool:
+    thread.join(LONG_S)
+    return not thread.is_alive()
+
+
+def blocks(thread: threading.Thread) -> bool:
+    thread.join(0.05)
+    return thread.is_alive()
+
+
+# ---------------------------------------------------------------------------------------- what queue.Queue does as well
+
+
+@every
+def test_first_in_first_out(make):
+    q = make()
+    for number in range(5):
+        q.put(number)
+    assert [q.get() for _ in range(5)] == [0, 1, 2, 3, 4]
+
+
+@every
+def test_last_in_first_out(make):
+    q = make(order=Order.LIFO)
+    for number in range(3):
+        q.put(number)
+    assert q.get() == 2
+    q.put(9)
+    assert [q.get() for _ in range(3)] == [9, 1, 0]
+
+
+@every
+@pytest.mark.parametrize(
+    "items",
+    [[3, 1.5, 2, -1, 1e300, -(2**62), 0.0], ["b", "a", "ä", ""], [(2, "x"), (1, "z"), (3, "y")], [[2, 1], [1, 2]]],
+)
+def test_lowest_priority_first(make, items):
+    q = make(order=Order.PRIORITY)
+    for item in items:
+        q.put(item)
+    assert [q.get() for _ in items] == sorted(items)
+
+
+@every
+def test_size_empty_and_full(make):
+    q = make(2)
+    assert (q.qsize(), q.empty(), q.full(), q.maxsize) == (0, True, False, 2)
+    q.put("a")
+    assert (q.qsize(), q.empty(), q.full()) == (1, False, False)
+    q.put("b")
+    assert (q.qsize(), q.empty(), q.full()) == (2, False, True)
+    q.get()
+    assert (q.qsize(), q.empty(), q.full()) == (1, False, False)
+
+
+@every
+@pytest.mark.parametrize("maxsize", [0, -1])
+def test_no_bound(make, maxsize):
+    q = make(maxsize)
+    for number in range(20):
+        q.put_nowait(number)
+    assert not q.full()
+
+
+@every
+def test_nothing_there(make):
+    q = make()
+    with pytest.raises(queue.Empty):
+        q.get_nowait()
+    with pytest.raises(queue.Empty):
+        q.get(block=False, timeout=-1)
+    with pytest.raises(queue.Empty):
+        q.get(False)
+    began = time.monotonic()
+    with pytest.raises(queue.Empty):
+        q.get(timeout=SHORT_S)
+    assert time.monotonic() - began >= SHORT_S
+    with pytest.raises(queue.Empty):
+        q.get(timeout=0)
+
+
+@every
+def test_no_room(make):
+    q = make(1)
+    q.put("a")
+    with pytest.raises(queue.Full):
+        q.put_nowait("b")
+    with pytest.raises(queue.Full):
+        q.put("b", block=False, timeout=-1)
+    began = time.monotonic()
+    with pytest.raises(queue.Full):
+        q.put("b", timeout=SHORT_S)
+    assert time.monotonic() - began >= SHORT_S
+    assert [q.get(), q.qsize()] == ["a", 0]
+
+
+@every
+def test_a_negative_timeout(make):
+    bounded, unbounded = make(1), make()
+    with pytest.raises(ValueError, match="'timeout' must be a non-negative number"):
+        bounded.put("a", timeout=-1)
+    with pytest.raises(ValueError, match="'timeout' must be a non-negative number"):
+        bounded.get(timeout=-1)
+    assert bounded.qsize() == 0
+    unbounded.put("a", timeout=-1)
+    assert unbounded.get() == "a"
+
+
+@every
+def test_get_waits_for_an_item(make):
+    q = make()
+    thread, outcome = start(q.get)
+    assert blocks(thread)
+    q.put("late")
+    assert ends(thread)
+    assert outcome == ["late"]
+
+
+@every
+def test_get_waits_no_longer_than_it_has_to(make):
+    q = make()
+    thread, outcome = start(q.get, True, LONG_S)
+    assert blocks(thread)
+    q.put(None)
+    assert ends(thread)
+    assert outcome == [None]
+
+
+@every
+def test_put_waits_for_room(make):
+    q = make(1)
+    q.put("first")
+    thread, outcome = start(q.put, "second")
+    assert blocks(thread)
+    assert q.get() == "first"
+    assert ends(thread)
+    assert (outcome, q.get()) == ([None], "second")
+
+
+@every
+def test_join_waits_for_every_task(make):
+    q = make()
+    q.join()
+    for number in range(3):
+        q.put(number)
+    thread, _ = start(q.join)
+    for _ in range(3):
+        assert blocks(thread)
+        q.get()
+        assert blocks(thread)
+        q.task_done()
+    assert ends(thread)
+
+
+@every
+def test_task_done_too_often(make):
+    q = make()
+    with pytest.raises(ValueError, match=r"task_done\(\) called too many times"):
+        q.task_done()
+    q.put("a")
+    assert q.unfinished_tasks == 1
+    q.task_done()
+    with pytest.raises(ValueError, match=r"task_done\(\) called too many times"):
+        q.task_done()
+    assert (q.get(), q.unfinished_tasks) == ("a", 0)
+
+
+@every
+def test_many_threads_get_each_item_once(make):
+    q, count, end = make(10), 400, -1
+
+    def consume() -> list[int]:
+        return list(iter(q.get, end))
+
+    def produce(first: int) -> None:
+        for number in range(first, count, 4):
+            q.put(number)
+
+    with ThreadPoolExecutor(8) as pool:
+        consumers = [pool.submit(consume) for _ in range(4)]
+        for producer in [pool.submit(produce, first) for first in range(4)]:
+            producer.result(LONG_S)
+        for _ in consumers:
+            q.put(end)
+        got = [consumer.result(LONG_S) for consumer in consumers]
+    assert Counter(chain.from_iterable(got)) == Counter(range(count))
+    for part in got:
+        for first in range(4):
+            of_one = [number for number in part if number % 4 == first]
+            assert of_one == sorted(of_one)
+
+
+@every
+def test_items_that_are_false(make):
+    q = make()
+    for item in (None, 0, "", False, [], {}):
+        q.put(item)
+    assert [q.get() for _ in range(6)] == [None, 0, "", False, [], {}]
+
+
+# --------------------------------------------------------------------------------------------- shutdown (Python 3.13)
+
+shutting = pytest.mark.parametrize("make", [*([oracle] if sys.version_info >= (3, 13) else []), *OURS], indirect=True)
+
+
+@shutting
+def test_after_shutdown_what_is_there_can_be_had(make):
+    q = make()
+    q.put("a")
+    q.shutdown()
+    q.shutdown()
+    with pytest.raises(ShutDown):
+        q.put("b")
+    with pytest.raises(ShutDown):
+        q.put_nowait("b")
+    assert q.get() == "a"
+    for call in (q.get, q.get_nowait, lambda: q.get(timeout=SHORT_S)):
+        with pytest.raises(ShutDown):
+            call()
+    q.task_done()
+    q.join()
+
+
+@shutting
+def test_shutdown_at_once_drops_what_is_there(make):
+    q = make()
+    for number in range(3):
+        q.put(number)
+    q.get()
+    thread, _ = start(q.join)
+    assert blocks(thread)
+    q.shutdown(immediate=True)
+    assert (q.qsize(), q.unfinished_tasks) == (0, 1)
+    q.task_done()
+    assert ends(thread)
+
+
+@shutting
+def test_shutdown_wakes_who_waits(make):
+    bounded, empty = make(1), make()
+    bounded.put("a")
+    putting, put = start(bounded.put, "b")
+    getting, got = start(empty.get)
+    assert blocks(putting)
+    assert blocks(getting)
+    bounded.shutdown()
+    empty.shutdown()
+    assert ends(putting)
+    assert ends(getting)
+    assert (put, got) == ([ShutDown], [ShutDown])
+
+
+# ------------------------------------------------------------------------------------------------------ batches
+
+
+@ours
+def test_many_at_once(make):
+    q = make()
+    q.put_many(range(10))
+    q.put_many([])
+    assert q.get_many(3) == [0, 1, 2]
+    assert q.get_many(100) == [3, 4, 5, 6, 7, 8, 9]
+    with pytest.raises(Empty):
+        q.get_many(1, block=False)
+    q.task_done(10)
+    with pytest.raises(ValueError, match="too many times"):
+        q.task_done()
+
+
+@ours
+@pytest.mark.parametrize("limit", [0, -1])
+def test_a_batch_of_nothing(make, limit):
+    with pytest.raises(ValueError, match="'limit'"):
+        make().get_many(limit)
+
+
+@ours
+def test_a_batch_goes_in_as_a_whole(make):
+    q = make(3)
+    q.put_many("ab")
+    with pytest.raises(Full):
+        q.put_many("cd", block=False)
+    assert q.qsize() == 2
+    thread, _ = start(q.put_many, "cd")
+    assert blocks(thread)
+    assert q.get() == "a"
+    assert ends(thread)
+    assert q.get_many(9) == ["b", "c", "d"]
+    with pytest.raises(ValueError, match="never fit"):
+        q.put_many("efgh")
+
+
+@ours
+def test_one_who_waits_for_less_room_is_served(make):
+    q = make(3)
+    q.put_many("abc")
+    many, _ = start(q.put_many, "xyz")
+    one, _ = start(q.put, "d")
+    assert blocks(many)
+    assert blocks(one)
+    q.get()
+    assert ends(one)
+    assert blocks(many)
+    q.get_many(3)
+    assert ends(many)
+
+
+# ------------------------------------------------------------------------------------------------------ leases
+
+
+@ours
+def test_a_lease_ends_with_an_ack(make):
+    q = make()
+    q.put("a")
+    with q.lease() as item:
+        assert (item, q.qsize(), q.unfinished_tasks) == ("a", 0, 1)
+    assert (q.qsize(), q.unfinished_tasks) == (0, 0)
+    q.join()
+
+
+@ours
+def test_an_exception_gives_the_item_back_in_its_place(make):
+    q = make()
+    q.put_many("abc")
+    with pytest.raises(KeyError), q.lease():
+        raise KeyError
+    lease = q.lease()
+    assert (lease.item, lease.attempts, q.qsize()) == ("a", 1, 2)
+    lease.nack()
+    assert q.get_many(9) == ["a", "b", "c"]
+
+
+@ours
+def test_a_lease_that_ended_is_refused(make):
+    q = make()
+    q.put("a")
+    lease = q.lease()
+    lease.nack()
+    again = q.lease()
+    again.ack()
+    for call in (lease.ack, again.ack, again.nack):
+        with pytest.raises(ValueError, match="ended"):
+            call()
+    assert q.qsize() == 0
+
+
+@ours
+def test_a_lease_waits_as_get_does(make):
+    q = make()
+    with pytest.raises(Empty):
+        q.lease(block=False)
+    with pytest.raises(Empty):
+        q.lease(timeout=SHORT_S)
+    with pytest.raises(ValueError, match="timeout"):
+        q.lease(timeout=-1)
+
+
+@ours
+def test_what_is_given_back_wakes_who_waits(make):
+    q = make()
+    q.put("a")
+    lease = q.lease()
+    thread, outcome = start(q.get)
+    assert blocks(thread)
+    lease.nack()
+    assert ends(thread)
+    assert outcome == ["a"]
+
+
+@ours
+@pytest.mark.parametrize("order", [Order.LIFO, Order.PRIORITY])
+def test_given_back_in_another_order(make, order):
+    q = make(order=order)
+    q.put_many([3, 1, 2])
+    first = q.lease()
+    second = q.lease()
+    first.nack()
+    assert q.get() == first.item
+    second.nack()
+    assert q.get() == second.item
+
+
+@ours
+def test_equal_priorities_come_in_order(make):
+    q = make(order=Order.PRIORITY)
+    q.put_many([(1, "b"), (0, "x"), (1, "a"), (1, {})])
+    assert q.get_many(9) == [(0, "x"), (1, "b"), (1, "a"), (1, {})]
+
+
+@ours
+@pytest.mark.parametrize("item", [None, {}, (), (None, 1), float("nan"), 1 << 63, b"x"])
+def test_what_is_no_priority(make, item):
+    q = make(order=Order.PRIORITY)
+    with pytest.raises(TypeError, match="no priority"):
+        q.put(item)
+
+
+# ------------------------------------------------------------------------------------------------------ close
+
+
+@ours
+def test_a_closed_queue(make):
+    q = make()
+    q.put("a")
+    thread, outcome = start(make().get)
+    q.close()
+    q.close()
+    for call in (lambda: q.put("b"), q.get, q.lease):
+        with pytest.raises(ValueError, match="closed"):
+            call()
+    assert blocks(thread)
+    assert outcome == []
+
+
+@ours
+def test_close_wakes_who_waits(make):
+    q = make()
+    threads = [start(q.get) for _ in range(3)]
+    for thread, _ in threads:
+        assert blocks(thread)
+    q.close()
+    for thread, outcome in threads:
+        assert ends(thread)
+        assert outcome == [ValueError]
+
+
+def test_the_context_manager_closes(tmp_path):
+    for made in (Queue(tmp_path / "queue"), MemoryQueue()):
+        with made as q:
+            q.put("a")
+        with pytest.raises(ValueError, match="closed"):
+            q.put("b")
+
+
+# ------------------------------------------------------------------------------------------------------ stored
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "queue"
+
+
+def test_what_was_put_is_there_when_it_is_opened_again(path):
+    with Queue(path) as q:
+        q.put_many("abc")
+        q.get()
+        kept = q.lease()
+    with pytest.raises(ValueError, match="closed"):
+        kept.ack()
+    with Queue(path) as q:
+        assert (q.qsize(), q.unfinished_tasks) == (2, 2)
+        assert q.get_many(9) == ["b", "c"]
+
+
+@pytest.mark.parametrize("kind", KINDS.values())
+def test_what_is_leased_comes_back_with_close(path, kind):
+    with kind(path) as mine, kind(path) as other:
+        mine.put(7)
+        mine.lease()
+        thread, outcome = start(other.get)
+        assert blocks(thread)
+        mine.close()
+        assert ends(thread)
+        assert outcome == [7]
+
+
+def test_what_a_leaver_got_is_no_task_any_more(path):
+    with Queue(path) as mine, Queue(path) as other:
+        mine.put_many("ab")
+        assert [mine.get(), other.get()] == ["a", "b"]
+        thread, _ = start(other.join)
+        other.task_done()
+        assert blocks(thread)
+        mine.close()
+        assert ends(thread)
+        with pytest.raises(ValueError, match="too many"):
+            other.task_done()
+
+
+def test_another_may_report_what_one_got(path):
+    with Queue(path) as mine, Queue(path) as other:
+        mine.put_many("ab")
+        mine.get()
+        other.task_done()
+        assert mine.unfinished_tasks == 1
+        mine.close()
+        assert other.unfinished_tasks == 1
+
+
+def test_the_bound_is_the_same_for_all(path):
+    with Queue(path, 1) as one, Queue(path) as other:
+        one.put("a")
+        with pytest.raises(Full):
+            other.put_nowait("b")
+        thread, _ = start(one.put, "b")
+        assert blocks(thread)
+        other.maxsize = 2
+        assert ends(thread)
+        assert (one.maxsize, one.full()) == (2, True)
+    with Queue(path) as q:
+        assert q.maxsize == 2
+    with Queue(path, 0) as q:
+        assert q.maxsize == 0
+
+
+def test_a_shutdown_ends_when_all_have_left(path):
+    with Queue(path) as q, Queue(path) as other:
+        q.put("a")
+        q.shutdown()
+        q.close()
+        with Queue(path) as third, pytest.raises(ShutDown):
+            third.put("b")
+        other.close()
+    with Queue(path) as q:
+        q.put("b")
+        assert q.get_many(9) == ["a", "b"]
+
+
+ITEMS = [
+    None,
+    True,
+    0,
+    -(2**63),
+    2**64 - 1,
+    2**64,
+    -(2**63) - 1,
+    2**5000,
+    1.5,
+    float("inf"),
+    "",
+    "\0 ☃ 𝄞",
+    b"\x00\xff",
+    [],
+    [1, [2, (3, [4])]],
+    (),
+    (1, "a", (None,)),
+    {},
+    {"a": {"b": [1]}, 1: 2, None: 3, b"x": 4},
+    {(1, 2): "tuple", 2**70: "large", True: "bool"},
+    set(),
+    {1, "a", (2, 3)},
+    datetime(2026, 2, 3, 4, 5, 6, 789),  # noqa: DTZ001  it has to come back like this
+    datetime(2026, 2, 3, tzinfo=UTC),
+    datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=5, minutes=30))),
+]
+
+
+def exactly(item: Any) -> Any:
+    """Return the item with the types of everything in it."""
+    if isinstance(item, list | tuple):
+        return type(item), [exactly(each) for each in item]
+    if isinstance(item, dict):
+        return dict, [(exactly(key), exactly(value)) for key, value in item.items()]
+    return type(item), item
+
+
+@stored
+@pytest.mark.parametrize("item", ITEMS, ids=lambda item: repr(item)[:30])
+def test_items_come_back_as_they_were(make, item):
+    q = make()
+    q.put(item)
+    assert exactly(q.get()) == exactly(item)
+
+
+@dataclass(frozen=True)
+class Job:
+    url: str
+    found: datetime
+    tags: tuple[str, ...] = ()
+
+
+class Task(msgspec.Struct):
+    priority: int
+    payload: dict[str, int] = {}
+
+
+class Mine(dict):
+    pass
+
+
+LOOP: list[Any] = []
+LOOP.append(LOOP)
+
+
+@stored
+@pytest.mark.parametrize(
+    "item", [Job("u", datetime.now(UTC)), object(), Mine(), [Mine()], 1j, {1: bytearray()}, "\ud800"]
+)
+def test_what_cannot_be_stored_says_what_to_do(make, item):
+    q = make()
+    with pytest.raises(TypeError, match=r"type=\.\.\. for a dataclass or Struct, or serializer='pickle'"):
+        q.put_many(["before", item])
+    assert q.qsize() == 0
+
+
+@stored
+def test_an_item_that_holds_itself(make):
+    with pytest.raises(TypeError, match="holds itself"):
+        make().put(LOOP)
+
+
+@pytest.mark.parametrize(
+    ("type_", "item"), [(Job, Job("u", datetime(2026, 1, 1, tzinfo=UTC), ("a",))), (Task, Task(1)), (int | None, None)]
+)
+def test_items_of_a_type(path, type_, item):
+    with Queue(path, type=type_) as q:
+        q.put(item)
+        assert q.get() == item
+
+
+def test_an_item_of_another_type_stays_where_it_is(path):
+    with Queue(path, type=dict) as q:
+        q.put({"a": 1})
+    with Queue(path, type=Task) as q, pytest.raises(StorageError, match="item 1 cannot be read"):
+        q.get()
+    with Queue(path, type=dict) as q:
+        assert q.get() == {"a": 1}
+
+
+def test_the_priority_of_a_struct_is_its_first_field(path):
+    with PriorityQueue(path, type=Task) as q:
+        q.put_many([Task(2), Task(1, {"a": 1})])
+        assert q.get() == Task(1, {"a": 1})
+
+
+def test_pickle_for_those_who_ask(path):
+    with Queue(path, serializer="pickle") as q:
+        q.put(Mine(a=1j))
+        assert q.get() == {"a": 1j}
+        with pytest.raises(TypeError, match="cannot store function"):
+            q.put(lambda: 1)
+
+
+@pytest.mark.parametrize("options", [{"serializer": "json"}, {"serializer": "pickle", "type": Task}])
+def test_an_unknown_serializer(path, options):
+    with pytest.raises(UsageError, match="write 'msgpack', or 'pickle'"):
+        Queue(path, **options)
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [({}, {"serializer": "pickle"}), ({"serializer": "pickle"}, {}), ({}, {"type": Task}), ({"type": Task}, {})],
+)
+def test_opened_with_another_serializer(path, first, then):
+    Queue(path, **first).close()
+    with pytest.raises(UsageError, match="was made with serializer"):
+        Queue(path, **then)
+    Queue(path, **first).close()
+
+
+def test_opened_as_another_kind(path):
+    PriorityQueue(path).close()
+    with pytest.raises(UsageError, match="was made as a PriorityQueue"):
+        Queue(path)
+
+
+def test_a_queue_travels_to_another_process(path):
+    with Queue(path, 5) as q, pickle.loads(pickle.dumps(q)) as copy:
+        q.put("a")
+        assert (type(copy), copy.maxsize, copy.get()) == (Queue, 5, "a")
+
+
+def test_a_queue_inside_its_own_call(path):
+    with Queue(path) as q:
+
+        def items():
+            yield 1
+            q.put(0)
+
+        q.put_many(items())
+        assert q.get_many(9) == [0, 1]
+        with pytest.raises(RuntimeError, match="inside one of its own calls"), q._folder.change():
+            q.put(2)
+        assert q.qsize() == 0
+
+
+def test_the_contract_is_the_port():
+    from lycosa import ports
+
+    named = {name for name in vars(ports.Queue) if not name.startswith("_")}
+    assert named == set(PORT)
