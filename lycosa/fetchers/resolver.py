@@ -5,9 +5,9 @@ brackets. Numeric names are answered at once. The order of the addresses is the 
 or IPv4 first as the system prefers, ascending within each, so that a name server that deals its answers in turns does
 not make one host look like several.
 
-The system tells no TTL: answers are trusted for `TTL_S`, failures for `FAILURE_TTL_S`, or for `AGAIN_TTL_S` when no name
-server answered. It is asked in threads of our own, because a loop's `getaddrinfo` shares its few threads with other
-work, and keeps the program from ending.
+The system tells no TTL: answers are trusted for `TTL_S`, failures for `FAILURE_TTL_S`, or for `AGAIN_TTL_S` when no
+name server answered. It is asked in threads of our own, because a loop's `getaddrinfo` shares its few threads with
+other work, and keeps the program from ending.
 """
 
 from __future__ import annotations
