@@ -112,7 +112,7 @@ def _waits_for(row: Row, known: Known, now: float, when: When) -> Iterator[str]:
         yield f"its segment starts at {when(segment.starts_at)}"
     if host is None:
         return
-    waiting = f"{host.queued:,} queued, {host.in_flight:,} in flight"
+    waiting = f"{host.queued:,} of its URLs queued, {host.in_flight:,} in flight"
     if host.blocked_until > now:
         yield f"its host {host.host} is blocked until {when(host.blocked_until)} (Retry-After or back-off); {waiting}"
     elif host.ready_at > now:

@@ -41,10 +41,11 @@ NOT_BEFORE_MAX = 1e11
 PRIORITY_MAX = 1 << 31
 DEPTH_MAX = 1 << 31
 PLAIN_EXTRAS = Extras()
+USUAL = {"method": "GET"}
 
 
-class RowLine(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
-    """A line of an export."""
+class RowLine(msgspec.Struct, forbid_unknown_fields=True):
+    """A line as it is read."""
 
     url: str
     state: State = State.QUEUED
@@ -109,32 +110,32 @@ def to_line(row: Row) -> bytes:
     record, extras, validators = row.record, row.record.extras or PLAIN_EXTRAS, row.record.validators or Validators()
     meta, meta_packed = _plain_or_packed(extras.meta)
     kwargs, kwargs_packed = _plain_or_packed(extras.cb_kwargs)
-    line = RowLine(
-        url=record.url,
-        state=State(row.state),
-        segment=record.segment,
-        priority=record.priority,
-        depth=record.depth,
-        redirects=record.redirects,
-        attempts=record.attempts,
-        not_before=record.not_before,
-        at=row.at,
-        reason=row.reason,
-        method=extras.method,
-        headers=extras.headers,
-        body=extras.body,
-        callback=extras.callback,
-        meta=meta,
-        meta_packed=meta_packed,
-        cb_kwargs=kwargs,
-        kwargs_packed=kwargs_packed,
-        etag=validators.etag,
-        modified=validators.modified,
-        fetched_at=validators.fetched_at,
-        dont_filter=record.dont_filter,
-        fingerprint=f"{record.fingerprint:016x}",
-    )
-    return encode_json(line)
+    line = {
+        "url": record.url,
+        "state": row.state,
+        "segment": record.segment,
+        "priority": record.priority,
+        "depth": record.depth,
+        "redirects": record.redirects,
+        "attempts": record.attempts,
+        "not_before": record.not_before,
+        "at": row.at,
+        "reason": row.reason,
+        "method": extras.method,
+        "headers": extras.headers,
+        "body": extras.body,
+        "callback": extras.callback,
+        "meta": meta,
+        "meta_packed": meta_packed,
+        "cb_kwargs": kwargs,
+        "kwargs_packed": kwargs_packed,
+        "etag": validators.etag,
+        "modified": validators.modified,
+        "fetched_at": validators.fetched_at,
+        "dont_filter": record.dont_filter,
+        "fingerprint": f"{record.fingerprint:016x}",
+    }
+    return encode_json({name: value for name, value in line.items() if value and value != USUAL.get(name)})
 
 
 def from_line(text: bytes, key_of: Fingerprint = fingerprint) -> Row:
