@@ -123,10 +123,14 @@ class Site:
         return self.chance(page, 3) + 1 if self.fate(page) in {"dead", "flaky"} else 0
 
     def children(self, page: int) -> list[int]:
-        """Return where a page leads: three pages of its own, and some that are known elsewhere too."""
-        own = [child for child in range(3 * page + ROOTS, 3 * page + ROOTS + 3) if child < self.pages]
-        others = [crc32(f"{self.seed}-{page}-{n}".encode()) % self.pages for n in range(3)]
-        return own + [other for other in others if self.fate(other) != "unfiltered"]
+        """Return where a page leads, within its segment: three pages of its own, and some known elsewhere too."""
+        number, segment = divmod(page, ROOTS)
+        own = [child * ROOTS + segment for child in range(3 * number + 1, 3 * number + 4)]
+        lots = [crc32(f"{self.seed}-{page}-{n}".encode()) for n in range(3)]
+        others = [lot % (self.pages // ROOTS) * ROOTS + segment for lot in lots]
+        return [child for child in own if child < self.pages] + [
+            other for other in others if self.fate(other) != "unfiltered"
+        ]
 
     @cached_property
     def reachable(self) -> set[int]:
@@ -205,7 +209,10 @@ class Crawl:
             state.describe(Description(name="made up", seeds=["http://h0.example/0"]))
             self.committer = Committer(self.frontier, [self.sink], 1e9, self.order.acks, self._committed)
             await self.opened()
-            await self.committer.open_sinks()
+            starts = await self.committer.open_sinks()
+            assert (folder / ITEMS).stat().st_size == starts[self.sink.name], (
+                "items that no commit knows are not cut off"
+            )
             await self.frontier.push([self.site.record(root) for root in range(ROOTS)])
             while await self._lease():
                 await self._settle_some()
@@ -223,10 +230,12 @@ class Crawl:
         """For whoever looks into the frontier when all is done: here, that nothing is missing, and nothing too much."""
         stats = await self.frontier.stats()
         assert (stats.queued, stats.leased, stats.delayed) == (0, 0, 0), stats
-        assert (stats.done, dict(stats.reasons)) == (self.site.reasons.total(), dict(self.site.reasons))
+        reasons = self.site.reasons
+        assert (stats.done, dict(stats.reasons)) == (reasons.total(), dict(reasons)), (stats, reasons)
         found = await self.frontier.dead(stats.dead + 1)
         dead = [(self.site.page(record), record.attempts, reason) for record, reason in found]
-        assert sorted(dead) == [(page, self.site.failures(page) - 1, "503") for page in sorted(self.site.dead)]
+        expected = [(page, self.site.failures(page) - 1, "503") for page in sorted(self.site.dead)]
+        assert sorted(dead) == expected, (sorted(dead), expected)
         assert stats.dead == len(dead)
 
     async def _lease(self) -> bool:

@@ -26,11 +26,12 @@ from tests.durability.driver import CONCURRENCY, FETCHES, STEPS, Order, Site, as
 from tests.e2e.command import environment
 
 RUNS = 400 if PROVE else 40
-KILLS = 5
+KILLS = 6
 PAGES = 200
 ACKS = 12
 FIRST_FETCH_MAX_S = 2.0
 AT_RANDOM = ""
+TURNS = (AT_RANDOM, *STEPS[::2], AT_RANDOM, AT_RANDOM, *STEPS[1::2], AT_RANDOM)
 
 
 @dataclass
@@ -121,8 +122,8 @@ def with_kill(chance: random.Random, order: Order, step: str, whole_s: float) ->
 
 def crawl(forks: Forks, order: Order, whole_s: float) -> Played:
     """Play the crawl of this seed and check its outcome."""
-    chance, turns = random.Random(order.seed), (*STEPS, AT_RANDOM)
-    steps = [turns[(KILLS * (order.seed // 2) + number) % len(turns)] for number in range(KILLS)]
+    chance = random.Random(order.seed)
+    steps = [TURNS[(KILLS * (order.seed // 2) + number) % len(TURNS)] for number in range(KILLS)]
     kills = [with_kill(chance, order, step, whole_s) for step in steps]
     try:
         played = play(forks, order, kills)
