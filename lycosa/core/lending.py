@@ -68,6 +68,7 @@ class Lending(Generic[Place]):
     def lend(self, limit: int, now: float) -> list[Lease]:
         """Lend at most `limit` records, one host after the other in the order of their turns."""
         self._see(now)
+        now = self.workbench.now
         leases: list[Lease] = []
         while len(leases) < limit:
             host = self.workbench.next()
@@ -102,7 +103,7 @@ class Lending(Generic[Place]):
         held = self._held.pop(lease.token, None)
         if held is None:
             return None
-        renewed = held.lease._replace(expires_at=now + self._lease_s)
+        renewed = held.lease._replace(expires_at=self.workbench.now + self._lease_s)
         self._held[lease.token] = held._replace(lease=renewed)
         return renewed
 

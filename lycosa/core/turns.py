@@ -37,6 +37,8 @@ class Unit:
     """Something that takes turns. `backlog` is about how many records it has queued, each worth `pace_s` seconds."""
 
     ready_at: float = 0.0
+    paused_until: float = 0.0
+    """The part of `ready_at` that no start asked for."""
     rank: float = NO_WORK
     backlog: int = 0
     pace_s: float = 0.0
@@ -118,10 +120,11 @@ class Lane:
 class Turns(Generic[U]):
     """The units that have work and a free place. A unit may wait and be ready at once: see `Group`."""
 
-    __slots__ = ("_heap", "_lanes", "_ranks", "_stamp", "_waiting")
+    __slots__ = ("_lanes", "_ranks", "_stamp", "_waiting", "heap")
 
     def __init__(self) -> None:
-        self._heap: list[Entry] = []
+        self.heap: list[Entry] = []
+        """The waiting by time. The first entry may be void."""
         self._waiting = 0
         self._stamp = 0
         self._lanes: dict[float, Lane] = {}
@@ -136,10 +139,10 @@ class Turns(Generic[U]):
         self._stamp += 1
         entry: Entry = (at, self._stamp, unit)
         unit.waits = entry
-        heappush(self._heap, entry)
-        if len(self._heap) > 2 * self._waiting + VOID_MAX:
-            self._heap = [entry for entry in self._heap if entry[2].waits is entry]
-            heapify(self._heap)
+        heappush(self.heap, entry)
+        if len(self.heap) > 2 * self._waiting + VOID_MAX:
+            self.heap = [entry for entry in self.heap if entry[2].waits is entry]
+            heapify(self.heap)
 
     def stop_waiting(self, unit: U) -> None:
         """Take the unit out of the waiting."""
@@ -171,7 +174,7 @@ class Turns(Generic[U]):
 
     def due(self, now: float) -> U | None:
         """Take one of the waiting whose time has come."""
-        heap = self._heap
+        heap = self.heap
         while heap and heap[0][0] <= now:
             entry = heappop(heap)
             unit = entry[2]
@@ -183,7 +186,7 @@ class Turns(Generic[U]):
 
     def next_due(self) -> float | None:
         """Return when the first of the waiting is due."""
-        heap = self._heap
+        heap = self.heap
         while heap:
             entry = heap[0]
             if entry[2].waits is entry:
@@ -205,7 +208,7 @@ class Turns(Generic[U]):
 
     def set_back(self, seconds: float) -> None:
         """Let all who wait be due so much sooner: the clock was set back."""
-        valid = [entry for entry in self._heap if entry[2].waits is entry]
-        self._heap = [(at - seconds, stamp, unit) for at, stamp, unit in valid]
-        for entry in self._heap:
+        valid = [entry for entry in self.heap if entry[2].waits is entry]
+        self.heap = [(at - seconds, stamp, unit) for at, stamp, unit in valid]
+        for entry in self.heap:
             entry[2].waits = entry

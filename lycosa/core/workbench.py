@@ -107,6 +107,7 @@ class Workbench:
         if host is None:
             host = self.hosts[key] = Host(key=key, delay_s=0.0)
             self._set_delay(host, self.policy.delay_s)
+            self._rest(host)
         return host
 
     def found_work(self, host: Host, rank: float = 0.0, count: int = 1) -> None:
@@ -147,8 +148,8 @@ class Workbench:
     def next(self) -> Host | None:
         """Do what `pick` does at the time last seen."""
         turns = self._turns
-        while (due := turns.due(self.now)) is not None:
-            self._come(due)
+        if turns.heap and turns.heap[0][0] <= self.now:
+            self._come()
         lane = turns.lane()
         if lane is None:
             return None
@@ -218,10 +219,10 @@ class Workbench:
     def give_back(self, host: Host, group: Group | None, turn: Turn) -> None:
         """The turn was not used: the host was not contacted."""
         if host.ready_at == turn.next_at:
-            host.ready_at = max(turn.at, host.blocked_until)
+            host.ready_at = max(turn.at, host.paused_until)
             self.offer(host)
         if group is not None and group.ready_at == turn.group_next_at:
-            group.ready_at = turn.group_at
+            group.ready_at = max(turn.group_at, group.paused_until)
             self._offer_group(group)
 
     def block(self, host: Host, until: float) -> None:
@@ -266,7 +267,7 @@ class Workbench:
             host.group.members += 1
             host.group.backlog += host.backlog
             if old is None and host.started_at:  # before the process began, or before the address was known
-                host.group.ready_at = max(host.group.ready_at, host.started_at + self.policy.delay_per_ip_s)
+                self._pause_group(host.group, host.started_at + self.policy.delay_per_ip_s)
         self.offer(host)
         if old is not None:
             self._leave_group(host, old)
@@ -289,12 +290,12 @@ class Workbench:
         """
         if now < self.now - CLOCK_SLACK_S:
             self._set_back(self.now - now)
-            for host, until in self._paused.items():
-                self._pause(host, min(until, now + PAUSE_MAX_S))
             self.now = now
-        self.now = max(self.now, now)
-        if self._paused:
-            self._paused.clear()
+            for host, until in list(self._paused.items()):
+                self._pause(host, min(until, now + PAUSE_MAX_S))
+        elif now > self.now:
+            self.now = now
+        self._paused.clear()
 
     def _set_delay(self, host: Host, delay_s: float) -> None:
         host.delay_s = delay_s
@@ -302,17 +303,25 @@ class Workbench:
 
     def _pause(self, host: Host, until: float) -> None:
         self._paused[host] = max(until, self._paused.get(host, until))
+        host.paused_until = max(host.paused_until, until)
         if until > host.ready_at:
             host.ready_at = until
             self.offer(host)
 
-    def _come(self, due: Host | Group) -> None:
-        if isinstance(due, Group):
-            while (host := due.turns.due(self.now)) is not None:
-                due.turns.enter(host)
-            self._offer_group(due)
-        else:
-            self._turns.enter(due)
+    def _pause_group(self, group: Group, until: float) -> None:
+        group.paused_until = max(group.paused_until, until)
+        group.ready_at = max(group.ready_at, until)
+
+    def _come(self) -> None:
+        """Make ready all whose time has come."""
+        turns, now = self._turns, self.now
+        while (due := turns.due(now)) is not None:
+            if isinstance(due, Group):
+                while (host := due.turns.due(now)) is not None:
+                    due.turns.enter(host)
+                self._offer_group(due)
+            else:
+                turns.enter(due)
 
     def _offer_group(self, group: Group) -> None:
         lane, next_due = group.turns.lane(), group.turns.next_due()
@@ -371,9 +380,11 @@ class Workbench:
         for group in self.groups.values():
             group.turns.set_back(seconds)
             group.ready_at -= seconds
+            group.paused_until -= seconds
         for host in self.hosts.values():
             host.ready_at -= seconds
-            host.started_at -= seconds
-            host.blocked_until -= seconds
-            host.robots_at -= seconds
+            host.paused_until -= seconds
             host.address_until -= seconds
+            host.started_at = max(host.started_at - seconds, 0.0)
+            host.blocked_until = max(host.blocked_until - seconds, 0.0)
+            host.robots_at = max(host.robots_at - seconds, 0.0)
