@@ -21,7 +21,8 @@ bench: ## compare with other crawlers; writes docs/benchmarks.md
 	@scripts/venv dev bench
 	@scripts/packages nginx:nginx-light
 	@$(bin)/python scripts/docs-site >/dev/null
-	$(bin)/python bench/run.py --write
+	@failed=0; $(bin)/python bench/run.py --write || failed=$$?; \
+	$(bin)/python bench/frontier.py --urls 1000000 --urls 10000000 --write || failed=$$?; exit $$failed
 
 lint: ## ruff, import contracts, shellcheck where it is installed
 	@scripts/venv dev

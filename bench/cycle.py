@@ -242,17 +242,19 @@ async def first_lease(peer: Peer, step: Step, began: float) -> dict[str, Any]:
     """Have a first lease: of what is pending, or of a batch pushed now when all is done. See what is remembered."""
     opened_s = time.perf_counter() - began
     workload = Workload(step.urls)
-    all_done = step.what == "open-done"
-    if all_done:
-        await peer.push(peer.prepare(workload.further(step.turn).pages))
     leases = await peer.lease(BATCH, time.time())
-    figures = {"open_s": opened_s, "lease_s": time.perf_counter() - began, "leases": len(leases)}
+    left = 0
+    if all_done := step.what == "open-done":
+        left = len(leases)
+        await peer.push(peer.prepare(workload.further(step.turn).pages))
+        leases = await peer.lease(BATCH, time.time())
+    figures = {"open_s": opened_s, "lease_s": time.perf_counter() - began, "leases": len(leases), "left": left}
     if all_done:
         await peer.ack(leases, time.time())
         figures["forgotten"] = await peer.push(peer.prepare(workload.last(step.known).pages))
         await peer.commit()
-    if peer.SAFE and (not leases or figures.get("forgotten")):
-        raise Wrong(f"after it was opened again: {figures}")
+    if peer.SAFE and (not leases or left or figures.get("forgotten")):
+        raise Wrong(f"opened again, it gave {len(leases)} leases, and of what was done {figures}")
     return figures | {"disk": disk_bytes(step.folder)}
 
 

@@ -19,7 +19,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -172,15 +172,8 @@ class Bench:
 def main() -> int:
     """Measure, print, judge."""
     options = _options()
-    bench = Bench(options)
     contenders = [each for each in CONTENDERS if not options.only or each.key in options.only]
-    results: list[Result] = []
-    for urls in sorted(options.urls):
-        say(f"== {urls:,} URLs of {Workload(urls).mean_length():.0f} characters on average")
-        for contender in contenders:
-            smaller = next((each for each in results if each.key == contender.key and each.cycle.get("cut")), None)
-            # Who did not finish fewer URLs in the time would only do the same again.
-            results.append(smaller._replace(size=urls) if smaller else bench.run(contender, urls))
+    results = measure(Bench(options).run, contenders, sorted(options.urls))
     told = verdicts(results)
     blocks = {
         "frontier-about": about(options),
@@ -196,6 +189,19 @@ def main() -> int:
     if any(each.problem for each in results):
         return 3
     return 0 if all(each.holds for each in told) else 1
+
+
+def measure(
+    run: Callable[[Contender, int], Result], contenders: Sequence[Contender], sizes: Sequence[int]
+) -> list[Result]:
+    """Run all at all sizes, the small ones first. Who did not finish in the time would only do the same again."""
+    results: list[Result] = []
+    for urls in sizes:
+        say(f"== {urls:,} URLs")
+        for contender in contenders:
+            smaller = next((each for each in results if each.key == contender.key and each.cycle.get("cut")), None)
+            results.append(smaller._replace(size=urls) if smaller else run(contender, urls))
+    return results
 
 
 def _options() -> argparse.Namespace:
@@ -257,7 +263,7 @@ def cycle_table(results: Sequence[Result], size: int) -> str:
 
 
 def _cycle_cells(figures: Figures, ours: Figures | None) -> list[str]:
-    ratio = f"{speed(ours) / speed(figures):.2g} x" if ours and ours is not figures else ""
+    ratio = speed(ours) / speed(figures) if ours and ours is not figures else 0
     return [
         f"{figures['urls']:,}",
         f"{speed(figures):,.0f}",
@@ -267,7 +273,7 @@ def _cycle_cells(figures: Figures, ours: Figures | None) -> list[str]:
         f"{figures['disk'] / figures['urls']:,.0f}" if figures["disk"] else "",
         _opened(figures, "killed"),
         _opened(figures, "closed"),
-        ratio,
+        f"{ratio:.{0 if ratio >= 10 else 1}f} x" if ratio else "",
     ]
 
 

@@ -1,0 +1,240 @@
+"""The frontier benchmark works: its pages are what it says, every contender does a small run, and who loses URLs is
+found out (issue 3, Proof; F3)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from importlib.util import find_spec
+from types import SimpleNamespace
+
+import pytest
+
+from lycosa.app.crawl import GC_THRESHOLD
+from lycosa.core.url import canonicalize, host_key
+from tests.conftest import PROVE, ROOT, need
+
+URLS = 20_000
+SLOW_S = 0.2
+"""Peers that do not finish are stopped so soon."""
+
+OURS = ["lycosa", "memory", "lmdb", "sqlite"] + (["lycosa-sync", "lmdb-sync", "sqlite-sync"] if PROVE else [])
+
+PACKAGES = {"scrapy": "scrapy", "crawlee": "sqlalchemy"}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def bench():
+    """Import the programs in bench/ as they import each other: by their file names."""
+    sys.path.insert(0, str(ROOT / "bench"))
+    names = ("cycle", "frontier", "workload", "report", "race")
+    try:
+        yield SimpleNamespace(**{name: __import__(name) for name in names})
+    finally:
+        sys.path.remove(str(ROOT / "bench"))
+        for name in names:
+            del sys.modules[name]
+
+
+def run(tmp_path, *arguments):
+    """Run the benchmark; return its exit code, what it says, and its figures."""
+    figures = tmp_path / "figures.json"
+    options = ["--folder", str(tmp_path), "--json", str(figures), "--limit", str(SLOW_S), *arguments]
+    command = [sys.executable, str(ROOT / "bench" / "frontier.py"), *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return done.returncode, done.stdout, done.stderr, json.loads(figures.read_text())
+
+
+def test_two_fifths_of_what_is_pushed_are_duplicates(bench):
+    workload = bench.workload.Workload(3_000)
+    seen: set[str] = set()
+    pushed = 0
+    for batch in workload.batches():
+        assert len(batch.pages) == bench.workload.BATCH
+        fresh = {page.url for page in batch.pages} - seen
+        assert len(fresh) == batch.new
+        seen |= fresh
+        pushed += len(batch.pages)
+    assert (len(seen), pushed) == (3_000, 5_000)
+    assert [page for batch in workload.batches() for page in batch.pages][:100] == [
+        page for batch in bench.workload.Workload(3_000).batches() for page in batch.pages
+    ][:100]
+
+
+def test_pages_are_canonical_and_hosts_follow_zipf(bench):
+    workload = bench.workload.Workload(URLS)
+    pages = [workload.page(number) for number in range(URLS)]
+    assert all(page == (canonicalize(page.url), host_key(page.url)) for page in pages)
+    assert len({page.url for page in pages}) == URLS
+    assert 45 <= workload.mean_length() <= 60
+    hosts = [count for _, count in Counter(page.host for page in pages).most_common()]
+    assert hosts[0] / URLS == pytest.approx(1 / 9.79, rel=0.1)  # the 10,000th harmonic number
+    assert hosts[0] / hosts[9] == pytest.approx(10, rel=0.3)
+
+
+def test_the_tenths_of_a_run(bench):
+    assert bench.cycle.rates([(10, 1.0)] * 10 + [(10, 2.0)] * 10) == [10.0] * 5 + [5.0] * 5
+    assert bench.cycle.rates([(100, 4.0)]) == [25.0]
+
+
+def test_the_garbage_collector_is_set_as_in_a_crawl(bench):
+    assert bench.cycle.GC_THRESHOLD == GC_THRESHOLD
+
+
+@pytest.mark.parametrize("key", OURS)
+def test_a_frontier_does_all_phases(tmp_path, key):
+    arguments = ("--only", key, "--urls", str(URLS), "--pending", "5000", "--limit", "20")
+    code, out, err, [figures] = run(tmp_path, *arguments)
+    assert code == 0, err
+    cycle, pending = figures["cycle"], figures["pending"]
+    assert cycle["urls"] == URLS
+    assert cycle["count"] == pytest.approx(URLS / 0.6, abs=50)
+    assert cycle["wall_s"] > 0
+    assert cycle["cpu_s"] > 0
+    assert cycle["peak_mb"] >= cycle["base_mb"]
+    if key != "memory":
+        assert cycle["disk"] / cycle["urls"] > 20
+        assert cycle["killed"]["forgotten"] == cycle["closed"]["forgotten"] == 0
+        assert pending["killed"]["leases"] == pending["closed"]["leases"] == 50
+        assert pending["drain"]["count"] == pending["urls"] == 5000
+    assert f"| {pending['urls']:,} |" in out
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith("frontier-")], "nothing is left"
+
+
+@pytest.mark.parametrize("key", ["scrapy", "scrapy-sqlite", "crawlee"])
+def test_a_peer_does_what_it_can_in_the_time(tmp_path, key):
+    package = PACKAGES[key.partition("-")[0]]
+    need(f"{package} (scripts/venv bench)", find_spec(package) is not None)
+    phases = () if PROVE else ("--phase", "cycle")
+    code, out, err, [figures] = run(tmp_path, "--only", key, "--urls", str(URLS), "--pending", "1000", *phases)
+    assert code == 0, err
+    assert "failed" not in out
+    assert 0 < figures["cycle"]["urls"] <= URLS
+    assert figures["cycle"]["count"] == pytest.approx(figures["cycle"]["urls"] / 0.6, abs=50)
+    if PROVE:  # what its docstring says of kill -9
+        assert figures["pending"]["killed"]["leases"] == (0 if key.startswith("scrapy") else 50)
+
+
+def test_who_did_not_finish_is_not_run_again(bench):
+    ran = []
+
+    def fake(contender, urls):
+        ran.append((contender.key, urls))
+        return bench.frontier.Result(contender.key, urls, {"cut": contender.key == "crawlee"}, {})
+
+    contenders = [each for each in bench.frontier.CONTENDERS if each.key in {"lmdb", "crawlee"}]
+    results = bench.frontier.measure(fake, contenders, [10, 100])
+    assert ran == [("lmdb", 10), ("crawlee", 10), ("lmdb", 100)]
+    assert [(each.key, each.size) for each in results] == [
+        ("lmdb", 10),
+        ("crawlee", 10),
+        ("lmdb", 100),
+        ("crawlee", 100),
+    ]
+
+
+def test_a_second_size_and_a_profile(tmp_path):
+    arguments = ("--only", "memory", "--phase", "cycle", "--urls", "600", "--urls", "1_200", "--profile")
+    code, out, err, figures = run(tmp_path, *arguments)
+    assert code == 0, err
+    assert [each["cycle"]["urls"] for each in figures] == [600, 1200]
+    assert "**600 URLs**" in out
+    assert "**1,200 URLs**" in out
+    assert "Ordered by: internal time" in err
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ("pass", ""),
+        ("async def commit(self): pass", "forgotten': 50"),
+        ("async def ack(self, leases, now): await super().ack(leases[1:], now)", "left': 50"),
+        ("async def push(self, batch): return await super().push(batch[1:])", "were new to it"),
+        ("async def lease(self, limit, now): return (await super().lease(limit, now))[1:]", "were lent and acked"),
+    ],
+)
+def test_a_frontier_that_loses_urls_is_no_result(bench, tmp_path, monkeypatch, capfd, change, complaint):
+    peers = tmp_path / "peers"
+    peers.mkdir()
+    (peers / "lossy.py").write_text(f"from frontier_lmdb import Peer as Lmdb\nclass Peer(Lmdb):\n    {change}\n")
+    monkeypatch.setenv("PYTHONPATH", f"{peers}:{os.environ.get('PYTHONPATH', '')}")
+    options = {"folder": tmp_path, "phase": ["cycle"], "limit": 0, "commit_acks": 256, "commit_every": 0.1}
+    racing = bench.frontier.Bench(SimpleNamespace(**options, profile=False))
+    result = racing.run(bench.frontier.Contender("lossy", "", "lossy"), 3_000)
+    assert bool(result.problem) == bool(complaint)
+    assert complaint in capfd.readouterr().err
+
+
+def test_pending_urls_that_are_gone_are_no_result(bench, tmp_path, monkeypatch, capfd):
+    peers = tmp_path / "peers"
+    peers.mkdir()
+    (peers / "lossy.py").write_text(
+        "from frontier_lmdb import Peer as Lmdb\n"
+        "class Peer(Lmdb):\n"
+        "    async def open(self):\n"
+        "        await super().open()\n"
+        "        await self.ack(await super().lease(1, 0), 0)\n"
+        "        await self.commit()\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{peers}:{os.environ.get('PYTHONPATH', '')}")
+    options = {"folder": tmp_path, "phase": ["pending"], "pending": 1_000, "limit": 0, "commit_acks": 256}
+    racing = bench.frontier.Bench(SimpleNamespace(**options, commit_every=0.1, profile=False))
+    assert racing.run(bench.frontier.Contender("lossy", "", "lossy"), 1_000).problem
+    assert "997 of 1,000 pending URLs were there after kill -9" in capfd.readouterr().err
+
+
+def figures_of(speed=200_000, slope=1.0, peak_mb=100, archived=100, lease_s=0.5, urls=10_000_000):
+    opened = {"lease_s": lease_s, "leases": 50}
+    both = {"count": urls, "wall_s": urls / speed, "cpu_s": 1.0, "rates": [100.0, 100.0 * slope], "peak_mb": peak_mb}
+    return both | {"urls": urls, "disk": archived * urls, "cut": False, "killed": opened, "closed": opened}
+
+
+@pytest.mark.parametrize(
+    ("change", "failing"),
+    [
+        ({}, []),
+        ({"speed": 149_000}, ["pushed URLs/s"]),
+        ({"peak_mb": 401}, ["MB of anonymous memory"]),
+        ({"archived": 121}, ["per archived URL"]),
+        ({"lease_s": 2.1}, ["s to a first lease"]),
+        ({"urls": 100_000_000, "speed": 90_000, "peak_mb": 2_400, "slope": 0.61}, []),
+        ({"urls": 100_000_000, "slope": 0.59}, ["of the speed at the start"]),
+        ({"urls": 100_000_000, "peak_mb": 2_501}, ["MB of anonymous memory"]),
+        ({"urls": 1_000_000, "speed": 1}, []),
+    ],
+)
+def test_the_floors(bench, change, failing):
+    figures = figures_of(**change)
+    told = bench.frontier.verdicts([bench.frontier.Result("lycosa", figures["urls"], figures, {})])
+    failed = [each.line for each in told if not each.holds]
+    assert len(failed) == len(failing)
+    assert all(part in line for part, line in zip(failing, failed, strict=True))
+    assert bool(told) == (figures["urls"] >= 10_000_000)
+
+
+def test_the_floors_of_what_is_pending(bench):
+    pending = figures_of(urls=1_000_000, archived=351, lease_s=2.5)
+    told = bench.frontier.verdicts([bench.frontier.Result("lycosa", 10_000_000, {}, pending)])
+    assert [each.holds for each in told] == [False, False]
+
+
+def test_the_table_says_how_many_times_as_fast_ours_is(bench):
+    results = [
+        bench.frontier.Result("lycosa", 1000, figures_of(urls=1000), {}),
+        bench.frontier.Result("sqlite", 1000, figures_of(speed=50_000, urls=1000), {}),
+        bench.frontier.Result("crawlee", 1000, {}, {}, "cycle ended with 1"),
+    ]
+    table = bench.frontier.cycle_table(results, 1000).splitlines()
+    assert len({line.count("|") for line in table if line.startswith("|")}) == 1
+    assert next(line for line in table if line.startswith("| SQLite")).endswith("| 4.0 x |")
+    assert "| crawlee, its SQL queue | failed |" in "\n".join(table)
+
+
+def test_the_document_has_every_mark():
+    document = (ROOT / "docs" / "benchmarks.md").read_text()
+    for name in ("about", "cycle", "pending", "floors"):
+        marks = [document.count(f"<!-- {slash}bench:frontier-{name} -->\n") for slash in ("", "/")]
+        assert marks == [1, 1], name
