@@ -41,6 +41,14 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it, and force their names to the disk."""
+    fresh = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for folder in fresh:
+        sync_folder(folder.parent)
+
+
 def replace_file(path: Path, data: bytes, *, sync: bool) -> None:
     """Replace a file as a whole: whoever reads it finds the old content or the new."""
     draft = path.with_name(path.name + ".new")

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from lycosa.core.errors import ForeignState, LycosaError, NewerState, StateError, StateLocked, StorageError, StorageFull
+from lycosa.frontiers.disk import make_folder, replace_file
 
 FORMAT = "lycosa-crawl"
 VERSION = 1
@@ -82,12 +83,11 @@ class StateDir:
             raise StorageError(f"{data} is gone or empty: put it back, or start afresh with -O")
 
     def describe(self, description: Description) -> None:
-        """Replace the description, atomically."""
+        """Replace the description, atomically; it outlasts a power loss, with or without `--sync`."""
         self.description = description
-        draft = self.path / (DESCRIPTION + ".new")
+        data = msgspec.json.format(msgspec.json.encode(description), indent=1)
         try:
-            draft.write_bytes(msgspec.json.format(msgspec.json.encode(description), indent=1))
-            draft.replace(self.path / DESCRIPTION)
+            replace_file(self.path / DESCRIPTION, data, sync=True)
         except OSError as error:
             raise _storage_error(self.path, error) from error
 
@@ -105,7 +105,7 @@ class StateDir:
 def _lock(path: Path) -> int:
     try:
         _refuse_foreign(path)
-        path.mkdir(parents=True, exist_ok=True)
+        make_folder(path)
         handle = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
         raise _storage_error(path, error) from error

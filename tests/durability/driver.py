@@ -31,7 +31,7 @@ import msgspec
 from lycosa.core.frontier import Policy
 from lycosa.core.model import HostFacts, Lease, UrlRecord
 from lycosa.engine.committer import Committer
-from lycosa.frontiers import embedded
+from lycosa.frontiers import embedded, filters, store, stretch, tables
 from lycosa.frontiers.statedir import Description, StateDir
 from lycosa.sinks.jsonl import JsonlSink
 
@@ -45,10 +45,19 @@ RUN_S = 10_000.0
 """Virtual seconds between the starts of two runs; no page waits that long."""
 
 ITEMS_FLUSHED, COMMITTED = "items flushed", "commit returned"
-STEPS = (ITEMS_FLUSHED, *getattr(embedded, "STEPS", ()), COMMITTED)
-LIMITED = embedded
-LIMITS: dict[str, int] = {}
-"""What is replaced there, so that what happens seldom happens often."""
+STEPS = (ITEMS_FLUSHED, *embedded.STEPS, COMMITTED)
+LIMITS: dict[tuple[Any, str], int] = {
+    (tables, "OVERLAY_MAX"): 80,
+    (tables, "SLICE_MIN"): 20,
+    (tables, "SLICE_MAX"): 40,
+    (filters, "ADDED_MAX"): 50,
+    (store, "BUFFER_MAX"): 8,
+    (stretch, "RECENT_MAX"): 20,
+}
+"""By module and name, what is replaced so that what happens seldom happens often."""
+
+EXPECTED = 32
+"""URLs that the Bloom filter is first made for."""
 
 FETCHES, PROMISES, ITEMS = "fetches.log", "promises.log", "items.jsonl"
 
@@ -201,18 +210,18 @@ class Crawl:
         folder = Path(self.order.folder)
         state = StateDir(folder / "state")
         state.refuse_half()
-        hook: dict[str, Any] = {"on_step": self.on_step} if hasattr(embedded, "STEPS") else {}
-        self.frontier = embedded.embedded_frontier(state.frontier, POLICY, sync=self.order.sync, now=self.now, **hook)
+        self.frontier = embedded.embedded_frontier(
+            state.frontier, POLICY, sync=self.order.sync, now=self.now, on_step=self.on_step, expected=EXPECTED
+        )
         self.sink = Sink(folder / ITEMS, sync=self.order.sync)
         self.sink.on_step = self.on_step
         try:
-            state.describe(Description(name="made up", seeds=["http://h0.example/0"]))
+            if not state.description.name:
+                state.describe(Description(name="made up", seeds=["http://h0.example/0"]))
             self.committer = Committer(self.frontier, [self.sink], 1e9, self.order.acks, self._committed)
             await self.opened()
             starts = await self.committer.open_sinks()
-            assert (folder / ITEMS).stat().st_size == starts[self.sink.name], (
-                "items that no commit knows are not cut off"
-            )
+            assert (folder / ITEMS).stat().st_size == starts[self.sink.name], "items without a commit are still there"
             await self.frontier.push([self.site.record(root) for root in range(ROOTS)])
             while await self._lease():
                 await self._settle_some()
@@ -321,8 +330,9 @@ def logger(path: Path) -> Callable[[bytes], None]:
 
 def run(order: Order) -> None:
     """Run one order in this process."""
-    for name, value in LIMITS.items():
-        setattr(LIMITED, name, value)
+    for (module, name), value in LIMITS.items():
+        assert hasattr(module, name), name
+        setattr(module, name, value)
     logs = Path(order.logs)
     fetches, promises = logger(logs / FETCHES), logger(logs / PROMISES)
     crawl = Crawl(

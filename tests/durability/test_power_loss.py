@@ -21,7 +21,6 @@ import pytest
 from tests.conftest import PROVE, ROOT, need
 from tests.durability.driver import (
     COMMITTED,
-    LIMITED,
     LIMITS,
     PROMISES,
     STEPS,
@@ -164,8 +163,8 @@ def cut_everywhere(before: Tree, operations: list[Operation], outages: Outages, 
 @pytest.mark.parametrize("history", range(HISTORIES))
 def test_power_loss_after_every_operation(tmp_path, monkeypatch, history):
     need("strace that may trace (apt-get install strace)", can_trace())
-    for name, value in LIMITS.items():
-        monkeypatch.setattr(LIMITED, name, value)
+    for (module, name), value in LIMITS.items():
+        monkeypatch.setattr(module, name, value)
     seed = int(os.environ.get("LYCOSA_TEST_SEED") or history)
     print(f"LYCOSA_TEST_SEED={seed}")
     folder, logs = tmp_path / "world", tmp_path / "logs"
