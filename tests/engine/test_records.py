@@ -1,4 +1,6 @@
-"""Requests to records and back (C2): what is stored is what was asked for, and what cannot be stored is refused."""
+"""Requests to records and back (C2): what is stored is what was asked for, and what cannot be stored is refused.
+
+Their key and their segment are those of the crawl (F1, F2, F3)."""
 
 from __future__ import annotations
 
@@ -7,8 +9,11 @@ from typing import Any
 import pytest
 
 from lycosa.core.errors import BadSpider, BadUrl
+from lycosa.core.keys import keys
 from lycosa.core.model import Request
-from lycosa.engine.records import REDIRECT_URLS, callback_of, redirected, to_record, to_request
+from lycosa.core.segments import segments
+from lycosa.core.url import fingerprint
+from lycosa.engine.records import NOT_BEFORE_MAX, REDIRECT_URLS, Naming, callback_of, redirected, to_record, to_request
 
 
 class Shop:
@@ -51,9 +56,10 @@ def test_everything_that_is_asked_for_comes_back() -> None:
 
 
 def test_depth_and_segment_come_from_the_parent() -> None:
-    parent = to_record(Request("http://a.example/"), SHOP)
-    child = to_record(Request("http://a.example/b", not_before=99.0), SHOP, parent)
-    assert (child.depth, child.not_before) == (1, 99.0)
+    parent = to_record(Request("http://a.example/"), SHOP, segment="2026-11-21")
+    child = to_record(Request("http://a.example/b", not_before=99.0), SHOP, parent, segment="not this one")
+    assert (parent.depth, child.depth, child.not_before) == (0, 1, 99.0)
+    assert (parent.segment, child.segment) == ("2026-11-21", "2026-11-21")
 
 
 @pytest.mark.parametrize(
@@ -143,3 +149,71 @@ def test_a_redirect_takes_no_secret_to_another_host_and_no_description_of_a_body
         "cookie",
         "X-A",
     }
+
+
+BY_DAY = Naming(segments=segments("day", "shop"))
+DAY_S = 86_400.0
+NOON = 20_778.5 * DAY_S  # of 2026-11-21
+
+
+@pytest.mark.parametrize(
+    ("not_before", "segment"),
+    [
+        (0.0, "2026-11-21"),
+        (NOON - DAY_S, "2026-11-21"),
+        (NOON + 60, "2026-11-21"),
+        (NOON + DAY_S / 2, "2026-11-22"),
+        (NOON + 3 * DAY_S, "2026-11-24"),
+        (NOT_BEFORE_MAX, "5138-11-16"),
+    ],
+)
+def test_what_is_due_later_goes_into_the_segment_of_that_time(not_before: float, segment: str) -> None:
+    request = Request("http://a.example/", not_before=not_before)
+    seed = to_record(request, SHOP, naming=BY_DAY, segment="2026-11-21")
+    parent = to_record(Request("http://a.example/p"), SHOP, segment="2026-11-21")
+    child = to_record(request, SHOP, parent, BY_DAY)
+    assert (seed.segment, child.segment) == (segment, segment)
+    assert to_record(request, SHOP, parent).segment == "2026-11-21"
+    assert redirected(child, "http://a.example/q", 302, BY_DAY).segment == segment
+
+
+@pytest.mark.parametrize("not_before", [float("nan"), float("inf"), -1.0, NOT_BEFORE_MAX * 2, "noon"])
+def test_a_time_that_is_none_is_refused_before_it_names_a_segment(not_before: Any) -> None:
+    with pytest.raises(BadSpider, match=r"http://a\.example/"):
+        to_record(Request("http://a.example/", not_before=not_before), SHOP, naming=BY_DAY)
+
+
+def test_the_key_of_the_crawl_makes_the_fingerprint_and_leaves_the_url() -> None:
+    naming = Naming(keys(["tracking"]).fingerprint)
+    record = to_record(Request("http://a.example/?id=1&gclid=2"), SHOP, naming=naming)
+    assert record.url == "http://a.example/?id=1&gclid=2"
+    assert record.fingerprint == fingerprint("GET", "http://a.example/?id=1")
+    posted = to_record(Request("http://a.example/?id=1&gclid=2", method="POST", body=b"x"), SHOP, naming=naming)
+    assert posted.fingerprint == fingerprint("POST", "http://a.example/?id=1", b"x")
+    target = redirected(record, "http://a.example/?id=3&gclid=2", 302, naming)
+    assert target.fingerprint == fingerprint("GET", "http://a.example/?id=3")
+
+
+def test_a_redirect_to_what_counts_as_the_same_is_fetched_all_the_same() -> None:
+    naming = Naming(keys(["tracking", "slash"]).fingerprint)
+    record = to_record(Request("http://a.example/x?gclid=2"), SHOP, naming=naming)
+    same = redirected(record, "http://a.example/x/", 302, naming)
+    assert (same.fingerprint, same.dont_filter) == (record.fingerprint, True)
+    away = redirected(record, "http://a.example/login", 302, naming)
+    assert (away.fingerprint == record.fingerprint, away.dont_filter) == (False, False)
+    assert redirected(away, "http://a.example/x?gclid=3", 302, naming).dont_filter
+    assert not redirected(record, record.url, 302, naming).dont_filter
+
+
+def test_without_a_key_a_redirect_is_known_or_new_like_any_link() -> None:
+    record = to_record(Request("http://a.example/x", method="POST", body=b"1"), SHOP)
+    for target in ("http://a.example/x", "http://a.example/y"):
+        assert not redirected(record, target, 303).dont_filter
+
+
+def test_a_resolver_that_fails_is_told() -> None:
+    naming = Naming(keys([], lambda *_: None, "shop:key").fingerprint)  # type: ignore[arg-type,return-value]
+    with pytest.raises(BadSpider, match=r"the key resolver shop:key returned a NoneType for http://a\.example/"):
+        to_record(Request("http://a.example/"), SHOP, naming=naming)
+    with pytest.raises(BadSpider, match=r"for http://a\.example/y"):
+        redirected(to_record(Request("http://a.example/"), SHOP), "http://a.example/y", 302, naming)

@@ -1,0 +1,171 @@
+"""Functions that settings and spiders name: found, or refused in one line that says what is wrong (F1, F2)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lycosa.app.named import function_named
+from lycosa.app.parts import fingerprint_by, keys_of, segments_of
+from lycosa.config import Settings
+from lycosa.core.errors import BadSetting, UsageError
+from lycosa.core.model import Request
+from lycosa.core.url import fingerprint
+from lycosa.engine.spider import Spider
+
+URL = "http://a.example/?b&gclid=1&a"
+FUNCTIONS = """
+from functools import partial
+
+number = 5
+
+def key(method, url, body):
+    return url
+
+def two(method, url):
+    return url
+
+def more(method, url, body, extra=None, *rest):
+    return url
+
+async def waits(method, url, body):
+    return url
+
+class Key:
+    def __call__(self, method, url, body):
+        return b"called"
+
+    @staticmethod
+    def plain(method, url, body):
+        return 5
+
+instance = Key()
+"""
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A current folder with modules in it, which are forgotten afterwards."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "wolf_shop.py").write_text(FUNCTIONS)
+    (tmp_path / "wolf_broken.py").write_text("def key(:\n")
+    (tmp_path / "wolf_raises.py").write_text("raise ValueError('first\\nsecond')")
+    (tmp_path / "wolf_exits.py").write_text("raise SystemExit(0)")
+    (tmp_path / "wolf_needs.py").write_text("import wolf_nowhere")
+    before = [*sys.path]
+    yield
+    sys.path[:] = before
+    for name in [name for name in sys.modules if name.startswith("wolf_")]:
+        del sys.modules[name]
+
+
+class Plain(Spider):
+    name = "plain"
+
+
+class Own(Spider):
+    name = "own"
+
+    def key_resolver(self, method: str, url: str, body: bytes) -> str:
+        return f"{self.name} {url}"
+
+    def segment_resolver(self, request: Request, now: float) -> str:
+        return f"{self.name}-{now:.0f}"
+
+
+@pytest.mark.parametrize("word", ["wolf_shop:key", "wolf_shop:more", "wolf_shop:instance", "wolf_shop:Key.plain"])
+def test_a_function_is_found_in_the_current_folder(word: str) -> None:
+    assert function_named("key", word, "method, url, body")("GET", URL, b"") in (URL, b"called", 5)
+
+
+@pytest.mark.parametrize(
+    ("word", "says"),
+    [
+        ("wolf_nowhere:key", "there is no module 'wolf_nowhere', neither installed nor in "),
+        ("wolf_shop.sub:key", "there is no module 'wolf_shop.sub', neither"),
+        ("wolf_needs:key", "wolf_needs cannot be imported: it needs wolf_nowhere"),
+        ("wolf_broken:key", "wolf_broken cannot be imported: SyntaxError: "),
+        ("wolf_raises:key", "wolf_raises cannot be imported: ValueError: first"),
+        ("wolf_exits:key", "wolf_exits cannot be imported: SystemExit: 0"),
+        ("wolf_shop:kye", "wolf_shop has no 'kye': did you mean key?"),
+        ("wolf_shop:Key.other", "wolf_shop has no 'Key.other'"),
+        ("wolf_shop:number", "wolf_shop:number is a int: write a function (method, url, body)"),
+        ("wolf_shop:two", "wolf_shop:two does not take (method, url, body)"),
+        ("wolf_shop:waits", "wolf_shop:waits is async: write a plain function"),
+        (".:key", ". cannot be imported: "),
+        ("..:.", ".. cannot be imported: "),
+        ("a..b:key", ""),
+    ],
+)
+def test_what_is_wrong_with_a_name_is_told_in_one_line(word: str, says: str) -> None:
+    with pytest.raises(BadSetting) as caught:
+        keys_of(Settings(key=(word,)), Plain())
+    assert str(caught.value).startswith(f"key: {says}")
+    assert "\n" not in str(caught.value)
+
+
+def test_one_function_at_most() -> None:
+    with pytest.raises(BadSetting, match=r"^key: wolf_shop:key and wolf_shop:more: there can be one function$"):
+        keys_of(Settings(key=("wolf_shop:key,wolf_shop:more",)), Plain())
+
+
+def kept(key: tuple[str, ...], spider: Spider) -> tuple[tuple[str, ...], Any]:
+    keys = keys_of(Settings(key=key), spider)
+    return keys.words, keys.resolver("GET", keys.reduced(URL), b"") if keys.resolver else keys.reduced(URL)
+
+
+def test_the_setting_and_the_spider_say_what_counts() -> None:
+    short = "http://a.example/?a&b"
+    assert kept((), Plain()) == ((), URL)
+    assert kept(("sort,tracking",), Plain()) == (("sort", "tracking"), short)
+    assert kept(("sort,wolf_shop:key", "tracking"), Plain()) == (("sort", "tracking", "wolf_shop:key"), short)
+    assert kept((), Own()) == (("own.key_resolver",), f"own {URL}")
+    assert kept(("sort", "tracking"), Own()) == (("sort", "tracking", "own.key_resolver"), f"own {short}")
+    assert kept(("wolf_shop:key",), Own()) == (("wolf_shop:key",), URL)
+    assert kept(("none",), Own()) == ((), URL)
+
+
+def test_a_state_says_again_what_counts() -> None:
+    assert fingerprint_by([]) is fingerprint
+    for words in (["sort", "tracking"], ["drop:b,c d", "keep:a"], ["sort", "wolf_shop:key"]):
+        keys = keys_of(Settings(key=tuple(words)), Plain())
+        assert list(keys.words) == words
+        assert fingerprint_by(words)("GET", URL, b"") == keys.fingerprint("GET", URL)
+    with pytest.raises(BadSetting, match=r"^own.key_resolver identifies the requests of this crawl: only a run of its"):
+        fingerprint_by(["sort", "own.key_resolver"])
+
+
+def of_run(segment: str, spider: Spider) -> str:
+    return segments_of(Settings(segment=segment), spider).of_run(Request(URL), 86_400.0)
+
+
+def test_the_setting_or_else_the_spider_names_segments() -> None:
+    (Path.cwd() / "wolf_time.py").write_text("def name(request, now):\n    return f'at-{now:.0f}'")
+    assert of_run("", Plain()) == ""
+    assert of_run("", Own()) == "own-86400"
+    assert of_run("none", Own()) == ""
+    assert of_run("day", Own()) == "1970-01-02"
+    assert of_run("spider", Own()) == "own"
+    assert of_run("wolf_time:name", Own()) == "at-86400"
+
+
+@pytest.mark.parametrize(
+    ("found", "says"),
+    [
+        ("text", "Plain.key_resolver is a str: write a function (method, url, body)"),
+        (partial(lambda: None), "Plain.key_resolver does not take (method, url, body)"),
+    ],
+)
+def test_an_attribute_of_a_spider_that_is_no_resolver_is_told(found: Any, says: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        keys_of(Settings(), Plain(key_resolver=found))
+    assert str(caught.value) == says
+
+
+def test_a_resolver_that_says_nothing_of_its_arguments_is_taken() -> None:
+    assert function_named("key", "builtins:max", "method, url, body") is max
