@@ -22,6 +22,7 @@ SLOW_S = 0.2
 """Peers that do not finish are stopped so soon."""
 
 OURS = ["lycosa", "memory", "lmdb", "sqlite"] + (["lycosa-sync", "lmdb-sync", "sqlite-sync"] if PROVE else [])
+PEERS = ["scrapy", "crawlee"] + (["scrapy-sqlite"] if PROVE else [])
 
 PACKAGES = {"scrapy": "scrapy", "crawlee": "sqlalchemy"}
 
@@ -104,7 +105,7 @@ def test_a_frontier_does_all_phases(tmp_path, key):
     assert not [path for path in tmp_path.iterdir() if path.name.startswith("frontier-")], "nothing is left"
 
 
-@pytest.mark.parametrize("key", ["scrapy", "scrapy-sqlite", "crawlee"])
+@pytest.mark.parametrize("key", PEERS)
 def test_a_peer_does_what_it_can_in_the_time(tmp_path, key):
     package = PACKAGES[key.partition("-")[0]]
     need(f"{package} (scripts/venv bench)", find_spec(package) is not None)
@@ -116,6 +117,11 @@ def test_a_peer_does_what_it_can_in_the_time(tmp_path, key):
     assert figures["cycle"]["count"] == pytest.approx(figures["cycle"]["urls"] / 0.6, abs=50)
     if PROVE:  # what its docstring says of kill -9
         assert figures["pending"]["killed"]["leases"] == (0 if key.startswith("scrapy") else 50)
+
+
+def test_every_contender_is_tested_here(bench):
+    tested = {*OURS, *PEERS} if PROVE else {*OURS, *PEERS, "lycosa-sync", "lmdb-sync", "sqlite-sync", "scrapy-sqlite"}
+    assert {each.key for each in bench.frontier.CONTENDERS} == tested
 
 
 def test_who_did_not_finish_is_not_run_again(bench):
