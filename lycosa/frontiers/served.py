@@ -91,10 +91,10 @@ class Counter:
             writer.transport.abort()
 
     async def close(self) -> None:
-        """Drop all clients."""
-        clients = [*self._silent, *self._busy]
-        for task in clients:
-            task.cancel()
+        """Drop all clients, and wait for what is being done for them."""
+        clients = {**self._silent, **self._busy}
+        for writer in clients.values():
+            writer.transport.abort()
         await asyncio.gather(*clients, return_exceptions=True)
 
     def _make_room(self) -> bool:
