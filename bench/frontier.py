@@ -118,7 +118,9 @@ class Bench:
         known, state = figures["urls"], "done" if phase == "cycle" else "pending"
         for turn, name in enumerate(("killed", "closed"), 1):
             figures[name] = self._step(contender, f"open-{state}", place, urls, known=known, turn=turn)
-            say(f"    opened when {name}: first lease after {figures[name]['lease_s']:.3f} s")
+            opened = figures[name]
+            disk = f"{opened['disk'] / known:.0f} bytes a URL"
+            say(f"    opened when {name}: first lease after {opened['lease_s']:.3f} s; {disk}")
         if phase == "pending" and figures["closed"]["leases"]:
             figures["drain"] = self._step(contender, "drain", place, urls, known=known)
             say(summary("drain", figures["drain"]))
