@@ -118,7 +118,7 @@ class Keys:
         if self.slash:
             origin = address.index("/", 8) + 1
             address = address[:origin] + address[origin:].rstrip("/")
-        if not (self.leaves or self.sort):
+        if not (mark and (self.leaves or self.sort)):
             return address + mark + query
         kept = [each for each in query.split("&") if each and (";" in each or not self._left_out(each))]
         if self.sort:

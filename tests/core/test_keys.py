@@ -44,6 +44,8 @@ PAIRS = [
     "é=ü",
 ]
 
+PAGE, BYTES, NUMBER = 9405506256933396322, 16361962184278761730, 17036458115642858246
+
 
 def reduced(words_: list[str], query: str) -> str:
     """Return the query that counts of a query."""
@@ -265,6 +267,18 @@ def test_no_key_can_pose_as_another(method: str, key: Any, other_method: str, ot
     first = resolved(lambda *_: key).fingerprint(method, SITE)
     assert 0 <= first < 2**64
     assert (first == resolved(lambda *_: other).fingerprint(other_method, SITE)) == same
+
+
+def test_parts_that_only_look_alike_make_different_keys() -> None:
+    pairs = [("G", "ET"), ("GE", "T"), ("GE", b"T"), ("GE", ord("T")), ("", "GET"), ("1 G", "ET"), ("", "1 GET")]
+    assert len({resolved(lambda *_, key=key: key).fingerprint(verb, SITE) for verb, key in pairs}) == len(pairs)
+
+
+@pytest.mark.parametrize(
+    ("method", "key", "stored"), [("GET", "page", PAGE), ("GET", b"page", BYTES), ("POST", -5, NUMBER)]
+)
+def test_what_resolvers_make_is_stored_and_must_never_change(method: str, key: Any, stored: int) -> None:
+    assert resolved(lambda *_: key).fingerprint(method, SITE) == stored
 
 
 @pytest.mark.parametrize("returned", [None, True, 1.5, ["a"], ("a",), object()])
