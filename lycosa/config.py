@@ -33,6 +33,7 @@ NOT_SETTINGS = frozenset({"LYCOSA_DEBUG", "LYCOSA_PROVE"})
 ITEM_SUFFIXES = (".jsonl", ".jl", ".ndjson")
 STANDARD_OUTPUT = "-"
 UNITS = {"": 1, "b": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3, "kib": 1024, "mib": 1024**2, "gib": 1024**3}
+AGES_S = {"": 1, "s": 1, "m": 60, "h": 3600, "d": DAY_S, "w": 7 * DAY_S}
 YES = frozenset({"true", "yes", "on", "1"})
 NO = frozenset({"false", "no", "off", "0"})
 PROXY_URL = re.compile(r"(?:https?|socks(?:4a?|5h?))://[^\s/]+/?", re.IGNORECASE)
@@ -87,6 +88,26 @@ class _Seconds(NamedTuple):
 
     def convert(self, value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+            raise TypeError
+        return _within(self.low, float(value), self.high)
+
+
+class _Age(NamedTuple):
+    """A time span in seconds, or None for none; text may have a unit."""
+
+    low: float
+    high: float
+    wanted: str = "an age such as 3600 (seconds), 30m, 12h, 7d or 2w"
+
+    def convert(self, value: object) -> float | None:
+        if value is None or (isinstance(value, str) and value.strip().lower() in {"", "none"}):
+            return None
+        if isinstance(value, str):
+            match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw]?)", value.strip().lower(), re.ASCII)
+            if match is None:
+                raise ValueError
+            value = float(match[1]) * AGES_S[match[2]]
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise TypeError
         return _within(self.low, float(value), self.high)
 
@@ -273,6 +294,8 @@ class Settings:
     """File the items are appended to; None or `-` for standard output."""
     segment: Annotated[str, _Text("none, hour, day, week, month, 3d, spider or module:function", SHORT, "")] = ""
     """Which stretch of the crawl a run belongs to: URLs are unique in each; empty for none."""
+    refresh: Annotated[float | None, _Age(1, 36_525 * DAY_S)] = None
+    """Fetch again, when a run begins, what was fetched longer ago than this; None to fetch nothing twice."""
     key: Annotated[tuple[str, ...], _Many(_Text("tracking, sort, jsonp or drop:NAME", SHORT), commas=False)] = ()
     """What identifies a request besides its URL as it is: what is left out of it, or a function."""
     overwrite: Annotated[bool, _Switch()] = False

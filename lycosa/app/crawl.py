@@ -9,7 +9,9 @@ import logging
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import uvloop
 
@@ -36,6 +38,7 @@ from lycosa.engine.committer import Committer
 from lycosa.engine.engine import STOP_GRACE_S, Engine, Limits
 from lycosa.engine.pipeline import Pipelines
 from lycosa.engine.records import to_record
+from lycosa.engine.refresh import CarryOver, refresh
 from lycosa.engine.robots import RobotsGate
 from lycosa.engine.spider import Spider, start_requests, users_code
 from lycosa.engine.stats import RunStats, Snapshot, Summary
@@ -43,10 +46,11 @@ from lycosa.engine.visit import Visitor
 from lycosa.fetchers.curl import CurlFetcher
 from lycosa.fetchers.resolver import SystemResolver
 from lycosa.frontiers.embedded import embedded_frontier
+from lycosa.frontiers.local import LocalFrontier
 from lycosa.frontiers.operations import LocalOperations
 from lycosa.frontiers.served import served
 from lycosa.frontiers.statedir import StateDir
-from lycosa.ports import Frontier, Sink
+from lycosa.ports import Frontier, FrontierOperations, Sink
 
 log = logging.getLogger(__name__)
 
@@ -88,8 +92,7 @@ async def crawl(settings: Settings, target: Target, observe: Observer | None = N
         frontier = embedded_frontier(state.frontier, policy_of(settings), sync=settings.sync, now=Clock().now())
         stack.push_async_callback(frontier.close)
         job = await stack.enter_async_context(wired(settings, target, state, frontier))
-        operations = LocalOperations(frontier, job.commit, job.wake)
-        await stack.enter_async_context(served(state.socket, operations))
+        await stack.enter_async_context(served(state.socket, job.operations))
         await job.push_seeds()
         idle = (await frontier.stats()).unfinished == 0
         if idle:
@@ -100,7 +103,9 @@ async def crawl(settings: Settings, target: Target, observe: Observer | None = N
 
 
 @asynccontextmanager
-async def wired(settings: Settings, target: Target, state: StateDir, frontier: Frontier) -> AsyncIterator[Job]:
+async def wired(
+    settings: Settings, target: Target, state: StateDir, frontier: LocalFrontier[Any]
+) -> AsyncIterator[Job]:
     """Wire the parts of one run around a frontier, and close them afterwards, the last one first."""
     async with AsyncExitStack() as stack:
         seeds = remember_seeds(state, target, settings)
@@ -148,8 +153,9 @@ async def wired(settings: Settings, target: Target, state: StateDir, frontier: F
             settings.concurrency, settings.max_pages, settings.lease_max, exit_when_idle=settings.exit_when_idle
         )
         engine = Engine(frontier, sinks, visitor, gate, addresses, committer, limits, stats, clock)
+        operations = LocalOperations(frontier, partial(_commit, committer), engine.wake)
         stats.notes += _moved(earlier, starts, settings)
-        yield Job(settings, target, state, frontier, engine, committer, stats)
+        yield Job(settings, target, state, frontier, operations, engine, committer, stats)
 
 
 class Job:
@@ -161,6 +167,7 @@ class Job:
         target: Target,
         state: StateDir,
         frontier: Frontier,
+        operations: FrontierOperations,
         engine: Engine,
         committer: Committer,
         stats: RunStats,
@@ -170,10 +177,13 @@ class Job:
         self._naming = target.naming
         self._state = state
         self._frontier = frontier
+        self.operations = operations
         self._engine = engine
         self._committer = committer
         self._stats = stats
         self._interrupted = False
+        self._segment = ""
+        self._carry = CarryOver(frontier, operations, committer, "")
 
     async def push_seeds(self) -> None:
         """Queue the start requests; those known from an earlier run are dropped by the frontier.
@@ -185,11 +195,14 @@ class Job:
         async for request in start_requests(self._spider):
             if segment is None:
                 segment = self._naming.segments.of_run(request, self._stats.started_at)
+                await self._fetch_again(segment)
             batch.append(to_record(request, self._spider, naming=self._naming, segment=segment))
             if len(batch) >= SEEDS_BATCH:
                 await self._push(batch)
                 batch = []
         await self._push(batch)
+        if segment is None:
+            await self._fetch_again("")
         stats = await self._frontier.stats()
         if segment is None and not (stats.unfinished or stats.done or stats.dead):
             raise BadSpider(f"{type(self._spider).__name__} has nothing to start with: write start_urls in the class")
@@ -206,15 +219,6 @@ class Job:
                 told = self._spider.closed(reason)
                 if inspect.isawaitable(told):
                     await told
-
-    async def commit(self) -> None:
-        """Make durable what was changed from outside, together with the items. Raises `StateError`."""
-        if not await self._committer.commit():
-            raise StateError("the crawl is failing: what was changed now is not kept")
-
-    def wake(self) -> None:
-        """Something was queued from outside."""
-        self._engine.wake()
 
     async def end(self) -> None:
         """There was nothing to do."""
@@ -248,6 +252,16 @@ class Job:
         limit = self._settings.max_pages
         return [*self._stats.notes, f"stopped at --max-pages {limit}; with a larger number the same command goes on"]
 
+    async def _fetch_again(self, segment: str) -> None:
+        """Queue what of the kept state is to be fetched again; before the seeds, for it has validators."""
+        self._segment = segment
+        self._carry = CarryOver(self._frontier, self.operations, self._committer, segment)
+        now, age_s = self._stats.started_at, self._settings.refresh
+        old = 0 if age_s is None else await refresh(self.operations, segment, now - age_s, now)
+        carried = await self._carry.more(now)
+        if old or carried:
+            log.info("to be fetched again: %d by age, %d of the segment before", old, carried)
+
     async def _push(self, batch: list[UrlRecord]) -> None:
         await self._frontier.push(batch)
         await self._committer.commit()
@@ -261,7 +275,7 @@ class Job:
     async def _watched(self, observe: Observer | None) -> None:
         watching = asyncio.create_task(self._observe(observe)) if observe else None
         try:
-            await self._engine.run()
+            await self._engine.run(self.operations, self._segment, self._carry.more)
         finally:
             if watching is not None:
                 watching.cancel()
@@ -289,6 +303,12 @@ class _signals:  # noqa: N801  used like a function
     def __exit__(self, *_: object) -> None:
         for name in (signal.SIGINT, signal.SIGTERM):
             self._loop.remove_signal_handler(name)
+
+
+async def _commit(committer: Committer) -> None:
+    """Make durable what was changed from outside, together with the items. Raises `StateError`."""
+    if not await committer.commit():
+        raise StateError("the crawl is failing: what was changed now is not kept")
 
 
 async def _start_afresh(settings: Settings, state: StateDir) -> None:

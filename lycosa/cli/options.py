@@ -58,6 +58,7 @@ FLAGS = (
     Flag(
         "segment", STORAGE, "day|3d|...", "Fetch pages anew in each hour, day, week, month, 3d, 2w...", default="none"
     ),
+    Flag("refresh", STORAGE, "AGE", "Fetch again what was fetched longer ago: 12h, 7d, 2w.", default="never"),
     Flag("key", STORAGE, "WORD,...", "What of a URL does not count: tracking, sort, jsonp, drop:NAME...", many=True),
     Flag("index", STORAGE, "DIR", "Index the pages for `lycosa search` and `lycosa site`."),
     Flag("sync", STORAGE, "", "Force every commit to the disk: survives power loss too."),

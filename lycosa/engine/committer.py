@@ -16,6 +16,8 @@ from lycosa.ports import Frontier, Sink
 CLEAN = "clean"
 """The name among the positions under which a crawl notes that it ended cleanly: 1, or 0 while it runs."""
 
+NO_MARKS: Mapping[str, int] = {}
+
 
 class Committer:
     """Commits `every_s` seconds after something changed, or sooner after `acks_max` settled leases.
@@ -63,7 +65,7 @@ class Committer:
                     await self._full.wait()
             await self.commit()
 
-    async def commit(self) -> bool:
+    async def commit(self, marks: Mapping[str, int] = NO_MARKS) -> bool:
         """Make everything settled so far durable. Raises `StateError`; then the last commit stands.
 
         False when something was settled by half: then nothing becomes durable any more.
@@ -75,7 +77,7 @@ class Committer:
             if self._broken:
                 return False
             positions = {sink.name: await sink.flush() for sink in self._sinks}
-            await self._frontier.commit(positions)
+            await self._frontier.commit({**positions, **marks})
         self._on_commit(positions)
         return True
 

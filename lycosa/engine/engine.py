@@ -12,20 +12,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from lycosa.clock import Clock
-from lycosa.core.frontier import Event, expire
-from lycosa.core.model import Kind, Lease
+from lycosa.core.frontier import Event, State, expire
+from lycosa.core.model import Kind, Lease, Selection
 from lycosa.engine.addresses import Addresses
 from lycosa.engine.committer import Committer
 from lycosa.engine.leases import Leases
 from lycosa.engine.robots import RobotsGate
 from lycosa.engine.stats import RunStats, Snapshot
 from lycosa.engine.visit import UNCHANGED, Done, Failed, Visitor
-from lycosa.ports import Frontier, Sink
+from lycosa.ports import Frontier, FrontierOperations, Sink
 
 log = logging.getLogger(__name__)
 
@@ -45,9 +45,14 @@ IDLE_AFTER_S = 60.0
 """With `exit_when_idle` the crawl still waits for what is due within this time."""
 
 
+RETRIES = Selection(states=(State.RETRY,))
+
+More = Callable[[float], Awaitable[int]]
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """`concurrency` leases at a time, none longer than `lease_max_s`; at most `max_pages` pages in the whole crawl.
+    """`concurrency` leases at a time, none longer than `lease_max_s`; at most `max_pages` pages of the segment.
 
     `exit_when_idle`: end when all that is left is due later (see `Engine.idle_until`).
     """
@@ -95,9 +100,15 @@ class Engine:
         self.idle_until = 0.0
         """When the crawl ended because it was idle: when it goes on, in unix seconds."""
 
-    async def run(self) -> None:
-        """Crawl until nothing is left, `stop` is called, or something fails."""
-        before = (await self._frontier.stats()).reasons
+    async def run(self, operations: FrontierOperations, segment: str = "", more: More | None = None) -> None:
+        """Crawl until nothing is left, `stop` is called, or something fails.
+
+        `segment` is that of the run, whose pages `max_pages` counts. When nothing is left, `more(now)` may queue
+        something, and returns how much.
+        """
+        self._operations = operations
+        self._more = more
+        before = next((view.reasons for view in await operations.segments() if view.name == segment), {})
         self._pages_before = sum(count for reason, count in before.items() if _is_page(reason))
         committing = asyncio.create_task(self._commit_until_cancelled())
         try:
@@ -152,18 +163,22 @@ class Engine:
 
     async def _is_over(self, now: float) -> bool:
         due = self._frontier.next_ready(now)
-        if self.enough or due is None:
+        if self.enough:
             return True
-        if not self._limits.exit_when_idle or not await self._is_idle(due, now):
+        if due is not None and not (self._limits.exit_when_idle and await self._is_idle(due, now)):
             return False
-        self.idle_until = due
+        if self._more is not None and await self._more(now):
+            return False
+        self.idle_until = due or 0.0
         return True
 
     async def _is_idle(self, due: float, now: float) -> bool:
         """Whether nothing is left but what was asked for later: retries and hosts that rest are work."""
         if due - now <= IDLE_AFTER_S or self._retry_until > now:
             return False
-        return (await self._frontier.stats()).queued == 0
+        if any(view.queued and view.starts_at <= now for view in await self._operations.segments()):
+            return False
+        return not (await self._operations.rows(RETRIES, "", 1)).rows  # of earlier runs
 
     def _free(self) -> int:
         return max(0, min(self._limits.concurrency, self._places_for_pages()) - len(self._tasks))

@@ -21,6 +21,7 @@ from lycosa.engine.visit import Rules, Visitor
 from lycosa.fetchers.curl import CurlFetcher, FetchSettings
 from lycosa.fetchers.resolver import SystemResolver
 from lycosa.frontiers.memory import memory_frontier
+from lycosa.frontiers.operations import LocalOperations
 from lycosa.sinks.memory import MemorySink
 
 
@@ -29,14 +30,13 @@ class Crawl(NamedTuple):
 
     engine: Engine
     frontier: Any
+    operations: LocalOperations[Any]
     sink: MemorySink
     stats: RunStats
 
 
-async def wired(
-    stack: AsyncExitStack, spider: Spider, policy: Policy, limits: Limits | None = None, **parts: Any
-) -> Crawl:
-    """Wire the parts and push the start requests; the stack closes them. `parts` go to the engine as they are."""
+async def wired(stack: AsyncExitStack, spider: Spider, policy: Policy, limits: Limits | None = None) -> Crawl:
+    """Wire the parts and push the start requests; the stack closes them."""
     frontier = memory_frontier(policy)
     fetcher = CurlFetcher(FetchSettings())
     stack.push_async_callback(fetcher.close)
@@ -58,6 +58,6 @@ async def wired(
         lambda: 0.5,
     )
     addresses = Addresses(frontier, SystemResolver(5.0), clock)
-    engine = Engine(frontier, [sink], visitor, gate, addresses, committer, limits or Limits(), stats, clock, **parts)
+    engine = Engine(frontier, [sink], visitor, gate, addresses, committer, limits or Limits(), stats, clock)
     await frontier.push([to_record(request, spider) async for request in start_requests(spider)])
-    return Crawl(engine, frontier, sink, stats)
+    return Crawl(engine, frontier, LocalOperations(frontier, changed=engine.wake), sink, stats)

@@ -51,7 +51,7 @@ def test_a_callback_that_takes_three_times_its_lease_is_run_once(blocks: bool) -
         async with AsyncExitStack() as stack:
             spider = Slow(urls, blocks=blocks)
             crawl = await wired(stack, spider, POLICY)
-            await crawl.engine.run()
+            await crawl.engine.run(crawl.operations)
             stats = await crawl.frontier.stats()
             assert sorted(spider.calls) == sorted(item["url"] for item in crawl.sink.items) == urls
             assert (stats.reasons, crawl.stats.retries) == ({"200": len(urls)}, 0)
@@ -65,7 +65,7 @@ def test_what_takes_longer_than_all_its_leases_is_tried_again_and_then_dead() ->
         async with AsyncExitStack() as stack:
             spider = Slow([url], blocks=False)
             crawl = await wired(stack, spider, POLICY, Limits(lease_max_s=0.3))
-            await crawl.engine.run()
+            await crawl.engine.run(crawl.operations)
             stats = await crawl.frontier.stats()
             assert (stats.dead_reasons, len(spider.calls)) == ({LEASE_EXPIRED: 1}, 5)
 
