@@ -56,44 +56,50 @@ class Layer:
         """Return the layer of `dump`. Raises `ValueError`."""
         if xxh3_64_digest(data[DIGEST:]) != data[:DIGEST]:
             raise ValueError("a damaged layer of the filter")
-        head, bits = _decode(data[DIGEST:])
+        try:
+            head, bits = _decode(data[DIGEST:])
+        except msgspec.MsgspecError as error:
+            raise ValueError(str(error)) from error
         return cls(head.room, head.rate, head.count, Bloom.load_bytes(bits, index))
 
 
 class Filter:
-    """The layers, the newest first: it holds most of what is known."""
+    """The layers, the newest first: it holds most of what is known.
 
-    __slots__ = ("_rate", "layers", "newest")
+    `bits` are their rbloom filters, for whoever asks or adds so often that a call would cost too much; what was added
+    that way is told with `note`.
+    """
+
+    __slots__ = ("_rate", "bits", "layers", "newest")
 
     def __init__(self, expected: int = EXPECTED, rate: float | None = None, layers: Iterable[Layer] = ()) -> None:
         self._rate = FALSE_POSITIVES if rate is None else rate
         self.layers = list(layers) or [Layer(expected, self._rate)]
-        self.newest = self.layers[0]
+        self._look()
 
     def __contains__(self, fingerprint: int) -> bool:
-        return any([fingerprint in layer.bits for layer in self.layers])  # noqa: C419  a list is faster
+        return any(fingerprint in bits for bits in self.bits)
 
     def __len__(self) -> int:
         return sum(layer.count for layer in self.layers)
 
-    def add(self, fingerprint: int) -> None:
-        """Add one that is new."""
-        layer = self.newest
-        layer.bits.add(fingerprint)
-        layer.count += 1
-        if layer.count >= layer.room:
-            self._grow()
-
     def update(self, fingerprints: Iterable[int]) -> None:
         """Add many."""
         for fingerprint in fingerprints:
-            self.add(fingerprint)
+            self.bits[0].add(fingerprint)
+            self.note(1)
 
-    def _grow(self) -> None:
+    def note(self, added: int) -> None:
+        """So many were added to the newest layer; begin the next one when it is full."""
         last = self.newest
-        if len(self.layers) < LAYERS_MAX:
-            self.newest = Layer(last.room * GROWTH, last.rate / 2)
-            self.layers.insert(0, self.newest)
+        last.count += added
+        if last.count >= last.room and len(self.layers) < LAYERS_MAX:
+            self.layers.insert(0, Layer(last.room * GROWTH, last.rate / 2))
+            self._look()
+
+    def _look(self) -> None:
+        self.newest = self.layers[0]
+        self.bits = tuple(layer.bits for layer in self.layers)
 
 
 _decode = msgspec.msgpack.Decoder(tuple[Head, bytes]).decode

@@ -67,13 +67,13 @@ class LmdbShelf(LmdbStore):
 
     def segments(self) -> list[SegmentView]:
         """Describe them."""
-        dropped = [row for row in self.rows_of_segments if row.state is SegmentState.DROPPED]
-        return [view(segment.row) for segment in self.live.values()] + [view(row) for row in dropped]
+        dropped = [row for row in self.stretches.rows if row.state is SegmentState.DROPPED]
+        return [view(segment.row) for segment in self.stretches.live.values()] + [view(row) for row in dropped]
 
     def hosts(self, after: str, limit: int) -> list[HostView]:
         """Describe them; how much is queued is counted as far as it is in memory."""
         queued: dict[str, int] = {}
-        for segment in self.live.values():
+        for segment in self.stretches.live.values():
             for host, window in segment.windows.items():
                 queued[host] = queued.get(host, 0) + max(window.count, 0)
         return [replace(found, queued=queued.get(found.host, 0)) for found in self.known_hosts.views(after, limit)]
@@ -85,7 +85,7 @@ class LmdbShelf(LmdbStore):
 
     def find(self, fingerprint: int, host: str = "") -> list[Row]:
         """Look it up in every segment."""
-        found = (self._find_in(segment, fingerprint, host) for segment in self.live.values())
+        found = (self._find_in(segment, fingerprint, host) for segment in self.stretches.live.values())
         return [row for row in found if row is not None]
 
     def requeue(
@@ -104,31 +104,31 @@ class LmdbShelf(LmdbStore):
 
     def archive(self, segment: str) -> bool:
         """Make it read only."""
-        live = self.live.get(segment)
+        live = self.stretches.live.get(segment)
         if live is None or view(live.row).state is not SegmentState.FINISHED:
             return False
-        self._archive(live)
+        self.stretches.archive(live)
+        self._dirty = True
         return True
 
     def drop(self, segment: str) -> int:
         """Forget it: its tables are deleted as wholes."""
-        live = self.live.get(segment)
+        live = self.stretches.live.get(segment)
         if live is None:
             raise UsageError(f"there is no segment {segment!r}: lycosa frontier segments lists them")
         row = live.row
-        count_ = row.pending + row.sleeping + row.done + row.dead
-        self._forget(row)
-        return count_
+        self.stretches.forget(live)
+        self.settle()
+        self.stretches.finish_dropping()
+        return row.pending + row.sleeping + row.done + row.dead
 
     def verify(self, say: Callable[[str], None]) -> list[str]:
         """Read everything; what is in memory goes to LMDB first."""
-        self.commit({})
         self.settle()
-        return problems(self.tables, list(self.live.values()), say)
+        return problems(self.tables, list(self.stretches.live.values()), say)
 
     def compact(self) -> tuple[int, int]:
         """Write LMDB's file anew."""
-        self.commit({})
         self.settle()
         before = (self.path / DATA).stat().st_size
         self.tables.compact()
@@ -155,12 +155,12 @@ class LmdbShelf(LmdbStore):
     def _all_tables(self) -> list[int]:
         """Return the tables with URLs in the order of their numbers."""
         kinds = (QUEUE, DONE, DEAD)
-        tables = [number(kind, segment.row.id) for segment in self.live.values() for kind in kinds]
+        tables = [number(kind, segment.row.id) for segment in self.stretches.live.values() for kind in kinds]
         return sorted([*tables, number(SLEEP)])
 
     def _may_match(self, table: int, selection: Selection) -> bool:
         kind, segment = table % KINDS, table // KINDS
-        wanted = self.live.get(selection.segment) if selection.segment is not None else None
+        wanted = self.stretches.live.get(selection.segment) if selection.segment is not None else None
         if selection.segment is not None and (wanted is None or (kind != SLEEP and wanted.row.id != segment)):
             return False
         return not selection.states or bool(STATES[kind] & {*selection.states})
@@ -171,7 +171,7 @@ class LmdbShelf(LmdbStore):
             return Row(State.QUEUED, value)
         if kind == SLEEP:
             return Row(State.RETRY if value.attempts else State.DELAYED, value, SLEEP_KEY.unpack(key)[0] / 1000)
-        segment = next(each for each in self.live.values() if each.row.id == table // KINDS)
+        segment = next(each for each in self.stretches.live.values() if each.row.id == table // KINDS)
         state = State.DONE if kind == DONE else State.DEAD
         if segment.row.state is SegmentState.ARCHIVED:
             state = step(state, Event.ARCHIVE)
@@ -220,7 +220,7 @@ class LmdbShelf(LmdbStore):
         record = requeue(row.record)
         if into is not None:
             return self.add(replace(record, segment=into))
-        segment = self.live[record.segment]
+        segment = self.stretches.live[record.segment]
         if not segment.is_open:
             return None
         table, key = parse_cursor(cursor)
@@ -228,25 +228,13 @@ class LmdbShelf(LmdbStore):
         self.tables.put(table, key, None)
         self._uncount(segment.row, row)
         self.counters.arrivals += 1
-        queue_key = self._enqueue(segment, record, self.counters.arrivals)
-        if not record.dont_filter:
-            self.tables.put(segment.seen, record.fingerprint, queue_key[-ARRIVAL:])
+        self.enqueue(segment, record, self.counters.arrivals)
         return segment.rank if segment.started else NOT_YET
 
     def _uncount(self, counted: SegmentRow, row: Row) -> None:
         reasons = counted.dead_reasons if row.state == State.DEAD else counted.reasons
         counted.dead -= row.state == State.DEAD
         count(reasons, row.reason if row.reason in reasons else OTHER, -1)
-
-    def _forget(self, row: SegmentRow) -> None:
-        """Stop serving a segment, and delete its tables and its filter."""
-        row.state = SegmentState.DROPPED
-        segment = self.live.pop(row.name)
-        self._serving = [each for each in self._serving if each is not segment]
-        self.write_row(row)
-        self.commit({})
-        self.settle()
-        self._finish_dropping()
 
 
 def embedded_frontier(

@@ -37,6 +37,9 @@ NOT_YET = math.inf
 BLOCK_MAX_S = 3600.0
 """A host that was blocked when the state was closed rests no longer than this (the largest Retry-After we keep)."""
 
+HOSTS_KEPT_MAX = 20_000
+"""With no more hosts than these, those that have nothing to do stay in memory too: most get work again soon."""
+
 ADDRESS_MAX_S = 3600.0
 """An address that was known when the state was closed is trusted no longer than this."""
 
@@ -288,7 +291,8 @@ class LocalFrontier(Generic[Place]):
                 self._remember(host, None)
         self._paused.clear()
         self.shelf.commit(positions)
-        self._bench.forget_idle(self._now)
+        if len(self._bench.hosts) > HOSTS_KEPT_MAX:
+            self._bench.forget_idle(self._now)
 
     async def positions(self) -> dict[str, int]:
         """Return the sinks' positions."""

@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 
 from lycosa.core.model import RECORD_VERSION, Extras, HostFacts, SegmentState, UrlRecord, Validators
-from lycosa.frontiers.tables import QUEUE_KEY
+from lycosa.frontiers.tables import PRIORITY_ZERO
+from lycosa.frontiers.window import Window
 
 HOST_KEY_MAX = 400
 """Bytes of a host key that are stored as they are; LMDB keys end at 511."""
@@ -19,7 +20,6 @@ HOST_KEY_MAX = 400
 ARRIVAL = 6
 """Bytes of a number of arrival, which names a URL in DONE and DEAD and ends the keys of QUEUE and SLEEP."""
 
-PRIORITY_ZERO = 1 << 31
 CODES = {str(status): status for status in range(100, 600)}
 """Reasons that are HTTP statuses are stored as numbers."""
 
@@ -98,10 +98,12 @@ decode_segment = msgspec.msgpack.Decoder(SegmentRow).decode
 decode_name = msgspec.msgpack.Decoder(str).decode
 
 
-def queue_key(host: int, priority: int, arrival: int) -> bytes:
-    """Return where a record is queued: by host, best priority first, then first come, first served."""
+def queue_key(window: Window, priority: int, arrival: int) -> bytes:
+    """Return where a record of a host is queued: best priority first, then first come, first served."""
+    if not priority:
+        return window.plain + arrival.to_bytes(8, "big")
     rank = PRIORITY_ZERO - max(1 - PRIORITY_ZERO, min(PRIORITY_ZERO, priority))
-    return QUEUE_KEY.pack(host, rank, arrival)
+    return window.prefix + rank.to_bytes(4, "big") + arrival.to_bytes(8, "big")
 
 
 def host_key(host: str) -> bytes:

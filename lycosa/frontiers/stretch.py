@@ -7,8 +7,9 @@ changed lately in memory, by what was found on the disk lately, and then by LMDB
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from functools import partial
 
+from lycosa.core.bloom import Filter
 from lycosa.core.model import SegmentState, SegmentView
 from lycosa.core.segments import starts_at
 from lycosa.frontiers.filters import FilterFile, restored
@@ -28,22 +29,29 @@ OTHER = "other"
 
 
 class Stretch:
-    """A segment that is open, finished or archived. Make one of a `SegmentRow`."""
+    """A segment that is open, finished or archived.
+
+    `admitted` is what was added to the filter since the last commit; `maybes` how often the filter could not tell, and
+    `certain` how often it could.
+    """
 
     __slots__ = (
         "_older",
         "_recent",
+        "admitted",
+        "certain",
         "changed",
         "dead",
         "done",
+        "false",
         "file",
         "filter",
-        "lookups",
+        "is_open",
+        "maybes",
         "queue",
         "rank",
         "row",
         "seen",
-        "settled",
         "started",
         "windows",
     )
@@ -51,26 +59,23 @@ class Stretch:
     def __init__(self, row: SegmentRow, tables: Tables, *, sync: bool, expected: int) -> None:
         self.row = row
         self.rank = starts_at(row.name)
-        self.started = False
-        self.changed = False
+        self.started = self.changed = False
+        self.is_open = row.state is SegmentState.OPEN
         self.queue, self.seen, self.done, self.dead = (number(kind, row.id) for kind in (QUEUE, SEEN, DONE, DEAD))
         self.windows: dict[str, Window] = {}
-        self.lookups = self.settled = 0
+        self.admitted = self.maybes = self.certain = self.false = 0
         self.file = FilterFile(tables.path, row.id, sync=sync)
-        everything = lambda: _fingerprints(tables, self.seen)  # noqa: E731
-        self.filter = restored(self.file, tables.applied, expected, everything, row.name)
+        self.filter = self._filter(tables, expected) if self.is_open else Filter(1)
         self._recent: set[int] = set()
         self._older: set[int] = set()
 
     def knows(self, fingerprint: int, tables: Tables) -> bool:
-        """Whether the fingerprint was added before."""
-        self.lookups += 1
-        if fingerprint not in self.filter:
-            self.settled += 1
-            return False
+        """Settle a "maybe": whether the fingerprint was added before."""
+        self.maybes += 1
         if tables.is_changed(self.seen, fingerprint) or fingerprint in self._recent or fingerprint in self._older:
             return True
         if tables.stored(self.seen, fingerprint) is None:
+            self.false += 1
             return False
         if len(self._recent) >= RECENT_MAX:
             self._older, self._recent = self._recent, set()
@@ -87,19 +92,27 @@ class Stretch:
                 found |= given & rows.keys()
         return found
 
-    def count_done(self, reason: str) -> None:
-        """One more is done for this reason."""
-        count(self.row.reasons, reason)
+    def note_admitted(self) -> None:
+        """Let the filter grow when it must."""
+        self.certain += self.admitted - self.false
+        self.filter.note(self.admitted)
+        self.admitted = self.false = 0
 
-    @property
-    def is_open(self) -> bool:
-        """Whether it takes new URLs."""
-        return self.row.state is SegmentState.OPEN
+    def archive(self) -> None:
+        """Take no more URLs."""
+        self.row.state = SegmentState.ARCHIVED
+        self.is_open = False
+        self.changed = True
+        self.windows.clear()
 
     @property
     def unfinished(self) -> int:
         """URLs that still have to be fetched."""
         return self.row.pending + self.row.sleeping
+
+    def _filter(self, tables: Tables, expected: int) -> Filter:
+        everything = partial(_fingerprints, tables, self.seen)
+        return restored(self.file, tables.applied, expected, everything, self.row.name)
 
 
 def view(row: SegmentRow) -> SegmentView:
@@ -127,17 +140,6 @@ def count(reasons: dict[str, int], reason: str, by: int = 1) -> None:
     reasons[key] = reasons.get(key, 0) + by
     if reasons[key] <= 0:
         del reasons[key]
-
-
-def stretches(rows: Sequence[SegmentRow], tables: Tables, *, sync: bool, expected: int) -> dict[str, Stretch]:
-    """Return the live segments by name, in the order in which they are served."""
-    live = [row for row in rows if row.state is not SegmentState.DROPPED]
-    return {row.name: Stretch(row, tables, sync=sync, expected=expected) for row in live}
-
-
-def delete_filters(folder: Path, segment: int) -> None:
-    """Remove the filter of a segment that was dropped."""
-    FilterFile(folder, segment, sync=False).delete()
 
 
 def _fingerprints(tables: Tables, seen: int) -> Iterator[int]:

@@ -65,6 +65,8 @@ APPLIED = b"applied"
 QUEUE_KEY = Struct(">IIQ")
 SLEEP_KEY = Struct(">QQ")
 FINGERPRINT = Struct(">Q")
+PRIORITY_ZERO = 1 << 31
+"""Priority 0 as it stands in a queue key."""
 
 STEPS = (
     "frame written",

@@ -9,24 +9,34 @@ had, and `trim` lets go of it: memory depends on how many windows there are, not
 from __future__ import annotations
 
 from collections.abc import Callable, Container
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappush
 
 from lycosa.core.model import UrlRecord
-from lycosa.frontiers.tables import Tables
+from lycosa.frontiers.tables import PRIORITY_ZERO, Tables
 
 
 class Window:
-    """The window on the rows of a table whose keys begin with `prefix`. `count` is how many rows there are, about."""
+    """The window on the queue of one host in a table, or on the whole of it when the host is None.
 
-    __slots__ = ("complete", "count", "heap", "horizon", "prefix", "table")
+    `plain` is how a key of the host begins at priority 0; `count` is how many rows there are, about.
+    """
 
-    def __init__(self, table: int, prefix: bytes, *, complete: bool, count: int = 0) -> None:
+    __slots__ = ("complete", "count", "heap", "horizon", "plain", "prefix", "table")
+
+    def __init__(self, table: int, host: int | None, *, complete: bool, count: int = 0) -> None:
         self.table = table
+        prefix = b"" if host is None else host.to_bytes(4, "big")
         self.prefix = prefix
+        self.plain = prefix + PRIORITY_ZERO.to_bytes(4, "big")
         self.heap: list[tuple[bytes, UrlRecord]] = []
         self.horizon = prefix
         self.complete = complete
         self.count = count
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the first row is the first of the heap, without reading on."""
+        return bool(self.heap) and (self.complete or self.heap[0][0] <= self.horizon)
 
     @property
     def is_empty(self) -> bool:
@@ -49,11 +59,6 @@ class Window:
             return heap[0]
         self.count = 0
         return None
-
-    def pop(self) -> tuple[bytes, UrlRecord]:
-        """Take what `first` returned."""
-        self.count -= 1
-        return heappop(self.heap)
 
     def trim(self, tables: Tables, limit: int) -> None:
         """LMDB has taken over: keep the first rows, and what changed since."""
