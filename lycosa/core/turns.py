@@ -210,5 +210,6 @@ class Turns(Generic[U]):
         """Let all who wait be due so much sooner: the clock was set back."""
         valid = [entry for entry in self.heap if entry[2].waits is entry]
         self.heap = [(at - seconds, stamp, unit) for at, stamp, unit in valid]
+        heapify(self.heap)
         for entry in self.heap:
             entry[2].waits = entry

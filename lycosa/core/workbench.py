@@ -46,6 +46,16 @@ class Group(Unit):
         lane = self.turns.lane()
         return max(self.backlog * self.pace_s, lane.most_s() if lane is not None else 0.0)
 
+    def is_idle(self) -> bool:
+        """Whether no host has this address and nothing is in flight to it."""
+        return self.members == 0 and self.in_flight == 0
+
+    def set_back(self, seconds: float) -> None:
+        """Move its times and those of its hosts' turns."""
+        self.turns.set_back(seconds)
+        self.ready_at -= seconds
+        self.paused_until -= seconds
+
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Host(Unit):
@@ -75,6 +85,19 @@ class Host(Unit):
     def has_work(self) -> bool:
         """Whether something is queued, as far as known."""
         return self.rank != NO_WORK
+
+    def is_idle(self) -> bool:
+        """Whether nothing is queued or in flight."""
+        return self.rank == NO_WORK and self.in_flight == 0
+
+    def set_back(self, seconds: float) -> None:
+        """Move its times; 0 is never, and stays."""
+        self.ready_at -= seconds
+        self.paused_until -= seconds
+        self.address_until -= seconds
+        self.started_at = max(self.started_at - seconds, 0.0)
+        self.blocked_until = max(self.blocked_until - seconds, 0.0)
+        self.robots_at = max(self.robots_at - seconds, 0.0)
 
 
 class Turn(NamedTuple):
@@ -277,7 +300,7 @@ class Workbench:
         while self._idle and self._idle[0][0] <= now:
             unit = heappop(self._idle)[2]
             unit.idle = False
-            if self._is_idle(unit) and unit.ready_at <= now:
+            if unit.is_idle() and unit.ready_at <= now:
                 self._forget(unit)
             else:
                 self._rest(unit)
@@ -353,14 +376,9 @@ class Workbench:
         self._offer_group(group)
         self._rest(group)
 
-    def _is_idle(self, unit: Host | Group) -> bool:
-        if isinstance(unit, Group):
-            return unit.members == 0 and unit.in_flight == 0
-        return unit.rank == NO_WORK and unit.in_flight == 0
-
     def _rest(self, unit: Host | Group) -> None:
         """Remember to forget the unit when its pause is over, if it is idle."""
-        if self._is_idle(unit) and not unit.idle:
+        if unit.is_idle() and not unit.idle:
             unit.idle = True
             self._idled += 1
             heappush(self._idle, (unit.ready_at, self._idled, unit))
@@ -377,14 +395,5 @@ class Workbench:
         """Move all times, the one scan of the hosts."""
         self._turns.set_back(seconds)
         self._idle = [(at - seconds, stamp, unit) for at, stamp, unit in self._idle]
-        for group in self.groups.values():
-            group.turns.set_back(seconds)
-            group.ready_at -= seconds
-            group.paused_until -= seconds
-        for host in self.hosts.values():
-            host.ready_at -= seconds
-            host.paused_until -= seconds
-            host.address_until -= seconds
-            host.started_at = max(host.started_at - seconds, 0.0)
-            host.blocked_until = max(host.blocked_until - seconds, 0.0)
-            host.robots_at = max(host.robots_at - seconds, 0.0)
+        for unit in (*self.groups.values(), *self.hosts.values()):
+            unit.set_back(seconds)

@@ -123,16 +123,23 @@ def test_the_waiting_come_by_time_and_only_once() -> None:
     assert [turns.due(9.0), turns.due(9.0), turns.due(9.0)] == [early, late, None]
 
 
-def test_a_clock_that_is_set_back_keeps_the_order() -> None:
-    units = [unit() for _ in range(3)]
+@pytest.mark.parametrize("seed", range(5))
+def test_a_clock_that_is_set_back_keeps_the_order(seed: int) -> None:
+    print(f"seed {seed}")
+    chance = random.Random(seed)
     turns: Turns[Unit] = Turns()
-    for at, one in enumerate(units):
-        turns.wait(one, 100.0 + at)
-    turns.stop_waiting(units[0])
-    turns.set_back(90.0)
-    assert turns.next_due() == 11.0
-    turns.wait(units[2], 10.0)
-    assert [turns.due(20.0), turns.due(20.0), turns.due(20.0)] == [units[2], units[1], None]
+    times = {unit(): float(chance.randrange(1000)) for _ in range(40)}
+    for one, at in times.items():
+        turns.wait(one, at)
+    for one in chance.sample(list(times), 15):
+        turns.stop_waiting(one)
+        del times[one]
+    turns.set_back(500.0)
+    turns.wait(one := unit(), 20.0)
+    times[one] = 520.0
+    came = [turns.due(1000.0) for _ in times]
+    assert turns.due(1000.0) is None
+    assert [times[one] for one in came if one is not None] == sorted(times.values())
 
 
 def test_void_entries_are_bounded() -> None:
