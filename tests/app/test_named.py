@@ -12,7 +12,7 @@ import pytest
 
 from lycosa.app.named import function_named
 from lycosa.app.parts import fingerprint_by, keys_of, segments_of
-from lycosa.config import Settings
+from lycosa.config import Settings, load
 from lycosa.core.errors import BadSetting, UsageError
 from lycosa.core.model import Request
 from lycosa.core.url import fingerprint
@@ -128,6 +128,16 @@ def test_the_setting_and_the_spider_say_what_counts() -> None:
     assert kept(("sort", "tracking"), Own()) == (("sort", "tracking", "own.key_resolver"), f"own {short}")
     assert kept(("wolf_shop:key",), Own()) == (("wolf_shop:key",), URL)
     assert kept(("none",), Own()) == ((), URL)
+
+
+@pytest.mark.parametrize("value", [["tracking", "drop:a,b"], "tracking,drop:a,b", "tracking\ndrop:a,b"])
+def test_a_spider_says_it_in_custom_settings_and_the_command_line_wins(tmp_path: Path, value: object) -> None:
+    custom = {"key": value, "segment": "3d"}
+    settings = load({}, spider_settings=custom, environ={"LYCOSA_SEGMENT": "day"}, folder=tmp_path)
+    assert (keys_of(settings, Plain()).words, settings.segment) == (("tracking", "drop:a,b"), "3d")
+    flags = {"key": ("sort", "drop:c"), "segment": "none"}
+    settings = load(flags, spider_settings=custom, environ={}, folder=tmp_path)
+    assert (keys_of(settings, Plain()).words, settings.segment) == (("sort", "drop:c"), "none")
 
 
 def test_a_state_says_again_what_counts() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import threading
 from collections import Counter
@@ -133,6 +134,36 @@ def test_a_run_that_passes_midnight_goes_on_in_its_segment(tree, home):
         assert (done.returncode, fetched(tree)) == (0, each(tree, number)), done.stderr
     assert NOTHING in lycosa(*command, cwd=home).stderr
     assert fetched(tree) == each(tree, 2)
+
+
+LATER = """
+import time
+import lycosa
+
+class Later(lycosa.Spider):
+    name = "later"
+
+    async def start(self):
+        due = time.time() + 2 * 86_400
+        yield lycosa.Request(self.url, cb_kwargs={"due": due})
+        yield lycosa.Request(self.url + "?again", not_before=due)
+
+    def parse(self, response, due):
+        yield {"due": due}
+"""
+
+
+def test_what_is_due_later_sleeps_in_the_segment_of_its_time(tree, home):
+    (home / "spider.py").write_text(LATER)
+    command = ["runspider", "spider.py", "-a", f"url={tree.url}", "-o", "items.jsonl", "--no-robots"]
+    done = lycosa(*command, "--segment", "day", "--exit-when-idle", cwd=home)
+    assert done.returncode == 0, done.stderr
+    assert "next due at" in done.stderr
+    due = datetime.fromtimestamp(items(home / "items.jsonl")[0]["due"], UTC).date()
+    listed = lycosa("frontier", "segments", "--state", ".lycosa/later", "--json", cwd=home)
+    segments = [json.loads(line) for line in listed.stdout.splitlines()]
+    assert [(each["state"], each["delayed"], each["done"]) for each in segments] == [("finished", 0, 1), ("open", 1, 0)]
+    assert segments[1]["name"] == due.isoformat()
 
 
 # ----------------------------------------------------------------------------------------------------------------- keys
