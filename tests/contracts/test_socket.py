@@ -50,6 +50,11 @@ async def raw(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     return reader, writer
 
 
+def open_folders(folder: Path) -> list[Path]:
+    """Return our descriptors of this folder."""
+    return [each for each in Path("/proc/self/fd").iterdir() if each.exists() and each.samefile(folder)]
+
+
 def run(story: Awaitable[None]) -> None:
     """Play a story on the loop that crawls run on."""
 
@@ -335,7 +340,7 @@ def test_the_path_of_a_state_may_be_longer_than_that_of_a_socket(tmp_path: Path)
         folder.mkdir(parents=True)
         async with owner(folder / "socket"), remote.connected(folder / "socket") as client:
             assert await client.push([url(1)]) == 1
-        assert [each for each in Path("/proc/self/fd").iterdir() if each.exists() and each.samefile(folder)] == []
+        assert open_folders(folder) == []
 
     run(story())
 
