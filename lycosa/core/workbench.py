@@ -315,7 +315,7 @@ class Workbench:
             self._set_back(self.now - now)
             self.now = now
             for host, until in list(self._paused.items()):
-                self._pause(host, min(until, now + PAUSE_MAX_S))
+                self.block(host, min(until, now + PAUSE_MAX_S))
         elif now > self.now:
             self.now = now
         self._paused.clear()
@@ -395,5 +395,7 @@ class Workbench:
         """Move all times, the one scan of the hosts."""
         self._turns.set_back(seconds)
         self._idle = [(at - seconds, stamp, unit) for at, stamp, unit in self._idle]
-        for unit in (*self.groups.values(), *self.hosts.values()):
-            unit.set_back(seconds)
+        for group in self.groups.values():
+            group.set_back(seconds)
+        for host in self.hosts.values():
+            host.set_back(seconds)
