@@ -215,8 +215,9 @@ class Visitor:
     def _followed(self, links: Sequence[Link], parent: UrlRecord) -> list[UrlRecord]:
         segment, depth = parent.segment, parent.depth + 1
         named = self._naming.fingerprint
-        if named is not fingerprint:  # links come with the fingerprint that needs no choice
-            links = [link._replace(fingerprint=named("GET", link.url, b"")) for link in links]
+        if named is not fingerprint:  # links come with the one that needs no choice; only of ours can a resolver tell
+            wanted = (link for link in links if self._wanted(link.url, link.host, depth))
+            links = [link._replace(fingerprint=named("GET", link.url, b"")) for link in wanted]
         known = self._known(segment, [link.fingerprint for link in links])
         return [
             UrlRecord(RECORD_VERSION, link.fingerprint, link.url, link.host, segment, depth)

@@ -26,6 +26,7 @@ def segment(request, now):
     return Path("segment").read_text()
 
 def key(method, url, body):
+    assert "elsewhere" not in url
     return url.partition("?")[0]
 
 def none(method, url, body):
@@ -170,7 +171,7 @@ def test_what_is_due_later_sleeps_in_the_segment_of_its_time(tree, home):
 
 SHOP = {
     "/": "<a href='/a?id=1&utm_source=x'>1</a> <a href='/a?%75tm_source=y&id=1'>1</a> <a href='/a?id=2'>2</a>"
-    "<a href='/b'>b</a> <a href='/c?gclid=1'>c</a> <a href='/c?gclid=2'>c</a>",
+    "<a href='/b'>b</a> <a href='/c?gclid=1'>c</a> <a href='/c?gclid=2'>c</a> <a href='http://elsewhere.example/'>no</a>",
     "/b": "/b/",
     "/c?gclid=1": "/c?gclid=3",
     "/c?gclid=3": "/c",
