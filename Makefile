@@ -41,5 +41,5 @@ docs: ## write docs/commands.md from the commands themselves
 
 setup:
 	@scripts/venv dev
-	@scripts/packages nginx:nginx-light wget:wget chromium:chromium chromedriver:chromium-driver
+	@scripts/packages nginx:nginx-light wget:wget chromium:chromium chromedriver:chromium-driver strace:strace
 	@$(bin)/python scripts/docs-site >/dev/null

@@ -11,6 +11,7 @@ each in a fork of its own (a fresh process without the time to import), and answ
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import random
 import select
@@ -29,9 +30,10 @@ from zlib import crc32
 import msgspec
 
 from lycosa.core.frontier import Policy
-from lycosa.core.model import HostFacts, Lease, UrlRecord
+from lycosa.core.model import HostFacts, Lease, SegmentState, UrlRecord
 from lycosa.engine.committer import Committer
 from lycosa.frontiers import embedded, filters, store, stretch, tables
+from lycosa.frontiers.operations import LocalOperations
 from lycosa.frontiers.statedir import Description, StateDir
 from lycosa.sinks.jsonl import JsonlSink
 
@@ -219,9 +221,13 @@ class Crawl:
             if not state.description.name:
                 state.describe(Description(name="made up", seeds=["http://h0.example/0"]))
             self.committer = Committer(self.frontier, [self.sink], 1e9, self.order.acks, self._committed)
+            self.operations = LocalOperations(self.frontier, self.committer.commit)
             await self.opened()
+            if self.order.run % 2:
+                await self.operations.compact()
             starts = await self.committer.open_sinks()
             assert (folder / ITEMS).stat().st_size == starts[self.sink.name], "items without a commit are still there"
+            await self._drop_what_is_not_ours()
             await self.frontier.push([self.site.record(root) for root in range(ROOTS)])
             while await self._lease():
                 await self._settle_some()
@@ -246,6 +252,8 @@ class Crawl:
         expected = [(page, self.site.failures(page) - 1, "503") for page in sorted(self.site.dead)]
         assert sorted(dead) == expected, (sorted(dead), expected)
         assert stats.dead == len(dead)
+        problems = await self.operations.verify(lambda _: None)
+        assert not problems, problems
 
     async def _lease(self) -> bool:
         while True:
@@ -264,9 +272,22 @@ class Crawl:
             lease = self.held.pop(self.chance.randrange(len(self.held)))
             await self._settle(lease)
         self.now += self.chance.random()
+        if self.chance.random() < 0.05:
+            await self._drop_a_segment()
         due = self.since_commit >= self.chance.randint(1, self.order.acks - CONCURRENCY)
         if due and self.since_commit:
             await self.committer.commit()
+
+    async def _drop_a_segment(self) -> None:
+        """Somebody pushes into a segment of their own, and drops it, while we crawl."""
+        name = f"run {self.order.run} at {self.now}"
+        await self.operations.push([msgspec.structs.replace(self.site.record(0), segment=name)])
+        await self._drop_what_is_not_ours()
+
+    async def _drop_what_is_not_ours(self) -> None:
+        for segment in await self.operations.segments():
+            if segment.name not in SEGMENTS and segment.state != SegmentState.DROPPED:
+                assert await self.operations.drop(segment.name) == 1
 
     async def _settle(self, lease: Lease) -> None:
         page = self.site.page(lease.record)
@@ -309,6 +330,14 @@ class Crawl:
         self.on_step(COMMITTED)
 
 
+class Refusing(logging.Handler):
+    """A kill leaves nothing to complain about: no filter to rebuild, no file to mend."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Fail."""
+        raise AssertionError(record.getMessage())
+
+
 def killer(order: Order) -> Callable[[str], None]:
     """Return what kills this process when the step of the order comes."""
     seen: Counter[str] = Counter()
@@ -342,6 +371,7 @@ def run(order: Order) -> None:
         promise=lambda promise: promises(msgspec.json.encode(promise)),
         on_step=killer(order),
     )
+    logging.getLogger("lycosa").addHandler(Refusing(logging.WARNING))
     asyncio.run(crawl.run())
 
 
@@ -386,7 +416,8 @@ def assert_complete(site: Site, folder: Path) -> None:
     found = Counter((item["page"], item["attempts"]) for item in items(folder))
     alive = site.reachable - site.dead
     expected = Counter((page, site.failures(page)) for page in alive)
-    assert (found - expected, expected - found) == (Counter(), Counter())
+    twice, missing = found - expected, expected - found
+    assert (twice, missing) == (Counter(), Counter()), f"twice: {twice}, missing: {missing}"
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ The model is stricter than what ext4, XFS or btrfs do:
   so may each of its 512-byte sectors; a file may have grown and hold zeros where the data were to be;
 - a name (new, removed, or given to another file) is there for certain after the next `fsync` of its folder, whatever
   was done to the file. Until then a folder has the names after some prefix of the changes, each folder for itself;
-- a rename is atomic, and is only known within one folder.
+- a rename is atomic within one folder; from one to another, the file may be in both or in neither.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from tests.durability.recorder import (
     Rename,
     Sync,
     SyncWrite,
-    Unrecorded,
     Write,
 )
 
@@ -234,9 +233,12 @@ class Disk:
 
     def _rename(self, path: str, new: str) -> None:
         (folder, name), (target, new_name) = self._place(path), self._place(new)
-        if folder is not target:
-            raise Unrecorded(f"{path} is renamed into another folder: {new}")
-        folder.step({name: None, new_name: folder.names[name]})
+        node = folder.names[name]
+        if folder is target:
+            folder.step({name: None, new_name: node})
+        else:
+            folder.step({name: None})
+            target.step({new_name: node})
 
     def _place(self, path: str) -> tuple[Folder, str]:
         folder, _, name = path.rpartition("/")

@@ -161,13 +161,13 @@ def cut_everywhere(before: Tree, operations: list[Operation], outages: Outages, 
 
 
 @pytest.mark.parametrize("history", range(HISTORIES))
-def test_power_loss_after_every_operation(tmp_path, monkeypatch, history):
+def test_power_loss_after_every_operation(quick_path, monkeypatch, history):
     need("strace that may trace (apt-get install strace)", can_trace())
     for (module, name), value in LIMITS.items():
         monkeypatch.setattr(module, name, value)
     seed = int(os.environ.get("LYCOSA_TEST_SEED") or history)
     print(f"LYCOSA_TEST_SEED={seed}")
-    folder, logs = tmp_path / "world", tmp_path / "logs"
+    folder, logs = quick_path / "world", quick_path / "logs"
     folder.mkdir()
     logs.mkdir()
     chance = random.Random(seed)
