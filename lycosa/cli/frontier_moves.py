@@ -239,12 +239,16 @@ class Importer:
         self.queued = self.known = self.left_out = self.bad = 0
 
     async def read(self, stream: BinaryIO, show: Show) -> None:
-        """Import all lines."""
+        """Import all lines. Raises `UsageError` when strict; what came before the bad line is in."""
         size = position = 0
         for number, line in lines(stream):
             position += len(line)
             size += len(line)
-            self._take(number, line.strip())
+            try:
+                self._take(number, line.strip())
+            except UsageError:
+                await self._push()
+                raise
             if len(self._batch) >= BATCH_ROWS or size >= BATCH_BYTES:
                 await self._push()
                 size = 0

@@ -43,10 +43,14 @@ from lycosa.frontiers.tables import (
     number,
 )
 from lycosa.frontiers.verifying import problems
+from lycosa.frontiers.window import Window
 
 __all__ = ["STEPS", "LmdbShelf", "embedded_frontier"]
 
 SCAN_ROWS = 500
+QUEUED_MAX = 10_000
+"""URLs of one host that are counted to say how much it has queued."""
+
 DECODERS: dict[int, Callable[[bytes], Any]] = {
     QUEUE: decode_record,
     SLEEP: decode_record,
@@ -71,12 +75,8 @@ class LmdbShelf(LmdbStore):
         return [view(segment.row) for segment in self.stretches.live.values()] + [view(row) for row in dropped]
 
     def hosts(self, after: str, limit: int) -> list[HostView]:
-        """Describe them; how much is queued is counted as far as it is in memory."""
-        queued: dict[str, int] = {}
-        for segment in self.stretches.live.values():
-            for host, window in segment.windows.items():
-                queued[host] = queued.get(host, 0) + max(window.count, 0)
-        return [replace(found, queued=queued.get(found.host, 0)) for found in self.known_hosts.views(after, limit)]
+        """Describe them. What they have queued is counted, up to QUEUED_MAX, or estimated while a crawl changes it."""
+        return [replace(found, queued=self._queued_of(found.host)) for found in self.known_hosts.views(after, limit)]
 
     def rows(self, selection: Selection, after: str, limit: int) -> Rows:
         """Read table after table."""
@@ -133,6 +133,14 @@ class LmdbShelf(LmdbStore):
         before = (self.path / DATA).stat().st_size
         self.tables.compact()
         return before, (self.path / DATA).stat().st_size
+
+    def _queued_of(self, host: str) -> int:
+        windows = (segment.windows.get(host) for segment in self.stretches.live.values())
+        return sum(self._queued_in(window) for window in windows if window is not None)
+
+    def _queued_in(self, window: Window) -> int:
+        counted = None if window.complete else self.tables.count(window.table, window.prefix, QUEUED_MAX)
+        return max(window.count, 0) if counted is None else max(counted, window.count if counted == QUEUED_MAX else 0)
 
     def _select(self, selection: Selection, after: str, limit: int) -> Selected:
         return next_slice(self._entries(selection, after), Matcher(selection).matches, limit)

@@ -152,7 +152,6 @@ class LocalOperations(Generic[Place]):
             return view
         return replace(
             view,
-            queued=host.backlog,
             in_flight=host.in_flight,
             ready_at=host.ready_at,
             blocked_until=max(view.blocked_until, host.blocked_until),

@@ -158,6 +158,18 @@ class Tables:
                 more = cursor.next()
         return found
 
+    def count(self, table: int, prefix: bytes, limit: int) -> int | None:
+        """Return how many rows of a table begin so, at most `limit`; None when LMDB does not have all changes of it."""
+        if self.active.get(table) or self.frozen.get(table):
+            return None
+        found = 0
+        with self._txn.cursor(db=self._handle(table)) as cursor:
+            more = cursor.set_range(prefix)
+            while more and found < limit and cursor.key().startswith(prefix):
+                found += 1
+                more = cursor.next()
+        return found
+
     def is_changed(self, table: int, key: Any) -> bool:
         """Whether the row in LMDB is not how it is now."""
         return key in self.active.get(table, ()) or key in self.frozen.get(table, ())

@@ -1,0 +1,698 @@
+"""`lycosa frontier ...` on stopped states and on one with a live owner (F2, F6, F7, C8; issue 3 "Operations")."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lycosa.app import operations
+from lycosa.cli import frontier_moves
+from lycosa.cli.main import main
+from lycosa.cli.rows import moment, when
+from lycosa.core.errors import UsageError
+from lycosa.core.frontier import Policy
+from lycosa.core.model import Extras, HostFacts, UrlRecord, Validators
+from lycosa.core.url import fingerprint, host_key
+from lycosa.frontiers.embedded import embedded_frontier
+from lycosa.frontiers.operations import LocalOperations
+from lycosa.frontiers.served import served
+from lycosa.frontiers.statedir import Description, StateDir
+from tests.conftest import PROVE
+from tests.e2e.command import environment
+
+SITE = "http://a.example"
+POLICY = Policy(robots=False, concurrency_per_host=1000)
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TZ", "UTC")
+    for variable in [name for name in os.environ if name.startswith("LYCOSA_")]:
+        monkeypatch.delenv(variable)
+
+
+def record(url: str, extras: Extras | None = None, **fields: Any) -> UrlRecord:
+    method, body = (extras.method, extras.body) if extras else ("GET", b"")
+    return UrlRecord(1, fingerprint(method, url, body), url, host_key(url), extras=extras, **fields)
+
+
+async def some_of_each(frontier: Any, now: float = 1e9) -> None:
+    """/0 done, /1 dead, /2 to be tried again, /3 to /5 queued, /6 asleep; in `monday` one more."""
+    extras = Extras("POST", {"A": "b"}, b"\x00", "parse_it", {"n": 1})
+    await frontier.push([record(f"{SITE}/{number}") for number in range(3)])
+    for lease in await frontier.lease(3, now):
+        number = lease.record.url[-1]
+        if number == "0":
+            await frontier.ack(lease, "200", (), now, validators=Validators('"e"', "", now))
+        else:
+            await frontier.nack(lease, "timeout", None if number == "1" else now + 50, now)
+    await frontier.push([record(f"{SITE}/3", priority=3, depth=2, extras=extras)])
+    await frontier.push([record(f"{SITE}/{number}") for number in (4, 5)])
+    await frontier.push([record(f"{SITE}/6", not_before=4e9), record(f"{SITE}/7", segment="monday")])
+    facts = HostFacts(b"User-agent: *\nDisallow: /private/\n", 200, now)
+    await frontier.set_host_facts(f"{SITE}:80", facts, now)
+    await frontier.commit({})
+
+
+def a_state(path: str | Path, story: Callable[[Any], Any] = some_of_each, **described: Any) -> Path:
+    """Make a stopped state in which this has happened."""
+
+    async def told() -> None:
+        with closing(StateDir(Path(path))) as state:
+            usual = {"name": "it", "seeds": [f"{SITE}/0"], "scope": "host", "user_agent": "Lycosa/1"}
+            state.describe(Description(**{**usual, **described}))
+            frontier = embedded_frontier(state.frontier, POLICY)
+            await story(frontier)
+            await frontier.commit({"x": 1})
+            await frontier.close()
+
+    asyncio.run(told())
+    return Path(path)
+
+
+@contextmanager
+def live(path: Path) -> Iterator[Any]:
+    """Own a state in a thread, and answer at its socket. Yields the frontier, of which everything is lent that can be."""
+    started, stop = threading.Event(), threading.Event()
+    kept: list[Any] = []
+
+    async def own() -> None:
+        with closing(StateDir(path)) as state:
+            frontier = embedded_frontier(state.frontier, POLICY)
+            async with served(state.socket, LocalOperations(frontier)):
+                await frontier.lease(2, 1e9 + 10)
+                kept.append(frontier)
+                started.set()
+                await asyncio.to_thread(stop.wait)
+            await frontier.close()
+
+    thread = threading.Thread(target=asyncio.run, args=(own(),))
+    thread.start()
+    try:
+        assert started.wait(20)
+        yield kept[0]
+    finally:
+        stop.set()
+        thread.join(20)
+
+
+@pytest.fixture(params=["stopped", "live"])
+def state(request) -> Iterator[str]:
+    """A state with some of each, stopped, or with a live owner."""
+    path = a_state("s")
+    if request.param == "stopped":
+        yield str(path)
+        return
+    with live(path):
+        yield str(path)
+
+
+class Told:
+    """What a command line did."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+    @property
+    def json(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    @property
+    def rows(self) -> list[list[str]]:
+        return [line.split() for line in self.out.splitlines()[1:]]
+
+
+@pytest.fixture
+def frontier(capsys) -> Callable[..., Told]:
+    """Run `lycosa frontier ...` in this process."""
+
+    def run(*argv: object, code: int | None = 0) -> Told:
+        returned = main(["frontier", *map(str, argv)])
+        captured = capsys.readouterr()
+        told = Told(returned, captured.out, captured.err)
+        assert "Traceback" not in told.err
+        assert code is None or returned == code, told.err
+        return told
+
+    return run
+
+
+def fails(frontier: Callable[..., Told], *argv: object, code: int = 2) -> str:
+    """Run a command line that must fail with one line. Return the line."""
+    told = frontier(*argv, code=code)
+    assert told.out == ""
+    assert told.err.startswith("lycosa: ")
+    assert told.err.count("\n") == 1, told.err
+    assert "internal error" not in told.err
+    return told.err.removeprefix("lycosa: ").strip()
+
+
+# ------------------------------------------------------------------------------------------------------ looking into it
+
+
+def test_status(frontier, state):
+    (known,) = frontier("status", "--state", state, "--json").json
+    assert known["running"] == (known["pid"] is not None)
+    assert known["queued"] + known["leased"] == 4
+    assert known["leased"] == (2 if known["running"] else 0)
+    assert (known["delayed"], known["done"], known["dead"]) == (2, 1, 1)
+    assert (known["reasons"], known["dead_reasons"]) == ({"200": 1}, {"timeout": 1})
+    assert known["segments"] == {"open": 2}
+    assert known["size_bytes"] > 1000
+    text = frontier("status", "--state", state).out
+    assert f"{state}: 1 start URL, {SITE}/0; " in text
+    assert ("running in process" in text) == known["running"]
+    assert "done      1 (200: 1)" in text
+    assert "dead      1 (timeout: 1)" in text
+    assert ("done/s" in text) == known["running"]
+
+
+def test_status_says_when_the_next_is_due(frontier):
+    async def story(each: Any) -> None:
+        await each.push([record(f"{SITE}/1", not_before=4e9)])
+
+    a_state("s", story, spider="news", scope="")
+    assert frontier("status", "--state", "s", "--json").json[0]["next_due"] == 4e9
+    text = frontier("status", "--state", "s").out
+    assert "spider news; stopped" in text
+    assert "delayed   1, the next at 2096-10-02 07:06:40 (in " in text
+
+
+def test_segments(frontier, state):
+    first, second = frontier("segments", "--state", state, "--json").json
+    assert [first["name"], second["name"]] == ["", "monday"]
+    assert first["queued"] + first["leased"] == 3
+    assert (first["done"], first["dead"], first["delayed"]) == (1, 1, 2)
+    rows = frontier("segments", "--state", state).rows
+    assert [row[-6:-5] for row in rows] == [["-"], ["-"]]
+    assert rows[0][:3] == ["(no", "name)", "open"]
+
+
+def test_hosts(frontier, state):
+    (host,) = frontier("hosts", "--state", state, "--json").json
+    assert (host["host"], host["robots_status"]) == (f"{SITE}:80", 200)
+    text = frontier("hosts", "--state", state).out
+    assert text.splitlines()[0].split()[:2] == ["host", "queued"]
+    assert text.splitlines()[1].startswith(f"{SITE}:80")
+
+
+def test_hosts_can_be_sorted_by_what_they_have_queued(frontier):
+    async def story(each: Any) -> None:
+        for number in range(30):
+            await each.push([record(f"http://h{number:02}.example/{n}") for n in range(number % 7 + 1)])
+
+    a_state("s", story)
+    found = frontier("hosts", "--state", "s", "--sort", "queued", "--limit", 4, "--json").json
+    assert [host["queued"] for host in found] == [7, 7, 7, 7]
+    in_order = frontier("hosts", "--state", "s", "--json").json
+    assert [host["host"] for host in in_order] == [f"http://h{number:02}.example:80" for number in range(30)]
+    assert len(frontier("hosts", "--state", "s", "--limit", 4).rows) == 4
+    assert "at most 1,000" in fails(frontier, "hosts", "--state", "s", "--sort", "queued", "--limit", 5000)
+
+
+def test_list(frontier, state):
+    rows = frontier("list", "--state", state, "--json").json
+    states = {row["url"][-1]: row["state"] for row in rows}
+    waiting = {number: states.pop(number) for number in "3457"}
+    assert states == {"0": "done", "1": "dead", "2": "retry", "6": "delayed"}
+    assert set(waiting.values()) <= {"queued", "leased"}
+    assert frontier("list", "--state", state, "--state-of", "dead").rows[0][-2:] == ["timeout", f"{SITE}/1"]
+    assert len(frontier("list", "--state", state, "--state-of", "dead,done", "--state-of", "retry").rows) == 3
+    assert [row["url"] for row in frontier("list", "--state", state, "--segment", "monday", "--json").json] == [
+        f"{SITE}/7"
+    ]
+    assert len(frontier("list", "--state", state, "--segment", "", "--json").json) == 7
+    assert len(frontier("list", "--state", state, "--host", f"{SITE}/any", "--json").json) == 8
+    assert frontier("list", "--state", state, "--host", "http://b.example").out == ""
+    assert len(frontier("list", "--state", state, "--url", "*/[01]", "--reason", "2*").rows) == 1
+    assert len(frontier("list", "--state", state, "--before", "1h").rows) == 2
+    assert frontier("list", "--state", state, "--before", "2000-01-01").out == ""
+
+
+def test_a_long_list_ends_where_it_should_and_says_so(frontier, state):
+    told = frontier("list", "--state", state, "--limit", 3)
+    assert len(told.rows) == 3
+    assert "only the first 3 are shown" in told.err
+    assert frontier("list", "--state", state, "--limit", 8).err == ""
+    assert frontier("list", "--state", state, "--limit", 0).err == ""
+
+
+def test_explain(frontier, state):
+    def why(path: str) -> str:
+        text = frontier("explain", SITE + path, "--state", state).out
+        (known,) = frontier("explain", SITE + path, "--state", state, "--json").json
+        assert text.splitlines() == [known["url"], *(f"  {line}" for line in known["why"])]
+        return text
+
+    assert "done in segment (no name) at 2001-09-09 01:46:40" in why("/0")
+    assert "lycosa frontier requeue --url 'http://a.example/1'" in why("/1")
+    assert "to be tried again" in why("/2")
+    assert "its host http://a.example:80" in why("/5") or "being fetched now" in why("/5")
+    assert "asleep in segment (no name) until 2096" in why("/6")
+    assert "in segment monday" in why("/7")
+    assert "forbids it: Disallow: /private/" in why("/private/x")
+    assert "lycosa frontier import adds it" in why("/8")
+    assert "out of scope" in frontier("explain", "http://b.example/", "--state", state).out
+
+
+def test_explain_uses_the_key_of_the_crawl(frontier):
+    async def story(each: Any) -> None:
+        await each.push([record(f"{SITE}/?b=2&a=1")])
+
+    a_state("s", story)
+    assert "never seen" in frontier("explain", f"{SITE}/?a=1&b=2", "--state", "s").out
+
+    async def sorted_(each: Any) -> None:
+        url = f"{SITE}/?b=2&a=1"
+        await each.push([UrlRecord(1, fingerprint("GET", f"{SITE}/?a=1&b=2"), url, host_key(url))])
+
+    a_state("t", sorted_, key=["sort"])
+    said = frontier("explain", f"{SITE}/?a=1&b=2", "--state", "t").out
+    assert f"it counts as the same page as {SITE}/?b=2&a=1" in said
+    a_state("u", sorted_, key=["it.key_resolver"], spider="it")
+    assert "only a run of its spider can say" in fails(frontier, "explain", f"{SITE}/", "--state", "u")
+
+
+def test_what_came_from_the_network_cannot_write_to_the_terminal(frontier):
+    async def story(each: Any) -> None:
+        await each.push([record(f"{SITE}/1")])
+        for lease in await each.lease(1, 5.0):
+            await each.nack(lease, "bad\x1b[2J\nthing", None, 5.0)
+
+    a_state("s", story)
+    for argv in (("list",), ("status",), ("explain", f"{SITE}/1")):
+        told = frontier(*argv, "--state", "s")
+        assert "\x1b" not in told.out
+        assert "bad?[2J thing" in told.out
+
+
+# ---------------------------------------------------------------------------------------------------------- changing it
+
+
+def test_requeue(frontier, state):
+    assert frontier("requeue", "--state", state, "--reason", "503").out == "0 URLs queued again\n"
+    assert frontier("requeue", "--state", state).out == "1 URL queued again\n"
+    assert frontier("requeue", "--state", state, "--json").json == [{"requeued": 0}]
+    (row,) = frontier("list", "--state", state, "--url", "*/1", "--json").json
+    assert (row["state"], row["attempts"]) == ("queued", 0)
+    assert frontier("requeue", "--state", state, "--done", "--before", "1h", "--into", "next").out.startswith("1 URL ")
+    states = {row["segment"]: row["state"] for row in frontier("list", "--state", state, "--url", "*/0", "--json").json}
+    assert states == {"": "done", "next": "queued"}
+    (known,) = frontier("status", "--state", state, "--json").json
+    assert (known["done"], known["dead"]) == (1, 0)
+
+
+def test_requeue_of_many_goes_in_slices_each_committed(frontier, monkeypatch):
+    async def story(each: Any) -> None:
+        await each.push([record(f"{SITE}/{number}") for number in range(500)])
+        for lease in await each.lease(500, 5.0):
+            await each.nack(lease, "503", None, 5.0)
+
+    a_state("s", story)
+    monkeypatch.setattr(frontier_moves, "SLICE", 40)
+    assert frontier("requeue", "--state", "s").out == "500 URLs queued again\n"
+    (known,) = frontier("status", "--state", "s", "--json").json
+    assert (known["queued"], known["dead"]) == (500, 0)
+
+
+def test_drop(frontier, state):
+    assert "'tuesday'" in fails(frontier, "drop", "tuesday", "--state", state)
+    assert frontier("drop", "monday", "--state", state).out == "segment monday dropped: 1 URL forgotten\n"
+    assert [each["state"] for each in frontier("segments", "--state", state, "--json").json] == ["open", "dropped"]
+    assert "a segment that was dropped: monday" in frontier("explain", f"{SITE}/7", "--state", state).out
+
+
+def test_verify_and_compact(frontier):
+    path = a_state("s")
+    assert frontier("verify", "--state", path).out == "all is well\n"
+    assert frontier("verify", "--state", path, "--json").json == [{"found": []}]
+    assert " before, " in frontier("compact", "--state", path).out
+    assert sorted(frontier("compact", "--state", path, "--json").json[0]) == ["after_bytes", "before_bytes"]
+    with live(path):
+        for verb in ("verify", "compact"):
+            assert "stop the crawl" in fails(frontier, verb, "--state", path, code=3)
+
+
+def test_what_verify_finds_is_told_with_exit_code_1(frontier, monkeypatch):
+    path = a_state("s")
+    monkeypatch.setattr(LocalOperations, "verify", lambda self, say: _found(say))
+    told = frontier("verify", "--state", path, code=1)
+    assert told.out == "row 5 is\x1b odd\n".replace("\x1b", "?") + "1 fault found\n"
+
+
+async def _found(say: Callable[[str], None]) -> list[str]:
+    say("50 %")
+    return ["row 5\nis\x1b odd"]
+
+
+# ---------------------------------------------------------------------------------------------------- export and import
+
+
+def exported(frontier: Callable[..., Told], state: object, *argv: object) -> list[dict[str, Any]]:
+    return sorted(frontier("export", "-", "--state", state, *argv).json, key=lambda row: row["url"])
+
+
+def test_export_and_import_again(frontier, state):
+    told = frontier("export", "rows.jsonl", "--state", state)
+    assert (told.out, told.err) == ("", "8 URLs exported to rows.jsonl\n")
+    lines = [json.loads(line) for line in Path("rows.jsonl").read_text().splitlines()]
+    assert {line["url"][-1] for line in lines} == set("01234567")
+    a_state("t", _nothing)
+    told = frontier("import", "rows.jsonl", "--state", "t")
+    assert told.out == "7 URLs queued, 0 known before, 1 done in the file and left out\n"
+    rows = {line["url"][-1]: line for line in exported(frontier, "t")}
+    (three,) = [line for line in lines if line["url"].endswith("3")]
+    assert (three["method"], three["callback"], three["priority"]) == ("POST", "parse_it", 3)
+    assert _without(rows["3"], "at", "state") == _without(three, "at", "state")
+    assert (rows["1"]["state"], rows["1"].get("attempts"), rows["1"].get("reason")) == ("queued", None, None)
+    assert (rows["6"]["state"], rows["6"]["not_before"]) == ("delayed", 4e9)
+    assert rows["7"]["segment"] == "monday"
+    assert frontier("import", "rows.jsonl", "--state", "t").out.startswith("0 URLs queued, 7 known before")
+    assert frontier("import", "rows.jsonl", "--state", "t", "--all").out == "1 URL queued, 7 known before\n"
+    assert exported(frontier, "t", "--url", "*/0")[0]["etag"] == '"e"'
+
+
+def _without(line: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in line.items() if name not in names}
+
+
+async def _nothing(frontier: Any) -> None:
+    return
+
+
+def test_export_takes_a_selection(frontier, state):
+    assert [row["url"] for row in exported(frontier, state, "--state-of", "dead")] == [f"{SITE}/1"]
+
+
+def test_an_export_never_overwrites_and_never_leaves_half_a_file(frontier, monkeypatch):
+    path = a_state("s")
+    Path("there.jsonl").write_text("mine")
+    assert "there.jsonl exists" in fails(frontier, "export", "there.jsonl", "--state", path)
+    assert Path("there.jsonl").read_text() == "mine"
+    assert "cannot be written" in fails(frontier, "export", "no/folder.jsonl", "--state", path, code=3)
+    monkeypatch.setattr(frontier_moves, "to_line", lambda row: 1 / 0)
+    frontier("export", "half.jsonl", "--state", path, code=3)
+    assert sorted(each.name for each in Path.cwd().glob("half*")) == []
+
+
+def test_import_of_plain_urls(frontier, state):
+    text = f"\n# seeds\n{SITE}/new1\r\n  {SITE}/new2#part  \n\n{SITE}/4\n{SITE}/new3"
+    Path("seeds.txt").write_text(text)
+    assert frontier("import", "seeds.txt", "--state", state).out == "3 URLs queued, 1 known before\n"
+    assert frontier("import", "seeds.txt", "--state", state, "--json").json == [
+        {"queued": 0, "known": 4, "left_out": 0, "bad": 0}
+    ]
+    options = ("--segment", "next", "--priority", 9)
+    assert frontier("import", "seeds.txt", "--state", state, *options).out == "4 URLs queued, 0 known before\n"
+    rows = frontier("list", "--state", state, "--segment", "next", "--json").json
+    assert {(row["url"], row["priority"]) for row in rows} == {
+        (f"{SITE}/{name}", 9) for name in ("new1", "new2", "new3", "4")
+    }
+
+
+def test_import_from_standard_input(frontier, monkeypatch):
+    path = a_state("s")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"{SITE}/new\n".encode())))
+    assert frontier("import", "-", "--state", path).out == "1 URL queued, 0 known before\n"
+
+
+def test_bad_lines_are_told_and_passed_over(frontier, state):
+    Path("seeds.txt").write_bytes(
+        f"{SITE}/new1\nexample.com\n".encode() + b"\xff\xfe\n{}\n" + f"{SITE}/new2\n".encode()
+    )
+    told = frontier("import", "seeds.txt", "--state", state, code=1)
+    assert told.out == "2 URLs queued, 0 known before, 3 bad lines passed over\n"
+    lines = told.err.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["line 2", "line 3", "line 4"]
+    assert "write https://example.com" in lines[0]
+
+
+def test_only_the_first_bad_lines_are_shown(frontier):
+    path = a_state("s")
+    Path("seeds.txt").write_text("bad\n" * 100)
+    told = frontier("import", "seeds.txt", "--state", path, code=1)
+    assert told.err.count("\n") == frontier_moves.BAD_SHOWN
+    assert "100 bad lines" in told.out
+
+
+def test_strict_ends_at_the_first_bad_line(frontier, state):
+    Path("seeds.txt").write_text(f"{SITE}/new1\nbad\n{SITE}/new2\n")
+    assert fails(frontier, "import", "seeds.txt", "--strict", "--state", state).startswith(
+        "line 2: 'bad' has no scheme"
+    )
+    assert len(frontier("list", "--state", state, "--url", "*new*").rows) == 1
+
+
+def test_a_line_without_end_does_not_fill_the_memory(frontier, monkeypatch):
+    path = a_state("s")
+    monkeypatch.setattr(frontier_moves, "LINE_MAX", 100)
+    Path("seeds.txt").write_text(f"{SITE}/new1\n" + "x" * 1000 + f"\n{SITE}/new2\n{SITE}/" + "y" * 60_000)
+    told = frontier("import", "seeds.txt", "--state", path, code=1)
+    assert told.out == "2 URLs queued, 0 known before, 2 bad lines passed over\n"
+    assert [line.split(":")[0] for line in told.err.splitlines()] == ["line 2", "line 4"]
+
+
+@pytest.mark.parametrize("name", ["missing.txt", "folder"])
+def test_what_cannot_be_read_is_told(frontier, name):
+    path = a_state("s")
+    Path("folder").mkdir()
+    assert name in fails(frontier, "import", name, "--state", path)
+
+
+def test_an_import_that_was_killed_is_given_again(tmp_path):
+    a_state("s", _nothing)
+    count = 20_000
+    Path("seeds.txt").write_text("".join(f"{SITE}/{number}\n" for number in range(count)))
+    code = """
+import os, sys
+from lycosa.cli import frontier_moves
+from lycosa.cli.main import main
+push, left = frontier_moves.Importer._push, [7]
+async def killed(self):
+    await push(self)
+    left[0] -= 1
+    if not left[0]:
+        os.kill(os.getpid(), 9)
+if sys.argv[1] == "killed":
+    frontier_moves.Importer._push = killed
+sys.exit(main(["frontier", "import", "seeds.txt", "--state", "s"]))
+"""
+    done = [
+        subprocess.run(
+            [sys.executable, "-c", code, how],
+            cwd=tmp_path,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        for how in ("killed", "whole")
+    ]
+    assert done[0].returncode == -9
+    known = 7 * frontier_moves.BATCH_ROWS
+    assert done[1].stdout == f"{count - known:,} URLs queued, {known:,} known before\n", done[1].stderr
+
+
+# ----------------------------------------------------------------------------------------------------- the wrong way
+
+
+def test_which_state_is_meant(frontier, monkeypatch):
+    assert "There is no state in .lycosa/" in fails(frontier, "status")
+    a_state(".lycosa/one")
+    assert ".lycosa/one: " in frontier("status").out
+    a_state(".lycosa/two")
+    assert "Give --state with one of .lycosa/one, .lycosa/two" in fails(frontier, "status")
+    assert ".lycosa/two: " in frontier("status", "--state", ".lycosa/two").out
+    monkeypatch.setenv("LYCOSA_STATE", ".lycosa/one")
+    assert ".lycosa/one: " in frontier("status").out
+
+
+@pytest.mark.parametrize("made", ["nothing", "empty", "file", "foreign"])
+def test_what_is_no_state_is_left_alone(frontier, made):
+    path = Path("s")
+    if made == "file":
+        path.write_text("mine")
+    elif made != "nothing":
+        path.mkdir()
+    if made == "foreign":
+        (path / "photo.jpg").write_text("mine")
+    before = sorted(path.rglob("*"))
+    assert "is not the state of a crawl" in fails(frontier, "status", "--state", "s")
+    assert sorted(path.rglob("*")) == before
+    assert path.exists() == (made != "nothing")
+
+
+@pytest.mark.parametrize(
+    ("description", "says", "code"),
+    [
+        (b"[]", "is not the description", 3),
+        (b"{}", "is not the description", 3),
+        (b"\xff", "is not the description", 3),
+        (b'{"format":"lycosa-crawl","version":99}', "upgrade Lycosa", 3),
+        (b'{"format":"lycosa-crawl","version":1,"seeds":5}', "is damaged", 3),
+        (b'{"format":"lycosa-crawl","version":1,"name":"x"}', "gone or empty", 3),
+    ],
+)
+def test_a_damaged_state_is_told_in_one_line(frontier, description, says, code):
+    Path("s").mkdir()
+    Path("s/crawl.json").write_bytes(description)
+    assert says in fails(frontier, "status", "--state", "s", code=code)
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        ("frobnicate", "frobnicate"),
+        ("list --state-of lost", "--state-of: 'lost' is not one of queued,"),
+        ("list --state-of dead,,", "--state-of: ''"),
+        ("list --limit -1", "-1"),
+        ("list --before tomorrow", "--before: 'tomorrow' is neither an age"),
+        ("list --before 3y", "--before: '3y' is neither an age"),
+        ("list --before 99999999999999999d", "neither an age"),
+        ("list --host example.com", "write https://example.com"),
+        ("list --url", "requires an argument"),
+        ("hosts --sort age", "age"),
+        ("explain", "explain needs URL"),
+        ("explain example.com", "write https://example.com"),
+        ("drop", "drop needs SEGMENT"),
+        ("import", "import needs FILE|-"),
+        ("import seeds.txt --priority high", "high"),
+        ("requeue extra", "extra"),
+    ],
+)
+def test_wrong_usage_is_one_line(frontier, argv, says):
+    a_state(".lycosa/one", _nothing)
+    assert says in fails(frontier, *argv.split(" "))
+
+
+@pytest.mark.parametrize("option", ["--host", "--url", "--reason", "--before"])
+def test_an_empty_meaning_is_refused(frontier, option):
+    a_state("s")
+    assert f"{option} is empty" in fails(frontier, "requeue", "--state", "s", option, "")
+
+
+def test_an_owner_without_a_socket_is_told(frontier, monkeypatch):
+    path = a_state("s")
+    monkeypatch.setitem(operations.opened.__wrapped__.__kwdefaults__, "start_max_s", 0.2)
+    with closing(StateDir(path)):
+        for stale in (False, True):
+            if stale:
+                left_behind(path / "socket")
+            said = fails(frontier, "status", "--state", path, code=3)
+            assert f"the state is open in process {os.getpid()}, which answers no questions (" in said
+            assert ("connection refused" in said) == stale
+
+
+def left_behind(path: Path) -> None:
+    """Put a socket there that nobody listens at."""
+    import socket
+
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+
+
+def test_the_socket_of_a_dead_owner_is_no_obstacle(frontier):
+    path = a_state("s")
+    left_behind(path / "socket")
+    assert "stopped" in frontier("status", "--state", path).out
+    assert frontier("requeue", "--state", path).out == "1 URL queued again\n"
+
+
+def test_an_owner_that_has_just_started_or_ended_is_waited_for(frontier):
+    path = a_state("s")
+    held = StateDir(path)
+    timer = threading.Timer(0.3, held.close)
+    timer.start()
+    assert "stopped" in frontier("status", "--state", path).out
+    timer.join()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="everything is permitted to root")
+def test_a_socket_that_is_not_ours_is_told(frontier):
+    path = a_state("s")
+    with live(path):
+        (path / "socket").chmod(0)
+        assert "no permission to ask process" in fails(frontier, "status", "--state", path, code=3)
+
+
+def test_the_path_of_a_live_state_may_be_long(frontier):
+    path = a_state(Path("x" * 100) / ("y" * 100))
+    with live(path):
+        assert frontier("status", "--state", path, "--json").json[0]["running"]
+
+
+def test_a_reader_that_has_seen_enough_ends_it_quietly():
+    path = a_state("s")
+    command = f"{sys.executable} -m lycosa frontier list --state {path} --limit 0 | head -1"
+    done = subprocess.run(command, shell=True, env=environment(), capture_output=True, text=True, check=False)
+    assert (done.stderr, done.stdout.split()[0]) == ("", "state")
+
+
+def test_ages_and_times():
+    assert moment("3d", 1e9) == 1e9 - 3 * 86_400
+    assert moment(" 1.5h ", 1e9) == 1e9 - 5400
+    assert moment("2001-09-09T01:46:40+00:00", 0.0) == 1e9
+    assert moment("2w", 1e9) == 1e9 - 14 * 86_400
+    for text in ("", "3", "d", "-3d", "nan", "2026-13-01", "1e9s", "99999w"):
+        with pytest.raises(UsageError):
+            moment(text, 1e9)
+    assert when(1e300, 0.0) == "1e+300"
+
+
+# ------------------------------------------------------------------------------------------------------- constant memory
+
+ROWS = 10_000_000 if PROVE else 200_000
+ANON_MAX_MB = 400 if PROVE else 220
+WATCHED = """
+import sys, threading, time
+from lycosa.cli.main import main
+
+def anonymous() -> int:
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("RssAnon"))
+
+def watch() -> None:
+    while True:
+        peak[0] = max(peak[0], anonymous())
+        time.sleep(0.005)
+
+peak = [0]
+threading.Thread(target=watch, daemon=True).start()
+code = main(sys.argv[1:])
+print("peak", max(peak[0], anonymous()), file=sys.stderr)
+sys.exit(code)
+"""
+
+
+def peak_mb(*argv: object) -> float:
+    """Run a command line. Return the most anonymous memory it had."""
+    command = [sys.executable, "-c", WATCHED, "frontier", *map(str, argv)]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return int(done.stderr.split()[-1]) / 1024
+
+
+def test_many_seeds_stream_in_and_out_in_constant_memory(frontier):
+    a_state("s", _nothing)
+    with Path("seeds.txt").open("w") as file:
+        for number in range(ROWS):
+            file.write(f"http://host{number % 5000}.example/path/to/page/{number}\n")
+    peaks = {"import": peak_mb("import", "seeds.txt", "--state", "s")}
+    peaks["again"] = peak_mb("import", "seeds.txt", "--state", "s")
+    peaks["export"] = peak_mb("export", "rows.jsonl", "--state", "s")
+    with Path("rows.jsonl").open("rb") as file:
+        assert sum(1 for _ in file) == ROWS
+    assert max(peaks.values()) < ANON_MAX_MB, peaks
+    shutil.rmtree("s")
