@@ -113,16 +113,19 @@ class _Age(NamedTuple):
 
 
 class _Size(NamedTuple):
-    """A number of bytes; text may have a unit."""
+    """A number of bytes, or None for what is usual; text may have a unit."""
 
     low: int
     high: int
+    optional: bool = False
 
     @property
     def wanted(self) -> str:
         return f"a size from {self.low:,} to {self.high:,} bytes, such as 500000, 10MB or 10MiB"
 
-    def convert(self, value: object) -> int:
+    def convert(self, value: object) -> int | None:
+        if self.optional and (value is None or (isinstance(value, str) and value.strip().lower() in {"", "none"})):
+            return None
         if isinstance(value, str):
             match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", value.strip().lower(), re.ASCII)
             if match is None or match[2] not in UNITS:
@@ -306,6 +309,8 @@ class Settings:
     """Longest time between two group commits while there is work, in seconds."""
     commit_acks: Annotated[int, _Whole(1, 100_000)] = 256
     """Most acks in one group commit."""
+    free_space: Annotated[int | None, _Size(0, 1 << 60, optional=True)] = None
+    """Pause when less than this is free on a device the crawl writes to, in bytes; 0 never, None for what is usual."""
     lease: Annotated[float, _Seconds(1, DAY_S)] = 300.0
     """How long a worker may be silent before its URLs are lent to another, in seconds; it renews what it works on."""
     lease_max: Annotated[float, _Seconds(1, DAY_S)] = 3600.0

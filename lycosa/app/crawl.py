@@ -27,6 +27,7 @@ from lycosa.app.parts import (
     state_of,
     target_of,
     tell,
+    written_to,
 )
 from lycosa.app.search import erase_index, open_index
 from lycosa.clock import Clock, chance
@@ -40,6 +41,7 @@ from lycosa.engine.pipeline import Pipelines
 from lycosa.engine.records import to_record
 from lycosa.engine.refresh import CarryOver, refresh
 from lycosa.engine.robots import RobotsGate
+from lycosa.engine.space import FreeSpace
 from lycosa.engine.spider import Spider, start_requests, users_code
 from lycosa.engine.stats import RunStats, Snapshot, Summary
 from lycosa.engine.visit import Visitor
@@ -121,7 +123,8 @@ async def wired(
             indexer = indexer_of(settings, state, index)
         sinks = sinks_of(settings, state)
         listener = tell(indexer)
-        committer = Committer(frontier, sinks, settings.commit_every, settings.commit_acks, listener)
+        space = FreeSpace(written_to(settings, state), settings.free_space)
+        committer = Committer(frontier, sinks, settings.commit_every, settings.commit_acks, _each(listener, space))
         for sink in sinks:
             stack.push_async_callback(sink.close)
         earlier = await frontier.positions()
@@ -152,7 +155,7 @@ async def wired(
         limits = Limits(
             settings.concurrency, settings.max_pages, settings.lease_max, exit_when_idle=settings.exit_when_idle
         )
-        engine = Engine(frontier, sinks, visitor, gate, addresses, committer, limits, stats, clock)
+        engine = Engine(frontier, sinks, visitor, gate, addresses, committer, limits, stats, clock, space)
         operations = LocalOperations(frontier, partial(_commit, committer), engine.wake)
         stats.notes += _moved(earlier, starts, settings)
         yield Job(settings, target, state, frontier, operations, engine, committer, stats)
@@ -285,8 +288,9 @@ class Job:
     async def _observe(self, observe: Observer) -> None:
         while True:
             await asyncio.sleep(OBSERVE_EVERY_S)
-            observe(await self._engine.snapshot())
-            await self._engine.until_busy()
+            seen = await self._engine.snapshot()
+            observe(seen)
+            await self._engine.until_stirred(seen)
 
 
 class _signals:  # noqa: N801  used like a function
@@ -303,6 +307,14 @@ class _signals:  # noqa: N801  used like a function
     def __exit__(self, *_: object) -> None:
         for name in (signal.SIGINT, signal.SIGTERM):
             self._loop.remove_signal_handler(name)
+
+
+def _each(listener: Callable[[Mapping[str, int]], None], space: FreeSpace) -> Callable[[Mapping[str, int]], None]:
+    def committed(positions: Mapping[str, int]) -> None:
+        listener(positions)
+        space.check()
+
+    return committed
 
 
 async def _commit(committer: Committer) -> None:

@@ -226,6 +226,12 @@ def sinks_of(settings: Settings, state: StateDir) -> list[Sink]:
     return [StdoutSink(), *spool]
 
 
+def written_to(settings: Settings, state: StateDir) -> list[Path]:
+    """Return where the crawl writes: state, items, index."""
+    places = (state.path, items_file(settings), settings.index)
+    return [Path(place).absolute() for place in places if place]
+
+
 def indexer_of(settings: Settings, state: StateDir, index: Index) -> Indexer:
     """Return what follows the items file into the index."""
     file = Path(items_file(settings) or state.items)

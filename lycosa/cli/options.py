@@ -64,6 +64,13 @@ FLAGS = (
     Flag("sync", STORAGE, "", "Force every commit to the disk: survives power loss too."),
     Flag("commit_every", STORAGE, "S", "Most seconds between two commits."),
     Flag("commit_acks", STORAGE, "N", "Most pages in one commit."),
+    Flag(
+        "free_space",
+        STORAGE,
+        "BYTES",
+        "Pause while less is free on the disk; 0 for never.",
+        default="512MiB, or 1% of a smaller disk",
+    ),
     Flag("lease", STORAGE, "S", "Seconds a worker may be silent before its pages are lent again."),
     Flag("lease_max", STORAGE, "S", "Most seconds a page may be in work; then it is given up and tried again."),
     Flag("quiet", DISPLAY, "", "Show errors only: no progress, no summary.", letter="-q"),

@@ -37,13 +37,13 @@ def shown(settings: Settings) -> Iterator[Observe | None]:
 def every(seconds: float, show: Observe, *, first: float | None = None) -> Observe:
     """Return an observer that passes on one snapshot in so many seconds of the crawl, the first after `first`.
 
-    That the crawl waits is passed on at once: it may be the last snapshot for long.
+    That the crawl waits or is paused is passed on at once: it may be the last snapshot for long.
     """
     due = seconds if first is None else first
 
     def observe(snapshot: Snapshot) -> None:
         nonlocal due
-        if snapshot.elapsed_s >= due or snapshot.waiting_until:
+        if snapshot.elapsed_s >= due or snapshot.waiting_until or snapshot.paused:
             due = snapshot.elapsed_s + seconds
             show(snapshot)
 
@@ -55,7 +55,7 @@ def progress_line(snapshot: Snapshot, max_pages: int | None = None) -> str:
     parts = [
         f"{span(snapshot.elapsed_s)}: {snapshot.pages:,} pages",
         f"{snapshot.unchanged:,} unchanged" if snapshot.unchanged else "",
-        f"waiting, next due at {date(snapshot.waiting_until)}" if snapshot.waiting_until else f"{snapshot.rate:,.0f}/s",
+        _pace(snapshot),
         f"{snapshot.queued:,} queued",
         f"{snapshot.leased:,} leased",
         f"{snapshot.delayed:,} delayed" if snapshot.delayed else "",
@@ -147,6 +147,14 @@ def size(size_bytes: float) -> str:
 def count(number: int, what: str) -> str:
     """Return "1 page", "2 pages"."""
     return f"{number:,} {what}" + ("" if number == 1 else "s")
+
+
+def _pace(snapshot: Snapshot) -> str:
+    if snapshot.paused:
+        return f"paused ({snapshot.paused})"
+    if snapshot.waiting_until:
+        return f"waiting, next due at {date(snapshot.waiting_until)}"
+    return f"{snapshot.rate:,.0f}/s"
 
 
 def _from_now(summary: Summary) -> str:

@@ -4,7 +4,8 @@
 2. Each is visited in a task of its own: robots.txt, fetch, callback, pipelines (`visit.py`).
 3. What became of it is settled: ack with its children, or nack; then its items go to the sinks.
 4. The committer makes many settled leases durable in one step, items first (`committer.py`).
-5. When nothing can be lent the engine sleeps until a task ends, the next due time, or somebody calls `wake`; when
+5. While a device is nearly full nothing more is lent; what is under way is finished (`space.py`).
+6. When nothing can be lent the engine sleeps until a task ends, the next due time, or somebody calls `wake`; when
    nothing is left, it ends.
 """
 
@@ -15,6 +16,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from lycosa.clock import Clock
 from lycosa.core.frontier import Event, State, expire
@@ -23,6 +25,7 @@ from lycosa.engine.addresses import Addresses
 from lycosa.engine.committer import Committer
 from lycosa.engine.leases import Leases
 from lycosa.engine.robots import RobotsGate
+from lycosa.engine.space import CHECK_S, FreeSpace
 from lycosa.engine.stats import RunStats, Snapshot
 from lycosa.engine.visit import UNCHANGED, Done, Failed, Visitor
 from lycosa.ports import Frontier, FrontierOperations, Sink
@@ -48,6 +51,16 @@ IDLE_AFTER_S = 60.0
 RETRIES = Selection(states=(State.RETRY,))
 
 More = Callable[[float], Awaitable[int]]
+
+
+class Still(NamedTuple):
+    """Why nothing is under way: nothing is due before `until`, or it is `paused` for this reason."""
+
+    until: float = 0.0
+    paused: str = ""
+
+
+MOVING = Still()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +90,7 @@ class Engine:
         limits: Limits,
         stats: RunStats,
         clock: Clock,
+        space: FreeSpace,
     ) -> None:
         self._frontier = frontier
         self._sinks = sinks
@@ -87,11 +101,12 @@ class Engine:
         self._limits = limits
         self._stats = stats
         self._clock = clock
+        self._space = space
         self._leases = Leases(frontier)
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
-        self._busy = asyncio.Event()
-        self._waiting_until = 0.0
+        self._still = MOVING
+        self._stirred = asyncio.Event()
         self._retry_until = 0.0
         self._error: BaseException | None = None
         self._pages_before = 0
@@ -108,6 +123,7 @@ class Engine:
         """
         self._operations = operations
         self._more = more
+        self._space.check()
         before = next((view.reasons for view in await operations.segments() if view.name == segment), {})
         self._pages_before = sum(count for reason, count in before.items() if _is_page(reason))
         committing = asyncio.create_task(self._commit_until_cancelled())
@@ -137,11 +153,13 @@ class Engine:
     async def snapshot(self) -> Snapshot:
         """Return the state of the crawl."""
         snapshot = self._stats.snapshot(await self._frontier.stats(), self._clock.now())
-        return snapshot._replace(waiting_until=self._waiting_until)
+        return snapshot._replace(waiting_until=self._still.until, paused=self._still.paused)
 
-    async def until_busy(self) -> None:
-        """Return at once while something is under way or soon will be, else when it is: snapshots stay the same."""
-        await self._busy.wait()
+    async def until_stirred(self, seen: Snapshot) -> None:
+        """Return at once, but when the snapshot shows a crawl that waits or is paused: when that is over."""
+        while self._still == (seen.waiting_until, seen.paused) != MOVING:
+            self._stirred.clear()
+            await self._stirred.wait()
 
     @property
     def enough(self) -> bool:
@@ -151,6 +169,8 @@ class Engine:
     async def _pump(self) -> None:
         while not self.stopping and self._error is None:
             self._wake.clear()
+            if self._space.shortage:
+                self._space.check()
             now = self._clock.now()
             await self._leases.renew(now)
             if await self._frontier.expire(now):  # those of other workers: ours were renewed for this very moment
@@ -181,6 +201,8 @@ class Engine:
         return not (await self._operations.rows(RETRIES, "", 1)).rows  # of earlier runs
 
     def _free(self) -> int:
+        if self._space.shortage:
+            return 0
         return max(0, min(self._limits.concurrency, self._places_for_pages()) - len(self._tasks))
 
     def _places_for_pages(self) -> int:
@@ -191,21 +213,32 @@ class Engine:
     async def _sleep(self) -> None:
         now = self._clock.now()
         due = self._frontier.next_ready(now) if self._free() else None
-        times = [at for at in (due, self._leases.next_renewal(), now + CLOCK_CHECK_S) if at is not None]
-        wait_s = min(times) - now
+        look_at = now + (CHECK_S if self._space.shortage else CLOCK_CHECK_S)
+        wait_s = min(at for at in (due, self._leases.next_renewal(), look_at) if at is not None) - now
         if wait_s <= 0:
             await asyncio.sleep(0)
             return
-        if due is not None and not self._tasks and wait_s > WAITING_S:
-            self._waiting_until = due
-            self._busy.clear()
+        if not self._tasks:
+            self._stand_still(due, now)
         with suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 await self._wake.wait()
 
+    def _stand_still(self, due: float | None, now: float) -> None:
+        if self._space.shortage:
+            self._be(Still(paused=self._still.paused or str(self._space.shortage)))
+        elif due is not None and due - now > WAITING_S:
+            self._be(Still(until=due))
+        else:
+            self._be(MOVING)
+
+    def _be(self, still: Still) -> None:
+        if self._still != still:
+            self._still = still
+            self._stirred.set()
+
     def _start(self, lease: Lease, now: float) -> None:
-        self._waiting_until = 0.0
-        self._busy.set()
+        self._be(MOVING)
         self._leases.begin(lease, now)
         task = asyncio.create_task(self._work(lease))
         self._tasks.add(task)

@@ -20,7 +20,7 @@ class Snapshot(NamedTuple):
 
     `pages`, `unchanged` (pages, not among those), `items`, `dropped`, `bytes`, `elapsed_s` and `rate` (of both kinds of
     pages, by second) are of this run, the rest of the whole crawl.
-    `waiting_until` (unix seconds) says that nothing can be done before, 0 that something is under way.
+    `waiting_until` (unix seconds) says that nothing can be done before, `paused` what must change first.
     """
 
     pages: int = 0
@@ -37,6 +37,7 @@ class Snapshot(NamedTuple):
     rate: float = 0.0
     waiting_until: float = 0.0
     unchanged: int = 0
+    paused: str = ""
 
 
 @dataclass(slots=True)

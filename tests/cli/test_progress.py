@@ -225,6 +225,11 @@ def test_a_crawl_that_waits_says_for_how_long_and_says_it_at_once():
     assert seen == [NOW, waiting]
 
 
+def test_a_crawl_that_is_paused_says_why():
+    paused = NOW._replace(paused="3.0 MB free at /state, 500 MB needed")
+    assert ", paused (3.0 MB free at /state, 500 MB needed), 1,204 queued" in progress_line(paused)
+
+
 def test_unchanged_pages_are_told_of():
     some = NOW._replace(unchanged=1500)
     assert progress_line(some).startswith("12 s: 4,760 pages, 1,500 unchanged, 396/s, ")

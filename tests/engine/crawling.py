@@ -15,6 +15,7 @@ from lycosa.engine.engine import Engine, Limits
 from lycosa.engine.pipeline import Pipelines
 from lycosa.engine.records import to_record
 from lycosa.engine.robots import RobotsGate
+from lycosa.engine.space import FreeSpace
 from lycosa.engine.spider import Spider, start_requests
 from lycosa.engine.stats import RunStats
 from lycosa.engine.visit import Rules, Visitor
@@ -35,15 +36,18 @@ class Crawl(NamedTuple):
     stats: RunStats
 
 
-async def wired(stack: AsyncExitStack, spider: Spider, policy: Policy, limits: Limits | None = None) -> Crawl:
+async def wired(
+    stack: AsyncExitStack, spider: Spider, policy: Policy, limits: Limits | None = None, space: FreeSpace | None = None
+) -> Crawl:
     """Wire the parts and push the start requests; the stack closes them."""
     frontier = memory_frontier(policy)
     fetcher = CurlFetcher(FetchSettings())
     stack.push_async_callback(fetcher.close)
+    space = space or FreeSpace(())
     clock, sink = Clock(), MemorySink()
     stats = RunStats(clock.now())
     rules = Rules(Scope.of("any", [], depth_max=None), RetryPolicy(), obey_robots=policy.robots)
-    committer = Committer(frontier, [sink], 0.05, 100, lambda positions: None)
+    committer = Committer(frontier, [sink], 0.05, 100, lambda positions: space.check())
     gate = RobotsGate(frontier, fetcher, "Lycosa", rules.retry, lambda: 0.5)
     visitor = Visitor(
         spider,
@@ -58,6 +62,6 @@ async def wired(stack: AsyncExitStack, spider: Spider, policy: Policy, limits: L
         lambda: 0.5,
     )
     addresses = Addresses(frontier, SystemResolver(5.0), clock)
-    engine = Engine(frontier, [sink], visitor, gate, addresses, committer, limits or Limits(), stats, clock)
+    engine = Engine(frontier, [sink], visitor, gate, addresses, committer, limits or Limits(), stats, clock, space)
     await frontier.push([to_record(request, spider) async for request in start_requests(spider)])
     return Crawl(engine, frontier, LocalOperations(frontier, changed=engine.wake), sink, stats)
