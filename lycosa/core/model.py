@@ -73,7 +73,7 @@ class Validators(msgspec.Struct, array_like=True, frozen=True):
     fetched_at: float = 0.0
 
 
-class UrlRecord(msgspec.Struct, array_like=True, frozen=True):
+class UrlRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """What a frontier stores of one URL. Fields are only ever appended: an older reader ignores what it does not know.
 
     `host` is the host key (scheme, host, port). `not_before` is in unix seconds. `attempts` counts the leases that

@@ -179,7 +179,16 @@ class LocalFrontier(Generic[Place]):
 
     async def push(self, records: Sequence[UrlRecord]) -> int:
         """Queue what is new."""
-        return sum(map(self._push, records))
+        add, hosts, found_work = self.shelf.add, self._bench.hosts, self._bench.found_work
+        pushed = 0
+        for record in records:
+            rank = add(record)
+            if rank is None:
+                continue
+            pushed += 1
+            if rank != NOT_YET:
+                found_work(hosts.get(record.host) or self._host(record.host), rank)
+        return pushed
 
     async def lease(self, limit: int, now: float) -> list[Lease]:
         """Lend what may be fetched now."""
@@ -206,8 +215,8 @@ class LocalFrontier(Generic[Place]):
         held = self._lending.give_back(lease, contacted=contacted)
         if held is None:
             return False
-        for child in children:  # first, so that one that cannot be stored leaves its parent to be fetched again
-            self._push(child)
+        if children:  # first, so that one that cannot be stored leaves its parent to be fetched again
+            await self.push(children)
         if held.place is not None:
             self.shelf.finish(held.place, held.lease.record, reason, now, validators)
         return True
@@ -323,15 +332,6 @@ class LocalFrontier(Generic[Place]):
         """These hosts have something to lend."""
         for host, rank, count in work:
             self._bench.found_work(self._host(host), rank, count)
-
-    def _push(self, record: UrlRecord) -> bool:
-        rank = self.shelf.add(record)
-        if rank is None:
-            return False
-        if rank != NOT_YET:
-            host = self._bench.hosts.get(record.host) or self._host(record.host)
-            self._bench.found_work(host, rank)
-        return True
 
     def _host(self, key: str) -> Host:
         host = self._bench.hosts.get(key)

@@ -27,7 +27,7 @@ META_TABLE = number(META)
 
 
 class Segments:
-    """All segments by name: `live` in the order in which they are served, `serving` those that may lend."""
+    """All segments; `serving` are those that may lend."""
 
     def __init__(self, tables: Tables, counters: Counters, hosts: Hosts, *, sync: bool, expected: int) -> None:
         self._tables = tables
@@ -36,29 +36,25 @@ class Segments:
         self._sync = sync
         self._expected = expected
         self.rows = [decode_segment(value) for _, value in tables.behind(META_TABLE, SEGMENT, SEGMENT, 1 << 32)]
-        self._live: dict[str, Stretch] = {}
+        self.live: dict[str, Stretch] = {}
+        """The segments that were not dropped, in the order in which they are served."""
         for row in self.rows:
             if row.state is not SegmentState.DROPPED:
-                self._live[row.name] = self._stretch(row)
+                self.live[row.name] = self._stretch(row)
         self._sort()
         self.finish_dropping()
-
-    @property
-    def live(self) -> dict[str, Stretch]:
-        """The segments that were not dropped."""
-        return self._live
 
     def begin(self, name: str) -> Stretch | None:
         """Make the segment of a name that is new. None for one that was dropped."""
         if any(row.name == name for row in self.rows):
             return None
-        if len(self._live) >= SEGMENTS_MAX:
+        if len(self.live) >= SEGMENTS_MAX:
             path = self._tables.path
             raise StorageError(f"{path}: {SEGMENTS_MAX} segments; drop old ones with lycosa frontier drop")
         row = SegmentRow(self._counters.segments, name)
         self._counters.segments += 1
         self.rows.append(row)
-        segment = self._live[name] = self._stretch(row)
+        segment = self.live[name] = self._stretch(row)
         segment.changed = True
         segment.started = segment.rank <= 0
         self._sort()
@@ -66,7 +62,7 @@ class Segments:
 
     def start(self, now: float) -> Iterator[HostWork]:
         """Serve the segments whose time has come. Yield the hosts they have work for."""
-        for segment in list(self._live.values()):
+        for segment in list(self.live.values()):
             if not segment.started and segment.rank <= now:
                 segment.started = True
                 self._sort()
@@ -74,7 +70,7 @@ class Segments:
 
     def next_start(self) -> float | None:
         """When the next segment with work starts."""
-        asleep = (segment.rank for segment in self._live.values() if not segment.started and segment.row.pending)
+        asleep = (segment.rank for segment in self.live.values() if not segment.started and segment.row.pending)
         return min(asleep, default=None)
 
     def archive_finished(self) -> None:
@@ -93,7 +89,7 @@ class Segments:
 
     def write_changed(self) -> None:
         """Write what is counted of segments that changed."""
-        for segment in self._live.values():
+        for segment in self.live.values():
             if segment.changed:
                 segment.changed = False
                 segment.note_admitted()
@@ -106,7 +102,7 @@ class Segments:
     def forget(self, segment: Stretch) -> None:
         """Stop serving a segment that is dropped; its tables go with `finish_dropping`."""
         segment.row.state = SegmentState.DROPPED
-        del self._live[segment.row.name]
+        del self.live[segment.row.name]
         self._sort()
         self.write(segment.row)
 
@@ -122,8 +118,9 @@ class Segments:
         return Stretch(row, self._tables, sync=self._sync, expected=self._expected)
 
     def _sort(self) -> None:
-        self._live = {name: self._live[name] for name in sorted(self._live, key=order)}
-        self.serving = [each for each in self._live.values() if each.started and each.is_open]
+        for name in sorted(self.live, key=order):
+            self.live[name] = self.live.pop(name)
+        self.serving = [each for each in self.live.values() if each.started and each.is_open]
 
     def _work_of(self, segment: Stretch) -> Iterator[HostWork]:
         """Look at the queues of a segment that starts, leaping from the first record of a host to that of the next."""

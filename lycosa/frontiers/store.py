@@ -80,6 +80,8 @@ class LmdbStore:
         self.counters.epoch += 1
         self.known_hosts = Hosts(self.tables, self.counters)
         self.stretches = Segments(self.tables, self.counters, self.known_hosts, sync=sync, expected=expected)
+        self._live = self.stretches.live
+        self._begin = self.stretches.begin
         self._lent: set[bytes] = set()
         self._sleepers = Window(SLEEP_TABLE, None, complete=False)
         self._dirty = True
@@ -92,7 +94,7 @@ class LmdbStore:
 
     def add(self, record: UrlRecord) -> float | None:
         """Store what is new."""
-        segment = self.stretches.live.get(record.segment) or self.stretches.begin(record.segment)
+        segment = self._live.get(record.segment) or self._begin(record.segment)
         if segment is None or not segment.is_open:
             return None
         fingerprint = record.fingerprint
@@ -109,12 +111,17 @@ class LmdbStore:
         if record.not_before > 0:
             return self._add_unseen(segment, record)
         counters, tables = self.counters, self.tables
-        counters.arrivals += 1
+        arrival = counters.arrivals = counters.arrivals + 1
         window = segment.windows.get(record.host) or self._window(segment, record.host)
-        key = queue_key(window, record.priority, counters.arrivals)
-        tables.active[segment.queue][key] = record
-        tables.active[segment.seen][fingerprint] = mark = key[-ARRIVAL:]
-        tables.writes += (segment.queue, key, record, segment.seen, fingerprint, mark)
+        if record.priority:
+            key = queue_key(window, record.priority, arrival)
+        else:
+            key = window.plain + arrival.to_bytes(8, "big")
+        mark = key[-ARRIVAL:]
+        queue, seen, active = segment.queue, segment.seen, tables.active
+        active[queue][key] = record
+        active[seen][fingerprint] = mark
+        tables.writes += (queue, key, record, seen, fingerprint, mark)
         heappush(window.heap, (key, record))
         window.count += 1
         segment.row.pending += 1
@@ -160,7 +167,11 @@ class LmdbStore:
         row = done_row(record, int.from_bytes(place[:4], "big"), reason, now, validators)
         tables.active[done][arrival] = row
         tables.writes += (done, arrival, row)
-        count(segment.row.reasons, reason)
+        reasons = segment.row.reasons
+        if reason in reasons:
+            reasons[reason] += 1
+        else:
+            count(reasons, reason)
 
     def retry(self, place: bytes, record: UrlRecord) -> None:
         """Move the record from the queue to the sleepers."""
@@ -282,7 +293,7 @@ class LmdbStore:
     def _leave_queue(self, key: bytes, record: UrlRecord) -> Stretch | None:
         """Delete a lent record from its queue. None when its segment was dropped."""
         self._lent.discard(key)
-        segment = self.stretches.live.get(record.segment)
+        segment = self._live.get(record.segment)
         if segment is None:
             return None
         tables, queue = self.tables, segment.queue
