@@ -33,6 +33,7 @@ from lycosa.app.search import erase_index, open_index
 from lycosa.clock import Clock, chance
 from lycosa.config import Settings
 from lycosa.core.errors import BadSpider, StateError
+from lycosa.core.frontier import State
 from lycosa.core.model import UrlRecord
 from lycosa.engine.addresses import Addresses, FoundOnly
 from lycosa.engine.committer import Committer
@@ -59,6 +60,9 @@ log = logging.getLogger(__name__)
 SEEDS_BATCH = 1000
 OBSERVE_EVERY_S = 0.25
 DEAD_SHOWN = 10
+SEEDS_LOOKED_UP = 100
+"""Of so many start requests is looked up whether they are dead from an earlier run."""
+
 GC_THRESHOLD = 20_000
 """Objects made before the garbage collector looks for cycles."""
 
@@ -185,6 +189,7 @@ class Job:
         self._committer = committer
         self._stats = stats
         self._interrupted = False
+        self._resumed = False
         self._segment = ""
         self._carry = CarryOver(frontier, operations, committer, "")
 
@@ -193,22 +198,34 @@ class Job:
 
         The first one decides which segment the run belongs to.
         """
+        before = await self._frontier.stats()
+        self._resumed = bool(before.done or before.dead)
         batch: list[UrlRecord] = []
+        first: list[UrlRecord] = []
         segment = None
         async for request in start_requests(self._spider):
             if segment is None:
                 segment = self._naming.segments.of_run(request, self._stats.started_at)
                 await self._fetch_again(segment)
             batch.append(to_record(request, self._spider, naming=self._naming, segment=segment))
+            if before.dead and len(first) < SEEDS_LOOKED_UP:
+                first.append(batch[-1])
             if len(batch) >= SEEDS_BATCH:
                 await self._push(batch)
                 batch = []
         await self._push(batch)
         if segment is None:
             await self._fetch_again("")
-        stats = await self._frontier.stats()
-        if segment is None and not (stats.unfinished or stats.done or stats.dead):
+        await self._note_the_dead(first)
+        if segment is None and not (self._resumed or before.unfinished):
             raise BadSpider(f"{type(self._spider).__name__} has nothing to start with: write start_urls in the class")
+
+    async def _note_the_dead(self, seeds: Sequence[UrlRecord]) -> None:
+        for seed in seeds:
+            for row in await self.operations.find(seed.fingerprint, seed.host):
+                if row.state == State.DEAD and row.record.segment == seed.segment:
+                    again = f"lycosa frontier requeue --state {self._state.path} gives the dead a new life"
+                    self._stats.note(f"the start URL {seed.url} is dead from an earlier run ({row.reason}): {again}")
 
     async def run(self, observe: Observer | None) -> None:
         """Crawl until nothing is left or a signal comes; then tell the spider."""
@@ -237,6 +254,7 @@ class Job:
             finished=stats.unfinished == 0,
             interrupted=self._interrupted and stats.unfinished > 0 and not enough,
             nothing_to_do=nothing_to_do,
+            resumed=self._resumed,
             snapshot=snapshot,
             reasons=stats.reasons,
             dead_reasons=stats.dead_reasons,

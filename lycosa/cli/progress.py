@@ -70,13 +70,14 @@ def progress_line(snapshot: Snapshot, max_pages: int | None = None) -> str:
 def summary_lines(summary: Summary) -> list[str]:
     """Return how the crawl ended, what became of its URLs, and where everything is."""
     now = summary.snapshot
-    lines = [_headline(summary)]
+    here, ever = (" in this run", " in all runs") if summary.resumed else ("", "")
+    lines = [_headline(summary) + ("" if summary.nothing_to_do else here)]
     if not summary.nothing_to_do:
-        lines.append(_row("done", f"{now.done:,}{_counts(summary.reasons)}"))
+        lines.append(_row("done", f"{now.done:,}{ever}{_counts(summary.reasons)}"))
         if summary.skipped:
-            lines.append(_row("skipped", f"{sum(summary.skipped.values()):,} links{_counts(summary.skipped)}"))
+            lines.append(_row("skipped", f"{sum(summary.skipped.values()):,} links{here}{_counts(summary.skipped)}"))
     if now.dead:
-        lines.append(_row("dead", f"{now.dead:,}{_counts(summary.dead_reasons)}"))
+        lines.append(_row("dead", f"{now.dead:,}{ever}{_counts(summary.dead_reasons)}"))
         lines += [_row("", f"{url}  {reason}") for url, reason in summary.dead]
         if now.dead > len(summary.dead):
             lines.append(_row("", f"... and {now.dead - len(summary.dead):,} more"))

@@ -93,9 +93,12 @@ class RunStats:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """How a crawl ended. `reasons` and `dead_reasons` count URLs of the whole crawl, `skipped` links of this run that
-    were not followed; `dead` names the first dead URLs; `notes` are hints, a line each. `idle_until` (unix seconds) is
-    when the rest is due, in a crawl that ended at `ended_at` because it was idle, else 0."""
+    """How a crawl ended, and whether it was `resumed`: had earlier runs.
+
+    `reasons` and `dead_reasons` count URLs of the whole crawl, `skipped` links of this run that were not followed; `dead`
+    names the first dead URLs; `notes` are hints, a line each. `idle_until` (unix seconds) is when the rest is due, in a
+    crawl that ended at `ended_at` because it was idle, else 0.
+    """
 
     finished: bool
     interrupted: bool
@@ -108,5 +111,6 @@ class Summary:
     notes: Sequence[str] = ()
     idle_until: float = 0.0
     ended_at: float = 0.0
+    resumed: bool = False
     items_path: str = ""
     state_path: str = ""

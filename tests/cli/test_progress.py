@@ -108,6 +108,16 @@ def test_the_summary_of_an_interrupted_crawl_says_how_to_go_on():
     assert lines[-2:] == ["hint: more memory helps", "the state is saved: the same command resumes the crawl"]
 
 
+def test_the_summary_of_a_resumed_crawl_says_which_counts_are_of_this_run_and_which_of_all():
+    lines = summary_lines(Summary(**{**SUMMARY, "resumed": True, "skipped": {"scope": 9}}))
+    assert lines[:4] == [
+        "finished: 4,760 pages, 4,700 items in 12 s (397 pages/s, 162 MB) in this run",
+        "  done    5,000 in all runs (200: 4,990, robots: 7, 404: 3)",
+        "  skipped 9 links in this run (scope: 9)",
+        "  dead    3 in all runs (timeout: 2, connect: 1)",
+    ]
+
+
 def test_the_summary_when_there_was_nothing_to_do():
     summary = Summary(**{**SUMMARY, "nothing_to_do": True, "snapshot": Snapshot(done=120)})
     assert summary_lines(summary)[0] == "nothing to do: the crawl is finished (120 done, 0 dead); -O starts afresh"

@@ -202,3 +202,18 @@ def test_kills_while_a_segment_is_taken_over_are_made_good(tmp_path, day):
         assert done.returncode == 0, done.stderr
         counts = Counter(item["url"] for item in items(tmp_path / "items.jsonl"))
         assert counts == Counter(dict.fromkeys(tree.urls(), 2)), "once in each segment"
+
+
+def test_a_start_url_that_is_dead_from_an_earlier_run_is_told_with_what_to_do(tmp_path):
+    crawling = ["crawl", "http://127.0.0.1:9/", "--no-robots", "--retries", 0, "--state", "state", "-o", "items.jsonl"]
+    first = lycosa(*crawling, cwd=tmp_path)
+    assert (first.returncode, "hint: " in first.stderr) == (1, False)
+    again = lycosa(*crawling, cwd=tmp_path)
+    assert again.returncode == 1
+    (hint,) = [line for line in again.stderr.splitlines() if line.startswith("hint: ")]
+    assert hint.startswith("hint: the start URL http://127.0.0.1:9/ is dead from an earlier run (")
+    requeue = re.search(r"lycosa (frontier requeue --state \S+)", hint)
+    assert requeue
+    assert lycosa(*requeue[1].split(), cwd=tmp_path).returncode == 0
+    third = lycosa(*crawling, cwd=tmp_path)
+    assert third.stderr.startswith("finished: 0 pages"), "it was tried again"
