@@ -42,10 +42,13 @@ def sync_folder(folder: Path) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and those above it, and force their names to the disk."""
+    """Make a folder and those above it, and force their names to the disk.
+
+    Also when it is there: whoever made it may have been killed before its name was on the disk.
+    """
     fresh = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)
-    for folder in fresh:
+    for folder in fresh or [path]:
         sync_folder(folder.parent)
 
 

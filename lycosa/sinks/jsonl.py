@@ -105,7 +105,7 @@ class JsonlSink:
             fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             self._claim(fd)
-            if fresh and self._sync:
+            if self._sync:  # also when it is there: whoever made it may have been killed before this
                 self._sync_folder(parent)
         except BaseException:
             os.close(fd)

@@ -371,7 +371,6 @@ def run(order: Order) -> None:
         promise=lambda promise: promises(msgspec.json.encode(promise)),
         on_step=killer(order),
     )
-    logging.getLogger("lycosa").addHandler(Refusing(logging.WARNING))
     asyncio.run(crawl.run())
 
 
@@ -380,6 +379,7 @@ def forked(order: Order) -> int:
     pid = os.fork()
     if pid == 0:
         code = 1
+        logging.getLogger("lycosa").addHandler(Refusing(logging.WARNING))
         try:
             run(order)
             code = 0

@@ -24,9 +24,21 @@ DATA_MAX = 64 << 20
 
 WRITES = ("write", "writev", "pwrite64", "pwritev", "pwritev2")
 OPENS = ("open", "openat", "creat")
-OTHERS = ("lseek", "ftruncate", "fsync", "fdatasync", "mmap", "mkdir", "mkdirat", "rmdir", "unlink", "unlinkat")
+OTHERS = (
+    "lseek",
+    "truncate",
+    "ftruncate",
+    "fsync",
+    "fdatasync",
+    "mmap",
+    "mkdir",
+    "mkdirat",
+    "rmdir",
+    "unlink",
+    "unlinkat",
+)
 RENAMES = ("rename", "renameat", "renameat2")
-REFUSED = ("openat2", "truncate", "fallocate", "link", "linkat", "symlink", "symlinkat", "mknod", "mknodat")
+REFUSED = ("openat2", "fallocate", "link", "linkat", "symlink", "symlinkat", "mknod", "mknodat")
 REFUSED += ("copy_file_range", "sendfile", "splice", "io_uring_setup", "io_submit")
 
 CALL = re.compile(r"(\w+)\((.*)\) += (-?\d+|0x[0-9a-f]+)")
@@ -109,12 +121,18 @@ def can_trace() -> bool:
 
 
 def record(
-    command: Sequence[str], folder: Path, marks: Path, *, cwd: Path, env: Mapping[str, str]
+    command: Sequence[str], folder: Path, marks: Path, *, kill: str, cwd: Path, env: Mapping[str, str]
 ) -> tuple[int, list[Operation]]:
-    """Run a command to its end. Return its exit code (minus the signal that killed it) and what it did."""
+    """Run a command to its end. Return its exit code (minus the signal that killed it) and what it did.
+
+    `kill` is "" or "fsync:3": then it is killed as it enters its third call of that name.
+    """
     trace = marks.with_suffix(".trace")
     calls = ",".join(f"?{name}" for name in WRITES + OPENS + OTHERS + RENAMES + REFUSED)
     strace = ["strace", "-f", "-y", "-xx", "-s", str(DATA_MAX), "-e", f"trace={calls}", "-o", str(trace)]
+    if kill:
+        call, _, number = kill.partition(":")
+        strace += ["-e", f"inject={call}:signal=SIGKILL:when={number}"]
     done = subprocess.run([*strace, *command], cwd=cwd, env=env, check=False)
     with trace.open() as lines:
         operations = list(Reader(folder, marks, cwd).operations(whole_calls(lines)))
@@ -199,7 +217,7 @@ class Reader:
             return
         if name in {"fsync", "fdatasync"}:
             yield Sync(path)
-        elif name == "ftruncate":
+        elif name in {"truncate", "ftruncate"}:
             yield Cut(path, int(arguments.rpartition(", ")[2]))
         elif name in REFUSED or ("MAP_SHARED" in arguments and "PROT_WRITE" in arguments):
             raise Unrecorded(f"{name} of {path}")

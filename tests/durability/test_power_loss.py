@@ -42,7 +42,9 @@ CHANCES = 5 if PROVE else 1
 
 ACKS = 12
 SESSIONS = 2
-"""Processes are recorded until one has come to the end; then all goes on from a folder that a power loss has left."""
+"""Three processes are recorded, the last to its end; then all goes on from a folder that a power loss has left."""
+
+CALLS = ("fsync", "fdatasync", "mkdir", "openat", "pwrite64", "rename", "unlink")
 
 
 class Stopped(Exception):
@@ -85,15 +87,19 @@ def together(promised: Promise, more: Promise) -> Promise:
 
 
 def recorded(order: Order, chance: random.Random) -> list[Operation]:
-    """Run a process that is killed at some step, and one that comes to the end. Return all they did."""
+    """Run processes that are killed at some step or system call, and one that comes to the end. Return all they did."""
     folder, logs = Path(order.folder), Path(order.logs)
     before = read(folder)
     operations: list[Operation] = []
-    killed = msgspec.structs.replace(order, step=chance.choice(STEPS), occurrence=chance.randint(1, 3))
-    for each in (killed, msgspec.structs.replace(order, run=order.run + 1)):
+    at_call = f"{chance.choice(CALLS)}:{chance.randint(1, 8)}"
+    last = msgspec.structs.replace(order, run=order.run + 2)
+    at_step = msgspec.structs.replace(
+        last, run=order.run + 1, step=chance.choice(STEPS), occurrence=chance.randint(1, 3)
+    )
+    for each, kill in (order, at_call), (at_step, ""), (last, ""):
         command = [sys.executable, "-m", "tests.durability.driver", msgspec.json.encode(each).decode()]
-        code, more = record(command, folder, logs / PROMISES, cwd=ROOT, env=environment())
-        assert code in {0, -9}, f"exit code {code}"
+        code, more = record(command, folder, logs / PROMISES, kill=kill, cwd=ROOT, env=environment())
+        assert code in {0, -9}, f"exit code {code} in the process to be killed at {each.step or kill or 'no time'}"
         operations += more
         disk = Disk(before)
         for operation in operations:
@@ -172,11 +178,11 @@ def test_power_loss_after_every_operation(quick_path, monkeypatch, history):
     logs.mkdir()
     chance = random.Random(seed)
     order = Order(str(folder), str(logs), seed, PAGES, sync=True, acks=ACKS)
-    outages = Outages(msgspec.structs.replace(order, run=2 * SESSIONS, sync=False), chance)
+    outages = Outages(msgspec.structs.replace(order, run=3 * SESSIONS, sync=False), chance)
     tree: Tree = {}
     for session in range(SESSIONS):
         build(tree, folder)
-        operations = recorded(msgspec.structs.replace(order, run=2 * session), chance)
+        operations = recorded(msgspec.structs.replace(order, run=3 * session), chance)
         with monkeypatch.context() as patch:
             patch.setattr(os, "fsync", lambda handle: None)  # what goes on from there survives no outage: save the time
             tree = cut_everywhere(tree, operations, outages, chance)
