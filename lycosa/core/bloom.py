@@ -10,6 +10,7 @@ Pure: bytes in and out. Damaged bytes raise `ValueError`.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 from operator import index
 
 import msgspec
@@ -85,9 +86,10 @@ class Filter:
 
     def update(self, fingerprints: Iterable[int]) -> None:
         """Add many."""
-        for fingerprint in fingerprints:
-            self.bits[0].add(fingerprint)
-            self.note(1)
+        rest = iter(fingerprints)
+        while added := list(islice(rest, max(1, self.newest.room - self.newest.count))):
+            self.bits[0].update(added)
+            self.note(len(added))
 
     def note(self, added: int) -> None:
         """So many were added to the newest layer; begin the next one when it is full."""

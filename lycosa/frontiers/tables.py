@@ -309,8 +309,7 @@ class Tables:
         for frame in frames(self.path, generation, last=last):
             try:
                 writes = _decode_frame(frame)
-                for at in range(0, len(writes), 3):
-                    table, key, value = writes[at : at + 3]
+                for table, key, value in zip(writes[::3], writes[1::3], writes[2::3], strict=True):
                     self.active[table][key] = value
             except (msgspec.DecodeError, ValueError, TypeError) as error:
                 raise StorageError(f"{self.path}: journal {generation} cannot be read ({error})") from error
