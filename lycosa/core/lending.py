@@ -92,9 +92,9 @@ class Lending(Generic[Place]):
         host = held.host
         if held.place is None:
             host.asking = False
-        self.workbench.ended(host, held.group)
         if not contacted and held.turn is not None:
             self.workbench.give_back(host, held.group, held.turn)
+        self.workbench.ended(host, held.group)
         return held
 
     def renew(self, lease: Lease, now: float) -> Lease | None:

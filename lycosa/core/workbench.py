@@ -240,7 +240,7 @@ class Workbench:
             self._rest(group)
 
     def give_back(self, host: Host, group: Group | None, turn: Turn) -> None:
-        """The turn was not used: the host was not contacted."""
+        """The turn was not used, since the host was not contacted; `ended` must follow."""
         if host.ready_at == turn.next_at:
             host.ready_at = max(turn.at, host.paused_until)
             self.offer(host)
@@ -308,8 +308,8 @@ class Workbench:
     def see(self, now: float) -> None:
         """The clock shows `now`. One that was set back takes all pauses with it: none gets shorter or longer.
 
-        Pauses that were set since the clock was seen last may have been set by either time. They stay as they are, but
-        end within PAUSE_MAX_S.
+        A pause that was set since the clock was seen last may have been set by either time: it lasts until the later of
+        the two, if that is not behind PAUSE_MAX_S.
         """
         if now < self.now - CLOCK_SLACK_S:
             self._set_back(self.now - now)

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from lycosa.core.frontier import Policy
-from lycosa.core.workbench import Workbench
+from lycosa.core.workbench import PAUSE_MAX_S, Turn, Workbench
 
 
 def bench(**fields: float) -> Workbench:
@@ -50,6 +50,115 @@ def test_a_crawl_delay_counts_from_when_it_is_learned_and_never_shortens_ours() 
     assert (host.delay_s, host.ready_at) == (5.0, 105.0)
     work.set_delay(host, 1.0, 100.0)
     assert host.delay_s == 2.0
+
+
+def test_a_crawl_delay_holds_between_all_starts() -> None:
+    work = bench()
+    host = work.host("a")
+    work.set_delay(host, 5.0, 100.0)
+    work.found_work(host, count=3)
+    for at in (105.0, 110.0, 115.0):
+        assert work.pick(at - 0.1) is None
+        assert work.pick(at) is host
+        work.lent(host, 0.0)
+
+
+def test_one_address_has_so_many_places_and_one_pace() -> None:
+    work = bench(concurrency_per_ip=2, delay_per_ip_s=1.0)
+    hosts = [work.host(key) for key in "abc"]
+    for host in hosts:
+        work.set_address(host, "10.0.0.1", 1000.0, 0.0)
+        work.found_work(host, count=3)
+    for at, host in ((0.0, hosts[0]), (1.0, hosts[1])):
+        assert work.next_ready() in (0.0, at)
+        assert work.pick(at) is host
+        work.lent(host, 0.0)
+        assert work.pick(at) is None
+    assert work.next_ready() is None
+    assert work.pick(9.0) is None, "the address has no place left"
+    work.ended(hosts[0], work.groups["10.0.0.1"])
+    assert work.pick(9.0) is hosts[2], "first come, first served"
+
+
+def test_a_host_that_moves_leaves_its_flights_behind() -> None:
+    work = bench(concurrency_per_ip=1)
+    host, other = work.host("a"), work.host("b")
+    for one in (host, other):
+        work.set_address(one, "10.0.0.1", 1000.0, 0.0)
+        work.found_work(one, count=5)
+    assert work.pick(0.0) is host
+    work.lent(host, 0.0)
+    old = host.group
+    assert work.pick(0.0) is None
+    work.set_address(host, "10.0.0.2", 1000.0, 0.0)
+    assert work.pick(0.0) is host
+    work.lent(host, 0.0)
+    assert work.pick(0.0) is None
+    work.ended(host, old)
+    assert work.pick(0.0) is other
+    work.lent(other, 0.0)
+    work.set_address(host, "", 1000.0, 0.0)
+    assert work.pick(0.0) is host
+    assert set(work.groups) == {"10.0.0.1", "10.0.0.2"}
+
+
+def test_an_address_is_forgotten_when_it_owes_no_pause() -> None:
+    work = bench(delay_per_ip_s=10.0)
+    host = work.host("a")
+    work.set_address(host, "10.0.0.1", 1000.0, 0.0)
+    work.found_work(host)
+    assert work.pick(0.0) is host
+    work.lent(host, None)
+    work.ended(host, host.group)
+    work.forget_idle(9.0)
+    assert (list(work.hosts), list(work.groups)) == ([], ["10.0.0.1"])
+    work.forget_idle(10.0)
+    assert work.groups == {}
+
+
+def test_a_turn_that_was_not_used_comes_back_but_not_before_a_block_ends() -> None:
+    work = bench(delay_s=10.0)
+    host = work.host("a")
+    work.found_work(host, count=5)
+    assert work.pick(0.0) is host
+    work.lent(host, 0.0)
+    work.block(host, 4.0)
+    work.give_back(host, None, Turn(0.0, 10.0, 0.0, 0.0))
+    work.ended(host)
+    assert work.next_ready() == 4.0
+    assert work.pick(4.0) is host
+    work.lent(host, 0.0)
+    work.give_back(host, None, Turn(0.0, 10.0, 0.0, 0.0))
+    assert work.next_ready() == 14.0, "another start has taken its turn"
+
+
+def test_a_clock_that_is_set_back_makes_no_pause_longer_or_shorter() -> None:
+    work = bench(delay_s=10.0)
+    paused, blocked, fresh = (work.host(key) for key in "abc")
+    for host in (paused, blocked, fresh):
+        work.found_work(host, count=2)
+    work.block(blocked, 10_030.0)
+    assert work.pick(10_000.0) is paused
+    work.lent(paused, 0.0)
+    assert work.pick(10_002.0) is fresh
+    work.block(fresh, 1_000.0 + 50.0)  # by the new time already
+    assert work.pick(1_000.0) is None
+    assert (paused.ready_at, blocked.ready_at, fresh.ready_at) == (1_008.0, 1_028.0, 1_050.0)
+    assert fresh.blocked_until == 1_050.0
+    assert work.pick(1_008.0) is paused
+    work.block(blocked, 4_000.0)
+    work.see(0.0)
+    assert blocked.ready_at == PAUSE_MAX_S, "nobody knows by which clock it was set"
+
+
+def test_a_clock_that_was_read_a_little_earlier_changes_nothing() -> None:
+    work = bench(delay_s=10.0)
+    host = work.host("a")
+    work.found_work(host, count=2)
+    assert work.pick(100.0) is host
+    work.lent(host, 0.0)
+    work.see(99.5)
+    assert host.ready_at == 110.0
 
 
 def test_idle_hosts_are_forgotten_when_they_owe_no_pause() -> None:

@@ -204,12 +204,13 @@ def test_all_alike_under_a_global_limit(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_hosts_that_share_addresses(seed: int) -> None:
+@pytest.mark.parametrize(("delay_per_ip", "places_per_ip"), [(0.5, 0), (0.0, 2)])
+def test_hosts_that_share_addresses(seed: int, delay_per_ip: float, places_per_ip: int) -> None:
     """A tenth of the addresses hold nine tenths of the hosts; one host is large, another address is crowded."""
     chance = random.Random(seed)
-    counts = numbered([3000 * SIZE] + [chance.randint(1, 12 * SIZE) for _ in range(HOSTS - 1)])
+    counts = numbered([1500 * SIZE] + [chance.randint(1, 5 * SIZE) for _ in range(HOSTS - 1)])
     addresses = {host: f"10.0.0.{chance.randrange(100 if chance.random() < 0.9 else 1000)}" for host in counts}
-    policy = Policy(robots=False, delay_s=2.0, delay_per_ip_s=0.5, concurrency_per_ip=2)
+    policy = Policy(robots=False, delay_s=2.0, delay_per_ip_s=delay_per_ip, concurrency_per_ip=places_per_ip)
     crawl = Crawl(counts, policy, 64, seed, addresses).run()
     crawl.is_polite()
     assert crawl.now <= NEAR * crawl.ideal()

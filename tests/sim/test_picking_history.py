@@ -19,7 +19,7 @@ from lycosa.core.lending import Lending
 from lycosa.core.model import HostFacts, Kind, Lease, UrlRecord
 from tests.conftest import PROVE
 
-HOSTS = [f"http://h{n}.example:80" for n in range(6)]
+HOSTS = [f"http://h{n}.example:80" for n in range(4)]
 ADDRESSES = ["", "10.0.0.1", "10.0.0.2"]
 LEASE_S = 64.0
 ROBOTS_TTL_S = 500.0
@@ -96,13 +96,22 @@ class PickingHistory(RuleBasedStateMachine):
     """See the module."""
 
     @initialize(
-        delay=st.sampled_from([0.0, 0.0, 2.0]),
+        delay=st.sampled_from([0.0, 2.0]),
         places=st.integers(1, 3),
         delay_per_ip=st.sampled_from([0.0, 0.0, 1.5]),
         places_per_ip=st.integers(0, 3),
-        robots=st.booleans(),
+        robots=st.sampled_from([False, False, True]),
+        addresses=st.lists(st.sampled_from([*ADDRESSES, None]), min_size=len(HOSTS), max_size=len(HOSTS)),
     )
-    def start(self, delay: float, places: int, delay_per_ip: float, places_per_ip: int, robots: bool) -> None:
+    def start(
+        self,
+        delay: float,
+        places: int,
+        delay_per_ip: float,
+        places_per_ip: int,
+        robots: bool,
+        addresses: list[str | None],
+    ) -> None:
         self.policy = Policy(
             delay_s=delay,
             concurrency_per_host=places,
@@ -121,6 +130,9 @@ class PickingHistory(RuleBasedStateMachine):
         self.flights: dict[int, Flight] = {}
         self.number = 0
         self.lending.lend(0, self.now)
+        for key, address in zip(HOSTS, addresses, strict=True):
+            if address is not None:
+                self.has_address(key, address, 10_000.0)
 
     # What the model says.
 
@@ -223,7 +235,7 @@ class PickingHistory(RuleBasedStateMachine):
             return
         assert lease.address == host.address
         host.started = self.latest
-        host.pauses.start(self.latest + host.delay)
+        host.pauses.start(self.latest + host.delay if host.delay else 0.0)
         flight.starts = host.pauses.starts
         if self.group_of(key):
             group = self.groups[host.address]
@@ -237,7 +249,21 @@ class PickingHistory(RuleBasedStateMachine):
     @precondition(lambda self: self.flights)
     @rule(data=st.data(), contacted=st.booleans())
     def give_back(self, data: st.DataObject, contacted: bool) -> None:
-        flight = self.flights.pop(data.draw(st.sampled_from(sorted(self.flights))))
+        self.end(data.draw(st.sampled_from(sorted(self.flights))), contacted)
+
+    @rule(address=st.sampled_from(ADDRESSES), delay=st.sampled_from([0.0, 0.5, 4.0]))
+    def answer(self, address: str, delay: float) -> None:
+        """All who ask are told."""
+        for token, flight in list(self.flights.items()):
+            if flight.kind == Kind.RESOLVE:
+                self.has_address(flight.host, address, 400.0)
+            elif flight.kind == Kind.ROBOTS:
+                self.has_robots(flight.host, delay)
+            if flight.kind != Kind.PAGE:
+                self.end(token, contacted=True)
+
+    def end(self, token: int, contacted: bool) -> None:
+        flight = self.flights.pop(token)
         held = self.lending.give_back(flight.lease, contacted=contacted)
         assert held is not None
         assert held.lease == flight.lease
@@ -271,6 +297,9 @@ class PickingHistory(RuleBasedStateMachine):
 
     @rule(key=st.sampled_from(HOSTS), delay=st.sampled_from([0.0, 0.5, 4.0]))
     def learn_robots(self, key: str, delay: float) -> None:
+        self.has_robots(key, delay)
+
+    def has_robots(self, key: str, delay: float) -> None:
         self.lending.learned(key, HostFacts(b"", 200, self.now, delay), self.now)
         host = self.host(key)
         host.robots_at, host.delay = self.now, max(delay, self.policy.delay_s)
@@ -284,14 +313,23 @@ class PickingHistory(RuleBasedStateMachine):
 
     @rule(key=st.sampled_from(HOSTS), address=st.sampled_from(ADDRESSES), seconds=quarters)
     def learn_address(self, key: str, address: str, seconds: float) -> None:
-        self.lending.learned_address(key, address, self.now + seconds * 10, self.now)
+        self.has_address(key, address, seconds * 10)
+
+    def has_address(self, key: str, address: str, seconds: float) -> None:
+        self.lending.learned_address(key, address, self.now + seconds, self.now)
         host = self.host(key)
         if self.resolves and address and not host.address and host.started:
             group = self.groups[address]
             group.others = max(group.others, host.started + self.policy.delay_per_ip_s)
-        host.address, host.address_until = address, self.now + seconds * 10
+        host.address, host.address_until = address, self.now + seconds
 
-    @rule(seconds=st.one_of(quarters, st.sampled_from([0.0, 100.0, 7200.0, -0.25, -1.0, -1.25, -20.0, -7200.0])))
+    @rule(
+        seconds=st.one_of(
+            quarters,
+            st.integers(0, 8).map(lambda number: number / 4),
+            st.sampled_from([0.0, 0.5, 2.0, 100.0, 7200.0, -0.25, -1.0, -1.25, -20.0, -7200.0]),
+        )
+    )
     def time_passes(self, seconds: float) -> None:
         self.now += seconds
 
@@ -330,7 +368,7 @@ class PickingHistory(RuleBasedStateMachine):
 
 
 PickingHistory.TestCase.settings = settings(
-    max_examples=5000 if PROVE else 150,
+    max_examples=5000 if PROVE else 250,
     stateful_step_count=60,
     deadline=None,
     suppress_health_check=list(HealthCheck),
