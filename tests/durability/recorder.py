@@ -24,19 +24,9 @@ DATA_MAX = 64 << 20
 
 WRITES = ("write", "writev", "pwrite64", "pwritev", "pwritev2")
 OPENS = ("open", "openat", "creat")
-OTHERS = (
-    "lseek",
-    "truncate",
-    "ftruncate",
-    "fsync",
-    "fdatasync",
-    "mmap",
-    "mkdir",
-    "mkdirat",
-    "rmdir",
-    "unlink",
-    "unlinkat",
-)
+REMOVES = ("unlink", "unlinkat", "rmdir")
+FOLDERS = ("mkdir", "mkdirat")
+OTHERS = ("lseek", "truncate", "ftruncate", "fsync", "fdatasync", "mmap")
 RENAMES = ("rename", "renameat", "renameat2")
 REFUSED = ("openat2", "fallocate", "link", "linkat", "symlink", "symlinkat", "mknod", "mknodat")
 REFUSED += ("copy_file_range", "sendfile", "splice", "io_uring_setup", "io_submit")
@@ -128,7 +118,7 @@ def record(
     `kill` is "" or "fsync:3": then it is killed as it enters its third call of that name.
     """
     trace = marks.with_suffix(".trace")
-    calls = ",".join(f"?{name}" for name in WRITES + OPENS + OTHERS + RENAMES + REFUSED)
+    calls = ",".join(f"?{name}" for name in WRITES + OPENS + RENAMES + REMOVES + FOLDERS + OTHERS + REFUSED)
     strace = ["strace", "-f", "-y", "-xx", "-s", str(DATA_MAX), "-e", f"trace={calls}", "-o", str(trace)]
     if kill:
         call, _, number = kill.partition(":")
@@ -201,10 +191,10 @@ class Reader:
             opened = self._opened.get(arguments.partition("<")[0])
             if opened:
                 opened.position = result
-        elif name in {"mkdir", "mkdirat", "rmdir", "unlink", "unlinkat"}:
+        elif name in REMOVES + FOLDERS:
             path = self._inside(self._named(arguments)[0])
             if path is not None:
-                yield MakeFolder(path) if name.startswith("mkdir") else Remove(path)
+                yield MakeFolder(path) if name in FOLDERS else Remove(path)
         else:
             yield from self._by_handle(name, arguments)
 
