@@ -14,7 +14,7 @@ import stat
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
-from threading import Condition
+from threading import Condition, get_ident
 
 RING = b"!"
 DRAIN_BYTES = 65536
@@ -37,7 +37,7 @@ class Bells:
         self._epoll = select.epoll()
         self._epoll.register(self._pipe, select.EPOLLIN)
         self._rings = 0
-        self._sleeping = False
+        self._sleeper = 0
         self._changed = Condition()
 
     def watch(self, members: Collection[int]) -> None:
@@ -80,17 +80,17 @@ class Bells:
         with self._changed:
             if self._rings != rings:
                 return
-            if self._sleeping:
+            if self._sleeper:
                 self._changed.wait(timeout_s)
                 return
-            self._sleeping = True
+            self._sleeper = get_ident()
         try:
             self._epoll.poll(timeout_s)
             with suppress(BlockingIOError):
                 os.read(self._pipe, DRAIN_BYTES)
         finally:
             with self._changed:
-                self._sleeping = False
+                self._sleeper = 0
                 self._rings += 1
                 self._changed.notify_all()
 
@@ -98,7 +98,8 @@ class Bells:
         """Wake our own sleepers, then leave: to the others we are dead."""
         with self._changed:
             self.ring([self._me])
-            while self._sleeping:
+            # A signal handler that closes the queue runs in the sleeper itself.
+            while self._sleeper not in {0, get_ident()}:
                 self._changed.wait()
             self._rings += 1
             self.abandon()

@@ -4,8 +4,8 @@ DIR/queue.db   state: one row, see `State`; items: what can be had; leased: what
 DIR/lock       held for the time of one transaction, and dropped by the operating system with a process that dies
 DIR/bells/     see `bells`
 
-Everything happens in `change`: lock, begin, read the state, let the caller work, write the state, commit, unlock, ring
-the members whose wish has come true. A process that is killed in between has changed nothing. SQLite and not LMDB: what
+Everything happens in `change`: lock, begin, read the state, let the caller work, ring the members whose wish has come
+true, write the state, commit, unlock. A process that is killed in between has changed nothing. SQLite, not LMDB: what
 lies in the folder may be damaged or hostile, and LMDB follows a wrong pointer to the end of the process.
 """
 
@@ -17,7 +17,7 @@ import os
 import shutil
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated
@@ -57,7 +57,8 @@ TABLES = (
 RANKS = "CREATE INDEX ranks ON items (rank, id)"
 
 
-Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
+COUNT_MAX = 1 << 62
+Count = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
 
 
 class Member(msgspec.Struct, array_like=True):
@@ -84,7 +85,7 @@ class State(msgspec.Struct, array_like=True):
 
     def room(self) -> int:
         """How many items fit."""
-        return self.maxsize - self.size if self.maxsize > 0 else QUEUE_MAX_BYTES
+        return self.maxsize - self.size if self.maxsize > 0 else COUNT_MAX
 
     def want(self, number: int, what: int, room: int = 0) -> None:
         """A member waits for this; the least room that a thread of it needs counts."""
@@ -101,29 +102,16 @@ class State(msgspec.Struct, array_like=True):
             count -= done
 
     def came_true(self) -> list[int]:
-        """Return the members whose wish has come true, and forget the wishes."""
-        return self._forget(
-            number
-            for number, member in self.members.items()
-            if member.waits
-            and (
-                self.shut
-                or (member.waits & ITEMS and self.size)
-                or (member.waits & ROOM and self.room() >= member.room)
-                or (member.waits & DONE and not self.unfinished)
-            )
+        """Return the members whose wish has come true."""
+        return [number for number, member in self.members.items() if member.waits and self._has_come_true(member)]
+
+    def _has_come_true(self, member: Member) -> bool:
+        return bool(
+            self.shut
+            or (member.waits & ITEMS and self.size)
+            or (member.waits & ROOM and self.room() >= member.room)
+            or (member.waits & DONE and not self.unfinished)
         )
-
-    def all_waiting(self) -> list[int]:
-        """Return the members that wait for anything, and forget the wishes."""
-        return self._forget(number for number, member in self.members.items() if member.waits)
-
-    def _forget(self, numbers: Iterable[int]) -> list[int]:
-        woken = list(numbers)
-        for number in woken:
-            member = self.members[number]
-            member.waits = member.room = 0
-        return woken
 
 
 encode_state = msgspec.msgpack.Encoder().encode
@@ -158,21 +146,25 @@ class Folder:
                 raise ValueError(f"the queue {self.path} is closed")
             if self._busy:
                 raise RuntimeError("a queue cannot be used inside one of its own calls (signal handler, unpickling)")
+            self._busy = True
             try:
-                self._busy = True
                 self._take_lock()
                 database = self._database or self._open()
                 bells = self._bells or self._join(database)
-                with self._transaction(database) as state:
-                    self._look_after(database, state, bells)
-                    yield database, state
-                    woken = state.came_true()
-            except (sqlite3.Error, OSError, OverflowError) as error:
+                state, before = self._begin(database)
+                self._look_after(database, state, bells)
+                yield database, state
+                self._wake(bells, state.came_true(), state)
+                _commit(database, state, before)
+            except (sqlite3.Error, OSError, OverflowError, UnicodeDecodeError) as error:
                 raise _storage_error(self.path, error) from error
             finally:
-                self._drop_lock()
+                # No call of ours on the usual way out: Ctrl-C could come in between and leave the lock taken.
                 self._busy = False
-            bells.ring(woken)
+                if self._database is not None and self._database.in_transaction:
+                    self._roll_back()
+                if self._lock >= 0:
+                    fcntl.flock(self._lock, fcntl.LOCK_UN)
 
     @property
     def wakes(self) -> int:
@@ -230,9 +222,19 @@ class Folder:
             self._lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
 
-    def _drop_lock(self) -> None:
-        if self._lock >= 0:
-            fcntl.flock(self._lock, fcntl.LOCK_UN)
+    def _roll_back(self) -> None:
+        assert self._database is not None
+        try:
+            self._database.execute("ROLLBACK")
+        except sqlite3.Error:
+            self.close_database()
+
+    @staticmethod
+    def _wake(bells: Bells, numbers: list[int], state: State) -> None:
+        # Before the commit: whoever is woken waits for the lock, and if we die here they have lost nothing.
+        bells.ring(numbers)
+        for number in numbers:
+            state.members[number].waits = state.members[number].room = 0
 
     def _open(self) -> sqlite3.Connection:
         file = self.path / DATABASE
@@ -249,28 +251,27 @@ class Folder:
         return database
 
     def _join(self, database: sqlite3.Connection) -> Bells:
-        with self._transaction(database) as state:
-            _refuse_other(self.path, state, self._made)
-            bells = Bells(self.path / BELLS, state.next_member)
-            try:
-                bells.watch(state.members)
-                for number in bells.dead():
-                    _leave(database, state, number)
-                    bells.remove(number)
-                _refuse_crowd(self.path, state)
-                if not state.members:
-                    state.shut = False
-                # Those who wait have to watch the newcomer, too.
-                woken = state.all_waiting()
-                state.members[state.next_member] = Member()
-                self.member = state.next_member
-                state.next_member += 1
-                state.generation += 1
-            except BaseException:
-                bells.close()
-                raise
-        self._bells, self._generation = bells, -1
-        bells.ring(woken)
+        state, before = self._begin(database)
+        _refuse_other(self.path, state, self._made)
+        number = state.next_member
+        bells = Bells(self.path / BELLS, number)
+        try:
+            bells.watch(state.members)
+            for dead in bells.dead():
+                _leave(database, state, dead)
+                bells.remove(dead)
+            _refuse_crowd(self.path, state)
+            state.shut = state.shut and bool(state.members)
+            # Those who wait have to watch the newcomer, too.
+            self._wake(bells, [each for each, member in state.members.items() if member.waits], state)
+            state.members[number] = Member()
+            state.next_member += 1
+            state.generation += 1
+            _commit(database, state, before)
+        except BaseException:
+            bells.close()
+            raise
+        self._bells, self.member, self._generation = bells, number, -1
         return bells
 
     def _look_after(self, database: sqlite3.Connection, state: State, bells: Bells) -> None:
@@ -283,27 +284,20 @@ class Folder:
             _leave(database, state, number)
             bells.remove(number)
 
-    @contextmanager
-    def _transaction(self, database: sqlite3.Connection) -> Iterator[State]:
-        database.execute("BEGIN IMMEDIATE")
+    def _begin(self, database: sqlite3.Connection) -> tuple[State, bytes]:
+        database.execute("BEGIN")
+        row = database.execute("SELECT value FROM state").fetchone()
         try:
-            row = database.execute("SELECT value FROM state").fetchone()
-            state = self._decode(row)
-            yield state
-            after = encode_state(state)
-            if after != row[0]:
-                database.execute("UPDATE state SET value = ?", (after,))
-            database.execute("COMMIT")
-        except BaseException:
-            if database.in_transaction:
-                database.execute("ROLLBACK")
-            raise
-
-    def _decode(self, row: tuple[bytes] | None) -> State:
-        try:
-            return decode_state((row or (b"",))[0])
+            return decode_state(row[0]), row[0]
         except (msgspec.MsgspecError, TypeError) as error:
             raise StorageError(f"{self.path}: the state of the queue is damaged ({error})") from error
+
+
+def _commit(database: sqlite3.Connection, state: State, before: bytes) -> None:
+    after = encode_state(state)
+    if after != before:
+        database.execute("UPDATE state SET value = ?", (after,))
+    database.execute("COMMIT")
 
 
 def _leave(database: sqlite3.Connection, state: State, number: int) -> None:
@@ -339,18 +333,13 @@ def _prepare(database: sqlite3.Connection, path: Path, made: State) -> None:
 
 
 def _create(database: sqlite3.Connection, made: State) -> None:
-    database.execute("BEGIN IMMEDIATE")
-    try:
-        for statement in (*TABLES, *([RANKS] if made.order is Order.PRIORITY else [])):
-            database.execute(statement)
-        database.execute("INSERT INTO state VALUES (1, ?)", (encode_state(made),))
-        database.execute(f"PRAGMA application_id={FORMAT}")
-        database.execute(f"PRAGMA user_version={VERSION}")
-        database.execute("COMMIT")
-    except BaseException:
-        if database.in_transaction:
-            database.execute("ROLLBACK")
-        raise
+    database.execute("BEGIN")
+    for statement in (*TABLES, *([RANKS] if made.order is Order.PRIORITY else [])):
+        database.execute(statement)
+    database.execute("INSERT INTO state VALUES (1, ?)", (encode_state(made),))
+    database.execute(f"PRAGMA application_id={FORMAT}")
+    database.execute(f"PRAGMA user_version={VERSION}")
+    database.execute("COMMIT")
 
 
 def _refuse_foreign(path: Path) -> None:

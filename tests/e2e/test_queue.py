@@ -117,15 +117,14 @@ def sleepers(queue: Queue) -> int:
 @pytest.mark.parametrize("kind", range(3))
 def test_kill_at_random(path, start, chance, kind):
     """Nothing whose put returned is lost; nothing is acked twice; taken twice is only what a killed consumer held."""
-    kills = 150 if PROVE else 8
+    kills = 400 if PROVE else 8
     roles = ["produce", "consume", "produce", "consume"]
     everyone = [start(role, path, f"{number}", kind) for number, role in enumerate(roles)]
     running = list(everyone)
-    for member in running:
-        member.until({"produce": "put", "consume": "taken"}[roles[running.index(member)]])
     for number in range(len(roles), len(roles) + kills):
-        time.sleep(chance.uniform(0, 0.05))
         victim = chance.randrange(len(roles))
+        running[victim].until({"produce": "put", "consume": "taken"}[roles[victim]])
+        time.sleep(chance.uniform(0, 0.05))
         running[victim].kill()
         everyone.append(start(roles[victim], path, f"{number}", kind))
         running[victim] = everyone[-1]
