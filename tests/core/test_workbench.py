@@ -132,6 +132,22 @@ def test_a_turn_that_was_not_used_comes_back_but_not_before_a_block_ends() -> No
     assert work.next_ready() == 14.0, "another start has taken its turn"
 
 
+def test_a_first_address_counts_the_last_start() -> None:
+    """It was made before the process began, or before the address was known."""
+    work = bench(delay_per_ip_s=10.0)
+    old, new = work.host("old"), work.host("new")
+    work.found_work(old)
+    work.found_work(new)
+    work.set_address(new, "10.0.0.1", 1000.0, 100.0)
+    assert work.pick(100.0) is new
+    work.lent(new, None)
+    work.remind(old, 98.0, 0.0)
+    work.set_address(old, "10.0.0.1", 1000.0, 100.0)
+    work.give_back(new, new.group, Turn(0.0, 0.0, 0.0, 110.0))
+    work.ended(new, new.group)
+    assert work.next_ready() == 108.0
+
+
 def test_a_clock_that_is_set_back_makes_no_pause_longer_or_shorter() -> None:
     work = bench(delay_s=10.0)
     paused, blocked, fresh = (work.host(key) for key in "abc")
