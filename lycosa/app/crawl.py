@@ -288,7 +288,7 @@ class Job:
         await self._committer.commit()
 
     def _interrupt(self) -> None:
-        if not self._interrupted:
+        if not self._interrupted and self._engine.busy:
             log.warning("stopping: what is under way gets %g s to end; once more ends it at once", STOP_GRACE_S)
         self._interrupted = True
         self._engine.stop()

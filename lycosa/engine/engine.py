@@ -162,6 +162,11 @@ class Engine:
             await self._stirred.wait()
 
     @property
+    def busy(self) -> bool:
+        """Whether something is under way."""
+        return bool(self._tasks)
+
+    @property
     def enough(self) -> bool:
         """Whether the crawl has its `max_pages`."""
         return self._places_for_pages() <= 0

@@ -95,9 +95,9 @@ class RunStats:
 class Summary:
     """How a crawl ended, and whether it was `resumed`: had earlier runs.
 
-    `reasons` and `dead_reasons` count URLs of the whole crawl, `skipped` links of this run that were not followed; `dead`
-    names the first dead URLs; `notes` are hints, a line each. `idle_until` (unix seconds) is when the rest is due, in a
-    crawl that ended at `ended_at` because it was idle, else 0.
+    `reasons` and `dead_reasons` count URLs of the whole crawl, `skipped` links of this run that were not followed;
+    `dead` names the first dead URLs; `notes` are hints, a line each. `idle_until` (unix seconds) is when the rest is
+    due, in a crawl that ended at `ended_at` because it was idle, else 0.
     """
 
     finished: bool

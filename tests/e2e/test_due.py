@@ -100,3 +100,27 @@ def test_what_is_due_is_fetched_when_it_is_due(tree, tmp_path):
     assert first["url"].endswith("/2")
     assert 0 <= first["at"] - (due - 1) < SOON_S
     assert 0 <= second["at"] - due < SOON_S
+
+
+def test_what_is_imported_while_it_waits_is_fetched_at_once(tree, tmp_path):
+    later(tmp_path, DAY_S)
+    site = tree.url.removesuffix("/0")
+    with started(*command(tree), cwd=tmp_path) as run:
+        assert run.until(lambda: "waiting, next due at" in run.said)
+        (tmp_path / "urls").write_text(f"{site}/3\n")
+        imported = lycosa("frontier", "import", "urls", "--state", "state", cwd=tmp_path)
+        assert imported.returncode == 0, imported.stderr
+        at = time.monotonic()
+        assert run.until(lambda: bool(items(tmp_path / "items.jsonl")))
+        assert time.monotonic() - at < SOON_S
+        run.process.send_signal(signal.SIGINT)
+        assert run.end() == 130
+        assert "stopping" not in run.said, "nothing was under way"
+
+
+def test_a_request_for_tomorrow_sleeps_in_the_segment_of_tomorrow(tree, tmp_path):
+    write(tmp_path, f"[Request(self.site + '/2'), Request(self.site + '/1', not_before={time.time() + DAY_S})]")
+    ended = lycosa(*command(tree, "--segment", "day", "--exit-when-idle"), cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert re.search(r"^next due at .+ \(in 24 h\)", ended.stderr, re.MULTILINE), ended.stderr
+    assert [item["url"] for item in items(tmp_path / "items.jsonl")] == [tree.url[:-1] + "2"]

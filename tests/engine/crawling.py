@@ -37,14 +37,19 @@ class Crawl(NamedTuple):
 
 
 async def wired(
-    stack: AsyncExitStack, spider: Spider, policy: Policy, limits: Limits | None = None, space: FreeSpace | None = None
+    stack: AsyncExitStack,
+    spider: Spider,
+    policy: Policy,
+    limits: Limits | None = None,
+    space: FreeSpace | None = None,
+    clock: Clock | None = None,
 ) -> Crawl:
     """Wire the parts and push the start requests; the stack closes them."""
     frontier = memory_frontier(policy)
     fetcher = CurlFetcher(FetchSettings())
     stack.push_async_callback(fetcher.close)
     space = space or FreeSpace(())
-    clock, sink = Clock(), MemorySink()
+    clock, sink = clock or Clock(), MemorySink()
     stats = RunStats(clock.now())
     rules = Rules(Scope.of("any", [], depth_max=None), RetryPolicy(), obey_robots=policy.robots)
     committer = Committer(frontier, [sink], 0.05, 100, lambda positions: space.check())
