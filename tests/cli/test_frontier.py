@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from lycosa.app import operations
+from lycosa.cli import frontier as looking
 from lycosa.cli import frontier_moves
 from lycosa.cli.main import main
 from lycosa.cli.rows import moment, when
@@ -40,6 +41,7 @@ POLICY = Policy(robots=False, concurrency_per_host=1000)
 def _own_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TZ", "UTC")
+    monkeypatch.setattr(looking, "RATE_OVER_S", 0.05)
     for variable in [name for name in os.environ if name.startswith("LYCOSA_")]:
         monkeypatch.delenv(variable)
 
@@ -85,7 +87,7 @@ def a_state(path: str | Path, story: Callable[[Any], Any] = some_of_each, **desc
 
 @contextmanager
 def live(path: Path) -> Iterator[Any]:
-    """Own a state in a thread, and answer at its socket. Yields the frontier, of which everything is lent that can be."""
+    """Own a state in a thread, with two URLs lent, and answer at its socket. Yields the frontier."""
     started, stop = threading.Event(), threading.Event()
     kept: list[Any] = []
 
@@ -478,6 +480,7 @@ def test_an_import_that_was_killed_is_given_again(tmp_path):
     Path("seeds.txt").write_text("".join(f"{SITE}/{number}\n" for number in range(count)))
     code = """
 import os, sys
+from lycosa.cli import frontier as looking
 from lycosa.cli import frontier_moves
 from lycosa.cli.main import main
 push, left = frontier_moves.Importer._push, [7]
@@ -652,7 +655,7 @@ def test_ages_and_times():
     assert when(1e300, 0.0) == "1e+300"
 
 
-# ------------------------------------------------------------------------------------------------------- constant memory
+# ------------------------------------------------------------------------------------------------------ constant memory
 
 ROWS = 10_000_000 if PROVE else 200_000
 ANON_MAX_MB = 400 if PROVE else 220
@@ -687,8 +690,7 @@ def peak_mb(*argv: object) -> float:
 def test_many_seeds_stream_in_and_out_in_constant_memory(frontier):
     a_state("s", _nothing)
     with Path("seeds.txt").open("w") as file:
-        for number in range(ROWS):
-            file.write(f"http://host{number % 5000}.example/path/to/page/{number}\n")
+        file.writelines(f"http://host{number % 5000}.example/path/to/page/{number}\n" for number in range(ROWS))
     peaks = {"import": peak_mb("import", "seeds.txt", "--state", "s")}
     peaks["again"] = peak_mb("import", "seeds.txt", "--state", "s")
     peaks["export"] = peak_mb("export", "rows.jsonl", "--state", "s")
