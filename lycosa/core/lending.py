@@ -56,6 +56,8 @@ class Lending(Generic[Place]):
         self._token = first_token
         # Ordered by expiry: every lease lasts equally long, and a renewed one goes to the end.
         self._held: dict[int, Held[Place]] = {}
+        self.paced: set[str] = set()
+        """Hosts that owe a pause: what is to be remembered of them changed. Whoever remembers it clears the set."""
         self._asks = policy.robots or policy.resolves
 
     def __len__(self) -> int:
@@ -170,6 +172,7 @@ class Lending(Generic[Place]):
         turn: Turn | None = None
         if host.delay_s or group is not None:
             turn = Turn(at, host.ready_at, group_at, group.ready_at if group is not None else 0.0)
+            self.paced.add(host.key)
         return self._keep(host, record, place, group, turn, now)
 
     def _keep(

@@ -171,7 +171,7 @@ class LocalFrontier(Generic[Place]):
         self.shelf = shelf
         self._lending: Lending[Place] = Lending(policy, shelf, first_token)
         self._bench = self._lending.workbench
-        self._paused: set[str] = set()
+        self._paused = self._lending.paced
         self._now = 0.0
         self._opened_at = now
         self.known = shelf.known
@@ -194,12 +194,7 @@ class LocalFrontier(Generic[Place]):
         """Lend what may be fetched now."""
         self._now = now
         self._wake(now)
-        leases = self._lending.lend(limit, now)
-        for lease in leases:
-            host = lease.record.host
-            if self._bench.hosts[host].delay_s > 0:
-                self._paused.add(host)
-        return leases
+        return self._lending.lend(limit, now)
 
     async def ack(
         self,

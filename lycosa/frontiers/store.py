@@ -135,15 +135,16 @@ class LmdbStore:
 
     def take(self, host: str) -> tuple[bytes, UrlRecord, float | None] | None:
         """Take the host's next record out of the oldest segment that has one."""
-        for segment in self.stretches.serving:
+        serving = self.stretches.serving
+        for segment in serving:
             window = segment.windows.get(host)
             if window is None or not (window.is_ready or self._read_on(window)):
                 continue
             key, record = heappop(window.heap)
             window.count -= 1
             self._lent.add(key)
-            if window.heap and window.complete:
-                return key, record, segment.rank
+            if window.complete and (window.heap or len(serving) == 1):
+                return key, record, segment.rank if window.heap else None
             return key, record, self._next_rank(host)
         return None
 
