@@ -136,11 +136,11 @@ def test_a_first_address_counts_the_last_start() -> None:
     """It was made before the process began, or before the address was known."""
     work = bench(delay_per_ip_s=10.0)
     old, new = work.host("old"), work.host("new")
-    work.found_work(old)
     work.found_work(new)
     work.set_address(new, "10.0.0.1", 1000.0, 100.0)
     assert work.pick(100.0) is new
     work.lent(new, None)
+    work.found_work(old)
     work.remind(old, 98.0, 0.0)
     work.set_address(old, "10.0.0.1", 1000.0, 100.0)
     work.give_back(new, new.group, Turn(0.0, 0.0, 0.0, 110.0))
@@ -165,6 +165,68 @@ def test_a_clock_that_is_set_back_makes_no_pause_longer_or_shorter() -> None:
     work.block(blocked, 4_000.0)
     work.see(0.0)
     assert blocked.ready_at == PAUSE_MAX_S, "nobody knows by which clock it was set"
+
+
+def test_a_clock_that_is_set_back_reaches_the_hosts_of_an_address() -> None:
+    work = bench(delay_s=10.0, concurrency_per_ip=2)
+    hosts = [work.host(key) for key in "abc"]
+    for host in hosts:
+        work.set_address(host, "10.0.0.1", 20_000.0, 0.0)
+        work.found_work(host, count=2)
+    for at, host in zip((10_000.0, 10_001.0), hosts, strict=False):
+        assert work.pick(at) is host
+        work.lent(host, 0.0)
+    work.ended(hosts[0], hosts[0].group)
+    assert work.pick(10_002.0) is hosts[2]
+    work.lent(hosts[2], None)
+    work.ended(hosts[1], hosts[1].group)
+    assert work.pick(1_002.0) is None
+    assert work.next_ready() == 1_010.0
+    assert work.pick(1_010.0) is hosts[0]
+
+
+def test_the_oldest_work_of_an_address_counts_only_while_it_is_there() -> None:
+    work = bench(concurrency_per_ip=5)
+    first, second, lone = (work.host(key) for key in "abc")
+    for host in (first, second):
+        work.set_address(host, "10.0.0.1", 1000.0, 0.0)
+    work.found_work(second, 9.0)
+    work.found_work(lone, 5.0, 2)
+    assert work.pick(0.0) is lone
+    work.found_work(first, 0.0)
+    assert work.pick(0.0) is first
+    work.lent(first, None)
+    assert work.pick(0.0) is lone
+    work.block(lone, 5.0)
+    assert work.pick(0.0) is second
+
+
+def test_an_address_that_is_ready_waits_for_its_older_work_too() -> None:
+    work = bench(concurrency_per_ip=5)
+    newer, older, lone = (work.host(key) for key in "abc")
+    for host in (newer, older):
+        work.set_address(host, "10.0.0.1", 1000.0, 0.0)
+    work.found_work(newer, 9.0)
+    work.found_work(lone, 5.0)
+    work.block(older, 10.0)
+    work.found_work(older, 0.0)
+    assert work.pick(9.0) is lone
+    assert work.pick(10.0) is older
+
+
+def test_a_host_that_is_ready_before_its_address_waits_for_that() -> None:
+    work = bench(delay_per_ip_s=10.0)
+    first, second = work.host("a"), work.host("b")
+    for host in (first, second):
+        work.set_address(host, "10.0.0.1", 1000.0, 0.0)
+    work.found_work(first)
+    assert work.pick(100.0) is first
+    work.lent(first, None)
+    work.block(second, 105.0)
+    work.found_work(second)
+    assert work.next_ready() == 110.0
+    assert work.pick(109.0) is None
+    assert work.pick(110.0) is second
 
 
 def test_a_clock_that_was_read_a_little_earlier_changes_nothing() -> None:

@@ -98,10 +98,10 @@ class PickingHistory(RuleBasedStateMachine):
     @initialize(
         delay=st.sampled_from([0.0, 2.0]),
         places=st.integers(1, 3),
-        delay_per_ip=st.sampled_from([0.0, 0.0, 1.5]),
-        places_per_ip=st.integers(0, 3),
+        delay_per_ip=st.sampled_from([0.0, 1.5, 12.0]),
+        places_per_ip=st.sampled_from([0, 1, 2, 3]),
         robots=st.sampled_from([False, False, True]),
-        addresses=st.lists(st.sampled_from([*ADDRESSES, None]), min_size=len(HOSTS), max_size=len(HOSTS)),
+        addresses=st.lists(st.sampled_from([*ADDRESSES, ADDRESSES[1], None]), min_size=len(HOSTS), max_size=len(HOSTS)),
     )
     def start(
         self,
