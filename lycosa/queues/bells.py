@@ -38,6 +38,7 @@ class Bells:
         self._epoll.register(self._pipe, select.EPOLLIN)
         self._rings = 0
         self._sleeper = 0
+        self._leaving = False
         self._changed = Condition()
 
     def watch(self, members: Collection[int]) -> None:
@@ -93,21 +94,26 @@ class Bells:
                 self._sleeper = 0
                 self._rings += 1
                 self._changed.notify_all()
+                if self._leaving:
+                    self.abandon()
 
     def close(self) -> None:
         """Wake our own sleepers, then leave: to the others we are dead."""
         with self._changed:
+            self._leaving = True
             self.ring([self._me])
-            # A signal handler that closes the queue runs in the sleeper itself.
+            # A signal handler that closes the queue runs in the sleeper itself, which then lets go when it wakes.
             while self._sleeper not in {0, get_ident()}:
                 self._changed.wait()
-            self._rings += 1
-            self.abandon()
-            self._changed.notify_all()
+            if not self._sleeper:
+                self._rings += 1
+                self.abandon()
         self.remove(self._me)
 
     def abandon(self) -> None:
         """Close our ends, in a forked child too: there they belong to the parent."""
+        if self._epoll.closed:
+            return
         self._epoll.close()
         for handle in (self._pipe, *self._cords.values()):
             if handle >= 0:

@@ -50,9 +50,13 @@ class Queue(BlockingQueue):
         self._packing = packing(serializer, type)
         self._opened = {"serializer": serializer, "type": type, "sync": sync}
         self._folder = Folder(Path(path), self.order, self._packing.name, sync=sync)
-        with self._folder.change() as (_, state):
-            if maxsize is not None:
-                state.maxsize = maxsize
+        try:
+            with self._folder.change() as (_, state):
+                if maxsize is not None:
+                    state.maxsize = maxsize
+        except BaseException:
+            self._folder.abandon()
+            raise
 
     @property
     def maxsize(self) -> int:

@@ -17,6 +17,7 @@ import os
 import shutil
 import sqlite3
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -184,13 +185,22 @@ class Folder:
             # When that fails (a full disk), those who stay do it as for one who has died.
             with suppress(LycosaError), self.change() as (database, state):
                 _leave(database, state, self.member)
-            self._closed = True
-            self.close_database()
-            if self._lock >= 0:
-                os.close(self._lock)
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of the folder without a word, as a process that dies does."""
+        self._closed = True
+        self.close_database()
+        if self._lock >= 0:
+            os.close(self._lock)
             self._lock = -1
         if self._bells:
             self._bells.close()
+
+    def __del__(self) -> None:
+        if not self._closed:
+            warnings.warn(f"queue {self.path} was not closed", ResourceWarning, source=self, stacklevel=2)
+            self.abandon()
 
     def close_database(self) -> None:
         """SQLite's locks do not survive a fork: nothing of it may be open then."""

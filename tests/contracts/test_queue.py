@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 import queue
+import signal
 import sys
 import threading
 import time
@@ -759,6 +760,28 @@ def test_a_queue_travels_to_another_process(path):
     with Queue(path, 5) as q, pickle.loads(pickle.dumps(q)) as copy:
         q.put("a")
         assert (type(copy), copy.maxsize, copy.get()) == (Queue, 5, "a")
+
+
+def test_a_queue_that_is_dropped_leaves(path):
+    with Queue(path) as q:
+        q.put("a")
+        kept = [Queue(path).lease()]
+        with pytest.warns(ResourceWarning, match="was not closed"):
+            kept.clear()
+        assert q.get() == "a"
+
+
+def test_a_signal_handler_may_use_the_queue_that_waits(path):
+    """It runs in the thread that sleeps on the bell."""
+    with Queue(path) as q:
+        before = signal.signal(signal.SIGALRM, lambda *_: q.put("alarm"))
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        assert q.get(timeout=LONG_S) == "alarm"
+        signal.signal(signal.SIGALRM, lambda *_: q.close())
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        with pytest.raises(ValueError, match="closed"):
+            q.get(timeout=LONG_S)
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_a_queue_inside_its_own_call(path):
