@@ -41,7 +41,7 @@ def fails(capsys, *argv: str) -> tuple[int, str]:
     ("argv", "says"),
     [
         ("crwl", "unknown command 'crwl': did you mean crawl?"),
-        ("frobnicate", "unknown command 'frobnicate': lycosa --help lists them"),
+        ("levitate", "unknown command 'levitate': lycosa --help lists them"),
         ("http://a.example/", "To crawl it: lycosa crawl http://a.example/"),
         ("--verson", "unknown option --verson: did you mean --version?"),
         ("-x", "unknown option -x"),

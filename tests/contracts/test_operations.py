@@ -6,8 +6,8 @@ See `ports.FrontierOperations`. The same suite for each back end, and for each w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, closing
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 from zlib import crc32
