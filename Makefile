@@ -35,9 +35,10 @@ types: ## mypy, strict
 	@scripts/venv dev
 	$(bin)/mypy
 
-docs: ## write docs/commands.md from the commands themselves
+docs: ## write what the documents take from the code: commands, the life of a URL, limits
 	@scripts/venv
 	$(bin)/python scripts/docs-commands
+	$(bin)/python scripts/docs-frontier
 
 setup:
 	@scripts/venv dev
