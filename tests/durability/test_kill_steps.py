@@ -6,14 +6,16 @@ decides everything but the moments of the random kills. `LYCOSA_TEST_SEED=n` pla
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import shutil
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -21,15 +23,18 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
+from lycosa.frontiers.embedded import embedded_frontier
+from lycosa.frontiers.statedir import Description, StateDir
 from tests.conftest import PROVE, ROOT
-from tests.durability.driver import CONCURRENCY, FETCHES, STEPS, Order, Site, assert_complete
-from tests.e2e.command import environment
+from tests.durability.driver import CONCURRENCY, FETCHES, POLICY, STEPS, T0, Order, Site, assert_complete
+from tests.e2e.command import END_MAX_S, POLL_S, environment
 
 RUNS = 400 if PROVE else 40
 KILLS = 6
 PAGES = 200
 ACKS = 12
 FIRST_FETCH_MAX_S = 2.0
+BATCH = 3000
 AT_RANDOM = ""
 TURNS = (AT_RANDOM, *STEPS[::2], AT_RANDOM, AT_RANDOM, *STEPS[1::2], AT_RANDOM)
 
@@ -161,3 +166,49 @@ def test_kills_at_every_step_and_at_random(quick_path, forks, sync):
     print(f"{kills.total()} kills, {again} fetches too many, the first after {slowest_s:.3f} s at most; {dict(kills)}")
     missed = [step for step in (*STEPS, AT_RANDOM) if kills[step] < 2]
     assert not missed or "LYCOSA_TEST_SEED" in os.environ, f"hardly killed at: {missed}"
+
+
+class Killed(Exception):
+    """Here the process ends."""
+
+
+async def fill(order: Order) -> None:
+    """Push until the first checkpoint is about to be noted: all it wrote, and all since then, has to be read again."""
+
+    def on_step(name: str) -> None:
+        if name == "filter written":
+            raise Killed
+
+    state, site = StateDir(Path(order.folder) / "state"), Site(order.seed, order.pages)
+    frontier = embedded_frontier(state.frontier, POLICY, now=T0, on_step=on_step)
+    state.describe(Description(name="made up"))
+    with suppress(Killed):
+        for start in range(0, order.pages, BATCH):
+            await frontier.push([site.record(page) for page in range(start, start + BATCH)])
+            await frontier.commit({})
+    await frontier.close()
+    state.close()
+
+
+def cpu_s(process: subprocess.Popen[bytes]) -> float:
+    """Return the processor time it has used."""
+    times = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return sum(map(int, times)) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.prove
+def test_the_first_fetch_comes_soon_also_when_both_journals_are_full(quick_path):
+    """In a process of its own, imports included. Processor time, since others use the machine too."""
+    order = msgspec.structs.replace(new_order(quick_path, 0, sync=False), pages=1_000_000, small=False)
+    asyncio.run(fill(order))
+    command = [sys.executable, "-m", "tests.durability.driver", msgspec.json.encode(order).decode()]
+    with subprocess.Popen(command, cwd=ROOT, env=environment()) as process:
+        deadline = time.monotonic() + END_MAX_S
+        while not fetches(order):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(POLL_S)
+        took_s = cpu_s(process)
+        process.kill()
+    print(f"first fetch after {took_s:.2f} s")
+    assert took_s <= FIRST_FETCH_MAX_S

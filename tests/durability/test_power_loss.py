@@ -11,6 +11,7 @@ import asyncio
 import os
 import random
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
@@ -35,9 +36,9 @@ from tests.durability.recorder import Mark, Operation, Write, can_trace, record
 from tests.durability.replay import Chance, Disk, Outage, Tree, Worst, build, read
 from tests.e2e.command import environment
 
-HISTORIES = 40 if PROVE else 2
-PAGES = 120 if PROVE else 50
-CHANCES = 5 if PROVE else 1
+HISTORIES = 20 if PROVE else 2
+PAGES = 100 if PROVE else 45
+CHANCES = 3 if PROVE else 1
 """Seeded parts of what is uncertain, after each operation."""
 
 ACKS = 12
@@ -86,26 +87,35 @@ def together(promised: Promise, more: Promise) -> Promise:
     return Promise(promised.done + more.done, promised.dead + more.dead, more.position)
 
 
-def recorded(order: Order, chance: random.Random) -> list[Operation]:
-    """Run processes that are killed at some step or system call, and one that comes to the end. Return all they did."""
-    folder, logs = Path(order.folder), Path(order.logs)
-    before = read(folder)
+Kill = tuple[Order, str]
+"""A process, and the system call at which it is killed; "" when the order says where it ends."""
+
+
+def recorded(processes: Iterable[Kill]) -> list[Operation]:
+    """Run processes one after the other. Return all they did."""
     operations: list[Operation] = []
-    at_call = f"{chance.choice(CALLS)}:{chance.randint(1, 8)}"
-    last = msgspec.structs.replace(order, run=order.run + 2)
-    at_step = msgspec.structs.replace(
-        last, run=order.run + 1, step=chance.choice(STEPS), occurrence=chance.randint(1, 3)
-    )
-    for each, kill in (order, at_call), (at_step, ""), (last, ""):
-        command = [sys.executable, "-m", "tests.durability.driver", msgspec.json.encode(each).decode()]
-        code, more = record(command, folder, logs / PROMISES, kill=kill, cwd=ROOT, env=environment())
-        assert code in {0, -9}, f"exit code {code} in the process to be killed at {each.step or kill or 'no time'}"
+    before: Tree | None = None
+    for order, kill in processes:
+        folder = Path(order.folder)
+        before = read(folder) if before is None else before
+        command = [sys.executable, "-m", "tests.durability.driver", msgspec.json.encode(order).decode()]
+        code, more = record(command, folder, Path(order.logs) / PROMISES, kill=kill, cwd=ROOT, env=environment())
+        assert code in {0, -9}, f"exit code {code} in the process to be killed at {order.step or kill or 'no time'}"
         operations += more
         disk = Disk(before)
         for operation in operations:
             disk.apply(operation)
         assert disk.tree(Outage()) == read(folder), "the recording is not complete"
     return operations
+
+
+def session(order: Order, chance: random.Random) -> list[Kill]:
+    """One process is killed at a system call, one at a step of a commit, and one comes to the end."""
+    call = f"{chance.choice(CALLS)}:{chance.randint(1, 8)}"
+    last = msgspec.structs.replace(order, run=order.run + 2)
+    step, occurrence = chance.choice(STEPS), chance.randint(1, 3)
+    at_step = msgspec.structs.replace(last, run=order.run + 1, step=step, occurrence=occurrence)
+    return [(order, call), (at_step, ""), (last, "")]
 
 
 class Outages:
@@ -122,6 +132,10 @@ class Outages:
         """How many different folders were tried."""
         return len(self._tried)
 
+    def promise(self, mark: Mark) -> None:
+        """A commit has returned."""
+        self.promised = together(self.promised, msgspec.json.decode(mark.line, type=Promise))
+
     def cut(self, tree: Tree) -> None:
         """Go on from what is left, for a few commits and then to the end."""
         key = blake2b(msgspec.msgpack.encode([sorted(tree.items()), self.promised])).digest()
@@ -131,9 +145,12 @@ class Outages:
         folder = Path(self._order.folder)
         build(tree, folder)
         first = Resumed(self._order, self.promised, self._chance.randint(0, 2))
-        with suppress(Stopped):
-            asyncio.run(first.run())
-        asyncio.run(Resumed(msgspec.structs.replace(self._order, run=self._order.run + 1), first.promised).run())
+        last = msgspec.structs.replace(self._order, run=self._order.run + 1)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(os, "fsync", lambda handle: None)  # no outage follows: save the time
+            with suppress(Stopped):
+                asyncio.run(first.run())
+            asyncio.run(Resumed(last, first.promised).run())
         assert_complete(Site(self._order.seed, self._order.pages), folder)
 
 
@@ -151,7 +168,7 @@ def cut_everywhere(before: Tree, operations: list[Operation], outages: Outages, 
     for number, operation in enumerate(operations):
         disk.apply(operation)
         if isinstance(operation, Mark):
-            outages.promised = together(outages.promised, msgspec.json.decode(operation.line, type=Promise))
+            outages.promise(operation)
         for what in (Outage(), Worst(), *[Chance(chance)] * CHANCES):
             tree = disk.tree(what)
             try:
@@ -166,24 +183,40 @@ def cut_everywhere(before: Tree, operations: list[Operation], outages: Outages, 
     return found
 
 
-@pytest.mark.parametrize("history", range(HISTORIES))
-def test_power_loss_after_every_operation(quick_path, monkeypatch, history):
+@pytest.fixture
+def order(quick_path, monkeypatch) -> Order:
+    """A crawl with `--sync` in a new folder. What goes on after an outage has the same small limits."""
     need("strace that may trace (apt-get install strace)", can_trace())
     for (module, name), value in LIMITS.items():
         monkeypatch.setattr(module, name, value)
-    seed = int(os.environ.get("LYCOSA_TEST_SEED") or history)
-    print(f"LYCOSA_TEST_SEED={seed}")
     folder, logs = quick_path / "world", quick_path / "logs"
     folder.mkdir()
     logs.mkdir()
-    chance = random.Random(seed)
-    order = Order(str(folder), str(logs), seed, PAGES, sync=True, acks=ACKS)
+    return Order(str(folder), str(logs), 0, PAGES, sync=True, acks=ACKS)
+
+
+@pytest.mark.parametrize("history", range(HISTORIES))
+def test_power_loss_after_every_operation(order, history):
+    order.seed = int(os.environ.get("LYCOSA_TEST_SEED") or history)
+    print(f"LYCOSA_TEST_SEED={order.seed}")
+    chance = random.Random(order.seed)
     outages = Outages(msgspec.structs.replace(order, run=3 * SESSIONS, sync=False), chance)
     tree: Tree = {}
-    for session in range(SESSIONS):
-        build(tree, folder)
-        operations = recorded(msgspec.structs.replace(order, run=3 * session), chance)
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "fsync", lambda handle: None)  # what goes on from there survives no outage: save the time
-            tree = cut_everywhere(tree, operations, outages, chance)
+    for number in range(SESSIONS):
+        build(tree, Path(order.folder))
+        operations = recorded(session(msgspec.structs.replace(order, run=3 * number), chance))
+        tree = cut_everywhere(tree, operations, outages, chance)
         print(f"{len(operations)} operations, {outages.count} different folders so far")
+
+
+@pytest.mark.parametrize("number", range(1, 20, 1 if PROVE else 6))
+def test_power_loss_after_a_kill_before_something_was_synced(order, number):
+    """What the killed process left unsynced, the next one may have taken for granted."""
+    resumed = msgspec.structs.replace(order, run=1)
+    operations = recorded([(order, f"fsync:{number}"), (resumed, "")])
+    disk, outages = Disk({}), Outages(msgspec.structs.replace(order, run=2, sync=False), random.Random(number))
+    for operation in operations:
+        disk.apply(operation)
+        if isinstance(operation, Mark):
+            outages.promise(operation)
+            outages.cut(disk.tree(Worst()))
