@@ -20,7 +20,7 @@ from xxhash import xxh3_64_digest
 FALSE_POSITIVES = 1e-3
 """Share of unknown fingerprints that the first layer takes for known; each costs one look-up in the exact store."""
 
-GROWTH = 8
+GROWTH = 4
 EXPECTED = 1_000_000
 """Fingerprints the first layer has room for, when nothing better is known."""
 

@@ -233,8 +233,10 @@ class Workbench:
         if group is not None:
             group.in_flight -= 1
         if host.lane is None and host.waits is None:
-            self.offer(host)
-            self._rest(host)
+            if host.rank != NO_WORK or group is not None:
+                self.offer(host)
+            elif not host.idle:
+                self._rest(host)
         if group is not None:
             self._offer_group(group)
             self._rest(group)

@@ -30,6 +30,9 @@ HEAD = Struct("<IQ")
 ADDED_MAX = 1_000_000
 """Fingerprints that lie in frames before the layers are written anew."""
 
+FINGERPRINT_BYTES = 9
+"""What one takes in a frame."""
+
 
 class Frame(NamedTuple):
     """What the generations behind `before`, up to `last`, added. The first frame of a file adds nothing."""
@@ -49,7 +52,6 @@ class FilterFile:
     def __init__(self, folder: Path, segment: int, *, sync: bool) -> None:
         self._path = folder / f"filter.{segment}"
         self._sync = sync
-        self._added = 0
         self._saved: dict[int, int] = {}
         """By layer, how many fingerprints it had when it was written."""
 
@@ -66,12 +68,10 @@ class FilterFile:
         self._saved = {n: layer.count for n, layer in enumerate(reversed(layers))}
         for frame in frames:
             found.update(frame.added)
-            self._added += len(frame.added)
         return found
 
     def append(self, before: int, last: int, added: list[int]) -> None:
         """Note what these generations added."""
-        self._added += len(added)
         try:
             with self._path.open("ab") as stream:
                 stream.write(_framed(Frame(before, last, 0, added)))
@@ -83,7 +83,10 @@ class FilterFile:
     @property
     def is_long(self) -> bool:
         """Whether the layers should be written anew."""
-        return self._added >= ADDED_MAX
+        try:
+            return self._path.stat().st_size >= ADDED_MAX * FINGERPRINT_BYTES
+        except OSError:
+            return True
 
     def save(self, filter_: Filter, generation: int) -> None:
         """Write the layers, which hold everything up to this generation."""
@@ -96,7 +99,6 @@ class FilterFile:
             replace_file(self._path, _framed(Frame(generation, generation, len(layers), [])), sync=self._sync)
         except OSError as error:
             raise storage_error(self._path, error) from error
-        self._added = 0
 
     def delete(self) -> None:
         """Remove the files."""
