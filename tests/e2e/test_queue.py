@@ -431,3 +431,10 @@ def test_a_disk_that_is_full_from_the_start(disk, start):
     resize(disk, "16m")
     with Queue(disk / "queue") as queue:
         queue.put("a")
+
+
+def test_the_example(tmp_path):
+    command = [sys.executable, ROOT / "examples" / "queue_workers.py", tmp_path / "jobs"]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=LONG_S, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(line.partition(": ")[2] for line in done.stdout.splitlines()) == sorted(f"job {n}" for n in range(20))
