@@ -172,3 +172,15 @@ def test_a_clock_that_was_set_back_leaves_no_lease_for_hours() -> None:
     (young,) = lending.lend(1, NOW - 7200.0)
     late = lending.overdue(NOW - 7200.0 + 60.0)
     assert late == [old._replace(expires_at=NOW - 7140.0), young]
+
+
+def test_no_turn_of_another_clock_is_returned() -> None:
+    lending = opened(Policy(robots=False, delay_s=10.0), {A: 3})
+    (old,) = lending.lend(1, NOW)
+    assert lending.lend(1, NOW - 90.0) == []
+    assert len(lending.lend(1, NOW - 80.0)) == 1
+    assert len(lending.lend(1, NOW)) == 1
+    lending.give_back(old, contacted=False)
+    assert lending.workbench.next_ready() is None
+    lending.workbench.found_work(lending.workbench.hosts[A])
+    assert lending.workbench.next_ready() == NOW + 10.0

@@ -229,6 +229,43 @@ def test_a_host_that_is_ready_before_its_address_waits_for_that() -> None:
     assert work.pick(110.0) is second
 
 
+def test_a_host_whose_older_work_is_done_lets_others_go_before() -> None:
+    work = bench()
+    done, other = work.host("a"), work.host("b")
+    work.found_work(done, 0.0, 2)
+    assert work.pick(0.0) is done
+    work.found_work(other, 5.0)
+    work.lent(done, 9.0)
+    assert work.pick(0.0) is other
+
+
+def test_a_host_that_grows_while_it_is_ready_is_measured_again() -> None:
+    work = bench(delay_s=1.0)
+    small, large = work.host("a"), work.host("b")
+    for host in (small, large):
+        work.found_work(host, count=20)
+    assert work.pick(0.0) is small
+    for _ in range(20):
+        work.found_work(large)
+    assert work.pick(0.0) is large
+
+
+def test_an_address_is_not_forgotten_while_something_is_in_flight_to_it() -> None:
+    work = bench(concurrency_per_ip=1)
+    moved, new = work.host("a"), work.host("b")
+    work.set_address(moved, "10.0.0.1", 1000.0, 0.0)
+    work.found_work(moved, count=2)
+    assert work.pick(0.0) is moved
+    work.lent(moved, None)
+    work.set_address(moved, "10.0.0.2", 1000.0, 0.0)
+    work.forget_idle(5.0)
+    work.found_work(new)
+    work.set_address(new, "10.0.0.1", 1000.0, 5.0)
+    assert work.pick(5.0) is None
+    work.ended(moved, work.groups["10.0.0.1"])
+    assert work.pick(5.0) is new
+
+
 def test_a_clock_that_was_read_a_little_earlier_changes_nothing() -> None:
     work = bench(delay_s=10.0)
     host = work.host("a")
