@@ -286,6 +286,7 @@ class Job:
     async def _push(self, batch: list[UrlRecord]) -> None:
         await self._frontier.push(batch)
         await self._committer.commit()
+        await asyncio.sleep(0)  # or Ctrl-C would have to wait for the last of millions
 
     def _interrupt(self) -> None:
         if not self._interrupted and self._engine.busy:

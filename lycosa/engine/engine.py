@@ -25,7 +25,7 @@ from lycosa.engine.addresses import Addresses
 from lycosa.engine.committer import Committer
 from lycosa.engine.leases import Leases
 from lycosa.engine.robots import RobotsGate
-from lycosa.engine.space import CHECK_S, FreeSpace
+from lycosa.engine.space import SHORTAGE_CHECK_S, FreeSpace
 from lycosa.engine.stats import RunStats, Snapshot
 from lycosa.engine.visit import UNCHANGED, Done, Failed, Visitor
 from lycosa.ports import Frontier, FrontierOperations, Sink
@@ -218,7 +218,7 @@ class Engine:
     async def _sleep(self) -> None:
         now = self._clock.now()
         due = self._frontier.next_ready(now) if self._free() else None
-        look_at = now + (CHECK_S if self._space.shortage else CLOCK_CHECK_S)
+        look_at = now + (SHORTAGE_CHECK_S if self._space.shortage else CLOCK_CHECK_S)
         wait_s = min(at for at in (due, self._leases.next_renewal(), look_at) if at is not None) - now
         if wait_s <= 0:
             await asyncio.sleep(0)

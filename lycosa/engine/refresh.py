@@ -10,6 +10,7 @@ segment is not finished yet: one at once, one when nothing is left to do.
 
 from __future__ import annotations
 
+import asyncio
 from hashlib import blake2b
 
 from lycosa.core.frontier import State
@@ -78,6 +79,7 @@ async def _requeue(operations: FrontierOperations, selection: Selection, into: s
     while True:
         some = await operations.requeue(selection, into, now, after, SLICE)
         await operations.commit()
+        await asyncio.sleep(0)  # or Ctrl-C would have to wait for the last slice
         moved += some.moved
         if some.after is None:
             return moved

@@ -24,7 +24,7 @@ FLOOR_MIN = 1 << 20
 ROOM_SHARE = 1.1
 """A shortage is over when so many times the floor are free, so that the crawl does not stop and go all the time."""
 
-CHECK_S = 3.0
+SHORTAGE_CHECK_S = 3.0
 """How often to look whether a shortage is over."""
 
 

@@ -68,6 +68,15 @@ def test_without_validators_everything_is_read_again(tmp_path):
         assert sorted(urls(tmp_path)) == ["/", "/", "/a", "/a", "/b", "/b"]
 
 
+def test_validators_that_a_page_has_no_more_are_forgotten(tmp_path):
+    with serve({"/": "the same"}, "etag") as site:
+        for validators in ("etag", "none", "etag", "etag"):
+            site.validators = validators
+            crawl(site, tmp_path, "--refresh", "1s")
+            later()
+        assert [status for _, status in site.hits] == [200, 200, 200, 304], "an old tag is not sent for a page without"
+
+
 def test_a_page_that_moved_or_is_gone_is_settled_as_such(tmp_path):
     with serve(PAGES) as site:
         crawl(site, tmp_path)

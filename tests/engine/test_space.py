@@ -90,7 +90,7 @@ class Site(Spider):
 
 
 def test_what_is_under_way_is_finished_and_the_rest_waits_for_room(monkeypatch):
-    monkeypatch.setattr("lycosa.engine.engine.CHECK_S", 0.05)
+    monkeypatch.setattr("lycosa.engine.engine.SHORTAGE_CHECK_S", 0.05)
 
     async def story(url: str) -> None:
         async with AsyncExitStack() as stack:
