@@ -34,8 +34,8 @@ WRITE_MAX_S = 10.0
 WHOLE = frozenset({"verify", "compact"})
 """What works on everything at once, for longer than a crawl can wait."""
 
-SLICED = frozenset({"hosts", "rows", "requeue"})
-"""What is asked for with a limit, the last argument."""
+SLICED = {"hosts": 50, "rows": SLICE_ROWS, "requeue": 100}
+"""What is asked for with a limit, the last argument, and the most there is in one answer."""
 
 
 @asynccontextmanager
@@ -136,7 +136,7 @@ class Counter:
             raise StateLocked(f"{method} needs the state for itself: stop the crawl (process {os.getpid()}) first")
         if method == "push" and len(arguments[0]) > SLICE_ROWS:
             raise UsageError(f"{len(arguments[0]):,} URLs at a time: push at most {SLICE_ROWS:,}")
-        limit = max(1, min(arguments[-1], SLICE_ROWS)) if method in SLICED else 1
+        limit = max(1, min(arguments[-1], SLICED[method])) if method in SLICED else 1
         while True:
             if method in SLICED:
                 arguments = (*arguments[:-1], limit)

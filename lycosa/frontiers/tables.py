@@ -26,8 +26,9 @@ fails with an error. A table has a number: its kind, and the segment it belongs 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import nsmallest
 from pathlib import Path
 from struct import Struct
@@ -47,9 +48,12 @@ Writes = dict[int, dict[Any, Any]]
 OVERLAY_MAX = 200_000
 """Rows that change in memory before LMDB takes them over; twice as many at most, while it does."""
 
-SLICE_MIN = 2_000
+SLICE_MIN = 5000
 SLICE_MAX = 20_000
 """Rows written in one LMDB transaction: at least, at most."""
+
+ORDERED_MIN = 100
+"""Slices of so many rows are worth putting what changed in memory in order, once for all slices of a listing."""
 
 MAP_BYTES = 1 << 40
 SEGMENTS_MAX = 1000
@@ -114,6 +118,8 @@ class Tables:
         self._handles: dict[int, Any] = {}
         self._batches: Iterator[tuple[int, list[tuple[Any, Any]]]] = iter(())
         self._span = (0, 0)
+        self._ordered: dict[int, list[bytes]] = {}
+        """By table, the keys of what changed in memory, as they were when somebody began to list it."""
         self._open()
         self._recover()
 
@@ -174,15 +180,20 @@ class Tables:
         """Whether the row in LMDB is not how it is now."""
         return key in self.active.get(table, ()) or key in self.frozen.get(table, ())
 
-    def scan(
-        self, table: int, after: bytes, limit: int, decode: Callable[[bytes], Value], prefix: bytes = b""
-    ) -> list[tuple[bytes, Value]]:
-        """Return at most `limit` rows behind a key, in order, as they are now."""
+    def scan(self, table: int, after: bytes, limit: int, decode: Callable[[bytes], Value]) -> list[tuple[bytes, Value]]:
+        """Return at most `limit` rows behind a key, in order, as they are now; the first slice begins behind b"".
+
+        Slices of a listing cost the same however much has changed in memory. A row that came after the first slice may
+        be missing in the others.
+        """
         found: list[tuple[bytes, Value]] = []
         while len(found) < limit:
-            rows = self.behind(table, after, prefix, limit)
-            end = rows[-1][0] if len(rows) == limit else None
-            found += self._merged(table, after, end, prefix, rows, decode)
+            stored = dict(self.behind(table, after, b"", limit))
+            changed = self._changed_behind(table, after, limit)
+            ends = [keys[-1] for keys in (list(stored), changed) if len(keys) == limit]
+            end = min(ends, default=None)
+            keys = sorted({*stored, *changed})
+            found += self._rows(table, keys if end is None else keys[: bisect_right(keys, end)], stored, decode)
             if end is None:
                 break
             after = end
@@ -250,25 +261,31 @@ class Tables:
         self._txn.abort()
         self._env.close()
 
-    def _merged(
-        self,
-        table: int,
-        after: bytes,
-        end: bytes | None,
-        prefix: bytes,
-        rows: list[tuple[bytes, bytes]],
-        decode: Callable[[bytes], Value],
-    ) -> list[tuple[bytes, Value]]:
-        """Rows of LMDB from `after` to `end` with what changed among them."""
-        changed = {**self.frozen.get(table, {}), **self.active.get(table, {})}
-        inside = {
-            key: value
-            for key, value in changed.items()
-            if key > after and (end is None or key <= end) and key.startswith(prefix)
-        }
-        merged = {key: decode(value) for key, value in rows if key not in inside}
-        merged.update((key, value) for key, value in inside.items() if value is not None)
-        return nsmallest(len(merged), merged.items(), key=lambda row: row[0])
+    def _changed_behind(self, table: int, after: bytes, limit: int) -> list[bytes]:
+        """Return the first keys behind `after` of what changed in memory, in order."""
+        layers = [rows for rows in (self.frozen.get(table), self.active.get(table)) if rows]
+        if not after:
+            self._ordered.pop(table, None)
+        if limit < ORDERED_MIN:
+            return nsmallest(limit, {key for rows in layers for key in rows if key > after})
+        ordered = self._ordered.get(table)
+        if ordered is None:
+            ordered = self._ordered[table] = sorted({key for rows in layers for key in rows})
+        start = bisect_right(ordered, after)
+        return ordered[start : start + limit]
+
+    def _rows(
+        self, table: int, keys: Iterable[bytes], stored: Mapping[bytes, bytes], decode: Callable[[bytes], Value]
+    ) -> Iterator[tuple[bytes, Value]]:
+        """Yield the rows of these keys as they are now, those of LMDB being given."""
+        active, frozen = self.active.get(table, {}), self.frozen.get(table, {})
+        for key in keys:
+            if key in active or key in frozen:
+                value = active[key] if key in active else frozen[key]
+                if value is not None:
+                    yield key, value
+            elif key in stored:
+                yield key, decode(stored[key])
 
     def _open(self) -> None:
         try:
@@ -326,6 +343,7 @@ class Tables:
 
     def _swap(self, first: int, last: int) -> None:
         self.frozen, self.active = self.active, defaultdict(dict)
+        self._ordered.clear()
         self._span = (first, last)
         self._batches = _slices(self.frozen)
 

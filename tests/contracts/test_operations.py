@@ -6,6 +6,9 @@ See `ports.FrontierOperations`. The same suite for each back end, and for each w
 from __future__ import annotations
 
 import asyncio
+import itertools
+import random
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -17,6 +20,7 @@ import pytest
 from lycosa.core.errors import StateLocked, UsageError
 from lycosa.core.frontier import Policy
 from lycosa.core.model import Extras, HostFacts, Row, SegmentState, Selection, UrlRecord, Validators
+from lycosa.frontiers import embedded, tables
 from lycosa.frontiers.embedded import embedded_frontier
 from lycosa.frontiers.memory import memory_frontier
 from lycosa.frontiers.operations import LocalOperations
@@ -144,6 +148,39 @@ def test_a_listing_with_changes_in_between_shows_what_was_there_all_the_time_onc
         assert {str(each) for each in range(20, 60)} <= set(brief(found))
 
     play(story)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_listing_of_much_that_changes_meanwhile_has_what_stays_once(tmp_path: Path, monkeypatch, seed: int) -> None:
+    """What changed in memory and what LMDB has change places while it is listed."""
+    monkeypatch.setattr(tables, "OVERLAY_MAX", 400)
+    monkeypatch.setattr(tables, "SLICE_MIN", 50)
+    monkeypatch.setattr(embedded, "SCAN_ROWS", random.Random(seed).choice([40, 150]))
+    chance = random.Random(seed)
+
+    async def story() -> None:
+        frontier = embedded_frontier(tmp_path / "f", PLAIN)
+        numbers = itertools.count()
+        made = [url(next(numbers), f"http://h{chance.randrange(9)}.example:80") for _ in range(1500)]
+        for start in range(0, len(made), 100):
+            await frontier.push(made[start : start + 100])
+            await frontier.commit({"x": start})
+        operations, stays, listed = LocalOperations(frontier), {each.url for each in made}, Counter[str]()
+        after: str | None = ""
+        while after is not None:
+            rows, after = await operations.rows(Selection(states=("queued", "leased")), after, 60)
+            listed.update(row.record.url for row in rows)
+            await frontier.push([url(next(numbers), f"http://h{chance.randrange(9)}.example:80") for _ in range(20)])
+            for lease in await frontier.lease(chance.randrange(30), 5.0):
+                stays.discard(lease.record.url)
+                await frontier.ack(lease, "200", (), 5.0)
+            if chance.random() < 0.7:
+                await frontier.commit({"x": next(numbers)})
+        assert {each: listed[each] for each in stays if listed[each] != 1} == {}, f"seed {seed}"
+        assert max(listed.values()) == 1, f"seed {seed}"
+        await frontier.close()
+
+    asyncio.run(story())
 
 
 def test_a_wrong_place_in_a_listing_is_refused(play: Callable[..., None]) -> None:
