@@ -17,6 +17,7 @@ from lycosa.core.errors import UsageError
 from lycosa.core.frontier import Event, Policy, State, requeue, step
 from lycosa.core.model import HostView, Moved, Row, Rows, SegmentState, SegmentView, Selection
 from lycosa.core.rows import Matcher
+from lycosa.core.segments import order
 from lycosa.frontiers.local import NOT_YET, HostWork, LocalFrontier
 from lycosa.frontiers.rows import (
     ARRIVAL,
@@ -28,7 +29,7 @@ from lycosa.frontiers.rows import (
     record_of,
 )
 from lycosa.frontiers.slices import Selected, next_slice, parse_cursor
-from lycosa.frontiers.store import LmdbStore, ignore
+from lycosa.frontiers.store import SLEEP_TABLE, LmdbStore, ignore
 from lycosa.frontiers.stretch import OTHER, Stretch, count, view
 from lycosa.frontiers.tables import (
     DATA,
@@ -72,6 +73,7 @@ class LmdbShelf(LmdbStore):
     def segments(self) -> list[SegmentView]:
         """Describe them."""
         dropped = [row for row in self.stretches.rows if row.state is SegmentState.DROPPED]
+        dropped.sort(key=lambda row: order(row.name))
         return [view(segment.row) for segment in self.stretches.live.values()] + [view(row) for row in dropped]
 
     def hosts(self, after: str, limit: int) -> list[HostView]:
@@ -112,14 +114,12 @@ class LmdbShelf(LmdbStore):
         return True
 
     def drop(self, segment: str) -> int:
-        """Forget it: its tables are deleted as wholes."""
+        """Forget it: with the next commit its tables are deleted, as wholes."""
         live = self.stretches.live.get(segment)
         if live is None:
             raise UsageError(f"there is no segment {segment!r}: lycosa frontier segments lists them")
         row = live.row
         self.stretches.forget(live)
-        self.settle()
-        self.stretches.finish_dropping()
         return row.pending + row.sleeping + row.done + row.dead
 
     def verify(self, say: Callable[[str], None]) -> list[str]:
@@ -157,7 +157,8 @@ class LmdbShelf(LmdbStore):
     def _entries_of(self, table: int, behind: bytes) -> Iterator[tuple[str, Row]]:
         while rows := self.tables.scan(table, behind, SCAN_ROWS, DECODERS[table % KINDS]):
             for key, value in rows:
-                yield f"{table}:{key.hex()}", self._row(table, key, value)
+                if table != SLEEP_TABLE or value.segment in self.stretches.live:
+                    yield f"{table}:{key.hex()}", self._row(table, key, value)
             behind = rows[-1][0]
 
     def _all_tables(self) -> list[int]:

@@ -328,6 +328,16 @@ class LocalFrontier(Generic[Place]):
         for host, rank, count in work:
             self._bench.found_work(self._host(host), rank, count)
 
+    def drop(self, segment: str) -> int:
+        """Forget a segment; what of it is lent is held no more."""
+        dropped = self.shelf.drop(segment)
+        for lease in self._lending.leases():
+            if lease.record.segment == segment and lease.record.kind == Kind.PAGE:
+                held = self._lending.give_back(lease, contacted=True)
+                if held is not None and held.place is not None:
+                    self.shelf.put_back(held.place, held.lease.record)
+        return dropped
+
     def _host(self, key: str) -> Host:
         host = self._bench.hosts.get(key)
         if host is not None:

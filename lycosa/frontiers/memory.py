@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from msgspec.structs import replace
 
@@ -261,7 +261,9 @@ class MemoryShelf:
         live = self._live.pop(segment, None)
         if live is None:
             raise UsageError(f"there is no segment {segment!r}: lycosa frontier segments lists them")
-        self._dropped.append(segment)
+        self._dropped = sorted([*self._dropped, segment], key=order)
+        self._sleeping = [sleeper for sleeper in self._sleeping if sleeper[2] != segment]
+        heapify(self._sleeping)
         return len(live.urls)
 
     def verify(self, say: Callable[[str], None]) -> list[str]:

@@ -120,7 +120,7 @@ class LocalOperations(Generic[Place]):
 
     async def drop(self, segment: str) -> int:
         """Drop."""
-        return self._shelf.drop(segment)
+        return self._frontier.drop(segment)
 
     async def verify(self, say: Callable[[str], None]) -> list[str]:
         """Read everything."""

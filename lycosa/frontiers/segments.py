@@ -42,6 +42,8 @@ class Segments:
             if row.state is not SegmentState.DROPPED:
                 self.live[row.name] = self._stretch(row)
         self._sort()
+        self.doomed = [row for row in self.rows if row.state is SegmentState.DROPPED]
+        """Segments that were dropped, with tables that are still to be deleted."""
         self.finish_dropping()
 
     def begin(self, name: str) -> Stretch | None:
@@ -102,17 +104,18 @@ class Segments:
     def forget(self, segment: Stretch) -> None:
         """Stop serving a segment that is dropped; its tables go with `finish_dropping`."""
         segment.row.state = SegmentState.DROPPED
+        self.doomed.append(segment.row)
         del self.live[segment.row.name]
         self._sort()
         self.write(segment.row)
 
     def finish_dropping(self) -> None:
         """Delete the tables and the filters of dropped segments; settle first."""
-        for row in self.rows:
-            if row.state is SegmentState.DROPPED:
-                for kind in OF_SEGMENTS:
-                    self._tables.drop(number(kind, row.id))
-                FilterFile(self._tables.path, row.id, sync=self._sync).delete()
+        for row in self.doomed:
+            for kind in OF_SEGMENTS:
+                self._tables.drop(number(kind, row.id))
+            FilterFile(self._tables.path, row.id, sync=self._sync).delete()
+        self.doomed.clear()
 
     def _stretch(self, row: SegmentRow) -> Stretch:
         return Stretch(row, self._tables, sync=self._sync, expected=self._expected)

@@ -223,7 +223,12 @@ class LmdbStore:
         self.stretches.write_changed()
         self.tables.put(META_TABLE, COUNTERS, msgspec.Raw(encode(counters)))
         self._dirty = False
-        if self.tables.commit():
+        taken_over = self.tables.commit()
+        if self.stretches.doomed:
+            self.tables.settle()
+            self.stretches.finish_dropping()
+            taken_over = True
+        if taken_over:
             self._trim()
 
     def positions(self) -> dict[str, int]:
@@ -317,11 +322,18 @@ class LmdbStore:
         segment.changed = True
 
     def _next_sleeper(self) -> float | None:
-        window = self._sleepers
-        if window.is_empty or not (window.is_ready or self._read_on(window)):
-            return None
-        due: int = SLEEP_KEY.unpack(window.heap[0][0])[0]
-        return due / 1000
+        window, live = self._sleepers, self.stretches.live
+        for _ in range(WAKE_MAX):
+            if window.is_empty or not (window.is_ready or self._read_on(window)):
+                return None
+            key, record = window.heap[0]
+            due: int = SLEEP_KEY.unpack(key)[0]
+            if record.segment in live:
+                return due / 1000
+            heappop(window.heap)
+            self.tables.put(SLEEP_TABLE, key, None)
+        # Of those that were dropped there are more: they must not keep a crawl waiting that has nothing else.
+        return due / 1000 if any(segment.row.sleeping for segment in live.values()) else None
 
     def _wake_first(self) -> list[HostWork]:
         key, record = heappop(self._sleepers.heap)

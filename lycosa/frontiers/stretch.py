@@ -118,6 +118,8 @@ class Stretch:
 def view(row: SegmentRow) -> SegmentView:
     """Return what users see of a segment; what is lent counts as queued."""
     state = row.state
+    if state is SegmentState.DROPPED:
+        return SegmentView(row.name, state, starts_at(row.name))
     if state is SegmentState.OPEN and not (row.pending or row.sleeping):
         state = SegmentState.FINISHED
     return SegmentView(

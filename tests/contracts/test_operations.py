@@ -240,6 +240,24 @@ def test_a_dropped_segment_is_forgotten_and_takes_no_more(play: Callable[..., No
     play(story)
 
 
+def test_nothing_is_left_of_a_dropped_segment(play: Callable[..., None]) -> None:
+    async def story(frontier: Any, operations: Any) -> None:
+        await frontier.push([url(number, segment="monday") for number in range(3)] + [url(9)])
+        await frontier.push([url(8, segment="monday", not_before=500.0)])
+        leases = {lease.record.segment: lease for lease in await frontier.lease(3, 0.0)}
+        assert await operations.drop("monday") == 4
+        stats = await operations.stats()
+        assert (stats.queued, stats.leased, stats.delayed) == (0, 1, 0)
+        assert await frontier.lease(3, 0.0) == []
+        assert await operations.next_due(0.0) is None
+        assert [row.record.segment for row in await all_rows(operations)] == [""]
+        assert not await frontier.ack(leases["monday"], "200", [url(7)], 1.0)
+        assert await frontier.ack(leases[""], "200", (), 1.0)
+        assert (await operations.stats()).unfinished == 0
+
+    play(story)
+
+
 def test_only_a_finished_segment_is_archived(play: Callable[..., None]) -> None:
     async def story(frontier: Any, operations: Any) -> None:
         await frontier.push([url(1, segment="monday")])
@@ -371,6 +389,30 @@ def test_verify_and_compact_need_the_state_for_themselves(play: Callable[..., No
         assert await operations.verify(lambda line: None) == []
 
     play(story)
+
+
+def test_a_drop_makes_nothing_durable_that_was_not_committed(tmp_path: Path) -> None:
+    """The items of what was acked since the last commit are not written yet."""
+
+    async def story() -> None:
+        frontier = embedded_frontier(tmp_path, PLAIN)
+        await frontier.push([url(1), url(2, segment="monday")])
+        await frontier.commit({"items": 0})
+        (lease,) = await frontier.lease(1, 0.0)
+        await frontier.ack(lease, "200", (), 0.0)
+        await LocalOperations(frontier).drop("monday")
+        await frontier.close()
+        frontier = embedded_frontier(tmp_path, PLAIN)
+        assert (await frontier.stats()).queued == 2
+        await LocalOperations(frontier).drop("monday")
+        await frontier.commit({})
+        await frontier.close()
+        frontier = embedded_frontier(tmp_path, PLAIN)
+        assert (await frontier.stats()).queued == 1
+        assert await LocalOperations(frontier).verify(lambda _: None) == []
+        await frontier.close()
+
+    asyncio.run(story())
 
 
 def test_changes_outlive_the_process_after_a_commit(tmp_path: Path) -> None:
