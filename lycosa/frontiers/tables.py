@@ -320,6 +320,10 @@ class Tables:
         if self.active:
             self._swap(applied + 1, self._generation)
             self._advance(None)
+        else:  # nothing whole is in them; a torn end would be taken for damage when another one follows
+            for generation in missing:
+                forget(self.path, generation)
+            self._generation = applied
         self._begin_journal()
 
     def _replay(self, generation: int, *, last: bool) -> None:

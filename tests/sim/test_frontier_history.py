@@ -1,296 +1,690 @@
-"""One random history, played on a frontier and on a small model of it (C6, F4-F7).
+"""One random history, played on every frontier and on a small model of it (C6, F2-F7).
 
-Pushes, leases, good and bad ends, late tokens, expiries, blocks, jumps in time, commits and crashes. The model knows
-for every URL which state it is in, at the last commit too; it shares no code with the frontiers. After every step the
-frontier must agree with it: nothing is lent twice, nothing is lost, no host is asked too soon or too often.
+Pushes into segments of all kinds, leases, good and bad ends, late tokens, expiries, blocks, operations, clocks that
+jump, commits and crashes, also in the middle of a commit. After every step everything that the frontier tells is
+compared with the model, which shares no code with it: nothing is lent twice, nothing is lost, no host is asked too
+soon, what is lent is what must come first. In the end whatever is left can be lent. What the embedded frontier does
+seldom, it does all the time here: see `SMALL`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import shutil
+import sys
 import tempfile
-from copy import deepcopy
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from lycosa.core.frontier import EXPIRIES_MAX, Policy
-from lycosa.core.model import Lease, UrlRecord
-from lycosa.frontiers import embedded, store
-from lycosa.frontiers.memory import memory_frontier
+from lycosa.core.errors import UsageError
+from lycosa.core.frontier import Policy
+from lycosa.core.model import Lease, Row, Selection, UrlRecord, Validators
+from lycosa.frontiers import embedded, filters, local, memory, store, stretch, tables
+from lycosa.frontiers.journal import generations
+from lycosa.frontiers.operations import LocalOperations
 from tests.conftest import PROVE
+from tests.sim.frontier_model import Crawl, Key, Url, order, starts_at
 
 HOSTS = [f"http://h{n}.example:80" for n in range(4)]
-LEASE_S = 20.0
-READ_AHEAD = store.BUFFER_MAX
-RUNS = settings(
-    max_examples=2000 if PROVE else 60,
-    stateful_step_count=80,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
+NUMBERS = 60
+PRIORITIES = (0, -1, 0, 1, 1 << 40, -(1 << 40))
+SEGMENTS = (
+    "",
+    "2026-11-21T10",
+    "shop",
+    "2026-11-21T09",
+    "2026-11-21T11",
+    "2026-11-21T13",
+    "2026-11-21",
+    "zoo",
+    "2026-11-22",
 )
+START = starts_at("2026-11-21T10:30")
+LEASE_S = 20.0
+REASONS = ("200", "404", "not html")
+JUMPS_S = (0.0, 0.25, 1.0, 3.0, 25.0, 500.0, 3600.0, 7200.0, -0.25, -1.0, -1.25, -20.0, -3600.0, -7200.0)
+END_S = 3 * 24 * 3600.0
+ROUNDS_MAX = 2000
+SMALL: dict[tuple[Any, str], int] = {
+    (tables, "OVERLAY_MAX"): 30,
+    (tables, "SLICE_MIN"): 7,
+    (tables, "SLICE_MAX"): 14,
+    (tables, "ORDERED_MIN"): 3,
+    (store, "BUFFER_MAX"): 4,
+    (store, "BUFFER_MIN"): 2,
+    (store, "BUFFERED_MAX"): 12,
+    (store, "SLEEPERS_MAX"): 3,
+    (stretch, "RECENT_MAX"): 5,
+    (stretch, "SCAN_ROWS"): 6,
+    (filters, "ADDED_MAX"): 20,
+    (embedded, "SCAN_ROWS"): 5,
+}
+"""By module and name, what is replaced so that what happens seldom happens often."""
+
+EXPECTED = 8
+"""URLs that a Bloom filter is first made for."""
+
+
+class Killed(Exception):
+    """The process ends here."""
 
 
 @dataclass
-class Model:
-    """state: URL -> queued | sleeping | leased | done | dead; what a frontier must agree with."""
+class Opened:
+    """A frontier with its operations; `kill_at` is the step at which it dies, and how often that may pass before."""
 
-    state: dict[int, str] = field(default_factory=dict)
-    due: dict[int, float] = field(default_factory=dict)
-    attempts: dict[int, int] = field(default_factory=dict)
-    position: int = 0
+    folder: Path
+    kill_at: tuple[str, int] | None = None
+    frontier: Any = None
+    operations: Any = None
 
-    def count(self, state: str) -> int:
-        return sum(1 for value in self.state.values() if value == state)
+    def on_step(self, name: str) -> None:
+        """Die here, if that is what is wanted."""
+        if self.kill_at is None or self.kill_at[0] != name:
+            return
+        self.kill_at = (name, self.kill_at[1] - 1)
+        if self.kill_at[1] < 0:
+            raise Killed(name)
 
-    def void_leases(self) -> None:
-        for number, state in self.state.items():
-            if state == "leased":
-                self.state[number] = "queued"
+    def use(self, frontier: Any) -> None:
+        """This is the frontier now."""
+        self.frontier, self.operations = frontier, LocalOperations(frontier)
+
+
+def open_memory(opened: Opened, policy: Policy, now: float) -> None:
+    """Make one in memory."""
+    opened.use(memory.memory_frontier(policy))
+
+
+def open_embedded(opened: Opened, policy: Policy, now: float) -> None:
+    """Open what is in the folder."""
+    path = opened.folder / "frontier"
+    opened.use(embedded.embedded_frontier(path, policy, now=now, on_step=opened.on_step, expected=EXPECTED))
+
+
+class Held(NamedTuple):
+    """A URL of the model that is lent, with the lease of each frontier."""
+
+    url: Url
+    leases: list[Lease]
+
+
+@dataclass
+class Listing:
+    """A listing that goes on while the frontier changes: what was there when it began."""
+
+    afters: list[str | None]
+    there: dict[Key, int]
+    seen: list[list[Key]] = field(default_factory=list)
+
+
+def number_of(record: UrlRecord) -> int:
+    return int(record.url.rpartition("/")[2])
+
+
+def fingerprint(number: int) -> int:
+    return (number + 1) * 0x9E3779B97F4A7C15 % (1 << 64)
+
+
+def key_of(record: UrlRecord) -> Key:
+    return record.segment, number_of(record), record.dont_filter
+
+
+def row_of(row: Row) -> tuple[Any, ...]:
+    """Return what must be the same of a row in every back end: those that ended need not remember their attempts.
+
+    Which one of two URLs is lent that were pushed whatever was known, nobody can tell.
+    """
+    record, state, at = row.record, str(row.state), row.at
+    if record.dont_filter and state in ("queued", "leased"):
+        state, at = "queued or leased", 0.0
+    attempts = record.attempts if state not in ("done", "archived") else 0
+    etag = record.validators.etag if record.validators else ""
+    assert record.fingerprint == fingerprint(number_of(record))
+    return key_of(record), record.host, record.priority, state, int(at), row.reason, attempts, etag
 
 
 class FrontierHistory(RuleBasedStateMachine):
-    """Plays on `self.frontier` what hypothesis thinks of, and checks every answer against the model."""
+    """Plays on all `back_ends` what hypothesis thinks of. They must answer alike, and as the model says."""
 
+    back_ends: ClassVar[Sequence[Callable[[Opened, Policy, float], None]]] = ()
     durable = False
+    selected: ClassVar[Sequence[tuple[str, ...]]] = ((), ("dead",), ("done",), ("done", "dead"))
 
     def __init__(self) -> None:
         super().__init__()
+        self.patch = pytest.MonkeyPatch()
+        for (module, name), value in SMALL.items():
+            self.patch.setattr(module, name, value)
         self.folder = Path(tempfile.mkdtemp())
         self.loop = asyncio.new_event_loop()
-        self.now = 1_000_000.0
-        self.model = Model()
-        self.committed = Model()
-        self.held: dict[int, Lease] = {}
-        self.stale: list[Lease] = []
-        self.last_start: dict[str, float] = {}
-        self.blocked: dict[str, float] = {}
+        self.now = START
+        self.held: list[Held] = []
+        self.stale: list[Held] = []
+        self.tokens: list[int] = []
+        self.listing: Listing | None = None
+        self.opened = [Opened(self.folder / str(n)) for n, _ in enumerate(self.back_ends)]
+        self.model: Crawl | None = None
 
-    def do(self, call: Any) -> Any:
-        return self.loop.run_until_complete(call)
-
-    def open(self) -> Any:
-        raise NotImplementedError
-
-    @initialize(delay=st.sampled_from([0.0, 3.0]), places=st.integers(1, 3))
-    def start(self, delay: float, places: int) -> None:
+    @initialize(
+        delay=st.sampled_from([0.0, 3.0]),
+        places=st.integers(1, 3),
+        forgets=st.booleans(),
+        limit=st.sampled_from([1, 2, 7, 50]),
+    )
+    def start(self, delay: float, places: int, forgets: bool, limit: int) -> None:
+        if forgets:
+            self.patch.setattr(local, "HOSTS_KEPT_MAX", 2)
         self.policy = Policy(delay_s=delay, concurrency_per_host=places, lease_s=LEASE_S, robots=False)
-        self.frontier = self.open()
-        self.do(self.frontier.commit({"items": 0}))
+        self.limit = limit
+        self.model = Crawl(delay, places, LEASE_S, sure=not forgets)
+        self.open()
+        self.commit()
 
-    def record(self, number: int, later: float = 0.0) -> UrlRecord:
+    # How it is played.
+
+    def do(self, call: Awaitable[Any]) -> Any:
+        return self.loop.run_until_complete(call)  # type: ignore[arg-type]
+
+    def each(self, call: Callable[[Any, Any], Awaitable[Any]]) -> list[Any]:
+        """Ask all back ends."""
+        return [self.do(call(opened.frontier, opened.operations)) for opened in self.opened]
+
+    def same(self, call: Callable[[Any, Any], Awaitable[Any]]) -> Any:
+        """Ask all back ends what they must answer alike."""
+        first, *others = self.each(call)
+        for other in others:
+            assert other == first
+        return first
+
+    def settle(self, held: Held, method: str, *arguments: Any, **options: Any) -> list[Any]:
+        """Come back with a lease."""
+        calls = (
+            getattr(opened.frontier, method)(lease, *arguments, **options)
+            for opened, lease in zip(self.opened, held.leases, strict=True)
+        )
+        return [self.do(call) for call in calls]
+
+    def open(self) -> None:
+        for opened, open_ in zip(self.opened, self.back_ends, strict=True):
+            open_(opened, self.policy, self.now)
+        self.tokens = [0] * len(self.opened)
+        self.agree()
+        self.lend(0)
+
+    def record(self, number: int, segment: str, due: float = 0.0, *, unfiltered: bool = False) -> UrlRecord:
         host = HOSTS[number % len(HOSTS)]
-        due = self.now + later if later else 0.0
-        return UrlRecord(1, number, f"{host}/{number}", host, priority=number % 3, not_before=due)
+        url = f"{host.removesuffix(':80')}/{number}"
+        priority = PRIORITIES[number % len(PRIORITIES)]
+        return UrlRecord(1, fingerprint(number), url, host, segment, 0, priority, due, dont_filter=unfiltered)
 
-    def added(self, record: UrlRecord) -> bool:
-        number = record.fingerprint
-        if number in self.model.state:
-            return False
-        self.model.state[number] = "sleeping" if record.not_before else "queued"
-        self.model.due[number] = record.not_before
-        self.model.attempts[number] = 0
-        return True
+    def pushed(self, records: list[UrlRecord]) -> int:
+        """Tell the model. Return how many were new."""
+        urls = (Url(number_of(each), each.segment, each.host, each.priority, each.dont_filter) for each in records)
+        return sum(self.model.push(url, each.not_before) for url, each in zip(urls, records, strict=True))
 
-    @rule(numbers=st.lists(st.integers(1, 200), max_size=30), later=st.sampled_from([0.0, 0.0, 5.0, 100.0]))
-    def push(self, numbers: list[int], later: float) -> None:
-        records = [self.record(number, later) for number in numbers]
-        assert self.do(self.frontier.push(records)) == sum(map(self.added, records))
+    # What happens.
+
+    @rule(
+        pages=st.lists(st.tuples(st.integers(0, NUMBERS - 1), st.sampled_from(SEGMENTS)), max_size=12),
+        wait=st.sampled_from([0.0, 0.0, 0.0, 5.0, 100.0, 5000.0, 90_000.0, -10.0]),
+        unfiltered=st.sampled_from([False, False, False, True]),
+    )
+    def push(self, pages: list[tuple[int, str]], wait: float, unfiltered: bool) -> None:
+        due = self.now + wait if wait else 0.0
+        records = [self.record(number, segment, due, unfiltered=unfiltered) for number, segment in pages]
+        assert self.same(lambda frontier, _: frontier.push(records)) == self.pushed(records)
+
+    @rule(first=st.integers(0, NUMBERS - 1), count=st.integers(5, 25), segment=st.sampled_from(SEGMENTS[:4]))
+    def push_many(self, first: int, count: int, segment: str) -> None:
+        self.push([((first + n * 7) % NUMBERS, segment) for n in range(count)], 0.0, unfiltered=False)
 
     @rule(limit=st.integers(0, 12))
-    def lease(self, limit: int) -> None:
-        leases = self.do(self.frontier.lease(limit, self.now))
-        self.wake()
-        assert len(leases) <= limit
-        for lease in leases:
-            self.check_lent(lease)
-        if len(leases) < limit:
-            ready = [
-                number for number in self.model.state if self.model.state[number] == "queued" and self.free(number)
-            ]
-            assert not ready, f"{ready} could have been lent"
+    def lend(self, limit: int) -> None:
+        answers = self.each(lambda frontier, _: frontier.lease(limit, self.now))
+        model = self.model
+        model.wake(self.now)
+        model.see(self.now)
+        for leases in zip(*answers, strict=True):
+            lease = leases[0]
+            assert all(other.record == lease.record for other in leases)
+            url = model.lend(key_of(lease.record), lease.record.host, lease.record.attempts)
+            assert (lease.record.validators.etag if lease.record.validators else "") == url.etag
+            assert {other.expires_at for other in leases} == {url.at}
+            assert all(other.token > last for other, last in zip(leases, self.tokens, strict=True)), "an old token"
+            self.tokens = [other.token for other in leases]
+            self.held.append(Held(url, list(leases)))
+        lent = len(answers[0])
+        assert lent == limit or (lent < limit and not model.ready()), f"{model.ready()} could have been lent"
 
-    def wake(self) -> None:
-        for number, state in self.model.state.items():
-            if state == "sleeping" and self.model.due[number] <= self.now:
-                self.model.state[number] = "queued"
+    def take(self, data: st.DataObject) -> Held:
+        held = self.held.pop(data.draw(st.integers(0, len(self.held) - 1)))
+        self.stale.append(held)
+        return held
 
-    def free(self, number: int) -> bool:
-        host = HOSTS[number % len(HOSTS)]
-        in_flight = sum(lease.record.host == host for lease in self.held.values())
-        return in_flight < self.policy.concurrency_per_host and self.ready_at(host) <= self.now
+    @precondition(lambda self: self.held)
+    @rule(
+        data=st.data(),
+        children=st.lists(st.tuples(st.integers(0, NUMBERS - 1), st.sampled_from(SEGMENTS)), max_size=4),
+        reason=st.sampled_from(REASONS),
+        etag=st.sampled_from(["", '"a"', '"b"']),
+    )
+    def ack(self, data: st.DataObject, children: list[tuple[int, str]], reason: str, etag: str) -> None:
+        held = self.take(data)
+        records = [self.record(number, segment) for number, segment in children]
+        validators = Validators(etag) if etag else None
+        assert all(self.settle(held, "ack", reason, records, self.now, validators=validators))
+        self.pushed(records)
+        held.url.etag = etag
+        held.url.become("done", self.now, reason)
 
-    def ready_at(self, host: str) -> float:
-        return max(self.last_start.get(host, 0.0) + self.policy.delay_s, self.blocked.get(host, 0.0))
+    @precondition(lambda self: self.held)
+    @rule(data=st.data(), wait=st.one_of(st.integers(-20, 200).map(lambda quarters: quarters / 4)))
+    def nack(self, data: st.DataObject, wait: float) -> None:
+        held = self.take(data)
+        assert all(self.settle(held, "nack", "503", self.now + wait, self.now))
+        self.model.retry(held.url, self.now + wait)
 
-    def check_lent(self, lease: Lease) -> None:
-        record, number = lease.record, lease.record.fingerprint
-        assert self.model.state[number] == "queued", f"{number} is {self.model.state[number]}"
-        assert self.free(number), f"{record.host} is contacted too soon or too often"
-        assert record.attempts == self.model.attempts[number]
-        rivals = [n for n, s in self.model.state.items() if s == "queued" and HOSTS[n % len(HOSTS)] == record.host]
-        assert record.priority == max(n % 3 for n in rivals), "a URL of higher priority was waiting"
-        assert lease.token not in self.held
-        self.model.state[number] = "leased"
-        self.held[lease.token] = lease
-        self.last_start[record.host] = self.now
+    @precondition(lambda self: self.held)
+    @rule(data=st.data(), reason=st.sampled_from(REASONS))
+    def give_up(self, data: st.DataObject, reason: str) -> None:
+        held = self.take(data)
+        assert all(self.settle(held, "nack", reason, None, self.now))
+        held.url.become("dead", self.now, reason)
 
-    def some_lease(self, data: st.DataObject) -> Lease | None:
-        return data.draw(st.sampled_from(list(self.held.values()))) if self.held else None
-
-    @rule(data=st.data(), children=st.lists(st.integers(1, 200), max_size=5))
-    def ack(self, data: st.DataObject, children: list[int]) -> None:
-        lease = self.some_lease(data)
-        if lease is not None:
-            records = [self.record(number) for number in children]
-            assert self.do(self.frontier.ack(lease, "200", records, self.now))
-            self.ended(lease, "done")
-            for record in records:
-                self.added(record)
-
-    @rule(data=st.data(), wait=st.one_of(st.none(), st.integers(1, 200).map(lambda quarters: quarters / 4)))
-    def nack(self, data: st.DataObject, wait: float | None) -> None:
-        lease = self.some_lease(data)
-        if lease is not None:
-            retry_at = None if wait is None else self.now + wait
-            assert self.do(self.frontier.nack(lease, "503", retry_at, self.now))
-            self.ended(lease, "dead" if wait is None else "sleeping")
-            if retry_at is not None:
-                self.model.due[lease.record.fingerprint] = retry_at
-                self.model.attempts[lease.record.fingerprint] += 1
-
+    @precondition(lambda self: self.held)
     @rule(data=st.data())
     def release(self, data: st.DataObject) -> None:
-        lease = self.some_lease(data)
-        if lease is not None:
-            assert self.do(self.frontier.release(lease, self.now))
-            self.ended(lease, "queued")
+        held = self.take(data)
+        assert all(self.settle(held, "release", self.now))
+        held.url.become("queued")
 
+    @precondition(lambda self: self.held)
     @rule(data=st.data())
     def renew(self, data: st.DataObject) -> None:
-        lease = self.some_lease(data)
-        if lease is not None:
-            renewed = self.do(self.frontier.renew(lease, self.now))
-            assert renewed.expires_at == self.now + LEASE_S
-            self.held[lease.token] = renewed
+        held = data.draw(st.sampled_from(self.held))
+        renewed = self.settle(held, "renew", self.now)
+        self.model.see(self.now)
+        held.url.at = self.model.seen + LEASE_S
+        assert [lease.expires_at for lease in renewed] == [held.url.at] * len(renewed)
 
+    @precondition(lambda self: self.stale)
     @rule(data=st.data())
-    def use_a_stale_token(self, data: st.DataObject) -> None:
-        if self.stale:
-            lease = data.draw(st.sampled_from(self.stale))
-            assert not self.do(self.frontier.ack(lease, "200", [self.record(999)], self.now))
-            assert not self.do(self.frontier.nack(lease, "x", None, self.now))
-            assert not self.do(self.frontier.release(lease, self.now))
-
-    def ended(self, lease: Lease, state: str) -> None:
-        del self.held[lease.token]
-        self.stale.append(lease)
-        self.model.state[lease.record.fingerprint] = state
+    def come_with_an_old_token(self, data: st.DataObject) -> None:
+        held = data.draw(st.sampled_from(self.stale))
+        records = [self.record(number, "") for number in range(3)]
+        refused = self.settle(held, "ack", "200", records, self.now)
+        refused += self.settle(held, "nack", "x", None, self.now)
+        refused += self.settle(held, "nack", "x", self.now, self.now)
+        refused += self.settle(held, "release", self.now)
+        assert not any(refused)
+        assert not any(self.settle(held, "renew", self.now))
+        self.model.see(self.now)
 
     @rule()
     def expire(self) -> None:
-        late = [lease for lease in self.held.values() if lease.expires_at <= self.now]
-        assert self.do(self.frontier.expire(self.now)) == len(late)
-        for lease in late:
-            number = lease.record.fingerprint
-            self.model.attempts[number] += 1
-            self.ended(lease, "dead" if self.model.attempts[number] >= EXPIRIES_MAX else "queued")
+        late = self.model.expire(self.now)
+        assert self.same(lambda frontier, _: frontier.expire(self.now)) == len(late)
+        self.let_go(late)
 
-    @rule(host=st.sampled_from(HOSTS), wait=st.floats(0, 40))
+    def let_go(self, urls: list[Url]) -> None:
+        """These are lent no more."""
+        self.stale += [held for held in self.held if held.url in urls]
+        self.held = [held for held in self.held if held.url not in urls]
+
+    @rule(host=st.sampled_from(HOSTS), wait=st.sampled_from([0.0, 0.5, 7.25, 40.0, 3000.0, 9000.0]))
     def block(self, host: str, wait: float) -> None:
-        self.do(self.frontier.block_host(host, self.now + wait))
-        self.blocked[host] = max(self.blocked.get(host, 0.0), self.now + wait)
+        self.each(lambda frontier, _: frontier.block_host(host, self.now + wait))
+        self.model.block(host, self.now + wait)
 
-    @rule(seconds=st.sampled_from([0.0, 0.5, 3.0, 25.0, 500.0]))
+    @rule(seconds=st.sampled_from(JUMPS_S))
     def time_passes(self, seconds: float) -> None:
         self.now += seconds
 
     @rule()
     def commit(self) -> None:
-        self.model.position += 10
-        self.do(self.frontier.commit({"items": self.model.position}))
-        self.committed = deepcopy(self.model)
+        position = self.model.position + 10
+        self.each(lambda frontier, _: frontier.commit({"items": position}))
+        self.model.commit(position)
 
     @rule()
-    def next_ready_is_when_something_can_be_lent(self) -> None:
-        self.wake()
-        self.do(self.frontier.lease(0, self.now))
-        at = self.do_next_ready()
-        queued = [n for n, s in self.model.state.items() if s == "queued"]
-        sleeping = [self.model.due[n] for n, s in self.model.state.items() if s == "sleeping"]
-        hosts = {HOSTS[n % len(HOSTS)] for n in queued}
-        ready = [self.ready_at(h) for h in hosts if self.in_flight(h) < self.policy.concurrency_per_host]
-        if not sleeping and not ready:
-            assert at is None
-        else:
+    def next_ready(self) -> None:
+        self.lend(0)
+        low, high = self.model.next_ready()
+        for opened in self.opened:
+            at = opened.frontier.next_ready(self.now)
+            if low is None or high is None:
+                assert at is None or self.model.vague
+                continue
             assert at is not None
-            assert at <= max(min([*ready, *sleeping]), self.now)
+            assert at <= max(high, self.model.seen)
+            assert at >= min(low, self.model.seen) or self.model.vague or at == 0.0 >= low - self.model.seen
 
-    def do_next_ready(self) -> float | None:
-        return self.frontier.next_ready(self.now)  # type: ignore[no-any-return]
+    @rule(data=st.data(), segment=st.sampled_from([None, None, *SEGMENTS]), limit=st.integers(1, 5))
+    def requeue(self, data: st.DataObject, segment: str | None, limit: int) -> None:
+        states = data.draw(st.sampled_from(self.selected))
+        into = data.draw(st.sampled_from([None, None, None, *SEGMENTS]))
+        self.requeue_all(Selection(states=states, segment=segment), into, limit)
 
-    def in_flight(self, host: str) -> int:
-        return sum(lease.record.host == host for lease in self.held.values())
+    def requeue_all(self, selection: Selection, into: str | None, limit: int) -> None:
+        model = self.model
+        wanted = selection.states or ("done", "dead", "archived")
+        chosen = [url for url in model.urls if url.state in ("done", "dead") and model.word(url) in wanted]
+        chosen = [url for url in chosen if selection.segment in (None, url.segment)]
+        assert self.same(lambda _, operations: moved_in_all(operations, selection, into, limit)) == (
+            model.requeue(chosen, into)
+        )
+
+    @rule(segment=st.sampled_from(SEGMENTS))
+    def archive(self, segment: str) -> None:
+        assert self.same(lambda _, operations: operations.archive(segment)) == self.model.archive(segment)
+
+    @rule(segment=st.sampled_from(SEGMENTS))
+    def drop(self, segment: str) -> None:
+        known = self.model.segments.get(segment)
+        if known is None or known.state == "dropped":
+            for opened in self.opened:
+                with pytest.raises(UsageError):
+                    self.do(opened.operations.drop(segment))
+            return
+        lent = [url for url in self.model.inside(segment) if url.state == "leased"]
+        assert self.same(lambda _, operations: operations.drop(segment)) == self.model.drop(segment)
+        self.let_go(lent)
+
+    @rule(limit=st.integers(1, 9))
+    def list_on(self, limit: int) -> None:
+        """Read on in a listing that may have begun long ago."""
+        if self.listing is None:
+            there = {url.key: url.moves for url in self.model.urls if not url.unfiltered}
+            self.listing = Listing([""] * len(self.opened), there, [[] for _ in self.opened])
+        listing = self.listing
+        for n, opened in enumerate(self.opened):
+            after = listing.afters[n]
+            if after is not None:
+                rows, listing.afters[n] = self.do(opened.operations.rows(Selection(), after, limit))
+                listing.seen[n] += [key_of(row.record) for row in rows]
+        if not any(after is not None for after in listing.afters):
+            now = {url.key: url.moves for url in self.model.urls}
+            unmoved = {key for key, moves in listing.there.items() if now.get(key) == moves}
+            for seen in listing.seen:
+                assert sorted(key for key in seen if key in unmoved) == sorted(unmoved)
+            self.listing = None
+
+    @rule(number=st.integers(0, NUMBERS - 1), told=st.booleans())
+    def find(self, number: int, told: bool) -> None:
+        host = HOSTS[number % len(HOSTS)] if told else ""
+        expected = [self.row(url) for url in self.model.find(number)]
+        for rows in self.each(lambda _, operations: operations.find(fingerprint(number), host)):
+            assert [row_of(row) for row in rows] == expected
+
+    @rule(segment=st.sampled_from(SEGMENTS))
+    def known(self, segment: str) -> None:
+        """What is called known must be; not all that is needs to be called so."""
+        prints = [fingerprint(number) for number in range(NUMBERS)]
+        for opened in self.opened:
+            found = opened.frontier.known(segment, prints)
+            dropped = segment in self.model.segments and self.model.segments[segment].state == "dropped"
+            assert not dropped or not found
+            assert found <= {fingerprint(number) for number in self.model.known(segment)}
+
+    # What must hold all the time.
 
     @invariant()
-    def counts_agree(self) -> None:
-        if hasattr(self, "frontier"):
-            stats = self.do(self.frontier.stats())
-            waiting = self.model.count("queued") + self.model.count("sleeping")
-            assert stats.queued + stats.delayed == waiting
-            assert (stats.leased, stats.done, stats.dead) == tuple(map(self.model.count, ("leased", "done", "dead")))
+    def agree(self) -> None:
+        """Compare everything that the frontiers tell with the model."""
+        if self.model is None or self.opened[0].frontier is None:
+            return
+        model = self.model
+        rows = sorted(map(self.row, model.urls))
+        dead = sorted(url.key for url in model.urls if url.state == "dead")
+        for opened in self.opened:
+            assert self.counts(self.do(opened.frontier.stats())) == self.expected_counts()
+            assert self.do(opened.operations.segments()) == self.segments(opened)
+            assert self.do(opened.frontier.positions()) == {"items": model.position} or not model.position
+            found = [row_of(row) for row in self.do(all_rows(opened.operations, self.limit))]
+            assert sorted(found) == rows
+            assert sorted(key_of(record) for record, _ in self.do(opened.frontier.dead(1000))) == dead
+            assert len(self.do(opened.frontier.dead(self.limit))) == min(self.limit, len(dead))
+
+    @staticmethod
+    def counts(stats: Any) -> tuple[Any, ...]:
+        return (
+            stats.queued,
+            stats.leased,
+            stats.delayed,
+            stats.done,
+            stats.dead,
+            dict(stats.reasons),
+            dict(stats.dead_reasons),
+        )
+
+    def expected_counts(self) -> tuple[Any, ...]:
+        model, asleep = self.model, len(self.model.asleep())
+        return (
+            model.count("queued") - asleep,
+            model.count("leased"),
+            model.count("delayed", "retry") + asleep,
+            model.count("done"),
+            model.count("dead"),
+            model.reasons("done"),
+            model.reasons("dead"),
+        )
+
+    def segments(self, opened: Opened) -> list[Any]:
+        """Return what the segments are, as views."""
+        views = self.do(opened.operations.segments())
+        live = sorted(
+            (each for each in self.model.segments.values() if each.state != "dropped"),
+            key=lambda each: order(each.name),
+        )
+        gone = sorted(
+            (each for each in self.model.segments.values() if each.state == "dropped"),
+            key=lambda each: order(each.name),
+        )
+        return [self.view(type(views[0]), each) for each in (*live, *gone)]
+
+    def view(self, kind: Any, segment: Any) -> Any:
+        urls = self.model.inside(segment.name)
+        counts = [
+            sum(url.state in states for url in urls)
+            for states in (("queued",), ("leased",), ("delayed", "retry"), ("done",), ("dead",))
+        ]
+        reasons = self.model.reasons("done", urls), self.model.reasons("dead", urls)
+        return kind(segment.name, self.model.segment_word(segment), starts_at(segment.name), *counts, *reasons)
+
+    def row(self, url: Url) -> tuple[Any, ...]:
+        state, at = self.model.word(url), url.at
+        if url.unfiltered and state in ("queued", "leased"):
+            state, at = "queued or leased", 0.0
+        attempts = url.attempts if state not in ("done", "archived") else 0
+        return url.key, url.host, url.priority, state, int(at), url.reason, attempts, url.etag
+
+    def verify(self) -> None:
+        for problems in self.each(lambda _, operations: operations.verify(lambda _: None)):
+            assert problems == []
+
+    def lend_the_rest(self) -> None:
+        """After a bounded time nothing may be left that cannot be lent."""
+        self.now = max(self.now, START) + END_S
+        self.expire()
+        for _ in range(ROUNDS_MAX):
+            self.lend(12)
+            for held in self.held:
+                assert all(self.settle(held, "ack", "200", [], self.now))
+                held.url.etag = ""
+                held.url.become("done", self.now, "200")
+            self.held.clear()
+            if not self.model.count("queued", "delayed", "retry"):
+                return
+            self.now += 4.0
+        raise AssertionError("it never ends")
 
     def teardown(self) -> None:
-        if hasattr(self, "frontier"):
-            self.do(self.frontier.close())
-        self.loop.close()
-        shutil.rmtree(self.folder)
+        try:
+            if self.model is not None and sys.exc_info()[0] is None:
+                self.verify()
+                self.lend_the_rest()
+                self.agree()
+                self.verify()
+        finally:
+            for opened in self.opened:
+                if opened.frontier is not None:
+                    self.do(opened.frontier.close())
+            self.loop.close()
+            shutil.rmtree(self.folder)
+            self.patch.undo()
 
 
-class MemoryHistory(FrontierHistory):
-    def open(self) -> Any:
-        return memory_frontier(self.policy)
+async def all_rows(operations: Any, limit: int) -> list[Row]:
+    found: list[Row] = []
+    after: str | None = ""
+    while after is not None:
+        rows, after = await operations.rows(Selection(), after, limit)
+        assert len(rows) <= limit
+        found += rows
+    return found
 
 
-class EmbeddedHistory(FrontierHistory):
-    """With a read-ahead of 4, so that most of a host is on the disk."""
+async def moved_in_all(operations: Any, selection: Selection, into: str | None, limit: int) -> int:
+    total, after = 0, ""
+    while True:
+        moved, following = await operations.requeue(selection, into, 0.0, after, limit)
+        total += moved
+        if following is None:
+            return total
+        after = following
 
-    def open(self) -> Any:
-        store.BUFFER_MAX = 4
-        return embedded.embedded_frontier(self.folder, self.policy)
 
-    def teardown(self) -> None:
-        store.BUFFER_MAX = READ_AHEAD
-        super().teardown()
+class DurableHistory(FrontierHistory):
+    """With processes that end in many ways."""
+
+    def reopen(self) -> None:
+        """A new process finds what the model says, with all leases void."""
+        self.model = self.model.crashed(self.now)
+        self.stale += self.held
+        self.held.clear()
+        self.listing = None
+        self.open()
+
+    def close(self) -> None:
+        for opened in self.opened:
+            frontier, opened.frontier = opened.frontier, None
+            self.do(frontier.close())
 
     @rule()
     def crash(self) -> None:
-        """The process dies: back to the last commit, all leases void."""
-        self.do(self.frontier.close())
-        self.frontier = self.open()
-        self.model = deepcopy(self.committed)
-        self.model.void_leases()
-        self.stale += self.held.values()
-        self.held.clear()
-        assert self.do(self.frontier.positions()) == {"items": self.model.position}
-        # Pauses that were not committed are forgotten; the next process is held to its own starts.
-        self.last_start.clear()
-        self.blocked.clear()
-        self.frontier_pauses()
+        """Back to the last commit."""
+        self.close()
+        self.reopen()
 
-    def frontier_pauses(self) -> None:
-        for host in HOSTS:
-            memory = self.frontier.shelf.recall_host(host)
-            self.blocked[host] = memory.blocked_until
-            self.last_start[host] = memory.started_at
+    @rule()
+    def end(self) -> None:
+        """Go on from here."""
+        self.commit()
+        self.close()
+        self.reopen()
+
+    @rule(step=st.sampled_from(tables.STEPS), before=st.integers(0, 2))
+    def crash_in_a_commit(self, step: str, before: int) -> None:
+        """Whatever the step, what was to be committed is."""
+        self.die(step, before, lambda opened, position: opened.frontier.commit({"items": position}))
+
+    @rule(step=st.sampled_from(tables.STEPS), before=st.integers(0, 2))
+    def crash_while_all_is_written(self, step: str, before: int) -> None:
+        """As before, and LMDB takes over everything."""
+
+        async def all_of_it(opened: Opened, position: int) -> None:
+            await opened.frontier.commit({"items": position})
+            await opened.operations.verify(lambda _: None)
+
+        self.die(step, before, all_of_it)
+
+    def die(self, step: str, before: int, end: Callable[[Opened, int], Awaitable[None]]) -> None:
+        position = self.model.position + 10
+        for opened in self.opened:
+            opened.kill_at = (step, before)
+            with suppress(Killed):
+                self.do(end(opened, position))
+            opened.kill_at = None
+        self.model.commit(position)
+        self.close()
+        self.reopen()
+
+    @rule(data=st.data())
+    def crash_in_the_middle_of_a_frame(self, data: st.DataObject) -> None:
+        """A frame that is not whole is not there."""
+        for opened in self.opened:
+            path = opened.frontier.shelf.path
+            journal = path / f"journal.{generations(path)[-1]}"
+            before = journal.stat().st_size
+            opened.kill_at = ("frame written", 0)
+            with pytest.raises(Killed):
+                self.do(opened.frontier.commit({"items": self.model.position + 10}))
+            opened.kill_at = None
+            whole = journal.stat().st_size
+            with journal.open("r+b") as stream:
+                stream.truncate(data.draw(st.integers(before, whole - 1)))
+        self.close()
+        self.reopen()
+
+    @rule()
+    def compact(self) -> None:
+        """What is not committed becomes durable too."""
+        self.each(lambda _, operations: operations.compact())
+        self.model.commit(self.model.position)
+
+    @rule()
+    def verify_all(self) -> None:
+        """What is not committed becomes durable too."""
+        self.verify()
+        self.model.commit(self.model.position)
 
 
-MemoryHistory.TestCase.settings = RUNS
-EmbeddedHistory.TestCase.settings = RUNS
+def settings_for(examples: int) -> settings:
+    return settings(
+        max_examples=50 * examples if PROVE else examples,
+        stateful_step_count=60,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        print_blob=True,
+    )
+
+
+class MemoryHistory(FrontierHistory):
+    back_ends = (open_memory,)
+
+
+class EmbeddedHistory(DurableHistory):
+    back_ends = (open_embedded,)
+
+
+class BothHistory(FrontierHistory):
+    """Those that are requeued at once come in the order of each back end's own, so one state at a time."""
+
+    back_ends = (open_memory, open_embedded)
+    selected = (("dead",), ("done",))
+
+
+def test_a_torn_frame_alone_in_its_journal_is_forgotten_when_it_is_found(tmp_path: Path) -> None:
+    """Once another journal followed it, it would be taken for damage, and the state be refused for ever."""
+    (tmp_path / "journal.1").write_bytes(b"torn")
+    for _ in range(2):
+        frontier = embedded.embedded_frontier(tmp_path, Policy())
+        assert asyncio.run(frontier.stats()).unfinished == 0
+        asyncio.run(frontier.close())
+
+
+MemoryHistory.TestCase.settings = settings_for(20)
+EmbeddedHistory.TestCase.settings = settings_for(40)
+BothHistory.TestCase.settings = settings_for(20)
 TestMemoryFrontier = MemoryHistory.TestCase
 TestEmbeddedFrontier = EmbeddedHistory.TestCase
+TestBothFrontiers = BothHistory.TestCase
