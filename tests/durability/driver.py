@@ -61,7 +61,11 @@ LIMITS: dict[tuple[Any, str], int] = {
 EXPECTED = 32
 """URLs that the Bloom filter is first made for."""
 
-FETCHES, PROMISES, ITEMS = "fetches.log", "promises.log", "items.jsonl"
+FETCHES, PROMISES = "fetches.log", "promises.log"
+OUTPUT = "output"
+"""A folder of its own, there from the start: what is done for the names in one folder must not help another."""
+
+ITEMS = f"{OUTPUT}/items.jsonl"
 
 
 class Order(msgspec.Struct):

@@ -26,7 +26,7 @@ import pytest
 from lycosa.frontiers.embedded import embedded_frontier
 from lycosa.frontiers.statedir import Description, StateDir
 from tests.conftest import PROVE, ROOT
-from tests.durability.driver import CONCURRENCY, FETCHES, POLICY, STEPS, T0, Order, Site, assert_complete
+from tests.durability.driver import CONCURRENCY, FETCHES, OUTPUT, POLICY, STEPS, T0, Order, Site, assert_complete
 from tests.e2e.command import END_MAX_S, POLL_S, environment
 
 RUNS = 400 if PROVE else 40
@@ -91,7 +91,7 @@ def forks() -> Iterator[Forks]:
 def new_order(folder: Path, seed: int, *, sync: bool) -> Order:
     """Return the order of a whole crawl in new folders."""
     state, logs = folder / f"{seed}", folder / f"{seed}-logs"
-    state.mkdir()
+    (state / OUTPUT).mkdir(parents=True)
     logs.mkdir()
     return Order(str(state), str(logs), seed, PAGES, sync=sync, acks=ACKS)
 
