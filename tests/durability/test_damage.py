@@ -1,4 +1,4 @@
-"""What of an embedded frontier may be damaged, and what becomes of it: a filter that errs, is gone or broken; journals (F4, F7)."""
+"""A filter that errs, is gone or is damaged, and damaged journals: what becomes of the frontier (F4, F7)."""
 
 from __future__ import annotations
 
