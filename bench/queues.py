@@ -93,9 +93,9 @@ CONTENDERS = [
     Contender("lycosa, batches of 100", "kill -9", Queue, put_batches, get_batches),
     Contender("lycosa, sync", "power loss", lambda f: Queue(f, sync=True), put_each, get_each, share=0.05),
     Contender("lycosa, sync, batches of 100", "power loss", lambda f: Queue(f, sync=True), put_batches, get_batches),
-    Contender("persist-queue, SQLiteQueue", "kill -9", persist_queue, put_each, get_each, shared=False, share=0.1),
+    Contender("persist-queue, SQLiteQueue", "power loss", persist_queue, put_each, get_each, shared=False, share=0.1),
     Contender(
-        "persist-queue, SQLiteAckQueue", "kill -9", persist_ack_queue, put_each, ack_each, shared=False, share=0.1
+        "persist-queue, SQLiteAckQueue", "power loss", persist_ack_queue, put_each, ack_each, shared=False, share=0.1
     ),
 ]
 

@@ -359,14 +359,19 @@ def test_a_folder_that_is_no_queue(path, make, error):
         ("UPDATE items SET value = x'c1'", StorageError, "item 1 cannot be read"),
         ("UPDATE items SET value = 'text'", StorageError, "item 1 cannot be read"),
         ("UPDATE items SET value = x'd40963'", StorageError, "item 1 cannot be read"),
+        ("UPDATE items SET value = CAST(x'b8' AS TEXT)", StorageError, "cannot be used"),
+        (
+            "PRAGMA writable_schema = ON; UPDATE sqlite_master SET sql = sql || CAST(x'202d2db8' AS TEXT)",
+            StorageError,
+            "cannot be used|damaged",
+        ),
     ],
 )
 def test_a_database_that_others_changed(path, change, error, says):
     with Queue(path) as queue:
         queue.put("a")
     database = sqlite3.connect(path / "queue.db")
-    database.execute(change)
-    database.commit()
+    database.executescript(change)
     database.close()
     with pytest.raises(error, match=says), Queue(path) as queue:
         queue.get()
