@@ -183,6 +183,57 @@ def test_a_listing_of_much_that_changes_meanwhile_has_what_stays_once(tmp_path: 
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("scan_rows", [40, 150])
+def test_what_is_only_in_memory_is_listed_whole_and_anew_each_time(tmp_path: Path, monkeypatch, scan_rows: int) -> None:
+    monkeypatch.setattr(embedded, "SCAN_ROWS", scan_rows)
+
+    async def story() -> None:
+        frontier = embedded_frontier(tmp_path / "f", PLAIN)
+        operations = LocalOperations(frontier)
+        for count in (500, 600):
+            await frontier.push([url(number) for number in range(count)])
+            assert len(brief(await all_rows(operations, limit=200))) == count
+        await frontier.close()
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("scan_rows", [40, 150])
+def test_what_was_deleted_in_memory_hides_nothing(tmp_path: Path, monkeypatch, scan_rows: int) -> None:
+    """A slice that is full of deleted rows ends where what changed in memory was looked at, not behind it."""
+    monkeypatch.setattr(embedded, "SCAN_ROWS", scan_rows)
+    half = scan_rows // 2
+    names = [f"http://h{number}.example:80" for number in range(6)]
+
+    async def story() -> None:
+        frontier = embedded_frontier(tmp_path / "f", PLAIN)
+        for number, name in enumerate(names):
+            await frontier.push([url(each, name) for each in range(half // 2 if number else half)])
+        await frontier.commit({})
+        frontier.shelf.settle()
+        for name in names[1:]:
+            await frontier.block_host(name, 1000.0)
+        for lease in await frontier.lease(half, 1.0):
+            await frontier.ack(lease, "200", (), 1.0)
+        for name in names:
+            await frontier.push([url(1000 + each, name) for each in range(half)])
+        queued = await all_rows(LocalOperations(frontier), Selection(states=("queued",)), limit=7)
+        assert len({row.record.url for row in queued}) == len(queued) == 5 * (half // 2) + 6 * half
+        await frontier.close()
+
+    asyncio.run(story())
+
+
+def test_of_two_that_are_alike_only_the_lent_one_is_lent(play: Callable[..., None]) -> None:
+    async def story(frontier: Any, operations: Any) -> None:
+        await frontier.push([url(1, dont_filter=True), url(1, dont_filter=True)])
+        first, _ = await frontier.lease(2, 5.0)
+        await frontier.ack(first, "200", (), 6.0)
+        assert sorted(str(row.state) for row in await all_rows(operations)) == ["done", "leased"]
+
+    play(story)
+
+
 def test_a_wrong_place_in_a_listing_is_refused(play: Callable[..., None]) -> None:
     async def story(frontier: Any, operations: Any) -> None:
         await settle_some(frontier)
