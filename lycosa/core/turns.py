@@ -209,7 +209,7 @@ class Turns(Generic[U]):
     def set_back(self, seconds: float) -> None:
         """Let all who wait be due so much sooner: the clock was set back."""
         valid = [entry for entry in self.heap if entry[2].waits is entry]
-        self.heap = [(at - seconds, stamp, unit) for at, stamp, unit in valid]
+        self.heap = [(max(at - seconds, 0.0), stamp, unit) for at, stamp, unit in valid]
         heapify(self.heap)
         for entry in self.heap:
             entry[2].waits = entry

@@ -53,8 +53,8 @@ class Group(Unit):
     def set_back(self, seconds: float) -> None:
         """Move its times and those of its hosts' turns."""
         self.turns.set_back(seconds)
-        self.ready_at -= seconds
-        self.paused_until -= seconds
+        self.ready_at = max(self.ready_at - seconds, 0.0)
+        self.paused_until = max(self.paused_until - seconds, 0.0)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -91,9 +91,9 @@ class Host(Unit):
         return self.rank == NO_WORK and self.in_flight == 0
 
     def set_back(self, seconds: float) -> None:
-        """Move its times; 0 is never, and stays."""
-        self.ready_at -= seconds
-        self.paused_until -= seconds
+        """Move its times; 0 is never or at once, and stays."""
+        self.ready_at = max(self.ready_at - seconds, 0.0)
+        self.paused_until = max(self.paused_until - seconds, 0.0)
         self.address_until -= seconds
         self.started_at = max(self.started_at - seconds, 0.0)
         self.blocked_until = max(self.blocked_until - seconds, 0.0)
