@@ -217,7 +217,7 @@ def test_what_was_deleted_in_memory_hides_nothing(tmp_path: Path, monkeypatch, s
             await frontier.ack(lease, "200", (), 1.0)
         for name in names:
             await frontier.push([url(1000 + each, name) for each in range(half)])
-        queued = await all_rows(LocalOperations(frontier), Selection(states=("queued",)), limit=7)
+        queued = await all_rows(LocalOperations(frontier), Selection(states=("queued",)), limit=1000)
         assert len({row.record.url for row in queued}) == len(queued) == 5 * (half // 2) + 6 * half
         await frontier.close()
 
