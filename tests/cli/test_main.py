@@ -48,7 +48,7 @@ def fails(capsys, *argv: str) -> tuple[int, str]:
         ("crawl", "crawl needs URL...: see lycosa crawl --help"),
         ("crawl --depht 3 http://a/", "unknown option --depht: did you mean --depth?"),
         ("crawl --zzz http://a/", "unknown option --zzz: see lycosa crawl --help"),
-        ("crawl --refresh 1d http://a/", "unknown option --refresh"),
+        ("crawl --dashboard 1 http://a/", "unknown option --dashboard"),
         ("crawl -z http://a/", "unknown option -z"),
         ("crawl http://a/ --depth", "option '--depth' requires an argument"),
         ("crawl http://a/ --quiet=3", "option '--quiet' does not take a value"),
