@@ -95,7 +95,9 @@ async def crawl(settings: Settings, target: Target, observe: Observer | None = N
         if settings.overwrite:
             await _start_afresh(settings, state)
         state.refuse_half()
-        frontier = embedded_frontier(state.frontier, policy_of(settings), sync=settings.sync, now=Clock().now())
+        frontier = embedded_frontier(
+            state.frontier, policy_of(settings), sync=settings.sync, now=Clock().now(), expected=settings.expect
+        )
         stack.push_async_callback(frontier.close)
         job = await stack.enter_async_context(wired(settings, target, state, frontier))
         await stack.enter_async_context(served(state.socket, job.operations))

@@ -175,7 +175,7 @@ class LocalFrontier(Generic[Place]):
         self._now = 0.0
         self._opened_at = now
         self.known = shelf.known
-        self.found_work(shelf.wake(0.0))
+        self.found_work(shelf.wake(0.0 if math.isinf(now) else now))
 
     async def push(self, records: Sequence[UrlRecord]) -> int:
         """Queue what is new."""

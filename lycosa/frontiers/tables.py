@@ -48,7 +48,7 @@ Writes = dict[int, dict[Any, Any]]
 OVERLAY_MAX = 200_000
 """Rows that change in memory before LMDB takes them over; twice as many at most, while it does."""
 
-SLICE_MIN = 5000
+SLICE_MIN = 2_000
 SLICE_MAX = 20_000
 """Rows written in one LMDB transaction: at least, at most."""
 
@@ -340,7 +340,7 @@ class Tables:
         self._journal = Journal(self.path, self._generation, sync=self._sync)
 
     def _freeze(self) -> None:
-        self._swap(self._generation, self._generation)
+        self._swap(self._applied + 1, self._generation)
         self._journal.close()
         self._begin_journal()
         self._on_step("journal begun")
