@@ -22,6 +22,7 @@ from lycosa.cli.rows import (
     SLICE,
     Opened,
     Table,
+    between_slices,
     counts,
     host_cells,
     json_line,
@@ -183,6 +184,7 @@ async def _hosts(operations: FrontierOperations) -> AsyncIterator[list[HostView]
     views = await operations.hosts("", SLICE)
     while views:
         yield views
+        await between_slices()
         views = await operations.hosts(views[-1].host, SLICE)
 
 

@@ -6,6 +6,7 @@ does the rest. Memory does not depend on how much there is.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import stat
 import sys
@@ -23,6 +24,7 @@ from lycosa.cli.outcome import DEAD, one_line
 from lycosa.cli.rows import (
     SLICE,
     Opened,
+    between_slices,
     json_line,
     json_option,
     run,
@@ -80,6 +82,7 @@ def requeue(state_dir: str | None, dead: bool, done: bool, into: str | None, as_
             if moved.after is None:
                 return total
             after = moved.after
+            await between_slices()
 
     total = run(state_dir, story)
     if as_json:
@@ -285,6 +288,7 @@ class Importer:
             await self._operations.commit()
             self.queued += pushed
             self.known += len(batch) - pushed
+            await between_slices()
 
 
 def lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
@@ -382,6 +386,9 @@ def _say_now_and_then() -> Callable[[str], None]:
 
     def say(text: str) -> None:
         nonlocal due
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():  # Ctrl-C: this never waits either
+            raise asyncio.CancelledError
         if time.monotonic() >= due:
             due = time.monotonic() + PLAIN_EVERY_S
             progress.write([one_line(text)])

@@ -142,6 +142,12 @@ async def slices(operations: FrontierOperations, selection: Selection) -> AsyncI
         rows, after = await operations.rows(selection, after, SLICE)
         if rows:
             yield rows
+        await between_slices()
+
+
+async def between_slices() -> None:
+    """Let Ctrl-C in: nothing that is done to a stopped state ever waits."""
+    await asyncio.sleep(0)
 
 
 def run(state_dir: str | None, story: Callable[[Opened], Awaitable[T]]) -> T:

@@ -509,6 +509,35 @@ sys.exit(main(["frontier", "import", "seeds.txt", "--state", "s"]))
     assert done[1].stdout == f"{count - known:,} URLs queued, {known:,} known before\n", done[1].stderr
 
 
+@pytest.mark.parametrize("verb", ["import", "export", "requeue", "list", "hosts", "verify"])
+def test_ctrl_c_ends_what_is_long_and_leaves_no_half_file(tmp_path, verb):
+    async def story(each: Any) -> None:
+        await each.push([record(f"{SITE}/{number}") for number in range(3000)])
+        for lease in await each.lease(1000, 5.0):
+            await each.nack(lease, "503", None, 5.0)
+
+    a_state("s", story)
+    Path("seeds.txt").write_text("".join(f"{SITE}/new{number}\n" for number in range(20_000)))
+    arguments = {"import": ["seeds.txt"], "export": ["rows.jsonl"], "list": ["--limit", "0"]}.get(verb, [])
+    code = f"""
+import os, signal, sys
+from lycosa.cli.main import main
+from lycosa.frontiers.operations import LocalOperations
+name = {{"import": "push", "export": "rows", "list": "rows"}}.get({verb!r}, {verb!r})
+real = getattr(LocalOperations, name)
+async def interrupted(self, *arguments):
+    os.kill(os.getpid(), signal.SIGINT)
+    return await real(self, *arguments)
+setattr(LocalOperations, name, interrupted)
+sys.exit(main({["frontier", verb, *arguments, "--state", "s"]!r}))
+"""
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 130, done.stderr
+    assert done.stderr.splitlines()[-1] == "lycosa: interrupted"
+    assert len(done.stdout.splitlines()) <= 1100
+    assert list(tmp_path.glob("rows*")) == []
+
+
 # ----------------------------------------------------------------------------------------------------- the wrong way
 
 
