@@ -162,7 +162,7 @@ def import_(
 
     What waits, was lent or is dead in the file is queued as new, with all its attempts; what was to be fetched later
     still is. What is done is left out, unless --all is given. URLs that the crawl knows are left out too, so that an
-    import that was ended can be given again.
+    import that was ended can be given again. Bad lines are told and passed over, with exit code 1 at the end.
 
     \b
     lycosa frontier import seeds.txt

@@ -50,19 +50,19 @@ async def served(path: Path, operations: FrontierOperations) -> AsyncIterator[No
         log.warning("%s: no socket for `lycosa frontier`: %s", path, error.strerror or error)
         yield
         return
-    counter = Counter(operations)
-    server = await asyncio.start_unix_server(counter.attend, sock=listening)
+    clients = Clients(operations)
+    server = await asyncio.start_unix_server(clients.attend, sock=listening)
     try:
         yield
     finally:
         server.close()
         with suppress(OSError):
             path.unlink()  # noqa: ASYNC240  at the end, once
-        await counter.close()
+        await clients.close()
 
 
-class Counter:
-    """Where clients are served, one call of each at a time."""
+class Clients:
+    """Who is connected; one call of each is served at a time."""
 
     def __init__(self, operations: FrontierOperations) -> None:
         self._operations = operations

@@ -46,7 +46,7 @@ def crawl_of(tree: Tree, *more: object) -> tuple[object, ...]:
 def asked(home: Path, *arguments: object) -> list[dict[str, Any]]:
     """Run `lycosa frontier ... --json`. Return what it wrote."""
     done = lycosa("frontier", *arguments, "--state", "state", "--json", cwd=home)
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode, done.stderr) == (0, "")
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
