@@ -265,14 +265,16 @@ class Crawl:
 
     def wake(self, now: float) -> None:
         """Queue what is due, and start the segments whose time has come."""
-        sleepers = [url for url in self.urls if url.state in ("delayed", "retry")]
-        dues = [url.due for url in sleepers] + [starts_at(url.segment) for url in self.asleep()]
-        if min(dues, default=inf) > now:
-            return
+        dues = [url.due for url in self.urls if url.state in ("delayed", "retry")]
+        dues += [starts_at(url.segment) for url in self.asleep()]
+        if min(dues, default=inf) <= now:
+            self._start(now)
+
+    def _start(self, now: float) -> None:
         for segment in self.segments.values():
             segment.started = segment.started or (segment.state != "dropped" and starts_at(segment.name) <= now)
-        for url in sleepers:
-            if url.due <= now:
+        for url in self.urls:
+            if url.state in ("delayed", "retry") and url.due <= now:
                 url.become("queued")
 
     def lend(self, key: Key, host: str, attempts: int) -> Url:
@@ -358,15 +360,15 @@ class Crawl:
         self.segments[name].state = "dropped"
         return len(gone)
 
-    def commit(self, position: int) -> None:
-        """Archive what a later stretch of time has followed, and note everything."""
+    def commit(self, position: int, *, pauses: bool = True) -> None:
+        """Archive what a later stretch of time has followed, and note everything, or all but the pauses of hosts."""
         live = [segment for segment in self.segments.values() if segment.state != "dropped"]
         last = max((starts_at(segment.name) for segment in live if segment.started), default=0.0)
         for segment in live:
             if 0 < starts_at(segment.name) < last:
                 self.archive(segment.name)
         self.position = position
-        for host in self.hosts.values():
+        for host in self.hosts.values() if pauses else ():
             host.note()
         self._committed = b""
         self._committed = pickle.dumps(self)
@@ -383,6 +385,7 @@ class Crawl:
         found.hosts = {name: host.recalled(now) for name, host in found.hosts.items()}
         found.seen = -inf
         found.vague = set()
+        found._start(now)
         return found
 
 

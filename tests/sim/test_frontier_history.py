@@ -366,7 +366,13 @@ class FrontierHistory(RuleBasedStateMachine):
                 continue
             assert at is not None
             assert at <= max(high, self.model.seen)
-            assert at >= min(low, self.model.seen) or self.model.vague or at == 0.0 >= low - self.model.seen
+            assert at >= min(low, self.model.seen) or self.model.vague or at == 0.0 >= low - self.model.seen, (
+                at,
+                low,
+                high,
+                self.model.seen,
+                self.model.hosts,
+            )
 
     @rule(data=st.data(), segment=st.sampled_from([None, None, *SEGMENTS]), limit=st.integers(1, 5))
     def requeue(self, data: st.DataObject, segment: str | None, limit: int) -> None:
@@ -446,7 +452,8 @@ class FrontierHistory(RuleBasedStateMachine):
         rows = sorted(map(self.row, model.urls))
         dead = sorted(url.key for url in model.urls if url.state == "dead")
         for opened in self.opened:
-            assert self.counts(self.do(opened.frontier.stats())) == self.expected_counts()
+            counts, expected = self.counts(self.do(opened.frontier.stats())), self.expected_counts()
+            assert counts == expected, f"{counts}, not {expected}"
             assert self.do(opened.operations.segments()) == self.segments(opened)
             assert self.do(opened.frontier.positions()) == {"items": model.position} or not model.position
             found = [row_of(row) for row in self.do(all_rows(opened.operations, self.limit))]
@@ -639,13 +646,13 @@ class DurableHistory(FrontierHistory):
     def compact(self) -> None:
         """What is not committed becomes durable too."""
         self.each(lambda _, operations: operations.compact())
-        self.model.commit(self.model.position)
+        self.model.commit(self.model.position, pauses=False)
 
     @rule()
     def verify_all(self) -> None:
         """What is not committed becomes durable too."""
         self.verify()
-        self.model.commit(self.model.position)
+        self.model.commit(self.model.position, pauses=False)
 
 
 def settings_for(examples: int) -> settings:
