@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import islice
 from operator import index
+from zlib import compress, decompress
+from zlib import error as zlib_error
 
 import msgspec
 from rbloom import Bloom
@@ -26,14 +28,17 @@ EXPECTED = 1_000_000
 
 LAYERS_MAX = 12
 DIGEST = 8
+SPARSE = 16
+"""A layer that is filled to less than this part is compressed when it is saved."""
 
 
 class Head(msgspec.Struct, array_like=True, frozen=True):
-    """What describes a layer: room for so many, so many inside, its share of false positives."""
+    """What describes a layer: room for so many, so many inside, its share of false positives, its bits compressed."""
 
     room: int
     count: int
     rate: float
+    packed: bool
 
 
 class Layer:
@@ -49,7 +54,9 @@ class Layer:
 
     def dump(self) -> bytes:
         """Return the layer with a checksum in front."""
-        body = msgspec.msgpack.encode((Head(self.room, self.count, self.rate), self.bits.save_bytes()))
+        sparse = self.count * SPARSE < self.room
+        bits = compress(self.bits.save_bytes(), 1) if sparse else self.bits.save_bytes()
+        body = msgspec.msgpack.encode((Head(self.room, self.count, self.rate, sparse), bits))
         return xxh3_64_digest(body) + body
 
     @classmethod
@@ -59,7 +66,8 @@ class Layer:
             raise ValueError("a damaged layer of the filter")
         try:
             head, bits = _decode(data[DIGEST:])
-        except msgspec.MsgspecError as error:
+            bits = decompress(bits) if head.packed else bits
+        except (msgspec.MsgspecError, zlib_error) as error:
             raise ValueError(str(error)) from error
         return cls(head.room, head.rate, head.count, Bloom.load_bytes(bits, index))
 

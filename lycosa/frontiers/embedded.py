@@ -18,6 +18,7 @@ from lycosa.core.frontier import Event, Policy, State, requeue, step
 from lycosa.core.model import HostView, Moved, Row, Rows, SegmentState, SegmentView, Selection
 from lycosa.core.rows import Matcher
 from lycosa.core.segments import order
+from lycosa.frontiers.database import DATA, DEAD, DONE, KINDS, QUEUE, QUEUE_KEY, SLEEP, SLEEP_KEY, number
 from lycosa.frontiers.local import NOT_YET, HostWork, LocalFrontier
 from lycosa.frontiers.rows import (
     ARRIVAL,
@@ -31,18 +32,7 @@ from lycosa.frontiers.rows import (
 from lycosa.frontiers.slices import Selected, next_slice, parse_cursor
 from lycosa.frontiers.store import SLEEP_TABLE, LmdbStore, ignore
 from lycosa.frontiers.stretch import OTHER, Stretch, count, view
-from lycosa.frontiers.tables import (
-    DATA,
-    DEAD,
-    DONE,
-    KINDS,
-    QUEUE,
-    QUEUE_KEY,
-    SLEEP,
-    SLEEP_KEY,
-    STEPS,
-    number,
-)
+from lycosa.frontiers.tables import STEPS
 from lycosa.frontiers.verifying import problems
 from lycosa.frontiers.window import Window
 
@@ -220,7 +210,7 @@ class LmdbShelf(LmdbStore):
         changed = {**self.tables.frozen.get(segment.queue, {}), **self.tables.active.get(segment.queue, {})}
         yield from {key[:8] for key in changed if key[:4] == prefix}
         behind = QUEUE_KEY.pack(host_id, 0, 0)
-        while rows := self.tables.behind(segment.queue, behind, prefix, 1):
+        while rows := self.tables.database.behind(segment.queue, behind, prefix, 1):
             yield rows[0][0][:8]
             behind = rows[0][0][:8] + b"\xff" * 8
 

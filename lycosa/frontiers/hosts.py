@@ -8,9 +8,10 @@ from struct import Struct
 from msgspec.structs import replace
 
 from lycosa.core.model import HostFacts, HostView
+from lycosa.frontiers.database import FACTS, HOSTS, NAMES, number
 from lycosa.frontiers.local import HostMemory
 from lycosa.frontiers.rows import Counters, HostRow, decode_facts, decode_host, decode_name, host_key
-from lycosa.frontiers.tables import FACTS, HOSTS, NAMES, Tables, number
+from lycosa.frontiers.tables import Tables
 
 HOSTS_TABLE, NAMES_TABLE, FACTS_TABLE = number(HOSTS), number(NAMES), number(FACTS)
 _id_key = Struct(">I").pack

@@ -18,7 +18,7 @@ from struct import Struct
 from xxhash import xxh3_64_intdigest
 
 from lycosa.core.errors import StorageError
-from lycosa.frontiers.disk import storage_error, sync_folder
+from lycosa.frontiers.disk import storage_error, sync_file, sync_folder
 
 HEAD = Struct("<IQ")
 FRAME_MAX = 1 << 30
@@ -92,6 +92,13 @@ def frames(folder: Path, generation: int, *, last: bool) -> Iterator[bytes]:
         at += HEAD.size + length
     if at < len(data) and not last:
         raise StorageError(f"{path} is damaged at byte {at:,}; put back a copy of the state, or start afresh with -O")
+
+
+def force(folder: Path, generations_: list[int]) -> None:
+    """Have these journals on the disk, and their names."""
+    for generation in generations_:
+        sync_file(folder / f"{PREFIX}{generation}")
+    sync_folder(folder)
 
 
 def forget(folder: Path, generation: int) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from lycosa.core.model import RECORD_VERSION, Extras, HostFacts, SegmentState, UrlRecord, Validators
-from lycosa.frontiers.tables import PRIORITY_ZERO
+from lycosa.frontiers.database import PRIORITY_ZERO
 from lycosa.frontiers.window import Window
 
 HOST_KEY_MAX = 400

@@ -14,16 +14,19 @@ import msgspec
 from lycosa.core.errors import StorageError
 from lycosa.core.model import SegmentState
 from lycosa.core.segments import order
+from lycosa.frontiers.database import META, OF_SEGMENTS, QUEUE_KEY, SEGMENTS_MAX, number
 from lycosa.frontiers.filters import FilterFile
 from lycosa.frontiers.hosts import Hosts
 from lycosa.frontiers.local import HostWork
 from lycosa.frontiers.rows import Counters, SegmentRow, decode_segment, encode
 from lycosa.frontiers.stretch import Stretch
-from lycosa.frontiers.tables import META, OF_SEGMENTS, QUEUE_KEY, SEGMENTS_MAX, Tables, number
+from lycosa.frontiers.tables import Tables
 from lycosa.frontiers.window import Window
 
 SEGMENT = b"segment:"
 META_TABLE = number(META)
+ROWS_MAX = 1 << 20
+"""Segments there may ever have been, the dropped ones too."""
 
 
 class Segments:
@@ -35,7 +38,9 @@ class Segments:
         self._hosts = hosts
         self._sync = sync
         self._expected = expected
-        self.rows = [decode_segment(value) for _, value in tables.behind(META_TABLE, SEGMENT, SEGMENT, 1 << 32)]
+        self.rows = [
+            decode_segment(value) for _, value in tables.database.behind(META_TABLE, SEGMENT, SEGMENT, ROWS_MAX)
+        ]
         self.live: dict[str, Stretch] = {}
         """The segments that were not dropped, in the order in which they are served."""
         for row in self.rows:
@@ -113,7 +118,7 @@ class Segments:
         """Delete the tables and the filters of dropped segments; settle first."""
         for row in self.doomed:
             for kind in OF_SEGMENTS:
-                self._tables.drop(number(kind, row.id))
+                self._tables.database.drop(number(kind, row.id))
             FilterFile(self._tables.path, row.id, sync=self._sync).delete()
         self.doomed.clear()
 
@@ -129,7 +134,7 @@ class Segments:
         """Look at the queues of a segment that starts, leaping from the first record of a host to that of the next."""
         if not segment.is_open or not segment.row.pending:
             return
-        rows = self._tables.walk(segment.queue, lambda key: QUEUE_KEY.pack(QUEUE_KEY.unpack(key)[0] + 1, 0, 0))
+        rows = self._tables.database.walk(segment.queue, lambda key: QUEUE_KEY.pack(QUEUE_KEY.unpack(key)[0] + 1, 0, 0))
         for host_id in [QUEUE_KEY.unpack(key)[0] for key, _ in rows]:
             host = self._hosts.name(host_id)
             if host not in segment.windows:

@@ -20,6 +20,7 @@ import msgspec
 
 from lycosa.core.bloom import EXPECTED
 from lycosa.core.model import FrontierStats, UrlRecord, Validators
+from lycosa.frontiers.database import KINDS, META, SEEN, SLEEP, SLEEP_KEY, number
 from lycosa.frontiers.filters import append_to_all
 from lycosa.frontiers.hosts import Hosts
 from lycosa.frontiers.local import NOT_YET, HostMemory, HostWork
@@ -35,8 +36,8 @@ from lycosa.frontiers.rows import (
     queue_key,
 )
 from lycosa.frontiers.segments import Segments
-from lycosa.frontiers.stretch import Stretch, count
-from lycosa.frontiers.tables import KINDS, META, SEEN, SLEEP, SLEEP_KEY, Tables, Writes, number
+from lycosa.frontiers.stretch import Stretch, count, totals
+from lycosa.frontiers.tables import Tables, Writes
 from lycosa.frontiers.window import Window
 
 BUFFER_MAX = 128
@@ -75,10 +76,12 @@ class LmdbStore:
         self.path = path
         self._sync = sync
         self.tables = Tables(path, sync=sync, before_checkpoint=self._note_added, on_step=on_step)
-        value = self.tables.stored(META_TABLE, COUNTERS)
+        value = self.tables.database.stored(META_TABLE, COUNTERS)
         self.counters = decode_counters(value) if value else Counters()
         self.counters.epoch += 1
         self.known_hosts = Hosts(self.tables, self.counters)
+        self.recall_host = self.known_hosts.recall
+        self.remember_host = self.known_hosts.remember
         self.stretches = Segments(self.tables, self.counters, self.known_hosts, sync=sync, expected=expected)
         self._live = self.stretches.live
         self._begin = self.stretches.begin
@@ -205,14 +208,6 @@ class LmdbStore:
         times = (self._next_sleeper(), self.stretches.next_start())
         return min((at for at in times if at is not None), default=None)
 
-    def recall_host(self, host: str) -> HostMemory:
-        """Look it up."""
-        return self.known_hosts.recall(host)
-
-    def remember_host(self, host: str, memory: HostMemory) -> None:
-        """Store it."""
-        self.known_hosts.remember(host, memory)
-
     def commit(self, positions: Mapping[str, int]) -> None:
         """Write the counters, then everything in one frame; after a checkpoint let go of what LMDB has."""
         counters = self.counters
@@ -237,25 +232,7 @@ class LmdbStore:
 
     def stats(self) -> FrontierStats:
         """Count over all segments that were not dropped."""
-        live = self.stretches.live.values()
-        reasons: dict[str, int] = {}
-        dead_reasons: dict[str, int] = {}
-        for segment in live:
-            for total, each in ((reasons, segment.row.reasons), (dead_reasons, segment.row.dead_reasons)):
-                for reason, times in each.items():
-                    total[reason] = total.get(reason, 0) + times
-        asleep = sum(segment.row.pending for segment in live if not segment.started)
-        certain = sum(segment.certain + segment.admitted - segment.false for segment in live)
-        return FrontierStats(
-            queued=sum(segment.row.pending for segment in live) - asleep - len(self._lent),
-            delayed=sum(segment.row.sleeping for segment in live) + asleep,
-            done=sum(reasons.values()),
-            dead=sum(segment.row.dead for segment in live),
-            reasons=reasons,
-            dead_reasons=dead_reasons,
-            lookups=certain + sum(segment.maybes for segment in live),
-            lookups_settled=certain,
-        )
+        return totals(list(self.stretches.live.values()), len(self._lent))
 
     def dead(self, limit: int) -> list[tuple[UrlRecord, str]]:
         """Return the first ones."""

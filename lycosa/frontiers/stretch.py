@@ -10,11 +10,12 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from lycosa.core.bloom import Filter
-from lycosa.core.model import SegmentState, SegmentView
+from lycosa.core.model import FrontierStats, SegmentState, SegmentView
 from lycosa.core.segments import starts_at
+from lycosa.frontiers.database import DEAD, DONE, FINGERPRINT, QUEUE, SEEN, number
 from lycosa.frontiers.filters import FilterFile, restored
 from lycosa.frontiers.rows import SegmentRow
-from lycosa.frontiers.tables import DEAD, DONE, FINGERPRINT, QUEUE, SEEN, Tables, number
+from lycosa.frontiers.tables import Tables
 from lycosa.frontiers.window import Window
 
 RECENT_MAX = 100_000
@@ -74,7 +75,7 @@ class Stretch:
         self.maybes += 1
         if tables.is_changed(self.seen, fingerprint) or fingerprint in self._recent or fingerprint in self._older:
             return True
-        if tables.stored(self.seen, fingerprint) is None:
+        if tables.database.stored(self.seen, fingerprint) is None:
             self.false += 1
             return False
         if len(self._recent) >= RECENT_MAX:
@@ -135,6 +136,28 @@ def view(row: SegmentRow) -> SegmentView:
     )
 
 
+def totals(live: Sequence[Stretch], lent: int) -> FrontierStats:
+    """Return the counts of all segments together, `lent` of whose queued URLs are lent."""
+    reasons: dict[str, int] = {}
+    dead_reasons: dict[str, int] = {}
+    for segment in live:
+        for total, each in ((reasons, segment.row.reasons), (dead_reasons, segment.row.dead_reasons)):
+            for reason, times in each.items():
+                total[reason] = total.get(reason, 0) + times
+    asleep = sum(segment.row.pending for segment in live if not segment.started)
+    certain = sum(segment.certain + segment.admitted - segment.false for segment in live)
+    return FrontierStats(
+        queued=sum(segment.row.pending for segment in live) - asleep - lent,
+        delayed=sum(segment.row.sleeping for segment in live) + asleep,
+        done=sum(reasons.values()),
+        dead=sum(segment.row.dead for segment in live),
+        reasons=reasons,
+        dead_reasons=dead_reasons,
+        lookups=certain + sum(segment.maybes for segment in live),
+        lookups_settled=certain,
+    )
+
+
 def count(reasons: dict[str, int], reason: str, by: int = 1) -> None:
     """Add to a count, keeping the number of different reasons bounded."""
     always = len(reason) == STATUS_DIGITS and reason.isdecimal()
@@ -146,6 +169,6 @@ def count(reasons: dict[str, int], reason: str, by: int = 1) -> None:
 
 def _fingerprints(tables: Tables, seen: int) -> Iterator[int]:
     after = b""
-    while rows := tables.behind(seen, after, b"", SCAN_ROWS):
+    while rows := tables.database.behind(seen, after, b"", SCAN_ROWS):
         yield from (FINGERPRINT.unpack(key)[0] for key, _ in rows)
         after = rows[-1][0]

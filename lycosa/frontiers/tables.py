@@ -8,20 +8,6 @@
 So a random key costs its turn in a sorted batch and not a page of its own, and what is pushed and done within the same
 batch is never queued on the disk. Every write says what a row is, not how it changes: to apply a journal twice, or half
 and then again, is the same as once. Opening applies the journals that LMDB does not have.
-
-LMDB has one write transaction open all the time and everything is read through it. No file is mapped for writing, its
-lock file neither (the state has its own lock): on a full disk a mapped page would end the process by a signal, a write
-fails with an error. A table has a number: its kind, and the segment it belongs to.
-
-    QUEUE    QUEUE_KEY          -> record        host id, priority (inverted), number of arrival
-    SEEN     fingerprint        -> number of arrival, or "s" + SLEEP_KEY while it sleeps
-    DONE     number of arrival  -> row           see `rows.DoneRow`
-    DEAD     number of arrival  -> [record, reason, unix seconds]
-    META     name               -> counters, segments, the generation that LMDB has
-    HOSTS    host key           -> [host id, started_at, blocked_until, address, until, queued]
-    NAMES    host id            -> host key
-    SLEEP    SLEEP_KEY          -> record        due (milliseconds), number of arrival
-    FACTS    host key           -> its robots.txt
 """
 
 from __future__ import annotations
@@ -31,15 +17,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import nsmallest
 from pathlib import Path
-from struct import Struct
 from typing import Any, TypeVar
 
-import lmdb
 import msgspec
 
 from lycosa.core.errors import StorageError
-from lycosa.frontiers.disk import storage_error, sync_file, sync_folder
-from lycosa.frontiers.journal import Journal, forget, frames, generations
+from lycosa.frontiers.database import META, Database, encode, number
+from lycosa.frontiers.journal import Journal, force, forget, frames, generations
 
 Value = TypeVar("Value")
 Writes = dict[int, dict[Any, Any]]
@@ -55,23 +39,7 @@ SLICE_MAX = 20_000
 ORDERED_MIN = 100
 """Slices of so many rows are worth putting what changed in memory in order, once for all slices of a listing."""
 
-MAP_BYTES = 1 << 40
-SEGMENTS_MAX = 1000
-KINDS = 16
-QUEUE, SEEN, DONE, DEAD, META, HOSTS, NAMES, SLEEP, FACTS = range(9)
-OF_SEGMENTS = (QUEUE, SEEN, DONE, DEAD)
-
-DATA = "data.mdb"
-HEAD_BYTES = 8192
-"""LMDB begins a file with two pages; a shorter one was never committed to."""
-
 APPLIED = b"applied"
-QUEUE_KEY = Struct(">IIQ")
-SLEEP_KEY = Struct(">QQ")
-FINGERPRINT = Struct(">Q")
-PRIORITY_ZERO = 1 << 31
-"""Priority 0 as it stands in a queue key."""
-
 STEPS = (
     "frame written",
     "frame forced",
@@ -83,14 +51,8 @@ STEPS = (
 )
 """The steps of a commit, in order, as `on_step` hears of them; the last five happen when LMDB takes over."""
 
-encode = msgspec.msgpack.Encoder().encode
 _decode_frame = msgspec.msgpack.Decoder(list[Any]).decode
 _decode_applied = msgspec.msgpack.Decoder(int).decode
-
-
-def number(kind: int, segment: int = 0) -> int:
-    """Return the number of a table."""
-    return segment * KINDS + kind
 
 
 class Tables:
@@ -115,12 +77,11 @@ class Tables:
         self._sync = sync
         self._before_checkpoint = before_checkpoint
         self._on_step = on_step
-        self._handles: dict[int, Any] = {}
         self._batches: Iterator[tuple[int, list[tuple[Any, Any]]]] = iter(())
         self._span = (0, 0)
         self._ordered: dict[int, list[bytes]] = {}
         """By table, the keys of what changed in memory, as they were when somebody began to list it."""
-        self._open()
+        self.database = Database(path, sync=sync)
         self._recover()
 
     @property
@@ -144,37 +105,14 @@ class Tables:
             rows = writes.get(table)
             if rows is not None and key in rows:
                 return rows[key]  # type: ignore[no-any-return]
-        value = self.stored(table, key)
+        value = self.database.stored(table, key)
         return None if value is None else decode(value)
-
-    def stored(self, table: int, key: Any) -> bytes | None:
-        """Return what LMDB has under a key, whatever changed since."""
-        found: bytes | None = self._txn.get(_packed(table, key), db=self._handle(table))
-        return found
-
-    def behind(self, table: int, after: bytes, prefix: bytes, limit: int) -> list[tuple[bytes, bytes]]:
-        """Return at most `limit` rows of LMDB behind a key that start with `prefix`, whatever changed since."""
-        found: list[tuple[bytes, bytes]] = []
-        with self._txn.cursor(db=self._handle(table)) as cursor:
-            more = cursor.set_range(after) if after else cursor.first()
-            if more and cursor.key() == after:
-                more = cursor.next()
-            while more and len(found) < limit and cursor.key().startswith(prefix):
-                found.append(cursor.item())
-                more = cursor.next()
-        return found
 
     def count(self, table: int, prefix: bytes, limit: int) -> int | None:
         """Return how many rows of a table begin so, at most `limit`; None when LMDB does not have all changes of it."""
         if self.active.get(table) or self.frozen.get(table):
             return None
-        found = 0
-        with self._txn.cursor(db=self._handle(table)) as cursor:
-            more = cursor.set_range(prefix)
-            while more and found < limit and cursor.key().startswith(prefix):
-                found += 1
-                more = cursor.next()
-        return found
+        return len(self.database.behind(table, prefix, prefix, limit))
 
     def is_changed(self, table: int, key: Any) -> bool:
         """Whether the row in LMDB is not how it is now."""
@@ -188,7 +126,7 @@ class Tables:
         """
         found: list[tuple[bytes, Value]] = []
         while len(found) < limit:
-            stored = dict(self.behind(table, after, b"", limit))
+            stored = dict(self.database.behind(table, after, b"", limit))
             changed = self._changed_behind(table, after, limit)
             ends = [keys[-1] for keys in (list(stored), changed) if len(keys) == limit]
             end = min(ends, default=None)
@@ -198,14 +136,6 @@ class Tables:
                 break
             after = end
         return found[:limit]
-
-    def walk(self, table: int, step: Callable[[bytes], bytes]) -> Iterator[tuple[bytes, bytes]]:
-        """Yield one row of LMDB, then the first one at or behind `step(its key)`, and so on."""
-        with self._txn.cursor(db=self._handle(table)) as cursor:
-            more = cursor.first()
-            while more:
-                yield cursor.item()
-                more = cursor.set_range(step(cursor.key()))
 
     def commit(self) -> bool:
         """Make everything so far durable, and let LMDB take over what has gathered. True at the end of a checkpoint."""
@@ -229,37 +159,14 @@ class Tables:
             self._freeze()
             self._advance(None)
 
-    def drop(self, table: int) -> None:
-        """Delete a table as a whole; settle first."""
-        self._handle(table)
-        self._txn.drop(self._handles.pop(table), delete=True)
-        self._end_transaction()
-
     def compact(self) -> None:
         """Write LMDB's file anew, without unused room; settle first."""
-        draft = self.path / "compacted"
-        try:
-            draft.mkdir(exist_ok=True)
-            self._end_transaction()
-            self._env.copy(str(draft), compact=True)
-            self.close()
-            if self._sync:
-                sync_file(draft / DATA)
-            (draft / DATA).replace(self.path / DATA)
-            draft.rmdir()
-            if self._sync:
-                sync_folder(self.path)
-            self._handles.clear()
-            self._open()
-            self._journal = Journal(self.path, self._generation, sync=self._sync)
-        except (lmdb.Error, OSError) as error:
-            raise storage_error(self.path, error) from error
+        self.database.compact()
 
     def close(self) -> None:
         """Drop what is not committed."""
         self._journal.close()
-        self._txn.abort()
-        self._env.close()
+        self.database.close()
 
     def _changed_behind(self, table: int, after: bytes, limit: int) -> list[bytes]:
         """Return the first keys behind `after` of what changed in memory, in order."""
@@ -287,25 +194,9 @@ class Tables:
             elif key in stored:
                 yield key, decode(stored[key])
 
-    def _open(self) -> None:
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            _forget_unfinished(self.path / DATA)
-            self._env = lmdb.open(
-                str(self.path),
-                map_size=MAP_BYTES,
-                max_dbs=SEGMENTS_MAX * len(OF_SEGMENTS) + KINDS,
-                sync=self._sync,
-                metasync=self._sync,
-                lock=False,
-            )
-            self._txn = self._env.begin(write=True)
-        except (lmdb.Error, OSError) as error:
-            raise storage_error(self.path, error) from error
-
     def _recover(self) -> None:
         """Apply the journals that LMDB does not have, and begin the next one."""
-        value = self.stored(number(META), APPLIED)
+        value = self.database.stored(number(META), APPLIED)
         applied = self._applied = _decode_applied(value) if value else 0
         there = generations(self.path)
         for generation in there:
@@ -318,6 +209,8 @@ class Tables:
             self._replay(generation, last=generation == missing[-1])
         self._generation = missing[-1] if missing else applied
         if self.active:
+            if self._sync:  # whoever wrote them may have been killed before they were on the disk
+                force(self.path, missing)
             self._swap(applied + 1, self._generation)
             self._advance(None)
         else:  # nothing whole is in them; a torn end would be taken for damage when another one follows
@@ -355,14 +248,14 @@ class Tables:
         """Write so many frozen rows to LMDB, or all. True when that was the last."""
         written = 0
         for table, batch in self._batches:
-            self._write(table, batch)
+            self.database.write(table, batch)
             written += len(batch)
             if rows is not None and written >= rows:
-                self._end_transaction()
+                self.database.commit()
                 self._on_step("slice committed")
                 return False
             if written % SLICE_MAX < len(batch):
-                self._end_transaction()
+                self.database.commit()
                 self._on_step("slice committed")
         self._finish(*self._span)
         return True
@@ -370,47 +263,14 @@ class Tables:
     def _finish(self, first: int, last: int) -> None:
         self._before_checkpoint(first, last, self.frozen)
         self._on_step("filter written")
-        self._write(number(META), [(APPLIED, last)])
-        self._end_transaction()
+        self.database.write(number(META), [(APPLIED, last)])
+        self.database.commit()
         self._applied = last
         self._on_step("checkpoint committed")
         self.frozen = {}
         for generation in range(first, last + 1):
             forget(self.path, generation)
         self._on_step("journal deleted")
-
-    def _write(self, table: int, batch: list[tuple[Any, Any]]) -> None:
-        handle = self._handle(table)
-        raw = table % KINDS == SEEN
-        puts = [(_packed(table, key), value if raw else encode(value)) for key, value in batch if value is not None]
-        try:
-            with self._txn.cursor(db=handle) as cursor:
-                cursor.putmulti(puts)
-            for key, value in batch:
-                if value is None:
-                    self._txn.delete(_packed(table, key), db=handle)
-        except lmdb.Error as error:
-            raise storage_error(self.path, error) from error
-
-    def _end_transaction(self) -> None:
-        try:
-            self._txn.commit()
-            self._txn = self._env.begin(write=True)
-        except lmdb.Error as error:
-            raise storage_error(self.path, error) from error
-
-    def _handle(self, table: int) -> Any:
-        handle = self._handles.get(table)
-        if handle is None:
-            try:
-                handle = self._handles[table] = self._env.open_db(str(table).encode(), txn=self._txn)
-            except lmdb.Error as error:
-                raise storage_error(self.path, error) from error
-        return handle
-
-
-def _packed(table: int, key: Any) -> bytes:
-    return FINGERPRINT.pack(key) if table % KINDS == SEEN else key
 
 
 def _slices(writes: Writes) -> Iterator[tuple[int, list[tuple[Any, Any]]]]:
@@ -420,9 +280,3 @@ def _slices(writes: Writes) -> Iterator[tuple[int, list[tuple[Any, Any]]]]:
         keys = sorted(rows)
         for start in range(0, len(keys), SLICE_MIN):
             yield table, [(key, rows[key]) for key in keys[start : start + SLICE_MIN]]
-
-
-def _forget_unfinished(file: Path) -> None:
-    # LMDB itself would refuse for ever what is left of a creation that found no room.
-    if file.exists() and file.stat().st_size < HEAD_BYTES:
-        file.unlink()

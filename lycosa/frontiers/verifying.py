@@ -12,9 +12,10 @@ from typing import Any
 
 import msgspec
 
+from lycosa.frontiers.database import FINGERPRINT, SLEEP, number
 from lycosa.frontiers.rows import ARRIVAL, decode_dead, decode_done, decode_record
 from lycosa.frontiers.stretch import Stretch
-from lycosa.frontiers.tables import FINGERPRINT, SLEEP, Tables, number
+from lycosa.frontiers.tables import Tables
 
 PROBLEMS_MAX = 1000
 """Lines that are reported; after so many the rest is of no use."""
@@ -82,7 +83,7 @@ def _segment(tables: Tables, segment: Stretch, sleeping: int, say: Callable[[str
 
 
 def _is_marked(tables: Tables, segment: Stretch, fingerprint: int, mark: bytes, url: str) -> Iterator[str]:
-    found = tables.stored(segment.seen, fingerprint)
+    found = tables.database.stored(segment.seen, fingerprint)
     if found != mark:
         what = "unknown" if found is None else "known as another one"
         yield f"segment {segment.row.name!r}: the fingerprint {fingerprint:016x} of {url} is {what}"
@@ -98,7 +99,7 @@ def _read(
 ) -> Iterator[tuple[bytes, Any]]:
     """Yield the rows of a table; in the place of one that cannot be read, what is wrong with it."""
     behind, read = b"", 0
-    while rows := tables.behind(table, behind, b"", SCAN_ROWS):
+    while rows := tables.database.behind(table, behind, b"", SCAN_ROWS):
         for key, value in rows:
             try:
                 yield key, decode(value)

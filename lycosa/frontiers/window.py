@@ -12,7 +12,8 @@ from collections.abc import Callable, Container
 from heapq import heapify, heappush
 
 from lycosa.core.model import UrlRecord
-from lycosa.frontiers.tables import PRIORITY_ZERO, Tables
+from lycosa.frontiers.database import PRIORITY_ZERO
+from lycosa.frontiers.tables import Tables
 
 
 class Window:
@@ -77,7 +78,7 @@ class Window:
     def _read_on(
         self, tables: Tables, lent: Container[bytes], decode: Callable[[bytes], UrlRecord], limit: int
     ) -> None:
-        rows = tables.behind(self.table, self.horizon, self.prefix, limit)
+        rows = tables.database.behind(self.table, self.horizon, self.prefix, limit)
         self.heap += [
             (key, decode(value)) for key, value in rows if key not in lent and not tables.is_changed(self.table, key)
         ]

@@ -1,0 +1,177 @@
+"""The LMDB of an embedded frontier: its tables, its one transaction, and its errors as ours.
+
+One write transaction is open all the time and everything is read through it. No file is mapped for writing, its
+lock file neither (the state has its own lock): on a full disk a mapped page would end the process by a signal, a write
+fails with an error. A table has a number: its kind, and the segment it belongs to.
+
+    QUEUE    QUEUE_KEY          -> record        host id, priority (inverted), number of arrival
+    SEEN     fingerprint        -> number of arrival, or "s" + SLEEP_KEY while it sleeps
+    DONE     number of arrival  -> row           see `rows.DoneRow`
+    DEAD     number of arrival  -> [record, reason, unix seconds]
+    META     name               -> counters, segments, the generation that LMDB has
+    HOSTS    host key           -> [host id, started_at, blocked_until, address, until, queued]
+    NAMES    host id            -> host key
+    SLEEP    SLEEP_KEY          -> record        due (milliseconds), number of arrival
+    FACTS    host key           -> its robots.txt
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from shutil import rmtree
+from struct import Struct
+from typing import Any
+
+import lmdb
+import msgspec
+
+from lycosa.frontiers.disk import make_folder, storage_error, sync_file, sync_folder
+
+MAP_BYTES = 1 << 40
+SEGMENTS_MAX = 1000
+KINDS = 16
+QUEUE, SEEN, DONE, DEAD, META, HOSTS, NAMES, SLEEP, FACTS = range(9)
+OF_SEGMENTS = (QUEUE, SEEN, DONE, DEAD)
+
+DATA = "data.mdb"
+QUEUE_KEY = Struct(">IIQ")
+SLEEP_KEY = Struct(">QQ")
+FINGERPRINT = Struct(">Q")
+PRIORITY_ZERO = 1 << 31
+"""Priority 0 as it stands in a queue key."""
+
+encode = msgspec.msgpack.Encoder().encode
+
+
+def number(kind: int, segment: int = 0) -> int:
+    """Return the number of a table."""
+    return segment * KINDS + kind
+
+
+class Database:
+    """See above. Raises `StorageError` and `StorageFull`."""
+
+    def __init__(self, path: Path, *, sync: bool) -> None:
+        self.path = path
+        self._sync = sync
+        self._handles: dict[int, Any] = {}
+        self._env, self._txn = self._open()
+
+    def stored(self, table: int, key: Any) -> bytes | None:
+        """Return the row of a key as it is stored."""
+        found: bytes | None = self._txn.get(_packed(table, key), db=self._handle(table))
+        return found
+
+    def behind(self, table: int, after: bytes, prefix: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        """Return at most `limit` rows behind the key `after` whose keys start with `prefix`."""
+        found: list[tuple[bytes, bytes]] = []
+        with self._txn.cursor(db=self._handle(table)) as cursor:
+            more = cursor.set_range(after) if after else cursor.first()
+            if more and cursor.key() == after:
+                more = cursor.next()
+            while more and len(found) < limit and cursor.key().startswith(prefix):
+                found.append(cursor.item())
+                more = cursor.next()
+        return found
+
+    def walk(self, table: int, step: Callable[[bytes], bytes]) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the first row, then the first one at or behind `step(its key)`, and so on."""
+        with self._txn.cursor(db=self._handle(table)) as cursor:
+            more = cursor.first()
+            while more:
+                yield cursor.item()
+                more = cursor.set_range(step(cursor.key()))
+
+    def write(self, table: int, batch: list[tuple[Any, Any]]) -> None:
+        """Write rows in the order of their keys; None deletes."""
+        handle = self._handle(table)
+        raw = table % KINDS == SEEN
+        puts = [(_packed(table, key), value if raw else encode(value)) for key, value in batch if value is not None]
+        try:
+            with self._txn.cursor(db=handle) as cursor:
+                cursor.putmulti(puts)
+            for key, value in batch:
+                if value is None:
+                    self._txn.delete(_packed(table, key), db=handle)
+        except lmdb.Error as error:
+            raise storage_error(self.path, error) from error
+
+    def commit(self) -> None:
+        """End the transaction, and begin the next."""
+        try:
+            self._txn.commit()
+            self._txn = self._env.begin(write=True)
+        except lmdb.Error as error:
+            raise storage_error(self.path, error) from error
+
+    def drop(self, table: int) -> None:
+        """Delete a table as a whole."""
+        self._handle(table)
+        self._txn.drop(self._handles.pop(table), delete=True)
+        self.commit()
+
+    def compact(self) -> None:
+        """Write the file anew, without unused room."""
+        draft = self.path / "compacted"
+        try:
+            rmtree(draft, ignore_errors=True)  # of a compaction that was killed
+            draft.mkdir()
+            self.commit()
+            self._env.copy(str(draft), compact=True)
+            self.close()
+            if self._sync:
+                sync_file(draft / DATA)
+            (draft / DATA).replace(self.path / DATA)
+            draft.rmdir()
+            if self._sync:
+                sync_folder(self.path)
+        except (lmdb.Error, OSError) as error:
+            raise storage_error(self.path, error) from error
+        self._handles.clear()
+        self._env, self._txn = self._open()
+
+    def close(self) -> None:
+        """Drop what is not committed."""
+        self._txn.abort()
+        self._env.close()
+
+    def _open(self) -> tuple[Any, Any]:
+        try:
+            make_folder(self.path)
+            if not (self.path / DATA).exists():
+                _make(self.path / DATA)
+            env = lmdb.open(
+                str(self.path),
+                map_size=MAP_BYTES,
+                max_dbs=SEGMENTS_MAX * len(OF_SEGMENTS) + KINDS,
+                sync=self._sync,
+                metasync=self._sync,
+                lock=False,
+            )
+            return env, env.begin(write=True)
+        except (lmdb.Error, OSError) as error:
+            raise storage_error(self.path, error) from error
+
+    def _handle(self, table: int) -> Any:
+        handle = self._handles.get(table)
+        if handle is None:
+            try:
+                handle = self._handles[table] = self._env.open_db(str(table).encode(), txn=self._txn)
+            except lmdb.Error as error:
+                raise storage_error(self.path, error) from error
+        return handle
+
+
+def _packed(table: int, key: Any) -> bytes:
+    return FINGERPRINT.pack(key) if table % KINDS == SEEN else key
+
+
+def _make(file: Path) -> None:
+    """Make an empty database, which is there as a whole or not at all."""
+    draft = file.with_name(file.name + ".new")
+    draft.unlink(missing_ok=True)
+    lmdb.open(str(draft), subdir=False, lock=False).close()
+    sync_file(draft)
+    draft.replace(file)
+    sync_folder(file.parent)
