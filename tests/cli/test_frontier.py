@@ -60,7 +60,7 @@ async def some_of_each(frontier: Any, now: float = 1e9) -> None:
         if number == "0":
             await frontier.ack(lease, "200", (), now, validators=Validators('"e"', "", now))
         else:
-            await frontier.nack(lease, "timeout", None if number == "1" else now + 50, now)
+            await frontier.nack(lease, "timeout", None if number == "1" else 3.9e9, now)
     await frontier.push([record(f"{SITE}/3", priority=3, depth=2, extras=extras)])
     await frontier.push([record(f"{SITE}/{number}") for number in (4, 5)])
     await frontier.push([record(f"{SITE}/6", not_before=4e9), record(f"{SITE}/7", segment="monday")])
