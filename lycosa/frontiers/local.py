@@ -27,7 +27,7 @@ from lycosa.core.model import (
     UrlRecord,
     Validators,
 )
-from lycosa.core.workbench import Host, Workbench
+from lycosa.core.workbench import CLOCK_SLACK_S, Host, Workbench
 
 Place = TypeVar("Place")
 EXPIRED = "lease expired"
@@ -175,7 +175,9 @@ class LocalFrontier(Generic[Place]):
         self._now = 0.0
         self._opened_at = now
         self.known = shelf.known
-        self.found_work(shelf.wake(0.0 if math.isinf(now) else now))
+        opened_at = 0.0 if math.isinf(now) else now
+        self._bench.see(opened_at)
+        self.found_work(shelf.wake(opened_at))
 
     async def push(self, records: Sequence[UrlRecord]) -> int:
         """Queue what is new."""
@@ -193,6 +195,8 @@ class LocalFrontier(Generic[Place]):
     async def lease(self, limit: int, now: float) -> list[Lease]:
         """Lend what may be fetched now."""
         self._now = now
+        if now < self._opened_at - CLOCK_SLACK_S:  # what is remembered of hosts is as far ahead as the clock was
+            self._opened_at = now
         self._wake(now)
         return self._lending.lend(limit, now)
 

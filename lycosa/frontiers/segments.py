@@ -80,14 +80,13 @@ class Segments:
         asleep = (segment.rank for segment in self.live.values() if not segment.started and segment.row.pending)
         return min(asleep, default=None)
 
-    def archive_finished(self) -> None:
-        """Archive the stretches of time that are finished and have a successor."""
-        if len(self.serving) < 2:
-            return
-        last = self.serving[-1].rank
-        for segment in self.serving:
-            if 0 < segment.rank < last and not segment.unfinished:
-                self.archive(segment)
+    def archive_finished(self) -> bool:
+        """Archive the stretches of time that are finished and have a successor that started. Return if there were."""
+        last = max((segment.rank for segment in self.live.values() if segment.started), default=0.0)
+        finished = [each for each in self.serving if 0 < each.rank < last and not each.unfinished]
+        for segment in finished:
+            self.archive(segment)
+        return bool(finished)
 
     def archive(self, segment: Stretch) -> None:
         """Make a finished segment read only."""

@@ -23,7 +23,7 @@ from lycosa.core.model import FrontierStats, UrlRecord, Validators
 from lycosa.frontiers.database import KINDS, META, SEEN, SLEEP, SLEEP_KEY, number
 from lycosa.frontiers.filters import append_to_all
 from lycosa.frontiers.hosts import Hosts
-from lycosa.frontiers.local import NOT_YET, HostMemory, HostWork
+from lycosa.frontiers.local import NOT_YET, HostWork
 from lycosa.frontiers.rows import (
     ARRIVAL,
     Counters,
@@ -211,10 +211,10 @@ class LmdbStore:
     def commit(self, positions: Mapping[str, int]) -> None:
         """Write the counters, then everything in one frame; after a checkpoint let go of what LMDB has."""
         counters = self.counters
-        if not (self._dirty or self.tables.writes) and positions.items() <= counters.positions.items():
+        archived = self.stretches.archive_finished()
+        if not (archived or self._dirty or self.tables.writes) and positions.items() <= counters.positions.items():
             return
         counters.positions.update(positions)
-        self.stretches.archive_finished()
         self.stretches.write_changed()
         self.tables.put(META_TABLE, COUNTERS, msgspec.Raw(encode(counters)))
         self._dirty = False

@@ -14,6 +14,7 @@ import pytest
 from lycosa.core.frontier import EXPIRIES_MAX, Policy
 from lycosa.core.model import Extras, HostFacts, Kind, UrlRecord
 from lycosa.frontiers.embedded import embedded_frontier
+from lycosa.frontiers.local import BLOCK_MAX_S
 from lycosa.frontiers.memory import memory_frontier
 from lycosa.frontiers.store import BUFFER_MAX
 
@@ -380,6 +381,25 @@ def test_a_clock_that_was_set_back_makes_no_host_wait_for_the_difference(tmp_pat
         after = embedded_frontier(tmp_path, policy, now=day)
         assert after.next_ready(day) == day + 5.0
         await after.close()
+
+    run(story())
+
+
+def test_a_clock_set_back_after_the_opening_makes_no_host_wait_for_the_difference(tmp_path: Path) -> None:
+    """Whether the host had work when the state was opened, or gets some after the clock was set back."""
+
+    async def story() -> None:
+        for name, due in (("at once", 0.0), ("later", 99_500.0)):
+            frontier = embedded_frontier(tmp_path / name, PLAIN)
+            await frontier.push([url(1, not_before=due)])
+            await frontier.block_host(HOST, 100_900.0)
+            await frontier.commit({})
+            await frontier.close()
+            frontier = embedded_frontier(tmp_path / name, PLAIN, now=100_000.0 - bool(due) * 600.0)
+            assert await frontier.lease(1, 1_000.0) == []
+            await frontier.push([url(2)])
+            assert frontier.next_ready(1_000.0) <= 1_000.0 + BLOCK_MAX_S
+            await frontier.close()
 
     run(story())
 

@@ -442,6 +442,24 @@ def test_verify_and_compact_need_the_state_for_themselves(play: Callable[..., No
     play(story)
 
 
+def test_a_finished_stretch_of_time_is_archived_when_a_later_one_has_started(play: Callable[..., None]) -> None:
+    """Also one that was archived by hand, and when nothing else is to be committed."""
+
+    async def story(frontier: Any, operations: Any) -> None:
+        await frontier.push([url(1, segment="2026-11-21T08"), url(2, segment="2026-11-21T09")])
+        leases = {lease.record.segment: lease for lease in await frontier.lease(2, 1.8e9)}
+        await frontier.ack(leases["2026-11-21T09"], "200", (), 1.8e9)
+        assert await operations.archive("2026-11-21T09")
+        await frontier.ack(leases["2026-11-21T08"], "200", (), 1.8e9)
+        await frontier.push([url(3, segment="2026-11-20")])
+        (lease,) = await frontier.lease(1, 1.8e9)
+        await frontier.ack(lease, "200", (), 1.8e9)
+        await frontier.commit({})
+        assert [view.state for view in await operations.segments()] == [SegmentState.ARCHIVED] * 3
+
+    play(story)
+
+
 def test_a_drop_makes_nothing_durable_that_was_not_committed(tmp_path: Path) -> None:
     """The items of what was acked since the last commit are not written yet."""
 

@@ -152,7 +152,7 @@ class Crawl:
         self.position = self.arrivals = 0
         self.seen = -inf
         """The time that the frontier believes it is."""
-        self._committed = b""
+        self.committed = b""
 
     # What there is.
 
@@ -370,13 +370,13 @@ class Crawl:
         self.position = position
         for host in self.hosts.values() if pauses else ():
             host.note()
-        self._committed = b""
-        self._committed = pickle.dumps(self)
+        self.committed = b""
+        self.committed = pickle.dumps(self)
 
     def crashed(self, now: float) -> Crawl:
         """Return what the next process finds at this time."""
-        found: Crawl = pickle.loads(self._committed)
-        found._committed = self._committed
+        found: Crawl = pickle.loads(self.committed)
+        found.committed = self.committed
         for url in found.urls:
             if url.state == "leased":
                 url.become("queued")

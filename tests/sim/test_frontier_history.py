@@ -217,6 +217,8 @@ class FrontierHistory(RuleBasedStateMachine):
         for opened, open_ in zip(self.opened, self.back_ends, strict=True):
             open_(opened, self.policy, self.now)
         self.tokens = [0] * len(self.opened)
+        self.committed = self.model.committed
+        self.stale_before = len(self.stale)
         self.agree()
         self.lend(0)
 
@@ -349,9 +351,9 @@ class FrontierHistory(RuleBasedStateMachine):
     def time_passes(self, seconds: float) -> None:
         self.now += seconds
 
-    @rule()
-    def commit(self) -> None:
-        position = self.model.position + 10
+    @rule(items=st.sampled_from([0, 10]))
+    def commit(self, items: int = 10) -> None:
+        position = self.model.position + items
         self.each(lambda frontier, _: frontier.commit({"items": position}))
         self.model.commit(position)
 
@@ -574,10 +576,15 @@ class DurableHistory(FrontierHistory):
     """With processes that end in many ways."""
 
     def reopen(self) -> None:
-        """A new process finds what the model says, with all leases void."""
-        self.model = self.model.crashed(self.now)
+        """A new process finds what the model says, with all leases void.
+
+        A process that never committed anything leaves no trace: not even its tokens are known.
+        """
         self.stale += self.held
         self.held.clear()
+        if self.model.committed is self.committed:
+            del self.stale[self.stale_before :]
+        self.model = self.model.crashed(self.now)
         self.listing = None
         self.open()
 
