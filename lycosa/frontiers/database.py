@@ -17,7 +17,7 @@ fails with an error. A table has a number: its kind, and the segment it belongs 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from shutil import rmtree
 from struct import Struct
@@ -42,6 +42,7 @@ PRIORITY_ZERO = 1 << 31
 """Priority 0 as it stands in a queue key."""
 
 encode = msgspec.msgpack.Encoder().encode
+_fingerprint_key = FINGERPRINT.pack
 
 
 def number(kind: int, segment: int = 0) -> int:
@@ -60,7 +61,9 @@ class Database:
 
     def stored(self, table: int, key: Any) -> bytes | None:
         """Return the row of a key as it is stored."""
-        found: bytes | None = self._txn.get(_packed(table, key), db=self._handle(table))
+        if table % KINDS == SEEN:
+            key = _fingerprint_key(key)
+        found: bytes | None = self._txn.get(key, db=self._handles.get(table) or self._handle(table))
         return found
 
     def behind(self, table: int, after: bytes, prefix: bytes, limit: int) -> list[tuple[bytes, bytes]]:
@@ -83,17 +86,20 @@ class Database:
                 yield cursor.item()
                 more = cursor.set_range(step(cursor.key()))
 
-    def write(self, table: int, batch: list[tuple[Any, Any]]) -> None:
-        """Write rows in the order of their keys; None deletes."""
+    def write(self, table: int, keys: Sequence[Any], rows: Mapping[Any, Any]) -> None:
+        """Write the rows of these keys, which are in order; None deletes."""
         handle = self._handle(table)
-        raw = table % KINDS == SEEN
-        puts = [(_packed(table, key), value if raw else encode(value)) for key, value in batch if value is not None]
+        if table % KINDS == SEEN:  # no row of it is ever deleted
+            puts = [(_fingerprint_key(key), rows[key]) for key in keys]
+        else:
+            puts = [(key, encode(value)) for key in keys if (value := rows[key]) is not None]
         try:
             with self._txn.cursor(db=handle) as cursor:
                 cursor.putmulti(puts)
-            for key, value in batch:
-                if value is None:
-                    self._txn.delete(_packed(table, key), db=handle)
+            if len(puts) < len(keys):
+                for key in keys:
+                    if rows[key] is None:
+                        self._txn.delete(key, db=handle)
         except lmdb.Error as error:
             raise storage_error(self.path, error) from error
 
@@ -161,10 +167,6 @@ class Database:
             except lmdb.Error as error:
                 raise storage_error(self.path, error) from error
         return handle
-
-
-def _packed(table: int, key: Any) -> bytes:
-    return FINGERPRINT.pack(key) if table % KINDS == SEEN else key
 
 
 def _make(file: Path) -> None:

@@ -23,21 +23,27 @@ ARRIVAL = 6
 CODES = {str(status): status for status in range(100, 600)}
 """Reasons that are HTTP statuses are stored as numbers."""
 
+PLAIN = (0, 0, False, None, None)
+"""Priority, redirects, `dont_filter`, extras and validators of a plain link."""
+
 
 class DoneRow(msgspec.Struct, array_like=True, frozen=True):
-    """A URL that is done. `at` is in unix seconds, `path` what follows the origin of the host."""
+    """A URL that is done. `at` is in unix seconds, `path` what follows the origin of the host.
+
+    The row of a plain link ends behind `at`.
+    """
 
     fingerprint: int
     host: int
     path: str
     depth: int
-    priority: int
     reason: int | str
     at: int
-    redirects: int
-    dont_filter: bool
-    extras: Extras | None
-    validators: Validators | None
+    priority: int = 0
+    redirects: int = 0
+    dont_filter: bool = False
+    extras: Extras | None = None
+    validators: Validators | None = None
 
 
 class DeadRow(msgspec.Struct, array_like=True, frozen=True):
@@ -115,19 +121,9 @@ def host_key(host: str) -> bytes:
 def done_row(record: UrlRecord, host: int, reason: str, at: float, validators: Validators | None) -> tuple[Any, ...]:
     """Return a `DoneRow` as the tuple that is stored."""
     url = record.url
-    return (
-        record.fingerprint,
-        host,
-        url[url.find("/", 8) :],
-        record.depth,
-        record.priority,
-        CODES.get(reason, reason),
-        int(at),
-        record.redirects,
-        record.dont_filter,
-        record.extras,
-        validators,
-    )
+    row = (record.fingerprint, host, url[url.find("/", 8) :], record.depth, CODES.get(reason, reason), int(at))
+    rest = (record.priority, record.redirects, record.dont_filter, record.extras, validators)
+    return row if rest == PLAIN else row + rest
 
 
 def record_of(row: DoneRow, host: str, segment: str) -> UrlRecord:

@@ -73,7 +73,9 @@ class Stretch:
     def knows(self, fingerprint: int, tables: Tables) -> bool:
         """Settle a "maybe": whether the fingerprint was added before."""
         self.maybes += 1
-        if tables.is_changed(self.seen, fingerprint) or fingerprint in self._recent or fingerprint in self._older:
+        if fingerprint in tables.active[self.seen] or fingerprint in self._recent or fingerprint in self._older:
+            return True
+        if fingerprint in tables.frozen.get(self.seen, ()):
             return True
         if tables.database.stored(self.seen, fingerprint) is None:
             self.false += 1

@@ -77,7 +77,7 @@ class Tables:
         self._sync = sync
         self._before_checkpoint = before_checkpoint
         self._on_step = on_step
-        self._batches: Iterator[tuple[int, list[tuple[Any, Any]]]] = iter(())
+        self._slices: Iterator[tuple[int, list[Any]]] = iter(())
         self._span = (0, 0)
         self._ordered: dict[int, list[bytes]] = {}
         """By table, the keys of what changed in memory, as they were when somebody began to list it."""
@@ -242,19 +242,19 @@ class Tables:
         self.frozen, self.active = self.active, defaultdict(dict)
         self._ordered.clear()
         self._span = (first, last)
-        self._batches = _slices(self.frozen)
+        self._slices = _slices(self.frozen)
 
     def _advance(self, rows: int | None) -> bool:
         """Write so many frozen rows to LMDB, or all. True when that was the last."""
         written = 0
-        for table, batch in self._batches:
-            self.database.write(table, batch)
-            written += len(batch)
+        for table, keys in self._slices:
+            self.database.write(table, keys, self.frozen[table])
+            written += len(keys)
             if rows is not None and written >= rows:
                 self.database.commit()
                 self._on_step("slice committed")
                 return False
-            if written % SLICE_MAX < len(batch):
+            if written % SLICE_MAX < len(keys):
                 self.database.commit()
                 self._on_step("slice committed")
         self._finish(*self._span)
@@ -263,7 +263,7 @@ class Tables:
     def _finish(self, first: int, last: int) -> None:
         self._before_checkpoint(first, last, self.frozen)
         self._on_step("filter written")
-        self.database.write(number(META), [(APPLIED, last)])
+        self.database.write(number(META), [APPLIED], {APPLIED: last})
         self.database.commit()
         self._applied = last
         self._on_step("checkpoint committed")
@@ -273,10 +273,9 @@ class Tables:
         self._on_step("journal deleted")
 
 
-def _slices(writes: Writes) -> Iterator[tuple[int, list[tuple[Any, Any]]]]:
-    """Yield the rows of each table in the order of their keys, a bounded number at a time."""
+def _slices(writes: Writes) -> Iterator[tuple[int, list[Any]]]:
+    """Yield the keys of each table in order, a bounded number at a time."""
     for table in sorted(writes):
-        rows = writes[table]
-        keys = sorted(rows)
+        keys = sorted(writes[table])
         for start in range(0, len(keys), SLICE_MIN):
-            yield table, [(key, rows[key]) for key in keys[start : start + SLICE_MIN]]
+            yield table, keys[start : start + SLICE_MIN]
