@@ -19,7 +19,7 @@ import msgspec
 from rbloom import Bloom
 from xxhash import xxh3_64_digest
 
-FALSE_POSITIVES = 1e-3
+FALSE_POSITIVES = 1e-2
 """Share of unknown fingerprints that the first layer takes for known; each costs one look-up in the exact store."""
 
 GROWTH = 4

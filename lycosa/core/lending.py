@@ -72,15 +72,19 @@ class Lending(Generic[Place]):
         self._see(now)
         now = self.workbench.now
         leases: list[Lease] = []
+        next_host, take, asks = self.workbench.next, self._store.take, self._asks
         while len(leases) < limit:
-            host = self.workbench.next()
+            host = next_host()
             if host is None:
                 break
-            lease = self._lend_question(host, now) if self._asks else None
+            lease = self._lend_question(host, now) if asks else None
             if lease is None:
-                lease = self._lend_next(host, now)
-            if lease is not None:
-                leases.append(lease)
+                found = take(host.key)
+                if found is None:
+                    self.workbench.empty(host)
+                    continue
+                lease = self._hold(host, found[1], found[0], found[2], now)
+            leases.append(lease)
         return leases
 
     def give_back(self, lease: Lease, *, contacted: bool) -> Held[Place] | None:
@@ -144,14 +148,6 @@ class Lending(Generic[Place]):
         host.address_attempts += 1
         self.workbench.block(host, retry_at)
 
-    def _lend_next(self, host: Host, now: float) -> Lease | None:
-        found = self._store.take(host.key)
-        if found is None:
-            self.workbench.empty(host)
-            return None
-        place, record, rank = found
-        return self._hold(host, record, place, rank, now)
-
     def _lend_question(self, host: Host, now: float) -> Lease | None:
         bench = self.workbench
         if bench.needs_address(host, now):
@@ -164,6 +160,9 @@ class Lending(Generic[Place]):
 
     def _hold(self, host: Host, record: UrlRecord, place: Place | None, rank: float | None, now: float) -> Lease:
         bench, group = self.workbench, host.group
+        if place is not None and group is None and not host.delay_s:
+            bench.lent(host, rank)
+            return self._keep(host, record, place, None, None, now)
         at, group_at = host.ready_at, group.ready_at if group is not None else 0.0
         if place is None:
             bench.asks_robots(host)

@@ -60,6 +60,14 @@ STATES = {
 class LmdbShelf(LmdbStore):
     """See `local.Shelf`."""
 
+    def dead(self, limit: int) -> list[tuple[UrlRecord, str]]:
+        """Return the first ones."""
+        found: list[tuple[UrlRecord, str]] = []
+        for segment in self.stretches.live.values():
+            rows = self.tables.scan(segment.dead, b"", limit - len(found), decode_dead)
+            found += [(row.record, row.reason) for _, row in rows]
+        return found
+
     def segments(self) -> list[SegmentView]:
         """Describe them."""
         dropped = [row for row in self.stretches.rows if row.state is SegmentState.DROPPED]

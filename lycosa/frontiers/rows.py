@@ -23,9 +23,6 @@ ARRIVAL = 6
 CODES = {str(status): status for status in range(100, 600)}
 """Reasons that are HTTP statuses are stored as numbers."""
 
-PLAIN = (0, 0, False, None, None)
-"""Priority, redirects, `dont_filter`, extras and validators of a plain link."""
-
 
 class DoneRow(msgspec.Struct, array_like=True, frozen=True):
     """A URL that is done. `at` is in unix seconds, `path` what follows the origin of the host.
@@ -122,8 +119,9 @@ def done_row(record: UrlRecord, host: int, reason: str, at: float, validators: V
     """Return a `DoneRow` as the tuple that is stored."""
     url = record.url
     row = (record.fingerprint, host, url[url.find("/", 8) :], record.depth, CODES.get(reason, reason), int(at))
-    rest = (record.priority, record.redirects, record.dont_filter, record.extras, validators)
-    return row if rest == PLAIN else row + rest
+    if record.extras is None and validators is None and not (record.priority or record.redirects or record.dont_filter):
+        return row
+    return (*row, record.priority, record.redirects, record.dont_filter, record.extras, validators)
 
 
 def record_of(row: DoneRow, host: str, segment: str) -> UrlRecord:

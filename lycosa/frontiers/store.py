@@ -29,7 +29,6 @@ from lycosa.frontiers.rows import (
     Counters,
     DeadRow,
     decode_counters,
-    decode_dead,
     decode_record,
     done_row,
     encode,
@@ -164,13 +163,19 @@ class LmdbStore:
 
     def finish(self, place: bytes, record: UrlRecord, reason: str, now: float, validators: Validators | None) -> None:
         """Move the record from the queue to those that are done."""
-        segment = self._leave_queue(place, record)
+        self._lent.discard(place)
+        segment = self._live.get(record.segment)
         if segment is None:
             return
-        arrival, done, tables = place[-ARRIVAL:], segment.done, self.tables
+        tables, queue, done = self.tables, segment.queue, segment.done
+        rows, arrival = tables.active[queue], place[-ARRIVAL:]
+        if rows.pop(place, None) is None or record.attempts:  # as in `_leave_queue`
+            rows[place] = None
         row = done_row(record, int.from_bytes(place[:4], "big"), reason, now, validators)
         tables.active[done][arrival] = row
-        tables.writes += (done, arrival, row)
+        tables.writes += (queue, place, None, done, arrival, row)
+        segment.row.pending -= 1
+        segment.changed = True
         reasons = segment.row.reasons
         if reason in reasons:
             reasons[reason] += 1
@@ -233,14 +238,6 @@ class LmdbStore:
     def stats(self) -> FrontierStats:
         """Count over all segments that were not dropped."""
         return totals(list(self.stretches.live.values()), len(self._lent))
-
-    def dead(self, limit: int) -> list[tuple[UrlRecord, str]]:
-        """Return the first ones."""
-        found: list[tuple[UrlRecord, str]] = []
-        for segment in self.stretches.live.values():
-            rows = self.tables.scan(segment.dead, b"", limit - len(found), decode_dead)
-            found += [(row.record, row.reason) for _, row in rows]
-        return found
 
     def settle(self) -> None:
         """Commit, and have LMDB take over everything."""
