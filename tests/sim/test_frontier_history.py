@@ -305,7 +305,7 @@ class FrontierHistory(RuleBasedStateMachine):
         held.url.become("done", self.now, reason)
 
     @precondition(lambda self: self.held)
-    @rule(data=st.data(), wait=st.one_of(st.integers(-20, 200).map(lambda quarters: quarters / 4)))
+    @rule(data=st.data(), wait=st.sampled_from([-5.0, 0.0, 0.25, 0.5, 0.75, 3.0, 20.0, 50.0]))
     def nack(self, data: st.DataObject, wait: float) -> None:
         held = self.take(data)
         assert all(self.settle(held, "nack", "503", self.now + wait, self.now))
@@ -326,8 +326,9 @@ class FrontierHistory(RuleBasedStateMachine):
         held.url.become("queued")
 
     @precondition(lambda self: self.held)
-    @rule(data=st.data())
-    def renew(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), seconds=st.sampled_from([0.0, 5.0, 10.0]))
+    def renew(self, data: st.DataObject, seconds: float) -> None:
+        self.now += seconds
         held = data.draw(st.sampled_from(self.held))
         renewed = self.settle(held, "renew", self.now)
         self.model.see(self.now)
@@ -347,8 +348,9 @@ class FrontierHistory(RuleBasedStateMachine):
         assert not any(self.settle(held, "renew", self.now))
         self.model.see(self.now)
 
-    @rule()
-    def expire(self) -> None:
+    @rule(seconds=st.sampled_from([0.0, 5.0, 10.0, 15.0, 20.0]))
+    def expire(self, seconds: float = 0.0) -> None:
+        self.now += seconds
         late = self.model.expire(self.now)
         assert self.same(lambda frontier, _: frontier.expire(self.now)) == len(late)
         self.let_go(late)
@@ -366,6 +368,11 @@ class FrontierHistory(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from(JUMPS_S))
     def time_passes(self, seconds: float) -> None:
         self.now += seconds
+
+    @rule(seconds=st.sampled_from([0.0, 0.25, 0.5, 2.0, 3.0, 10.0]), limit=st.integers(1, 12))
+    def lend_later(self, seconds: float, limit: int) -> None:
+        self.now += seconds
+        self.lend(limit)
 
     @rule(items=st.sampled_from([0, 10]))
     def commit(self, items: int = 10) -> None:
