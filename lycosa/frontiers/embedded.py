@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from lycosa.core.bloom import EXPECTED
 from lycosa.core.errors import UsageError
 from lycosa.core.frontier import Event, Policy, State, requeue, step
-from lycosa.core.model import HostView, Moved, Row, Rows, SegmentState, SegmentView, Selection
+from lycosa.core.model import HostView, Moved, Row, Rows, SegmentState, SegmentView, Selection, UrlRecord
 from lycosa.core.rows import Matcher
 from lycosa.core.segments import order
 from lycosa.frontiers.database import DATA, DEAD, DONE, KINDS, QUEUE, QUEUE_KEY, SLEEP, SLEEP_KEY, number
