@@ -713,6 +713,23 @@ def test_a_torn_frame_alone_in_its_journal_is_forgotten_when_it_is_found(tmp_pat
         asyncio.run(frontier.close())
 
 
+def test_what_is_lent_behind_better_ones_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The window on a host's queue begins anew before what is lent, and comes across it on the disk."""
+    monkeypatch.setattr(store, "BUFFER_MAX", 4)
+
+    async def story() -> None:
+        frontier = embedded.embedded_frontier(tmp_path, Policy(robots=False, concurrency_per_host=100))
+        await frontier.push([UrlRecord(1, n, f"{HOSTS[0]}/{n}", HOSTS[0]) for n in range(3)])
+        lent = await frontier.lease(3, START)
+        await frontier.push([UrlRecord(1, n, f"{HOSTS[0]}/{n}", HOSTS[0], priority=1) for n in range(3, 20)])
+        assert await LocalOperations(frontier).verify(lambda _: None) == []
+        lent += await frontier.lease(100, START)
+        assert sorted(lease.record.fingerprint for lease in lent) == list(range(20))
+        await frontier.close()
+
+    asyncio.run(story())
+
+
 @pytest.mark.parametrize("layers", [1, bloom.LAYERS_MAX])
 def test_no_url_is_lost_to_a_filter_that_takes_half_of_the_new_ones_for_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layers: int
