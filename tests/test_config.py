@@ -127,8 +127,8 @@ def test_scrapy_names_mean_ours(tmp_path):
     }
     assert set(values) == set(SCRAPY_NAMES)
     assert settings(tmp_path, spider_settings=values) == Settings(
-        concurrency=16, concurrency_per_host=2, concurrency_per_ip=3, delay=0.5, timeout=180, max_body=BODY_MAX, header=("Accept: a, b",),
-        robots=False, user_agent="me", retries=5, state="job", log_level="INFO",
+        concurrency=16, concurrency_per_host=2, concurrency_per_ip=3, delay=0.5, timeout=180, max_body=BODY_MAX,
+        header=("Accept: a, b",), robots=False, user_agent="me", retries=5, state="job", log_level="INFO",
     )  # fmt: skip
 
 

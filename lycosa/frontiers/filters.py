@@ -30,6 +30,9 @@ HEAD = Struct("<IQ")
 ADDED_MAX = 1_000_000
 """Fingerprints that lie in frames before the layers are written anew."""
 
+TOLD_MIN = 100_000
+"""URLs from which on it takes so long to rebuild a filter that the user is told."""
+
 FINGERPRINT_BYTES = 9
 """What one takes in a frame."""
 
@@ -127,12 +130,14 @@ def restored(
     rebuilt = Filter(expected)
     rebuilt.update(everything())
     if len(rebuilt):
-        log.warning("the Bloom filter of segment %r was missing or damaged: rebuilt from %d URLs", name, len(rebuilt))
+        level = logging.WARNING if len(rebuilt) >= TOLD_MIN else logging.INFO
+        text = "the Bloom filter of segment %r was missing or damaged: rebuilt from %d URLs"
+        log.log(level, text, name, len(rebuilt))
     file.delete()
     try:
         file.save(rebuilt, generation)
     except StateError as error:
-        log.warning("the Bloom filter could not be saved: %s", error)
+        log.info("the Bloom filter could not be saved: %s", error)  # what comes next will not be, either
     return rebuilt
 
 

@@ -20,7 +20,9 @@ from lycosa.core.errors import ForeignState, LycosaError, NewerState, StateError
 from lycosa.frontiers.disk import make_folder, replace_file
 
 FORMAT = "lycosa-crawl"
-VERSION = 1
+VERSION = 2
+"""2 has a journal before LMDB; what 1 wrote cannot be read any more."""
+
 DESCRIPTION = "crawl.json"
 LOCK = "lock"
 FRONTIER = "frontier"
@@ -156,6 +158,9 @@ def read_description(path: Path) -> Description:
         raise _storage_error(path, error) from error
     if head.get("format") != FORMAT or not isinstance(head.get("version"), int):
         raise ForeignState(f"{file} is not the description of a Lycosa state; give another --state")
+    if head["version"] < VERSION:
+        message = f"{path}: the state has version {head['version']}, which is too old to be read"
+        raise ForeignState(message + "; give another --state, or delete this one")
     if head["version"] > VERSION:
         message = f"{path}: the state has version {head['version']}, this Lycosa reads up to {VERSION}; upgrade Lycosa"
         raise NewerState(message)

@@ -574,8 +574,8 @@ def test_what_is_no_state_is_left_alone(frontier, made):
         (b"{}", "is not the description", 3),
         (b"\xff", "is not the description", 3),
         (b'{"format":"lycosa-crawl","version":99}', "upgrade Lycosa", 3),
-        (b'{"format":"lycosa-crawl","version":1,"seeds":5}', "is damaged", 3),
-        (b'{"format":"lycosa-crawl","version":1,"name":"x"}', "gone or empty", 3),
+        (b'{"format":"lycosa-crawl","version":2,"seeds":5}', "is damaged", 3),
+        (b'{"format":"lycosa-crawl","version":2,"name":"x"}', "gone or empty", 3),
     ],
 )
 def test_a_damaged_state_is_told_in_one_line(frontier, description, says, code):

@@ -385,6 +385,8 @@ def forked(order: Order) -> int:
     if pid == 0:
         code = 1
         logging.getLogger("lycosa").addHandler(Refusing(logging.WARNING))
+        logging.getLogger("lycosa.frontiers").setLevel(logging.INFO)
+        logging.getLogger("lycosa.frontiers").addHandler(Refusing(logging.INFO))
         try:
             run(order)
             code = 0

@@ -70,6 +70,7 @@ def test_no_url_is_dropped_by_a_filter_that_errs_half_of_the_time(tmp_path, monk
 
 @pytest.mark.parametrize("what", ["gone", "layer gone", "damaged", "damaged layer"])
 def test_a_filter_that_cannot_be_used_is_made_anew(tmp_path, caplog, what):
+    caplog.set_level("INFO", "lycosa.frontiers")
     with opened(tmp_path) as frontier:
         push(frontier, range(100))
         frontier.shelf.settle()
