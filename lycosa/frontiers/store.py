@@ -158,7 +158,7 @@ class LmdbStore:
             return NOT_YET
         if record.attempts:
             self.tables.put(segment.queue, place, record)
-        self._window(segment, record.host).put(place, record)
+        self._window(segment, record.host).put_back(place, record, self.tables)
         return segment.rank if segment.started else NOT_YET
 
     def finish(self, place: bytes, record: UrlRecord, reason: str, now: float, validators: Validators | None) -> None:

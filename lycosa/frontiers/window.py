@@ -49,6 +49,12 @@ class Window:
         heappush(self.heap, (key, record))
         self.count += 1
 
+    def put_back(self, key: bytes, record: UrlRecord, tables: Tables) -> None:
+        """A row is lent no more. One behind the horizon that LMDB has is found there when the window reads on."""
+        if self.complete or key <= self.horizon or tables.is_changed(self.table, key):
+            heappush(self.heap, (key, record))
+        self.count += 1
+
     def first(
         self, tables: Tables, lent: Container[bytes], decode: Callable[[bytes], UrlRecord], limit: int
     ) -> tuple[bytes, UrlRecord] | None:

@@ -730,6 +730,24 @@ def test_what_is_lent_behind_better_ones_is_not_read_again(tmp_path: Path, monke
     asyncio.run(story())
 
 
+def test_what_is_released_behind_better_ones_is_lent_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It lies on the disk behind the window, which reads on to it: it must not be in memory too."""
+    monkeypatch.setattr(store, "BUFFER_MAX", 4)
+
+    async def story() -> None:
+        frontier = embedded.embedded_frontier(tmp_path, Policy(robots=False, concurrency_per_host=100))
+        await frontier.push([UrlRecord(1, 0, f"{HOSTS[0]}/0", HOSTS[0])])
+        (early,) = await frontier.lease(1, START)
+        await frontier.push([UrlRecord(1, n, f"{HOSTS[0]}/{n}", HOSTS[0], priority=1) for n in range(1, 20)])
+        assert await LocalOperations(frontier).verify(lambda _: None) == []
+        await frontier.release(early, START)
+        lent = await frontier.lease(100, START)
+        assert sorted(lease.record.fingerprint for lease in lent) == list(range(20))
+        await frontier.close()
+
+    asyncio.run(story())
+
+
 @pytest.mark.parametrize("layers", [1, bloom.LAYERS_MAX])
 def test_no_url_is_lost_to_a_filter_that_takes_half_of_the_new_ones_for_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layers: int
