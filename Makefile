@@ -16,6 +16,7 @@ test: lint types setup ## everything CI asks for
 
 prove: setup ## the tests, with the full counts, sizes and soaks
 	LYCOSA_PROVE=1 $(bin)/pytest -m "prove or not prove"
+	$(bin)/python bench/frontier.py --only lycosa --phase cycle --urls 100000000
 
 bench: ## compare with other crawlers; writes docs/benchmarks.md
 	@scripts/venv dev bench

@@ -81,11 +81,6 @@ class Host(Unit):
     group: Group | None = field(default=None, repr=False)
     idle: bool = False
 
-    @property
-    def has_work(self) -> bool:
-        """Whether something is queued, as far as known."""
-        return self.rank != NO_WORK
-
     def is_idle(self) -> bool:
         """Whether nothing is queued or in flight."""
         return self.rank == NO_WORK and self.in_flight == 0
