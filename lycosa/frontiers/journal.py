@@ -55,6 +55,11 @@ class Journal:
             raise storage_error(self.path, error) from error
         self._size += len(frame)
 
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all its frames."""
+        return self._size
+
     def force(self) -> None:
         """Have it on the disk, when that was asked for."""
         if not self._sync:

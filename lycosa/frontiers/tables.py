@@ -32,6 +32,9 @@ Writes = dict[int, dict[Any, Any]]
 OVERLAY_MAX = 200_000
 """Rows that change in memory before LMDB takes them over; twice as many at most, while it does."""
 
+OVERLAY_MAX_BYTES = 64 << 20
+"""Bytes of a journal after which LMDB takes over fewer rows than these: URLs may be long, and requests carry bodies."""
+
 SLICE_MIN = 2_000
 SLICE_MAX = 20_000
 """Rows written in one LMDB transaction: at least, at most."""
@@ -147,7 +150,7 @@ class Tables:
         self.writes = []
         if self.frozen:
             return self._advance(max(SLICE_MIN, work))
-        if self.changed >= OVERLAY_MAX:
+        if self.changed >= OVERLAY_MAX or self._journal.size_bytes >= OVERLAY_MAX_BYTES:
             self._freeze()
         return False
 

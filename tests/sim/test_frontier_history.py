@@ -748,6 +748,21 @@ def test_what_is_released_behind_better_ones_is_lent_once(tmp_path: Path, monkey
     asyncio.run(story())
 
 
+def test_long_urls_go_to_the_disk_after_fewer_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory, and the journal that the next opening reads, are bounded in bytes too."""
+    monkeypatch.setattr(tables, "OVERLAY_MAX_BYTES", 100_000)
+
+    async def story() -> None:
+        frontier = embedded.embedded_frontier(tmp_path, Policy(robots=False))
+        for n in range(100):
+            await frontier.push([UrlRecord(1, n, f"{HOSTS[0]}/{'u' * 8000}{n}", HOSTS[0])])
+            await frontier.commit({})
+        await frontier.close()
+
+    asyncio.run(story())
+    assert sum(journal.stat().st_size for journal in tmp_path.glob("journal.*")) < 300_000
+
+
 @pytest.mark.parametrize("layers", [1, bloom.LAYERS_MAX])
 def test_no_url_is_lost_to_a_filter_that_takes_half_of_the_new_ones_for_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layers: int
