@@ -151,7 +151,7 @@ def remember_seeds(state: StateDir, target: Target, settings: Settings) -> list[
 
 
 def _by(key: Sequence[str]) -> str:
-    return f"by {' '.join(key)}" if key else "without --key"
+    return f"by {', '.join(key)}" if key else "without --key"
 
 
 def rules_of(settings: Settings, target: Target, seeds: Sequence[str]) -> Rules:

@@ -50,13 +50,16 @@ TOP_HOSTS = 1000
 """Hosts kept in memory when they are sorted by what they have queued."""
 
 
-@click.group("frontier")
-def command() -> None:
+@click.group("frontier", invoke_without_command=True)
+@click.pass_context
+def command(ctx: click.Context) -> None:
     """Look into the frontier of a crawl, and change what the crawl itself would not.
 
     Works on a stopped crawl, and on one that runs, through the socket in its state. Without --state it takes the only
     crawl in .lycosa/.
     """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
 
 
 for each in MOVES:
@@ -142,7 +145,7 @@ def list_(state_dir: str | None, limit: int, as_json: bool, **selected: Any) -> 
                 table.write([row_cells(row, now) for row in shown])
             left -= len(shown)
             if limit and len(rows) > len(shown):
-                progress.write([f"only the first {limit:,} are shown: --limit 0 shows all"])
+                progress.write([f"only the first {limit:,} {'is' if limit == 1 else 'are'} shown: --limit 0 shows all"])
                 return
 
     run(state_dir, story)

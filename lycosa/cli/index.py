@@ -24,9 +24,12 @@ PLAIN_EVERY_S = 5.0
 Show = Callable[[int, int], None]
 
 
-@click.group("index")
-def command() -> None:
+@click.group("index", invoke_without_command=True)
+@click.pass_context
+def command(ctx: click.Context) -> None:
     """Build and look at a search index."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
 
 
 @command.command("build")

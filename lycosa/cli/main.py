@@ -135,7 +135,7 @@ def explain(error: click.ClickException) -> str:
         return f"unknown option {error.option_name}" + (did_you_mean(nearest) or see)
     if isinstance(error, click.MissingParameter) and error.param is not None and context:
         return f"{context.info_name} needs {error.param.make_metavar(context)}{see}"
-    text = error.format_message().strip().rstrip(".")
+    text = error.format_message().strip().rstrip(".").replace("valid integer range", "whole number")
     return f"{text[:1].lower()}{text[1:]}{see}"
 
 

@@ -53,7 +53,7 @@ def every(seconds: float, show: Observe, *, first: float | None = None) -> Obser
 def progress_line(snapshot: Snapshot, max_pages: int | None = None) -> str:
     """Return the state of the crawl in one line, the most wanted first."""
     parts = [
-        f"{span(snapshot.elapsed_s)}: {snapshot.pages:,} pages",
+        f"{span(snapshot.elapsed_s)}: {count(snapshot.pages, 'page')}",
         f"{snapshot.unchanged:,} unchanged" if snapshot.unchanged else "",
         _pace(snapshot),
         f"{snapshot.queued:,} queued",
@@ -208,7 +208,7 @@ def _live_line(settings: Settings) -> Iterator[Observe]:
 
     def draw(snapshot: Snapshot) -> None:
         text = Text(printable(progress_line(snapshot, settings.max_pages)), no_wrap=True, overflow="ellipsis")
-        text.highlight_regex(r"[\d,.]+ pages", "bold green")
+        text.highlight_regex(r"[\d,.]+ pages?", "bold green")
         if snapshot.dead:
             text.highlight_regex(r"[\d,]+ failed", "bold red")
         live.update(text, refresh=True)

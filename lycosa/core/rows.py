@@ -208,4 +208,4 @@ def _check(line: RowLine) -> None:
 def _complaint(error: Exception) -> str:
     """Say what msgspec says, in a way that names the field: "Expected `str`, got `int` - at `$.url`"."""
     text = str(error) or type(error).__name__
-    return f"not a row of an export: {text[:1].lower()}{text[1:]}"
+    return f"not a row of an export: {text if text.startswith('JSON') else text[:1].lower() + text[1:]}"

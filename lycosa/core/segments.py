@@ -140,9 +140,8 @@ def _unknown(word: str) -> str:
         why = "every segment fetches every page once and is kept by itself, so none is shorter than an hour"
         return f"segment: {word!r} is too short: {why}: write hour"
     near = get_close_matches(word.lower(), ["none", "hour", "day", "week", "month", "spider"], n=1)
-    return f"segment: {word!r} is unknown: " + (
-        f"did you mean {near[0]}?" if near else f"write {', '.join(WORDS)}; 999 at most"
-    )
+    guess = f"did you mean {near[0]}? Otherwise " if near else ""
+    return f"segment: {word!r} is unknown: {guess}write {', '.join(WORDS)}; 999 at most"
 
 
 def starts_at(name: str) -> float:

@@ -77,7 +77,7 @@ def test_progress_and_summary_go_to_standard_error(application, capsys):
     assert main(["crawl", "http://a/"]) == 0
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err.splitlines()[0].startswith("6.0 s: 1 pages")
+    assert captured.err.splitlines()[0].startswith("6.0 s: 1 page,")
     assert "finished: 2 pages" in captured.err
 
 

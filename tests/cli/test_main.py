@@ -103,6 +103,16 @@ def test_no_arguments_and_help_show_the_verbs(capsys):
     assert [verb for verb in VERBS if f"\n  {verb} " not in alone] == []
 
 
+@pytest.mark.parametrize("verb", ["frontier", "index"])
+def test_a_group_alone_shows_its_help(capsys, verb):
+    assert main([verb]) == main([verb, "--help"]) == 0
+    shown = capsys.readouterr()
+    half = len(shown.out) // 2
+    assert shown.out[:half] == shown.out[half:]
+    assert "Commands:\n" in shown.out
+    assert shown.err == ""
+
+
 def test_version(capsys):
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith(f"lycosa {__version__} (Python 3.")
