@@ -111,11 +111,11 @@ def drop(segment: str, state_dir: str | None, as_json: bool) -> None:
 
 
 @click.command("export", short_help="Write URLs as JSON lines.")
-@click.argument("file", metavar="FILE|-", default=STREAM)
+@click.argument("file", metavar="[FILE|-]", default=STREAM)
 @state_option
 @selection_options
 def export(file: str, state_dir: str | None, **selected: Any) -> None:
-    """Write URLs as JSON lines, with everything that `import` needs to make them again.
+    """Write URLs as JSON lines, to a new file or to standard output, with all that `import` needs to make them again.
 
     A line has url, and of these what is not usual: state, segment, priority, depth, redirects, attempts, not_before,
     at, reason, method, headers, body (base64), callback, meta, cb_kwargs, etag, modified, fetched_at, dont_filter,
