@@ -191,7 +191,7 @@ def import_(
 def verify(state_dir: str | None, as_json: bool) -> int:
     """Read all that is stored, and say what does not fit together; the exit code is 1 when something does not.
 
-    Only on a crawl that does not run.
+    A crawl that runs stands still meanwhile.
     """
 
     async def story(state: Opened) -> list[str]:
@@ -211,7 +211,7 @@ def verify(state_dir: str | None, as_json: bool) -> int:
 @state_option
 @json_option
 def compact(state_dir: str | None, as_json: bool) -> None:
-    """Give unused room back to the disk. Only on a crawl that does not run."""
+    """Give unused room back to the disk. A crawl that runs stands still meanwhile."""
 
     async def story(state: Opened) -> tuple[int, int]:
         return await state.operations.compact()

@@ -46,6 +46,9 @@ SLICE_ROWS = 250
 SOCKET_PATH_MAX = 107
 """Bytes of the path of a Unix socket (unix(7))."""
 
+WHOLE = frozenset({"verify", "compact"})
+"""What works on everything at once: the crawl stands still meanwhile."""
+
 LENGTH = struct.Struct(">I")
 
 METHODS: dict[str, tuple[Any, Any]] = {

@@ -123,11 +123,13 @@ class LocalOperations(Generic[Place]):
         return self._frontier.drop(segment)
 
     async def verify(self, say: Callable[[str], None]) -> list[str]:
-        """Read everything."""
+        """Read everything, after what was acked is durable together with its items."""
+        await self.commit()
         return self._shelf.verify(say)
 
     async def compact(self) -> tuple[int, int]:
-        """Compact."""
+        """Compact, after what was acked is durable together with its items."""
+        await self.commit()
         return self._shelf.compact()
 
     def _leases(self) -> list[Lease]:

@@ -28,10 +28,13 @@ from lycosa.core.model import (
     UrlRecord,
 )
 from lycosa.frontiers import frames
-from lycosa.frontiers.frames import METHODS, SLICE_ROWS, Answer, Hello, Refusal
+from lycosa.frontiers.frames import METHODS, SLICE_ROWS, WHOLE, Answer, Hello, Refusal
 
 ANSWER_MAX_S = 30.0
 """An owner that has not answered after so long hangs, or was stopped."""
+
+WHOLE_MAX_S = 3600.0
+"""What reads or writes everything may take so long."""
 
 
 class RemoteOperations:
@@ -112,18 +115,18 @@ class RemoteOperations:
         return dropped
 
     async def verify(self, say: Callable[[str], None]) -> list[str]:
-        """A live owner refuses this."""
+        """Ask; the crawl stands still meanwhile, and tells nothing of how far it is."""
         found: list[str] = await self._ask("verify")
         return found
 
     async def compact(self) -> tuple[int, int]:
-        """A live owner refuses this."""
+        """Have it done; the crawl stands still meanwhile."""
         sizes: tuple[int, int] = await self._ask("compact")
         return sizes
 
     async def greet(self) -> None:
         """Hear who is there. Raises `NewerState` for another version, `StateLocked` for nobody we know."""
-        said = await self._hear()
+        said = await self._hear(self._answer_max_s)
         if isinstance(said, Refusal):
             raise frames.error_of(said)
         if not isinstance(said, Hello):
@@ -141,7 +144,7 @@ class RemoteOperations:
                 raise self._hangs() from error
             except OSError as error:
                 raise self._gone() from error
-            said = await self._hear()
+            said = await self._hear(WHOLE_MAX_S if method in WHOLE else self._answer_max_s)
         if isinstance(said, Refusal):
             raise frames.error_of(said)
         if not isinstance(said, Answer):
@@ -151,9 +154,9 @@ class RemoteOperations:
         except msgspec.MsgspecError as error:
             raise self._stranger() from error
 
-    async def _hear(self) -> Hello | Answer | Refusal:
+    async def _hear(self, max_s: float) -> Hello | Answer | Refusal:
         try:
-            async with asyncio.timeout(self._answer_max_s):
+            async with asyncio.timeout(max_s):
                 said: Hello | Answer | Refusal = frames.decode_said(await frames.read_frame(self._reader))
         except TimeoutError as error:
             raise self._hangs() from error

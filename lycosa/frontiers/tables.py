@@ -232,13 +232,14 @@ class Tables:
                 raise StorageError(f"{self.path}: journal {generation} cannot be read ({error})") from error
 
     def _begin_journal(self) -> None:
+        self._journal = Journal(self.path, self._generation + 1, sync=self._sync)
         self._generation += 1
-        self._journal = Journal(self.path, self._generation, sync=self._sync)
 
     def _freeze(self) -> None:
-        self._swap(self._applied + 1, self._generation)
-        self._journal.close()
-        self._begin_journal()
+        journal, last = self._journal, self._generation
+        self._begin_journal()  # first: when that fails, the old one goes on
+        journal.close()
+        self._swap(self._applied + 1, last)
         self._on_step("journal begun")
 
     def _swap(self, first: int, last: int) -> None:

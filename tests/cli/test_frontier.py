@@ -344,8 +344,8 @@ def test_verify_and_compact(frontier):
     assert " before, " in frontier("compact", "--state", path).out
     assert sorted(frontier("compact", "--state", path, "--json").json[0]) == ["after_bytes", "before_bytes"]
     with live(path):
-        for verb in ("verify", "compact"):
-            assert "stop the crawl" in fails(frontier, verb, "--state", path, code=3)
+        assert frontier("verify", "--state", path).out == "all is well\n"
+        assert " before, " in frontier("compact", "--state", path).out
 
 
 def test_what_verify_finds_is_told_with_exit_code_1(frontier, monkeypatch):
