@@ -26,6 +26,7 @@ from typing import Any
 import lmdb
 import msgspec
 
+from lycosa.core.errors import StateError
 from lycosa.frontiers.disk import make_folder, storage_error, sync_file, sync_folder
 
 MAP_BYTES = 1 << 40
@@ -57,13 +58,18 @@ class Database:
         self.path = path
         self._sync = sync
         self._handles: dict[int, Any] = {}
+        self._failed: StateError | None = None
+        """Why a transaction was lost: with it went rows that no later one would write."""
         self._env, self._txn = self._open()
 
     def stored(self, table: int, key: Any) -> bytes | None:
         """Return the row of a key as it is stored."""
         if table % KINDS == SEEN:
             key = _fingerprint_key(key)
-        found: bytes | None = self._txn.get(key, db=self._handles.get(table) or self._handle(table))
+        try:
+            found: bytes | None = self._txn.get(key, db=self._handles.get(table) or self._handle(table))
+        except lmdb.Error as error:
+            raise self._failure(error) from error
         return found
 
     def behind(self, table: int, after: bytes, prefix: bytes, limit: int) -> list[tuple[bytes, bytes]]:
@@ -101,7 +107,7 @@ class Database:
                     if rows[key] is None:
                         self._txn.delete(key, db=handle)
         except lmdb.Error as error:
-            raise storage_error(self.path, error) from error
+            raise self._failure(error) from error
 
     def commit(self) -> None:
         """End the transaction, and begin the next."""
@@ -109,7 +115,7 @@ class Database:
             self._txn.commit()
             self._txn = self._env.begin(write=True)
         except lmdb.Error as error:
-            raise storage_error(self.path, error) from error
+            raise self._failure(error) from error
 
     def drop(self, table: int) -> None:
         """Delete a table as a whole."""
@@ -158,6 +164,12 @@ class Database:
             return env, env.begin(write=True)
         except (lmdb.Error, OSError) as error:
             raise storage_error(self.path, error) from error
+
+    def _failure(self, error: lmdb.Error) -> StateError:
+        """Return the first error: whatever comes after it is its consequence, and would name a wrong cause."""
+        if self._failed is None:
+            self._failed = storage_error(self.path, error)
+        return self._failed
 
     def _handle(self, table: int) -> Any:
         handle = self._handles.get(table)

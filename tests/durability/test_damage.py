@@ -6,13 +6,16 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from resource import RLIMIT_FSIZE, getrlimit, setrlimit
+from unittest.mock import Mock
 
 import pytest
 
 from lycosa.core import bloom
-from lycosa.core.errors import StorageError
+from lycosa.core.errors import StorageError, StorageFull
 from lycosa.core.frontier import Policy
 from lycosa.core.model import UrlRecord
+from lycosa.frontiers import tables
 from lycosa.frontiers.embedded import embedded_frontier
 from lycosa.frontiers.local import LocalFrontier
 
@@ -123,3 +126,38 @@ def test_an_older_journal_that_cannot_be_read_is_refused(tmp_path, monkeypatch, 
         older.write_bytes(content)
     with pytest.raises(StorageError, match="is gone" if how == "gone" else "is damaged at byte"):
         queued(tmp_path)
+
+
+def test_a_journal_that_cannot_begin_leaves_the_old_one_in_use(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "OVERLAY_MAX", 50)
+    full = StorageFull("no inode left")
+    with opened(tmp_path) as frontier:
+        with monkeypatch.context() as patch:
+            patch.setattr(tables, "Journal", Mock(side_effect=full))
+            with pytest.raises(StorageFull):
+                push(frontier, range(100))
+        assert push(frontier, range(100)) > 0
+    assert queued(tmp_path) == 100
+
+
+def test_what_failed_first_is_what_every_later_call_complains_about(tmp_path, monkeypatch):
+    """What a transaction that failed was to write is in the journal, and nowhere else in this process."""
+    monkeypatch.setattr(tables, "OVERLAY_MAX", 50)
+    unlimited = getrlimit(RLIMIT_FSIZE)
+    smallest = 4096
+
+    def limit(step: str) -> None:
+        if step == "journal begun":
+            setrlimit(RLIMIT_FSIZE, (smallest, unlimited[1]))
+
+    frontier = embedded_frontier(tmp_path, POLICY, now=1.0, on_step=limit)
+    try:
+        with pytest.raises(StorageError, match="too large"):
+            push(frontier, range(100))
+    finally:
+        setrlimit(RLIMIT_FSIZE, unlimited)
+    for again in (lambda: push(frontier, [1000]), lambda: frontier.shelf.tables.database.stored(0, b"key")):
+        with pytest.raises(StorageError, match="too large"):
+            again()
+    asyncio.run(frontier.close())
+    assert queued(tmp_path) > 0
