@@ -338,7 +338,7 @@ def test_allowed_domains_keep_the_spider_in(tree, tmp_path):
     """
     done = runs(tree, tmp_path, spider + "    allowed_domains = ['127.0.0.1']\n    ")
     assert paths(tree) == ["/0", "/2"]
-    assert "skipped 1 links (scope: 1)" in done.stderr
+    assert "skipped 1 link (scope: 1)" in done.stderr
 
 
 def test_what_a_request_carries_survives_kills(tmp_path):
