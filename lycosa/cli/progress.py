@@ -75,7 +75,8 @@ def summary_lines(summary: Summary) -> list[str]:
     if not summary.nothing_to_do:
         lines.append(_row("done", f"{now.done:,}{ever}{_counts(summary.reasons)}"))
         if summary.skipped:
-            lines.append(_row("skipped", f"{count(sum(summary.skipped.values()), 'link')}{here}{_counts(summary.skipped)}"))
+            skipped = count(sum(summary.skipped.values()), "link")
+            lines.append(_row("skipped", f"{skipped}{here}{_counts(summary.skipped)}"))
     if now.dead:
         lines.append(_row("dead", f"{now.dead:,}{ever}{_counts(summary.dead_reasons)}"))
         lines += [_row("", f"{url}  {reason}") for url, reason in summary.dead]
