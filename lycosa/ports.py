@@ -185,7 +185,8 @@ class FrontierOperations(Protocol):
     async def requeue(self, selection: Selection, into: str | None, now: float, after: str, limit: int) -> Moved:
         """Queue dead and done rows again, with all their attempts and with the validators of the last fetch.
 
-        With `into` they are pushed into that segment and stay what they are in their own; those it knows are left out.
+        With `into` they are pushed into that segment and stay what they are in their own; those it knows are left out,
+        also of those that were never to be filtered.
         """
         ...
 

@@ -226,7 +226,7 @@ class LmdbShelf(LmdbStore):
         """Queue a URL that is done or dead, in its own segment or as a copy in another. None when it is refused."""
         record = requeue(row.record)
         if into is not None:
-            return self.add(replace(record, segment=into))
+            return self.add(replace(record, segment=into, dont_filter=False))
         segment = self.stretches.live[record.segment]
         if not segment.is_open:
             return None

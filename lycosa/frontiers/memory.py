@@ -314,7 +314,7 @@ class MemoryShelf:
     def _again(self, cursor: str, row: Row, into: str | None) -> float | None:
         record = requeue(row.record)
         if into is not None:
-            return self.add(replace(record, segment=into))
+            return self.add(replace(record, segment=into, dont_filter=False))
         segment = self._live[record.segment]
         if segment.state is not SegmentState.OPEN:
             return None

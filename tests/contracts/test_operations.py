@@ -366,6 +366,19 @@ def test_what_is_done_is_fetched_again_with_its_validators(play: Callable[..., N
     play(story)
 
 
+def test_what_was_never_filtered_is_copied_once(play: Callable[..., None]) -> None:
+    """Whoever asks for it asks again in the other segment; copies of all its rows would become more in each."""
+
+    async def story(frontier: Any, operations: Any) -> None:
+        await frontier.push([url(1, dont_filter=True), url(1, dont_filter=True)])
+        for lease in await frontier.lease(2, 5.0):
+            await frontier.ack(lease, "200", (), 6.0)
+        assert await requeued(operations, Selection(states=("done",), segment=""), "next") == 1
+        assert await requeued(operations, Selection(states=("done",), segment=""), "next") == 0
+
+    play(story)
+
+
 def test_what_is_done_is_copied_into_another_segment(play: Callable[..., None]) -> None:
     async def story(frontier: Any, operations: Any) -> None:
         await frontier.push([url(1), url(2), url(2, segment="next")])

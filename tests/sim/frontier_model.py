@@ -340,7 +340,7 @@ class Crawl:
         return True
 
     def _copy(self, url: Url, into: str) -> bool:
-        return self.push(Url(url.number, into, url.host, url.priority, url.unfiltered, etag=url.etag))
+        return self.push(Url(url.number, into, url.host, url.priority, unfiltered=False, etag=url.etag))
 
     def archive(self, name: str) -> bool:
         """Make a finished segment read only."""
