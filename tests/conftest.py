@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,10 @@ from tests.servers.nginx import find_nginx
 ROOT = Path(__file__).resolve().parent.parent
 PROVE = os.environ.get("LYCOSA_PROVE") == "1"
 """Full counts, sizes and soaks: `make prove`."""
+
+
+# Started in the background, we may have been told to ignore Ctrl-C, and so would every program that we start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def need(what: str, present: bool) -> None:

@@ -11,7 +11,7 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -35,8 +35,9 @@ from lycosa.cli.rows import (
     where_options,
 )
 from lycosa.core.errors import StorageError, UsageError
-from lycosa.core.model import UrlRecord
+from lycosa.core.model import SegmentState, UrlRecord
 from lycosa.core.rows import ENDED, from_text, to_line
+from lycosa.core.segments import checked_name
 
 BATCH_ROWS = 1000
 BATCH_BYTES = 8 << 20
@@ -72,8 +73,10 @@ def requeue(state_dir: str | None, dead: bool, done: bool, into: str | None, as_
     """
     states = [name for name, wanted in (("dead", dead), ("done", done)) if wanted]
     selection = selection_of(states or ["dead"], **selected)
+    checked_name(into or "")
 
     async def story(state: Opened) -> int:
+        _refuse_closed(into, await _closed(state))
         total, after, now = 0, "", time.time()
         while True:
             moved = await state.operations.requeue(selection, into, now, after, SLICE)
@@ -94,11 +97,18 @@ def requeue(state_dir: str | None, dead: bool, done: bool, into: str | None, as_
 @click.command("drop")
 @click.argument("segment", metavar="SEGMENT")
 @state_option
+@click.option("--force", is_flag=True, help="Drop it although some of its URLs are still to be fetched.")
 @json_option
-def drop(segment: str, state_dir: str | None, as_json: bool) -> None:
+def drop(segment: str, state_dir: str | None, force: bool, as_json: bool) -> None:
     """Forget a segment with all its URLs. It takes no more: what was in it may only come back in another one."""
+    if not segment:
+        raise UsageError("the segment without a name is the crawl itself: to forget it, start the crawl afresh with -O")
 
     async def story(state: Opened) -> int:
+        views = [view for view in await state.operations.segments() if view.name == segment]
+        left = sum(view.queued + view.leased + view.delayed for view in views)
+        if left and not force:
+            raise UsageError(f"{progress.count(left, 'URL')} of it not fetched yet: --force drops it all the same")
         dropped = await state.operations.drop(segment)
         await state.operations.commit()
         return dropped
@@ -168,10 +178,13 @@ def import_(
     lycosa frontier import seeds.txt
     zcat seeds.gz | lycosa frontier import -
     """
+    checked_name(segment or "")
 
     async def story(state: Opened) -> Importer:
         with _input(file) as stream, _shown("imported", _size(stream)) as show:
-            importer = Importer(state, everything=everything, strict=strict, segment=segment, priority=priority)
+            closed = await _closed(state)
+            _refuse_closed(segment, closed)
+            importer = Importer(state, closed, everything=everything, strict=strict, segment=segment, priority=priority)
             await importer.read(stream, show)
             return importer
 
@@ -230,9 +243,17 @@ class Importer:
     """Reads lines into batches and pushes them. `left_out` counts what is done in the file."""
 
     def __init__(
-        self, state: Opened, *, everything: bool, strict: bool, segment: str | None, priority: int | None
+        self,
+        state: Opened,
+        closed: Mapping[str, SegmentState],
+        *,
+        everything: bool,
+        strict: bool,
+        segment: str | None,
+        priority: int | None,
     ) -> None:
         self._operations = state.operations
+        self._closed = closed
         self._key_of = state.key_of
         self._everything = everything
         self._strict = strict
@@ -272,7 +293,13 @@ class Importer:
         if row.state in ENDED and row.state != "dead" and not self._everything:
             self.left_out += 1
             return
-        self._batch.append(replace(row.record, **self._changes) if self._changes else row.record)
+        record = replace(row.record, **self._changes) if self._changes else row.record
+        try:
+            _refuse_closed(record.segment, self._closed)
+        except UsageError as error:
+            self._complain(number, error)
+            return
+        self._batch.append(record)
 
     def _complain(self, number: int, error: UsageError) -> None:
         if self._strict:
@@ -289,6 +316,18 @@ class Importer:
             self.queued += pushed
             self.known += len(batch) - pushed
             await between_slices()
+
+
+async def _closed(state: Opened) -> dict[str, SegmentState]:
+    """Return the segments that take no more, and why."""
+    views = await state.operations.segments()
+    return {view.name: view.state for view in views if view.state in (SegmentState.ARCHIVED, SegmentState.DROPPED)}
+
+
+def _refuse_closed(segment: str | None, closed: Mapping[str, SegmentState]) -> None:
+    if segment is not None and segment in closed:
+        what = "archived" if closed[segment] is SegmentState.ARCHIVED else "dropped"
+        raise UsageError(f"segment {segment!r} was {what} and takes no more: name another one")
 
 
 def lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:

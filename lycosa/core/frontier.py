@@ -127,6 +127,11 @@ def fail(record: UrlRecord, retry_at: float) -> UrlRecord:
     return replace(record, attempts=record.attempts + 1, not_before=retry_at)
 
 
+def give_up(record: UrlRecord) -> UrlRecord:
+    """LEASED -> DEAD: one more bad end, the last."""
+    return replace(record, attempts=record.attempts + 1)
+
+
 def expire(record: UrlRecord) -> tuple[UrlRecord, Event]:
     """LEASED -> QUEUED, or DEAD when it happened too often."""
     overdue = replace(record, attempts=record.attempts + 1)

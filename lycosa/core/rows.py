@@ -32,7 +32,7 @@ from lycosa.core.errors import BadUrl, UsageError
 from lycosa.core.frontier import State
 from lycosa.core.keys import Fingerprint
 from lycosa.core.model import RECORD_VERSION, Extras, Row, Selection, UrlRecord, Validators
-from lycosa.core.segments import NAME_MAX
+from lycosa.core.segments import checked_name
 from lycosa.core.url import canonicalize, fingerprint, host_key
 
 NOT_BEFORE_MAX = 1e11
@@ -197,8 +197,7 @@ def _plain_or_packed(values: Mapping[str, Any]) -> tuple[dict[str, Any], bytes]:
 def _check(line: RowLine) -> None:
     if not (math.isfinite(line.not_before) and 0 <= line.not_before <= NOT_BEFORE_MAX):
         raise UsageError(f"not_before is {line.not_before:g}: write unix seconds")
-    if len(line.segment) > NAME_MAX:
-        raise UsageError(f"the name of the segment has {len(line.segment)} characters: write at most {NAME_MAX}")
+    checked_name(line.segment)
     if abs(line.priority) > PRIORITY_MAX or not 0 <= line.depth <= DEPTH_MAX or not 0 <= line.redirects <= DEPTH_MAX:
         raise UsageError("priority, depth or redirects is far too large")
     if line.state == State.NEW:

@@ -17,11 +17,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 
-from lycosa.core.errors import BadSetting, BadSpider
+from lycosa.core.errors import BadSetting, BadSpider, UsageError
 from lycosa.core.model import Request
 
 NAME_MAX = 100
 """Characters of a segment's name."""
+
+SHOWN_MAX = 60
+"""Characters of a wrong name that are shown."""
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:+@-]*")
 """What the name of a segment may look like: it stands in commands, paths and keys of databases."""
@@ -111,6 +114,13 @@ def _name(text: object) -> str | None:
     """Return the text if it can name a segment."""
     fits = isinstance(text, str) and len(text) <= NAME_MAX and NAME.fullmatch(text)
     return str(text) if fits else None
+
+
+def checked_name(text: str) -> str:
+    """Return the text, which is to name a segment; "" is the one without a name. Raises `UsageError`."""
+    if text and _name(text) is None:
+        raise UsageError(f"segment {text[:SHOWN_MAX]!r} is no name: {_WANTED}")
+    return text
 
 
 def _checked(resolver: SegmentResolver, called: str) -> SegmentResolver:

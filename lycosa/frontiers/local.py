@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from lycosa.core.frontier import Event, Policy, expire, fail
+from lycosa.core.frontier import Event, Policy, expire, fail, give_up
 from lycosa.core.lending import Lending, Store
 from lycosa.core.model import (
     FrontierStats,
@@ -232,7 +232,7 @@ class LocalFrontier(Generic[Place]):
             failed = self._lending.address_failed if record.kind == Kind.RESOLVE else self._lending.robots_failed
             failed(record.host, now if retry_at is None else retry_at)
         elif retry_at is None:
-            self.shelf.bury(held.place, record, reason, now)
+            self.shelf.bury(held.place, give_up(record), reason, now)
         else:
             self.shelf.retry(held.place, fail(record, retry_at))
         return True

@@ -69,11 +69,13 @@ class Segments:
 
     def start(self, now: float) -> Iterator[HostWork]:
         """Serve the segments whose time has come. Yield the hosts they have work for."""
-        for segment in list(self.live.values()):
-            if not segment.started and segment.rank <= now:
-                segment.started = True
-                self._sort()
-                yield from self._work_of(segment)
+        begun = [segment for segment in self.live.values() if not segment.started and segment.rank <= now]
+        for segment in begun:
+            segment.started = True
+        if begun:
+            self._sort()
+        for segment in begun:
+            yield from self._work_of(segment)
 
     def next_start(self) -> float | None:
         """When the next segment with work starts."""

@@ -107,6 +107,8 @@ class Stretch:
         self.is_open = False
         self.changed = True
         self.windows.clear()
+        self.filter = Filter(1)
+        self._recent, self._older = set(), set()
 
     @property
     def unfinished(self) -> int:

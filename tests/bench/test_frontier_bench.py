@@ -15,7 +15,7 @@ import pytest
 
 from lycosa.app.crawl import GC_THRESHOLD
 from lycosa.core.url import canonicalize, host_key
-from tests.conftest import PROVE, ROOT, need
+from tests.conftest import PROVE, ROOT
 
 URLS = 20_000
 SLOW_S = 0.2
@@ -108,7 +108,8 @@ def test_a_frontier_does_all_phases(tmp_path, key):
 @pytest.mark.parametrize("key", PEERS)
 def test_a_peer_does_what_it_can_in_the_time(tmp_path, key):
     package = PACKAGES[key.partition("-")[0]]
-    need(f"{package} (scripts/venv bench)", find_spec(package) is not None)
+    if find_spec(package) is None:  # part of `make bench` only
+        pytest.skip(f"{package} is not installed (scripts/venv bench)")
     phases = () if PROVE else ("--phase", "cycle")
     code, out, err, [figures] = run(tmp_path, "--only", key, "--urls", str(URLS), "--pending", "1000", *phases)
     assert code == 0, err

@@ -332,7 +332,9 @@ def test_requeue_of_many_goes_in_slices_each_committed(frontier, monkeypatch):
 
 def test_drop(frontier, state):
     assert "'tuesday'" in fails(frontier, "drop", "tuesday", "--state", state)
-    assert frontier("drop", "monday", "--state", state).out == "segment monday dropped: 1 URL forgotten\n"
+    assert "-O" in fails(frontier, "drop", "", "--state", state)
+    assert "1 URL of it not fetched yet" in fails(frontier, "drop", "monday", "--state", state)
+    assert frontier("drop", "monday", "--force", "--state", state).out == "segment monday dropped: 1 URL forgotten\n"
     assert [each["state"] for each in frontier("segments", "--state", state, "--json").json] == ["open", "dropped"]
     assert "a segment that was dropped: monday" in frontier("explain", f"{SITE}/7", "--state", state).out
 
@@ -727,3 +729,34 @@ def test_many_seeds_stream_in_and_out_in_constant_memory(frontier):
         assert sum(1 for _ in file) == ROWS
     assert max(peaks.values()) < ANON_MAX_MB, peaks
     shutil.rmtree("s")
+
+
+def test_nothing_gets_into_a_segment_that_takes_no_more(frontier, tmp_path):
+    """Neither by import nor by requeue, and it is said: the URLs would be lost in silence."""
+
+    async def story(each: Any) -> None:
+        await each.push([record(f"{SITE}/1"), record(f"{SITE}/2", segment="monday")])
+        for lease in await each.lease(2, 5.0):
+            await each.nack(lease, "503", None, 5.0)
+
+    path = a_state("s", story)
+    frontier("drop", "monday", "--state", path)
+    seeds = tmp_path / "seeds.txt"
+    seeds.write_text(f'{SITE}/3\n{{"url": "{SITE}/4", "segment": "monday"}}\n{{"url": "{SITE}/5", "segment": "a/b"}}\n')
+    told = frontier("import", seeds, "--state", path, code=1)
+    assert "line 2: segment 'monday' was dropped and takes no more" in told.err
+    assert "line 3: segment 'a/b' is no name" in told.err
+    assert told.out.startswith("1 URL queued")
+    assert "was dropped" in fails(frontier, "import", seeds, "--segment", "monday", "--state", path)
+    assert "was dropped" in fails(frontier, "requeue", "--into", "monday", "--state", path)
+    assert "is no name" in fails(frontier, "requeue", "--into", "../x", "--state", path)
+
+
+def test_the_last_attempt_of_a_dead_url_counts(frontier):
+    async def story(each: Any) -> None:
+        await each.push([record(f"{SITE}/1")])
+        (lease,) = await each.lease(1, 5.0)
+        await each.nack(lease, "503", None, 5.0)
+
+    (row,) = frontier("list", "--state", a_state("s", story), "--json").json
+    assert row["attempts"] == 1

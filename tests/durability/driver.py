@@ -228,10 +228,10 @@ class Crawl:
             self.committer = Committer(self.frontier, [self.sink], 1e9, self.order.acks, self._committed)
             self.operations = LocalOperations(self.frontier, self.committer.commit)
             await self.opened()
-            if self.order.run % 2:
-                await self.operations.compact()
             starts = await self.committer.open_sinks()
             assert (folder / ITEMS).stat().st_size == starts[self.sink.name], "items without a commit are still there"
+            if self.order.run % 2:
+                await self.operations.compact()
             await self._drop_what_is_not_ours()
             await self.frontier.push([self.site.record(root) for root in range(ROOTS)])
             while await self._lease():
@@ -254,10 +254,10 @@ class Crawl:
         assert (stats.done, dict(stats.reasons)) == (reasons.total(), dict(reasons)), (stats, reasons)
         found = await self.frontier.dead(stats.dead + 1)
         dead = [(self.site.page(record), record.attempts, reason) for record, reason in found]
-        expected = [(page, self.site.failures(page) - 1, "503") for page in sorted(self.site.dead)]
+        expected = [(page, self.site.failures(page), "503") for page in sorted(self.site.dead)]
         assert sorted(dead) == expected, (sorted(dead), expected)
         assert stats.dead == len(dead)
-        problems = await self.operations.verify(lambda _: None)
+        problems = self.frontier.shelf.verify(lambda _: None)  # who looks into it later has no sink
         assert not problems, problems
 
     async def _lease(self) -> bool:

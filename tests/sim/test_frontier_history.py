@@ -316,6 +316,7 @@ class FrontierHistory(RuleBasedStateMachine):
     def give_up(self, data: st.DataObject, reason: str) -> None:
         held = self.take(data)
         assert all(self.settle(held, "nack", reason, None, self.now))
+        held.url.attempts += 1
         held.url.become("dead", self.now, reason)
 
     @precondition(lambda self: self.held)
@@ -670,13 +671,13 @@ class DurableHistory(FrontierHistory):
     def compact(self) -> None:
         """What is not committed becomes durable too."""
         self.each(lambda _, operations: operations.compact())
-        self.model.commit(self.model.position, pauses=False)
+        self.model.commit(self.model.position)
 
     @rule()
     def verify_all(self) -> None:
         """What is not committed becomes durable too."""
         self.verify()
-        self.model.commit(self.model.position, pauses=False)
+        self.model.commit(self.model.position)
 
 
 def settings_for(examples: int) -> settings:
