@@ -5,7 +5,7 @@ void, and the next owner finds the records where they were. Of every host with w
 memory (`Window`); the rest is on the disk, so memory depends on active hosts and not on URLs. What is durable when, and
 where rows live, is told in `tables`; which fingerprints are new, in `stretch`.
 
-`add`, `take` and `finish` are what a crawl does for every URL: they write their rows without a call in between.
+`add` is what a crawl does for every link: it writes its rows without a call in between.
 """
 
 from __future__ import annotations
@@ -115,10 +115,7 @@ class LmdbStore:
         counters, tables = self.counters, self.tables
         arrival = counters.arrivals = counters.arrivals + 1
         window = segment.windows.get(record.host) or self._window(segment, record.host)
-        if record.priority:
-            key = queue_key(window, record.priority, arrival)
-        else:
-            key = window.plain + arrival.to_bytes(8, "big")
+        key = queue_key(window, record.priority, arrival)
         mark = key[-ARRIVAL:]
         queue, seen, active = segment.queue, segment.seen, tables.active
         active[queue][key] = record
@@ -163,24 +160,12 @@ class LmdbStore:
 
     def finish(self, place: bytes, record: UrlRecord, reason: str, now: float, validators: Validators | None) -> None:
         """Move the record from the queue to those that are done."""
-        self._lent.discard(place)
-        segment = self._live.get(record.segment)
+        segment = self._leave_queue(place, record)
         if segment is None:
             return
-        tables, queue, done = self.tables, segment.queue, segment.done
-        rows, arrival = tables.active[queue], place[-ARRIVAL:]
-        if rows.pop(place, None) is None or record.attempts:  # as in `_leave_queue`
-            rows[place] = None
         row = done_row(record, int.from_bytes(place[:4], "big"), reason, now, validators)
-        tables.active[done][arrival] = row
-        tables.writes += (queue, place, None, done, arrival, row)
-        segment.row.pending -= 1
-        segment.changed = True
-        reasons = segment.row.reasons
-        if reason in reasons:
-            reasons[reason] += 1
-        else:
-            count(reasons, reason)
+        self.tables.put(segment.done, place[-ARRIVAL:], row)
+        count(segment.row.reasons, reason)
 
     def retry(self, place: bytes, record: UrlRecord) -> None:
         """Move the record from the queue to the sleepers."""
