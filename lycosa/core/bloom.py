@@ -75,8 +75,7 @@ class Layer:
 class Filter:
     """The layers, the newest first: it holds most of what is known.
 
-    `bits` are their rbloom filters, for whoever asks or adds so often that a call would cost too much; what was added
-    that way is told with `note`.
+    `bits` are their rbloom filters, for whoever asks so often that a call would cost too much.
     """
 
     __slots__ = ("_rate", "bits", "layers", "newest")
@@ -97,9 +96,9 @@ class Filter:
         rest = iter(fingerprints)
         while added := list(islice(rest, max(1, self.newest.room - self.newest.count))):
             self.bits[0].update(added)
-            self.note(len(added))
+            self._note(len(added))
 
-    def note(self, added: int) -> None:
+    def _note(self, added: int) -> None:
         """So many were added to the newest layer; begin the next one when it is full."""
         last = self.newest
         last.count += added

@@ -103,15 +103,16 @@ class Database:
         return rows
 
     def write(self, table: int, keys: Sequence[Any], rows: Mapping[Any, Any]) -> None:
-        """Write the rows of these keys, which are in order; None deletes."""
-        puts = [(key, encode(value)) for key in keys if (value := rows[key]) is not None]
+        """Write the rows of these keys, which are in order: bytes as they are, None deletes."""
+        found = [(key, rows[key]) for key in keys]
+        puts = [(key, row if type(row) is bytes else encode(row)) for key, row in found if row is not None]
         self.put(table, puts)
         if len(puts) == len(keys):
             return
         with self._failing():
             handle = self._handle(table)
-            for key in keys:
-                if rows[key] is None:
+            for key, row in found:
+                if row is None:
                     self._txn.delete(key, db=handle)
 
     def put(self, table: int, rows: Sequence[tuple[bytes, bytes]]) -> None:

@@ -22,7 +22,6 @@ from lycosa.frontiers.database import DATA, DEAD, DONE, KINDS, QUEUE, QUEUE_KEY,
 from lycosa.frontiers.local import NOT_YET, HostWork, LocalFrontier
 from lycosa.frontiers.rows import (
     ARRIVAL,
-    DoneRow,
     SegmentRow,
     decode_dead,
     decode_done,
@@ -72,7 +71,7 @@ class LmdbShelf(LmdbStore):
         """Describe them."""
         dropped = [row for row in self.stretches.rows if row.state is SegmentState.DROPPED]
         dropped.sort(key=lambda row: order(row.name))
-        return [view(segment.row) for segment in self.stretches.live.values()] + [view(row) for row in dropped]
+        return [view(segment.counted()) for segment in self.stretches.live.values()] + [view(row) for row in dropped]
 
     def hosts(self, after: str, limit: int) -> list[HostView]:
         """Describe them. What they have queued is counted, up to QUEUED_MAX, or estimated while a crawl changes it."""
@@ -105,7 +104,7 @@ class LmdbShelf(LmdbStore):
     def archive(self, segment: str) -> bool:
         """Make it read only."""
         live = self.stretches.live.get(segment)
-        if live is None or view(live.row).state is not SegmentState.FINISHED:
+        if live is None or view(live.counted()).state is not SegmentState.FINISHED:
             return False
         self.stretches.archive(live)
         self._dirty = True
@@ -116,7 +115,7 @@ class LmdbShelf(LmdbStore):
         live = self.stretches.live.get(segment)
         if live is None:
             raise UsageError(f"there is no segment {segment!r}: lycosa frontier segments lists them")
-        row = live.row
+        row = live.counted()
         self.stretches.forget(live)
         return row.pending + row.sleeping + row.done + row.dead
 
@@ -185,9 +184,8 @@ class LmdbShelf(LmdbStore):
             state = step(state, Event.ARCHIVE)
         if kind == DEAD:
             return Row(state, value.record, value.at, value.reason)
-        done = value if isinstance(value, DoneRow) else DoneRow(*value)
-        record = record_of(done, self.known_hosts.name(done.host), segment.row.name)
-        return Row(state, record, float(done.at), str(done.reason))
+        record = record_of(value, self.known_hosts.name(value.host), segment.row.name)
+        return Row(state, record, float(value.at), str(value.reason))
 
     def _find_in(self, segment: Stretch, fingerprint: int, host: str) -> Row | None:
         mark = self.tables.get(segment.seen, fingerprint, bytes)
@@ -235,8 +233,8 @@ class LmdbShelf(LmdbStore):
         step(State(row.state), Event.REQUEUE if row.state == State.DEAD else Event.REFRESH)
         self.tables.put(table, key, None)
         self._uncount(segment.row, row)
-        self.counters.arrivals += 1
-        self.enqueue(segment, record, self.counters.arrivals)
+        self.arrivals += 1
+        self.enqueue(segment, record, self.arrivals)
         return segment.rank if segment.started else NOT_YET
 
     def _uncount(self, counted: SegmentRow, row: Row) -> None:

@@ -79,7 +79,7 @@ class Segments:
 
     def next_start(self) -> float | None:
         """When the next segment with work starts."""
-        asleep = (segment.rank for segment in self.live.values() if not segment.started and segment.row.pending)
+        asleep = (segment.rank for segment in self.live.values() if not segment.started and segment.pending)
         return min(asleep, default=None)
 
     def archive_finished(self) -> bool:
@@ -101,7 +101,7 @@ class Segments:
             if segment.changed:
                 segment.changed = False
                 segment.note_admitted()
-                self.write(segment.row)
+                self.write(segment.counted())
 
     def write(self, row: SegmentRow) -> None:
         """Write what is counted of a segment."""
@@ -138,7 +138,7 @@ class Segments:
 
     def _work_of(self, segment: Stretch) -> Iterator[HostWork]:
         """Look at the queues of a segment that starts, leaping from the first record of a host to that of the next."""
-        if not segment.is_open or not segment.row.pending:
+        if not segment.is_open or not segment.pending:
             return
         rows = self._tables.database.walk(segment.queue, lambda key: QUEUE_KEY.pack(QUEUE_KEY.unpack(key)[0] + 1, 0, 0))
         for host_id in [QUEUE_KEY.unpack(key)[0] for key, _ in rows]:

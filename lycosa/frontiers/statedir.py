@@ -20,8 +20,8 @@ from lycosa.core.errors import ForeignState, LycosaError, NewerState, StateError
 from lycosa.frontiers.disk import make_folder, replace_file
 
 FORMAT = "lycosa-crawl"
-VERSION = 2
-"""2 has a journal before LMDB; what 1 wrote cannot be read any more."""
+VERSION = 3
+"""3 has levels of fingerprints (`levels`); what 1 and 2 wrote cannot be read any more."""
 
 DESCRIPTION = "crawl.json"
 LOCK = "lock"

@@ -47,6 +47,9 @@ BUFFERED_MAX = 50_000
 
 BUFFER_MIN = 4
 
+WINDOWS_KEPT_MAX = 20_000
+"""Hosts of a segment that are kept although they have nothing queued: most get work again soon."""
+
 SLEEPERS_MAX = 1000
 """Sleepers that are read ahead."""
 
@@ -78,6 +81,8 @@ class LmdbStore:
         value = self.tables.database.stored(META_TABLE, COUNTERS)
         self.counters = decode_counters(value) if value else Counters()
         self.counters.epoch += 1
+        self.arrivals = self.counters.arrivals
+        """The number of the last arrival; `counters` has that of the last commit."""
         self.known_hosts = Hosts(self.tables, self.counters)
         self.recall_host = self.known_hosts.recall
         self.remember_host = self.known_hosts.remember
@@ -102,28 +107,29 @@ class LmdbStore:
         fingerprint = record.fingerprint
         if record.dont_filter:
             return self._add_unseen(segment, record)
-        bits = segment.filter.bits
-        for each in bits:
-            if fingerprint in each:
-                if segment.knows(fingerprint, self.tables):
+        tables = self.tables
+        active = tables.active
+        queue, seen, known = segment.queue, segment.seen, active[segment.seen]
+        if fingerprint in known:
+            segment.maybes += 1
+            return None
+        for bits in segment.filter.bits:
+            if fingerprint in bits:
+                if segment.knows(fingerprint, tables):
                     return None
                 break
-        bits[0].add(fingerprint)
-        segment.admitted += 1
+        segment.admitted.append(fingerprint)
         if record.not_before > 0:
             return self._add_unseen(segment, record)
-        counters, tables = self.counters, self.tables
-        arrival = counters.arrivals = counters.arrivals + 1
+        self.arrivals = arrival = self.arrivals + 1
         window = segment.windows.get(record.host) or self._window(segment, record.host)
         key = queue_key(window, record.priority, arrival)
-        mark = key[-ARRIVAL:]
-        queue, seen, active = segment.queue, segment.seen, tables.active
+        known[fingerprint] = mark = key[-ARRIVAL:]
         active[queue][key] = record
-        active[seen][fingerprint] = mark
         tables.writes += (queue, key, record, seen, fingerprint, mark)
         heappush(window.heap, (key, record))
         window.count += 1
-        segment.row.pending += 1
+        segment.pending += 1
         segment.changed = True
         return segment.rank if segment.started else NOT_YET
 
@@ -163,7 +169,7 @@ class LmdbStore:
         segment = self._leave_queue(place, record)
         if segment is None:
             return
-        row = done_row(record, int.from_bytes(place[:4], "big"), reason, now, validators)
+        row = encode(done_row(record, int.from_bytes(place[:4], "big"), reason, now, validators))
         self.tables.put(segment.done, place[-ARRIVAL:], row)
         count(segment.row.reasons, reason)
 
@@ -205,6 +211,7 @@ class LmdbStore:
         if not (archived or self._dirty or self.tables.writes) and positions.items() <= counters.positions.items():
             return
         counters.positions.update(positions)
+        counters.arrivals = self.arrivals
         self.stretches.write_changed()
         self.tables.put(META_TABLE, COUNTERS, msgspec.Raw(encode(counters)))
         self._dirty = False
@@ -243,16 +250,16 @@ class LmdbStore:
         if not record.dont_filter:
             self.tables.put(segment.seen, record.fingerprint, key[-ARRIVAL:])
         window.put(key, record)
-        segment.row.pending += 1
+        segment.pending += 1
         segment.changed = True
 
     def _add_unseen(self, segment: Stretch, record: UrlRecord) -> float:
         """Store a record that is due later, or that is never known."""
-        self.counters.arrivals += 1
+        self.arrivals += 1
         if record.not_before > 0:
-            self._put_to_sleep(segment, record, self.counters.arrivals)
+            self._put_to_sleep(segment, record, self.arrivals)
             return NOT_YET
-        self.enqueue(segment, record, self.counters.arrivals)
+        self.enqueue(segment, record, self.arrivals)
         return segment.rank if segment.started else NOT_YET
 
     def _leave_queue(self, key: bytes, record: UrlRecord) -> Stretch | None:
@@ -267,7 +274,7 @@ class LmdbStore:
         if rows.pop(key, None) is None or record.attempts:
             rows[key] = None
         tables.writes += (queue, key, None)
-        segment.row.pending -= 1
+        segment.pending -= 1
         segment.changed = True
         return segment
 
@@ -319,20 +326,21 @@ class LmdbStore:
         window = segment.windows.get(host)
         if window is None:
             # Without a window a host has nothing queued, but in a segment that was not looked through yet.
-            complete = segment.started or not segment.row.pending
+            complete = segment.started or not segment.pending
             window = segment.windows[host] = Window(segment.queue, self.known_hosts.id(host), complete=complete)
         return window
 
     def _trim(self) -> None:
         """Let go of what LMDB has now."""
         live = self.stretches.live.values()
-        windows = sum(len(segment.windows) for segment in live)
+        windows = sum(not window.is_empty for segment in live for window in segment.windows.values())
         self._limit = max(BUFFER_MIN, min(BUFFER_MAX, BUFFERED_MAX // (windows + 1)))
         self._sleepers.trim(self.tables, SLEEPERS_MAX)
         for segment in live:
             for window in segment.windows.values():
                 window.trim(self.tables, self._limit)
-            segment.windows = {host: window for host, window in segment.windows.items() if not window.is_empty}
+            if len(segment.windows) > WINDOWS_KEPT_MAX:
+                segment.windows = {host: window for host, window in segment.windows.items() if not window.is_empty}
             self.known_hosts.note_queued({host: w.count for host, w in segment.windows.items() if not w.complete})
             if segment.file.is_long:
                 segment.file.save(segment.filter, self.tables.applied)

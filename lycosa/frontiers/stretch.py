@@ -31,8 +31,9 @@ OTHER = "other"
 class Stretch:
     """A segment that is open, finished or archived.
 
-    `admitted` is what was added to the filter since the last commit; `maybes` how often the filter could not tell, and
-    `certain` how often it could.
+    `pending` is how many URLs are queued or lent; `row` has the number of the last commit. `admitted` are fingerprints
+    that the filter gets with the next commit, until then memory knows them; `maybes` is how often the filter could not
+    tell, or was not asked since memory could, and `certain` how often it could.
     """
 
     __slots__ = (
@@ -48,6 +49,7 @@ class Stretch:
         "filter",
         "is_open",
         "maybes",
+        "pending",
         "queue",
         "rank",
         "row",
@@ -63,20 +65,22 @@ class Stretch:
         self.is_open = row.state is SegmentState.OPEN
         self.queue, self.seen, self.done, self.dead = (number(kind, row.id) for kind in (QUEUE, SEEN, DONE, DEAD))
         self.windows: dict[str, Window] = {}
-        self.admitted = self.maybes = self.certain = self.false = 0
+        self.pending = row.pending
+        self.admitted: list[int] = []
+        self.maybes = self.certain = self.false = 0
         self.file = FilterFile(tables.path, row.id, sync=sync)
         self.filter = self._filter(tables, expected) if self.is_open else Filter(1)
         self._recent: set[int] = set()
         self._older: set[int] = set()
 
     def knows(self, fingerprint: int, tables: Tables) -> bool:
-        """Settle a "maybe": whether the fingerprint was added before."""
+        """Settle a "maybe" about a fingerprint that is not in `active`: whether it was added before."""
         self.maybes += 1
-        if fingerprint in tables.active[self.seen] or fingerprint in self._recent or fingerprint in self._older:
+        if fingerprint in self._recent or fingerprint in self._older:
             return True
         if fingerprint in tables.frozen.get(self.seen, ()):
             return True
-        if tables.levels.find(self.seen, fingerprint) is None:
+        if not tables.levels.has(self.seen, fingerprint):
             self.false += 1
             return False
         if len(self._recent) >= RECENT_MAX:
@@ -95,10 +99,16 @@ class Stretch:
         return found
 
     def note_admitted(self) -> None:
-        """Let the filter grow when it must."""
-        self.certain += self.admitted - self.false
-        self.filter.note(self.admitted)
-        self.admitted = self.false = 0
+        """Add what is new to the filter."""
+        self.certain += len(self.admitted) - self.false
+        self.filter.update(self.admitted)
+        self.admitted = []
+        self.false = 0
+
+    def counted(self) -> SegmentRow:
+        """Return the row with the counts of now."""
+        self.row.pending = self.pending
+        return self.row
 
     def archive(self) -> None:
         """Take no more URLs."""
@@ -112,7 +122,7 @@ class Stretch:
     @property
     def unfinished(self) -> int:
         """URLs that still have to be fetched."""
-        return self.row.pending + self.row.sleeping
+        return self.pending + self.row.sleeping
 
     def _filter(self, tables: Tables, expected: int) -> Filter:
         everything = partial(tables.levels.fingerprints, self.seen)
@@ -147,10 +157,10 @@ def totals(live: Sequence[Stretch], lent: int) -> FrontierStats:
         for total, each in ((reasons, segment.row.reasons), (dead_reasons, segment.row.dead_reasons)):
             for reason, times in each.items():
                 total[reason] = total.get(reason, 0) + times
-    asleep = sum(segment.row.pending for segment in live if not segment.started)
-    certain = sum(segment.certain + segment.admitted - segment.false for segment in live)
+    asleep = sum(segment.pending for segment in live if not segment.started)
+    certain = sum(segment.certain + len(segment.admitted) - segment.false for segment in live)
     return FrontierStats(
-        queued=sum(segment.row.pending for segment in live) - asleep - lent,
+        queued=sum(segment.pending for segment in live) - asleep - lent,
         delayed=sum(segment.row.sleeping for segment in live) + asleep,
         done=sum(reasons.values()),
         dead=sum(segment.row.dead for segment in live),
@@ -163,8 +173,11 @@ def totals(live: Sequence[Stretch], lent: int) -> FrontierStats:
 
 def count(reasons: dict[str, int], reason: str, by: int = 1) -> None:
     """Add to a count, keeping the number of different reasons bounded."""
-    always = len(reason) == STATUS_DIGITS and reason.isdecimal()
-    key = reason if reason in reasons or always or len(reasons) < REASONS_MAX else OTHER
-    reasons[key] = reasons.get(key, 0) + by
-    if reasons[key] <= 0:
-        del reasons[key]
+    key = reason
+    if reason not in reasons and len(reasons) >= REASONS_MAX:
+        key = reason if len(reason) == STATUS_DIGITS and reason.isdecimal() else OTHER
+    counted = reasons.get(key, 0) + by
+    if counted > 0:
+        reasons[key] = counted
+    else:
+        reasons.pop(key, None)
