@@ -162,7 +162,7 @@ async def wired(
             settings.concurrency, settings.max_pages, settings.lease_max, exit_when_idle=settings.exit_when_idle
         )
         engine = Engine(frontier, sinks, visitor, gate, addresses, committer, limits, stats, clock, space)
-        operations = LocalOperations(frontier, partial(_commit, committer), engine.wake)
+        operations = LocalOperations(frontier, partial(_commit, committer), engine.wake, partial(_paused, space))
         stats.notes += _moved(earlier, starts, settings)
         yield Job(settings, target, state, frontier, operations, engine, committer, stats)
 
@@ -336,6 +336,10 @@ def _each(listener: Callable[[Mapping[str, int]], None], space: FreeSpace) -> Ca
         space.check()
 
     return committed
+
+
+def _paused(space: FreeSpace) -> str:
+    return str(space.shortage or "")
 
 
 async def _commit(committer: Committer) -> None:

@@ -26,6 +26,7 @@ START_MAX_S = 3.0
 
 TRY_EVERY_S = 0.05
 NAMES_SHOWN = 10
+STOPPED = "the crawl does not run: the command that started it goes on with it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +83,12 @@ def bounds_of(description: Description) -> Bounds:
     )
 
 
-async def look_up(operations: FrontierOperations, description: Description, url: str, key_of: Fingerprint) -> Known:
-    """Return what is known of a canonical URL."""
+async def look_up(
+    operations: FrontierOperations, description: Description, url: str, key_of: Fingerprint, pid: int
+) -> Known:
+    """Return what is known of a canonical URL, and of the crawl that runs in this process, 0 for none."""
     host = host_key(url)
+    paused = (await operations.stats()).paused
     return Known(
         url,
         await operations.find(key_of("GET", url, b""), host),
@@ -92,6 +96,7 @@ async def look_up(operations: FrontierOperations, description: Description, url:
         await operations.host_facts(host),
         {view.name: view for view in await operations.segments()},
         bounds_of(description),
+        f"the crawl is paused: {paused}" if paused else "" if pid else STOPPED,
     )
 
 

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -190,7 +191,7 @@ def test_status_says_when_the_next_is_due(frontier):
     assert frontier("status", "--state", "s", "--json").json[0]["next_due"] == 4e9
     text = frontier("status", "--state", "s").out
     assert "spider news; stopped" in text
-    assert "delayed   1, the next at 2096-10-02 07:06:40 (in " in text
+    assert "delayed   1\n  next due  2096-10-02 07:06:40 (in " in text
 
 
 def test_segments(frontier, state):
@@ -223,6 +224,98 @@ def test_hosts_can_be_sorted_by_what_they_have_queued(frontier):
     assert [host["host"] for host in in_order] == [f"http://h{number:02}.example:80" for number in range(30)]
     assert len(frontier("hosts", "--state", "s", "--limit", 4).rows) == 4
     assert "at most 1,000" in fails(frontier, "hosts", "--state", "s", "--sort", "queued", "--limit", 5000)
+
+
+@contextmanager
+def by_address(path: Path, paused: str = "") -> Iterator[None]:
+    """Own a state whose crawl allows two transfers to an IP address, which are under way, and one start in 1000 s."""
+    started, stop = threading.Event(), threading.Event()
+    policy = Policy(robots=False, concurrency_per_ip=2, delay_per_ip_s=1000.0)
+
+    async def own() -> None:
+        with closing(StateDir(path)) as state:
+            state.describe(Description(name="it", seeds=[f"{SITE}/0"], robots=False))
+            frontier = embedded_frontier(state.frontier, policy)
+            await frontier.push([record(f"http://{name}.example/{n}") for name in "ab" for n in range(3)])
+            now = time.time()
+            for asked in await frontier.lease(9, now - 2000):
+                await frontier.set_address(asked.record.host, "10.0.0.1", now + 9999, now - 2000)
+                await frontier.ack(asked, "resolved", (), now - 2000, contacted=False)
+            assert len(await frontier.lease(9, now - 1000) + await frontier.lease(9, now)) == 2
+            await frontier.commit({})
+            async with served(state.socket, LocalOperations(frontier, paused=lambda: paused)):
+                started.set()
+                await asyncio.to_thread(stop.wait)
+            await frontier.close()
+
+    thread = threading.Thread(target=asyncio.run, args=(own(),))
+    thread.start()
+    try:
+        assert started.wait(20)
+        yield
+    finally:
+        stop.set()
+        thread.join(20)
+
+
+def test_the_limits_of_an_ip_address_are_told(frontier):
+    with by_address(Path("s")):
+        why = frontier("explain", "http://a.example/2", "--state", "s").out
+        assert (
+            "its IP address 10.0.0.1 is busy: 2 in flight, at most 2 at a time, and the next one not before 20" in why
+        )
+        assert "2 hosts share it" in why
+        assert "may be asked now" not in why
+        lines = frontier("hosts", "--state", "s").out.splitlines()[1:]
+        assert [" busy " in line and "10.0.0.1 (busy: 2 of 2)" in line for line in lines] == [True, True]
+        (host, _) = frontier("hosts", "--state", "s", "--json").json
+        assert (host["shared"]["address"], host["shared"]["in_flight"]) == ("10.0.0.1", 2)
+
+
+def test_a_crawl_that_is_paused_is_the_reason(frontier):
+    short = "5.0 MB free at /x, 11 MB needed"
+    with by_address(Path("s"), short):
+        assert f"the crawl is paused: {short}" in frontier("explain", "http://a.example/2", "--state", "s").out
+        assert f"  paused    {short}\n" in frontier("status", "--state", "s").out
+        assert frontier("status", "--state", "s", "--json").json[0]["paused"] == short
+        assert short in frontier("hosts", "--state", "s").err
+    why = frontier("explain", "http://a.example/2", "--state", "s").out
+    assert "the crawl does not run" in why
+    assert "paused" not in why
+
+
+def test_what_is_queued_in_a_segment_that_has_not_started_is_told_as_queued(frontier):
+    async def story(each: Any) -> None:
+        await each.push([record(f"{SITE}/{number}", segment="2100-01-01") for number in range(3)])
+
+    path = a_state("s", story)
+    (known,) = frontier("status", "--state", path, "--json").json
+    assert (known["queued"], known["not_started"], known["delayed"]) == (3, 3, 0)
+    assert known["next_due"] == 4_102_444_800
+    text = frontier("status", "--state", path).out
+    assert "queued    3, 3 of them in segments that have not started" in text
+    assert "next due  2100-01-01 00:00:00 (in " in text
+    (view,) = frontier("segments", "--state", path, "--json").json
+    assert (view["queued"], view["delayed"]) == (3, 0)
+    assert {row["state"] for row in frontier("list", "--state", path, "--json").json} == {"queued"}
+
+
+def test_a_time_that_is_not_known_is_null(frontier, state):
+    for view in frontier("segments", "--state", state, "--json").json:
+        assert view["starts_at"] is None
+    (host,) = frontier("hosts", "--state", state, "--json").json
+    (known,) = frontier("explain", f"{SITE}/4", "--state", state, "--json").json
+    for view in (host, known["host"]):
+        assert view["blocked_until"] is None
+        assert view["robots_at"] == 1e9
+    a_state("t", _one)
+    (host,) = frontier("hosts", "--state", "t", "--json").json
+    times = ("started_at", "blocked_until", "robots_at", "ready_at", "robots_status")
+    assert {host[name] for name in times} == {None}
+
+
+async def _one(frontier: Any) -> None:
+    await frontier.push([record(f"{SITE}/1")])
 
 
 def test_list(frontier, state):
