@@ -26,6 +26,9 @@ USER_AGENT = f"Lycosa/{__version__}"
 BODY_MAX = 1024**3
 DAY_S = 86_400.0
 SHOWN_MAX = 80
+TELLABLE_MAX = 1e15
+"""Above it a number is not worth saying what it would take."""
+
 PREFIX = "LYCOSA_"
 NOT_SETTINGS = frozenset({"LYCOSA_DEBUG", "LYCOSA_PROVE"})
 """Variables of the environment with our prefix that say something else: LYCOSA_DEBUG=1 shows tracebacks."""
@@ -75,6 +78,35 @@ class _Whole(NamedTuple):
         if isinstance(value, bool) or not isinstance(value, (int, str)):
             raise TypeError
         return int(_within(self.low, int(value), self.high))
+
+
+class _Urls(NamedTuple):
+    """A number of URLs that a Bloom filter has room for. What bounds it is imported when it is needed: it is slow."""
+
+    low: int
+
+    @property
+    def wanted(self) -> str:
+        from lycosa.core.bloom import EXPECTED_MAX
+
+        return f"a whole number from {self.low:,} to {EXPECTED_MAX:,}, such as 5000000 or 5e6"
+
+    def convert(self, value: object) -> int:
+        from lycosa.core.amounts import size
+        from lycosa.core.bloom import EXPECTED_MAX, memory_bytes
+
+        if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+            raise TypeError
+        number = float(value)
+        if EXPECTED_MAX < number < TELLABLE_MAX:
+            takes, most = size(memory_bytes(round(number))), size(memory_bytes(EXPECTED_MAX))
+            raise _TooMuch(
+                f"a Bloom filter for {number:,.0f} URLs takes {takes} of memory in every segment: "
+                f"write at most {EXPECTED_MAX:,} ({most}); it grows by itself when there are more"
+            )
+        if not number.is_integer():
+            raise ValueError
+        return int(_within(self.low, number, EXPECTED_MAX))
 
 
 class _Seconds(NamedTuple):
@@ -227,6 +259,10 @@ class _Many(NamedTuple):
             raise _WrongPart(part) from None
 
 
+class _TooMuch(ValueError):
+    """The value would be understood, but is refused for this reason."""
+
+
 class _WrongPart(ValueError):
     """One of several values is wrong: this one."""
 
@@ -304,7 +340,7 @@ class Settings:
     """What identifies a request besides its URL as it is: what is left out of it, or a function."""
     overwrite: Annotated[bool, _Switch()] = False
     """Start afresh: forget the state and what the output holds."""
-    expect: Annotated[int, _Whole(1000, 10**10)] = 1_000_000
+    expect: Annotated[int, _Urls(1000)] = 1_000_000
     """URLs for which the frontier's Bloom filter has room at once; it grows when there are more."""
     sync: Annotated[bool, _Switch()] = False
     """Force every group commit to the disk, so that it survives power loss."""
@@ -411,6 +447,8 @@ def _settle(given: Given) -> tuple[str, Any]:
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:
         wrong = error.args[0] if isinstance(error, _WrongPart) else value
         where = given.place if given.place.startswith(("-", PREFIX)) else f"{given.place}: {given.name}"
+        if isinstance(error, _TooMuch):
+            raise BadSetting(f"{where}: {error}") from None
         raise BadSetting(f"{where}: {_shown(wrong)} is not {_kinds()[name].wanted}") from None
 
 

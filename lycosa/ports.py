@@ -271,7 +271,10 @@ class Sink(Protocol):
         ...
 
     async def flush(self) -> int:
-        """Hand everything written to the operating system (to the disk with sync). Return the position."""
+        """Hand everything written to the operating system (to the disk with sync). Return the position.
+
+        Raises `StorageError` when it is not open: it has no position then, and 0 would cut everything off.
+        """
         ...
 
     async def close(self) -> None:

@@ -39,6 +39,7 @@ from lycosa.cli.rows import (
     view_json,
     when,
 )
+from lycosa.core.amounts import size
 from lycosa.core.errors import UsageError
 from lycosa.core.model import HostView
 from lycosa.ports import FrontierOperations
@@ -264,7 +265,7 @@ def _show_status(known: dict[str, Any], seeds: list[str], now: float) -> None:
         "rate": f"{known['rate']:,.0f} done/s" if known["rate"] is not None else "",
         "segments": ", ".join(f"{number:,} {name}" for name, number in known["segments"].items()),
         "filter": f"settled {known['filter_share']:.2%} of the look-ups" if known["filter_share"] is not None else "",
-        "size": progress.size(known["size_bytes"]),
+        "size": size(known["size_bytes"]),
     }
     for name, text in lines.items():
         if text:

@@ -34,6 +34,7 @@ from lycosa.cli.rows import (
     state_option,
     where_options,
 )
+from lycosa.core.amounts import size
 from lycosa.core.errors import StorageError, UsageError
 from lycosa.core.model import SegmentState, UrlRecord
 from lycosa.core.rows import ENDED, from_text, to_line
@@ -233,7 +234,7 @@ def compact(state_dir: str | None, as_json: bool) -> None:
     if as_json:
         json_line({"before_bytes": before, "after_bytes": after})
     else:
-        print(f"{progress.size(before)} before, {progress.size(after)} after")
+        print(f"{size(before)} before, {size(after)} after")
 
 
 MOVES = (requeue, drop, export, import_, verify, compact)

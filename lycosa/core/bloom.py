@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import islice
+from math import log
 from operator import index
 from zlib import compress, decompress
 from zlib import error as zlib_error
@@ -26,10 +27,18 @@ GROWTH = 4
 EXPECTED = 1_000_000
 """Fingerprints the first layer has room for, when nothing better is known."""
 
+EXPECTED_MAX = 1_000_000_000
+"""Fingerprints the first layer may be asked to have room for (`--expect`): 1.2 GB of memory in every open segment."""
+
 LAYERS_MAX = 12
 DIGEST = 8
 SPARSE = 16
 """A layer that is filled to less than this part is compressed when it is saved."""
+
+
+def memory_bytes(expected: int, rate: float = FALSE_POSITIVES) -> int:
+    """Return the memory of a layer with room for so many (Bloom, 1970): 1.2 bytes each with the usual rate."""
+    return round(expected * -log(rate) / log(2) ** 2 / 8)
 
 
 class Head(msgspec.Struct, array_like=True, frozen=True):
