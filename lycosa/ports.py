@@ -191,7 +191,7 @@ class FrontierOperations(Protocol):
         ...
 
     async def archive(self, segment: str) -> bool:
-        """Make a finished segment read only; False when it is not finished."""
+        """Make a finished segment read only; False when it is not finished. Raises `UsageError` for an unknown one."""
         ...
 
     async def drop(self, segment: str) -> int:

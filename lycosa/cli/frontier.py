@@ -28,6 +28,7 @@ from lycosa.cli.rows import (
     json_line,
     json_option,
     print_styled,
+    refuse_unknown,
     row_cells,
     row_json,
     run,
@@ -139,6 +140,7 @@ def list_(state_dir: str | None, limit: int, as_json: bool, **selected: Any) -> 
     selection = selection_of(**selected)
 
     async def story(state: Opened) -> None:
+        await refuse_unknown(state.operations, selection)
         table, now, left = Table("state", "when", "reason", "url", style=0), time.time(), limit
         async for rows in slices(state.operations, selection):
             shown = rows[:left] if limit else rows

@@ -27,6 +27,7 @@ from lycosa.cli.rows import (
     between_slices,
     json_line,
     json_option,
+    refuse_unknown,
     run,
     selection_of,
     selection_options,
@@ -38,7 +39,7 @@ from lycosa.core.amounts import size
 from lycosa.core.errors import StorageError, UsageError
 from lycosa.core.model import SegmentState, UrlRecord
 from lycosa.core.rows import ENDED, from_text, to_line
-from lycosa.core.segments import checked_name
+from lycosa.core.segments import checked_name, existing
 
 BATCH_ROWS = 1000
 BATCH_BYTES = 8 << 20
@@ -78,6 +79,7 @@ def requeue(state_dir: str | None, dead: bool, done: bool, into: str | None, as_
 
     async def story(state: Opened) -> int:
         _refuse_closed(into, await _closed(state))
+        await refuse_unknown(state.operations, selection)
         total, after, now = 0, "", time.time()
         while True:
             moved = await state.operations.requeue(selection, into, now, after, SLICE)
@@ -106,8 +108,8 @@ def drop(segment: str, state_dir: str | None, force: bool, as_json: bool) -> Non
         raise UsageError("the segment without a name is the crawl itself: to forget it, start the crawl afresh with -O")
 
     async def story(state: Opened) -> int:
-        views = [view for view in await state.operations.segments() if view.name == segment]
-        left = sum(view.queued + view.leased + view.delayed for view in views)
+        view = existing(segment, await state.operations.segments())
+        left = view.queued + view.leased + view.delayed
         if left and not force:
             raise UsageError(f"{progress.count(left, 'URL')} of it not fetched yet: --force drops it all the same")
         dropped = await state.operations.drop(segment)
@@ -138,6 +140,7 @@ def export(file: str, state_dir: str | None, **selected: Any) -> None:
     selection = selection_of(**selected)
 
     async def story(state: Opened) -> int:
+        await refuse_unknown(state.operations, selection)
         total = 0
         with _output(file) as stream, _shown("exported", 0) as show:
             async for rows in slices(state.operations, selection):

@@ -94,7 +94,8 @@ def summary_lines(summary: Summary) -> list[str]:
 def _headline(summary: Summary) -> str:
     now = summary.snapshot
     if summary.nothing_to_do:
-        return f"nothing to do: the crawl is finished ({now.done:,} done, {now.dead:,} dead); -O starts afresh"
+        why, advice = (summary.closed, "") if summary.closed else ("the crawl is finished", "; -O starts afresh")
+        return f"nothing to do: {why} ({now.done:,} done, {now.dead:,} dead){advice}"
     rate = (now.pages + now.unchanged) / now.elapsed_s if now.elapsed_s > 0 else 0.0
     how = "interrupted" if summary.interrupted else "finished" if summary.finished else "stopped"
     how = "idle" if summary.idle_until else how

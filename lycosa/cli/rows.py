@@ -24,6 +24,7 @@ from lycosa.cli.outcome import one_line
 from lycosa.core.errors import UsageError
 from lycosa.core.keys import Fingerprint
 from lycosa.core.model import AddressView, HostView, Row, SegmentView, Selection
+from lycosa.core.segments import existing
 from lycosa.ports import FrontierOperations
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -147,6 +148,12 @@ async def slices(operations: FrontierOperations, selection: Selection) -> AsyncI
         if rows:
             yield rows
         await between_slices()
+
+
+async def refuse_unknown(operations: FrontierOperations, selection: Selection) -> None:
+    """Raise `UsageError` when a segment is meant that is not there: to find nothing in it would say that it is empty."""
+    if selection.segment is not None:
+        existing(selection.segment, await operations.segments())
 
 
 async def between_slices() -> None:

@@ -28,6 +28,7 @@ from lycosa.core.model import (
     UrlRecord,
 )
 from lycosa.core.rows import Matcher
+from lycosa.core.segments import existing
 from lycosa.core.workbench import Host
 from lycosa.frontiers.local import LocalFrontier
 from lycosa.frontiers.slices import parse_cursor
@@ -120,10 +121,12 @@ class LocalOperations(Generic[Place]):
 
     async def archive(self, segment: str) -> bool:
         """Archive."""
+        existing(segment, self._shelf.segments())
         return self._shelf.archive(segment)
 
     async def drop(self, segment: str) -> int:
         """Drop."""
+        existing(segment, self._shelf.segments())
         return self._frontier.drop(segment)
 
     async def verify(self, say: Callable[[str], None]) -> list[str]:

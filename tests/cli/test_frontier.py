@@ -432,6 +432,23 @@ def test_drop(frontier, state):
     assert "a segment that was dropped: monday" in frontier("explain", f"{SITE}/7", "--state", state).out
 
 
+@pytest.mark.parametrize("argv", ["list", "list --json", "export", "export rows.jsonl", "requeue", "requeue --done"])
+def test_a_segment_that_is_not_there_is_told_with_the_nearest_name(frontier, state, argv):
+    said = fails(frontier, *argv.split(" "), "--segment", "mon", "--state", state)
+    assert said == "there is no segment 'mon': the nearest is 'monday'; lycosa frontier segments lists them"
+    frontier("drop", "monday", "--force", "--state", state)
+    assert "segment 'monday' was dropped" in fails(frontier, *argv.split(" "), "--segment", "monday", "--state", state)
+    assert not list(Path.cwd().glob("rows*"))
+
+
+def test_the_segment_without_a_name_may_not_be_there(frontier):
+    async def story(each: Any) -> None:
+        await each.push([record(f"{SITE}/1", segment="monday")])
+
+    said = fails(frontier, "list", "--segment", "", "--state", a_state("s", story))
+    assert said.startswith("there is no segment without a name: ")
+
+
 def test_verify_and_compact(frontier):
     path = a_state("s")
     assert frontier("verify", "--state", path).out == "all is well\n"

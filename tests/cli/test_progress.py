@@ -115,6 +115,11 @@ def test_the_summary_when_there_was_nothing_to_do():
     assert summary_lines(summary)[0] == "nothing to do: the crawl is finished (120 done, 0 dead); -O starts afresh"
 
 
+def test_the_summary_when_the_segment_takes_no_more():
+    summary = Summary(**{**SUMMARY, "nothing_to_do": True, "closed": "segment a was dropped", "snapshot": Snapshot()})
+    assert summary_lines(summary)[0] == "nothing to do: segment a was dropped (0 done, 0 dead)"
+
+
 def test_many_reasons_are_summed_up():
     reasons = {f"r{n:02}": 100 - n for n in range(20)}
     line = summary_lines(Summary(**{**SUMMARY, "reasons": reasons}))[1]

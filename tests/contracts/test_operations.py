@@ -333,6 +333,22 @@ def test_nothing_is_left_of_a_dropped_segment(play: Callable[..., None]) -> None
     play(story)
 
 
+@pytest.mark.parametrize("verb", ["drop", "archive"])
+def test_a_segment_that_is_not_there_is_refused_with_the_nearest_name(play: Callable[..., None], verb: str) -> None:
+    async def story(frontier: Any, operations: Any) -> None:
+        with pytest.raises(UsageError, match="there is no segment 'monday': lycosa frontier segments"):
+            await getattr(operations, verb)("monday")
+        await frontier.push([url(1, segment="monday"), url(2, segment="tuesday"), url(3, segment="2026-11-21")])
+        for name, near in (("mondya", "monday"), ("tues", "tuesday"), ("2026-11-22", "2026-11-21")):
+            with pytest.raises(UsageError, match=f"there is no segment '{name}': the nearest is '{near}';"):
+                await getattr(operations, verb)(name)
+        await operations.drop("monday")
+        with pytest.raises(UsageError, match="'monday' was dropped"):
+            await getattr(operations, verb)("monday")
+
+    play(story)
+
+
 def test_only_a_finished_segment_is_archived(play: Callable[..., None]) -> None:
     async def story(frontier: Any, operations: Any) -> None:
         await frontier.push([url(1, segment="monday")])
