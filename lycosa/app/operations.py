@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,11 +61,34 @@ def find_state(given: str | None) -> Path:
 
 @asynccontextmanager
 async def opened(
-    path: Path, *, answer_max_s: float = ANSWER_MAX_S, start_max_s: float = START_MAX_S
+    path: Path,
+    *,
+    answer_max_s: float = ANSWER_MAX_S,
+    start_max_s: float = START_MAX_S,
+    say: Callable[[str], None] = lambda _: None,
 ) -> AsyncIterator[OpenState]:
-    """Open the state in this folder. Raises `StateError`: it cannot be read, or its owner does not answer."""
+    """Open the state in this folder. Raises `StateError`: it cannot be read, or its owner does not answer.
+
+    `say` hears that the owner takes long to answer.
+    """
     async with AsyncExitStack() as stack:
-        yield await _open(stack, path, answer_max_s, start_max_s)
+        yield await _open(stack, path, answer_max_s, start_max_s, say)
+
+
+def make_state(path: Path) -> bool:
+    """Make a state in which there is nothing, and which is no crawl's yet; False when there is one already.
+
+    Raises `UsageError` for a place where none should be, and `StateError`.
+    """
+    if (path / DESCRIPTION).exists():
+        return False
+    if not path.absolute().parent.is_dir():
+        raise UsageError(f"{path}: there is no folder {path.parent}, so no state is made there")
+    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+        raise UsageError(f"{path} is not the state of a crawl, and not empty: give another --state")
+    with closing(StateDir(path)) as state:
+        state.describe(Description(imported=True))
+    return True
 
 
 def bounds_of(description: Description) -> Bounds:
@@ -100,7 +123,9 @@ async def look_up(
     )
 
 
-async def _open(stack: AsyncExitStack, path: Path, answer_max_s: float, start_max_s: float) -> OpenState:
+async def _open(
+    stack: AsyncExitStack, path: Path, answer_max_s: float, start_max_s: float, say: Callable[[str], None]
+) -> OpenState:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + start_max_s
     while True:
@@ -109,7 +134,7 @@ async def _open(stack: AsyncExitStack, path: Path, answer_max_s: float, start_ma
         except StateLocked:
             pass
         try:
-            remote = await stack.enter_async_context(connected(path / SOCKET, answer_max_s))
+            remote = await stack.enter_async_context(connected(path / SOCKET, answer_max_s, say))
             return OpenState(path, read_description(path), remote, remote.pid)
         except PermissionError:
             raise StateLocked(

@@ -178,6 +178,8 @@ def import_(
     still is. What is done is left out, unless --all is given. URLs that the crawl knows are left out too, so that an
     import that was ended can be given again. Bad lines are told and passed over, with exit code 1 at the end.
 
+    A state that is not there is made, if its folder is: the next crawl with this --state begins with what is in it.
+
     \b
     lycosa frontier import seeds.txt
     zcat seeds.gz | lycosa frontier import -
@@ -185,14 +187,15 @@ def import_(
     checked_name(segment or "")
 
     async def story(state: Opened) -> Importer:
-        with _input(file) as stream, _shown("imported", _size(stream)) as show:
+        with _shown("imported", _size(stream)) as show:
             closed = await _closed(state)
             _refuse_closed(segment, closed)
             importer = Importer(state, closed, everything=everything, strict=strict, segment=segment, priority=priority)
             await importer.read(stream, show)
             return importer
 
-    done = run(state_dir, story)
+    with _input(file) as stream:  # before a state is made for what cannot be read
+        done = run(state_dir, story, make=True)
     if as_json:
         json_line({"queued": done.queued, "known": done.known, "left_out": done.left_out, "bad": done.bad})
     else:

@@ -151,7 +151,7 @@ async def slices(operations: FrontierOperations, selection: Selection) -> AsyncI
 
 
 async def refuse_unknown(operations: FrontierOperations, selection: Selection) -> None:
-    """Raise `UsageError` when a segment is meant that is not there: to find nothing in it would say that it is empty."""
+    """Raise `UsageError` when a segment is meant that is not there: nothing found would mean that it is empty."""
     if selection.segment is not None:
         existing(selection.segment, await operations.segments())
 
@@ -161,15 +161,17 @@ async def between_slices() -> None:
     await asyncio.sleep(0)
 
 
-def run(state_dir: str | None, story: Callable[[Opened], Awaitable[T]]) -> T:
-    """Open the state that is meant, and do this with it."""
-    from lycosa.app.operations import find_state, opened
+def run(state_dir: str | None, story: Callable[[Opened], Awaitable[T]], *, make: bool = False) -> T:
+    """Open the state that is meant, and do this with it. `make` it, and say so, where there is none."""
+    from lycosa.app.operations import find_state, make_state, opened
     from lycosa.config import load
 
     given = state_dir or load({}, environ=os.environ, folder=Path.cwd()).state
+    if make and given and make_state(Path(given)):
+        progress.write([f"{given}: a new state was made, since there was none"])
 
     async def told() -> T:
-        async with opened(find_state(given)) as state:
+        async with opened(find_state(given), say=lambda line: progress.write([one_line(line)])) as state:
             return await story(state)
 
     return asyncio.run(told())

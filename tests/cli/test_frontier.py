@@ -537,6 +537,33 @@ def test_import_of_plain_urls(frontier, state):
     }
 
 
+def test_an_import_makes_the_state_where_there_is_none(frontier, state):
+    frontier("export", "rows.jsonl", "--state", state)
+    told = frontier("import", "rows.jsonl", "--state", "new")
+    assert told.err == "new: a new state was made, since there was none\n"
+    assert told.out == "7 URLs queued, 0 known before, 1 done in the file and left out\n"
+    assert len(exported(frontier, "new")) == 7
+    again = frontier("import", "rows.jsonl", "--state", "new")
+    assert (again.err, again.out[:14]) == ("", "0 URLs queued,")
+    Path("empty").mkdir()
+    assert "was made" in frontier("import", "rows.jsonl", "--state", "empty").err
+
+
+def test_an_import_into_a_wrong_place_makes_nothing(frontier):
+    Path("seeds.txt").write_text(f"{SITE}/1\n")
+    Path("file").write_text("mine")
+    Path("photos").mkdir()
+    Path("photos/a.jpg").write_text("mine")
+    before = sorted(Path.cwd().rglob("*"))
+    assert "there is no folder no" in fails(frontier, "import", "seeds.txt", "--state", "no/such")
+    assert "not empty: give another --state" in fails(frontier, "import", "seeds.txt", "--state", "photos")
+    assert "file is not the state of a crawl" in fails(frontier, "import", "seeds.txt", "--state", "file")
+    assert "missing.txt cannot be read" in fails(frontier, "import", "missing.txt", "--state", "new")
+    assert "There is no state in .lycosa/" in fails(frontier, "import", "seeds.txt")
+    assert "new is not the state of a crawl" in fails(frontier, "list", "--state", "new")
+    assert sorted(Path.cwd().rglob("*")) == before
+
+
 def test_import_from_standard_input(frontier, monkeypatch):
     path = a_state("s")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"{SITE}/new\n".encode())))
