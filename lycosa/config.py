@@ -26,9 +26,6 @@ USER_AGENT = f"Lycosa/{__version__}"
 BODY_MAX = 1024**3
 DAY_S = 86_400.0
 SHOWN_MAX = 80
-TELLABLE_MAX = 1e15
-"""Above it a number is not worth saying what it would take."""
-
 PREFIX = "LYCOSA_"
 NOT_SETTINGS = frozenset({"LYCOSA_DEBUG", "LYCOSA_PROVE"})
 """Variables of the environment with our prefix that say something else: LYCOSA_DEBUG=1 shows tracebacks."""
@@ -49,7 +46,7 @@ PRINTABLE_LINE = re.compile(r"[\x20-\x7e]+")
 
 class _Kind(Protocol):
     """What a setting may hold. `convert` takes text or a TOML or Python value; any
-    TypeError or ValueError means: it is not `wanted`."""
+    TypeError or ValueError means: it is not `wanted`, a BadSetting says why itself."""
 
     @property
     def wanted(self) -> str:
@@ -80,33 +77,17 @@ class _Whole(NamedTuple):
         return int(_within(self.low, int(value), self.high))
 
 
-class _Urls(NamedTuple):
-    """A number of URLs that a Bloom filter has room for. What bounds it is imported when it is needed: it is slow."""
+class _Urls(_Whole):
+    """A number of URLs that a Bloom filter has room for."""
 
-    low: int
+    def convert(self, value: object) -> int | None:
+        from lycosa.core.bloom import too_large  # slow to import, and hardly ever needed
 
-    @property
-    def wanted(self) -> str:
-        from lycosa.core.bloom import EXPECTED_MAX
-
-        return f"a whole number from {self.low:,} to {EXPECTED_MAX:,}, such as 5000000 or 5e6"
-
-    def convert(self, value: object) -> int:
-        from lycosa.core.amounts import size
-        from lycosa.core.bloom import EXPECTED_MAX, memory_bytes
-
-        if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-            raise TypeError
-        number = float(value)
-        if EXPECTED_MAX < number < TELLABLE_MAX:
-            takes, most = size(memory_bytes(round(number))), size(memory_bytes(EXPECTED_MAX))
-            raise _TooMuch(
-                f"a Bloom filter for {number:,.0f} URLs takes {takes} of memory in every segment: "
-                f"write at most {EXPECTED_MAX:,} ({most}); it grows by itself when there are more"
-            )
-        if not number.is_integer():
-            raise ValueError
-        return int(_within(self.low, number, EXPECTED_MAX))
+        number = float(value) if isinstance(value, (float, str)) else 0.5
+        whole = int(number) if number.is_integer() else value
+        if isinstance(whole, int) and (why := too_large(whole)):
+            raise BadSetting(why)
+        return super().convert(whole)
 
 
 class _Seconds(NamedTuple):
@@ -259,10 +240,6 @@ class _Many(NamedTuple):
             raise _WrongPart(part) from None
 
 
-class _TooMuch(ValueError):
-    """The value would be understood, but is refused for this reason."""
-
-
 class _WrongPart(ValueError):
     """One of several values is wrong: this one."""
 
@@ -340,7 +317,7 @@ class Settings:
     """What identifies a request besides its URL as it is: what is left out of it, or a function."""
     overwrite: Annotated[bool, _Switch()] = False
     """Start afresh: forget the state and what the output holds."""
-    expect: Annotated[int, _Urls(1000)] = 1_000_000
+    expect: Annotated[int, _Urls(1000, 10**9)] = 1_000_000
     """URLs for which the frontier's Bloom filter has room at once; it grows when there are more."""
     sync: Annotated[bool, _Switch()] = False
     """Force every group commit to the disk, so that it survives power loss."""
@@ -444,12 +421,11 @@ def _settle(given: Given) -> tuple[str, Any]:
         raise BadSetting(f"{given.place}: unknown setting {_shown(given.name)}{did_you_mean(_nearest(given.name))}")
     try:
         return name, _kinds()[name].convert(value)
-    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+    except (BadSetting, TypeError, ValueError, OverflowError, RuntimeError) as error:
         wrong = error.args[0] if isinstance(error, _WrongPart) else value
         where = given.place if given.place.startswith(("-", PREFIX)) else f"{given.place}: {given.name}"
-        if isinstance(error, _TooMuch):
-            raise BadSetting(f"{where}: {error}") from None
-        raise BadSetting(f"{where}: {_shown(wrong)} is not {_kinds()[name].wanted}") from None
+        why = str(error) if isinstance(error, BadSetting) else f"{_shown(wrong)} is not {_kinds()[name].wanted}"
+        raise BadSetting(f"{where}: {why}") from None
 
 
 def _shown(value: object) -> str:

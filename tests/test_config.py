@@ -9,7 +9,7 @@ import pytest
 
 from lycosa.cli.options import FLAGS
 from lycosa.config import BODY_MAX, SCRAPY_NAMES, Settings, load
-from lycosa.core.bloom import FALSE_POSITIVES, Layer, memory_bytes
+from lycosa.core.bloom import EXPECTED_MAX, FALSE_POSITIVES, Layer, memory_bytes
 from lycosa.core.errors import BadSetting
 
 
@@ -79,6 +79,11 @@ def test_room_for_more_urls_than_memory_is_good_for_is_refused_with_what_it_woul
     for text in ("1e300", "inf", "nan", "999", "-1", "1000.5", "many", ""):
         assert "is not a whole number from 1,000 to 1,000,000,000" in complaint(tmp_path, {"expect": text})
     assert [settings(tmp_path, {"expect": text}).expect for text in ("1e9", "1000", 5e6)] == [10**9, 1000, 5_000_000]
+
+
+def test_the_bound_of_the_setting_is_that_of_the_filter(tmp_path):
+    assert settings(tmp_path, {"expect": EXPECTED_MAX}).expect == EXPECTED_MAX
+    assert f"{EXPECTED_MAX:,}" in complaint(tmp_path, {"expect": 10**15})
 
 
 def test_the_memory_that_is_told_is_what_a_filter_takes():
