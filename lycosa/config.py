@@ -46,7 +46,7 @@ PRINTABLE_LINE = re.compile(r"[\x20-\x7e]+")
 
 class _Kind(Protocol):
     """What a setting may hold. `convert` takes text or a TOML or Python value; any
-    TypeError or ValueError means: it is not `wanted`."""
+    TypeError or ValueError means: it is not `wanted`, a BadSetting says why itself."""
 
     @property
     def wanted(self) -> str:
@@ -75,6 +75,19 @@ class _Whole(NamedTuple):
         if isinstance(value, bool) or not isinstance(value, (int, str)):
             raise TypeError
         return int(_within(self.low, int(value), self.high))
+
+
+class _Urls(_Whole):
+    """A number of URLs that a Bloom filter has room for."""
+
+    def convert(self, value: object) -> int | None:
+        from lycosa.core.bloom import too_large  # slow to import, and hardly ever needed
+
+        number = float(value) if isinstance(value, (float, str)) else 0.5
+        whole = int(number) if number.is_integer() else value
+        if isinstance(whole, int) and (why := too_large(whole)):
+            raise BadSetting(why)
+        return super().convert(whole)
 
 
 class _Seconds(NamedTuple):
@@ -304,7 +317,7 @@ class Settings:
     """What identifies a request besides its URL as it is: what is left out of it, or a function."""
     overwrite: Annotated[bool, _Switch()] = False
     """Start afresh: forget the state and what the output holds."""
-    expect: Annotated[int, _Whole(1000, 10**10)] = 1_000_000
+    expect: Annotated[int, _Urls(1000, 10**9)] = 1_000_000
     """URLs for which the frontier's Bloom filter has room at once; it grows when there are more."""
     sync: Annotated[bool, _Switch()] = False
     """Force every group commit to the disk, so that it survives power loss."""
@@ -408,10 +421,11 @@ def _settle(given: Given) -> tuple[str, Any]:
         raise BadSetting(f"{given.place}: unknown setting {_shown(given.name)}{did_you_mean(_nearest(given.name))}")
     try:
         return name, _kinds()[name].convert(value)
-    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+    except (BadSetting, TypeError, ValueError, OverflowError, RuntimeError) as error:
         wrong = error.args[0] if isinstance(error, _WrongPart) else value
         where = given.place if given.place.startswith(("-", PREFIX)) else f"{given.place}: {given.name}"
-        raise BadSetting(f"{where}: {_shown(wrong)} is not {_kinds()[name].wanted}") from None
+        why = str(error) if isinstance(error, BadSetting) else f"{_shown(wrong)} is not {_kinds()[name].wanted}"
+        raise BadSetting(f"{where}: {why}") from None
 
 
 def _shown(value: object) -> str:

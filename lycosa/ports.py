@@ -191,7 +191,7 @@ class FrontierOperations(Protocol):
         ...
 
     async def archive(self, segment: str) -> bool:
-        """Make a finished segment read only; False when it is not finished."""
+        """Make a finished segment read only; False when it is not finished. Raises `UsageError` for an unknown one."""
         ...
 
     async def drop(self, segment: str) -> int:
@@ -271,7 +271,10 @@ class Sink(Protocol):
         ...
 
     async def flush(self) -> int:
-        """Hand everything written to the operating system (to the disk with sync). Return the position."""
+        """Hand everything written to the operating system (to the disk with sync). Return the position.
+
+        Raises `StorageError` when it is not open: it has no position then, and 0 would cut everything off.
+        """
         ...
 
     async def close(self) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from lycosa.cli.options import FLAGS
 from lycosa.config import BODY_MAX, SCRAPY_NAMES, Settings, load
+from lycosa.core.bloom import EXPECTED_MAX, FALSE_POSITIVES, Layer, memory_bytes
 from lycosa.core.errors import BadSetting
 
 
@@ -63,6 +64,31 @@ def test_a_flag_that_was_not_given_changes_nothing(tmp_path):
 def test_every_setting_has_a_default_that_its_own_rules_accept(tmp_path):
     defaults = {field.name: getattr(Settings(), field.name) for field in fields(Settings)}
     assert load({}, spider_settings=defaults, environ={}, folder=tmp_path) == Settings()
+
+
+def test_room_for_more_urls_than_memory_is_good_for_is_refused_with_what_it_would_take(tmp_path):
+    for text in ("10000000000", "1e10", "10_000_000_000"):
+        assert complaint(tmp_path, {"expect": text}) == (
+            "--expect: a Bloom filter for 10,000,000,000 URLs takes 12 GB of memory in every segment: "
+            "write at most 1,000,000,000 (1.2 GB); it grows by itself when there are more"
+        )
+    assert complaint(tmp_path, toml="expect = 1_000_000_001").startswith(
+        "lycosa.toml: expect: a Bloom filter for 1,000,"
+    )
+    (tmp_path / "lycosa.toml").unlink()
+    for text in ("1e300", "inf", "nan", "999", "-1", "1000.5", "many", ""):
+        assert "is not a whole number from 1,000 to 1,000,000,000" in complaint(tmp_path, {"expect": text})
+    assert [settings(tmp_path, {"expect": text}).expect for text in ("1e9", "1000", 5e6)] == [10**9, 1000, 5_000_000]
+
+
+def test_the_bound_of_the_setting_is_that_of_the_filter(tmp_path):
+    assert settings(tmp_path, {"expect": EXPECTED_MAX}).expect == EXPECTED_MAX
+    assert f"{EXPECTED_MAX:,}" in complaint(tmp_path, {"expect": 10**15})
+
+
+def test_the_memory_that_is_told_is_what_a_filter_takes():
+    for expected in (1000, 1_000_000, 3_000_000):
+        assert Layer(expected, FALSE_POSITIVES).bits.size_in_bits / 8 == pytest.approx(memory_bytes(expected), rel=0.01)
 
 
 def test_every_setting_is_an_option_of_its_name():

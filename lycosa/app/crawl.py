@@ -34,7 +34,7 @@ from lycosa.clock import Clock, chance
 from lycosa.config import Settings
 from lycosa.core.errors import BadSpider, StateError
 from lycosa.core.frontier import State
-from lycosa.core.model import UrlRecord
+from lycosa.core.model import SegmentState, UrlRecord
 from lycosa.engine.addresses import Addresses, FoundOnly
 from lycosa.engine.committer import Committer
 from lycosa.engine.engine import STOP_GRACE_S, Engine, Limits
@@ -60,6 +60,7 @@ log = logging.getLogger(__name__)
 SEEDS_BATCH = 1000
 OBSERVE_EVERY_S = 0.25
 DEAD_SHOWN = 10
+CLOSED = (SegmentState.ARCHIVED, SegmentState.DROPPED)
 SEEDS_LOOKED_UP = 100
 """Of so many start requests is looked up whether they are dead from an earlier run."""
 
@@ -162,7 +163,7 @@ async def wired(
             settings.concurrency, settings.max_pages, settings.lease_max, exit_when_idle=settings.exit_when_idle
         )
         engine = Engine(frontier, sinks, visitor, gate, addresses, committer, limits, stats, clock, space)
-        operations = LocalOperations(frontier, partial(_commit, committer), engine.wake)
+        operations = LocalOperations(frontier, partial(_commit, committer), engine.wake, partial(_paused, space))
         stats.notes += _moved(earlier, starts, settings)
         yield Job(settings, target, state, frontier, operations, engine, committer, stats)
 
@@ -192,7 +193,7 @@ class Job:
         self._stats = stats
         self._interrupted = False
         self._resumed = False
-        self._segment = ""
+        self._segment = self._closed = ""
         self._carry = CarryOver(frontier, operations, committer, "")
 
     async def push_seeds(self) -> None:
@@ -219,6 +220,7 @@ class Job:
         if segment is None:
             await self._fetch_again("")
         await self._note_the_dead(first)
+        await self._note_a_closed_segment()
         if segment is None and not (self._resumed or before.unfinished):
             raise BadSpider(f"{type(self._spider).__name__} has nothing to start with: write start_urls in the class")
 
@@ -228,6 +230,16 @@ class Job:
                 if row.state == State.DEAD and row.record.segment == seed.segment:
                     again = f"lycosa frontier requeue --state {self._state.path} gives the dead a new life"
                     self._stats.note(f"the start URL {seed.url} is dead from an earlier run ({row.reason}): {again}")
+
+    async def _note_a_closed_segment(self) -> None:
+        """Say so when the segment of this run takes no more, for its seeds were refused without a word."""
+        views = {view.name: view for view in await self.operations.segments()}
+        if (view := views.get(self._segment)) is None or view.state not in CLOSED:
+            return
+        self._closed = f"segment {view.name} was {view.state}"
+        what = f"segment {view.name}, which this run would fill, was {view.state} and takes no more"
+        later = "wait until the next one begins, " if view.starts_at else ""
+        self._stats.note(f"{what}: {later}give another --segment, or start afresh with -O")
 
     async def run(self, observe: Observer | None) -> None:
         """Crawl until nothing is left or a signal comes; then tell the spider."""
@@ -267,6 +279,7 @@ class Job:
             ended_at=self._stats.started_at + snapshot.elapsed_s,
             items_path=items_file(self._settings),
             state_path=str(self._state.path),
+            closed=self._closed,
         )
 
     def _notes(self, *, enough: bool) -> list[str]:
@@ -336,6 +349,10 @@ def _each(listener: Callable[[Mapping[str, int]], None], space: FreeSpace) -> Ca
         space.check()
 
     return committed
+
+
+def _paused(space: FreeSpace) -> str:
+    return str(space.shortage or "")
 
 
 async def _commit(committer: Committer) -> None:

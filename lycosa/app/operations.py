@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +26,7 @@ START_MAX_S = 3.0
 
 TRY_EVERY_S = 0.05
 NAMES_SHOWN = 10
+STOPPED = "the crawl does not run: the command that started it goes on with it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +61,34 @@ def find_state(given: str | None) -> Path:
 
 @asynccontextmanager
 async def opened(
-    path: Path, *, answer_max_s: float = ANSWER_MAX_S, start_max_s: float = START_MAX_S
+    path: Path,
+    *,
+    answer_max_s: float = ANSWER_MAX_S,
+    start_max_s: float = START_MAX_S,
+    say: Callable[[str], None] = lambda _: None,
 ) -> AsyncIterator[OpenState]:
-    """Open the state in this folder. Raises `StateError`: it cannot be read, or its owner does not answer."""
+    """Open the state in this folder. Raises `StateError`: it cannot be read, or its owner does not answer.
+
+    `say` hears that the owner takes long to answer.
+    """
     async with AsyncExitStack() as stack:
-        yield await _open(stack, path, answer_max_s, start_max_s)
+        yield await _open(stack, path, answer_max_s, start_max_s, say)
+
+
+def make_state(path: Path) -> bool:
+    """Make a state in which there is nothing, and which is no crawl's yet; False when there is one already.
+
+    Raises `UsageError` for a place where none should be, and `StateError`.
+    """
+    if (path / DESCRIPTION).exists():
+        return False
+    if not path.absolute().parent.is_dir():
+        raise UsageError(f"{path}: there is no folder {path.parent}, so no state is made there")
+    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+        raise UsageError(f"{path} is not the state of a crawl, and not empty: give another --state")
+    with closing(StateDir(path)) as state:
+        state.describe(Description(imported=True))
+    return True
 
 
 def bounds_of(description: Description) -> Bounds:
@@ -82,9 +106,12 @@ def bounds_of(description: Description) -> Bounds:
     )
 
 
-async def look_up(operations: FrontierOperations, description: Description, url: str, key_of: Fingerprint) -> Known:
-    """Return what is known of a canonical URL."""
+async def look_up(
+    operations: FrontierOperations, description: Description, url: str, key_of: Fingerprint, pid: int
+) -> Known:
+    """Return what is known of a canonical URL, and of the crawl that runs in this process, 0 for none."""
     host = host_key(url)
+    paused = (await operations.stats()).paused
     return Known(
         url,
         await operations.find(key_of("GET", url, b""), host),
@@ -92,10 +119,13 @@ async def look_up(operations: FrontierOperations, description: Description, url:
         await operations.host_facts(host),
         {view.name: view for view in await operations.segments()},
         bounds_of(description),
+        f"the crawl is paused: {paused}" if paused else "" if pid else STOPPED,
     )
 
 
-async def _open(stack: AsyncExitStack, path: Path, answer_max_s: float, start_max_s: float) -> OpenState:
+async def _open(
+    stack: AsyncExitStack, path: Path, answer_max_s: float, start_max_s: float, say: Callable[[str], None]
+) -> OpenState:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + start_max_s
     while True:
@@ -104,7 +134,7 @@ async def _open(stack: AsyncExitStack, path: Path, answer_max_s: float, start_ma
         except StateLocked:
             pass
         try:
-            remote = await stack.enter_async_context(connected(path / SOCKET, answer_max_s))
+            remote = await stack.enter_async_context(connected(path / SOCKET, answer_max_s, say))
             return OpenState(path, read_description(path), remote, remote.pid)
         except PermissionError:
             raise StateLocked(

@@ -129,7 +129,7 @@ def remember_seeds(state: StateDir, target: Target, settings: Settings) -> list[
     if known.name and known.spider != spider:
         whose = f"the spider {known.spider!r}" if known.spider else "a crawl without a spider"
         raise ForeignState(f"{state.path} is the state of {whose}; give another --state, or -O to start afresh")
-    if known.name and known.key != list(target.key):
+    if (known.name or known.imported) and known.key != list(target.key):
         message = f"{state.path} identifies requests {_by(known.key)}, this run {_by(target.key)}"
         raise ForeignState(f"{message}: all URLs would be new; give another --state, or -O to start afresh")
     seeds = list(dict.fromkeys([*known.seeds, *target.seeds]))

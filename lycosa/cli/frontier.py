@@ -28,6 +28,7 @@ from lycosa.cli.rows import (
     json_line,
     json_option,
     print_styled,
+    refuse_unknown,
     row_cells,
     row_json,
     run,
@@ -36,8 +37,10 @@ from lycosa.cli.rows import (
     selection_options,
     slices,
     state_option,
+    view_json,
     when,
 )
+from lycosa.core.amounts import size
 from lycosa.core.errors import UsageError
 from lycosa.core.model import HostView
 from lycosa.ports import FrontierOperations
@@ -84,7 +87,7 @@ def segments(state_dir: str | None, as_json: bool) -> None:
         views = await state.operations.segments()
         if as_json:
             for view in views:
-                json_line(view)
+                json_line(view_json(view))
             return
         table = Table("segment", "state", "starts", ">queued", ">leased", ">delayed", ">done", ">dead", style=1)
         now = time.time()
@@ -107,11 +110,13 @@ def hosts(state_dir: str | None, sort: str, limit: int | None, as_json: bool) ->
         table = Table("host", ">queued", ">in flight", "ready in", "blocked until", "delay", "address", "robots.txt")
         now, left = time.time(), limit or (TOP_HOSTS if sort == "queued" else None)
         found = _largest(state.operations, left or TOP_HOSTS) if sort == "queued" else _hosts(state.operations)
+        if paused := (await state.operations.stats()).paused:
+            progress.write([f"the crawl is paused, and asks no host: {one_line(paused)}"])
         async for views in found:
             shown = views if left is None else views[:left]
             if as_json:
                 for view in shown:
-                    json_line(view)
+                    json_line(view_json(view))
             else:
                 table.write([host_cells(view, now) for view in shown])
             left = left if left is None else left - len(shown)
@@ -135,6 +140,7 @@ def list_(state_dir: str | None, limit: int, as_json: bool, **selected: Any) -> 
     selection = selection_of(**selected)
 
     async def story(state: Opened) -> None:
+        await refuse_unknown(state.operations, selection)
         table, now, left = Table("state", "when", "reason", "url", style=0), time.time(), limit
         async for rows in slices(state.operations, selection):
             shown = rows[:left] if limit else rows
@@ -169,12 +175,12 @@ def explain(url: str, state_dir: str | None, as_json: bool) -> None:
         from lycosa.app.operations import look_up
         from lycosa.core.explain import explain as told
 
-        known = await look_up(state.operations, state.description, canonical, state.key_of)
+        known = await look_up(state.operations, state.description, canonical, state.key_of, state.pid)
         now = time.time()
         lines = told(known, now, lambda at: when(at, now))
         if as_json:
             rows = [row_json(row) for row in known.rows]
-            json_line({"url": canonical, "why": lines, "rows": rows, "host": known.host})
+            json_line({"url": canonical, "why": lines, "rows": rows, "host": known.host and view_json(known.host)})
             return
         print_styled(one_line(canonical), "bold")
         for line in lines:
@@ -210,8 +216,9 @@ async def _status(state: Opened, *, as_json: bool) -> None:
         await asyncio.sleep(RATE_OVER_S)
         later = await operations.stats()
         rate, stats = (later.done - stats.done) / RATE_OVER_S, later
-    idle = not (stats.queued or stats.leased)
     views = await operations.segments()
+    not_started = sum(view.queued for view in views if view.starts_at > now)
+    idle = not (stats.queued > not_started or stats.leased)
     lookups = stats.lookups
     known = {
         "path": str(state.path),
@@ -220,7 +227,9 @@ async def _status(state: Opened, *, as_json: bool) -> None:
         "seeds": len(state.description.seeds),
         "running": bool(state.pid),
         "pid": state.pid or None,
+        "paused": stats.paused or None,
         "queued": stats.queued,
+        "not_started": not_started,
         "leased": stats.leased,
         "delayed": stats.delayed,
         "done": stats.done,
@@ -246,17 +255,19 @@ def _show_status(known: dict[str, Any], seeds: list[str], now: float) -> None:
         what = f"{progress.count(len(seeds), 'start URL')}" + (f", {seeds[0]}" if seeds else "")
     how = f"running in process {known['pid']}" if known["running"] else "stopped"
     print_styled(one_line(f"{known['path']}: {what}; {how}"), "bold")
-    due = known["next_due"]
+    due, later = known["next_due"], known["not_started"]
     lines = {
-        "queued": f"{known['queued']:,}",
+        "paused": known["paused"] or "",
+        "queued": f"{known['queued']:,}" + (f", {later:,} of them in segments that have not started" if later else ""),
         "leased": f"{known['leased']:,}" if known["leased"] else "",
-        "delayed": f"{known['delayed']:,}" + (f", the next at {when(due, now)}" if due else ""),
+        "delayed": f"{known['delayed']:,}",
+        "next due": when(due, now) if due else "",
         "done": f"{known['done']:,}{counts(known['reasons'])}",
         "dead": f"{known['dead']:,}{counts(known['dead_reasons'])}",
         "rate": f"{known['rate']:,.0f} done/s" if known["rate"] is not None else "",
         "segments": ", ".join(f"{number:,} {name}" for name, number in known["segments"].items()),
         "filter": f"settled {known['filter_share']:.2%} of the look-ups" if known["filter_share"] is not None else "",
-        "size": progress.size(known["size_bytes"]),
+        "size": size(known["size_bytes"]),
     }
     for name, text in lines.items():
         if text:

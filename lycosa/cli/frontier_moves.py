@@ -27,6 +27,7 @@ from lycosa.cli.rows import (
     between_slices,
     json_line,
     json_option,
+    refuse_unknown,
     run,
     selection_of,
     selection_options,
@@ -34,10 +35,11 @@ from lycosa.cli.rows import (
     state_option,
     where_options,
 )
+from lycosa.core.amounts import size
 from lycosa.core.errors import StorageError, UsageError
 from lycosa.core.model import SegmentState, UrlRecord
 from lycosa.core.rows import ENDED, from_text, to_line
-from lycosa.core.segments import checked_name
+from lycosa.core.segments import checked_name, existing
 
 BATCH_ROWS = 1000
 BATCH_BYTES = 8 << 20
@@ -77,6 +79,7 @@ def requeue(state_dir: str | None, dead: bool, done: bool, into: str | None, as_
 
     async def story(state: Opened) -> int:
         _refuse_closed(into, await _closed(state))
+        await refuse_unknown(state.operations, selection)
         total, after, now = 0, "", time.time()
         while True:
             moved = await state.operations.requeue(selection, into, now, after, SLICE)
@@ -105,8 +108,8 @@ def drop(segment: str, state_dir: str | None, force: bool, as_json: bool) -> Non
         raise UsageError("the segment without a name is the crawl itself: to forget it, start the crawl afresh with -O")
 
     async def story(state: Opened) -> int:
-        views = [view for view in await state.operations.segments() if view.name == segment]
-        left = sum(view.queued + view.leased + view.delayed for view in views)
+        view = existing(segment, await state.operations.segments())
+        left = view.queued + view.leased + view.delayed
         if left and not force:
             raise UsageError(f"{progress.count(left, 'URL')} of it not fetched yet: --force drops it all the same")
         dropped = await state.operations.drop(segment)
@@ -137,6 +140,7 @@ def export(file: str, state_dir: str | None, **selected: Any) -> None:
     selection = selection_of(**selected)
 
     async def story(state: Opened) -> int:
+        await refuse_unknown(state.operations, selection)
         total = 0
         with _output(file) as stream, _shown("exported", 0) as show:
             async for rows in slices(state.operations, selection):
@@ -174,6 +178,8 @@ def import_(
     still is. What is done is left out, unless --all is given. URLs that the crawl knows are left out too, so that an
     import that was ended can be given again. Bad lines are told and passed over, with exit code 1 at the end.
 
+    A state that is not there is made, if its folder is: the next crawl with this --state begins with what is in it.
+
     \b
     lycosa frontier import seeds.txt
     zcat seeds.gz | lycosa frontier import -
@@ -181,14 +187,15 @@ def import_(
     checked_name(segment or "")
 
     async def story(state: Opened) -> Importer:
-        with _input(file) as stream, _shown("imported", _size(stream)) as show:
+        with _shown("imported", _size(stream)) as show:
             closed = await _closed(state)
             _refuse_closed(segment, closed)
             importer = Importer(state, closed, everything=everything, strict=strict, segment=segment, priority=priority)
             await importer.read(stream, show)
             return importer
 
-    done = run(state_dir, story)
+    with _input(file) as stream:  # before a state is made for what cannot be read
+        done = run(state_dir, story, make=True)
     if as_json:
         json_line({"queued": done.queued, "known": done.known, "left_out": done.left_out, "bad": done.bad})
     else:
@@ -233,7 +240,7 @@ def compact(state_dir: str | None, as_json: bool) -> None:
     if as_json:
         json_line({"before_bytes": before, "after_bytes": after})
     else:
-        print(f"{progress.size(before)} before, {progress.size(after)} after")
+        print(f"{size(before)} before, {size(after)} after")
 
 
 MOVES = (requeue, drop, export, import_, verify, compact)

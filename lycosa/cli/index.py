@@ -14,6 +14,7 @@ import click
 from lycosa.cli import progress
 from lycosa.cli.folders import index_folder, index_option
 from lycosa.cli.outcome import one_line
+from lycosa.core.amounts import size
 from lycosa.core.errors import UsageError
 from lycosa.engine.indexer import Indexer, source_name
 from lycosa.ports import Index
@@ -80,7 +81,7 @@ def stats(index_dir: str | None, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"documents": documents, "size_bytes": size_bytes, "positions": positions}, indent=2))
         return
-    print(f"documents  {documents:,}\nsize       {progress.size(size_bytes)}")
+    print(f"documents  {documents:,}\nsize       {size(size_bytes)}")
     for source, position in positions.items():
         print(f"source     {one_line(source)}, read to {position:,} bytes")
 

@@ -61,7 +61,12 @@ FLAGS = (
     Flag("refresh", STORAGE, "AGE", "Fetch again what was fetched longer ago: 12h, 7d, 2w.", default="never"),
     Flag("key", STORAGE, "WORD,...", "What of a URL does not count: tracking, sort, jsonp, drop:NAME...", many=True),
     Flag("index", STORAGE, "DIR", "Index the pages for `lycosa search` and `lycosa site`."),
-    Flag("expect", STORAGE, "N", "URLs the crawl will know, about: room for them in the Bloom filter, which grows."),
+    Flag(
+        "expect",
+        STORAGE,
+        "N",
+        "URLs the crawl will know, about, a billion at most: room in the Bloom filter, which grows.",
+    ),
     Flag("sync", STORAGE, "", "Force every commit to the disk: survives power loss too."),
     Flag("commit_every", STORAGE, "S", "Most seconds between two commits."),
     Flag("commit_acks", STORAGE, "N", "Most pages in one commit."),

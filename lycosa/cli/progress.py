@@ -13,12 +13,12 @@ from datetime import datetime
 
 from lycosa.cli.outcome import DEAD, DONE, INTERRUPTED, printable
 from lycosa.config import STANDARD_OUTPUT, Settings
+from lycosa.core.amounts import size
 from lycosa.engine.stats import Snapshot, Summary
 
 LIVE_EVERY_S = 0.25
 PLAIN_EVERY_S = 5.0
 REASONS_MAX = 12
-UNITS = ("B", "kB", "MB", "GB", "TB")
 Observe = Callable[[Snapshot], None]
 
 
@@ -53,8 +53,7 @@ def every(seconds: float, show: Observe, *, first: float | None = None) -> Obser
 def progress_line(snapshot: Snapshot, max_pages: int | None = None) -> str:
     """Return the state of the crawl in one line, the most wanted first."""
     parts = [
-        f"{span(snapshot.elapsed_s)}: {count(snapshot.pages, 'page')}",
-        f"{snapshot.unchanged:,} unchanged" if snapshot.unchanged else "",
+        f"{span(snapshot.elapsed_s)}: {_pages(snapshot)}",
         _pace(snapshot),
         f"{snapshot.queued:,} queued",
         f"{snapshot.leased:,} leased",
@@ -95,14 +94,23 @@ def summary_lines(summary: Summary) -> list[str]:
 def _headline(summary: Summary) -> str:
     now = summary.snapshot
     if summary.nothing_to_do:
-        return f"nothing to do: the crawl is finished ({now.done:,} done, {now.dead:,} dead); -O starts afresh"
-    rate = now.pages / now.elapsed_s if now.elapsed_s > 0 else 0.0
+        why, advice = (summary.closed, "") if summary.closed else ("the crawl is finished", "; -O starts afresh")
+        return f"nothing to do: {why} ({now.done:,} done, {now.dead:,} dead){advice}"
+    rate = (now.pages + now.unchanged) / now.elapsed_s if now.elapsed_s > 0 else 0.0
     how = "interrupted" if summary.interrupted else "finished" if summary.finished else "stopped"
     how = "idle" if summary.idle_until else how
     dropped = f" ({now.dropped:,} dropped)" if now.dropped else ""
-    unchanged = f", {now.unchanged:,} unchanged" if now.unchanged else ""
-    made = f"{count(now.pages, 'page')}{unchanged}, {count(now.items, 'item')}{dropped}"
+    made = f"{_pages(now)}, {count(now.items, 'item')}{dropped}"
     return f"{how}: {made} in {span(now.elapsed_s)} ({rate:,.0f} pages/s, {size(now.bytes)})"
+
+
+def _pages(now: Snapshot) -> str:
+    """Return how many pages there were; those that had not changed are pages too."""
+    if not now.unchanged:
+        return count(now.pages, "page")
+    if not now.pages:
+        return f"{count(now.unchanged, 'page')} unchanged"
+    return f"{count(now.pages, 'page')}, {now.unchanged:,} more unchanged"
 
 
 def exit_code(summary: Summary) -> int:
@@ -135,15 +143,6 @@ def date(at: float) -> str:
         return f"{datetime.fromtimestamp(at):%Y-%m-%d %H:%M:%S}"  # noqa: DTZ006  local time is meant
     except (OverflowError, ValueError, OSError):
         return f"unix second {at:.0f}"
-
-
-def size(size_bytes: float) -> str:
-    """Return a number of bytes as people say it."""
-    unit = 0
-    while size_bytes >= 999.5 and unit < len(UNITS) - 1:
-        size_bytes /= 1000
-        unit += 1
-    return f"{size_bytes:.1f} {UNITS[unit]}" if unit and size_bytes < 9.95 else f"{size_bytes:,.0f} {UNITS[unit]}"
 
 
 def count(number: int, what: str) -> str:

@@ -17,12 +17,14 @@ from typing import Any, Protocol, TypeVar
 
 import click
 import msgspec
+import msgspec.structs
 
 from lycosa.cli import progress
 from lycosa.cli.outcome import one_line
 from lycosa.core.errors import UsageError
 from lycosa.core.keys import Fingerprint
-from lycosa.core.model import HostView, Row, SegmentView, Selection
+from lycosa.core.model import AddressView, HostView, Row, SegmentView, Selection
+from lycosa.core.segments import existing
 from lycosa.ports import FrontierOperations
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -33,6 +35,9 @@ REASONS_SHOWN = 8
 AGE = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d|w)", re.ASCII)
 UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 ENOUGH_S = 1e12
+TIMES = ("_at", "until")
+"""How the names of fields end that are times; 0 is none."""
+
 SLICE = 1000
 """Rows read or changed at a time; a live owner gives fewer."""
 
@@ -145,20 +150,28 @@ async def slices(operations: FrontierOperations, selection: Selection) -> AsyncI
         await between_slices()
 
 
+async def refuse_unknown(operations: FrontierOperations, selection: Selection) -> None:
+    """Raise `UsageError` when a segment is meant that is not there: nothing found would mean that it is empty."""
+    if selection.segment is not None:
+        existing(selection.segment, await operations.segments())
+
+
 async def between_slices() -> None:
     """Let Ctrl-C in: nothing that is done to a stopped state ever waits."""
     await asyncio.sleep(0)
 
 
-def run(state_dir: str | None, story: Callable[[Opened], Awaitable[T]]) -> T:
-    """Open the state that is meant, and do this with it."""
-    from lycosa.app.operations import find_state, opened
+def run(state_dir: str | None, story: Callable[[Opened], Awaitable[T]], *, make: bool = False) -> T:
+    """Open the state that is meant, and do this with it. `make` it, and say so, where there is none."""
+    from lycosa.app.operations import find_state, make_state, opened
     from lycosa.config import load
 
     given = state_dir or load({}, environ=os.environ, folder=Path.cwd()).state
+    if make and given and make_state(Path(given)):
+        progress.write([f"{given}: a new state was made, since there was none"])
 
     async def told() -> T:
-        async with opened(find_state(given)) as state:
+        async with opened(find_state(given), say=lambda line: progress.write([one_line(line)])) as state:
             return await story(state)
 
     return asyncio.run(told())
@@ -252,12 +265,52 @@ def host_cells(view: HostView, now: float) -> list[str]:
         view.host,
         _n(view.queued),
         _n(view.in_flight),
-        progress.span(view.ready_at - now) if view.ready_at > now else "now" if view.queued else "-",
+        _ready_in(view, now),
         when(view.blocked_until, now) if view.blocked_until > now else "-",
         f"{view.delay_s:g} s" if view.delay_s else "-",
-        view.address or "-",
+        _address(view, now),
         "-" if view.robots_status < 0 else str(view.robots_status) if view.robots_status else "none",
     ]
+
+
+def _ready_in(view: HostView, now: float) -> str:
+    """Return when a host may be asked, its address included."""
+    ready_at = max(view.ready_at, view.shared.ready_at if view.shared else 0.0)
+    if view.asking:
+        return "asking"
+    if _is_busy(view) or (view.shared and _is_busy(view.shared)):
+        return "busy"
+    return progress.span(ready_at - now) if ready_at > now else "now" if view.queued else "-"
+
+
+def _address(view: HostView, now: float) -> str:
+    shared = view.shared
+    if shared is None or not shared.address:
+        return view.address or "-"
+    if _is_busy(shared):
+        return f"{shared.address} (busy: {shared.in_flight:,} of {shared.places:,})"
+    return f"{shared.address} (in {progress.span(shared.ready_at - now)})" if shared.ready_at > now else shared.address
+
+
+def _is_busy(view: HostView | AddressView) -> bool:
+    return 0 < view.places <= view.in_flight
+
+
+def view_json(view: HostView | SegmentView) -> dict[str, Any]:
+    """Return a host or a segment for `--json`: what is not known, and what never was, is null."""
+    return _told(msgspec.structs.asdict(view))
+
+
+def _told(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _known(name, value) for name, value in fields.items()}
+
+
+def _known(name: str, value: Any) -> Any:
+    if isinstance(value, msgspec.Struct):
+        return _told(msgspec.structs.asdict(value))
+    if name == "robots_status":
+        return None if value < 0 else value
+    return value or None if name.endswith(TIMES) else value
 
 
 def row_json(row: Row) -> dict[str, Any]:

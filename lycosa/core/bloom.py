@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import islice
+from math import log
 from operator import index
 from zlib import compress, decompress
 from zlib import error as zlib_error
@@ -19,6 +20,8 @@ import msgspec
 from rbloom import Bloom
 from xxhash import xxh3_64_digest
 
+from lycosa.core.amounts import size
+
 FALSE_POSITIVES = 1e-2
 """Share of unknown fingerprints that the first layer takes for known; each costs one look-up in the exact store."""
 
@@ -26,10 +29,32 @@ GROWTH = 4
 EXPECTED = 1_000_000
 """Fingerprints the first layer has room for, when nothing better is known."""
 
+EXPECTED_MAX = 1_000_000_000
+"""Fingerprints the first layer may be asked to have room for (`--expect`): 1.2 GB of memory in every open segment."""
+
+TELLABLE_MAX = 10**15
+"""Fingerprints of which it is still told what memory they would take."""
+
 LAYERS_MAX = 12
 DIGEST = 8
 SPARSE = 16
 """A layer that is filled to less than this part is compressed when it is saved."""
+
+
+def memory_bytes(expected: int, rate: float = FALSE_POSITIVES) -> int:
+    """Return the memory of a layer with room for so many (Bloom, 1970): 1.2 bytes each with the usual rate."""
+    return round(expected * -log(rate) / log(2) ** 2 / 8)
+
+
+def too_large(expected: int) -> str:
+    """Return why no filter is made for so many at once, "" when one is, or when the number says enough."""
+    if not EXPECTED_MAX < expected < TELLABLE_MAX:
+        return ""
+    takes, most = size(memory_bytes(expected)), size(memory_bytes(EXPECTED_MAX))
+    return (
+        f"a Bloom filter for {expected:,} URLs takes {takes} of memory in every segment: "
+        f"write at most {EXPECTED_MAX:,} ({most}); it grows by itself when there are more"
+    )
 
 
 class Head(msgspec.Struct, array_like=True, frozen=True):

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from lycosa.core.frontier import State
-from lycosa.core.model import HostFacts, HostView, Row, SegmentState, SegmentView
+from lycosa.core.frontier import ROBOTS_TTL_S, State
+from lycosa.core.model import AddressView, HostFacts, HostView, Row, SegmentState, SegmentView
 from lycosa.core.robots import forbidding_rule, rules_of
 from lycosa.core.scope import Scope
 from lycosa.core.url import host_key
@@ -50,7 +50,10 @@ class Bounds(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What is known of a canonical URL, its host, and the segments."""
+    """What is known of a canonical URL, its host, and the segments.
+
+    `standstill` is why nothing at all is fetched, "" when a crawl runs and is not paused.
+    """
 
     url: str
     rows: Sequence[Row] = ()
@@ -58,6 +61,7 @@ class Known(NamedTuple):
     facts: HostFacts | None = None
     segments: Mapping[str, SegmentView] = {}
     bounds: Bounds = Bounds()
+    standstill: str = ""
 
 
 def explain(known: Known, now: float, when: When) -> list[str]:
@@ -78,13 +82,16 @@ def _told(row: Row, known: Known, now: float, when: When, *, named: bool) -> Ite
     match row.state:
         case State.QUEUED:
             yield f"queued{where}"
+            yield from _stands(known)
             yield from _waits_for(row, known, now, when)
         case State.LEASED:
             yield f"being fetched now{where}: lent until {at}"
         case State.DELAYED:
             yield f"asleep{where} until {at}, as it was asked to be"
+            yield from _sleeps_on(row, known, now, when)
         case State.RETRY:
             yield f"to be tried again{where} at {at}, after {tries}"
+            yield from _sleeps_on(row, known, now, when)
         case State.DEAD:
             yield f"given up{where}{_on(at)}: {row.reason} ({tries})"
             yield f"to try it again: lycosa frontier requeue --url '{row.record.url}'"
@@ -112,17 +119,59 @@ def _waits_for(row: Row, known: Known, now: float, when: When) -> Iterator[str]:
         yield f"its segment starts at {when(segment.starts_at)}"
     if host is None:
         return
-    waiting = f"{host.queued:,} of its URLs queued, {host.in_flight:,} in flight"
-    if host.blocked_until > now:
-        yield f"its host {host.host} is blocked until {when(host.blocked_until)} (Retry-After or back-off); {waiting}"
-    elif host.ready_at > now:
-        yield f"its host {host.host} is asked next at {when(host.ready_at)} (delay {host.delay_s:g} s); {waiting}"
-    else:
-        yield f"its host {host.host} may be asked now; {waiting}"
-    if known.bounds.robots and host.robots_status < 0:
+    yield from _host(host, now, when)
+    if host.shared is not None:
+        yield from _address(host.shared, now, when)
+    if known.bounds.robots and (host.robots_status < 0 or host.robots_at + ROBOTS_TTL_S <= now):
         yield "the robots.txt of its host comes first"
     elif known.bounds.robots:
         yield from _robots(known)
+
+
+def _stands(known: Known) -> Iterator[str]:
+    if known.standstill:
+        yield known.standstill
+
+
+def _sleeps_on(row: Row, known: Known, now: float, when: When) -> Iterator[str]:
+    """Say what else is in the way of a URL that sleeps, beside the time it is due."""
+    yield from _stands(known)
+    if known.host is not None and known.host.blocked_until > max(row.at, now):
+        yield from _host(known.host, now, when)
+
+
+def _host(host: HostView, now: float, when: When) -> Iterator[str]:
+    """Say when a host may be asked, whatever its address."""
+    name, waiting = f"its host {host.host}", f"{host.queued:,} of its URLs queued, {host.in_flight:,} in flight"
+    if host.blocked_until > now:
+        yield f"{name} is blocked until {when(host.blocked_until)} (Retry-After or back-off); {waiting}"
+    elif host.asking:
+        yield f"{name} comes later: its robots.txt or its IP address is being asked for now; {waiting}"
+    elif 0 < host.places <= host.in_flight:
+        yield f"{name} is busy: at most {host.places:,} transfers at a time; {waiting}"
+    elif host.ready_at > now:
+        yield f"{name} is asked next at {when(host.ready_at)} (delay {host.delay_s:g} s); {waiting}"
+    elif host.shared is not None:
+        yield f"{name} may be asked as soon as its IP address may; {waiting}"
+    else:
+        yield f"{name} may be asked now; {waiting}"
+
+
+def _address(shared: AddressView, now: float, when: When) -> Iterator[str]:
+    """Say when an IP address may be asked, whose limits several hosts may share."""
+    if not shared.address or shared.until <= now:
+        yield "its IP address is looked up first, since the crawl has limits per address"
+        return
+    name = f"its IP address {shared.address}"
+    among = f"; {shared.hosts:,} hosts share it, and take turns" if shared.hosts > 1 else ""
+    next_at = when(shared.ready_at) if shared.ready_at > now else ""
+    if 0 < shared.places <= shared.in_flight:
+        rest = f", and the next one not before {next_at}" if next_at else ""
+        yield f"{name} is busy: {shared.in_flight:,} in flight, at most {shared.places:,} at a time{rest}{among}"
+    elif next_at:
+        yield f"{name} is asked next at {next_at} (delay {shared.delay_s:g} s per address){among}"
+    else:
+        yield f"{name} may be asked now{among}"
 
 
 def _never_seen(known: Known) -> Iterator[str]:

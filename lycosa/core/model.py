@@ -173,8 +173,10 @@ class PageItem(msgspec.Struct):
 class FrontierStats(NamedTuple):
     """Counts of URLs by state, of the whole crawl with its earlier runs; `reasons` counts why URLs are done.
 
+    `delayed` are those that sleep, DELAYED or RETRY; what is queued in a segment that has not started is `queued`.
+
     `lookups` is how often this process asked whether a fingerprint is new, `lookups_settled` how often the Bloom filter
-    alone could tell.
+    alone could tell. `paused` is why the crawl that runs lends nothing at all, "" when it does.
     """
 
     queued: int = 0
@@ -187,6 +189,7 @@ class FrontierStats(NamedTuple):
     dead_reasons: Mapping[str, int] = NO_DATA
     lookups: int = 0
     lookups_settled: int = 0
+    paused: str = ""
 
     @property
     def unfinished(self) -> int:
@@ -221,8 +224,27 @@ class SegmentView(msgspec.Struct, frozen=True):
     dead_reasons: dict[str, int] = {}
 
 
+class AddressView(msgspec.Struct, frozen=True):
+    """An IP address whose limits the crawl keeps, and how many active hosts share it; `places` is 0 for no limit.
+
+    `address` is "" as long as it is not known, and must be looked up again from `until` on (unix seconds).
+    """
+
+    address: str
+    ready_at: float = 0.0
+    in_flight: int = 0
+    places: int = 0
+    delay_s: float = 0.0
+    hosts: int = 0
+    until: float = 0.0
+
+
 class HostView(msgspec.Struct, frozen=True):
-    """A host as the frontier knows it. Times are unix seconds, 0 for never; `robots_status` is -1 when not asked."""
+    """A host as the frontier knows it. Times are unix seconds, 0 for never; `robots_status` is -1 when not asked.
+
+    `places` is how many transfers it may have in flight, 0 when nobody knows. `asking` says that its robots.txt or its
+    address is being asked for. `shared` is its address with the limits that it shares, in a crawl that has any.
+    """
 
     host: str
     queued: int = 0
@@ -234,6 +256,9 @@ class HostView(msgspec.Struct, frozen=True):
     address: str = ""
     robots_status: int = -1
     robots_at: float = 0.0
+    places: int = 0
+    asking: bool = False
+    shared: AddressView | None = None
 
 
 class Row(msgspec.Struct, frozen=True):

@@ -12,13 +12,13 @@ made of time. Multiples are counted from one moment for ever, weeks from a Monda
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 
 from lycosa.core.errors import BadSetting, BadSpider, UsageError
-from lycosa.core.model import Request
+from lycosa.core.model import Request, SegmentState, SegmentView
 
 NAME_MAX = 100
 """Characters of a segment's name."""
@@ -121,6 +121,20 @@ def checked_name(text: str) -> str:
     if text and _name(text) is None:
         raise UsageError(f"segment {text[:SHOWN_MAX]!r} is no name: {_WANTED}")
     return text
+
+
+def existing(name: str, views: Iterable[SegmentView]) -> SegmentView:
+    """Return the segment of this name, which must be there. Raises `UsageError` with the nearest name there is."""
+    live = {view.name: view for view in views if view.state is not SegmentState.DROPPED or view.name == name}
+    found = live.get(name)
+    if found is None:
+        shown = repr(name[:SHOWN_MAX]) if name else "without a name"
+        near = get_close_matches(name, [each for each in live if each], n=1, cutoff=0.0)
+        guess = f": the nearest is {near[0]!r}; " if near else ": "
+        raise UsageError(f"there is no segment {shown}{guess}lycosa frontier segments lists them")
+    if found.state is SegmentState.DROPPED:
+        raise UsageError(f"segment {name!r} was dropped: its URLs are forgotten")
+    return found
 
 
 def _checked(resolver: SegmentResolver, called: str) -> SegmentResolver:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from lycosa.core.amounts import size
+
 log = logging.getLogger(__name__)
 
 FLOOR_BYTES = 512 << 20
@@ -43,7 +45,7 @@ class Shortage(NamedTuple):
     needed_bytes: int
 
     def __str__(self) -> str:
-        return f"{_mb(self.free_bytes)} free at {self.path}, {_mb(self.needed_bytes)} needed"
+        return f"{size(self.free_bytes)} free at {self.path}, {size(self.needed_bytes)} needed"
 
 
 def room_at(path: Path) -> Room:
@@ -91,7 +93,3 @@ class FreeSpace:
             return self._floor_bytes
         usual = min(FLOOR_BYTES, int(total_bytes * FLOOR_SHARE))
         return usual if usual >= FLOOR_MIN else 0
-
-
-def _mb(size_bytes: int) -> str:
-    return f"{size_bytes / 1e6:,.1f} MB" if size_bytes < 1e7 else f"{size_bytes / 1e6:,.0f} MB"

@@ -97,7 +97,8 @@ class Summary:
 
     `reasons` and `dead_reasons` count URLs of the whole crawl, `skipped` links of this run that were not followed;
     `dead` names the first dead URLs; `notes` are hints, a line each. `idle_until` (unix seconds) is when the rest is
-    due, in a crawl that ended at `ended_at` because it was idle, else 0.
+    due, in a crawl that ended at `ended_at` because it was idle, else 0. `closed` says why the segment of the run
+    takes no more, "" when it does.
     """
 
     finished: bool
@@ -114,3 +115,4 @@ class Summary:
     resumed: bool = False
     items_path: str = ""
     state_path: str = ""
+    closed: str = ""

@@ -36,7 +36,7 @@ from lycosa.core.model import (
     UrlRecord,
 )
 
-VERSION = 1
+VERSION = 2
 FRAME_MAX = 32 << 20
 """Bytes of one frame; a stored request with its body fits in."""
 

@@ -193,10 +193,9 @@ class MemoryShelf:
     def stats(self) -> FrontierStats:
         """Count."""
         views = self.segments()
-        asleep = sum(segment.counts[State.QUEUED] for segment in self._live.values() if not segment.started)
         return FrontierStats(
-            queued=sum(view.queued for view in views) - self._lent - asleep,
-            delayed=sum(view.delayed for view in views) + asleep,
+            queued=sum(view.queued for view in views) - self._lent,
+            delayed=sum(view.delayed for view in views),
             done=sum(view.done for view in views),
             dead=sum(view.dead for view in views),
             reasons=_sum(view.reasons for view in views),

@@ -12,8 +12,9 @@ from typing import Generic, TypeVar
 
 from msgspec.structs import replace
 
-from lycosa.core.frontier import State
+from lycosa.core.frontier import Policy, State
 from lycosa.core.model import (
+    AddressView,
     FrontierStats,
     HostFacts,
     HostView,
@@ -27,6 +28,8 @@ from lycosa.core.model import (
     UrlRecord,
 )
 from lycosa.core.rows import Matcher
+from lycosa.core.segments import existing
+from lycosa.core.workbench import Host
 from lycosa.frontiers.local import LocalFrontier
 from lycosa.frontiers.slices import parse_cursor
 
@@ -40,7 +43,7 @@ class LocalOperations(Generic[Place]):
     """See `ports.FrontierOperations`; every method here is documented there.
 
     `commit` makes things durable where a crawl runs, together with its items; `changed` is called when there may be
-    something to lend.
+    something to lend; `paused` says why the crawl lends nothing, "" when it does.
     """
 
     def __init__(
@@ -48,15 +51,17 @@ class LocalOperations(Generic[Place]):
         frontier: LocalFrontier[Place],
         commit: Callable[[], Awaitable[None]] | None = None,
         changed: Callable[[], None] = lambda: None,
+        paused: Callable[[], str] = lambda: "",
     ) -> None:
         self._frontier = frontier
         self._shelf = frontier.shelf
         self._commit = commit
         self._changed = changed
+        self._paused = paused
 
     async def stats(self) -> FrontierStats:
         """Count."""
-        return await self._frontier.stats()
+        return (await self._frontier.stats())._replace(paused=self._paused())
 
     async def next_due(self, now: float) -> float | None:
         """Ask."""
@@ -116,10 +121,12 @@ class LocalOperations(Generic[Place]):
 
     async def archive(self, segment: str) -> bool:
         """Archive."""
+        existing(segment, self._shelf.segments())
         return self._shelf.archive(segment)
 
     async def drop(self, segment: str) -> int:
         """Drop."""
+        existing(segment, self._shelf.segments())
         return self._frontier.drop(segment)
 
     async def verify(self, say: Callable[[str], None]) -> list[str]:
@@ -149,7 +156,8 @@ class LocalOperations(Generic[Place]):
         return [_lent(row, expiries) for row in rows]
 
     def _active(self, view: HostView) -> HostView:
-        host = self._frontier.workbench.hosts.get(view.host)
+        bench = self._frontier.workbench
+        host = bench.hosts.get(view.host)
         if host is None:
             return view
         return replace(
@@ -159,7 +167,21 @@ class LocalOperations(Generic[Place]):
             blocked_until=max(view.blocked_until, host.blocked_until),
             started_at=max(view.started_at, host.started_at),
             delay_s=host.delay_s,
+            address=host.address or view.address,
+            places=bench.policy.concurrency_per_host,
+            asking=host.asking,
+            shared=_shared(host, bench.policy) if bench.policy.resolves else None,
         )
+
+
+def _shared(host: Host, policy: Policy) -> AddressView:
+    """Return the address of a host with its limits, and how far they are used up."""
+    places, delay_s, group = policy.concurrency_per_ip, policy.delay_per_ip_s, host.group
+    if group is None:
+        return AddressView("", places=places, delay_s=delay_s)
+    return AddressView(
+        group.address, group.ready_at, group.in_flight, places, delay_s, group.members, host.address_until
+    )
 
 
 def _with_lent(view: SegmentView, lent: int) -> SegmentView:

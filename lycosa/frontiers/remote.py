@@ -29,9 +29,13 @@ from lycosa.core.model import (
 )
 from lycosa.frontiers import frames
 from lycosa.frontiers.frames import METHODS, SLICE_ROWS, WHOLE, Answer, Hello, Refusal
+from lycosa.frontiers.statedir import owner_of
 
 ANSWER_MAX_S = 30.0
 """An owner that has not answered after so long hangs, or was stopped."""
+
+SILENT_MAX_S = 2.0
+"""After so long without an answer the user is told who is waited for."""
 
 WHOLE_MAX_S = 3600.0
 """What reads or writes everything may take so long."""
@@ -41,13 +45,20 @@ class RemoteOperations:
     """See `ports.FrontierOperations`; every method here is documented there. Make it with `connected`."""
 
     def __init__(
-        self, path: Path, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answer_max_s: float
+        self,
+        path: Path,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        answer_max_s: float,
+        say: Callable[[str], None],
     ) -> None:
         self._path = path
         self._reader = reader
         self._writer = writer
         self._answer_max_s = answer_max_s
         self._asking = asyncio.Lock()
+        self._say = say
+        self._said = False
         self.pid = 0
 
     async def stats(self) -> FrontierStats:
@@ -141,7 +152,7 @@ class RemoteOperations:
                 async with asyncio.timeout(self._answer_max_s):
                     await frames.write_frame(self._writer, frames.call(method, *arguments))
             except TimeoutError as error:
-                raise self._hangs() from error
+                raise self._hangs(self._answer_max_s) from error
             except OSError as error:
                 raise self._gone() from error
             said = await self._hear(WHOLE_MAX_S if method in WHOLE else self._answer_max_s)
@@ -155,22 +166,36 @@ class RemoteOperations:
             raise self._stranger() from error
 
     async def _hear(self, max_s: float) -> Hello | Answer | Refusal:
+        telling = asyncio.get_running_loop().call_later(SILENT_MAX_S, self._tell, max_s)
         try:
             async with asyncio.timeout(max_s):
                 said: Hello | Answer | Refusal = frames.decode_said(await frames.read_frame(self._reader))
         except TimeoutError as error:
-            raise self._hangs() from error
+            raise self._hangs(max_s) from error
         except (OSError, EOFError) as error:
             raise self._gone() from error
         except (ValueError, msgspec.MsgspecError) as error:
             raise self._stranger() from error
+        finally:
+            telling.cancel()
         return said
 
-    def _hangs(self) -> StateError:
-        who = f"process {self.pid}" if self.pid else "the owner"
-        return StateLocked(
-            f"{self._path}: {who} has not answered for {self._answer_max_s:g} s: it hangs or was stopped"
-        )
+    def _tell(self, max_s: float) -> None:
+        """Say once who does not answer, and for how long it is waited for."""
+        if not self._said:
+            self._said = True
+            silent = f"{self._path}: {self._who()} has not answered for {SILENT_MAX_S:g} s"
+            self._say(f"{silent}: it is waited for, {max_s:g} s at most")
+
+    def _who(self) -> str:
+        """Name the owner; one that never said a word is known by its lock."""
+        pid = str(self.pid or owner_of(self._path.parent))
+        return f"process {pid}" if pid.isdecimal() else "the owner"
+
+    def _hangs(self, max_s: float) -> StateError:
+        who, pid = self._who(), f"kill -CONT {self.pid or owner_of(self._path.parent)}"
+        advice = f"; {pid} lets a stopped one go on" if who != "the owner" else ""
+        return StateLocked(f"{self._path}: {who} has not answered for {max_s:g} s: it hangs or was stopped{advice}")
 
     def _gone(self) -> StateError:
         return StateError(f"{self._path}: the crawl has just ended; run the command again")
@@ -180,8 +205,13 @@ class RemoteOperations:
 
 
 @asynccontextmanager
-async def connected(path: Path, answer_max_s: float = ANSWER_MAX_S) -> AsyncIterator[RemoteOperations]:
-    """Connect to the owner behind the socket `path`. Raises OSError when nobody listens there, and `StateError`."""
+async def connected(
+    path: Path, answer_max_s: float = ANSWER_MAX_S, say: Callable[[str], None] = lambda _: None
+) -> AsyncIterator[RemoteOperations]:
+    """Connect to the owner behind the socket `path`. Raises OSError when nobody listens there, and `StateError`.
+
+    `say` hears, once, that the owner takes long to answer.
+    """
     plug = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
         with frames.short_path(path) as short:
@@ -191,7 +221,7 @@ async def connected(path: Path, answer_max_s: float = ANSWER_MAX_S) -> AsyncIter
         plug.close()
         raise
     try:
-        remote = RemoteOperations(path, reader, writer, answer_max_s)
+        remote = RemoteOperations(path, reader, writer, answer_max_s, say)
         await remote.greet()
         yield remote
     finally:

@@ -34,7 +34,8 @@ DESCRIPTION_MAX = 64 << 20
 class Description(msgspec.Struct):
     """What `crawl.json` says. `seeds` are the canonical start URLs of every run, in order; `spider` is the name of the
     spider, "" for a crawl without one; `key` are the words that say what identifies a request, none for the default.
-    The rest is what the last run was told, so that `explain` can tell it too."""
+    `imported` says that an import made the state, and no crawl has taken it over yet: it has no name. The rest is what
+    the last run was told, so that `explain` can tell it too."""
 
     format: str = FORMAT
     version: int = VERSION
@@ -49,6 +50,7 @@ class Description(msgspec.Struct):
     deny: list[str] = []
     robots: bool = True
     user_agent: str = ""
+    imported: bool = False
 
 
 class StateDir:

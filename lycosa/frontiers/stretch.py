@@ -157,11 +157,10 @@ def totals(live: Sequence[Stretch], lent: int) -> FrontierStats:
         for total, each in ((reasons, segment.row.reasons), (dead_reasons, segment.row.dead_reasons)):
             for reason, times in each.items():
                 total[reason] = total.get(reason, 0) + times
-    asleep = sum(segment.pending for segment in live if not segment.started)
     certain = sum(segment.certain + len(segment.admitted) - segment.false for segment in live)
     return FrontierStats(
-        queued=sum(segment.pending for segment in live) - asleep - lent,
-        delayed=sum(segment.row.sleeping for segment in live) + asleep,
+        queued=sum(segment.pending for segment in live) - lent,
+        delayed=sum(segment.row.sleeping for segment in live),
         done=sum(reasons.values()),
         dead=sum(segment.row.dead for segment in live),
         reasons=reasons,

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from lycosa.core.errors import StorageError
-from lycosa.sinks.lines import failed, to_line
+from lycosa.sinks.lines import failed, not_open, to_line
 
 BUFFER_MAX = 8 * 1024**2
 """Most bytes held in memory; `write` hands them to the operating system when there are more."""
@@ -65,6 +65,8 @@ class JsonlSink:
 
         Blocks the loop for the time of one write. After an error nothing is lost: the next flush tries again.
         """
+        if self._fd < 0:
+            raise not_open(self._shown)
         self._drain()
         if self._sync:
             with self._our_errors():
@@ -81,6 +83,8 @@ class JsonlSink:
     def _drain(self) -> None:
         if not self._lines:
             return
+        if self._fd < 0:
+            raise not_open(self._shown)
         data = memoryview(b"\n".join([*self._lines, b""]))
         written = 0
         try:

@@ -45,6 +45,11 @@ def failed(where: str, error: OSError) -> StateError:
     return StorageError(f"{where}: items cannot be written: {error.strerror or error}")
 
 
+def not_open(where: str) -> StateError:
+    """Return the error to raise for an output that is not open: nobody may take a position from it."""
+    return StorageError(f"{where} is not open: items cannot be written to it before `open` or after `close`")
+
+
 def _encode_mended(item: Any) -> bytes:
     """Encode what may hold surrogates, which is several times slower."""
     return _ENCODER.encode(_mended(msgspec.to_builtins(item, str_keys=True, enc_hook=_convert)))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from lycosa.sinks.lines import not_open
+
 
 class MemorySink:
     """`items` holds what was flushed."""
@@ -13,11 +15,13 @@ class MemorySink:
     def __init__(self) -> None:
         self.items: list[Any] = []
         self._pending: list[Any] = []
+        self._is_open = False
 
     async def open(self, position: int | None, *, keep: bool = False) -> int:
         """Forget the items after `position`. Return how many there are."""
         if position is not None and not keep:
             del self.items[position:]
+        self._is_open = True
         return len(self.items)
 
     def prepare(self, item: Any) -> Any:
@@ -30,10 +34,13 @@ class MemorySink:
 
     async def flush(self) -> int:
         """Add what was written to `items`. Return how many there are."""
+        if not self._is_open:
+            raise not_open("the list of items")
         self.items += self._pending
         self._pending.clear()
         return len(self.items)
 
     async def close(self) -> None:
         """Forget what was not flushed."""
+        self._is_open = False
         self._pending.clear()

@@ -15,7 +15,7 @@ import stat
 from typing import Any
 
 from lycosa.core.errors import StorageError
-from lycosa.sinks.lines import failed, to_line
+from lycosa.sinks.lines import failed, not_open, to_line
 
 BUFFER_MAX = 1024**2
 """Most bytes held in memory; with more, `write` waits for the reader itself, and the whole crawl with it."""
@@ -34,7 +34,7 @@ class StdoutSink:
         self._lines: list[bytes] = []
         self._pending_bytes = 0
         self._unsent = memoryview(b"")
-        self._never_blocks = False
+        self._never_blocks = self._is_open = False
         self._poll = select.poll()
 
     async def open(self, position: int | None, *, keep: bool = False) -> int:
@@ -47,6 +47,7 @@ class StdoutSink:
         if not writable:
             raise StorageError("standard output is closed: write the items to a file with -o FILE")
         self._poll.register(self._fd, select.POLLOUT)
+        self._is_open = True
         return 0
 
     def prepare(self, item: Any) -> bytes:
@@ -58,6 +59,8 @@ class StdoutSink:
         self._lines.append(line)
         self._pending_bytes += len(line) + 1
         if self._pending_bytes >= BUFFER_MAX:
+            if not self._is_open:
+                raise not_open("standard output")
             self._take_lines()
             while self._unsent:
                 self._send(len(self._unsent))
@@ -67,6 +70,8 @@ class StdoutSink:
 
         That includes what is written meanwhile: the caller may commit every item there is when this returns.
         """
+        if not self._is_open:
+            raise not_open("standard output")
         while self._lines or self._unsent:
             self._take_lines()
             if self._never_blocks:
@@ -78,6 +83,7 @@ class StdoutSink:
 
     async def close(self) -> None:
         """Drop what was not flushed."""
+        self._is_open = False
         self._lines.clear()
         self._unsent = memoryview(b"")
         self._pending_bytes = 0

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -190,7 +191,7 @@ def test_status_says_when_the_next_is_due(frontier):
     assert frontier("status", "--state", "s", "--json").json[0]["next_due"] == 4e9
     text = frontier("status", "--state", "s").out
     assert "spider news; stopped" in text
-    assert "delayed   1, the next at 2096-10-02 07:06:40 (in " in text
+    assert "delayed   1\n  next due  2096-10-02 07:06:40 (in " in text
 
 
 def test_segments(frontier, state):
@@ -223,6 +224,98 @@ def test_hosts_can_be_sorted_by_what_they_have_queued(frontier):
     assert [host["host"] for host in in_order] == [f"http://h{number:02}.example:80" for number in range(30)]
     assert len(frontier("hosts", "--state", "s", "--limit", 4).rows) == 4
     assert "at most 1,000" in fails(frontier, "hosts", "--state", "s", "--sort", "queued", "--limit", 5000)
+
+
+@contextmanager
+def by_address(path: Path, paused: str = "") -> Iterator[None]:
+    """Own a state whose crawl allows two transfers to an IP address, which are under way, and one start in 1000 s."""
+    started, stop = threading.Event(), threading.Event()
+    policy = Policy(robots=False, concurrency_per_ip=2, delay_per_ip_s=1000.0)
+
+    async def own() -> None:
+        with closing(StateDir(path)) as state:
+            state.describe(Description(name="it", seeds=[f"{SITE}/0"], robots=False))
+            frontier = embedded_frontier(state.frontier, policy)
+            await frontier.push([record(f"http://{name}.example/{n}") for name in "ab" for n in range(3)])
+            now = time.time()
+            for asked in await frontier.lease(9, now - 2000):
+                await frontier.set_address(asked.record.host, "10.0.0.1", now + 9999, now - 2000)
+                await frontier.ack(asked, "resolved", (), now - 2000, contacted=False)
+            assert len(await frontier.lease(9, now - 1000) + await frontier.lease(9, now)) == 2
+            await frontier.commit({})
+            async with served(state.socket, LocalOperations(frontier, paused=lambda: paused)):
+                started.set()
+                await asyncio.to_thread(stop.wait)
+            await frontier.close()
+
+    thread = threading.Thread(target=asyncio.run, args=(own(),))
+    thread.start()
+    try:
+        assert started.wait(20)
+        yield
+    finally:
+        stop.set()
+        thread.join(20)
+
+
+def test_the_limits_of_an_ip_address_are_told(frontier):
+    with by_address(Path("s")):
+        why = frontier("explain", "http://a.example/2", "--state", "s").out
+        assert (
+            "its IP address 10.0.0.1 is busy: 2 in flight, at most 2 at a time, and the next one not before 20" in why
+        )
+        assert "2 hosts share it" in why
+        assert "may be asked now" not in why
+        lines = frontier("hosts", "--state", "s").out.splitlines()[1:]
+        assert [" busy " in line and "10.0.0.1 (busy: 2 of 2)" in line for line in lines] == [True, True]
+        (host, _) = frontier("hosts", "--state", "s", "--json").json
+        assert (host["shared"]["address"], host["shared"]["in_flight"]) == ("10.0.0.1", 2)
+
+
+def test_a_crawl_that_is_paused_is_the_reason(frontier):
+    short = "5.0 MB free at /x, 11 MB needed"
+    with by_address(Path("s"), short):
+        assert f"the crawl is paused: {short}" in frontier("explain", "http://a.example/2", "--state", "s").out
+        assert f"  paused    {short}\n" in frontier("status", "--state", "s").out
+        assert frontier("status", "--state", "s", "--json").json[0]["paused"] == short
+        assert short in frontier("hosts", "--state", "s").err
+    why = frontier("explain", "http://a.example/2", "--state", "s").out
+    assert "the crawl does not run" in why
+    assert "paused" not in why
+
+
+def test_what_is_queued_in_a_segment_that_has_not_started_is_told_as_queued(frontier):
+    async def story(each: Any) -> None:
+        await each.push([record(f"{SITE}/{number}", segment="2100-01-01") for number in range(3)])
+
+    path = a_state("s", story)
+    (known,) = frontier("status", "--state", path, "--json").json
+    assert (known["queued"], known["not_started"], known["delayed"]) == (3, 3, 0)
+    assert known["next_due"] == 4_102_444_800
+    text = frontier("status", "--state", path).out
+    assert "queued    3, 3 of them in segments that have not started" in text
+    assert "next due  2100-01-01 00:00:00 (in " in text
+    (view,) = frontier("segments", "--state", path, "--json").json
+    assert (view["queued"], view["delayed"]) == (3, 0)
+    assert {row["state"] for row in frontier("list", "--state", path, "--json").json} == {"queued"}
+
+
+def test_a_time_that_is_not_known_is_null(frontier, state):
+    for view in frontier("segments", "--state", state, "--json").json:
+        assert view["starts_at"] is None
+    (host,) = frontier("hosts", "--state", state, "--json").json
+    (known,) = frontier("explain", f"{SITE}/4", "--state", state, "--json").json
+    for view in (host, known["host"]):
+        assert view["blocked_until"] is None
+        assert view["robots_at"] == 1e9
+    a_state("t", _one)
+    (host,) = frontier("hosts", "--state", "t", "--json").json
+    times = ("started_at", "blocked_until", "robots_at", "ready_at", "robots_status")
+    assert {host[name] for name in times} == {None}
+
+
+async def _one(frontier: Any) -> None:
+    await frontier.push([record(f"{SITE}/1")])
 
 
 def test_list(frontier, state):
@@ -339,6 +432,23 @@ def test_drop(frontier, state):
     assert "a segment that was dropped: monday" in frontier("explain", f"{SITE}/7", "--state", state).out
 
 
+@pytest.mark.parametrize("argv", ["list", "list --json", "export", "export rows.jsonl", "requeue", "requeue --done"])
+def test_a_segment_that_is_not_there_is_told_with_the_nearest_name(frontier, state, argv):
+    said = fails(frontier, *argv.split(" "), "--segment", "mon", "--state", state)
+    assert said == "there is no segment 'mon': the nearest is 'monday'; lycosa frontier segments lists them"
+    frontier("drop", "monday", "--force", "--state", state)
+    assert "segment 'monday' was dropped" in fails(frontier, *argv.split(" "), "--segment", "monday", "--state", state)
+    assert not list(Path.cwd().glob("rows*"))
+
+
+def test_the_segment_without_a_name_may_not_be_there(frontier):
+    async def story(each: Any) -> None:
+        await each.push([record(f"{SITE}/1", segment="monday")])
+
+    said = fails(frontier, "list", "--segment", "", "--state", a_state("s", story))
+    assert said.startswith("there is no segment without a name: ")
+
+
 def test_verify_and_compact(frontier):
     path = a_state("s")
     assert frontier("verify", "--state", path).out == "all is well\n"
@@ -425,6 +535,33 @@ def test_import_of_plain_urls(frontier, state):
     assert {(row["url"], row["priority"]) for row in rows} == {
         (f"{SITE}/{name}", 9) for name in ("new1", "new2", "new3", "4")
     }
+
+
+def test_an_import_makes_the_state_where_there_is_none(frontier, state):
+    frontier("export", "rows.jsonl", "--state", state)
+    told = frontier("import", "rows.jsonl", "--state", "new")
+    assert told.err == "new: a new state was made, since there was none\n"
+    assert told.out == "7 URLs queued, 0 known before, 1 done in the file and left out\n"
+    assert len(exported(frontier, "new")) == 7
+    again = frontier("import", "rows.jsonl", "--state", "new")
+    assert (again.err, again.out[:14]) == ("", "0 URLs queued,")
+    Path("empty").mkdir()
+    assert "was made" in frontier("import", "rows.jsonl", "--state", "empty").err
+
+
+def test_an_import_into_a_wrong_place_makes_nothing(frontier):
+    Path("seeds.txt").write_text(f"{SITE}/1\n")
+    Path("file").write_text("mine")
+    Path("photos").mkdir()
+    Path("photos/a.jpg").write_text("mine")
+    before = sorted(Path.cwd().rglob("*"))
+    assert "there is no folder no" in fails(frontier, "import", "seeds.txt", "--state", "no/such")
+    assert "not empty: give another --state" in fails(frontier, "import", "seeds.txt", "--state", "photos")
+    assert "file is not the state of a crawl" in fails(frontier, "import", "seeds.txt", "--state", "file")
+    assert "missing.txt cannot be read" in fails(frontier, "import", "missing.txt", "--state", "new")
+    assert "There is no state in .lycosa/" in fails(frontier, "import", "seeds.txt")
+    assert "new is not the state of a crawl" in fails(frontier, "list", "--state", "new")
+    assert sorted(Path.cwd().rglob("*")) == before
 
 
 def test_import_from_standard_input(frontier, monkeypatch):

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from lycosa.cli.progress import date, every, exit_code, progress_line, rough, shown, size, span, summary_lines, write
+from lycosa.cli.progress import date, every, exit_code, progress_line, rough, shown, span, summary_lines, write
 from lycosa.config import Settings
 from lycosa.engine.stats import Snapshot, Summary
 from tests.conftest import ROOT
@@ -54,14 +54,6 @@ def test_the_time_to_go_is_told_only_where_it_can_be_known(max_pages, rate, told
 )
 def test_span(seconds, said):
     assert span(seconds) == said
-
-
-@pytest.mark.parametrize(
-    ("size_bytes", "said"),
-    [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (999_600, "1.0 MB"), (162e6, "162 MB"), (5e15, "5,000 TB")],
-)
-def test_size(size_bytes, said):
-    assert size(size_bytes) == said
 
 
 @pytest.mark.parametrize(("first", "passed"), [(None, [5, 10, 15]), (0.0, [0, 5, 10, 15])])
@@ -123,6 +115,11 @@ def test_the_summary_when_there_was_nothing_to_do():
     assert summary_lines(summary)[0] == "nothing to do: the crawl is finished (120 done, 0 dead); -O starts afresh"
 
 
+def test_the_summary_when_the_segment_takes_no_more():
+    summary = Summary(**{**SUMMARY, "nothing_to_do": True, "closed": "segment a was dropped", "snapshot": Snapshot()})
+    assert summary_lines(summary)[0] == "nothing to do: segment a was dropped (0 done, 0 dead)"
+
+
 def test_many_reasons_are_summed_up():
     reasons = {f"r{n:02}": 100 - n for n in range(20)}
     line = summary_lines(Summary(**{**SUMMARY, "reasons": reasons}))[1]
@@ -151,7 +148,7 @@ def test_exit_code(change, code):
 SHOW = """
 import os, sys, logging
 from lycosa.cli.crawl import _log
-from lycosa.cli.progress import date, every, exit_code, progress_line, rough, shown, size, span, summary_lines, write
+from lycosa.cli.progress import date, every, exit_code, progress_line, rough, shown, span, summary_lines, write
 from lycosa.config import Settings
 from lycosa.engine.stats import Snapshot
 settings = Settings(output=sys.argv[1] or None)
@@ -242,9 +239,18 @@ def test_a_crawl_that_is_paused_says_why():
 
 def test_unchanged_pages_are_told_of():
     some = NOW._replace(unchanged=1500)
-    assert progress_line(some).startswith("12 s: 4,760 pages, 1,500 unchanged, 396/s, ")
+    assert progress_line(some).startswith("12 s: 4,760 pages, 1,500 more unchanged, 396/s, ")
     first = summary_lines(Summary(**{**SUMMARY, "snapshot": some}))[0]
-    assert first.startswith("finished: 4,760 pages, 1,500 unchanged, 4,700 items in 12 s (")
+    assert first.startswith("finished: 4,760 pages, 1,500 more unchanged, 4,700 items in 12 s (522 pages/s, ")
+
+
+def test_a_crawl_in_which_nothing_has_changed_has_not_seen_0_pages():
+    none = NOW._replace(pages=0, unchanged=601, items=0)
+    assert progress_line(none).startswith("12 s: 601 pages unchanged, 396/s, ")
+    first = summary_lines(Summary(**{**SUMMARY, "snapshot": none}))[0]
+    assert first == "finished: 601 pages unchanged, 0 items in 12 s (50 pages/s, 162 MB)"
+    assert "1 page unchanged, " in progress_line(NOW._replace(pages=0, unchanged=1))
+    assert summary_lines(Summary(**{**SUMMARY, "snapshot": Snapshot()}))[0].startswith("finished: 0 pages, 0 items in ")
 
 
 def test_the_summary_of_an_idle_crawl_says_when_it_goes_on():

@@ -272,6 +272,30 @@ def test_segments_are_counted_in_the_order_in_which_they_are_served(play: Callab
     play(story)
 
 
+def test_what_is_queued_in_a_segment_that_has_not_started_is_queued_wherever_one_looks(
+    play: Callable[..., None],
+) -> None:
+    async def story(frontier: Any, operations: Any) -> None:
+        later, now = "2100-01-01", 2e9
+        await frontier.push(
+            [url(number, segment=later) for number in range(3)] + [url(9, segment=later, not_before=5e9)]
+        )
+        await frontier.push([url(4)])
+        assert len(await frontier.lease(9, now)) == 1
+        counts = await operations.stats()
+        assert (counts.queued, counts.leased, counts.delayed) == (3, 1, 1)
+        views = {view.name: view for view in await operations.segments()}
+        assert (views[later].queued, views[later].delayed) == (3, 1)
+        rows = await all_rows(operations, Selection(segment=later))
+        assert brief(rows) == {"0": "queued", "1": "queued", "2": "queued", "9": "delayed"}
+        assert [row.state for row in await operations.find(url(1).fingerprint, HOST)] == ["queued"]
+        assert len(await frontier.lease(9, 4.2e9)) == 3, "it has started"
+        counts = await operations.stats()
+        assert (counts.queued, counts.leased, counts.delayed) == (0, 4, 1)
+
+    play(story)
+
+
 def test_a_dropped_segment_is_forgotten_and_takes_no_more(play: Callable[..., None]) -> None:
     async def story(frontier: Any, operations: Any) -> None:
         await frontier.push([url(number, segment="monday") for number in range(5)] + [url(9)])
@@ -305,6 +329,22 @@ def test_nothing_is_left_of_a_dropped_segment(play: Callable[..., None]) -> None
         assert not await frontier.ack(leases["monday"], "200", [url(7)], 1.0)
         assert await frontier.ack(leases[""], "200", (), 1.0)
         assert (await operations.stats()).unfinished == 0
+
+    play(story)
+
+
+@pytest.mark.parametrize("verb", ["drop", "archive"])
+def test_a_segment_that_is_not_there_is_refused_with_the_nearest_name(play: Callable[..., None], verb: str) -> None:
+    async def story(frontier: Any, operations: Any) -> None:
+        with pytest.raises(UsageError, match="there is no segment 'monday': lycosa frontier segments"):
+            await getattr(operations, verb)("monday")
+        await frontier.push([url(1, segment="monday"), url(2, segment="tuesday"), url(3, segment="2026-11-21")])
+        for name, near in (("mondya", "monday"), ("tues", "tuesday"), ("2026-11-22", "2026-11-21")):
+            with pytest.raises(UsageError, match=f"there is no segment '{name}': the nearest is '{near}';"):
+                await getattr(operations, verb)(name)
+        await operations.drop("monday")
+        with pytest.raises(UsageError, match="'monday' was dropped"):
+            await getattr(operations, verb)("monday")
 
     play(story)
 
@@ -416,6 +456,42 @@ def test_hosts_are_listed_in_order_with_what_they_wait_for(play: Callable[..., N
         assert facts is not None
         assert facts.robots == b"User-agent: *"
         assert await operations.host_facts(OTHER) is None
+
+    play(story)
+
+
+BY_ADDRESS = Policy(robots=False, concurrency_per_host=8, delay_per_ip_s=5.0, concurrency_per_ip=2)
+
+
+def test_the_limits_of_an_ip_address_are_told_with_its_hosts(play: Callable[..., None]) -> None:
+    async def story(frontier: Any, operations: Any) -> None:
+        names = [f"http://h{number}.example:80" for number in range(3)]
+        await frontier.push([url(number, name) for name in names for number in range(5)])
+        before = await operations.host(names[0])
+        assert (before.shared.address, before.shared.places, before.shared.delay_s) == ("", 2, 5.0)
+        assert not before.asking
+        asked = await frontier.lease(9, 100.0)
+        assert (await operations.host(names[0])).asking
+        for lease in asked:
+            await frontier.set_address(lease.record.host, "10.0.0.1", 9e9, 100.0)
+            await frontier.ack(lease, "resolved", (), 100.0, contacted=False)
+        for now, in_flight in ((100.0, 1), (105.0, 2), (110.0, 2)):
+            await frontier.lease(9, now)
+            views = await operations.hosts("", 10)
+            assert [view.address for view in views] == ["10.0.0.1"] * 3
+            assert {view.shared.in_flight for view in views} == {in_flight}
+            assert {view.shared.ready_at for view in views} == {min(now, 105.0) + 5.0}
+            assert {view.shared.hosts for view in views} == {3}
+            assert sum(view.in_flight for view in views) == in_flight
+        assert {view.places for view in await operations.hosts("", 10)} == {8}
+
+    play(story, BY_ADDRESS)
+
+
+def test_without_limits_per_ip_no_address_is_told(play: Callable[..., None]) -> None:
+    async def story(frontier: Any, operations: Any) -> None:
+        await frontier.push([url(1)])
+        assert (await operations.host(HOST)).shared is None
 
     play(story)
 

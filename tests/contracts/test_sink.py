@@ -113,6 +113,37 @@ def test_a_flush_of_nothing_changes_nothing(harness):
     assert harness.read() == [{"n": 1}]
 
 
+@pytest.mark.parametrize("closed", [False, True])
+@pytest.mark.parametrize("written", [False, True])
+def test_what_is_not_open_has_no_position(harness, closed, written):
+    """A position of 0 would cut off, with the next run, everything there is."""
+    asyncio.run(run(harness.make(), None, {"n": 1}))
+
+    async def flushed() -> None:
+        sink = harness.make()
+        if closed:
+            await sink.open(None)
+            await sink.close()
+        if written:
+            put(sink, {"n": 2})
+        with pytest.raises(StorageError, match="not open"):
+            await sink.flush()
+        await sink.close()
+
+    asyncio.run(flushed())
+    assert harness.read() == [{"n": 1}]
+
+
+@pytest.mark.parametrize("module", [jsonl, stdout])
+def test_more_than_memory_may_hold_has_nowhere_to_go_when_it_is_not_open(tmp_path, monkeypatch, module):
+    monkeypatch.setattr(module, "BUFFER_MAX", 10)
+    with (tmp_path / "items.jsonl").open("ab") as file:
+        sink = JsonlSink(file.name) if module is jsonl else StdoutSink(file.fileno())
+        with pytest.raises(StorageError, match="not open"):
+            put(sink, {"text": "x" * 20})
+    assert (tmp_path / "items.jsonl").read_bytes() == b""
+
+
 def test_it_has_a_name_that_stays(harness):
     assert harness.make().name == harness.make().name != ""
 

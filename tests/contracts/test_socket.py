@@ -264,7 +264,7 @@ def test_an_unknown_kind_of_error_is_one_of_the_state() -> None:
 Said = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-async def met(path: Path, said: Said, answer_max_s: float = 0.2) -> None:
+async def met(path: Path, said: Said, answer_max_s: float = 0.2, say: Callable[[str], None] = lambda _: None) -> None:
     """Connect to a fake owner and ask it something."""
     done = asyncio.Event()
 
@@ -275,7 +275,7 @@ async def met(path: Path, said: Said, answer_max_s: float = 0.2) -> None:
 
     server = await asyncio.start_unix_server(attend, path=path)
     try:
-        async with remote.connected(path, answer_max_s) as client:
+        async with remote.connected(path, answer_max_s, say) as client:
             await client.rows(Selection(), "", 10)
     finally:
         done.set()
@@ -319,6 +319,28 @@ def test_a_strange_owner_is_described_in_one_line(tmp_path: Path, said: Said, ki
     assert type(refused.value) is kind
     assert line in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_an_owner_that_is_silent_is_told_of_once_while_it_is_waited_for(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(remote, "SILENT_MAX_S", 0.05)
+    (tmp_path / "lock").write_text("4712")
+    told: list[str] = []
+
+    with pytest.raises(StateLocked, match=r"process 4712 has not answered for 0\.3 s: .*; kill -CONT 4712 lets"):
+        run(met(tmp_path / "socket", says(), 0.3, told.append))
+    assert told == [f"{tmp_path}/socket: process 4712 has not answered for 0.05 s: it is waited for, 0.3 s at most"]
+
+
+def test_an_owner_that_answers_is_not_told_of(tmp_path: Path) -> None:
+    told: list[str] = []
+
+    async def story() -> None:
+        async with owner(tmp_path / "socket"), remote.connected(tmp_path / "socket", say=told.append) as client:
+            for _ in range(3):
+                await client.stats()
+
+    run(story())
+    assert told == []
 
 
 def test_only_our_user_may_connect_and_nothing_is_left_behind(tmp_path: Path) -> None:

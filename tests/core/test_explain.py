@@ -6,7 +6,7 @@ import pytest
 
 from lycosa.core.explain import Bounds, Known, explain
 from lycosa.core.frontier import State
-from lycosa.core.model import HostFacts, HostView, Row, SegmentState, SegmentView, UrlRecord
+from lycosa.core.model import AddressView, HostFacts, HostView, Row, SegmentState, SegmentView, UrlRecord
 from lycosa.core.robots import forbidding_rule
 from lycosa.core.scope import Scope
 
@@ -74,6 +74,57 @@ def test_no_state_is_forgotten():
 )
 def test_what_is_queued_waits_for_its_host(host, says):
     assert says in told(row("queued"), host=host)
+
+
+@pytest.mark.parametrize(
+    ("shared", "says"),
+    [
+        (
+            AddressView("10.0.0.1", 1003.0, 0, 0, 5.0, 1, 9e9),
+            "its IP address 10.0.0.1 is asked next at <1003> (delay 5 s per address)",
+        ),
+        (AddressView("10.0.0.1", 1003.0, 1, 2, 5.0, 7, 9e9), "7 hosts share it, and take turns"),
+        (
+            AddressView("10.0.0.1", 0.0, 2, 2, 0.0, 1, 9e9),
+            "its IP address 10.0.0.1 is busy: 2 in flight, at most 2 at a time",
+        ),
+        (AddressView("10.0.0.1", 1003.0, 2, 2, 5.0, 1, 9e9), "and the next one not before <1003>"),
+        (AddressView("10.0.0.1", 900.0, 1, 2, 5.0, 1, 9e9), "its IP address 10.0.0.1 may be asked now"),
+        (AddressView("", places=2), "its IP address is looked up first"),
+        (AddressView("10.0.0.1", until=999.0), "its IP address is looked up first"),
+    ],
+)
+def test_what_is_queued_waits_for_the_address_of_its_host(shared, says):
+    said = told(row("queued"), host=HostView(HOST, 12, 1, places=8, robots_status=200, shared=shared))
+    assert says in said
+    assert f"its host {HOST} may be asked as soon as its IP address may" in said
+
+
+@pytest.mark.parametrize(
+    ("host", "says"),
+    [
+        (HostView(HOST, 12, 8, places=8), f"its host {HOST} is busy: at most 8 transfers at a time"),
+        (HostView(HOST, 12, 1, asking=True, places=8), "robots.txt or its IP address is being asked for now"),
+        (HostView(HOST, 12, robots_status=200, robots_at=NOW - 90_000.0), "the robots.txt of its host comes first"),
+    ],
+)
+def test_a_host_that_is_ready_by_the_clock_alone_is_not_ready(host, says):
+    said = told(row("queued"), host=host)
+    assert says in said
+    assert ("may be asked now" in said) == (host.in_flight == 0)
+
+
+@pytest.mark.parametrize("state", ["queued", "delayed", "retry"])
+def test_why_nothing_at_all_is_fetched_comes_right_after_the_state(state):
+    said = told(row(state, 1100.0), standstill="the crawl is paused: 5 MB free", host=HostView(HOST, 1))
+    assert said.split(" | ")[1] == "the crawl is paused: 5 MB free"
+    assert "paused" not in told(row("done", 990.0, "200"), standstill="the crawl is paused: 5 MB free")
+
+
+def test_a_host_that_rests_for_longer_than_its_url_is_told():
+    for until, rests in ((1200.0, True), (1050.0, False)):
+        said = told(row("retry", 1100.0), host=HostView(HOST, 1, blocked_until=until))
+        assert ("is blocked until" in said) == rests
 
 
 def test_what_is_queued_waits_for_its_segment():

@@ -84,5 +84,11 @@ def test_a_floor_higher_than_the_disk_is_said_and_can_be_left(tmp_path):
     with grow(3) as tree, started("crawl", tree.url, "-o", "i.jsonl", "--free-space", "1000000GB", cwd=tmp_path) as run:
         assert run.until(lambda: "paused: " in run.said)
         assert tree.hits() == []
+        assert run.until(lambda: any(tmp_path.glob(".lycosa/*/socket")))
+        why = lycosa("frontier", "explain", tree.url, cwd=tmp_path).stdout.splitlines()
+        assert why[1] == "  queued"
+        assert why[2].startswith("  the crawl is paused: ")
+        assert " TB needed" in why[2]
+        assert "  paused    " in lycosa("frontier", "status", cwd=tmp_path).stdout
         run.process.send_signal(signal.SIGTERM)
         assert run.end() == 130

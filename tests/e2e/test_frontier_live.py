@@ -100,7 +100,7 @@ def assert_hung_while_stopped(crawl: Running) -> None:
 
     os.kill(crawl.process.pid, signal.SIGSTOP)
     try:
-        with pytest.raises(StateLocked, match=r"has not answered for 0\.3 s: it hangs or was stopped"):
+        with pytest.raises(StateLocked, match=r"process \d+ has not answered for 0\.3 s: it hangs or was stopped"):
             asyncio.run(ask())
     finally:
         os.kill(crawl.process.pid, signal.SIGCONT)
@@ -151,6 +151,18 @@ def test_an_import_wakes_a_crawl_that_waits(server: Server, tmp_path: Path) -> N
         assert "to be tried again" in why
         why = asked(tmp_path, "explain", server.url("/x"))[0]["why"]
         assert why[0] == "never seen"
+
+
+def test_what_was_imported_on_another_machine_is_crawled_there(server: Server, tmp_path: Path) -> None:
+    more = [server.url(f"/tree/9/{number}") for number in (3, 4)]
+    (tmp_path / "seeds.txt").write_text("\n".join(more))
+    done = lycosa("frontier", "import", "seeds.txt", "--state", "state", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "state: a new state was made, since there was none\n")
+    crawl = ("crawl", server.url("/tree/9/8"), "-o", "items.jsonl", "--state", "state", "--no-robots")
+    other = lycosa(*crawl, "--key", "tracking", cwd=tmp_path)
+    assert (other.returncode, "identifies requests without --key" in other.stderr) == (3, True)
+    assert lycosa(*crawl, cwd=tmp_path).returncode == 0
+    assert set(more) < set(urls(tmp_path))
 
 
 def test_what_was_imported_survives_a_kill(tree: Tree, server: Server, tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_refresh_asks_again_and_an_unchanged_page_writes_no_item(tmp_path, valid
         site.pages["/new"] = "new"
         again = crawl(site, tmp_path, "--refresh", "1s")
         assert site.take() == [("/", 304), ("/a", 304), ("/b", 200), ("/gone", 404), ("/new", 200)]
-        assert "2 pages, 2 unchanged, 2 items" in again.stderr.splitlines()[0]
+        assert "2 pages, 2 more unchanged, 2 items" in again.stderr.splitlines()[0]
         assert "(200: 2, unchanged: 2, 404: 1)" in again.stderr
         assert sorted(urls(tmp_path)) == ["/", "/a", "/b", "/b", "/new"]
         later()
@@ -148,7 +148,7 @@ def test_what_only_an_unchanged_page_leads_to_is_not_lost_in_the_next_segment(tm
         site.pages["/b"], site.pages["/gone"] = "changed", "here again"
         again = crawl(site, tmp_path, "--segment", "days:resolve")
         assert site.take() == [("/", 304), ("/a", 304), ("/b", 200), ("/gone", 200)]
-        assert "2 pages, 2 unchanged" in again.stderr
+        assert "2 pages, 2 more unchanged" in again.stderr
         assert sorted(urls(tmp_path)) == ["/", "/a", "/b", "/b", "/gone"]
         assert "nothing to do" in crawl(site, tmp_path, "--segment", "days:resolve").stderr
         assert site.take() == []

@@ -93,6 +93,22 @@ def test_each_segment_has_every_page_once(tree, home):
     assert_exactly_once(urls[PAGES:], tree.urls())
 
 
+def test_a_run_whose_segment_was_dropped_says_so_and_what_to_do(tree, home):
+    for name, advice in (
+        ("2001-01-01", "wait until the next one begins, give another --segment"),
+        ("a", "give another"),
+    ):
+        (home / "segment").write_text(name)
+        options = ("--segment", "shop:segment", "--state", "state")
+        assert "hint" not in crawl(tree.url, home, *options).stderr
+        dropped = lycosa("frontier", "drop", name, "--state", "state", cwd=home)
+        assert dropped.returncode == 0, dropped.stderr
+        said = crawl(tree.url, home, *options).stderr
+        assert f"hint: segment {name}, which this run would fill, was dropped and takes no more: {advice}" in said
+        assert said.startswith("nothing to do: ")
+        assert NOTHING not in said
+
+
 def test_a_later_run_ends_an_earlier_segment_too(tree, home):
     (home / "segment").write_text("2020-11-21")
     crawl(tree.url, home, "--segment", "shop:segment", "--max-pages", 3)

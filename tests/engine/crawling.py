@@ -53,6 +53,7 @@ async def wired(
     stats = RunStats(clock.now())
     rules = Rules(Scope.of("any", [], depth_max=None), RetryPolicy(), obey_robots=policy.robots)
     committer = Committer(frontier, [sink], 0.05, 100, lambda positions: space.check())
+    await committer.open_sinks()
     gate = RobotsGate(frontier, fetcher, "Lycosa", rules.retry, lambda: 0.5)
     visitor = Visitor(
         spider,
