@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from shutil import rmtree
 from struct import Struct
@@ -36,6 +37,9 @@ SEGMENTS_MAX = 1000
 KINDS = 16
 QUEUE, SEEN, DONE, DEAD, META, HOSTS, NAMES, SLEEP, FACTS, LATE, LATER = range(11)
 OF_SEGMENTS = (QUEUE, SEEN, DONE, DEAD, LATE, LATER)
+
+READ_AT_ONCE = 100
+"""Rows that are read before it is asked whether they are still of the host."""
 
 DATA = "data.mdb"
 QUEUE_KEY = Struct(">IIQ")
@@ -73,14 +77,16 @@ class Database:
 
     def behind(self, table: int, after: bytes, prefix: bytes, limit: int) -> list[tuple[bytes, bytes]]:
         """Return at most `limit` rows behind the key `after` whose keys start with `prefix`."""
-        found: list[tuple[bytes, bytes]] = []
         with self._failing(), self._txn.cursor(db=self._handle(table)) as cursor:
             more = cursor.set_range(after) if after else cursor.first()
             if more and cursor.key() == after:
                 more = cursor.next()
-            while more and len(found) < limit and cursor.key().startswith(prefix):
-                found.append(cursor.item())
-                more = cursor.next()
+            rows = iter(cursor) if more else iter(())
+            found: list[tuple[bytes, bytes]] = []
+            while len(found) < limit and (some := list(islice(rows, min(limit - len(found), READ_AT_ONCE)))):
+                if not some[-1][0].startswith(prefix):
+                    return found + [row for row in some if row[0].startswith(prefix)]
+                found += some
         return found
 
     def walk(self, table: int, step: Callable[[bytes], bytes]) -> Iterator[tuple[bytes, bytes]]:
