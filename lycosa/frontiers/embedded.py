@@ -19,6 +19,7 @@ from lycosa.core.model import HostView, Moved, Row, Rows, SegmentState, SegmentV
 from lycosa.core.rows import Matcher
 from lycosa.core.segments import order
 from lycosa.frontiers.database import DATA, DEAD, DONE, KINDS, QUEUE, QUEUE_KEY, SLEEP, SLEEP_KEY, number
+from lycosa.frontiers.done import record_of
 from lycosa.frontiers.local import NOT_YET, HostWork, LocalFrontier
 from lycosa.frontiers.rows import (
     ARRIVAL,
@@ -26,7 +27,6 @@ from lycosa.frontiers.rows import (
     decode_dead,
     decode_done,
     decode_record,
-    record_of,
 )
 from lycosa.frontiers.slices import Selected, next_slice, parse_cursor
 from lycosa.frontiers.store import SLEEP_TABLE, LmdbStore, ignore

@@ -6,13 +6,10 @@ A done URL keeps what it takes to fetch it again, and nothing else: 60 bytes and
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import Any
 
 import msgspec
 
-from lycosa.core.model import RECORD_VERSION, Extras, HostFacts, SegmentState, UrlRecord, Validators
-from lycosa.frontiers.database import PRIORITY_ZERO
-from lycosa.frontiers.window import Window
+from lycosa.core.model import Extras, HostFacts, SegmentState, UrlRecord, Validators
 
 HOST_KEY_MAX = 400
 """Bytes of a host key that are stored as they are; LMDB keys end at 511."""
@@ -102,47 +99,7 @@ decode_segment = msgspec.msgpack.Decoder(SegmentRow).decode
 decode_name = msgspec.msgpack.Decoder(str).decode
 
 
-def queue_key(window: Window, priority: int, arrival: int) -> bytes:
-    """Return where a record of a host is queued: best priority first, then first come, first served."""
-    if not priority:
-        return window.plain + arrival.to_bytes(8, "big")
-    rank = PRIORITY_ZERO - max(1 - PRIORITY_ZERO, min(PRIORITY_ZERO, priority))
-    return window.prefix + rank.to_bytes(4, "big") + arrival.to_bytes(8, "big")
-
-
 def host_key(host: str) -> bytes:
     """Return the key of a host in LMDB, whose keys are short."""
     key = host.encode()
     return key if len(key) <= HOST_KEY_MAX else key[:HOST_KEY_MAX] + sha256(key).digest()
-
-
-def done_row(record: UrlRecord, host: int, reason: str, at: float, validators: Validators | None) -> tuple[Any, ...]:
-    """Return a `DoneRow` as the tuple that is stored."""
-    url = record.url
-    row = (record.fingerprint, host, url[url.find("/", 8) :], record.depth, CODES.get(reason, reason), int(at))
-    if record.extras is None and validators is None and not (record.priority or record.redirects or record.dont_filter):
-        return row
-    return (*row, record.priority, record.redirects, record.dont_filter, record.extras, validators)
-
-
-def record_of(row: DoneRow, host: str, segment: str) -> UrlRecord:
-    """Return the record of a URL that is done."""
-    return UrlRecord(
-        RECORD_VERSION,
-        row.fingerprint,
-        origin(host) + row.path,
-        host,
-        segment,
-        row.depth,
-        row.priority,
-        redirects=row.redirects,
-        dont_filter=row.dont_filter,
-        extras=row.extras,
-        validators=row.validators,
-    )
-
-
-def origin(host: str) -> str:
-    """Return how the URLs of a host begin: its key without the default port."""
-    default = ":443" if host.startswith("https:") else ":80"
-    return host.removesuffix(default)

@@ -21,6 +21,7 @@ import msgspec
 from lycosa.core.bloom import EXPECTED
 from lycosa.core.model import FrontierStats, UrlRecord, Validators
 from lycosa.frontiers.database import KINDS, META, SEEN, SLEEP, SLEEP_KEY, number
+from lycosa.frontiers.done import done_row
 from lycosa.frontiers.filters import append_to_all
 from lycosa.frontiers.hosts import Hosts
 from lycosa.frontiers.local import NOT_YET, HostWork
@@ -30,9 +31,7 @@ from lycosa.frontiers.rows import (
     DeadRow,
     decode_counters,
     decode_record,
-    done_row,
     encode,
-    queue_key,
 )
 from lycosa.frontiers.segments import Segments
 from lycosa.frontiers.stretch import Stretch, count, totals
@@ -123,7 +122,7 @@ class LmdbStore:
             return self._add_unseen(segment, record)
         self.arrivals = arrival = self.arrivals + 1
         window = segment.windows.get(record.host) or self._window(segment, record.host)
-        key = queue_key(window, record.priority, arrival)
+        key = window.key(record.priority, arrival)
         known[fingerprint] = mark = key[-ARRIVAL:]
         active[queue][key] = record
         tables.writes += (queue, key, record, seen, fingerprint, mark)
@@ -169,7 +168,7 @@ class LmdbStore:
         segment = self._leave_queue(place, record)
         if segment is None:
             return
-        row = encode(done_row(record, int.from_bytes(place[:4], "big"), reason, now, validators))
+        row = done_row(record, int.from_bytes(place[:4], "big"), reason, now, validators)
         self.tables.put(segment.done, place[-ARRIVAL:], row)
         count(segment.row.reasons, reason)
 
@@ -245,7 +244,7 @@ class LmdbStore:
     def enqueue(self, segment: Stretch, record: UrlRecord, arrival: int) -> None:
         """Queue a record under a number of arrival."""
         window = self._window(segment, record.host)
-        key = queue_key(window, record.priority, arrival)
+        key = window.key(record.priority, arrival)
         self.tables.put(segment.queue, key, record)
         if not record.dont_filter:
             self.tables.put(segment.seen, record.fingerprint, key[-ARRIVAL:])

@@ -12,25 +12,24 @@ from collections.abc import Callable, Container
 from heapq import heapify, heappush
 
 from lycosa.core.model import UrlRecord
-from lycosa.frontiers.database import PRIORITY_ZERO
+from lycosa.frontiers.database import PRIORITY_ZERO, QUEUE_KEY
 from lycosa.frontiers.tables import Tables
 
 
 class Window:
     """The window on the queue of one host in a table, or on the whole of it when the host is None.
 
-    `plain` is how a key of the host begins at priority 0; `count` is how many rows there are, about.
+    `count` is how many rows there are, about.
     """
 
-    __slots__ = ("complete", "count", "heap", "horizon", "plain", "prefix", "table")
+    __slots__ = ("complete", "count", "heap", "horizon", "host", "prefix", "table")
 
     def __init__(self, table: int, host: int | None, *, complete: bool, count: int = 0) -> None:
         self.table = table
-        prefix = b"" if host is None else host.to_bytes(4, "big")
-        self.prefix = prefix
-        self.plain = prefix + PRIORITY_ZERO.to_bytes(4, "big")
+        self.host = host or 0
+        self.prefix = b"" if host is None else host.to_bytes(4, "big")
         self.heap: list[tuple[bytes, UrlRecord]] = []
-        self.horizon = prefix
+        self.horizon = self.prefix
         self.complete = complete
         self.count = count
 
@@ -43,6 +42,13 @@ class Window:
     def is_empty(self) -> bool:
         """Whether there is certainly nothing."""
         return self.complete and not self.heap
+
+    def key(self, priority: int, arrival: int) -> bytes:
+        """Return where a record of the host is queued: best priority first, then first come, first served."""
+        rank = PRIORITY_ZERO
+        if priority:
+            rank -= max(1 - PRIORITY_ZERO, min(PRIORITY_ZERO, priority))
+        return QUEUE_KEY.pack(self.host, rank, arrival)
 
     def put(self, key: bytes, record: UrlRecord) -> None:
         """A row was written."""

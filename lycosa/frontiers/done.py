@@ -1,0 +1,38 @@
+"""How the record of a URL becomes the row of one that is done, and a record again."""
+
+from __future__ import annotations
+
+from lycosa.core.model import RECORD_VERSION, UrlRecord, Validators
+from lycosa.frontiers.rows import CODES, DoneRow, encode
+
+
+def done_row(record: UrlRecord, host: int, reason: str, at: float, validators: Validators | None) -> bytes:
+    """Return a `DoneRow` as it is stored."""
+    url = record.url
+    row = (record.fingerprint, host, url[url.find("/", 8) :], record.depth, CODES.get(reason, reason), int(at))
+    if record.extras is None and validators is None and not (record.priority or record.redirects or record.dont_filter):
+        return encode(row)
+    return encode((*row, record.priority, record.redirects, record.dont_filter, record.extras, validators))
+
+
+def record_of(row: DoneRow, host: str, segment: str) -> UrlRecord:
+    """Return the record of a URL that is done."""
+    return UrlRecord(
+        RECORD_VERSION,
+        row.fingerprint,
+        origin(host) + row.path,
+        host,
+        segment,
+        row.depth,
+        row.priority,
+        redirects=row.redirects,
+        dont_filter=row.dont_filter,
+        extras=row.extras,
+        validators=row.validators,
+    )
+
+
+def origin(host: str) -> str:
+    """Return how the URLs of a host begin: its key without the default port."""
+    default = ":443" if host.startswith("https:") else ":80"
+    return host.removesuffix(default)
