@@ -230,7 +230,7 @@ class Workbench:
         if host.lane is None and host.waits is None:
             if host.rank != NO_WORK or group is not None:
                 self.offer(host)
-            elif not host.idle:
+            if host.rank == NO_WORK and not host.idle:
                 self._rest(host)
         if group is not None:
             self._offer_group(group)

@@ -6,6 +6,7 @@ fails with an error. A table has a number: its kind, and the segment it belongs 
 
     QUEUE    QUEUE_KEY          -> record        host id, priority (inverted), number of arrival
     SEEN     fingerprint        -> number of arrival, or "s" + SLEEP_KEY while it sleeps
+    LATE, LATER                    what SEEN does not have yet: see `levels`
     DONE     number of arrival  -> row           see `rows.DoneRow`
     DEAD     number of arrival  -> [record, reason, unix seconds]
     META     name               -> counters, segments, the generation that LMDB has
@@ -18,6 +19,7 @@ fails with an error. A table has a number: its kind, and the segment it belongs 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from shutil import rmtree
 from struct import Struct
@@ -32,8 +34,8 @@ from lycosa.frontiers.disk import make_folder, storage_error, sync_file, sync_fo
 MAP_BYTES = 1 << 40
 SEGMENTS_MAX = 1000
 KINDS = 16
-QUEUE, SEEN, DONE, DEAD, META, HOSTS, NAMES, SLEEP, FACTS = range(9)
-OF_SEGMENTS = (QUEUE, SEEN, DONE, DEAD)
+QUEUE, SEEN, DONE, DEAD, META, HOSTS, NAMES, SLEEP, FACTS, LATE, LATER = range(11)
+OF_SEGMENTS = (QUEUE, SEEN, DONE, DEAD, LATE, LATER)
 
 DATA = "data.mdb"
 QUEUE_KEY = Struct(">IIQ")
@@ -43,7 +45,6 @@ PRIORITY_ZERO = 1 << 31
 """Priority 0 as it stands in a queue key."""
 
 encode = msgspec.msgpack.Encoder().encode
-_fingerprint_key = FINGERPRINT.pack
 
 
 def number(kind: int, segment: int = 0) -> int:
@@ -62,10 +63,8 @@ class Database:
         """Why a transaction was lost: with it went rows that no later one would write."""
         self._env, self._txn = self._open()
 
-    def stored(self, table: int, key: Any) -> bytes | None:
+    def stored(self, table: int, key: bytes) -> bytes | None:
         """Return the row of a key as it is stored."""
-        if table % KINDS == SEEN:
-            key = _fingerprint_key(key)
         try:
             found: bytes | None = self._txn.get(key, db=self._handles.get(table) or self._handle(table))
         except lmdb.Error as error:
@@ -75,7 +74,7 @@ class Database:
     def behind(self, table: int, after: bytes, prefix: bytes, limit: int) -> list[tuple[bytes, bytes]]:
         """Return at most `limit` rows behind the key `after` whose keys start with `prefix`."""
         found: list[tuple[bytes, bytes]] = []
-        with self._txn.cursor(db=self._handle(table)) as cursor:
+        with self._failing(), self._txn.cursor(db=self._handle(table)) as cursor:
             more = cursor.set_range(after) if after else cursor.first()
             if more and cursor.key() == after:
                 more = cursor.next()
@@ -86,42 +85,56 @@ class Database:
 
     def walk(self, table: int, step: Callable[[bytes], bytes]) -> Iterator[tuple[bytes, bytes]]:
         """Yield the first row, then the first one at or behind `step(its key)`, and so on."""
-        with self._txn.cursor(db=self._handle(table)) as cursor:
+        with self._failing(), self._txn.cursor(db=self._handle(table)) as cursor:
             more = cursor.first()
             while more:
                 yield cursor.item()
                 more = cursor.set_range(step(cursor.key()))
 
+    def tables(self) -> list[int]:
+        """Return the numbers of the tables there are."""
+        with self._failing(), self._txn.cursor() as cursor:
+            return [int(name) for name in cursor.iternext(keys=True, values=False)]
+
+    def count(self, table: int) -> int:
+        """Return how many rows a table has."""
+        with self._failing():
+            rows: int = self._txn.stat(self._handle(table))["entries"]
+        return rows
+
     def write(self, table: int, keys: Sequence[Any], rows: Mapping[Any, Any]) -> None:
         """Write the rows of these keys, which are in order; None deletes."""
-        handle = self._handle(table)
-        if table % KINDS == SEEN:  # no row of it is ever deleted
-            puts = [(_fingerprint_key(key), rows[key]) for key in keys]
-        else:
-            puts = [(key, encode(value)) for key in keys if (value := rows[key]) is not None]
-        try:
-            with self._txn.cursor(db=handle) as cursor:
-                cursor.putmulti(puts)
-            if len(puts) < len(keys):
-                for key in keys:
-                    if rows[key] is None:
-                        self._txn.delete(key, db=handle)
-        except lmdb.Error as error:
-            raise self._failure(error) from error
+        puts = [(key, encode(value)) for key in keys if (value := rows[key]) is not None]
+        self.put(table, puts)
+        if len(puts) == len(keys):
+            return
+        with self._failing():
+            handle = self._handle(table)
+            for key in keys:
+                if rows[key] is None:
+                    self._txn.delete(key, db=handle)
+
+    def put(self, table: int, rows: Sequence[tuple[bytes, bytes]]) -> None:
+        """Write these rows, which are in order, as they are."""
+        with self._failing(), self._txn.cursor(db=self._handle(table)) as cursor:
+            cursor.putmulti(rows)
 
     def commit(self) -> None:
         """End the transaction, and begin the next."""
-        try:
+        with self._failing():
             self._txn.commit()
             self._txn = self._env.begin(write=True)
-        except lmdb.Error as error:
-            raise self._failure(error) from error
+
+    def empty(self, table: int) -> None:
+        """Delete all rows of a table."""
+        with self._failing():
+            self._txn.drop(self._handle(table), delete=False)
 
     def drop(self, table: int) -> None:
-        """Delete a table as a whole."""
-        self._handle(table)
-        self._txn.drop(self._handles.pop(table), delete=True)
-        self.commit()
+        """Delete a table as a whole; commit before anything of it is read or written."""
+        with self._failing():
+            self._txn.drop(self._handle(table), delete=True)
+            del self._handles[table]
 
     def compact(self) -> None:
         """Write the file anew, without unused room."""
@@ -164,6 +177,13 @@ class Database:
             return env, env.begin(write=True)
         except (lmdb.Error, OSError) as error:
             raise storage_error(self.path, error) from error
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        try:
+            yield
+        except lmdb.Error as error:
+            raise self._failure(error) from error
 
     def _failure(self, error: lmdb.Error) -> StateError:
         """Return the first error: whatever comes after it is its consequence, and would name a wrong cause."""

@@ -73,7 +73,7 @@ class Counters(msgspec.Struct):
 
 
 class SegmentRow(msgspec.Struct):
-    """A segment and what is counted of it. `pending` is queued or lent."""
+    """A segment and what is counted of it. `pending` is queued or lent; `gone` says that its tables were deleted."""
 
     id: int
     name: str
@@ -83,6 +83,7 @@ class SegmentRow(msgspec.Struct):
     dead: int = 0
     reasons: dict[str, int] = {}
     dead_reasons: dict[str, int] = {}
+    gone: bool = False
 
     @property
     def done(self) -> int:

@@ -14,7 +14,7 @@ import msgspec
 from lycosa.core.errors import StorageError
 from lycosa.core.model import SegmentState
 from lycosa.core.segments import order
-from lycosa.frontiers.database import META, OF_SEGMENTS, QUEUE_KEY, SEGMENTS_MAX, number
+from lycosa.frontiers.database import META, OF_SEGMENTS, QUEUE_KEY, SEEN, SEGMENTS_MAX, number
 from lycosa.frontiers.filters import FilterFile
 from lycosa.frontiers.hosts import Hosts
 from lycosa.frontiers.local import HostWork
@@ -47,7 +47,7 @@ class Segments:
             if row.state is not SegmentState.DROPPED:
                 self.live[row.name] = self._stretch(row)
         self._sort()
-        self.doomed = [row for row in self.rows if row.state is SegmentState.DROPPED]
+        self.doomed = [row for row in self.rows if row.state is SegmentState.DROPPED and not row.gone]
         """Segments that were dropped, with tables that are still to be deleted."""
         self.finish_dropping()
 
@@ -105,7 +105,7 @@ class Segments:
 
     def write(self, row: SegmentRow) -> None:
         """Write what is counted of a segment."""
-        self._tables.put(META_TABLE, SEGMENT + row.id.to_bytes(4, "big"), msgspec.Raw(encode(row)))
+        self._tables.put(META_TABLE, _key(row), msgspec.Raw(encode(row)))
 
     def forget(self, segment: Stretch) -> None:
         """Stop serving a segment that is dropped; its tables go with `finish_dropping`."""
@@ -117,10 +117,15 @@ class Segments:
 
     def finish_dropping(self) -> None:
         """Delete the tables and the filters of dropped segments; settle first."""
+        database = self._tables.database
         for row in self.doomed:
             for kind in OF_SEGMENTS:
-                self._tables.database.drop(number(kind, row.id))
+                database.drop(number(kind, row.id))
+            self._tables.levels.forget(number(SEEN, row.id))
             FilterFile(self._tables.path, row.id, sync=self._sync).delete()
+            row.gone = True
+            database.put(META_TABLE, [(_key(row), encode(row))])
+            database.commit()
         self.doomed.clear()
 
     def _stretch(self, row: SegmentRow) -> Stretch:
@@ -143,3 +148,7 @@ class Segments:
                 segment.windows[host] = window
         for host, window in segment.windows.items():
             yield HostWork(host, segment.rank, max(1, window.count))
+
+
+def _key(row: SegmentRow) -> bytes:
+    return SEGMENT + row.id.to_bytes(4, "big")

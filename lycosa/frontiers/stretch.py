@@ -6,13 +6,13 @@ changed lately in memory, by what was found on the disk lately, and then by LMDB
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from lycosa.core.bloom import Filter
 from lycosa.core.model import FrontierStats, SegmentState, SegmentView
 from lycosa.core.segments import starts_at
-from lycosa.frontiers.database import DEAD, DONE, FINGERPRINT, QUEUE, SEEN, number
+from lycosa.frontiers.database import DEAD, DONE, QUEUE, SEEN, number
 from lycosa.frontiers.filters import FilterFile, restored
 from lycosa.frontiers.rows import SegmentRow
 from lycosa.frontiers.tables import Tables
@@ -25,7 +25,6 @@ REASONS_MAX = 200
 """Different reasons that are counted apart, besides HTTP statuses; the rest is counted as OTHER."""
 
 STATUS_DIGITS = 3
-SCAN_ROWS = 10_000
 OTHER = "other"
 
 
@@ -77,7 +76,7 @@ class Stretch:
             return True
         if fingerprint in tables.frozen.get(self.seen, ()):
             return True
-        if tables.database.stored(self.seen, fingerprint) is None:
+        if tables.levels.find(self.seen, fingerprint) is None:
             self.false += 1
             return False
         if len(self._recent) >= RECENT_MAX:
@@ -116,7 +115,7 @@ class Stretch:
         return self.row.pending + self.row.sleeping
 
     def _filter(self, tables: Tables, expected: int) -> Filter:
-        everything = partial(_fingerprints, tables, self.seen)
+        everything = partial(tables.levels.fingerprints, self.seen)
         return restored(self.file, tables.applied, expected, everything, self.row.name)
 
 
@@ -169,10 +168,3 @@ def count(reasons: dict[str, int], reason: str, by: int = 1) -> None:
     reasons[key] = reasons.get(key, 0) + by
     if reasons[key] <= 0:
         del reasons[key]
-
-
-def _fingerprints(tables: Tables, seen: int) -> Iterator[int]:
-    after = b""
-    while rows := tables.database.behind(seen, after, b"", SCAN_ROWS):
-        yield from (FINGERPRINT.unpack(key)[0] for key, _ in rows)
-        after = rows[-1][0]

@@ -22,8 +22,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from lycosa.core.errors import StorageError
-from lycosa.frontiers.database import META, Database, encode, number
+from lycosa.frontiers.database import KINDS, META, SEEN, Database, encode, number
 from lycosa.frontiers.journal import Journal, force, forget, frames, generations
+from lycosa.frontiers.levels import Levels
 
 Value = TypeVar("Value")
 Writes = dict[int, dict[Any, Any]]
@@ -85,6 +86,7 @@ class Tables:
         self._ordered: dict[int, list[bytes]] = {}
         """By table, the keys of what changed in memory, as they were when somebody began to list it."""
         self.database = Database(path, sync=sync)
+        self.levels = Levels(self.database)
         self._recover()
 
     @property
@@ -108,7 +110,7 @@ class Tables:
             rows = writes.get(table)
             if rows is not None and key in rows:
                 return rows[key]  # type: ignore[no-any-return]
-        value = self.database.stored(table, key)
+        value = self.levels.find(table, key) if table % KINDS == SEEN else self.database.stored(table, key)
         return None if value is None else decode(value)
 
     def count(self, table: int, prefix: bytes, limit: int) -> int | None:
@@ -150,6 +152,9 @@ class Tables:
         self.writes = []
         if self.frozen:
             return self._advance(max(SLICE_MIN, work))
+        if self.levels.sinking:
+            self.levels.sink(max(SLICE_MIN, work))
+            self._end_slice()
         if self.changed >= OVERLAY_MAX or self._journal.size_bytes >= OVERLAY_MAX_BYTES:
             self._freeze()
         return False
@@ -162,8 +167,14 @@ class Tables:
             self._freeze()
             self._advance(None)
 
+    def sort(self) -> None:
+        """Have every fingerprint in SEEN."""
+        self.levels.settle()
+        self.database.commit()
+
     def compact(self) -> None:
         """Write LMDB's file anew, without unused room; settle first."""
+        self.sort()
         self.database.compact()
 
     def close(self) -> None:
@@ -252,21 +263,28 @@ class Tables:
         """Write so many frozen rows to LMDB, or all. True when that was the last."""
         written = 0
         for table, keys in self._slices:
-            self.database.write(table, keys, self.frozen[table])
+            frozen = self.frozen[table]
+            if table % KINDS == SEEN:  # no row of it is ever deleted
+                self.levels.write(table, [(key, frozen[key]) for key in keys])
+            else:
+                self.database.write(table, keys, frozen)
             written += len(keys)
             if rows is not None and written >= rows:
-                self.database.commit()
-                self._on_step("slice committed")
+                self._end_slice()
                 return False
             if written % SLICE_MAX < len(keys):
-                self.database.commit()
-                self._on_step("slice committed")
+                self._end_slice()
         self._finish(*self._span)
         return True
+
+    def _end_slice(self) -> None:
+        self.database.commit()
+        self._on_step("slice committed")
 
     def _finish(self, first: int, last: int) -> None:
         self._before_checkpoint(first, last, self.frozen)
         self._on_step("filter written")
+        self.levels.change_places([table for table in self.frozen if table % KINDS == SEEN])
         self.database.write(number(META), [APPLIED], {APPLIED: last})
         self.database.commit()
         self._applied = last

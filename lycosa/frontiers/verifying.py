@@ -1,4 +1,4 @@
-"""Whether everything in an embedded frontier fits together; settle it first.
+"""Whether everything in an embedded frontier fits together; settle and sort it first.
 
 every row can be read, and its URL is in SEEN as what it is (but for those that were never to be filtered)
 every fingerprint in SEEN is in exactly one state, and in the Bloom filter
@@ -83,7 +83,7 @@ def _segment(tables: Tables, segment: Stretch, sleeping: int, say: Callable[[str
 
 
 def _is_marked(tables: Tables, segment: Stretch, fingerprint: int, mark: bytes, url: str) -> Iterator[str]:
-    found = tables.database.stored(segment.seen, fingerprint)
+    found = tables.levels.find(segment.seen, fingerprint)
     if found != mark:
         what = "unknown" if found is None else "known as another one"
         yield f"segment {segment.row.name!r}: the fingerprint {fingerprint:016x} of {url} is {what}"

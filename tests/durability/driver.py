@@ -32,7 +32,7 @@ import msgspec
 from lycosa.core.frontier import Policy
 from lycosa.core.model import HostFacts, Lease, SegmentState, UrlRecord
 from lycosa.engine.committer import Committer
-from lycosa.frontiers import embedded, filters, store, stretch, tables
+from lycosa.frontiers import embedded, filters, levels, store, stretch, tables
 from lycosa.frontiers.operations import LocalOperations
 from lycosa.frontiers.statedir import Description, StateDir
 from lycosa.sinks.jsonl import JsonlSink
@@ -49,6 +49,7 @@ RUN_S = 10_000.0
 ITEMS_FLUSHED, COMMITTED = "items flushed", "commit returned"
 STEPS = (ITEMS_FLUSHED, *embedded.STEPS, COMMITTED)
 LIMITS: dict[tuple[Any, str], int] = {
+    (levels, "LATE_MAX"): 60,
     (tables, "OVERLAY_MAX"): 80,
     (tables, "SLICE_MIN"): 20,
     (tables, "SLICE_MAX"): 40,

@@ -29,7 +29,7 @@ from lycosa.core import bloom
 from lycosa.core.errors import UsageError
 from lycosa.core.frontier import Policy
 from lycosa.core.model import Lease, Row, Selection, UrlRecord, Validators
-from lycosa.frontiers import embedded, filters, local, memory, store, stretch, tables
+from lycosa.frontiers import embedded, filters, levels, local, memory, store, stretch, tables
 from lycosa.frontiers.journal import generations
 from lycosa.frontiers.operations import LocalOperations
 from tests.conftest import PROVE
@@ -60,6 +60,7 @@ END_S = 3 * 24 * 3600.0
 ROUNDS_MAX = 2000
 SMALL: dict[tuple[Any, str], float] = {
     (bloom, "FALSE_POSITIVES"): 0.5,
+    (levels, "LATE_MAX"): 15,
     (tables, "OVERLAY_MAX"): 30,
     (tables, "SLICE_MIN"): 7,
     (tables, "SLICE_MAX"): 14,
@@ -69,7 +70,6 @@ SMALL: dict[tuple[Any, str], float] = {
     (store, "BUFFERED_MAX"): 12,
     (store, "SLEEPERS_MAX"): 3,
     (stretch, "RECENT_MAX"): 5,
-    (stretch, "SCAN_ROWS"): 6,
     (filters, "ADDED_MAX"): 20,
     (embedded, "SCAN_ROWS"): 5,
 }
