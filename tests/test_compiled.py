@@ -1,4 +1,4 @@
-"""The compiled modules are those that are loaded, and those of the sources; nothing is in them that mypyc gets wrong."""
+"""The compiled modules are those that are loaded, made from these sources, without what mypyc gets wrong."""
 
 from __future__ import annotations
 
