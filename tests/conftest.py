@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,13 @@ PROVE = os.environ.get("LYCOSA_PROVE") == "1"
 
 # Started in the background, we may have been told to ignore Ctrl-C, and so would every program that we start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_sessionstart() -> None:
+    """Refuse to test compiled modules that are not those of the sources: Python would load them all the same."""
+    done = subprocess.run([sys.executable, ROOT / "scripts/compile", "--check"], stdout=subprocess.PIPE, check=False)
+    if done.returncode:
+        pytest.exit(done.stdout.decode().strip(), returncode=1)
 
 
 def need(what: str, present: bool) -> None:

@@ -21,7 +21,7 @@ import math
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 FAIR_TURN = 8
 SHORT_S = 10.0
@@ -55,8 +55,12 @@ class Unit:
         return self.backlog * self.pace_s
 
 
-Entry = tuple[float, int, Unit]
-"""On a heap: the order, a number that makes it unique, and whose it is."""
+Entry = tuple[Any, ...]
+"""On a heap: the order, a number that makes it unique, and the unit whose it is.
+
+It is valid while it is the very one that its unit names. So its type must not say how long it is: compiled code would
+take it apart and make a new one each time.
+"""
 
 U = TypeVar("U", bound=Unit)
 
@@ -83,7 +87,7 @@ class Lane:
         if self._turn % FAIR_TURN:
             while heap:
                 entry = heap[0]
-                unit = entry[2]
+                unit: Unit = entry[2]
                 if units.get(unit) is not entry:
                     heappop(heap)
                 elif unit.backlog < unit.shrunk:
@@ -103,7 +107,8 @@ class Lane:
             self.units[unit] = None
             return
         self._stamp += 1
-        entry = self.units[unit] = (-work_s, self._stamp, unit)
+        entry: Entry = (-work_s, self._stamp, unit)
+        self.units[unit] = entry
         heappush(self._largest, entry)
         if len(self._largest) > 2 * len(self.units) + VOID_MAX:
             self._largest = [entry for entry in self.units.values() if entry is not None]
@@ -177,11 +182,11 @@ class Turns(Generic[U]):
         heap = self.heap
         while heap and heap[0][0] <= now:
             entry = heappop(heap)
-            unit = entry[2]
+            unit: U = entry[2]
             if unit.waits is entry:
                 unit.waits = None
                 self._waiting -= 1
-                return unit  # type: ignore[return-value]
+                return unit
         return None
 
     def next_due(self) -> float | None:
@@ -190,7 +195,8 @@ class Turns(Generic[U]):
         while heap:
             entry = heap[0]
             if entry[2].waits is entry:
-                return entry[0]
+                at: float = entry[0]
+                return at
             heappop(heap)
         return None
 

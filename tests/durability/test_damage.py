@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -130,10 +132,9 @@ def test_an_older_journal_that_cannot_be_read_is_refused(tmp_path, monkeypatch, 
 
 def test_a_journal_that_cannot_begin_leaves_the_old_one_in_use(tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "OVERLAY_MAX", 50)
-    full = StorageFull("no inode left")
     with opened(tmp_path) as frontier:
         with monkeypatch.context() as patch:
-            patch.setattr(tables, "Journal", Mock(side_effect=full))
+            patch.setattr(os, "open", Mock(side_effect=OSError(errno.ENOSPC, "no inode left")))
             with pytest.raises(StorageFull):
                 push(frontier, range(100))
         assert push(frontier, range(100)) > 0
