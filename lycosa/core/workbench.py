@@ -25,7 +25,7 @@ CLOCK_SLACK_S = 1.0
 """A clock that is behind by less was read earlier, one that is behind by more was set back."""
 
 PAUSE_MAX_S = 3600.0
-"""The largest pause that is kept when it is not known whether it was set before or after the clock was set back."""
+"""The most that a pause lasts only because it may have been set after the clock was set back, not before."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -305,8 +305,8 @@ class Workbench:
     def see(self, now: float) -> None:
         """The clock shows `now`. One that was set back takes all pauses with it: none gets shorter or longer.
 
-        A pause that was set since the clock was seen last may have been set by either time: it lasts until the later of
-        the two, if that is not behind PAUSE_MAX_S.
+        A pause that was set since the clock was seen last may have been set by either time: it lasts as if by the old
+        one, and until the end it was given if that is later, but for that no longer than PAUSE_MAX_S from now.
         """
         if now < self.now - CLOCK_SLACK_S:
             self._set_back(self.now - now)

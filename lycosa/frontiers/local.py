@@ -172,7 +172,6 @@ class LocalFrontier(Generic[Place]):
         self._lending: Lending[Place] = Lending(policy, shelf, first_token)
         self._bench = self._lending.workbench
         self._paused = self._lending.paced
-        self._now = 0.0
         self._opened_at = now
         self.known = shelf.known
         opened_at = 0.0 if math.isinf(now) else now
@@ -194,9 +193,7 @@ class LocalFrontier(Generic[Place]):
 
     async def lease(self, limit: int, now: float) -> list[Lease]:
         """Lend what may be fetched now."""
-        self._now = now
-        if now < self._opened_at - CLOCK_SLACK_S:  # what is remembered of hosts is as far ahead as the clock was
-            self._opened_at = now
+        self._see(now)
         self._wake(now)
         return self._lending.lend(limit, now)
 
@@ -248,10 +245,12 @@ class LocalFrontier(Generic[Place]):
 
     async def renew(self, lease: Lease, now: float) -> Lease | None:
         """Extend."""
+        self._see(now)
         return self._lending.renew(lease, now)
 
     async def expire(self, now: float) -> int:
         """Take back what is overdue."""
+        self._see(now)
         late = self._lending.overdue(now)
         for lease in late:
             held = self._lending.give_back(lease, contacted=True)
@@ -300,7 +299,7 @@ class LocalFrontier(Generic[Place]):
         self._paused.clear()
         self.shelf.commit(positions)
         if len(self._bench.hosts) > HOSTS_KEPT_MAX:
-            self._bench.forget_idle(self._now)
+            self._bench.forget_idle(self._bench.now)
 
     async def positions(self) -> dict[str, int]:
         """Return the sinks' positions."""
@@ -367,6 +366,11 @@ class LocalFrontier(Generic[Place]):
         rank = self.shelf.put_back(place, record)
         if rank != NOT_YET:
             self._bench.found_work(self._host(record.host), rank)
+
+    def _see(self, now: float) -> None:
+        """When the clock was set back, what is remembered of hosts is as far ahead as it was."""
+        if now < self._opened_at - CLOCK_SLACK_S:
+            self._opened_at = now
 
     def _wake(self, now: float) -> None:
         due = self.shelf.next_due()

@@ -117,8 +117,9 @@ class Host:
         self.low = self.low.shifted(seconds)
         if self.sure:
             self.high = self.high.shifted(seconds)
-        else:
-            self.high = Pause(min(self.high.started, now), min(self.high.until(delay), now + PAUSE_MAX_S))
+        else:  # or the host was forgotten, and what is remembered of it was not moved
+            latest, until = now + CLOCK_SLACK_S, self.high.until(delay)
+            self.high = Pause(min(self.high.started, latest), max(self.low.blocked, min(until, latest + PAUSE_MAX_S)))
         if self.fresh is not None:
             self.block(min(self.fresh, now + PAUSE_MAX_S))
         self.fresh = None
@@ -291,8 +292,9 @@ class Crawl:
         url.become("leased", self.seen + self.lease_s)
         pauses = self.hosts.setdefault(host, Host())
         pauses.low.started = pauses.high.started = self.seen
-        pauses.high.blocked = pauses.low.blocked
         pauses.sure = self.sure
+        if pauses.sure:
+            pauses.high.blocked = pauses.low.blocked
         pauses.paused = pauses.paused or self.delay > 0
         return url
 
@@ -316,7 +318,7 @@ class Crawl:
 
     def block(self, host: str, until: float) -> None:
         """Lend nothing of a host."""
-        pauses = self.hosts.setdefault(host, Host())
+        pauses = self.hosts.setdefault(host, Host(sure=self.sure))
         pauses.block(until)
         pauses.fresh = max(until, pauses.fresh or until)
         pauses.paused = True

@@ -14,8 +14,8 @@ import random
 import shutil
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -709,6 +709,74 @@ class BothHistory(FrontierHistory):
 
     back_ends = (open_memory, open_embedded)
     selected = (("dead",), ("done",))
+
+
+@contextmanager
+def played(**options: Any) -> Iterator[BothHistory]:
+    """Play a history that somebody thought of."""
+    history = BothHistory()
+    try:
+        history.start(**{"delay": 0.0, "places": 8, "forgets": True, "limit": 50, **options})
+        yield history
+    finally:
+        history.teardown()
+
+
+def test_a_pause_that_nobody_knows_the_clock_of_gets_no_shorter() -> None:
+    """By the clock that was set back it ends behind the longest pause that a newer clock may ask for."""
+    with played() as history:
+        history.push([(0, ""), (2, "")], 0.0, unfiltered=False)
+        history.lend(1)
+        history.time_passes(-20.0)
+        history.block(HOSTS[0], 9000.0)
+        for seconds in (0.0, 7200.0, 1760.0):
+            history.lend_later(seconds, 1)
+            history.next_ready()
+        assert len(history.held) == 1
+        history.lend_later(20.0, 1)
+        assert len(history.held) == 2
+
+
+def forgotten(history: BothHistory) -> None:
+    """Let all hosts owe a pause that is remembered, and forget them when it is over."""
+    for host in HOSTS:
+        history.block(host, 40.0)
+    history.lend(0)
+    history.commit()
+    history.lend_later(500.0, 0)
+    history.commit()
+
+
+@pytest.mark.parametrize("see", ["expire", "lend_later"])
+def test_a_forgotten_host_rests_for_an_hour_at_most_whoever_sees_first_that_the_clock_was_set_back(see: str) -> None:
+    with played() as history:
+        forgotten(history)
+        history.expire(-7200.0) if see == "expire" else history.lend_later(-7200.0, 0)
+        history.push([(0, "")], 0.0, unfiltered=False)
+        history.next_ready()
+        history.lend_later(3600.0, 1)
+        assert len(history.held) == 1
+
+
+def test_a_host_may_rest_again_when_it_was_forgotten_after_the_clock_was_set_back() -> None:
+    """What is remembered of it was not moved with its pause: it may outlast a turn that the host had since."""
+    with played() as history:
+        for host in HOSTS:
+            history.block(host, 40.0)
+        history.commit()
+        history.lend(0)
+        history.lend_later(-20.0, 0)
+        history.push([(0, "")], 0.0, unfiltered=False)
+        history.lend_later(40.0, 1)
+        (held,) = history.held
+        assert all(history.settle(held, "ack", "200", [], history.now))
+        held.url.become("done", history.now, "200")
+        history.held.clear()
+        history.commit()
+        history.push([(2, "")], 0.0, unfiltered=False)
+        history.next_ready()
+        history.lend_later(20.0, 1)
+        assert len(history.held) == 1
 
 
 def test_a_torn_frame_alone_in_its_journal_is_forgotten_when_it_is_found(tmp_path: Path) -> None:
