@@ -11,7 +11,7 @@ Pure: `now` (unix seconds) is an argument, the store is a function.
 
 from __future__ import annotations
 
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from lycosa.core.frontier import Policy
 from lycosa.core.model import RECORD_VERSION, HostFacts, Kind, Lease, UrlRecord
@@ -22,17 +22,20 @@ Place_co = TypeVar("Place_co", covariant=True)
 new = tuple.__new__
 
 
-class Held(NamedTuple, Generic[Place]):
+class Held(Generic[Place]):
     """A lease, and where the store keeps its record; None for a robots.txt or an address, which are kept nowhere.
 
     `group` is the one it was started in. `turn` is None when it took none.
     """
 
-    lease: Lease
-    place: Place | None
-    host: Host
-    group: Group | None
-    turn: Turn | None
+    __slots__ = ("group", "host", "lease", "place", "turn")
+
+    def __init__(self, lease: Lease, place: Place | None, host: Host, group: Group | None, turn: Turn | None) -> None:
+        self.lease = lease
+        self.place = place
+        self.host = host
+        self.group = group
+        self.turn = turn
 
 
 class Store(Protocol[Place_co]):
@@ -109,9 +112,9 @@ class Lending(Generic[Place]):
         held = self._held.pop(lease.token, None)
         if held is None:
             return None
-        renewed = held.lease._replace(expires_at=self.workbench.now + self._lease_s)
-        self._held[lease.token] = held._replace(lease=renewed)
-        return renewed
+        held.lease = held.lease._replace(expires_at=self.workbench.now + self._lease_s)
+        self._held[lease.token] = held
+        return held.lease
 
     def overdue(self, now: float) -> list[Lease]:
         """Return the leases whose time is up, oldest first; they are still held."""
@@ -177,10 +180,10 @@ class Lending(Generic[Place]):
     def _keep(
         self, host: Host, record: UrlRecord, place: Place | None, group: Group | None, turn: Turn | None, now: float
     ) -> Lease:
-        """Make both tuples in half the time that their own `__new__` would take: it is what a lend costs most."""
         self._token = token = self._token + 1
+        # In half the time that its own `__new__` would take.
         lease = new(Lease, (token, record, now + self._lease_s, host.address))
-        self._held[token] = new(Held, (lease, place, host, group, turn))
+        self._held[token] = Held(lease, place, host, group, turn)
         return lease
 
     def _see(self, now: float) -> None:
@@ -190,9 +193,9 @@ class Lending(Generic[Place]):
         if self.workbench.now >= before:
             return
         latest = now + self._lease_s
-        for token, held in self._held.items():
-            lease = held.lease._replace(expires_at=min(held.lease.expires_at, latest))
-            self._held[token] = held._replace(lease=lease, turn=None)
+        for held in self._held.values():
+            held.lease = held.lease._replace(expires_at=min(held.lease.expires_at, latest))
+            held.turn = None
 
 
 def _question(host: Host, kind: Kind, path: str, attempts: int) -> UrlRecord:

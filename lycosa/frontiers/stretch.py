@@ -18,7 +18,7 @@ from lycosa.frontiers.rows import SegmentRow
 from lycosa.frontiers.tables import Tables
 from lycosa.frontiers.window import Window
 
-RECENT_MAX = 100_000
+RECENT_MAX = 30_000
 """Fingerprints found on the disk that are remembered, in each of two generations."""
 
 REASONS_MAX = 200
