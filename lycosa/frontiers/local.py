@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
+from msgspec.structs import replace
+
 from lycosa.core.frontier import Event, Policy, expire, fail, give_up
 from lycosa.core.lending import Lending, Store
 from lycosa.core.model import (
@@ -348,7 +350,8 @@ class LocalFrontier(Generic[Place]):
         host = self._bench.host(key)
         memory = self.shelf.recall_host(key)
         if memory.facts is not None:
-            self._lending.learned(key, memory.facts, 0.0)
+            at = min(memory.facts.robots_at, self._opened_at)
+            self._lending.learned(key, replace(memory.facts, robots_at=at), 0.0)
         if memory.address:
             until = min(memory.address_until, self._opened_at + ADDRESS_MAX_S)
             self._lending.learned_address(key, memory.address, until, 0.0)

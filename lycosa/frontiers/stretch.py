@@ -112,6 +112,7 @@ class Stretch:
 
     def archive(self) -> None:
         """Take no more URLs."""
+        self.note_admitted()
         self.row.state = SegmentState.ARCHIVED
         self.is_open = False
         self.changed = True

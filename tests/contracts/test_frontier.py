@@ -385,6 +385,25 @@ def test_a_clock_that_was_set_back_makes_no_host_wait_for_the_difference(tmp_pat
     run(story())
 
 
+def test_a_robots_txt_of_the_future_is_not_trusted_until_then(tmp_path: Path) -> None:
+    async def story() -> None:
+        year = 365 * 86_400.0
+        policy = Policy(robots=True, robots_ttl_s=100.0)
+        before = embedded_frontier(tmp_path, policy, now=2 * year)
+        await before.push([url(1)])
+        await before.set_host_facts(HOST, HostFacts(b"rules", 200, 2 * year), 2 * year)
+        await before.commit({})
+        await before.close()
+        after = embedded_frontier(tmp_path, policy, now=year)
+        assert await urls_of(after, 1, year + 99.0) == [f"{HOST}/1"]
+        await after.push([url(2)])
+        (lease,) = await after.lease(1, year + 100.0)
+        assert lease.record.kind == Kind.ROBOTS
+        await after.close()
+
+    run(story())
+
+
 def test_a_clock_set_back_after_the_opening_makes_no_host_wait_for_the_difference(tmp_path: Path) -> None:
     """Whether the host had work when the state was opened, or gets some after the clock was set back."""
 
