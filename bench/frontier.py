@@ -21,6 +21,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -61,6 +62,7 @@ class Contender(NamedTuple):
 
 CONTENDERS = (
     Contender("lycosa", "**Lycosa**", "frontier_lycosa", limited=False),
+    Contender("interpreted", "Lycosa, not compiled", "frontier_interpreted"),
     Contender("memory", "Lycosa, in memory", "frontier_memory"),
     Contender("lmdb", "bare LMDB", "frontier_lmdb"),
     Contender("sqlite", "SQLite", "frontier_sqlite"),
@@ -244,8 +246,15 @@ def about(options: argparse.Namespace) -> str:
     bounds = f"a commit after {options.commit_acks} acks or {options.commit_every:g} s"
     return (
         f"- URLs of {length:.0f} characters on average, 10,000 hosts (Zipf), 40 % of the pushes duplicates\n"
-        f"- {bounds}; one core; one run each; peers stop after {options.limit:g} s"
+        f"- {bounds}; one core; one run each; peers stop after {options.limit:g} s\n"
+        f"- Lycosa is {'compiled' if compiled() else 'not compiled'} (`make compiled`), if nothing else is said"
     )
+
+
+def compiled() -> bool:
+    """Whether Python finds the frontier compiled."""
+    found = find_spec("lycosa.frontiers.store")
+    return found is not None and str(found.origin).endswith(".so")
 
 
 def cycle_table(results: Sequence[Result], size: int) -> str:

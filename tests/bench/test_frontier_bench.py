@@ -21,7 +21,9 @@ URLS = 20_000
 SLOW_S = 0.2
 """Peers that do not finish are stopped so soon."""
 
-OURS = ["lycosa", "memory", "lmdb", "sqlite"] + (["lycosa-sync", "lmdb-sync", "sqlite-sync"] if PROVE else [])
+OURS = ["lycosa", "interpreted", "memory", "lmdb", "sqlite"] + (
+    ["lycosa-sync", "lmdb-sync", "sqlite-sync"] if PROVE else []
+)
 PEERS = ["scrapy", "crawlee"] + (["scrapy-sqlite"] if PROVE else [])
 
 PACKAGES = {"scrapy": "scrapy", "crawlee": "sqlalchemy"}
