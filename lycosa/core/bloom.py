@@ -35,6 +35,9 @@ EXPECTED_MAX = 1_000_000_000
 TELLABLE_MAX = 10**15
 """Fingerprints of which it is still told what memory they would take."""
 
+ROOM_MAX = 64_000_000
+"""Fingerprints for which a layer has room, unless more were expected: a layer is saved as a whole, 100 MB then."""
+
 LAYERS_MAX = 12
 DIGEST = 8
 SPARSE = 16
@@ -128,7 +131,8 @@ class Filter:
         last = self.newest
         last.count += added
         if last.count >= last.room and len(self.layers) < LAYERS_MAX:
-            self.layers.insert(0, Layer(last.room * GROWTH, last.rate / 2))
+            room = max(last.room, min(last.room * GROWTH, ROOM_MAX))
+            self.layers.insert(0, Layer(room, last.rate / 2))
             self._look()
 
     def _look(self) -> None:
