@@ -39,6 +39,9 @@ ROOM_MAX = 64_000_000
 """Fingerprints for which a layer has room, unless more were expected: a layer is saved as a whole, 100 MB then."""
 
 LAYERS_MAX = 12
+ADDED_AT_ONCE_MAX = 100_000
+"""Fingerprints that are taken from an iterator at a time: a filter may be rebuilt from a hundred million."""
+
 DIGEST = 8
 SPARSE = 16
 """A layer that is filled to less than this part is compressed when it is saved."""
@@ -122,7 +125,7 @@ class Filter:
     def update(self, fingerprints: Iterable[int]) -> None:
         """Add many."""
         rest = iter(fingerprints)
-        while added := list(islice(rest, max(1, self.newest.room - self.newest.count))):
+        while added := list(islice(rest, min(ADDED_AT_ONCE_MAX, max(1, self.newest.room - self.newest.count)))):
             self.bits[0].update(added)
             self._note(len(added))
 

@@ -105,8 +105,11 @@ class FilterFile:
 
     def delete(self) -> None:
         """Remove the files."""
-        for path in (self._path, *self._path.parent.glob(self._path.name + ".*")):
-            path.unlink(missing_ok=True)
+        try:
+            for path in (self._path, *self._path.parent.glob(self._path.name + ".*")):
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            raise storage_error(self._path, error) from error
         self._saved.clear()
 
     def _read(self) -> list[Frame]:

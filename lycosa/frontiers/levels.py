@@ -65,9 +65,7 @@ class Levels:
     def change_places(self, written: Iterable[int]) -> None:
         """Begin to sink the newest level, if in one of these segments it is full and nothing sinks."""
         if not self._sinking and any(self._is_full(seen) for seen in written):
-            self._set(self._older)
-            self._database.put(META_TABLE, [(NEWEST, bytes([self._newest]))])
-            self._sinking = self._filled(self._older)
+            self._change()
 
     def sink(self, rows: int) -> None:
         """Move so many rows down, and empty what has none left. The caller commits."""
@@ -83,14 +81,6 @@ class Levels:
                 self._database.empty(level)
                 self.forget(seen)
 
-    def settle(self) -> None:
-        """Have everything in SEEN. The caller commits."""
-        for _ in (LATE, LATER):
-            while self._sinking:
-                self.sink(SCAN_ROWS)
-            self._set(self._older)
-            self._sinking = self._filled(self._older)
-
     def forget(self, seen: int) -> None:
         """The tables of this segment are empty or deleted."""
         if seen in self._sinking:
@@ -99,9 +89,18 @@ class Levels:
             self._sinking.remove(seen)
 
     def fingerprints(self, seen: int) -> Iterator[int]:
-        """Yield what is known; one that is in several levels several times."""
+        """Yield what is known, each once."""
+        above: list[int] = []
         for level in (seen, seen + LATE - SEEN, seen + LATER - SEEN):
-            yield from self._in_table(level)
+            for key in self._keys(level):
+                if all(self._database.stored(other, key) is None for other in above):
+                    yield FINGERPRINT.unpack(key)[0]
+            above.append(level)
+
+    def _change(self) -> None:
+        self._set(self._older)
+        self._database.put(META_TABLE, [(NEWEST, bytes([self._newest]))])
+        self._sinking = self._filled(self._older)
 
     def _set(self, newest: int) -> None:
         self._newest = newest
@@ -112,10 +111,10 @@ class Levels:
         tables = (table for table in self._database.tables() if table % KINDS == kind)
         return [table + SEEN - kind for table in tables if self._database.count(table)]
 
-    def _in_table(self, table: int) -> Iterator[int]:
+    def _keys(self, table: int) -> Iterator[bytes]:
         after = b""
         while rows := self._database.behind(table, after, b"", SCAN_ROWS):
-            yield from (FINGERPRINT.unpack(key)[0] for key, _ in rows)
+            yield from (key for key, _ in rows)
             after = rows[-1][0]
 
     def _is_full(self, seen: int) -> bool:

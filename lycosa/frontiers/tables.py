@@ -83,6 +83,7 @@ class Tables:
         self._on_step = on_step
         self._slices: Iterator[tuple[int, list[Any]]] = iter(())
         self._span = (0, 0)
+        self._owed = 0
         self._ordered: dict[int, list[bytes]] = {}
         """By table, the keys of what changed in memory, as they were when somebody began to list it."""
         self.database = Database(path, sync=sync)
@@ -154,8 +155,7 @@ class Tables:
         if self.frozen:
             return self._advance(max(SLICE_MIN, work))
         if self.levels.sinking:
-            self.levels.sink(max(SLICE_MIN, work))
-            self._end_slice()
+            self._sink(max(SLICE_MIN, work))
         if self.changed >= OVERLAY_MAX or self._journal.size_bytes >= OVERLAY_MAX_BYTES:
             self._freeze()
         return False
@@ -168,14 +168,8 @@ class Tables:
             self._freeze()
             self._advance(None)
 
-    def sort(self) -> None:
-        """Have every fingerprint in SEEN."""
-        self.levels.settle()
-        self.database.commit()
-
     def compact(self) -> None:
         """Write LMDB's file anew, without unused room; settle first."""
-        self.sort()
         self.database.compact()
 
     def close(self) -> None:
@@ -277,6 +271,14 @@ class Tables:
                 self._end_slice()
         self._finish(*self._span)
         return True
+
+    def _sink(self, rows: int) -> None:
+        """Move so many fingerprints down, or with --sync, where a transaction is dear, more of them now and then."""
+        self._owed = min(self._owed + rows, SLICE_MAX)
+        if self._owed == SLICE_MAX or not self._sync:
+            self.levels.sink(self._owed)
+            self._end_slice()
+            self._owed = 0
 
     def _end_slice(self) -> None:
         self.database.commit()

@@ -1,4 +1,4 @@
-"""Whether everything in an embedded frontier fits together; settle and sort it first.
+"""Whether everything in an embedded frontier fits together; settle it first.
 
 every row can be read, and its URL is in SEEN as what it is (but for those that were never to be filtered)
 every fingerprint in SEEN is in exactly one state, and in the Bloom filter
@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from lycosa.frontiers.database import FINGERPRINT, SLEEP, number
+from lycosa.frontiers.database import SLEEP, number
 from lycosa.frontiers.rows import ARRIVAL, decode_dead, decode_done, decode_record
 from lycosa.frontiers.stretch import Stretch
 from lycosa.frontiers.tables import Tables
@@ -72,9 +72,10 @@ def _segment(tables: Tables, segment: Stretch, sleeping: int, say: Callable[[str
     yield from _counts(row.name, "dead", counted["dead"], row.dead)
     yield from _counts(row.name, "delayed", sleeping, row.sleeping)
     seen = 0
-    for key, _ in _read(tables, segment.seen, bytes, say):
+    for fingerprint in tables.levels.fingerprints(segment.seen):
         seen += 1
-        fingerprint = FINGERPRINT.unpack(key)[0]
+        if seen % SAY_EVERY == 0:
+            say(f"segment {row.name!r}: {seen:,} fingerprints")
         if segment.is_open and fingerprint not in segment.filter:
             yield f"segment {row.name!r}: fingerprint {fingerprint:016x} is not in the Bloom filter"
     # Each row has its mark, and there are no more marks than rows: so no mark is without a row.

@@ -11,7 +11,7 @@ from lycosa.frontiers.database import KINDS, LATE, LATER, SEEN, Database, number
 from lycosa.frontiers.levels import Levels
 
 SEGMENTS = [number(SEEN, segment) for segment in range(3)]
-STEPS = 400
+STEPS = 800
 
 
 @pytest.fixture
@@ -65,9 +65,7 @@ class Story:
         self.open()
 
     def step(self):
-        what = self.chance.choices(
-            [self.checkpoint, self.slice, self.commit, self.kill, self.levels.settle], [30, 30, 30, 5, 1]
-        )
+        what = self.chance.choices([self.checkpoint, self.slice, self.commit, self.kill], [30, 30, 30, 5])
         what[0]()
 
     def check(self):
@@ -76,7 +74,7 @@ class Story:
             for fingerprint in range(500):
                 assert self.levels.find(seen, fingerprint) == now.get(fingerprint)
                 assert self.levels.has(seen, fingerprint) == (fingerprint in now)
-            assert set(self.levels.fingerprints(seen)) == set(now)
+            assert sorted(self.levels.fingerprints(seen)) == sorted(now)
 
 
 def test_what_was_written_last_is_what_is_found(tmp_path, small):
@@ -88,12 +86,13 @@ def test_what_was_written_last_is_what_is_found(tmp_path, small):
         if step % 20 == 0:
             story.check()
     story.check()
-    assert story.turns > 5
+    assert story.turns > 2
     assert story.sunk > 20
-    story.levels.settle()
+    while story.levels.sinking:
+        story.levels.sink(100)
     story.check()
     late = [table for table in story.database.tables() if table % KINDS in (LATE, LATER)]
-    assert sum(map(story.database.count, late)) == 0
+    assert min(map(story.database.count, late)) == 0, "one is empty"
     story.database.close()
 
 
