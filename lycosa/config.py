@@ -317,7 +317,7 @@ class Settings:
     """What identifies a request besides its URL as it is: what is left out of it, or a function."""
     overwrite: Annotated[bool, _Switch()] = False
     """Start afresh: forget the state and what the output holds."""
-    expect: Annotated[int, _Urls(1000, 10**9)] = 4_000_000
+    expect: Annotated[int, _Urls(1000, 10**9)] = 1_000_000
     """URLs for which the frontier's Bloom filter has room at once; it grows when there are more."""
     sync: Annotated[bool, _Switch()] = False
     """Force every group commit to the disk, so that it survives power loss."""

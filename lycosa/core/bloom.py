@@ -1,8 +1,9 @@
 """A Bloom filter that grows and keeps its promise: what was added is always "maybe", the rest "maybe" only so often.
 
-Layers of fixed size (rbloom), each `GROWTH` times as large as the one before and with half its share of false
-positives, so that all together stay below twice the first share (Almeida et al., Scalable Bloom Filters, 2007). What is
-added is a 64-bit fingerprint, which is a hash already.
+Layers of fixed size (rbloom), each `GROWTH` times as large as the one before, up to `ROOM_MAX`, and with half its share
+of false positives, so that all together stay below twice the first share (Almeida et al., Scalable Bloom Filters, 2007):
+few layers, since every one is asked, and small while there is little. What is added is a 64-bit fingerprint, which is a
+hash already.
 
 Pure: bytes in and out. Damaged bytes raise `ValueError`.
 """
@@ -25,8 +26,8 @@ from lycosa.core.amounts import size
 FALSE_POSITIVES = 1e-2
 """Share of unknown fingerprints that the first layer takes for known; each costs one look-up in the exact store."""
 
-GROWTH = 4
-EXPECTED = 4_000_000
+GROWTH = 16
+EXPECTED = 1_000_000
 """Fingerprints the first layer has room for, when nothing better is known."""
 
 EXPECTED_MAX = 1_000_000_000

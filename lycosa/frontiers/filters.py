@@ -28,7 +28,10 @@ log = logging.getLogger(__name__)
 
 HEAD = Struct("<IQ")
 ADDED_MAX = 1_000_000
-"""Fingerprints that lie in frames before the layers are written anew."""
+"""Fingerprints that lie in frames before the layers are written anew ..."""
+
+ADDED_SHARE = 32
+"""... unless the layers hold more than so many times as many: they are written as wholes, and frames are read slowly."""
 
 TOLD_MIN = 100_000
 """URLs from which on it takes so long to rebuild a filter that the user is told."""
@@ -83,11 +86,10 @@ class FilterFile:
         except OSError as error:
             raise storage_error(self._path, error) from error
 
-    @property
-    def is_long(self) -> bool:
-        """Whether the layers should be written anew."""
+    def is_long(self, known: int) -> bool:
+        """Whether the layers, which hold so many, should be written anew."""
         try:
-            return self._path.stat().st_size >= ADDED_MAX * FINGERPRINT_BYTES
+            return self._path.stat().st_size >= max(ADDED_MAX, known // ADDED_SHARE) * FINGERPRINT_BYTES
         except OSError:
             return True
 

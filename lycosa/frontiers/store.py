@@ -341,7 +341,7 @@ class LmdbStore:
             if len(segment.windows) > WINDOWS_KEPT_MAX:
                 segment.windows = {host: window for host, window in segment.windows.items() if not window.is_empty}
             self.known_hosts.note_queued({host: w.count for host, w in segment.windows.items() if not w.complete})
-            if segment.file.is_long:
+            if segment.file.is_long(len(segment.filter)):
                 segment.file.save(segment.filter, self.tables.applied)
 
     def _note_added(self, first: int, last: int, frozen: Writes) -> None:
