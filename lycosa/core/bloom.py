@@ -1,9 +1,9 @@
 """A Bloom filter that grows and keeps its promise: what was added is always "maybe", the rest "maybe" only so often.
 
 Layers of fixed size (rbloom), each `GROWTH` times as large as the one before, up to `ROOM_MAX`, and with half its share
-of false positives, so that all together stay below twice the first share (Almeida et al., Scalable Bloom Filters, 2007):
-few layers, since every one is asked, and small while there is little. What is added is a 64-bit fingerprint, which is a
-hash already.
+of false positives, so that all together stay below twice the first share (Almeida et al., Scalable Bloom Filters,
+2007): few layers, since every one is asked, and small while there is little. What is added is a 64-bit fingerprint,
+which is a hash already.
 
 Pure: bytes in and out. Damaged bytes raise `ValueError`.
 """

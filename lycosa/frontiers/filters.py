@@ -31,7 +31,7 @@ ADDED_MAX = 1_000_000
 """Fingerprints that lie in frames before the layers are written anew ..."""
 
 ADDED_SHARE = 32
-"""... unless the layers hold more than so many times as many: they are written as wholes, and frames are read slowly."""
+"""... unless the layers hold more than so many times as many: they are written as wholes."""
 
 TOLD_MIN = 100_000
 """URLs from which on it takes so long to rebuild a filter that the user is told."""
