@@ -28,10 +28,10 @@ log = logging.getLogger(__name__)
 
 HEAD = Struct("<IQ")
 ADDED_MAX = 1_000_000
-"""Fingerprints that lie in frames before the layers are written anew ..."""
+"""Fingerprints that lie in frames before the layers are written anew."""
 
 ADDED_SHARE = 32
-"""... unless the layers hold more than so many times as many: they are written as wholes."""
+"""So small a share of what the layers hold may lie in frames, when that is more."""
 
 TOLD_MIN = 100_000
 """URLs from which on it takes so long to rebuild a filter that the user is told."""

@@ -15,10 +15,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from lycosa.frontiers.database import FINGERPRINT, KINDS, LATE, LATER, META, SEEN, Database, number
 
 LATE_MAX = 1_000_000
-"""Rows of the newest level with which it is full ..."""
+"""Rows with which the newest level of fingerprints is full."""
 
 LATE_SHARE = 32
-"""... unless SEEN has more than so many times as many."""
+"""It has room for so small a share of what SEEN has, when that is more."""
 
 SCAN_ROWS = 10_000
 NEWEST = b"newest"

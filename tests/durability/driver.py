@@ -50,6 +50,7 @@ ITEMS_FLUSHED, COMMITTED = "items flushed", "commit returned"
 STEPS = (ITEMS_FLUSHED, *embedded.STEPS, COMMITTED)
 LIMITS: dict[tuple[Any, str], int] = {
     (levels, "LATE_MAX"): 60,
+    (levels, "SCAN_ROWS"): 10,
     (tables, "OVERLAY_MAX"): 80,
     (tables, "SLICE_MIN"): 20,
     (tables, "SLICE_MAX"): 40,

@@ -61,6 +61,7 @@ ROUNDS_MAX = 2000
 SMALL: dict[tuple[Any, str], float] = {
     (bloom, "FALSE_POSITIVES"): 0.5,
     (levels, "LATE_MAX"): 15,
+    (levels, "SCAN_ROWS"): 6,
     (tables, "OVERLAY_MAX"): 30,
     (tables, "SLICE_MIN"): 7,
     (tables, "SLICE_MAX"): 14,
