@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
@@ -10,7 +12,7 @@ from pathlib import Path
 
 from lycosa.app.parts import STATES, fingerprint_by, scope_of
 from lycosa.clock import Clock
-from lycosa.core.errors import StateLocked, UsageError
+from lycosa.core.errors import ForeignState, StateLocked, UsageError
 from lycosa.core.explain import Bounds, Known
 from lycosa.core.frontier import Policy
 from lycosa.core.keys import Fingerprint
@@ -27,6 +29,7 @@ START_MAX_S = 3.0
 TRY_EVERY_S = 0.05
 NAMES_SHOWN = 10
 STOPPED = "the crawl does not run: the command that started it goes on with it"
+NO_CRAWL = "no crawl has begun here: lycosa crawl START-URL --state {} begins one with what was imported"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +81,22 @@ async def opened(
 def make_state(path: Path) -> bool:
     """Make a state in which there is nothing, and which is no crawl's yet; False when there is one already.
 
-    Raises `UsageError` for a place where none should be, and `StateError`.
+    One that was begun, and not finished, is. Waits while another process does it. Raises `UsageError` for a place where
+    none should be, and `StateError`.
     """
-    if (path / DESCRIPTION).exists():
-        return False
     if not path.absolute().parent.is_dir():
         raise UsageError(f"{path}: there is no folder {path.parent}, so no state is made there")
-    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
-        raise UsageError(f"{path} is not the state of a crawl, and not empty: give another --state")
-    with closing(StateDir(path)) as state:
-        state.describe(Description(imported=True))
-    return True
+    deadline = time.monotonic() + START_MAX_S
+    while not (path / DESCRIPTION).exists():
+        try:
+            return _make(path)
+        except ForeignState:
+            raise UsageError(f"{path} is not the state of a crawl, and not empty: give another --state") from None
+        except StateLocked:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(TRY_EVERY_S)
+    return False
 
 
 def bounds_of(description: Description) -> Bounds:
@@ -107,11 +115,12 @@ def bounds_of(description: Description) -> Bounds:
 
 
 async def look_up(
-    operations: FrontierOperations, description: Description, url: str, key_of: Fingerprint, pid: int
+    path: Path, operations: FrontierOperations, description: Description, url: str, key_of: Fingerprint, pid: int
 ) -> Known:
     """Return what is known of a canonical URL, and of the crawl that runs in this process, 0 for none."""
     host = host_key(url)
     paused = (await operations.stats()).paused
+    stopped = NO_CRAWL.format(shlex.quote(str(path))) if description.imported else STOPPED
     return Known(
         url,
         await operations.find(key_of("GET", url, b""), host),
@@ -119,8 +128,18 @@ async def look_up(
         await operations.host_facts(host),
         {view.name: view for view in await operations.segments()},
         bounds_of(description),
-        f"the crawl is paused: {paused}" if paused else "" if pid else STOPPED,
+        f"the crawl is paused: {paused}" if paused else "" if pid else stopped,
+        stopped=not pid,
     )
+
+
+def _make(path: Path) -> bool:
+    with closing(StateDir(path)) as state:
+        if (path / DESCRIPTION).exists():  # another process was quicker
+            return False
+        embedded_frontier(state.frontier, Policy()).shelf.close()
+        state.describe(Description(imported=True))  # last: a state that is described has a database
+    return True
 
 
 async def _open(
@@ -156,4 +175,4 @@ def _own(stack: AsyncExitStack, path: Path) -> OpenState:
     state.refuse_half()
     frontier = embedded_frontier(state.frontier, Policy(), now=Clock().now())
     stack.push_async_callback(frontier.close)
-    return OpenState(path, state.description, LocalOperations(frontier))
+    return OpenState(path, state.description, LocalOperations(frontier, runs=False))

@@ -175,7 +175,7 @@ def explain(url: str, state_dir: str | None, as_json: bool) -> None:
         from lycosa.app.operations import look_up
         from lycosa.core.explain import explain as told
 
-        known = await look_up(state.operations, state.description, canonical, state.key_of, state.pid)
+        known = await look_up(state.path, state.operations, state.description, canonical, state.key_of, state.pid)
         now = time.time()
         lines = told(known, now, lambda at: when(at, now))
         if as_json:

@@ -52,7 +52,8 @@ class Bounds(NamedTuple):
 class Known(NamedTuple):
     """What is known of a canonical URL, its host, and the segments.
 
-    `standstill` is why nothing at all is fetched, "" when a crawl runs and is not paused.
+    `standstill` is why nothing at all is fetched, "" when a crawl runs and is not paused. While it is `stopped`
+    nobody knows the limits of hosts.
     """
 
     url: str
@@ -62,6 +63,7 @@ class Known(NamedTuple):
     segments: Mapping[str, SegmentView] = {}
     bounds: Bounds = Bounds()
     standstill: str = ""
+    stopped: bool = False
 
 
 def explain(known: Known, now: float, when: When) -> list[str]:
@@ -119,7 +121,9 @@ def _waits_for(row: Row, known: Known, now: float, when: When) -> Iterator[str]:
         yield f"its segment starts at {when(segment.starts_at)}"
     if host is None:
         return
-    yield from _host(host, now, when)
+    yield from _host(host, now, when, stopped=known.stopped)
+    if known.stopped:
+        yield "the limits of its host (--delay, --concurrency-per-host and so on) are those of the next run"
     if host.shared is not None:
         yield from _address(host.shared, now, when)
     if known.bounds.robots and (host.robots_status < 0 or host.robots_at + ROBOTS_TTL_S <= now):
@@ -137,10 +141,10 @@ def _sleeps_on(row: Row, known: Known, now: float, when: When) -> Iterator[str]:
     """Say what else is in the way of a URL that sleeps, beside the time it is due."""
     yield from _stands(known)
     if known.host is not None and known.host.blocked_until > max(row.at, now):
-        yield from _host(known.host, now, when)
+        yield from _host(known.host, now, when, stopped=known.stopped)
 
 
-def _host(host: HostView, now: float, when: When) -> Iterator[str]:
+def _host(host: HostView, now: float, when: When, *, stopped: bool) -> Iterator[str]:
     """Say when a host may be asked, whatever its address."""
     name, waiting = f"its host {host.host}", f"{host.queued:,} of its URLs queued, {host.in_flight:,} in flight"
     if host.blocked_until > now:
@@ -153,6 +157,8 @@ def _host(host: HostView, now: float, when: When) -> Iterator[str]:
         yield f"{name} is asked next at {when(host.ready_at)} (delay {host.delay_s:g} s); {waiting}"
     elif host.shared is not None:
         yield f"{name} may be asked as soon as its IP address may; {waiting}"
+    elif stopped:
+        yield f"{name} does not rest; {waiting}"
     else:
         yield f"{name} may be asked now; {waiting}"
 

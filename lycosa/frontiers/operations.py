@@ -43,7 +43,8 @@ class LocalOperations(Generic[Place]):
     """See `ports.FrontierOperations`; every method here is documented there.
 
     `commit` makes things durable where a crawl runs, together with its items; `changed` is called when there may be
-    something to lend; `paused` says why the crawl lends nothing, "" when it does.
+    something to lend; `paused` says why the crawl lends nothing, "" when it does. Of a state on which no crawl `runs`
+    nobody knows how many transfers a host may have.
     """
 
     def __init__(
@@ -52,12 +53,15 @@ class LocalOperations(Generic[Place]):
         commit: Callable[[], Awaitable[None]] | None = None,
         changed: Callable[[], None] = lambda: None,
         paused: Callable[[], str] = lambda: "",
+        *,
+        runs: bool = True,
     ) -> None:
         self._frontier = frontier
         self._shelf = frontier.shelf
         self._commit = commit
         self._changed = changed
         self._paused = paused
+        self._runs = runs
 
     async def stats(self) -> FrontierStats:
         """Count."""
@@ -168,7 +172,7 @@ class LocalOperations(Generic[Place]):
             started_at=max(view.started_at, host.started_at),
             delay_s=host.delay_s,
             address=host.address or view.address,
-            places=bench.policy.concurrency_per_host,
+            places=bench.policy.concurrency_per_host if self._runs else 0,
             asking=host.asking,
             shared=_shared(host, bench.policy) if bench.policy.resolves else None,
         )

@@ -40,6 +40,9 @@ SILENT_MAX_S = 2.0
 WHOLE_MAX_S = 3600.0
 """What reads or writes everything may take so long."""
 
+WORK = {"verify": "checks", "compact": "compacts"}
+"""What a crawl does that is silent for long although nothing is the matter with it."""
+
 
 class RemoteOperations:
     """See `ports.FrontierOperations`; every method here is documented there. Make it with `connected`."""
@@ -155,7 +158,7 @@ class RemoteOperations:
                 raise self._hangs(self._answer_max_s) from error
             except OSError as error:
                 raise self._gone() from error
-            said = await self._hear(WHOLE_MAX_S if method in WHOLE else self._answer_max_s)
+            said = await self._hear(WHOLE_MAX_S if method in WHOLE else self._answer_max_s, WORK.get(method, ""))
         if isinstance(said, Refusal):
             raise frames.error_of(said)
         if not isinstance(said, Answer):
@@ -165,8 +168,8 @@ class RemoteOperations:
         except msgspec.MsgspecError as error:
             raise self._stranger() from error
 
-    async def _hear(self, max_s: float) -> Hello | Answer | Refusal:
-        telling = asyncio.get_running_loop().call_later(SILENT_MAX_S, self._tell, max_s)
+    async def _hear(self, max_s: float, work: str = "") -> Hello | Answer | Refusal:
+        telling = asyncio.get_running_loop().call_later(SILENT_MAX_S, self._tell, max_s, work)
         try:
             async with asyncio.timeout(max_s):
                 said: Hello | Answer | Refusal = frames.decode_said(await frames.read_frame(self._reader))
@@ -180,9 +183,11 @@ class RemoteOperations:
             telling.cancel()
         return said
 
-    def _tell(self, max_s: float) -> None:
-        """Say once who does not answer, and for how long it is waited for."""
-        if not self._said:
+    def _tell(self, max_s: float, work: str) -> None:
+        """Say once who does not answer, or what it is at, and for how long it is waited for."""
+        if work:
+            self._say(f"{self._path}: {self._who()} {work} all that is stored, and its crawl stands still meanwhile")
+        elif not self._said:
             self._said = True
             silent = f"{self._path}: {self._who()} has not answered for {SILENT_MAX_S:g} s"
             self._say(f"{silent}: it is waited for, {max_s:g} s at most")

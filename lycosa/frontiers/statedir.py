@@ -81,10 +81,11 @@ class StateDir:
         return self.path / "items.jsonl"
 
     def refuse_half(self) -> None:
-        """Raise `StorageError` when the crawl is described but its database is gone: it would begin anew, unasked."""
+        """Raise `StorageError` when the state is described but its database is gone: it would begin anew, unasked."""
         data = self.frontier / "data.mdb"
-        if self.description.name and not (data.exists() and data.stat().st_size):
-            raise StorageError(f"{data} is gone or empty: put it back, or start afresh with -O")
+        described = self.description.name or self.description.imported
+        if described and not (data.exists() and data.stat().st_size):
+            raise StorageError(f"{data} is gone or empty: put it back, or let the crawl start afresh with -O")
 
     def describe(self, description: Description) -> None:
         """Replace the description, atomically; it outlasts a power loss, with or without `--sync`."""

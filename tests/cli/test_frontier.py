@@ -23,14 +23,14 @@ from lycosa.cli import frontier as looking
 from lycosa.cli import frontier_moves
 from lycosa.cli.main import main
 from lycosa.cli.rows import moment, when
-from lycosa.core.errors import UsageError
+from lycosa.core.errors import StateLocked, UsageError
 from lycosa.core.frontier import Policy
 from lycosa.core.model import Extras, HostFacts, UrlRecord, Validators
 from lycosa.core.url import fingerprint, host_key
 from lycosa.frontiers.embedded import embedded_frontier
 from lycosa.frontiers.operations import LocalOperations
 from lycosa.frontiers.served import served
-from lycosa.frontiers.statedir import Description, StateDir
+from lycosa.frontiers.statedir import VERSION, Description, StateDir
 from tests.conftest import PROVE
 from tests.e2e.command import environment
 
@@ -280,8 +280,12 @@ def test_a_crawl_that_is_paused_is_the_reason(frontier):
         assert frontier("status", "--state", "s", "--json").json[0]["paused"] == short
         assert short in frontier("hosts", "--state", "s").err
     why = frontier("explain", "http://a.example/2", "--state", "s").out
-    assert "the crawl does not run" in why
+    assert "the crawl does not run: the command that started it goes on with it" in why
+    assert "are those of the next run" in why
+    assert "may be asked" not in why
     assert "paused" not in why
+    assert [host["places"] for host in frontier("hosts", "--state", "s", "--json").json] == [0, 0]
+    assert frontier("explain", "http://a.example/2", "--state", "s", "--json").json[0]["host"]["places"] == 0
 
 
 def test_what_is_queued_in_a_segment_that_has_not_started_is_told_as_queued(frontier):
@@ -549,6 +553,81 @@ def test_an_import_makes_the_state_where_there_is_none(frontier, state):
     assert "was made" in frontier("import", "rows.jsonl", "--state", "empty").err
 
 
+def seeds() -> str:
+    Path("seeds.txt").write_text(f"{SITE}/1\n")
+    return "seeds.txt"
+
+
+def test_what_was_imported_is_begun_by_a_command_that_is_told(frontier):
+    frontier("import", seeds(), "--state", "a state")
+    why = frontier("explain", f"{SITE}/1", "--state", "a state").out
+    assert "no crawl has begun here: lycosa crawl START-URL --state 'a state' begins one" in why
+    assert "does not run" not in why
+
+
+@pytest.mark.parametrize("step", ["lock", "database", "description"])
+def test_a_state_that_an_import_left_half_made_is_made(frontier, step):
+    """It was killed, or the disk was full, after this step."""
+    with closing(StateDir(Path("new"))) as state:
+        if step != "lock":
+            embedded_frontier(state.frontier, Policy()).shelf.close()
+    if step == "description":
+        Path("new/crawl.json.new").write_text('{"for')
+    told = frontier("import", seeds(), "--state", "new")
+    assert (told.err[:27], told.out[:12]) == ("new: a new state was made, ", "1 URL queued")
+    assert len(exported(frontier, "new")) == 1
+
+
+def test_an_imported_state_whose_database_is_gone_does_not_begin_anew(frontier):
+    frontier("import", seeds(), "--state", "new")
+    Path("new/frontier/data.mdb").unlink()
+    assert "is gone or empty" in fails(frontier, "import", "seeds.txt", "--state", "new", code=3)
+
+
+@pytest.mark.parametrize("listens", [True, False], ids=["a crawl", "an import"])
+def test_an_import_waits_for_who_makes_the_same_state(frontier, monkeypatch, listens):
+    """Who has the lock describes the state only when the import has met the lock."""
+    owned, met, done = threading.Event(), threading.Event(), threading.Event()
+
+    def meet(path: Path) -> StateDir:
+        try:
+            return StateDir(path)
+        except StateLocked:
+            met.set()
+            raise
+
+    async def own() -> None:
+        with closing(StateDir(Path("new"))) as state:
+            owned.set()
+            assert await asyncio.to_thread(met.wait, 20)
+            each = embedded_frontier(state.frontier, POLICY)
+            state.describe(Description(imported=True))
+            if listens:
+                async with served(state.socket, LocalOperations(each)):
+                    await asyncio.to_thread(done.wait, 20)
+            await each.close()
+
+    monkeypatch.setattr(operations, "StateDir", meet)
+    monkeypatch.setattr(operations, "START_MAX_S", 20.0)
+    thread = threading.Thread(target=asyncio.run, args=(own(),))
+    thread.start()
+    try:
+        assert owned.wait(20)
+        told = frontier("import", seeds(), "--state", "new")
+    finally:
+        met.set()
+        done.set()
+        thread.join(20)
+    assert (told.err, told.out[:12]) == ("", "1 URL queued")
+
+
+def test_an_import_does_not_wait_for_ever(frontier, monkeypatch):
+    monkeypatch.setattr(operations, "START_MAX_S", 0.0)
+    with closing(StateDir(Path("new"))):
+        told = fails(frontier, "import", seeds(), "--state", "new", code=3)
+    assert f"new: the state is open in process {os.getpid()}" in told
+
+
 def test_an_import_into_a_wrong_place_makes_nothing(frontier):
     Path("seeds.txt").write_text(f"{SITE}/1\n")
     Path("file").write_text("mine")
@@ -713,8 +792,8 @@ def test_what_is_no_state_is_left_alone(frontier, made):
         (b"{}", "is not the description", 3),
         (b"\xff", "is not the description", 3),
         (b'{"format":"lycosa-crawl","version":99}', "upgrade Lycosa", 3),
-        (b'{"format":"lycosa-crawl","version":2,"seeds":5}', "is damaged", 3),
-        (b'{"format":"lycosa-crawl","version":2,"name":"x"}', "gone or empty", 3),
+        (b'{"format":"lycosa-crawl","version":%d,"seeds":5}' % VERSION, "is damaged", 3),
+        (b'{"format":"lycosa-crawl","version":%d,"name":"x"}' % VERSION, "gone or empty", 3),
     ],
 )
 def test_a_damaged_state_is_told_in_one_line(frontier, description, says, code):

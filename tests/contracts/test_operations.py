@@ -484,6 +484,7 @@ def test_the_limits_of_an_ip_address_are_told_with_its_hosts(play: Callable[...,
             assert {view.shared.hosts for view in views} == {3}
             assert sum(view.in_flight for view in views) == in_flight
         assert {view.places for view in await operations.hosts("", 10)} == {8}
+        assert {view.places for view in await LocalOperations(frontier, runs=False).hosts("", 10)} == {0}
 
     play(story, BY_ADDRESS)
 

@@ -331,6 +331,24 @@ def test_an_owner_that_is_silent_is_told_of_once_while_it_is_waited_for(tmp_path
     assert told == [f"{tmp_path}/socket: process 4712 has not answered for 0.05 s: it is waited for, 0.3 s at most"]
 
 
+@pytest.mark.parametrize(("method", "does"), [("verify", "checks"), ("compact", "compacts")])
+def test_an_owner_that_is_at_work_is_not_called_silent(tmp_path: Path, monkeypatch, method: str, does: str) -> None:
+    monkeypatch.setattr(remote, "SILENT_MAX_S", 0.02)
+    path, go_on, told = tmp_path / "socket", asyncio.Event(), []
+
+    def say(line: str) -> None:
+        told.append(line)
+        go_on.set()
+
+    async def story() -> None:
+        operations: Any = LocalOperations(memory_frontier(Policy()), commit=go_on.wait)  # type: ignore[arg-type]
+        async with served.served(path, operations), remote.connected(path, say=say) as client:
+            await (client.verify(told.append) if method == "verify" else client.compact())
+
+    run(story())
+    assert told == [f"{path}: process {os.getpid()} {does} all that is stored, and its crawl stands still meanwhile"]
+
+
 def test_an_owner_that_answers_is_not_told_of(tmp_path: Path) -> None:
     told: list[str] = []
 

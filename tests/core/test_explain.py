@@ -114,6 +114,16 @@ def test_a_host_that_is_ready_by_the_clock_alone_is_not_ready(host, says):
     assert ("may be asked now" in said) == (host.in_flight == 0)
 
 
+def test_the_limits_of_a_crawl_that_does_not_run_are_not_known():
+    said = told(row("queued"), host=HostView(HOST, 12), stopped=True)
+    assert "does not rest; 12 of its URLs queued" in said
+    assert "(--delay, --concurrency-per-host and so on) are those of the next run" in said
+    assert "may be asked now" not in said
+    said = told(row("queued"), host=HostView(HOST, 12, blocked_until=1060.0), stopped=True)
+    assert "is blocked until <1060>" in said
+    assert "those of the next run" not in told(row("queued"), host=HostView(HOST, 12))
+
+
 @pytest.mark.parametrize("state", ["queued", "delayed", "retry"])
 def test_why_nothing_at_all_is_fetched_comes_right_after_the_state(state):
     said = told(row(state, 1100.0), standstill="the crawl is paused: 5 MB free", host=HostView(HOST, 1))
