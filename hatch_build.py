@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ class CompiledModules(BuildHookInterface[Any]):
         root = Path(self.root)
         if COMPILE:
             subprocess.run([sys.executable, root / "scripts" / "compile", "--must"], check=True)  # noqa: S603
-        made = sorted((root / "lycosa").rglob("*.so"))
+        made = sorted((root / "lycosa").rglob(f"*{EXTENSION_SUFFIXES[0]}"))
         check = [sys.executable, root / "scripts" / "compile", "--check"]
         if made and not subprocess.run(check, stdout=subprocess.DEVNULL, check=False).returncode:  # noqa: S603
             build_data["pure_python"] = False

@@ -24,9 +24,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def pytest_sessionstart() -> None:
     """Refuse to test compiled modules that are not those of the sources: Python would load them all the same."""
-    done = subprocess.run([sys.executable, ROOT / "scripts/compile", "--check"], stdout=subprocess.PIPE, check=False)
+    command = [sys.executable, ROOT / "scripts/compile", "--check"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode:
-        pytest.exit(done.stdout.decode().strip(), returncode=1)
+        pytest.exit(done.stdout.strip() or f"scripts/compile --check ended with {done.returncode}", returncode=1)
 
 
 def need(what: str, present: bool) -> None:

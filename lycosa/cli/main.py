@@ -14,6 +14,8 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from importlib import import_module
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
 
 import click
 
@@ -82,6 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line (the program's own by default). Return the exit code."""
     _fill_closed_streams()
     try:
+        _refuse_stale_modules()
         return _run(sys.argv[1:] if argv is None else list(argv))
     except BrokenPipeError:
         # Whoever read our output has seen enough. Python must not flush into the closed pipe once more.
@@ -110,6 +113,31 @@ def _fill_closed_streams() -> None:
             os.open(os.devnull, mode)
     if sys.stderr is None:
         sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115  a descriptor, open as long as we are
+
+
+def _refuse_stale_modules() -> None:
+    """In a checkout, refuse compiled modules older than their sources: Python would load them all the same.
+
+    An installed package has no scripts beside it.
+    """
+    root = Path(__file__).parents[2]
+    if (root / "scripts/compile").exists() and _stale(root):
+        raise UsageError("compiled modules are older than their sources: make compiled, or make interpreted")
+
+
+def _stale(root: Path) -> bool:
+    suffix = EXTENSION_SUFFIXES[0]  # of this Python
+    sources: list[Path] = []
+    with contextlib.suppress(OSError):  # scripts/compile wrote down what it read
+        stamp = root / "build/compiled" / suffix.split(".")[1] / "stamp"
+        sources = [root / line for line in stamp.read_text(encoding="utf-8").splitlines()[1:]]
+    library = root / "lycosa" / f"compiled__mypyc{suffix}"
+    if not library.exists():
+        return any(source.with_suffix(suffix).exists() for source in sources)
+    try:
+        return not sources or max(source.stat().st_mtime for source in sources) > library.stat().st_mtime
+    except FileNotFoundError:
+        return True  # a source was moved
 
 
 def _run(arguments: list[str]) -> int:
