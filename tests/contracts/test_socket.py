@@ -186,7 +186,7 @@ def test_the_longest_silent_client_makes_room_for_one_more(tmp_path: Path) -> No
         path = tmp_path / "socket"
         async with owner(path), AsyncExitStack() as stack:
             clients = [await stack.enter_async_context(remote.connected(path)) for _ in range(served.CLIENTS_MAX)]
-            for client in clients[::-1]:  # the last one has been silent for the longest time now
+            for client in clients[:-1]:  # the last one has been silent for the longest time now
                 await client.stats()
             more = await stack.enter_async_context(remote.connected(path))
             await more.stats()
