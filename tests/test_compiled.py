@@ -24,6 +24,7 @@ SUFFIX = EXTENSION_SUFFIXES[0]
 ELSE = SUFFIX.replace(sys.implementation.cache_tag, "cpython-399")
 """What the compiled modules of another Python end with."""
 LIBRARY = f"lycosa/compiled__mypyc{SUFFIX}"
+STAMP = f"build/compiled/{SUFFIX.split('.')[1]}/stamp"
 STALE = "lycosa: compiled modules are older than their sources: make compiled, or make interpreted\n"
 
 
@@ -150,7 +151,7 @@ def test_a_source_that_was_moved_is_named(copy: Path):
     done = script(copy, "--check")
     said = done.stdout + done.stderr
     assert (done.returncode, said.count("\n")) == (1, 1)
-    assert "lycosa/core/turns.py" in said
+    assert "lycosa/core/turns.py: pyproject.toml" in said
 
 
 def test_a_source_changed_while_it_was_compiled_is_refused(small: Path):
@@ -224,7 +225,7 @@ def test_sources_written_anew_as_they_were_are_known_again(copy: Path, words: tu
     assert lycosa(copy).returncode == 0
 
 
-@pytest.mark.parametrize("lost", [LIBRARY, f"build/compiled/{SUFFIX.split('.')[1]}/stamp", "lycosa/core/turns.py"])
+@pytest.mark.parametrize("lost", [LIBRARY, STAMP, "lycosa/core/turns.py"])
 def test_the_command_line_refuses_half_of_it(copy: Path, lost: str):
     (copy / lost).unlink()
     done = lycosa(copy)
@@ -244,19 +245,20 @@ def test_the_command_line_works_interpreted(copy: Path):
     assert lycosa(copy).returncode == 0  # by hand: the stamp is still there
 
 
-def test_no_test_runs_with_a_stale_build(copy: Path):
+@pytest.mark.parametrize(("lost", "says"), [(STAMP, "make interpreted"), ("lycosa/core/turns.py", "turns.py: pyproj")])
+def test_no_test_runs_with_a_stale_build(copy: Path, lost: str, says: str):
     shutil.copytree(ROOT / "tests", copy / "tests", ignore=shutil.ignore_patterns("__pycache__"))
-    load(copy).STAMP.unlink()
+    (copy / lost).unlink()
     command = [sys.executable, "-m", "pytest", "-q", "tests/core/test_url.py"]
     environment = os.environ | {"PYTHONPATH": str(copy)}
     done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "make interpreted" in done.stdout + done.stderr
+    assert says in done.stdout + done.stderr
     assert "passed" not in done.stdout
 
 
 def test_without_a_compiler_the_modules_stay_interpreted(copy: Path, tmp_path: Path):
-    load(copy).STAMP.unlink()
+    (copy / STAMP).unlink()
     done = script(copy, PATH=str(tmp_path))
     assert (done.returncode, done.stderr, done.stdout.count("\n")) == (0, "", 1)
     assert done.stdout.startswith("The frontier stays interpreted")
