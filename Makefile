@@ -44,7 +44,7 @@ docs: ## write what the documents take from the code: commands, the life of a UR
 	$(bin)/python scripts/docs-commands
 	$(bin)/python scripts/docs-frontier
 
-compiled: ## compile the frontier (mypyc), which makes it a fifth faster
+compiled: ## compile the frontier (mypyc), which makes it a third faster
 	@scripts/venv dev
 	@$(bin)/python scripts/compile
 
