@@ -16,7 +16,7 @@ def work(queue: Queue) -> None:
     while True:
         try:
             with queue.lease() as job:
-                print(f"{os.getpid()}: {job['name']}", flush=True)
+                print(f"{os.getpid()}: {job['name']}\n", end="", flush=True)  # in one piece
         except ShutDown:
             return
 

@@ -67,7 +67,7 @@ def small(tmp_path: Path) -> Path:
     pytest.importorskip("mypyc")
     for name in ("scripts", "requirements"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "pyproject.toml").write_text('[tool.lycosa]\ncompiled = ["lycosa.one"]\n')
+    (tmp_path / "pyproject.toml").write_text('[tool.compiled]\nmodules = ["lycosa.one"]\n')
     (tmp_path / "lycosa").mkdir()
     (tmp_path / "lycosa/__init__.py").touch()
     (tmp_path / "lycosa/one.py").write_text("def one() -> int:\n    return 1\n")

@@ -114,7 +114,7 @@ def test_places_where_no_state_can_be(tmp_path):
         ({"crawl.json": "{}"}, "is not the description of a Lycosa state"),
         ({"crawl.json": "[1, 2]"}, "is not the description of a Lycosa state"),
         ({"crawl.json": "torn {"}, "is not the description of a Lycosa state"),
-        ({"crawl.json": '{"format": "lycosa-crawl", "version": 2, "seeds": 7}'}, "is damaged"),
+        ({"crawl.json": '{"format": "lycosa-crawl", "version": 3, "seeds": 7}'}, "is damaged"),
         ({"crawl.json": '{"format": "lycosa-crawl", "version": 1}'}, "is too old to be read"),
         ({"crawl.json": '{"format": "lycosa-crawl", "version": 99}'}, "has version 99, this Lycosa reads up to"),
     ],
