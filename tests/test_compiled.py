@@ -19,7 +19,7 @@ import pytest
 
 from tests.conftest import ROOT, need
 
-NAMES = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["lycosa"]["compiled"]
+NAMES = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["compiled"]["modules"]
 SUFFIX = EXTENSION_SUFFIXES[0]
 ELSE = SUFFIX.replace(sys.implementation.cache_tag, "cpython-399")
 """What the compiled modules of another Python end with."""
