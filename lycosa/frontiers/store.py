@@ -47,7 +47,7 @@ BUFFERED_MAX = 50_000
 BUFFER_MIN = 4
 
 WINDOWS_KEPT_MAX = 20_000
-"""Hosts of a segment that are kept although they have nothing queued: most get work again soon."""
+"""Windows that are kept although their hosts have nothing queued: most get work again soon."""
 
 SLEEPERS_MAX = 1000
 """Sleepers that are read ahead."""
@@ -333,12 +333,13 @@ class LmdbStore:
         """Let go of what LMDB has now."""
         live = self.stretches.live.values()
         windows = sum(not window.is_empty for segment in live for window in segment.windows.values())
+        many = sum(len(segment.windows) for segment in live) > WINDOWS_KEPT_MAX
         self._limit = max(BUFFER_MIN, min(BUFFER_MAX, BUFFERED_MAX // (windows + 1)))
         self._sleepers.trim(self.tables, SLEEPERS_MAX)
         for segment in live:
             for window in segment.windows.values():
                 window.trim(self.tables, self._limit)
-            if len(segment.windows) > WINDOWS_KEPT_MAX:
+            if many:
                 segment.windows = {host: window for host, window in segment.windows.items() if not window.is_empty}
             self.known_hosts.note_queued({host: w.count for host, w in segment.windows.items() if not w.complete})
             if segment.file.is_long(len(segment.filter)):
