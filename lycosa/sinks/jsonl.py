@@ -65,8 +65,6 @@ class JsonlSink:
 
         Blocks the loop for the time of one write. After an error nothing is lost: the next flush tries again.
         """
-        if self._fd < 0:
-            raise not_open(self._shown)
         self._drain()
         if self._sync:
             with self._our_errors():
@@ -81,10 +79,10 @@ class JsonlSink:
             self._close_file()
 
     def _drain(self) -> None:
-        if not self._lines:
-            return
         if self._fd < 0:
             raise not_open(self._shown)
+        if not self._lines:
+            return
         data = memoryview(b"\n".join([*self._lines, b""]))
         written = 0
         try:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -89,10 +89,9 @@ def a_state(path: str | Path, story: Callable[[Any], Any] = some_of_each, **desc
 @contextmanager
 def live(path: Path) -> Iterator[Any]:
     """Own a state in a thread, with two URLs lent, and answer at its socket. Yields the frontier."""
-    started, stop = threading.Event(), threading.Event()
     kept: list[Any] = []
 
-    async def own() -> None:
+    async def own(started: threading.Event, stop: threading.Event) -> None:
         with closing(StateDir(path)) as state:
             frontier = embedded_frontier(state.frontier, POLICY)
             async with served(state.socket, LocalOperations(frontier)):
@@ -102,11 +101,19 @@ def live(path: Path) -> Iterator[Any]:
                 await asyncio.to_thread(stop.wait)
             await frontier.close()
 
-    thread = threading.Thread(target=asyncio.run, args=(own(),))
+    with in_thread(own):
+        yield kept[0]
+
+
+@contextmanager
+def in_thread(own: Callable[[threading.Event, threading.Event], Coroutine[Any, Any, None]]) -> Iterator[None]:
+    """Run what owns a state in a thread, from when it says that it has started until it is told to stop."""
+    started, stop = threading.Event(), threading.Event()
+    thread = threading.Thread(target=asyncio.run, args=(own(started, stop),))
     thread.start()
     try:
         assert started.wait(20)
-        yield kept[0]
+        yield
     finally:
         stop.set()
         thread.join(20)
@@ -229,10 +236,9 @@ def test_hosts_can_be_sorted_by_what_they_have_queued(frontier):
 @contextmanager
 def by_address(path: Path, paused: str = "") -> Iterator[None]:
     """Own a state whose crawl allows two transfers to an IP address, which are under way, and one start in 1000 s."""
-    started, stop = threading.Event(), threading.Event()
     policy = Policy(robots=False, concurrency_per_ip=2, delay_per_ip_s=1000.0)
 
-    async def own() -> None:
+    async def own(started: threading.Event, stop: threading.Event) -> None:
         with closing(StateDir(path)) as state:
             state.describe(Description(name="it", seeds=[f"{SITE}/0"], robots=False))
             frontier = embedded_frontier(state.frontier, policy)
@@ -248,14 +254,8 @@ def by_address(path: Path, paused: str = "") -> Iterator[None]:
                 await asyncio.to_thread(stop.wait)
             await frontier.close()
 
-    thread = threading.Thread(target=asyncio.run, args=(own(),))
-    thread.start()
-    try:
-        assert started.wait(20)
+    with in_thread(own):
         yield
-    finally:
-        stop.set()
-        thread.join(20)
 
 
 def test_the_limits_of_an_ip_address_are_told(frontier):
