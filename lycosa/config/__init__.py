@@ -7,8 +7,18 @@ the environment. Scrapy's names are understood in files, custom_settings and `-s
 from __future__ import annotations
 
 from lycosa.config.kinds import BODY_MAX, STANDARD_OUTPUT
-from lycosa.config.layers import did_you_mean, flag, load
+from lycosa.config.layers import did_you_mean, flag, load, trace
 from lycosa.config.scrapy_names import SCRAPY_NAMES
 from lycosa.config.settings import USER_AGENT, Settings
 
-__all__ = ["BODY_MAX", "SCRAPY_NAMES", "STANDARD_OUTPUT", "USER_AGENT", "Settings", "did_you_mean", "flag", "load"]
+__all__ = [
+    "BODY_MAX",
+    "SCRAPY_NAMES",
+    "STANDARD_OUTPUT",
+    "USER_AGENT",
+    "Settings",
+    "did_you_mean",
+    "flag",
+    "load",
+    "trace",
+]

@@ -1,4 +1,4 @@
-"""What a setting may hold: a number within bounds, a size, a switch, one of a few words, several texts.
+"""What a setting may hold: a number within bounds, a size, a switch, one of a few words, text, a place for files.
 
 A kind converts what stands in a file, in the environment or in Python to the type of its setting, or says what would be
 right. It knows neither names nor places: the layers do.
@@ -9,7 +9,6 @@ right. It knows neither names nor places: the layers do.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -28,6 +27,7 @@ PROXY_URL = re.compile(r"(?:https?|socks(?:4a?|5h?))://[^\s/]+/?", re.IGNORECASE
 HEADER_LINE = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\x00-\x08\x0a-\x1f\x7f]*")
 CONTENT_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+", re.ASCII)
 SHORT = re.compile(r".{1,1000}")
+DOTTED = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 PRINTABLE_LINE = re.compile(r"[\x20-\x7e]+")
 
 
@@ -61,7 +61,7 @@ class Whole(NamedTuple):
             return None
         if isinstance(value, bool) or not isinstance(value, (int, str)):
             raise TypeError
-        return int(_within(self.low, int(value), self.high))
+        return int(within(self.low, int(value), self.high))
 
 
 class Urls(Whole):
@@ -77,20 +77,28 @@ class Urls(Whole):
         return super().convert(whole)
 
 
-class Seconds(NamedTuple):
-    """A time span within bounds, both included."""
+class Number(NamedTuple):
+    """A number within bounds, both included."""
 
     low: float
     high: float
 
     @property
     def wanted(self) -> str:
-        return f"a number of seconds from {self.low:g} to {self.high:,.0f}, such as 0.5"
+        return f"a number from {self.low:g} to {self.high:,.0f}"
 
     def convert(self, value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, (int, float, str)):
             raise TypeError
-        return _within(self.low, float(value), self.high)
+        return within(self.low, float(value), self.high)
+
+
+class Seconds(Number):
+    """A time span within bounds, both included."""
+
+    @property
+    def wanted(self) -> str:
+        return f"a number of seconds from {self.low:g} to {self.high:,.0f}, such as 0.5"
 
 
 class Age(NamedTuple):
@@ -110,7 +118,7 @@ class Age(NamedTuple):
             value = float(match[1]) * AGES_S[match[2]]
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise TypeError
-        return _within(self.low, float(value), self.high)
+        return within(self.low, float(value), self.high)
 
 
 class Size(NamedTuple):
@@ -134,7 +142,7 @@ class Size(NamedTuple):
             value = round(float(match[1]) * UNITS[match[2]])
         if isinstance(value, bool) or not isinstance(value, int):
             raise TypeError
-        return int(_within(self.low, value, self.high))
+        return int(within(self.low, value, self.high))
 
 
 class Switch(NamedTuple):
@@ -186,11 +194,12 @@ class Location(NamedTuple):
 
     wanted: str
     suffixes: tuple[str, ...] = ()
+    required: bool = False
 
     def convert(self, value: object) -> str | None:
-        if value is None or value == "":
+        if value in (None, "") and not self.required:
             return None
-        if not isinstance(value, (str, Path)) or "\0" in str(value):
+        if not isinstance(value, (str, Path)) or not str(value) or "\0" in str(value):
             raise ValueError
         if str(value) == STANDARD_OUTPUT:
             return STANDARD_OUTPUT
@@ -200,38 +209,12 @@ class Location(NamedTuple):
         return str(path)
 
 
-class Many(NamedTuple):
-    """Several texts: a list, or one text with commas (where `commas`) or line ends between them."""
-
-    each: Text
-    commas: bool = True
-
-    @property
-    def wanted(self) -> str:
-        return f"{self.each.wanted}, or several"
-
-    def convert(self, value: object) -> tuple[str, ...]:
-        if isinstance(value, Mapping):
-            value = [f"{key}: {text}" for key, text in value.items()]
-        if isinstance(value, str):
-            value = value.split("," if self.commas and "\n" not in value else "\n")
-            value = [part.strip() for part in value if part.strip()]
-        if not isinstance(value, Sequence):
-            raise TypeError
-        return tuple(self._convert_one(part) for part in value)
-
-    def _convert_one(self, part: object) -> str:
-        try:
-            return str(self.each.convert(part))
-        except ValueError:
-            raise WrongPart(part) from None
-
-
 class WrongPart(ValueError):
     """One of several values is wrong: this one."""
 
 
-def _within(low: float, value: float, high: float) -> float:
+def within(low: float, value: float, high: float) -> float:
+    """Return the value. Raises `ValueError` when it is out of bounds."""
     if not low <= value <= high:
         raise ValueError
     return value

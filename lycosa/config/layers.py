@@ -3,18 +3,21 @@
     defaults < pyproject.toml [tool.lycosa] < lycosa.toml (top level, then [crawl]) < LYCOSA_*
              < the spider's custom_settings < -s NAME=VALUE < the other options
 
-An unknown name or a bad value raises `BadSetting`: one line that says what is wrong, where, and what is right. Only
-`_read_files` does I/O.
+The files are those of the project, which is looked for from the current folder upwards. An unknown name or a bad value
+raises `BadSetting`: one line that says what is wrong, where, and what is right.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lycosa.config.kinds import WrongPart
-from lycosa.config.scrapy_names import SCRAPY_NAMES, SCRAPY_ZERO
+from lycosa.config.kinds import STANDARD_OUTPUT, Location, WrongPart
+from lycosa.config.project import find_project, read_files
+from lycosa.config.scrapy_names import SAME, SCRAPY_NAMES, TOGETHER
+from lycosa.config.scrapy_others import EXPLAINED, NOT_NEEDED
 from lycosa.config.settings import Settings, kinds
 from lycosa.core.errors import BadSetting
 
@@ -22,14 +25,24 @@ SHOWN_MAX = 80
 PREFIX = "LYCOSA_"
 NOT_SETTINGS = frozenset({"LYCOSA_DEBUG", "LYCOSA_PROVE"})
 """Variables of the environment with our prefix that say something else: LYCOSA_DEBUG=1 shows tracebacks."""
+USER = "user"
+DEFAULT = "default"
 
 
 class Given(NamedTuple):
-    """One value as somebody wrote it. `place` names the file, variable or option."""
+    """One value as somebody wrote it. `place` names the file, variable or option; relative paths start at `base`."""
 
     place: str
     name: str
     value: object
+    base: Path | None = None
+
+
+class Loaded(NamedTuple):
+    """The settings, and where each comes from that is not a default."""
+
+    settings: Settings
+    places: Mapping[str, str]
 
 
 def load(
@@ -42,17 +55,32 @@ def load(
 ) -> Settings:
     """Return the settings of a run. Raises `BadSetting`.
 
-    `flags` holds the options that were given, by setting name (None: not given); `sets` the texts after `-s`; `folder`
-    is where lycosa.toml and pyproject.toml are looked for.
+    `flags` holds the options that were given, by setting name (None: not given); `sets` the texts after `-s`; the
+    project is looked for from `folder` upwards.
     """
-    layers = [
-        *_read_files(folder),
-        *_from_environment(environ),
-        *(Given("custom_settings", str(name), value) for name, value in (spider_settings or {}).items()),
-        *(_from_text(text) for text in sets),
-        *(Given(flag(name), name, value) for name, value in flags.items() if value is not None),
-    ]
-    return Settings(**dict(_settle(given) for given in layers))
+    return trace(flags, sets=sets, spider_settings=spider_settings, environ=environ, folder=folder).settings
+
+
+def trace(
+    flags: Mapping[str, object],
+    *,
+    sets: Sequence[str] = (),
+    spider_settings: Mapping[str, object] | None = None,
+    environ: Mapping[str, str],
+    folder: Path,
+) -> Loaded:
+    """Return the settings of a run with their places. See `load`."""
+    project = find_project(folder)
+    base = None if project in {None, folder.absolute()} else project
+    merged = _Merged()
+    if base is not None:
+        merged.values["home"] = str(base / Settings().home)
+    merged.add(_from_files(project or folder, base))
+    merged.add(_from_environment(environ))
+    merged.add(Given("custom_settings", str(name), value, base) for name, value in (spider_settings or {}).items())
+    merged.add(_from_text(text) for text in sets)
+    merged.add(Given(flag(name), name, value) for name, value in flags.items() if value is not None)
+    return Loaded(Settings(**merged.values), merged.places)
 
 
 def flag(name: str) -> str:
@@ -60,22 +88,71 @@ def flag(name: str) -> str:
     return "-o" if name == "output" else f"--{name.replace('_', '-')}"
 
 
-def _settle(given: Given) -> tuple[str, Any]:
-    """Decide which setting is meant, and convert its value."""
-    name, value = given.name.replace("-", "_"), given.value
-    if given.name in SCRAPY_NAMES and given.name not in kinds():
-        name = SCRAPY_NAMES[given.name]
-        if given.name in SCRAPY_ZERO and value in (0, "0") and not isinstance(value, bool):
-            value = SCRAPY_ZERO[given.name]
-    if name not in kinds():
-        raise BadSetting(f"{given.place}: unknown setting {_shown(given.name)}{did_you_mean(_nearest(given.name))}")
+def did_you_mean(name: str) -> str:
+    """Return the end of an error line that proposes this name; nothing for none."""
+    return f": did you mean {name}?" if name else ""
+
+
+@dataclass(slots=True)
+class _Merged:
+    """What the layers so far come to. `together` holds Scrapy's settings of which two make one of ours, by ours."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    places: dict[str, str] = field(default_factory=dict)
+    together: dict[str, dict[str, object]] = field(default_factory=dict)
+
+    def add(self, layer: Iterable[Given]) -> None:
+        for given in layer:
+            self._add(given)
+
+    def _add(self, given: Given) -> None:
+        name = given.name.replace("-", "_")
+        if name in kinds():
+            self.together.pop(name, None)
+            self._keep(given, name, given.value)
+        elif name.startswith(f"{USER}."):
+            self._keep(given, USER, {given.name.partition(".")[2]: given.value})
+        elif given.name in SCRAPY_NAMES:
+            self._add_scrapys(given, SCRAPY_NAMES[given.name])
+        elif given.name in EXPLAINED:
+            if not _is_fine(given.value, EXPLAINED[given.name].fine):
+                raise BadSetting(f"{given.place}: {given.name} means nothing here: {EXPLAINED[given.name].instead}")
+        elif given.name not in NOT_NEEDED:
+            raise BadSetting(f"{given.place}: unknown setting {_shown(given.name)}{_instead_of(given.name)}")
+
+    def _add_scrapys(self, given: Given, name: str) -> None:
+        if name in TOGETHER:
+            known = self.together.setdefault(name, {})
+            known[given.name] = given.value
+            value = _tried(given, name, lambda: TOGETHER[name].of(known))
+            if value is None:
+                return
+        else:
+            value = _tried(given, name, lambda: SAME[given.name].read(given.value))
+        self._keep(given, name, value)
+
+    def _keep(self, given: Given, name: str, value: object) -> None:
+        kind = kinds()[name]
+        converted = _tried(given, name, lambda: kind.convert(value))
+        if isinstance(kind, Location) and given.base and converted not in {None, STANDARD_OUTPUT}:
+            converted = str(given.base / converted)
+        self.values[name] = {**self.values.get(USER, {}), **converted} if name == USER else converted
+        self.places[name] = given.place
+
+
+def _tried(given: Given, name: str, convert: Any) -> Any:
+    """Return what `convert` returns. Raises `BadSetting` with the place when it cannot."""
     try:
-        return name, kinds()[name].convert(value)
+        return convert()
     except (BadSetting, TypeError, ValueError, OverflowError, RuntimeError) as error:
-        wrong = error.args[0] if isinstance(error, WrongPart) else value
+        wrong = error.args[0] if isinstance(error, WrongPart) else given.value
         where = given.place if given.place.startswith(("-", PREFIX)) else f"{given.place}: {given.name}"
         why = str(error) if isinstance(error, BadSetting) else f"{_shown(wrong)} is not {kinds()[name].wanted}"
         raise BadSetting(f"{where}: {why}") from None
+
+
+def _is_fine(value: object, fine: Sequence[object]) -> bool:
+    return any(value == each or str(value).lower() == str(each).lower() for each in fine)
 
 
 def _shown(value: object) -> str:
@@ -83,17 +160,17 @@ def _shown(value: object) -> str:
     return text if len(text) <= SHOWN_MAX else text[: SHOWN_MAX - 3] + "..."
 
 
+def _instead_of(name: str) -> str:
+    nearest = _nearest(name)
+    return did_you_mean(nearest) if nearest else f": one of your own goes into the table user, as user.{name:.40}"
+
+
 def _nearest(name: str) -> str:
     """The setting whose name looks most like this one, or nothing."""
     import difflib
 
-    names = [*kinds(), *SCRAPY_NAMES] if name.isupper() else [*kinds()]
+    names = [*kinds(), *SCRAPY_NAMES, *EXPLAINED] if name.isupper() else [*kinds()]
     return next(iter(difflib.get_close_matches(name.replace("-", "_"), names, n=1)), "")
-
-
-def did_you_mean(name: str) -> str:
-    """Return the end of an error line that proposes this name; nothing for none."""
-    return f": did you mean {name}?" if name else ""
 
 
 def _from_environment(environ: Mapping[str, str]) -> Iterator[Given]:
@@ -114,36 +191,11 @@ def _from_text(text: str) -> Given:
     return Given(f"-s {name.strip()}", name.strip(), value.strip())
 
 
-def _from_table(place: str, table: Mapping[str, object]) -> Iterator[Given]:
-    """The settings of a TOML table, then those of its table `crawl`."""
-    crawl = table.get("crawl", {})
-    if not isinstance(crawl, Mapping):
-        raise BadSetting(f"{place}: 'crawl' must be a table: write [crawl]")
-    yield from (Given(place, name, value) for name, value in table.items() if name != "crawl")
-    yield from (Given(f"{place} [crawl]", name, value) for name, value in crawl.items())
-
-
-def _read_files(folder: Path) -> Iterator[Given]:
-    """Read pyproject.toml and lycosa.toml, where there are any."""
-    for name, path in (("pyproject.toml", ("tool", "lycosa")), ("lycosa.toml", ())):
-        table: object = _read_toml(folder / name)
-        for key in path:
-            table = table.get(key, {}) if isinstance(table, Mapping) else {}
-        if not isinstance(table, Mapping):
-            raise BadSetting(f"{name}: 'lycosa' must be a table: write [tool.lycosa]")
-        yield from _from_table(f"{name} [tool.lycosa]" if path else name, table)
-
-
-def _read_toml(path: Path) -> Mapping[str, object]:
-    try:
-        text = path.read_text("utf-8")
-    except (FileNotFoundError, NotADirectoryError):
-        return {}
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadSetting(f"{path.name} cannot be read: {getattr(error, 'strerror', '') or 'it is not UTF-8'}") from None
-    import tomllib
-
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise BadSetting(f"{path.name} is not valid TOML: {error}") from None
+def _from_files(folder: Path, base: Path | None) -> Iterator[Given]:
+    """The settings of the files, of each the top level first and then its table `crawl`."""
+    for place, table in read_files(folder):
+        crawl = table.get("crawl", {})
+        if not isinstance(crawl, Mapping):
+            raise BadSetting(f"{place}: 'crawl' must be a table: write [crawl]")
+        yield from (Given(place, name, value, base) for name, value in table.items() if name != "crawl")
+        yield from (Given(f"{place} [crawl]", name, value, base) for name, value in crawl.items())
