@@ -13,6 +13,7 @@ Nothing here raises on what a server sends. Session cookies are kept: a crawl th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any, NamedTuple, Self
 
@@ -67,19 +68,6 @@ class Place(NamedTuple):
     secure: bool
     is_ip: bool
 
-    @classmethod
-    def of(cls, url: str) -> Place | None:
-        """Return the place of an absolute URL, None where there are no cookies: not http(s), or not a URL."""
-        try:
-            parsed = ada_url.URL(url)
-        except ValueError:
-            return None
-        host = str(parsed.hostname)
-        if parsed.protocol not in ("http:", "https:"):
-            return None
-        is_ip = parsed.host_type != ada_url.HostType.DEFAULT
-        return cls(host, parsed.protocol == "https:" or _is_loopback(host, is_ip), is_ip)
-
     def names(self) -> Iterator[str]:
         """Yield the domains whose cookies may go here: the host, and what it is below."""
         name, dot = self.host, "." if not self.is_ip else ""
@@ -92,6 +80,19 @@ class Place(NamedTuple):
     def takes(self, cookie: Cookie) -> bool:
         """True for a cookie of one of these domains that may go here, the path aside."""
         return (self.secure or not cookie.secure) and (not cookie.host_only or cookie.domain == self.host)
+
+
+@lru_cache(ORIGINS_MAX)
+def place_of(origin: str) -> Place | None:
+    """Return the place of a URL, of which the origin is enough; None where there are no cookies: no http(s), no URL."""
+    try:
+        url = ada_url.URL(origin)
+    except ValueError:
+        return None
+    if url.protocol not in ("http:", "https:"):
+        return None
+    host, is_ip = str(url.hostname), url.host_type != ada_url.HostType.DEFAULT
+    return Place(host, url.protocol == "https:" or _is_loopback(host, is_ip), is_ip)
 
 
 class Jar:
@@ -120,16 +121,16 @@ class Jar:
         """Return the value of the `Cookie` header for a URL, "" for none."""
         if not self._count:
             return ""
-        end = url.find("/", 8)  # behind the host of a canonical URL
+        end = url.find("/", 8)  # behind the host
         origin = url[:end] if end > 0 else url
         cookies = self._sendable.get(origin)
         if cookies is None:
             cookies = self._gather(origin)
-        return self._sent(cookies, path_of(url[end:] if end > 0 else "/"), now) if cookies else ""
+        return self._sent(cookies, path_of(url), now) if cookies else ""
 
     def set_from(self, url: str, lines: Iterable[str], now: float) -> bool:
         """Take what the `Set-Cookie` lines of a response from `url` ask for. True when the jar is another then."""
-        place = Place.of(url)
+        place = place_of(origin_of(url))
         if place is None:
             return False
         changed = False
@@ -148,7 +149,7 @@ class Jar:
 
         Return a line for each that cannot be taken.
         """
-        place = Place.of(url)
+        place = place_of(origin_of(url))
         if place is None:
             return []
         if isinstance(cookies, Mapping):
@@ -185,7 +186,7 @@ class Jar:
 
     def _gather(self, origin: str) -> Sequence[Cookie]:
         """Return, and remember, what may be sent to an origin, in the order of sending."""
-        place = Place.of(origin)
+        place = place_of(origin)
         found = [] if place is None else [each for each in self._of(place) if place.takes(each)]
         found.sort(key=lambda cookie: (-len(cookie.path), cookie.set_at))
         if len(self._sendable) >= ORIGINS_MAX:
@@ -315,15 +316,21 @@ class Jars:
         return changed
 
 
-def path_of(target: str) -> str:
-    """Return the path of what follows the host in a URL."""
-    return target.partition("#")[0].partition("?")[0]
+def origin_of(url: str) -> str:
+    """Return a URL up to its path: enough of it to know the host."""
+    end = url.find("/", 8)
+    return url[:end] if end > 0 else url
+
+
+def path_of(url: str) -> str:
+    """Return the path of a URL."""
+    end = url.find("/", 8)
+    return url[end:].partition("#")[0].partition("?")[0] if end > 0 else "/"
 
 
 def default_path(url: str) -> str:
-    """Return the path of a cookie that names none: that of the URL up to its last slash (§5.1.4)."""
-    end = url.find("/", 8)
-    path = path_of(url[end:]) if end > 0 else "/"
+    """Return the path of a cookie that names none: that of its URL up to its last slash (§5.1.4)."""
+    path = path_of(url)
     return path[: path.rfind("/")] or "/"
 
 
