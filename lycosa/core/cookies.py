@@ -13,15 +13,14 @@ Nothing here raises on what a server sends. Session cookies are kept: a crawl th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from operator import attrgetter
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
-import ada_url
 import msgspec
 
 from lycosa.core.cookie_header import CONTROL, PAIR_MAX, SESSION, SetCookie, parse_set_cookie
 from lycosa.core.errors import StorageError
+from lycosa.core.origin import ORIGINS_MAX, Place, path_of, place_of
 
 DOMAIN_MAX = 50
 """Cookies of one domain."""
@@ -34,9 +33,6 @@ JAR_PURGE = 300
 
 JARS_MAX = 256
 """Jars in memory."""
-
-ORIGINS_MAX = 4096
-"""Origins for which a jar remembers what to send."""
 
 JAR_VERSION = 1
 PREFIXES = ("__secure-", "__host-")
@@ -59,40 +55,6 @@ class Cookie(msgspec.Struct, array_like=True, gc=False):
     http_only: bool = False
     host_only: bool = True
     same_site: str = ""
-
-
-class Place(NamedTuple):
-    """Where a request goes, as far as cookies care. `secure`: nobody can listen in between."""
-
-    host: str
-    secure: bool
-    is_ip: bool
-
-    def names(self) -> Iterator[str]:
-        """Yield the domains whose cookies may go here: the host, and what it is below."""
-        name, dot = self.host, "." if not self.is_ip else ""
-        yield name
-        while dot:
-            _, dot, name = name.partition(".")
-            if dot:
-                yield name
-
-    def takes(self, cookie: Cookie) -> bool:
-        """True for a cookie of one of these domains that may go here, the path aside."""
-        return (self.secure or not cookie.secure) and (not cookie.host_only or cookie.domain == self.host)
-
-
-@lru_cache(ORIGINS_MAX)
-def place_of(origin: str) -> Place | None:
-    """Return the place of a URL, of which the origin is enough; None where there are no cookies: no http(s), no URL."""
-    try:
-        url = ada_url.URL(origin)
-    except ValueError:
-        return None
-    if url.protocol not in ("http:", "https:"):
-        return None
-    host, is_ip = str(url.hostname), url.host_type != ada_url.HostType.DEFAULT
-    return Place(host, url.protocol == "https:" or _is_loopback(host, is_ip), is_ip)
 
 
 class Jar:
@@ -130,7 +92,7 @@ class Jar:
 
     def set_from(self, url: str, lines: Iterable[str], now: float) -> bool:
         """Take what the `Set-Cookie` lines of a response from `url` ask for. True when the jar is another then."""
-        place = place_of(origin_of(url))
+        place = place_of(url)
         if place is None:
             return False
         changed = False
@@ -149,7 +111,7 @@ class Jar:
 
         Return a line for each that cannot be taken.
         """
-        place = place_of(origin_of(url))
+        place = place_of(url)
         if place is None:
             return []
         if isinstance(cookies, Mapping):
@@ -187,7 +149,7 @@ class Jar:
     def _gather(self, origin: str) -> Sequence[Cookie]:
         """Return, and remember, what may be sent to an origin, in the order of sending."""
         place = place_of(origin)
-        found = [] if place is None else [each for each in self._of(place) if place.takes(each)]
+        found = [] if place is None else [each for each in self._of(place) if _takes(place, each)]
         found.sort(key=lambda cookie: (-len(cookie.path), cookie.set_at))
         if len(self._sendable) >= ORIGINS_MAX:
             self._sendable.clear()
@@ -316,16 +278,9 @@ class Jars:
         return changed
 
 
-def origin_of(url: str) -> str:
-    """Return a URL up to its path: enough of it to know the host."""
-    end = url.find("/", 8)
-    return url[:end] if end > 0 else url
-
-
-def path_of(url: str) -> str:
-    """Return the path of a URL."""
-    end = url.find("/", 8)
-    return url[end:].partition("#")[0].partition("?")[0] if end > 0 else "/"
+def _takes(place: Place, cookie: Cookie) -> bool:
+    """True for a cookie of the place's host or of a domain above it that may go there, the path aside."""
+    return (place.secure or not cookie.secure) and (not cookie.host_only or cookie.domain == place.host)
 
 
 def default_path(url: str) -> str:
@@ -353,12 +308,6 @@ def _broken_promise(asked: SetCookie, cookie: Cookie) -> str:
     if promised.startswith("__host-") and (asked.domain or asked.path != "/"):
         return "with the prefix __Host- it needs the path / and no domain"
     return ""
-
-
-def _is_loopback(host: str, is_ip: bool) -> bool:
-    if is_ip:
-        return host.startswith("127.") or host == "[::1]"
-    return host == "localhost" or host.endswith(".localhost")
 
 
 def _asked(given: Mapping[str, Any], *, secure: bool) -> tuple[SetCookie, str]:

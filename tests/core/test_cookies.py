@@ -19,8 +19,9 @@ from lycosa.core.cookie_header import (
     parse_date,
     parse_set_cookie,
 )
-from lycosa.core.cookies import DOMAIN_MAX, JAR_MAX, Jar, Jars, default_path, path_matches, place_of
+from lycosa.core.cookies import DOMAIN_MAX, JAR_MAX, Jar, Jars, default_path, path_matches
 from lycosa.core.errors import StorageError
+from lycosa.core.origin import place_of
 
 NOW = 1_700_000_000.0
 SUFFIXES = {"com", "org", "uk", "co.uk", "blogspot.com", "github.io"}
