@@ -24,7 +24,7 @@ import msgspec
 
 from lycosa.core.headers import Headers
 from lycosa.core.model import Response
-from lycosa.core.retry import DATE, http_date
+from lycosa.core.retry import DATE, RETRY_STATUSES, http_date
 from lycosa.core.url import host_key, join
 
 HEURISTIC = 0.1
@@ -94,7 +94,7 @@ class StoredResponse(msgspec.Struct, array_like=True, frozen=True):
 class Action(Enum):
     """SERVE: as it is, without asking the host. REVALIDATE: ask with the conditions. FETCH: as if there were none.
 
-    NOT_CACHED: the request wants no other answer than a kept one (`only-if-cached`), and there is none.
+    NOT_CACHED: no other answer than a kept one is wanted (`only-if-cached`, `ignore_missing`), and there is none.
     """
 
     SERVE = "serve"
@@ -121,11 +121,16 @@ class Asked(NamedTuple):
 
 
 class ReplayRules(NamedTuple):
-    """Keep everything, serve it until it is older than `expiration_s` (0: for ever). As Scrapy's DummyPolicy."""
+    """Keep everything, serve it until it is older than `expiration_s` (0: for ever). As Scrapy's DummyPolicy.
+
+    Responses with `ignore_http_codes` are not kept: by default those that are tried again. With `ignore_missing`
+    nothing is fetched.
+    """
 
     expiration_s: float = 0.0
-    ignore_http_codes: frozenset[int] = frozenset()
+    ignore_http_codes: frozenset[int] = RETRY_STATUSES
     ignore_schemes: frozenset[str] = frozenset({"file"})
+    ignore_missing: bool = False
 
     def concerns(self, asked: Asked) -> bool:
         """True when the cache has anything to do with such a request."""
@@ -138,7 +143,7 @@ class ReplayRules(NamedTuple):
     def decide(self, asked: Asked, stored: StoredResponse | None, now: float) -> Decision:
         """Say what the stored response may do now."""
         if stored is None or (self.expiration_s and now - stored.received_at > self.expiration_s):
-            return Decision(Action.FETCH)
+            return Decision(Action.NOT_CACHED if self.ignore_missing else Action.FETCH)
         return Decision(Action.SERVE)
 
 
@@ -146,12 +151,14 @@ class PrivateRules(NamedTuple):
     """Keep what RFC 9111 lets a cache of one user keep, and serve it as long as it allows.
 
     `always_store` keeps also what is stale at once and cannot be asked for; `no-store` still counts.
-    `ignore_directives` of Cache-Control are not read in responses.
+    `ignore_directives` of Cache-Control are not read in responses. With `ignore_missing` nothing is fetched of which no
+    response is kept; one that is stale is asked about.
     """
 
     always_store: bool = False
     ignore_directives: frozenset[str] = frozenset()
     ignore_schemes: frozenset[str] = frozenset({"file"})
+    ignore_missing: bool = False
 
     def concerns(self, asked: Asked) -> bool:
         """True when the cache has anything to do with such a request."""
@@ -188,7 +195,7 @@ class PrivateRules(NamedTuple):
                 conditions = conditions_of(headers)
                 stand_in = _good_on_error(stored, headers, said, wanted, now)
                 return Decision(Action.REVALIDATE if conditions else Action.FETCH, conditions, stand_in)
-        return Decision(Action.NOT_CACHED if "only-if-cached" in wanted else Action.FETCH)
+        return Decision(Action.NOT_CACHED if self.ignore_missing or "only-if-cached" in wanted else Action.FETCH)
 
     def directives(self, headers: Headers) -> dict[str, str]:
         """Return what a response says in Cache-Control, without what is not to be read."""
