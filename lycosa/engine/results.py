@@ -15,11 +15,10 @@ import inspect
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-import msgspec
-
 from lycosa.core.errors import BadSpider
 from lycosa.core.links import Link
 from lycosa.core.model import Request
+from lycosa.engine.items import is_item as is_item
 
 RESULTS_MAX = 1_000_000
 """Results of one callback; they are held in memory until it ends."""
@@ -62,7 +61,7 @@ def _sort(result: Any, results: Results, name: str) -> None:
         results.links.append(result)
     elif isinstance(result, Request):
         results.requests.append(result)
-    elif isinstance(result, (dict, msgspec.Struct)) or _is_item(result):
+    elif is_item(result):
         results.items.append(result)
     elif result is not None:
         what = f"{name} yielded a {type(result).__name__} ({result!r:.60})"
@@ -70,9 +69,3 @@ def _sort(result: Any, results: Results, name: str) -> None:
         raise BadSpider(message)
     if len(results.items) + len(results.requests) > RESULTS_MAX:
         raise BadSpider(f"{name} yielded more than {RESULTS_MAX} results for one page; yield requests for parts of it")
-
-
-def _is_item(result: Any) -> bool:
-    from itemadapter import is_item  # loads what it adapts, Scrapy too where it is installed
-
-    return bool(is_item(result))

@@ -68,11 +68,7 @@ def _mended(value: Any) -> Any:
 
 def _convert(value: Any) -> Any:
     """Turn what msgspec does not know into something that it does."""
-    from itemadapter import ItemAdapter
-
-    if ItemAdapter.is_item(value):
-        return ItemAdapter(value).asdict()
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping):  # Scrapy's items and our own are mappings
         return dict(value)
     if isinstance(value, (Sequence, AbstractSet)):
         return list(value)
@@ -82,6 +78,10 @@ def _convert(value: Any) -> Any:
         return float(value)
     if isinstance(value, os.PathLike):
         return os.fspath(value)
+    from itemadapter import ItemAdapter  # loads what it adapts, Scrapy too where it is installed
+
+    if ItemAdapter.is_item(value):
+        return ItemAdapter(value).asdict()
     raise TypeError
 
 
