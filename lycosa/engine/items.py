@@ -18,7 +18,8 @@ import msgspec
 MARKS = ("__dataclass_fields__", "__attrs_attrs__")
 """Attributes of classes whose objects are items."""
 
-MODELS = (("pydantic", "BaseModel"), ("pydantic.v1", "BaseModel"), ("scrapy.item", "Item"))
+MODELS = (("pydantic", "BaseModel"), ("pydantic.v1", "BaseModel"))
+SCRAPY = ("scrapy.item", "Item")
 """Base classes of items, and the modules that have them if anybody has loaded them."""
 
 
@@ -100,10 +101,18 @@ def is_item(value: object) -> bool:
         return False
     if any(hasattr(kind, mark) for mark in MARKS):
         return True
-    if any(isinstance(value, _loaded(module, name)) for module, name in MODELS):
+    if any(isinstance(value, _loaded(module, name)) for module, name in (*MODELS, SCRAPY)):
         return True
     adapter = _loaded("itemadapter", "ItemAdapter")  # somebody may have taught it more
     return bool(adapter) and bool(adapter.is_item(value))
+
+
+def validates(item_class: Any) -> bool:
+    """Return whether a class of items wants all values at once: others are made empty and filled."""
+    if not isinstance(item_class, type):
+        return False
+    models = [base for module, name in MODELS if (base := _loaded(module, name))]
+    return issubclass(item_class, (msgspec.Struct, *models)) or any(hasattr(item_class, mark) for mark in MARKS)
 
 
 def _loaded(module: str, name: str) -> Any:

@@ -18,7 +18,9 @@ from typing import Any, NamedTuple
 from lycosa.core.errors import BadSpider
 from lycosa.core.links import Link
 from lycosa.core.model import Request
-from lycosa.engine.items import is_item as is_item
+from lycosa.engine.items import is_item
+
+__all__ = ["RESULTS_MAX", "Results", "collect", "is_item"]
 
 RESULTS_MAX = 1_000_000
 """Results of one callback; they are held in memory until it ends."""
