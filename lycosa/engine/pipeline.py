@@ -6,6 +6,7 @@ or `from_settings(settings)` if it has one, else without arguments; `NotConfigur
 
     an item is returned           it goes on to the next pipeline, and at last to the sinks
     DropItem is raised            the item goes nowhere, the page goes on
+    CloseSpider is raised         likewise, and the crawl ends
     anything else is raised       the page is dead with that reason: no item of it is written, so none is lost;
                                   `lycosa frontier requeue` gives all of them again
 
@@ -24,7 +25,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
-from lycosa.core.errors import BadSpider, DropItem, NotConfigured
+from lycosa.core.errors import BadSpider, CloseSpider, DropItem, NotConfigured
 from lycosa.engine.items import is_item
 from lycosa.engine.spider import users_code
 
@@ -44,6 +45,14 @@ class Step(NamedTuple):
     process: Callable[[Any], Any]
 
 
+class Passed(NamedTuple):
+    """The items of a page that were kept, how many were dropped, and why the crawl is to end, "" when it is not."""
+
+    items: Sequence[Any]
+    dropped: int = 0
+    closing: str = ""
+
+
 class Page:
     """What became of the items of a page so far: each an item, or the exception that ended it."""
 
@@ -58,7 +67,7 @@ class Page:
         if not isinstance(error, Exception):
             error = BadSpider(f"a pipeline ended with {type(error).__name__}: {error}")
         self.outcomes[number] = error
-        self.failed = self.failed or not isinstance(error, DropItem)
+        self.failed = self.failed or not isinstance(error, (DropItem, CloseSpider))
 
 
 class Pipelines:
@@ -118,29 +127,32 @@ class Pipelines:
                 first = first or error
         return first
 
-    async def process_page(self, items: Sequence[Any]) -> list[Any]:
+    async def process_page(self, items: Sequence[Any]) -> Passed:
         """Pass the items of a page through all pipelines and return those that were kept, in order.
 
         Raises what a pipeline raised that is not `DropItem`: of the first such item, when those under way have ended.
         """
         outcomes = await self._outcomes(items) if self._steps else items
         kept: list[Any] = []
-        failure = None
+        dropped, closing, failure = 0, "", None
         for item, outcome in zip(items, outcomes, strict=False):
-            if isinstance(outcome, DropItem):
+            if not isinstance(outcome, Exception):
+                kept.append(outcome)
+            elif isinstance(outcome, DropItem):
+                dropped += 1
                 _log_drop(outcome)
                 await _hear(self._on_dropped, item, outcome)
-            elif isinstance(outcome, Exception):
+            elif isinstance(outcome, CloseSpider):
+                closing = closing or outcome.reason
+            else:
                 failure = failure or outcome
                 await _hear(self._on_error, item, outcome)
-            else:
-                kept.append(outcome)
         if failure is not None:
             raise failure
         if self._on_scraped is not None:
             for item in kept:
                 await _hear(self._on_scraped, item)
-        return kept
+        return Passed(kept, dropped, closing)
 
     async def process(self, item: Any) -> Any:
         """Pass one item through all of them. Raises `DropItem`, or whatever a pipeline raises. Calls no hook."""
@@ -288,7 +300,7 @@ def _checked(result: Any, step: Step) -> Any:
 
 
 def _log_drop(drop: DropItem) -> None:
-    level = getattr(drop, "log_level", None)
+    level = drop.log_level
     if isinstance(level, str):
         level = logging.getLevelNamesMapping().get(level.upper())
     log.log(DROP_LOG_LEVEL if level is None else level, "dropped: %s", drop)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from lycosa.core.errors import BadSpider, DropItem, NotConfigured
-from lycosa.engine.pipeline import Pipelines
+from lycosa.core.errors import BadSpider, CloseSpider, DropItem, NotConfigured
+from lycosa.engine.pipeline import Passed, Pipelines
 
 
 class Spider:
@@ -20,7 +20,7 @@ SPIDER = Spider()
 
 
 def through(parts: Any, *items: Any, **options: Any) -> list[Any]:
-    return asyncio.run(Pipelines(parts, SPIDER, **options).process_page(list(items)))
+    return list(asyncio.run(Pipelines(parts, SPIDER, **options).process_page(list(items))).items)
 
 
 class Note:
@@ -271,6 +271,18 @@ def test_a_failure_fails_the_page_and_counts_no_item(slow: bool) -> None:
         through([Odd(slow)], {"n": 0}, {"n": -3}, {"n": 2}, on_scraped=scraped.append, on_error=on_error)
     assert scraped == []
     assert failed == [({"n": -3}, "number -3")]
+
+
+def test_closing_the_spider_keeps_the_other_items() -> None:
+    class Closes(Odd):
+        def decide(self, item):
+            if item["n"] == 2:
+                raise CloseSpider("enough")
+            return super().decide(item)
+
+    for slow in (False, True):
+        passed = asyncio.run(Pipelines([Closes(slow)], SPIDER).process_page([{"n": n} for n in range(5)]))
+        assert passed == Passed([{"n": 0, "ok": True}, {"n": 4, "ok": True}], 2, "enough")
 
 
 def test_after_a_failure_no_item_is_begun() -> None:
