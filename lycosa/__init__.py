@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from lycosa.core.errors import StopDownload as StopDownload
     from lycosa.core.model import PageItem as PageItem
     from lycosa.core.model import Request as Request
+    from lycosa.engine.adapting import ItemAdapter as ItemAdapter
+    from lycosa.engine.items import Field as Field
+    from lycosa.engine.items import Item as Item
+    from lycosa.engine.loader import ItemLoader as ItemLoader
     from lycosa.engine.response import Response as Response
     from lycosa.engine.spider import Spider as Spider
     from lycosa.engine.stats import Snapshot as Snapshot
@@ -42,6 +46,10 @@ _HOMES = {
     "RetryRequest": "lycosa.core.errors",
     "StopDownload": "lycosa.core.errors",
     "DropItem": "lycosa.core.errors",
+    "Field": "lycosa.engine.items",
+    "Item": "lycosa.engine.items",
+    "ItemAdapter": "lycosa.engine.adapting",
+    "ItemLoader": "lycosa.engine.loader",
     "LycosaError": "lycosa.core.errors",
     "PageItem": "lycosa.core.model",
     "Request": "lycosa.core.model",
