@@ -22,6 +22,7 @@ from lycosa.app.parts import (
     items_file,
     policy_of,
     remember_seeds,
+    retry_policy_of,
     rules_of,
     sinks_of,
     state_of,
@@ -30,6 +31,7 @@ from lycosa.app.parts import (
     written_to,
 )
 from lycosa.app.search import erase_index, open_index
+from lycosa.app.visiting import visitor_of
 from lycosa.clock import Clock, chance
 from lycosa.config import Settings
 from lycosa.core.errors import BadSpider, StateError
@@ -45,7 +47,6 @@ from lycosa.engine.robots import RobotsGate
 from lycosa.engine.space import FreeSpace
 from lycosa.engine.spider import Spider, start_requests, users_code
 from lycosa.engine.stats import RunStats, Snapshot, Summary
-from lycosa.engine.visit import Visitor
 from lycosa.fetchers.curl import CurlFetcher
 from lycosa.fetchers.resolver import SystemResolver
 from lycosa.frontiers.embedded import embedded_frontier
@@ -145,19 +146,9 @@ async def wired(
         stack.push_async_callback(pipelines.close)
         addresses = Addresses(frontier, SystemResolver(settings.connect_timeout), clock)
         found_only = FoundOnly(fetcher, addresses)
-        gate = RobotsGate(frontier, found_only, settings.user_agent, rules.retry, chance)
-        visitor = Visitor(
-            target.spider,
-            rules,
-            found_only,
-            gate,
-            pipelines,
-            _preparer(sinks),
-            frontier.known,
-            stats,
-            clock,
-            chance,
-            target.naming,
+        gate = RobotsGate(frontier, found_only, settings.user_agent, retry_policy_of(settings), chance)
+        visitor = visitor_of(
+            settings, target, rules, found_only, gate, pipelines, _preparer(sinks), frontier.known, stats, clock
         )
         limits = Limits(
             settings.concurrency, settings.max_pages, settings.lease_max, exit_when_idle=settings.exit_when_idle

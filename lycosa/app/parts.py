@@ -158,9 +158,12 @@ def rules_of(settings: Settings, target: Target, seeds: Sequence[str]) -> Rules:
     """Return what the user decided about the crawl."""
     domains = domains_as_urls(target.spider.allowed_domains)
     scope = scope_of(settings.scope if target.generic else "", seeds, domains, settings)
-    types = frozenset(settings.content_types) if target.generic else frozenset()
-    headers = fetch_settings_of(settings).headers
-    return Rules(scope, RetryPolicy(retries_max=settings.retries), types, settings.robots, headers)
+    return Rules(scope, frozenset(settings.content_types) if target.generic else frozenset())
+
+
+def retry_policy_of(settings: Settings) -> RetryPolicy:
+    """Return when failed requests are tried again."""
+    return RetryPolicy(retries_max=settings.retries)
 
 
 class Bounds(Protocol):

@@ -27,7 +27,8 @@ from lycosa.engine.leases import Leases
 from lycosa.engine.robots import RobotsGate
 from lycosa.engine.space import SHORTAGE_CHECK_S, FreeSpace
 from lycosa.engine.stats import RunStats, Snapshot
-from lycosa.engine.visit import UNCHANGED, Done, Failed, Visitor
+from lycosa.engine.verdict import Failed
+from lycosa.engine.visit import UNCHANGED, Done, Visitor
 from lycosa.ports import Frontier, FrontierOperations, Sink
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 
 from lycosa.core.headers import Headers
 from lycosa.core.model import Request, UrlRecord, Validators
@@ -31,7 +30,7 @@ def conditional(request: Request, record: UrlRecord, usual: Mapping[str, str]) -
         return request
     conditions = {"If-None-Match": known.etag, "If-Modified-Since": known.modified}
     given = {name: value for name, value in conditions.items() if value}
-    return replace(request, headers={**request.headers, **given}) if given else request
+    return request.replace(headers={**request.headers, **given}) if given else request
 
 
 def validators_of(headers: Headers, fetched_at: float) -> Validators | None:
