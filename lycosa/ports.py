@@ -6,12 +6,13 @@ Times are unix seconds. An adapter turns every error of its driver into one of `
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 from lycosa.core.headers import Headers
+from lycosa.core.httpcache import StoredResponse
 from lycosa.core.model import (
     Document,
     FrontierStats,
@@ -309,6 +310,54 @@ class Sink(Protocol):
 
     async def close(self) -> None:
         """Release the output. What was not flushed is dropped."""
+        ...
+
+
+class KeyStore(Protocol):
+    """A small durable memory of a crawl beside its frontier: cookies, what a spider keeps, what media were fetched.
+
+    What is put counts at once in this process and is durable after the next `flush`; a crash forgets all that was put
+    since the last one, and nothing else. Flushed before the frontier commits, as the sinks are.
+    """
+
+    def get(self, table: str, key: str) -> bytes | None:
+        """Return the value, or None. Raises `StorageError`."""
+        ...
+
+    def put(self, table: str, key: str, value: bytes | None) -> None:
+        """Keep a value; None forgets the key."""
+        ...
+
+    def items(self, table: str) -> Iterator[tuple[str, bytes]]:
+        """Return the keys of a table and their values, as they are now, in the order of the keys."""
+        ...
+
+    async def flush(self) -> None:
+        """Make everything that was put durable, in one step. Raises `StorageError`, `StorageFull`."""
+        ...
+
+    async def close(self) -> None:
+        """Release the store. What was not flushed is dropped."""
+        ...
+
+
+class HttpCacheStore(Protocol):
+    """Where an HTTP cache keeps responses. It may forget any at any time, to stay within its size."""
+
+    async def get(self, key: str) -> StoredResponse | None:
+        """Return the response, or None when there is none that can be read."""
+        ...
+
+    async def put(self, key: str, stored: StoredResponse) -> None:
+        """Keep the response, in place of the one before; one that is too large is not kept."""
+        ...
+
+    async def delete(self, key: str) -> None:
+        """Forget the response."""
+        ...
+
+    async def close(self) -> None:
+        """Release the store."""
         ...
 
 

@@ -5,6 +5,7 @@
     |   |-- BadUrl            not an absolute http(s) URL
     |   |-- BadSetting        unknown name, or a value outside its range
     |   `-- BadSpider         a spider file or class that cannot run
+    |       `-- BadMiddleware a middleware that cannot be used, or returned nonsense
     |-- StateError            the crawl cannot start or go on: exit 3
     |   |-- StateLocked       another process owns the state
     |   |-- ForeignState      the folder holds something else
@@ -20,10 +21,21 @@
     |   |-- BodyTooLarge      more bytes than allowed, before or after decompression
     |   `-- BadResponse       bytes that are not HTTP, or cannot be decoded
     |-- BadItem               a spider's item holds something that cannot be written
-    `-- DropItem              raised by a pipeline: this item goes nowhere
+    |-- DropItem              raised by a pipeline: this item goes nowhere
+    |-- IgnoreRequest         raised by a middleware: the request is done, with this reason
+    |   `-- HttpError         a status that the callback did not ask for
+    |-- RetryRequest          raised by a callback or middleware: fetch this again
+    |-- CloseSpider           raised by a callback: end the crawl, with this reason
+    |-- DontCloseSpider       raised by a receiver of spider_idle: there is more to come
+    |-- StopDownload          raised by a receiver of headers_received or bytes_received: enough of this body
+    `-- NotConfigured         raised by a part that is being made: leave it out
 
 The class docstring is the default message.
 """
+
+from __future__ import annotations
+
+from typing import Any
 
 
 class LycosaError(Exception):
@@ -47,6 +59,10 @@ class BadSetting(UsageError):
 
 class BadSpider(UsageError):
     """This spider cannot run."""
+
+
+class BadMiddleware(BadSpider):
+    """This middleware cannot be used."""
 
 
 class StateError(LycosaError):
@@ -122,3 +138,52 @@ class BadItem(LycosaError):
 
 class DropItem(LycosaError):
     """The item was dropped."""
+
+    def __init__(self, message: str = "", log_level: str | int | None = None) -> None:
+        super().__init__(message)
+        self.log_level = log_level
+
+
+class IgnoreRequest(LycosaError):
+    """The request was ignored."""
+
+
+class HttpError(IgnoreRequest):
+    """The status was not asked for."""
+
+    def __init__(self, response: Any, message: str = "") -> None:
+        super().__init__(message or str(response.status))
+        self.response = response
+
+
+class RetryRequest(LycosaError):
+    """The request is to be tried again. It counts as a failed attempt; `delay_s` replaces the usual back-off."""
+
+    def __init__(self, reason: str = "asked for", delay_s: float | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.delay_s = delay_s
+
+
+class CloseSpider(LycosaError):
+    """The spider ends the crawl."""
+
+    def __init__(self, reason: str = "cancelled") -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class DontCloseSpider(LycosaError):
+    """The spider has more to come."""
+
+
+class StopDownload(LycosaError):
+    """The rest of the body is not wanted. With `fail` the request goes to its errback, else the callback gets it."""
+
+    def __init__(self, *, fail: bool = True) -> None:
+        super().__init__()
+        self.fail = fail
+
+
+class NotConfigured(LycosaError):
+    """The part is not configured."""

@@ -1,20 +1,21 @@
 """The nouns of a crawl: what users build, what is stored, what travels between the parts.
 
-Values only: no method here reads a clock, a file or a socket. `Request` is what a spider yields, `UrlRecord` what a
-frontier stores of it, `Lease` what a worker holds while it works on a record, `Response` what a fetcher brings back,
-`PageItem` what a generic crawl writes for a page.
+Values only: no method here reads a clock, a file or a socket. `Request` (`core.request`) is what a spider yields,
+`UrlRecord` what a frontier stores of it, `Lease` what a worker holds while it works on a record, `Response` what a
+fetcher brings back, `PageItem` what a generic crawl writes for a page.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Any, NamedTuple
 
 import msgspec
 
 from lycosa.core.headers import Headers
+from lycosa.core.request import Request as Request  # noqa: PLC0414  one of the nouns
 
 RECORD_VERSION = 1
 NO_DATA: Mapping[str, Any] = {}
@@ -28,33 +29,11 @@ class Kind(IntEnum):
     RESOLVE = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What a spider asks for. Names and meanings follow Scrapy where the concept is the same.
-
-    `callback` is a method of the spider (or its name); None means `parse`. `not_before` is in unix seconds. `meta` and
-    `cb_kwargs` must hold plain data (numbers, strings, bytes, lists, dicts), since they are stored.
-    """
-
-    url: str
-    callback: Callable[..., Any] | str | None = None
-    method: str = "GET"
-    headers: Mapping[str, str] = field(default_factory=dict)
-    body: bytes = b""
-    params: Mapping[str, str] = field(default_factory=dict)
-    meta: Mapping[str, Any] = field(default_factory=dict)
-    cb_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    priority: int = 0
-    dont_filter: bool = False
-    not_before: float = 0.0
-
-    def replace(self, **changes: Any) -> Request:
-        """Return a copy with these fields changed."""
-        return replace(self, **changes)
-
-
 class Extras(msgspec.Struct, array_like=True, frozen=True):
-    """The part of a request that a plain GET link does not have; stored only when it is there."""
+    """The part of a request that a plain GET link does not have; stored only when it is there.
+
+    Fields are only ever appended. `spider` names the one whose request it is, in a crawl of several.
+    """
 
     method: str = "GET"
     headers: dict[str, str] = {}
@@ -62,6 +41,11 @@ class Extras(msgspec.Struct, array_like=True, frozen=True):
     callback: str = ""
     meta: dict[str, Any] = {}
     cb_kwargs: dict[str, Any] = {}
+    errback: str = ""
+    cookies: dict[str, str] | list[dict[str, Any]] = {}
+    encoding: str = "utf-8"
+    flags: list[str] = []
+    spider: str = ""
 
 
 class Validators(msgspec.Struct, array_like=True, frozen=True):

@@ -9,7 +9,7 @@ from lycosa.core.charset import detect_encoding
 from lycosa.core.links import extract_links
 from lycosa.core.model import PageItem
 from lycosa.core.page import extract_page, parse_html
-from lycosa.engine.records import REDIRECT_URLS
+from lycosa.engine.hops import REDIRECT_URLS
 from lycosa.engine.response import Response
 from lycosa.engine.results import Results
 from lycosa.engine.spider import Spider
@@ -27,11 +27,12 @@ class SiteSpider(Spider):
     def parse(self, response: Response) -> Results:
         """Return the page's item and its links, sorted already."""
         raw, record = response.raw, response.record
+        assert record is not None, "a page of a crawl is lent by its frontier"
         encoding = detect_encoding(raw.body, raw.headers.get("content-type"))
         tree = parse_html(raw.body, encoding)
         links = extract_links(tree, record.url, encoding)
         page = extract_page(tree, raw.headers.get("content-language"))
-        trail = record.extras.meta.get(REDIRECT_URLS) if record.extras else None
+        trail = response.request.asked(REDIRECT_URLS)
         item = PageItem(
             url=trail[0] if trail else record.url,
             final_url=record.url,

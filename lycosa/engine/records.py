@@ -17,13 +17,10 @@ from lycosa.core.keys import Fingerprint
 from lycosa.core.model import RECORD_VERSION, Extras, Request, UrlRecord
 from lycosa.core.segments import NO_SEGMENTS, Segments
 from lycosa.core.url import canonicalize, fingerprint, host_key
+from lycosa.engine.hops import REDIRECT_URLS
 
-SECRETS = frozenset({"authorization", "cookie", "proxy-authorization"})
 NOT_BEFORE_MAX = 1e11
 """Unix seconds; the year 5138."""
-
-REDIRECT_URLS = "redirect_urls"
-"""The key of `meta` under which the URLs are kept that were redirected to this one, oldest first (as in Scrapy)."""
 
 
 class Naming(NamedTuple):
@@ -31,6 +28,8 @@ class Naming(NamedTuple):
 
     fingerprint: Fingerprint = fingerprint
     segments: Segments = NO_SEGMENTS
+    spider: str = ""
+    """Whose requests they are, in a crawl of several spiders."""
 
 
 PLAIN = Naming()
@@ -44,7 +43,7 @@ def to_record(
     Raises `BadUrl`, or `BadSpider` for what cannot be stored or named.
     """
     url = canonicalize(_with_params(request.url, request.params))
-    extras = _extras(request, spider)
+    extras = _extras(request, spider, naming.spider)
     record = UrlRecord(
         RECORD_VERSION,
         naming.fingerprint(request.method, url, request.body),
@@ -57,78 +56,72 @@ def to_record(
         dont_filter=request.dont_filter,
         extras=extras,
     )
-    return _in_its_segment(_storable(record), naming)
+    if extras is not None or not _is_simple(request):
+        _check_storable(record)
+    return _in_its_segment(record, naming)
 
 
 def to_request(record: UrlRecord) -> Request:
     """Return the request to fetch for a record."""
     extras = record.extras
     if extras is None:
-        return Request(record.url)
-    return Request(
-        record.url,
-        extras.callback or None,
-        extras.method,
-        extras.headers,
-        extras.body,
-        meta=extras.meta,
-        cb_kwargs=extras.cb_kwargs,
-        priority=record.priority,
-        dont_filter=record.dont_filter,
-    )
+        request = Request(record.url)
+    else:
+        request = Request(
+            record.url,
+            extras.callback or None,
+            extras.method,
+            extras.headers,
+            extras.body,
+            extras.cookies or None,
+            extras.meta,
+            extras.encoding,
+            errback=extras.errback or None,
+            flags=extras.flags,
+            cb_kwargs=extras.cb_kwargs,
+        )
+    request.priority = record.priority
+    request.dont_filter = record.dont_filter
+    request.record = record
+    return request
 
 
-def redirected(record: UrlRecord, target: str, status: int, naming: Naming = PLAIN) -> UrlRecord:
-    """Return the record of a redirect's target: same depth, same callback, same segment, GET where RFC 9110 §15.4 says
-    so. Raises `BadSpider` when the target cannot be named.
+def in_place_of(record: UrlRecord, request: Request, spider: object, naming: Naming = PLAIN) -> UrlRecord:
+    """Return the record of a request that is fetched in the place of another: same depth, same segment.
 
-    Where a site redirects to what counts as the same request (it drops a parameter, adds a slash), the target is
-    fetched although it is known.
+    Where it counts as one that came before (a site drops a parameter, adds a slash; a middleware adds a header) it is
+    fetched although it is known. Raises `BadUrl` or `BadSpider`.
     """
-    extras = record.extras or Extras()
-    keep = (
-        extras.method in {"GET", "HEAD"} or (status in {301, 302} and extras.method != "POST") or status in {307, 308}
-    )
-    method, body = (extras.method, extras.body) if keep else ("GET", b"")
-    trail = [*extras.meta.get(REDIRECT_URLS, ()), record.url]
-    named = naming.fingerprint(method, target, body)
-    on_the_way = {record.fingerprint, *(naming.fingerprint(method, url, body) for url in trail)}
-    headers = _headers_after(extras.headers, other_host=host_key(target) != record.host, body_gone=not keep)
+    made = to_record(request, spider, naming=naming, segment=record.segment)
+    trail = request.asked(REDIRECT_URLS, ())
+    on_the_way = {record.fingerprint, *(naming.fingerprint(request.method, url, request.body) for url in trail)}
     return msgspec.structs.replace(
-        record,
-        fingerprint=named,
-        url=target,
-        host=host_key(target),
-        attempts=0,
-        token=0,
-        not_before=0.0,
+        made,
+        depth=record.depth,
+        priority=request.priority,
         redirects=record.redirects + 1,
-        dont_filter=record.dont_filter or (named in on_the_way and target not in trail),
-        validators=None,
-        extras=Extras(method, headers, body, extras.callback, {**extras.meta, REDIRECT_URLS: trail}, extras.cb_kwargs),
+        dont_filter=record.dont_filter
+        or made.dont_filter
+        or (made.fingerprint in on_the_way and made.url not in trail),
     )
 
 
-def _headers_after(headers: Mapping[str, str], *, other_host: bool, body_gone: bool) -> dict[str, str]:
-    """Leave out what another host must not see, and what described a body that is gone (RFC 9110 §15.4)."""
-    return {
-        name: value
-        for name, value in headers.items()
-        if not (other_host and name.lower() in SECRETS) and not (body_gone and name.lower().startswith("content-"))
-    }
+def method_of(spider: object, callback: Any, usual: str = "parse") -> Callable[..., Any]:
+    """Return the method of the spider that a request names, or the function it holds. Raises `BadSpider`."""
+    if callback is not None and not isinstance(callback, str):
+        return callback  # type: ignore[no-any-return]
+    found = getattr(spider, callback or usual, None)
+    if not callable(found):
+        raise BadSpider(f"{type(spider).__name__} has no callback {callback!r}")
+    return found  # type: ignore[no-any-return]
 
 
-def callback_of(spider: object, record: UrlRecord) -> Callable[..., Any]:
-    """Return the method of the spider that handles the record. Raises `BadSpider`."""
-    name = record.extras.callback if record.extras else ""
-    callback = getattr(spider, name or "parse", None)
-    if not callable(callback):
-        raise BadSpider(f"{type(spider).__name__} has no callback {name!r}")
-    return callback  # type: ignore[no-any-return]
+def _is_simple(request: Request) -> bool:
+    return type(request.priority) is int and request.not_before == 0.0 and request.dont_filter in (True, False)
 
 
-def _storable(record: UrlRecord) -> UrlRecord:
-    """Return the record if it comes back from the store as it went in. Raises `BadSpider`."""
+def _check_storable(record: UrlRecord) -> None:
+    """Make sure that the record comes back from the store as it went in. Raises `BadSpider`."""
     try:
         known_time = 0 <= record.not_before <= NOT_BEFORE_MAX
         msgspec.msgpack.decode(msgspec.msgpack.encode(record), type=UrlRecord)
@@ -136,7 +129,6 @@ def _storable(record: UrlRecord) -> UrlRecord:
         raise BadSpider(f"the request for {record.url} cannot be stored: {error}") from error
     if not known_time:
         raise BadSpider(f"the request for {record.url} has not_before={record.not_before}: write unix seconds")
-    return record
 
 
 def _in_its_segment(record: UrlRecord, naming: Naming) -> UrlRecord:
@@ -145,37 +137,42 @@ def _in_its_segment(record: UrlRecord, naming: Naming) -> UrlRecord:
     return record if segment == record.segment else msgspec.structs.replace(record, segment=segment)
 
 
-def _with_params(url: str, params: Mapping[str, str]) -> str:
+def _with_params(url: str, params: Mapping[str, Any] | None) -> str:
     if not params:
         return url
     address, hash_, fragment = url.partition("#")
     return address + ("&" if "?" in address else "?") + urlencode(params, doseq=True) + hash_ + fragment
 
 
-def _extras(request: Request, spider: object) -> Extras | None:
-    callback = _callback_name(request.callback, spider)
-    plain = request.method == "GET" and not (request.headers or request.body or request.meta or request.cb_kwargs)
-    if plain and not callback:
+def _extras(request: Request, spider: object, tag: str) -> Extras | None:
+    callback = _callback_name(request.callback, spider, "callback")
+    errback = _callback_name(request.errback, spider, "errback") if request.errback is not None else ""
+    if not callback and not errback and not tag and request.is_plain:
         return None
     _check_data(request)
     return Extras(
-        request.method.upper(),
+        request.method,
         dict(request.headers),
         request.body,
         callback,
-        dict(request.meta),
-        dict(request.cb_kwargs),
+        request.meta,
+        request.cb_kwargs,
+        errback,
+        dict(request.cookies) if isinstance(request.cookies, Mapping) else request.cookies or {},
+        request.encoding,
+        request.flags,
+        tag,
     )
 
 
-def _callback_name(callback: Any, spider: object) -> str:
+def _callback_name(callback: Any, spider: object, what: str) -> str:
     if callback is None or callback == "parse":
         return ""
     name = callback if isinstance(callback, str) else getattr(callback, "__name__", "")
     if not callable(getattr(spider, name, None)):
-        message = f"the callback {name or callback!r} is not a method of {type(spider).__name__}"
+        message = f"the {what} {name or callback!r} is not a method of {type(spider).__name__}"
         raise BadSpider(message + ", so it could not be found again after a restart: make it one")
-    return "" if name == "parse" else name
+    return "" if name == "parse" and what == "callback" else name
 
 
 def _check_data(request: Request) -> None:

@@ -14,6 +14,7 @@ from lycosa.core.errors import BadUrl
 from lycosa.core.headers import Headers
 from lycosa.core.links import join
 from lycosa.core.page import parse_html
+from lycosa.core.request import HeadersLike
 
 if TYPE_CHECKING:  # parsel is loaded by the first selector: a crawl without one does not pay for it
     from parsel import Selector, SelectorList
@@ -21,14 +22,45 @@ if TYPE_CHECKING:  # parsel is loaded by the first selector: a crawl without one
 
 
 class Response:
-    """A response with the request it answers. `url` is where the body came from, `fetched_at` is in unix seconds."""
+    """A response with the request it answers. `url` is where the body came from, `fetched_at` is in unix seconds.
 
-    def __init__(self, raw: model.Response, request: model.Request, record: model.UrlRecord, fetched_at: float) -> None:
-        self.raw = raw
-        self.request = request
-        self.record = record
+    `flags` are words that middlewares leave, such as "cached". `raw` is what the fetcher brought.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        status: int = 200,
+        headers: HeadersLike | Headers | None = None,
+        body: bytes | str = b"",
+        flags: Iterable[str] = (),
+        request: model.Request | None = None,
+        *,
+        ip_address: str = "",
+        protocol: str = "",
+        encoding: str = "",
+        fetched_at: float = 0.0,
+    ) -> None:
+        fields = headers if isinstance(headers, Headers) else Headers.of(_pairs(headers or {}))
+        content = body.encode(encoding or "utf-8") if isinstance(body, str) else body
+        self.raw = model.Response(url, status, fields, content, model.Timings(), ip_address, protocol, len(content))
+        self.request = request if request is not None else model.Request(url)
         self.fetched_at = fetched_at
-        self.url = record.url
+        self.url = url
+        self.flags = list(flags)
+        if encoding or isinstance(body, str):
+            self.encoding = encoding or "utf-8"  # cached_property: what is set is not computed
+
+    @classmethod
+    def of(cls, raw: model.Response, request: model.Request, fetched_at: float) -> Response:
+        """Make the response that a fetcher brought."""
+        response = cls.__new__(cls)
+        response.raw = raw
+        response.request = request
+        response.fetched_at = fetched_at
+        response.url = raw.url
+        response.flags = []
+        return response
 
     @property
     def status(self) -> int:
@@ -46,19 +78,34 @@ class Response:
         return self.raw.body
 
     @property
-    def meta(self) -> Mapping[str, Any]:
+    def meta(self) -> dict[str, Any]:
         """The request's meta."""
         return self.request.meta
 
     @property
-    def cb_kwargs(self) -> Mapping[str, Any]:
+    def cb_kwargs(self) -> dict[str, Any]:
         """The request's cb_kwargs."""
         return self.request.cb_kwargs
 
     @property
+    def record(self) -> model.UrlRecord | None:
+        """What the frontier keeps of the request; None when no frontier lent it."""
+        return self.request.record  # type: ignore[no-any-return]
+
+    @property
     def depth(self) -> int:
         """Links between a start URL (0) and this page."""
-        return self.record.depth
+        return self.record.depth if self.record is not None else 0
+
+    @property
+    def ip_address(self) -> str:
+        """The IP address the answer came from, "" when it is not known."""
+        return self.raw.ip
+
+    @property
+    def protocol(self) -> str:
+        """The version of HTTP: "1.1", "2", "3"; "" when it is not known."""
+        return self.raw.http_version
 
     @property
     def timings(self) -> model.Timings:
@@ -147,13 +194,43 @@ class Response:
         href = self.selector.xpath("//base/@href").get() if b"<base" in self.body.lower() else None
         return (join(self.url, href) if href else None) or self.url
 
+    def replace(self, **changes: Any) -> Response:
+        """Return a copy with these arguments changed."""
+        kept = {name: getattr(self, name) for name in ARGUMENTS if name not in changes}
+        if "encoding" in self.__dict__ and not {"body", "headers", "encoding"} & changes.keys():
+            kept["encoding"] = self.encoding
+        return type(self)(**kept, **changes)
+
+    def copy(self) -> Response:
+        """Return a copy."""
+        return self.replace()
+
     def __repr__(self) -> str:
         return f"<{self.status} {self.url}>"
 
 
-def _address(link: str | Selector) -> str:
+ARGUMENTS = ("url", "status", "headers", "body", "flags", "request", "ip_address", "protocol", "fetched_at")
+
+
+def _pairs(headers: HeadersLike) -> Iterator[tuple[str, str]]:
+    """Yield the fields of what somebody wrote; a list holds several values of one field."""
+    for name, value in headers.items() if isinstance(headers, Mapping) else headers:
+        for each in value if isinstance(value, (list, tuple)) else [value]:
+            yield (_text(name), _text(each))
+
+
+def _text(value: Any) -> str:
+    return value.decode("latin-1") if isinstance(value, bytes) else str(value)
+
+
+def _address(link: Any) -> str:
     if isinstance(link, str):
         return link
+    if not hasattr(link, "root"):
+        url = getattr(link, "url", None)
+        if not isinstance(url, str):
+            raise TypeError(f"follow a URL, a Link or one selected element, not a {type(link).__name__}")
+        return url
     if isinstance(link.root, str):
         return link.root
     attributes = link.attrib

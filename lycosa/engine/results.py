@@ -12,40 +12,59 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-import msgspec
-
-from lycosa.core.errors import BadSpider
+from lycosa.core.errors import BadSpider, CloseSpider
 from lycosa.core.links import Link
 from lycosa.core.model import Request
+from lycosa.engine.items import is_item
+
+__all__ = ["RESULTS_MAX", "Results", "collect", "collect_now", "is_item"]
 
 RESULTS_MAX = 1_000_000
 """Results of one callback; they are held in memory until it ends."""
 
 
 class Results(NamedTuple):
-    """The results of one callback."""
+    """The results of one callback. `closing` is the reason of a `CloseSpider` that it ended with, "" for none."""
 
     items: list[Any]
     requests: list[Request]
     links: list[Link]
+    closing: str = ""
 
 
 async def collect(returned: Any, name: str) -> Results:
     """Sort what the callback `name` returned. Raises `BadSpider` for what is neither item nor request."""
     if type(returned) is Results:
         return returned
-    if inspect.iscoroutine(returned):
-        returned = await returned
     results = Results([], [], [])
-    if inspect.isasyncgen(returned):
-        async for result in returned:
-            _sort(result, results, name)
-    else:
+    try:
+        if inspect.iscoroutine(returned):
+            returned = await returned
+        if inspect.isasyncgen(returned) or isinstance(returned, AsyncIterable):
+            async for result in returned:
+                _sort(result, results, name)
+        else:
+            for result in _elements(returned):
+                _sort(result, results, name)
+    except CloseSpider as close:
+        return results._replace(closing=close.reason)
+    return results
+
+
+def collect_now(call: Callable[[], Any], name: str) -> Any:
+    """Call a plain function and sort what it returned, in the thread that runs; what has to be awaited is returned."""
+    results = Results([], [], [])
+    try:
+        returned = call()
+        if type(returned) is Results or inspect.isawaitable(returned) or isinstance(returned, AsyncIterable):
+            return returned
         for result in _elements(returned):
             _sort(result, results, name)
+    except CloseSpider as close:
+        return results._replace(closing=close.reason)
     return results
 
 
@@ -62,7 +81,7 @@ def _sort(result: Any, results: Results, name: str) -> None:
         results.links.append(result)
     elif isinstance(result, Request):
         results.requests.append(result)
-    elif isinstance(result, (dict, msgspec.Struct)) or _is_item(result):
+    elif is_item(result):
         results.items.append(result)
     elif result is not None:
         what = f"{name} yielded a {type(result).__name__} ({result!r:.60})"
@@ -70,9 +89,3 @@ def _sort(result: Any, results: Results, name: str) -> None:
         raise BadSpider(message)
     if len(results.items) + len(results.requests) > RESULTS_MAX:
         raise BadSpider(f"{name} yielded more than {RESULTS_MAX} results for one page; yield requests for parts of it")
-
-
-def _is_item(result: Any) -> bool:
-    from itemadapter import is_item  # loads what it adapts, Scrapy too where it is installed
-
-    return bool(is_item(result))

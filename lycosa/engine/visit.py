@@ -1,13 +1,15 @@
 """One visit: from a leased record to what becomes of it. Decides; the engine does.
 
-robots.txt forbids it           -> Done "robots"
-transfer fails                  -> Failed: again later, or dead after the last try
-2xx of an allowed content type  -> callback -> Done "200" with items, and requests for the frontier
-2xx of another content type     -> Done "content-type"
-redirect                        -> Done "redirect", its target queued at the same depth if the scope has it
-408 429 5xx (the retry list)    -> Failed: again later, or dead after the last try
-304 to a conditional request    -> Done "unchanged": nothing is read, no item is written, its validators are kept
-any other status                -> Done with the status
+What comes out of the downloader (`download.py`) and of the spider (`scrape.py`) decides:
+
+a response                      -> callback -> Done with items, and requests for the frontier
+... of a content type refused   -> Done "content-type"
+... of a status not asked for   -> errback, if there is one; Done with the status
+a request in its place          -> Done "redirect" or "replaced", the request queued at the same depth, if in scope
+an item in its place            -> pipelines -> Done "answered"
+ignored (robots.txt, scope...)  -> errback, if there is one; Done with the reason
+unchanged since the last fetch  -> Done "unchanged": nothing is read, no item is written, its validators are kept
+failed                          -> Failed: again later; after the last try the errback, if there is one, or dead
 a callback or pipeline raises   -> Failed: dead, and nothing of the page is kept
 """
 
@@ -20,40 +22,47 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from lycosa.clock import Clock
-from lycosa.core import model
-from lycosa.core.errors import BadSpider, BadUrl, DropItem, FetchError, LycosaError
-from lycosa.core.headers import Headers
-from lycosa.core.links import Link, join
+from lycosa.core.errors import (
+    BadSpider,
+    BadUrl,
+    CloseSpider,
+    DropItem,
+    HttpError,
+    IgnoreRequest,
+    LycosaError,
+    RetryRequest,
+)
+from lycosa.core.links import Link
 from lycosa.core.model import RECORD_VERSION, Lease, Request, UrlRecord, Validators
-from lycosa.core.retry import Decision, RetryPolicy, decide_error, decide_status, outcome_of
 from lycosa.core.scope import Scope
 from lycosa.core.url import fingerprint
+from lycosa.engine.download import Downloader, is_being_cancelled, looks_like_a_page
+from lycosa.engine.hops import HOPS_MAX
 from lycosa.engine.pipeline import Pipelines
-from lycosa.engine.records import PLAIN, REDIRECT_URLS, Naming, callback_of, redirected, to_record, to_request
+from lycosa.engine.records import PLAIN, Naming, in_place_of, to_record, to_request
 from lycosa.engine.response import Response
-from lycosa.engine.results import Results, collect
-from lycosa.engine.robots import RobotsGate
+from lycosa.engine.results import Results
+from lycosa.engine.retrying import Retrying
+from lycosa.engine.scrape import Scraper
 from lycosa.engine.spider import Spider
 from lycosa.engine.stats import RunStats
-from lycosa.engine.validators import conditional, confirmed, validators_of
-from lycosa.ports import Fetcher
+from lycosa.engine.validators import validators_of
+from lycosa.engine.verdict import Answered, Failed, Instead, Unchanged, Verdict, storable
 
 log = logging.getLogger(__name__)
 
 UNCHANGED = "unchanged"
 """The reason of a page that is still what it was when it was fetched last."""
 
-REDIRECTS_MAX = 20
-REASON_MAX = 120
-"""Characters of a reason that are kept."""
+CACHED = "cached"
+"""The flag of a response that no host was asked for."""
 
 
 class Done(NamedTuple):
     """The record is done for this reason; these items and children came of it.
 
     Each item is as every sink will write it, in the order of the sinks. `contacted`: the host was asked. `validators`
-    make the next request for it conditional.
+    make the next request for it conditional. `closing` is why the crawl is to end, "" when it is not.
     """
 
     reason: str
@@ -63,144 +72,121 @@ class Done(NamedTuple):
     bytes: int = 0
     contacted: bool = True
     validators: Validators | None = None
-
-
-class Failed(NamedTuple):
-    """The record failed: again at `retry_at`, or dead when that is None; the host rests until `block_until`."""
-
-    reason: str
-    retry_at: float | None = None
-    block_until: float = 0.0
-    contacted: bool = True
+    closing: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the user decided about a crawl. An empty `content_types` allows all. `headers` go with every request."""
+    """What the user decided about the pages of a crawl. An empty `content_types` allows all."""
 
     scope: Scope
-    retry: RetryPolicy
     content_types: frozenset[str] = field(default_factory=frozenset)
-    obey_robots: bool = True
-    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 class Visitor:
-    """Visits the records of one spider. `chance` returns a number from 0 to 1."""
+    """Visits the records of one spider."""
 
     def __init__(
         self,
         spider: Spider,
         rules: Rules,
-        fetcher: Fetcher,
-        gate: RobotsGate,
+        downloader: Downloader,
+        scraper: Scraper,
+        retrying: Retrying,
         pipelines: Pipelines,
         prepare: Callable[[Any], Sequence[Any]],
         known: Callable[[str, Sequence[int]], AbstractSet[int]],
         stats: RunStats,
-        clock: Clock,
-        chance: Callable[[], float],
         naming: Naming = PLAIN,
     ) -> None:
         self._spider = spider
         self._rules = rules
-        self._fetcher = fetcher
-        self._gate = gate
+        self._downloader = downloader
+        self._scraper = scraper
+        self._retrying = retrying
         self._pipelines = pipelines
         self._prepare = prepare
         self._known = known
         self._stats = stats
-        self._clock = clock
-        self._chance = chance
         self._naming = naming
 
     async def visit(self, lease: Lease) -> Done | Failed:
         """Fetch the record and say what becomes of it. Never raises but for bugs and cancellation."""
         record = lease.record
-        if record.depth > 0:  # queued under other settings, perhaps
-            left_out = self._rules.scope.reason(record.url, record.host, record.depth)
-            if left_out:
-                return Done(left_out, contacted=False)
-        if self._rules.obey_robots:
-            refused = await self._refused_by_robots(record)
-            if refused is not None:
-                return refused
-        plain = to_request(record)
-        request = plain if record.validators is None else conditional(plain, record, self._rules.headers)
+        request = to_request(record)
+        found = await self._downloader.download(request, lease.address)
         try:
-            raw = await self._fetcher.fetch(request, accept=self._accept, address=lease.address)
-        except FetchError as error:
-            now = self._clock.now()
-            return failed(decide_error(self._rules.retry, record.attempts, error, now, self._chance()))
-        if raw.status == 304 and request is not plain:
-            return Done(UNCHANGED, bytes=raw.size_bytes, validators=self._confirmed(record, raw))
-        return await self._judge(record, plain, raw)
-
-    async def _refused_by_robots(self, record: UrlRecord) -> Done | Failed | None:
-        rules = await self._gate.rules(record.host)
-        if rules.unreachable:
-            why = await self._gate.why_unreachable(record.host)
-            return Failed(storable(f"robots.txt unreachable: {why}"), contacted=False)
-        if rules.allowed(record.url):
-            return None
-        if record.depth == 0:
-            self._stats.note(f"robots.txt forbids the start URL {record.url}; --no-robots ignores it, if you may")
-        return Done("robots", contacted=False)
-
-    def _accept(self, status: int, headers: Headers) -> bool:
-        if not 200 <= status < 300 or not self._rules.content_types:
-            return True
-        kind = headers.get("content-type").partition(";")[0].strip().lower()
-        return not kind or kind in self._rules.content_types
-
-    async def _judge(self, record: UrlRecord, request: Request, raw: model.Response) -> Done | Failed:
-        outcome = outcome_of(raw.status, self._rules.retry.statuses)
-        if outcome == "ok":
-            return await self._parse(record, request, raw)
-        if outcome == "redirect":
-            return self._redirect(record, raw)
-        if outcome == "retry":
-            after = raw.headers.get("retry-after")
-            now = self._clock.now()
-            return failed(decide_status(self._rules.retry, record.attempts, raw.status, after, now, self._chance()))
-        return Done(str(raw.status), bytes=raw.size_bytes)
-
-    async def _parse(self, record: UrlRecord, request: Request, raw: model.Response) -> Done | Failed:
-        if raw.skipped or (self._rules.content_types and not _looks_like_a_page(raw)):
-            reason = "content-type" if raw.skipped or raw.body else "no content"
-            return Done(reason, bytes=raw.size_bytes)
-        response = Response(raw, request, record, self._clock.now())
-        try:
-            callback = callback_of(self._spider, record)
-            results = await collect(callback(response, **request.cb_kwargs), _name_of(callback))
-            items = [self._prepare(item) for item in await self._piped(results.items)]
-            children = self._children(results, record)
+            if isinstance(found, Response):
+                return await self._parse(record, request, found)
+            return await self._judge(record, request, found)
+        except RetryRequest as asked:
+            return self._retrying.asked_for(request, asked)
+        except IgnoreRequest as ignored:
+            size = found.raw.size_bytes if isinstance(found, Response) else 0
+            return Done(storable(str(ignored)), bytes=size)
         except asyncio.CancelledError as error:
-            if _is_being_cancelled():
+            if is_being_cancelled():
                 raise
-            return self._callback_failed(record, error)  # of a task of its own
+            return self._spider_failed(request, error)  # of a task of its own
         except (Exception, SystemExit) as error:  # noqa: BLE001  whatever it is: the page is dead, not the crawl
-            return self._callback_failed(record, error)
+            return self._spider_failed(request, error)
+
+    async def _parse(self, record: UrlRecord, request: Request, response: Response) -> Done | Failed:
+        raw = response.raw
+        refused = raw.skipped or (self._rules.content_types and not looks_like_a_page(raw))
+        if refused and 200 <= raw.status < 300:
+            return Done("content-type" if raw.skipped or raw.body else "no content", bytes=raw.size_bytes)
+        results = await self._scraper.scrape(response.request, response)
+        done = await self._kept(str(raw.status), record, results)
         validators = validators_of(raw.headers, response.fetched_at) if raw.status == 200 else None
-        return Done(str(raw.status), items, children, page=True, bytes=raw.size_bytes, validators=validators)
+        contacted = CACHED not in response.flags if response.flags else True
+        return done._replace(page=True, bytes=raw.size_bytes, validators=validators, contacted=contacted)
 
-    def _confirmed(self, record: UrlRecord, raw: model.Response) -> Validators:
-        return confirmed(record.validators, raw.headers, self._clock.now())
+    async def _judge(self, record: UrlRecord, request: Request, found: Verdict) -> Done | Failed:
+        if isinstance(found, Instead):
+            return self._replaced(record, found)
+        if isinstance(found, Unchanged):
+            return Done(UNCHANGED, bytes=found.bytes, validators=found.validators)
+        if isinstance(found, Answered):
+            return await self._kept("answered", record, Results([found.item], [], []))
+        if isinstance(found, Failed) and found.retry_at is not None:
+            return found
+        results = None
+        if request.errback is not None:
+            cause = _http_error(found.cause)
+            results = await self._scraper.rescue(request, cause, getattr(cause, "response", None))
+        if results is not None:
+            done = await self._kept(found.reason, record, results)
+            return done._replace(contacted=found.contacted)
+        if isinstance(found, Failed):
+            return found
+        if record.depth == 0 and found.reason == "robots":
+            self._stats.note(f"robots.txt forbids the start URL {record.url}; --no-robots ignores it, if you may")
+        return Done(found.reason, bytes=found.bytes, contacted=found.contacted)
 
-    async def _piped(self, items: list[Any]) -> list[Any]:
-        if not self._pipelines:
-            return items
+    async def _kept(self, reason: str, record: UrlRecord, results: Results) -> Done:
+        items, closing = results.items, results.closing
+        if items and self._pipelines:
+            items, told = await self._piped(items)
+            closing = closing or told
+        prepared = [self._prepare(item) for item in items] if items else ()
+        return Done(reason, prepared, self._children(results, record), closing=closing)
+
+    async def _piped(self, items: list[Any]) -> tuple[list[Any], str]:
         kept = []
+        closing = ""
         for item in items:
             try:
                 kept.append(await self._pipelines.process(item))
             except DropItem as drop:
                 self._stats.dropped += 1
                 log.info("dropped: %s", drop)
-        return kept
+            except CloseSpider as close:
+                closing = close.reason
+        return kept, closing
 
     def _children(self, results: Results, parent: UrlRecord) -> list[UrlRecord]:
-        children = self._followed(results.links, parent)
+        children = self._followed(results.links, parent) if results.links else []
         for request in results.requests:
             try:
                 child = to_record(request, self._spider, parent, self._naming)
@@ -208,7 +194,7 @@ class Visitor:
                 self._stats.skip("bad URL")
                 log.info("not followed on %s: %s", parent.url, error)
                 continue
-            if self._in_scope(child):
+            if self._in_scope(child, request):
                 children.append(child)
         return children
 
@@ -225,8 +211,8 @@ class Visitor:
             if link.fingerprint not in known and self._wanted(link.url, link.host, depth)
         ]
 
-    def _in_scope(self, record: UrlRecord) -> bool:
-        return self._wanted(record.url, record.host, record.depth)
+    def _in_scope(self, record: UrlRecord, request: Request) -> bool:
+        return bool(request.asked("allow_offsite")) or self._wanted(record.url, record.host, record.depth)
 
     def _wanted(self, url: str, host: str, depth: int) -> bool:
         reason = self._rules.scope.reason(url, host, depth)
@@ -234,55 +220,40 @@ class Visitor:
             self._stats.skip(reason)
         return not reason
 
-    def _redirect(self, record: UrlRecord, raw: model.Response) -> Done | Failed:
-        location = raw.headers.get("location")  # empty it would mean the page itself
-        target = join(record.url, location) if location else None
-        if target is None:
-            return Done("redirect to nowhere", bytes=raw.size_bytes)
-        trail = record.extras.meta.get(REDIRECT_URLS, ()) if record.extras else ()
-        try:
-            child = redirected(record, target, raw.status, self._naming)
-        except BadSpider as error:
-            return Failed(storable(str(error)))
-        if (child.fingerprint == record.fingerprint and target == record.url) or target in trail:
-            return Failed("redirect loop")
-        if record.redirects >= REDIRECTS_MAX:
-            return Failed(f"more than {REDIRECTS_MAX} redirects")
-        if not self._in_scope(child):
-            if record.depth == 0:
-                self._stats.note(
-                    f"{record.url} redirects to {target}, outside the scope: start there, or widen --scope"
-                )
-            return Done("redirect out of scope", bytes=raw.size_bytes)
-        return Done("redirect", children=[child], bytes=raw.size_bytes)
+    def _replaced(self, record: UrlRecord, found: Instead) -> Done | Failed:
+        if record.redirects >= HOPS_MAX and found.reason != "redirect":
+            return Failed(f"replaced more than {HOPS_MAX} times", cause=found.request)
+        child = in_place_of(record, found.request, self._spider, self._naming)
+        if self._in_scope(child, found.request):
+            return Done(found.reason, children=[child], bytes=found.bytes, contacted=found.contacted)
+        if record.depth == 0:
+            where = "outside the scope: start there, or widen --scope"
+            self._stats.note(f"{record.url} redirects to {child.url}, {where}")
+        return Done(f"{found.reason} out of scope", bytes=found.bytes, contacted=found.contacted)
 
-    def _callback_failed(self, record: UrlRecord, error: BaseException) -> Failed:
-        name = (record.extras.callback if record.extras else "") or "parse"
+    def _spider_failed(self, request: Request, error: BaseException) -> Failed:
+        name = request.callback or "parse"
         told = isinstance(error, (BadSpider, LycosaError))
-        log.error("%s failed on %s: %s: %s", name, record.url, type(error).__name__, error, exc_info=not told)
+        log.error("%s failed on %s: %s: %s", name, request.url, type(error).__name__, error, exc_info=not told)
         text = str(error) if told else f"{type(error).__name__} in {name}: {error}"
-        return Failed(storable(text))
+        return Failed(storable(text), cause=error)
 
 
-def storable(text: str) -> str:
-    """Return a reason as it is kept: one line, bounded, without halves of surrogate pairs."""
-    return text.split("\n", 1)[0][:REASON_MAX].encode("utf-8", "replace").decode()
+def _http_error(cause: Any) -> Any:
+    """Return a response that was the end of a request as the exception an errback expects."""
+    return HttpError(cause) if isinstance(cause, Response) else cause
 
 
-def _is_being_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+class Visitors:
+    """The visitors of a crawl of several spiders, by the name that their records carry."""
 
+    def __init__(self, visitors: Mapping[str, Visitor]) -> None:
+        self._visitors = visitors
 
-def failed(decision: Decision) -> Failed:
-    """Return the failure that a retry decision means."""
-    return Failed(decision.reason, decision.retry_at, decision.block_host_until)
-
-
-def _looks_like_a_page(raw: model.Response) -> bool:
-    # Without a Content-Type, guess as browsers do: markup near the start, and no binary.
-    return "content-type" in raw.headers or (b"<" in raw.body[:512] and b"\x00" not in raw.body[:512])
-
-
-def _name_of(callback: Callable[..., Any]) -> str:
-    return getattr(callback, "__name__", "the callback")
+    async def visit(self, lease: Lease) -> Done | Failed:
+        """Let the spider of the record visit it."""
+        extras = lease.record.extras
+        visitor = self._visitors.get(extras.spider if extras is not None else "")
+        if visitor is None:
+            return Failed(storable(f"no spider {extras.spider if extras else ''!r} takes part in this run"))
+        return await visitor.visit(lease)

@@ -33,7 +33,6 @@ DRAIN_MAX = 64 << 10
 TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
 """Names of methods and header fields (RFC 9110 §5.6.2)."""
 
-PER_REQUEST = frozenset({"proxy", "download_timeout"})
 HTTP_VERSIONS = {
     pycurl.CURL_HTTP_VERSION_1_0: "1.0",
     pycurl.CURL_HTTP_VERSION_1_1: "1.1",
@@ -112,11 +111,11 @@ class Handle:
             if request.params or not url.isascii():
                 url = canonicalize(_with_params(url, request.params))
             self.curl.setopt(pycurl.URL, url)
-            if request.method != "GET" or request.headers or request.body or not PER_REQUEST.isdisjoint(request.meta):
+            if not request.is_plain:
                 self._plain = False
                 self._set_options(request)
             if address or self._address:
-                self._connect_to("" if request.meta.get("proxy", self._settings.proxy) else address)
+                self._connect_to("" if request.asked("proxy", self._settings.proxy) else address)
         except (BadUrl, pycurl.error, UnicodeError, ValueError, TypeError) as error:
             raise FetchError(f"a request that cannot be sent: {error}", retry=False) from error
 
@@ -286,7 +285,7 @@ def _is_soon_over(headers: Headers) -> bool:
     )
 
 
-def _with_params(url: str, params: Mapping[str, str]) -> str:
+def _with_params(url: str, params: Mapping[str, Any] | None) -> str:
     if not params:
         return url
     address, hash_, fragment = url.partition("#")

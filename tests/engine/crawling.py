@@ -5,7 +5,10 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from typing import Any, NamedTuple
 
+from lycosa.app.parts import Target
+from lycosa.app.visiting import visitor_of
 from lycosa.clock import Clock
+from lycosa.config import Settings
 from lycosa.core.frontier import Policy
 from lycosa.core.retry import RetryPolicy
 from lycosa.core.scope import Scope
@@ -18,7 +21,7 @@ from lycosa.engine.robots import RobotsGate
 from lycosa.engine.space import FreeSpace
 from lycosa.engine.spider import Spider, start_requests
 from lycosa.engine.stats import RunStats
-from lycosa.engine.visit import Rules, Visitor
+from lycosa.engine.visit import Rules
 from lycosa.fetchers.curl import CurlFetcher, FetchSettings
 from lycosa.fetchers.resolver import SystemResolver
 from lycosa.frontiers.memory import memory_frontier
@@ -51,12 +54,13 @@ async def wired(
     space = space or FreeSpace(())
     clock, sink = clock or Clock(), MemorySink()
     stats = RunStats(clock.now())
-    rules = Rules(Scope.of("any", [], depth_max=None), RetryPolicy(), obey_robots=policy.robots)
+    rules = Rules(Scope.of("any", [], depth_max=None))
     committer = Committer(frontier, [sink], 0.05, 100, lambda positions: space.check())
     await committer.open_sinks()
-    gate = RobotsGate(frontier, fetcher, "Lycosa", rules.retry, lambda: 0.5)
-    visitor = Visitor(
-        spider,
+    gate = RobotsGate(frontier, fetcher, "Lycosa", RetryPolicy(), lambda: 0.5)
+    visitor = visitor_of(
+        Settings(robots=policy.robots),
+        Target(spider, spider.name, [], generic=False),
         rules,
         fetcher,
         gate,
@@ -65,7 +69,6 @@ async def wired(
         frontier.known,
         stats,
         clock,
-        lambda: 0.5,
     )
     addresses = Addresses(frontier, SystemResolver(5.0), clock)
     engine = Engine(frontier, [sink], visitor, gate, addresses, committer, limits or Limits(), stats, clock, space)

@@ -10,10 +10,11 @@ import pytest
 
 from lycosa.core.errors import BadSpider, BadUrl
 from lycosa.core.keys import keys
-from lycosa.core.model import Request
+from lycosa.core.model import Request, UrlRecord
 from lycosa.core.segments import segments
 from lycosa.core.url import fingerprint
-from lycosa.engine.records import NOT_BEFORE_MAX, REDIRECT_URLS, Naming, callback_of, redirected, to_record, to_request
+from lycosa.engine.hops import REDIRECT_URLS, moved
+from lycosa.engine.records import NOT_BEFORE_MAX, PLAIN, Naming, in_place_of, method_of, to_record, to_request
 
 
 class Shop:
@@ -25,6 +26,10 @@ class Shop:
 
 
 SHOP = Shop()
+
+
+def redirected(record: UrlRecord, target: str, status: int, naming: Naming = PLAIN) -> UrlRecord:
+    return in_place_of(record, moved(to_request(record), target, status), SHOP, naming)
 
 
 def test_a_plain_link_stores_nothing_but_itself() -> None:
@@ -52,7 +57,7 @@ def test_everything_that_is_asked_for_comes_back() -> None:
     )
     record = to_record(asked, SHOP)
     assert to_request(record) == asked.replace(callback="parse_item")
-    assert callback_of(SHOP, record) == SHOP.parse_item
+    assert method_of(SHOP, to_request(record).callback) == SHOP.parse_item
 
 
 def test_depth_and_segment_come_from_the_parent() -> None:
@@ -104,7 +109,7 @@ def test_no_url_no_record() -> None:
 def test_a_callback_that_has_gone_is_told() -> None:
     record = to_record(Request("http://a.example/", "parse_item"), SHOP)
     with pytest.raises(BadSpider, match="parse_item"):
-        callback_of(object(), record)
+        method_of(object(), to_request(record).callback)
 
 
 @pytest.mark.parametrize(

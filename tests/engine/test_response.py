@@ -22,7 +22,8 @@ def response(
     raw_body = body.encode() if isinstance(body, str) else body
     request = Request(url, meta={"k": 1}, cb_kwargs={"n": 2})
     raw = model.Response(url, 200, Headers.of([("Content-Type", kind)]), raw_body)
-    return Response(raw, request, to_record(request, object()), 0.0)
+    request.record = to_record(request, object())
+    return Response.of(raw, request, 0.0)
 
 
 def test_selectors() -> None:

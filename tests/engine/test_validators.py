@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from lycosa.core.headers import Headers
 from lycosa.core.model import Request, UrlRecord, Validators
-from lycosa.engine.records import redirected
+from lycosa.engine.hops import moved
+from lycosa.engine.records import in_place_of, to_request
 from lycosa.engine.validators import conditional, confirmed, validators_of
 
 DATE = "Sat, 21 Nov 2026 10:00:00 GMT"
@@ -82,4 +83,4 @@ def test_a_304_keeps_what_is_known_and_takes_what_is_newer():
 
 
 def test_the_target_of_a_redirect_is_another_page():
-    assert redirected(RECORD, "http://a.example/b", 301).validators is None
+    assert in_place_of(RECORD, moved(to_request(RECORD), "http://a.example/b", 301), object()).validators is None

@@ -1,0 +1,260 @@
+"""What a spider asks for: `Request`, with its header fields. Names and meanings follow Scrapy where the concept is one.
+
+A request is changed freely until it is stored; what is stored of it is a `UrlRecord`. Dictionaries and header fields
+are made when they are first asked for: most requests are a URL and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from typing import Any, Self
+
+Callback = Callable[..., Any] | str | None
+HeadersLike = Mapping[str, Any] | Iterable[tuple[str, Any]]
+CookiesLike = Mapping[str, str] | list[dict[str, Any]]
+
+SHORTHANDS = {
+    "timeout": "download_timeout",
+    "proxy": "proxy",
+    "retries": "max_retry_times",
+    "delay": "download_delay",
+    "cookiejar": "cookiejar",
+}
+"""Arguments of `Request` that are kept in `meta`, and their keys there."""
+
+
+NOTHING: Mapping[str, Any] = {}
+
+
+class HeaderMap(MutableMapping[str, str]):
+    """Header fields to send: names compare without case and keep the case they were first written in.
+
+    Values are text; bytes are read as Latin-1, numbers written out, several values joined with commas.
+    """
+
+    __slots__ = ("_fields",)
+
+    def __init__(self, fields: HeadersLike = ()) -> None:
+        self._fields: dict[str, tuple[str, str]] = {}
+        for name, value in fields.items() if isinstance(fields, Mapping) else fields:
+            self[name] = value
+
+    def __getitem__(self, name: str) -> str:
+        return self._fields[_name(name)][1]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        written = _written(name)
+        if value is None:
+            self._fields.pop(written.lower(), None)
+        else:
+            self._fields[written.lower()] = (written, _value(value))
+
+    def __delitem__(self, name: str) -> None:
+        del self._fields[_name(name)]
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, (str, bytes)) and _name(name) in self._fields
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, _ in self._fields.values())
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Mapping) and self._compared() == HeaderMap(other)._compared()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(dict(self._fields.values()))
+
+    def _compared(self) -> dict[str, str]:
+        return {name: value for name, (_, value) in self._fields.items()}
+
+
+class Request:
+    """One request, to be fetched when its turn comes.
+
+    `callback` and `errback` are methods of the spider (or their names); no callback means `parse`. `params` are added
+    to the query of `url`. `not_before` is in unix seconds. `meta` and `cb_kwargs` hold plain data (numbers, strings,
+    bytes, lists, dicts), since they are stored. `timeout` and `delay` are in seconds. `record` is what the frontier
+    keeps of a request that it has lent, else None.
+    """
+
+    __slots__ = (
+        "_cb_kwargs",
+        "_headers",
+        "_meta",
+        "body",
+        "callback",
+        "cookies",
+        "dont_filter",
+        "encoding",
+        "errback",
+        "flags",
+        "method",
+        "not_before",
+        "params",
+        "priority",
+        "record",
+        "url",
+    )
+
+    def __init__(
+        self,
+        url: str,
+        callback: Callback = None,
+        method: str = "GET",
+        headers: HeadersLike | None = None,
+        body: bytes | str | None = None,
+        cookies: CookiesLike | None = None,
+        meta: Mapping[str, Any] | None = None,
+        encoding: str = "utf-8",
+        priority: int = 0,
+        dont_filter: bool = False,
+        errback: Callback = None,
+        flags: Iterable[str] | None = None,
+        cb_kwargs: Mapping[str, Any] | None = None,
+        *,
+        params: Mapping[str, Any] | None = None,
+        not_before: float = 0.0,
+        **shorthands: Any,
+    ) -> None:
+        self.url = url
+        self.callback = callback
+        self.method = method if method == "GET" else method.upper()
+        self.body = body if type(body) is bytes else _body(body, encoding)
+        self.cookies = cookies
+        self.encoding = encoding
+        self.priority = priority
+        self.dont_filter = dont_filter
+        self.errback = errback
+        self.params = params
+        self.not_before = not_before
+        self.record: Any = None  # a UrlRecord
+        self.flags = list(flags) if flags else []
+        self._headers = HeaderMap(headers) if headers else None
+        self._meta = dict(meta) if meta else None
+        self._cb_kwargs = dict(cb_kwargs) if cb_kwargs else None
+        if shorthands:
+            self._take(shorthands)
+
+    @property
+    def headers(self) -> HeaderMap:
+        """The header fields of this request."""
+        if self._headers is None:
+            self._headers = HeaderMap()
+        return self._headers
+
+    @headers.setter
+    def headers(self, fields: HeadersLike) -> None:
+        self._headers = HeaderMap(fields)
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """What travels with the request: keys of your own, and those that `docs/requests.md` lists."""
+        if self._meta is None:
+            self._meta = {}
+        return self._meta
+
+    @property
+    def cb_kwargs(self) -> dict[str, Any]:
+        """Keyword arguments of the callback."""
+        if self._cb_kwargs is None:
+            self._cb_kwargs = {}
+        return self._cb_kwargs
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether this is a GET of a URL and nothing more; callbacks, priority and times do not count."""
+        return self.method == "GET" and not (
+            self._headers or self._meta or self._cb_kwargs or self.body or self.cookies or self.flags
+        )
+
+    def asked(self, key: str, default: Any = None) -> Any:
+        """Return what `meta` holds under the key, without making one."""
+        return default if self._meta is None else self._meta.get(key, default)
+
+    def asked_arguments(self) -> Mapping[str, Any]:
+        """Return the keyword arguments of the callback, without making any."""
+        return self._cb_kwargs or NOTHING
+
+    def has_header(self, name: str) -> bool:
+        """Return whether the request has a header field of its own, without making any."""
+        return self._headers is not None and name in self._headers
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy with these arguments changed; `cls` makes it one of another class."""
+        cls = changes.pop("cls", None) or type(self)
+        request: Self = cls.__new__(cls)
+        Request.__init__(request, **{**self.to_arguments(), **changes})
+        request.record = self.record
+        return request
+
+    def copy(self) -> Self:
+        """Return a copy whose dictionaries are its own."""
+        return self.replace()
+
+    def to_arguments(self) -> dict[str, Any]:
+        """Return the arguments that make an equal request."""
+        return {name: getattr(self, name) for name in ARGUMENTS}
+
+    def _take(self, shorthands: Mapping[str, Any]) -> None:
+        for name, value in shorthands.items():
+            if name not in SHORTHANDS:
+                raise TypeError(f"Request takes no argument {name!r}: keep data of your own in meta or cb_kwargs")
+            if value is not None:
+                self.meta[SHORTHANDS[name]] = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Request) and self.to_arguments() == other.to_arguments()
+
+    def __hash__(self) -> int:
+        return hash((self.url, self.method, self.body))
+
+    def __repr__(self) -> str:
+        return f"<{self.method} {self.url}>"
+
+
+ARGUMENTS = (
+    "url",
+    "callback",
+    "method",
+    "headers",
+    "body",
+    "cookies",
+    "meta",
+    "encoding",
+    "priority",
+    "dont_filter",
+    "errback",
+    "flags",
+    "cb_kwargs",
+    "params",
+    "not_before",
+)
+
+
+def _name(name: Any) -> str:
+    return _written(name).lower()
+
+
+def _written(name: Any) -> str:
+    return name.decode("latin-1") if isinstance(name, bytes) else str(name)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return value.decode("latin-1")
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_value, value))
+    return str(value)
+
+
+def _body(body: bytes | str | None, encoding: str) -> bytes:
+    if body is None:
+        return b""
+    return body.encode(encoding) if isinstance(body, str) else bytes(body)

@@ -1,0 +1,25 @@
+"""Leaves out what the scope of the crawl has not, although it is queued: it was queued under other settings, perhaps.
+
+Links are checked when they are found; start requests are always in scope. `allow_offsite` in meta exempts a request.
+"""
+
+from __future__ import annotations
+
+from lycosa.core.model import Request
+from lycosa.core.scope import Scope
+from lycosa.engine.verdict import Ignored
+
+
+class Offsite:
+    """See the module."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+
+    def process_request(self, request: Request) -> Ignored | None:
+        """Return None for a request in scope."""
+        record = request.record
+        if record is None or record.depth == 0 or request.asked("allow_offsite"):
+            return None
+        reason = self._scope.reason(record.url, record.host, record.depth)
+        return Ignored(reason, contacted=False) if reason else None

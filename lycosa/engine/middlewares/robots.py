@@ -1,0 +1,30 @@
+"""robots.txt (RFC 9309): a page that it forbids is done with that reason, and its host is not asked.
+
+A host whose robots.txt cannot be had forbids everything: its pages are dead, and can be requeued when it is back.
+`dont_obey_robotstxt` in meta exempts one request.
+"""
+
+from __future__ import annotations
+
+from lycosa.core.model import Request
+from lycosa.core.url import host_key
+from lycosa.engine.robots import RobotsGate
+from lycosa.engine.verdict import Failed, Ignored, storable
+
+
+class ObeyRobots:
+    """See the module."""
+
+    def __init__(self, gate: RobotsGate) -> None:
+        self._gate = gate
+
+    async def process_request(self, request: Request) -> Ignored | Failed | None:
+        """Return None for a request that may be made."""
+        if request.asked("dont_obey_robotstxt"):
+            return None
+        host = request.record.host if request.record is not None else host_key(request.url)
+        rules = await self._gate.rules(host)
+        if rules.unreachable:
+            why = await self._gate.why_unreachable(host)
+            return Failed(storable(f"robots.txt unreachable: {why}"), contacted=False)
+        return None if rules.allowed(request.url) else Ignored("robots", contacted=False)

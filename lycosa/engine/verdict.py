@@ -1,0 +1,73 @@
+"""What the fetching side of a visit may end in, when it does not end in a response for the callback.
+
+A built-in downloader middleware returns these; what a user's returns (a request, an item) is turned into them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from lycosa.core.model import Request, Validators
+from lycosa.core.retry import Decision
+
+REASON_MAX = 120
+"""Characters of a reason that are kept."""
+
+
+class Failed(NamedTuple):
+    """It failed: again at `retry_at`, or dead when that is None; the host rests until `block_until` (unix seconds).
+
+    `cause` is the exception, or the response with the status, that an errback gets to see.
+    """
+
+    reason: str
+    retry_at: float | None = None
+    block_until: float = 0.0
+    contacted: bool = True
+    cause: Any = None
+
+
+class Instead(NamedTuple):
+    """The record is done for this reason; `request` is fetched in its place, at the same depth."""
+
+    request: Request
+    reason: str = "replaced"
+    bytes: int = 0
+    contacted: bool = True
+
+
+class Ignored(NamedTuple):
+    """The record is done for this reason, without a page. `cause` is what an errback gets to see."""
+
+    reason: str
+    contacted: bool = True
+    bytes: int = 0
+    cause: Any = None
+
+
+class Unchanged(NamedTuple):
+    """The page is what it was when it was fetched last."""
+
+    validators: Validators
+    bytes: int = 0
+
+
+class Answered(NamedTuple):
+    """An item came in place of a response: it goes through the pipelines, and the record is done."""
+
+    item: Any
+    contacted: bool = True
+
+
+Verdict = Failed | Instead | Ignored | Unchanged | Answered
+VERDICTS = (Failed, Instead, Ignored, Unchanged, Answered)
+
+
+def failed(decision: Decision, cause: Any = None) -> Failed:
+    """Return the failure that a retry decision means."""
+    return Failed(decision.reason, decision.retry_at, decision.block_host_until, cause=cause)
+
+
+def storable(text: str) -> str:
+    """Return a reason as it is kept: one line, bounded, without halves of surrogate pairs."""
+    return text.split("\n", 1)[0][:REASON_MAX].encode("utf-8", "replace").decode()
