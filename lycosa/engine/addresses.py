@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
+from collections.abc import Callable
 
 from lycosa.clock import Clock
 from lycosa.core.errors import ConnectFailed
@@ -79,11 +80,15 @@ class FoundOnly:
         max_body: int | None = None,
         cut: bool = False,
         address: str = "",
+        public_only: bool = False,
+        into: Callable[[bytes], None] | None = None,
     ) -> Response:
         """Do one transfer, or raise why the host is lost."""
         if not address and (why := self._addresses.why_lost(request.url)):
             raise ConnectFailed(why)
-        return await self._fetcher.fetch(request, accept=accept, max_body=max_body, cut=cut, address=address)
+        return await self._fetcher.fetch(
+            request, accept=accept, max_body=max_body, cut=cut, address=address, public_only=public_only, into=into
+        )
 
     async def close(self) -> None:
         """Close the other one."""

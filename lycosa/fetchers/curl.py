@@ -8,6 +8,9 @@ cache and keep-alive are libcurl's. Follows no redirect, keeps no cookie, retrie
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
 
 import pycurl
 
@@ -22,18 +25,21 @@ __all__ = ["CurlFetcher", "FetchSettings"]
 
 IDLE_HANDLES_MAX = 256
 IDLE_CONNECTIONS_MAX = 256
+ANSWERS_MAX = 4096
+"""Addresses of which it is remembered whether guarded transfers may connect to them."""
 
 
 class CurlFetcher:
     """See `ports.Fetcher`. Create it where a loop runs; `close` it there.
 
-    `request.meta` may hold `proxy` (a URL, empty for none) and `download_timeout` (seconds) for one transfer. Through a
-    proxy an `address` has no meaning: the proxy finds the host.
+    `request.meta` may hold, for one transfer: `proxy` (a URL, empty for none; the name and password in it are told to
+    nobody else), `download_timeout` (seconds), `download_maxsize` (bytes, unless `max_body` is given), `bindaddress`
+    and `download_fail_on_dataloss`. Through a proxy an `address` has no meaning: the proxy finds the host.
     Raises `BadSetting`.
     """
 
     def __init__(self, settings: FetchSettings) -> None:
-        self._settings = settings
+        self._settings = settings = replace(settings, may_connect=lru_cache(ANSWERS_MAX)(settings.may_connect))
         self._bundle = ca_bundle()
         try:
             self._idle = [Handle(settings, self._bundle)]
@@ -61,6 +67,8 @@ class CurlFetcher:
         max_body: int | None = None,
         cut: bool = False,
         address: str = "",
+        public_only: bool = False,
+        into: Callable[[bytes], None] | None = None,
     ) -> Response:
         """Do one transfer. See the port."""
         if self._closed:
@@ -68,8 +76,7 @@ class CurlFetcher:
         handle = self._idle.pop() if self._idle else Handle(self._settings, self._bundle)
         future: asyncio.Future[Response | Exception] = self._loop.create_future()
         try:
-            limit = self._settings.max_body_bytes if max_body is None else max_body
-            handle.prepare(request, accept, limit, cut=cut, address=address)
+            handle.prepare(request, accept, max_body, cut=cut, address=address, public_only=public_only, into=into)
             self._multi.add_handle(handle.curl)
         except BaseException:
             handle.curl.close()
