@@ -33,7 +33,7 @@ async def refused(fetcher: CurlFetcher, url: str, address: str, **more: Any) -> 
 def test_loopback_is_not_public(run):
     async def play(fetcher: CurlFetcher, server: Server) -> None:
         await refused(fetcher, server.url("/good"), "127.0.0.1")
-        await refused(fetcher, server.url("/good").replace("127.0.0.1", "localhost"), "")
+        await refused(fetcher, server.url("/good").replace("127.0.0.1", "localhost"), "public address")
         await refused(fetcher, server.url("/echo"), "127.0.0.1", method="POST", body=b"x")
         assert (server.connections, server.hits) == (0, [])
         assert (await fetcher.fetch(Request(server.url("/good")))).status == 200
@@ -68,11 +68,11 @@ def test_a_name_server_that_changes_its_mind(run):
         async with neighbours(server) as (base, servers), fetching(may_connect=PUBLIC.__contains__) as own:
             url = f"{base}/good"
             assert (await own.fetch(Request(url), address="127.0.0.2", public_only=True)).ip == "127.0.0.2"
-            await refused(own, url, "")  # what localhost is by name
+            await refused(own, url, "public address")  # what localhost is by name
             with pytest.raises(PrivateAddress):
                 await own.fetch(Request(url), address="127.0.0.1", public_only=True)
             assert (await own.fetch(Request(url))).ip == "127.0.0.1"
-            await refused(own, url, "")
+            await refused(own, url, "public address")
             assert (await own.fetch(Request(url), address="127.0.0.2", public_only=True)).ip == "127.0.0.2"
             assert [len(each.hits) for each in servers.values()] == [1, 2, 0]
 
@@ -80,7 +80,7 @@ def test_a_name_server_that_changes_its_mind(run):
 
 
 def test_of_several_addresses_the_public_one_is_used(run):
-    """libcurl knows both addresses of localhost, whatever the resolver says."""
+    """The library knows both addresses of localhost, whatever the resolver says."""
     need("IPv6 on the loopback device", _has_ipv6())
 
     async def play(fetcher: CurlFetcher, server: Server) -> None:
@@ -161,7 +161,7 @@ def test_guarded_and_unguarded_transfers_at_a_time(run):
         async with neighbours(server) as (base, servers):
             async with fetching(connections_max=8, may_connect=PUBLIC.__contains__) as own:
 
-                async def ask(number: int) -> None:
+                async def ask() -> None:
                     guarded, address = chance.random() < 0.5, chance.choice(["127.0.0.1", "127.0.0.2", "127.0.0.3"])
                     kind = "guarded" if guarded else "free"
                     method = chance.choice(["GET", "GET", "POST"])
@@ -173,7 +173,11 @@ def test_guarded_and_unguarded_transfers_at_a_time(run):
                         assert guarded
                         assert address == "127.0.0.1"
 
-                await asyncio.gather(*map(ask, range(400)))
+                async def worker() -> None:
+                    for _ in range(50):
+                        await ask()
+
+                await asyncio.gather(*(worker() for _ in range(8)))
             private = [path for path in server.paths() if "guarded" in path]
             assert private == []
             assert all(len(each.hits) > 50 for each in servers.values())
