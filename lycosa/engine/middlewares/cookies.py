@@ -79,7 +79,7 @@ class Cookies:
         jar = self._jar(request)
         if request.cookies:
             self._complain(jar.set(request.url, request.cookies, self._clock.now()))
-        header = jar.header(request.url, self._clock.now()) if len(jar) else ""
+        header = jar.header(request.url, self._clock.now()) if jar.of(request.url) else ""
         if header:
             request.headers["Cookie"] = header
             if self._debug:

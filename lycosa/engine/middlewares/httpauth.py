@@ -14,7 +14,7 @@ from base64 import b64encode
 
 from lycosa.core.errors import BadSpider
 from lycosa.core.model import Request
-from lycosa.core.origin import place_of
+from lycosa.core.origin import ORIGINS_MAX, begin_of, place_of
 from lycosa.engine.spider import Spider
 
 
@@ -26,6 +26,7 @@ class HttpAuth:
             raise BadSpider(f"http_user is {user!r}: a user name cannot hold ':' (RFC 7617)")
         self._header = basic(user, password)
         self._domain = domain.lower().lstrip(".") if domain else ""
+        self._covered: dict[str, bool] = {}
 
     @classmethod
     def of(cls, spider: Spider) -> HttpAuth | None:
@@ -40,12 +41,20 @@ class HttpAuth:
 
     def process_request(self, request: Request) -> None:
         """Add the header where it belongs."""
-        if not request.has_header("Authorization") and self._covers(request.url):
+        begin = begin_of(request.url)
+        covered = self._covered.get(begin)
+        if covered is None:
+            covered = self._covers(begin)
+        if covered and not request.has_header("Authorization"):
             request.headers["Authorization"] = self._header
 
-    def _covers(self, url: str) -> bool:
-        place = place_of(url)
-        return place is not None and (not self._domain or self._domain in place.names())
+    def _covers(self, begin: str) -> bool:
+        place = place_of(begin)
+        covers = place is not None and (not self._domain or self._domain in place.names())
+        if len(self._covered) >= ORIGINS_MAX:
+            self._covered.clear()
+        self._covered[begin] = covers
+        return covers
 
 
 def basic(user: str, password: str) -> str:
