@@ -13,6 +13,7 @@ Nothing here raises on what a server sends. Session cookies are kept: a crawl th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from operator import attrgetter
 from typing import Any, Self
 
@@ -30,6 +31,9 @@ JAR_MAX = 3000
 
 JAR_PURGE = 300
 """Cookies that leave a full jar at once, so that not each new one has to look for the oldest."""
+
+LINES_MAX = 200
+"""`Set-Cookie` lines of one response that are read."""
 
 JARS_MAX = 256
 """Jars in memory."""
@@ -99,7 +103,7 @@ class Jar:
         if place is None:
             return False
         changed = False
-        for line in lines:
+        for line in islice(lines, LINES_MAX):
             asked = parse_set_cookie(line, now)
             if asked is None or self._forbidden(asked, place, url):
                 continue
