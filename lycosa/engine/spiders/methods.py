@@ -27,6 +27,16 @@ def method_named(spider: object, given: Any, where: str) -> Callable[..., Any]:
     return getattr(spider, given.__name__) if own is given else given  # type: ignore[no-any-return]
 
 
+def name_of_method(spider: object, given: Any, where: str) -> str:
+    """Return the name of a method, for a request that is stored. Raises `BadSpider` for any other function."""
+    method = method_named(spider, given, where)
+    name = getattr(method, "__name__", "")
+    if getattr(spider, name, None) != method:
+        message = f"{where}: {name or given!r} is not a method of {type(spider).__name__}"
+        raise BadSpider(message + ", so it could not be found again after a restart: make it one")
+    return name
+
+
 def is_later(returned: Any) -> bool:
     """Return whether something has to be awaited to know what was returned."""
     return inspect.isawaitable(returned) or isinstance(returned, AsyncIterable)
