@@ -154,9 +154,10 @@ class CSVFeedSpider(_FeedSpider):
             self.logger.warning("%s is not read further: %s", response.url, error)
 
     def _reader(self, text: str) -> Iterator[list[str]]:
-        given = {"delimiter": self.delimiter, "quotechar": self.quotechar}
         try:
-            return csv.reader(StringIO(text, newline=""), **{name: each for name, each in given.items() if each})
+            return csv.reader(
+                StringIO(text, newline=""), delimiter=self.delimiter or ",", quotechar=self.quotechar or '"'
+            )
         except TypeError as error:
             raise BadSpider(f"{type(self).__name__}: {error}") from error
 
