@@ -197,12 +197,14 @@ class _Names:
         (name, *more) = self.allowed or {""}
         return "" if more or name == "*" or self.denied else name
 
+    @property
+    def are_plain(self) -> bool:
+        """Whether a selector can say all there is to say."""
+        return bool(self.allowed) and not self.denied and all(map(_PLAIN_NAME.fullmatch, self.allowed))
+
     def selector(self, each: str) -> str:
         """Return a CSS selector that leaves out none that is wanted."""
-        names = sorted(self.allowed)
-        if not names or not all(map(_PLAIN_NAME.fullmatch, names)):
-            return ""
-        return f":is({','.join(each.format(name) for name in names)})"
+        return f":is({','.join(map(each.format, sorted(self.allowed)))})" if self.are_plain else ""
 
 
 class _InTree:
@@ -225,7 +227,7 @@ class _InTree:
         tree, selector = response.tree, self._selector
         regions: list[Any] = [node for css in self._regions for node in tree.css(css)] if self._regions else [tree]
         elements = (node for region in regions for node in region.css(selector))
-        if self._attrs.only and not self._tags.denied:
+        if self._attrs.only and self._tags.are_plain:  # the selector has left nothing to choose
             name = self._attrs.only
             for node in elements:
                 attributes = node.attributes
@@ -246,7 +248,7 @@ class _InDocument:
 
     def text(self, element: Any) -> str:
         """Return the text of an element."""
-        return "".join(element.itertext(with_tail=False))
+        return str(element.xpath("string()"))
 
     def base_url(self, response: Response) -> str:
         """Return the URL that the links of the page are relative to."""
