@@ -10,11 +10,11 @@ only its fields are stored. Differences from Scrapy: docs/scrapy.md.
 
 from __future__ import annotations
 
-import codecs
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit, urlunsplit
 
+from lycosa.core.charset import codec_of
 from lycosa.core.formdata import (
     MULTIPART,
     PLAIN,
@@ -200,32 +200,30 @@ class _Page:
 
     def fields(self, form: Element, button: Element | None, encoding: str) -> Iterator[Field]:
         """Yield what the form sends: the entry list of the HTML standard."""
-        for control in self._of(form):
+        controls = list(self._of(form))
+        radios = _last_checked(each.element for each in controls)
+        for control in controls:
             if control.element is button:
                 yield from _clicked(control.element)
-            elif not control.is_off:
+            elif not control.is_off and (_type(control.element) != "radio" or control.element in radios):
                 yield from _entries(control.element, encoding)
 
 
 def _controls(root: Element) -> Iterator[_Control]:
     """Yield all controls in one walk, since a hostile page nests deeply; none inside those of SEALED."""
-    from lxml.etree import iterwalk
-
-    outer: list[tuple[Element | None, bool, bool]] = [(None, False, False)]
-    for event, element in iterwalk(root, events=("start", "end")):
-        if event == "end":
-            outer.pop()
-            continue
-        (around, is_off, within), tag = outer[-1], element.tag
-        if tag in CONTROLS and not within:
+    todo: list[tuple[Element, Element | None, bool, bool]] = [(root, None, False, False)]
+    while todo:
+        element, around, is_off, sealed = todo.pop()
+        tag, free = element.tag, None
+        if tag in CONTROLS and not sealed:
             yield _Control(element, around, is_off or element.get("disabled") is not None)
+        inner_off = is_off
         if tag == "form":
             around = element
-        elif tag == "fieldset":
-            is_off = is_off or element.get("disabled") is not None
-        elif tag == "legend" and element.getparent().tag == "fieldset" and element.getparent().find(tag) is element:
-            is_off = outer[-2][1]  # the first legend is as free as what is around the fieldset
-        outer.append((around, is_off, within or tag in SEALED))
+        elif tag == "fieldset" and element.get("disabled") is not None:
+            inner_off, free = True, element.find("legend")  # the first legend is as free as what is around the fieldset
+        sealed = sealed or tag in SEALED
+        todo += [(each, around, is_off if each is free else inner_off, sealed) for each in reversed(element)]
 
 
 def _type(control: Element) -> str:
@@ -234,6 +232,16 @@ def _type(control: Element) -> str:
         return ""
     kind = control.get("type", "").strip().lower()
     return (kind if kind in NEVER_SENT else "submit") if control.tag == "button" else kind
+
+
+def _last_checked(controls: Iterable[Element]) -> set[Element]:
+    """The radio buttons that are on: checking one unchecks the others of its name."""
+    checked = (each for each in controls if _type(each) == "radio" and _is_checked(each))
+    return set({each.get("name"): each for each in checked}.values())
+
+
+def _is_checked(control: Element) -> bool:
+    return control.get("checked") is not None
 
 
 def _clicked(button: Element) -> Iterator[Field]:
@@ -255,7 +263,7 @@ def _entries(control: Element, encoding: str) -> Iterator[Field]:
         text = "".join(control.itertext()).replace("\r\n", "\n")
         yield name, text.removeprefix("\n")
     elif kind in {"checkbox", "radio"}:
-        if control.get("checked") is not None:
+        if _is_checked(control):
             yield name, control.get("value", "on")
     elif kind == "file":
         yield name, FormFile("", b"")
@@ -326,14 +334,10 @@ def _target(
 
 
 def _encoding(form: Element, response: Response) -> str:
-    """The first encoding of `accept-charset` that is known, else that of the page; UTF-8 in the place of UTF-16."""
-    for name in [*form.get("accept-charset", "").replace(",", " ").split(), response.encoding]:
-        try:
-            known = codecs.lookup(name).name
-        except (LookupError, ValueError):
-            continue
-        return name if not known.startswith(("utf-16", "utf-32", "utf-7")) else "utf-8"
-    return "utf-8"
+    """The first encoding of `accept-charset` that is known, else that of the page; UTF-8 instead of UTF-16."""
+    named = [codec for label in form.get("accept-charset", "").split() if (codec := codec_of(label))]
+    chosen: str = next(iter(named), response.encoding)
+    return "utf-8" if chosen.startswith("utf") or chosen == "ascii" else chosen
 
 
 def _lines(value: Any) -> Any:
