@@ -51,8 +51,12 @@ class Target:
     naming: Naming = PLAIN
 
 
-def target_of(settings: Settings, target: Sequence[str] | type[Spider], arguments: Mapping[str, str]) -> Target:
-    """Return start URLs or a spider class as a target. Raises `BadUrl`, `BadSpider` or `BadSetting`."""
+def target_of(
+    settings: Settings, target: Sequence[str] | type[Spider] | Spider, arguments: Mapping[str, str]
+) -> Target:
+    """Return start URLs or a spider as a target. Raises `BadUrl`, `BadSpider` or `BadSetting`."""
+    if isinstance(target, Spider):
+        return _named(settings, Target(target, _safe(target.name), [], generic=False))
     if isinstance(target, type):
         with users_code(f"{target.__name__}.__init__"):
             spider = target(**arguments)
@@ -117,7 +121,9 @@ def state_of(settings: Settings, target: Target) -> Path:
     return Path(settings.state) if settings.state else STATES / target.name
 
 
-def remember_seeds(state: StateDir, target: Target, settings: Settings) -> list[str]:
+def remember_seeds(
+    state: StateDir, target: Target, settings: Settings, spiders: str, domains: Sequence[str]
+) -> list[str]:
     """Add the seeds to those of earlier runs, which the scope is made of too. Return all of them.
 
     What bounds the crawl is written down beside them, for `lycosa frontier explain`.
@@ -125,7 +131,7 @@ def remember_seeds(state: StateDir, target: Target, settings: Settings) -> list[
     Raises `ForeignState` for the state of another spider, whose requests this one could not handle, or of other keys,
     by which all URLs would be new.
     """
-    spider, known = "" if target.generic else target.spider.name, state.description
+    spider, known = spiders, state.description
     if known.name and known.spider != spider:
         whose = f"the spider {known.spider!r}" if known.spider else "a crawl without a spider"
         raise ForeignState(f"{state.path} is the state of {whose}; give another --state, or -O to start afresh")
@@ -139,7 +145,7 @@ def remember_seeds(state: StateDir, target: Target, settings: Settings) -> list[
         spider=spider,
         key=list(target.key),
         scope=settings.scope if target.generic else "",
-        domains=domains_as_urls(target.spider.allowed_domains),
+        domains=list(domains),
         depth=settings.depth,
         allow=list(settings.allow),
         deny=list(settings.deny),

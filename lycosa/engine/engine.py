@@ -28,7 +28,7 @@ from lycosa.engine.robots import RobotsGate
 from lycosa.engine.space import SHORTAGE_CHECK_S, FreeSpace
 from lycosa.engine.stats import RunStats, Snapshot
 from lycosa.engine.verdict import Failed
-from lycosa.engine.visit import UNCHANGED, Done, Visitor
+from lycosa.engine.visit import UNCHANGED, Done, Visitor, Visitors
 from lycosa.ports import Frontier, FrontierOperations, Sink
 
 log = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ class Engine:
         self,
         frontier: Frontier,
         sinks: Sequence[Sink],
-        visitor: Visitor,
+        visitor: Visitor | Visitors,
         gate: RobotsGate,
         addresses: Addresses,
         committer: Committer,
@@ -113,6 +113,8 @@ class Engine:
         self._pages_before = 0
         self._ending: asyncio.Task[None] | None = None
         self.stopping = False
+        self.closing = ""
+        """Why a spider or a condition ended the crawl, "" when none did."""
         self.idle_until = 0.0
         """When the crawl ended because it was idle: when it goes on, in unix seconds."""
 
@@ -146,6 +148,12 @@ class Engine:
                 task.cancel()
         self.stopping = True
         self.wake()
+
+    def close(self, reason: str) -> None:
+        """End the crawl for this reason: lend no more, and let what is under way end."""
+        if not self.stopping:
+            self.closing = reason
+            self.stop()
 
     def wake(self) -> None:
         """Look at the frontier now: something was pushed from outside, or is due earlier than it was."""
@@ -323,6 +331,8 @@ class Engine:
         self._stats.unchanged += done.reason == UNCHANGED
         self._stats.items += len(done.items)
         self._stats.bytes += done.bytes
+        if done.closing:
+            self.close(done.closing)
 
     async def _settle_failed(self, lease: Lease, failed: Failed) -> None:
         now = self._clock.now()

@@ -17,12 +17,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from lycosa.core.errors import BadSpider, BadUrl, DropItem, HttpError, IgnoreRequest, LycosaError, RetryRequest
+from lycosa.core.errors import (
+    BadSpider,
+    BadUrl,
+    CloseSpider,
+    DropItem,
+    HttpError,
+    IgnoreRequest,
+    LycosaError,
+    RetryRequest,
+)
 from lycosa.core.links import Link
 from lycosa.core.model import RECORD_VERSION, Lease, Request, UrlRecord, Validators
 from lycosa.core.scope import Scope
@@ -156,20 +165,25 @@ class Visitor:
         return Done(found.reason, bytes=found.bytes, contacted=found.contacted)
 
     async def _kept(self, reason: str, record: UrlRecord, results: Results) -> Done:
-        items = [self._prepare(item) for item in await self._piped(results.items)] if results.items else ()
-        return Done(reason, items, self._children(results, record), closing=results.closing)
+        items, closing = results.items, results.closing
+        if items and self._pipelines:
+            items, told = await self._piped(items)
+            closing = closing or told
+        prepared = [self._prepare(item) for item in items] if items else ()
+        return Done(reason, prepared, self._children(results, record), closing=closing)
 
-    async def _piped(self, items: list[Any]) -> list[Any]:
-        if not self._pipelines:
-            return items
+    async def _piped(self, items: list[Any]) -> tuple[list[Any], str]:
         kept = []
+        closing = ""
         for item in items:
             try:
                 kept.append(await self._pipelines.process(item))
             except DropItem as drop:
                 self._stats.dropped += 1
                 log.info("dropped: %s", drop)
-        return kept
+            except CloseSpider as close:
+                closing = close.reason
+        return kept, closing
 
     def _children(self, results: Results, parent: UrlRecord) -> list[UrlRecord]:
         children = self._followed(results.links, parent) if results.links else []
@@ -228,3 +242,18 @@ class Visitor:
 def _http_error(cause: Any) -> Any:
     """Return a response that was the end of a request as the exception an errback expects."""
     return HttpError(cause) if isinstance(cause, Response) else cause
+
+
+class Visitors:
+    """The visitors of a crawl of several spiders, by the name that their records carry."""
+
+    def __init__(self, visitors: Mapping[str, Visitor]) -> None:
+        self._visitors = visitors
+
+    async def visit(self, lease: Lease) -> Done | Failed:
+        """Let the spider of the record visit it."""
+        extras = lease.record.extras
+        visitor = self._visitors.get(extras.spider if extras is not None else "")
+        if visitor is None:
+            return Failed(storable(f"no spider {extras.spider if extras else ''!r} takes part in this run"))
+        return await visitor.visit(lease)

@@ -1,0 +1,129 @@
+"""The parts of one run, wired around a frontier, for every member of the crew."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from lycosa.app.job import Job
+from lycosa.app.members import Crew
+from lycosa.app.parts import (
+    fetch_settings_of,
+    indexer_of,
+    remember_seeds,
+    retry_policy_of,
+    rules_of,
+    tell,
+    written_to,
+)
+from lycosa.app.search import open_index
+from lycosa.app.visiting import visitor_of
+from lycosa.clock import Clock, chance
+from lycosa.config import Settings
+from lycosa.core.errors import StateError
+from lycosa.engine.addresses import Addresses, FoundOnly
+from lycosa.engine.committer import Committer
+from lycosa.engine.engine import Engine, Limits
+from lycosa.engine.pipeline import Pipelines
+from lycosa.engine.robots import RobotsGate
+from lycosa.engine.space import FreeSpace
+from lycosa.engine.stats import RunStats
+from lycosa.engine.visit import Visitor, Visitors
+from lycosa.fetchers.curl import CurlFetcher
+from lycosa.fetchers.resolver import SystemResolver
+from lycosa.frontiers.local import LocalFrontier
+from lycosa.frontiers.operations import LocalOperations
+from lycosa.frontiers.statedir import StateDir
+from lycosa.ports import Sink
+
+
+@asynccontextmanager
+async def wired(crew: Crew, state: StateDir, frontier: LocalFrontier[Any], sinks: Sequence[Sink]) -> AsyncIterator[Job]:
+    """Wire the parts of one run around a frontier, and close them afterwards, the last one first."""
+    async with AsyncExitStack() as stack:
+        settings = crew.settings
+        seeds = remember_seeds(state, crew.target, settings, crew.spiders, crew.domains)
+        clock = Clock()
+        stats = RunStats(clock.now())
+        indexer = None
+        if settings.index:
+            index = open_index(Path(settings.index), write=True)
+            stack.callback(index.close)
+            indexer = indexer_of(settings, state, index)
+        listener = tell(indexer)
+        space = FreeSpace(written_to(settings, state), settings.free_space)
+        committer = Committer(frontier, sinks, settings.commit_every, settings.commit_acks, _each(listener, space))
+        for sink in sinks:
+            stack.push_async_callback(sink.close)
+        earlier = await frontier.positions()
+        starts = await committer.open_sinks(afresh=settings.overwrite)
+        if indexer is not None:
+            indexer.start()
+            stack.push_async_callback(asyncio.to_thread, indexer.close)
+            listener(starts)
+        addresses = Addresses(frontier, SystemResolver(settings.connect_timeout), clock)
+        visitors: dict[str, Visitor] = {}
+        for member in crew.members:
+            fetcher = CurlFetcher(fetch_settings_of(member.settings))
+            stack.push_async_callback(fetcher.close)
+            found_only = FoundOnly(fetcher, addresses)
+            gate = RobotsGate(
+                frontier, found_only, member.settings.user_agent, retry_policy_of(member.settings), chance
+            )
+            pipelines = Pipelines(member.spider.pipelines, member.spider)
+            await pipelines.open()
+            stack.push_async_callback(pipelines.close)
+            rules = rules_of(member.settings, member.target, seeds)
+            visitors[member.target.naming.spider] = visitor_of(
+                member.settings,
+                member.target,
+                rules,
+                found_only,
+                gate,
+                pipelines,
+                _preparer(sinks),
+                frontier.known,
+                stats,
+                clock,
+            )
+        visitor = visitors[""] if "" in visitors else Visitors(visitors)
+        limits = Limits(
+            settings.concurrency, settings.max_pages, settings.lease_max, exit_when_idle=settings.exit_when_idle
+        )
+        engine = Engine(frontier, sinks, visitor, gate, addresses, committer, limits, stats, clock, space)
+        operations = LocalOperations(frontier, partial(_commit, committer), engine.wake, partial(_paused, space))
+        stats.notes += _moved(earlier, starts, settings)
+        yield Job(crew, state, frontier, operations, engine, committer, stats)
+
+
+def _each(listener: Callable[[Mapping[str, int]], None], space: FreeSpace) -> Callable[[Mapping[str, int]], None]:
+    def committed(positions: Mapping[str, int]) -> None:
+        listener(positions)
+        space.check()
+
+    return committed
+
+
+def _paused(space: FreeSpace) -> str:
+    return str(space.shortage or "")
+
+
+async def _commit(committer: Committer) -> None:
+    """Make durable what was changed from outside, together with the items. Raises `StateError`."""
+    if not await committer.commit():
+        raise StateError("the crawl is failing: what was changed now is not kept")
+
+
+def _preparer(sinks: Sequence[Sink]) -> Callable[[object], list[object]]:
+    return lambda item: [sink.prepare(item) for sink in sinks]
+
+
+def _moved(earlier: Mapping[str, int], starts: Mapping[str, int], settings: Settings) -> list[str]:
+    others = [name.partition(":")[2] for name, size in earlier.items() if ":" in name and size and name not in starts]
+    if not others or settings.overwrite:
+        return []
+    return [f"earlier items of this crawl are in {', '.join(others)}; -O starts afresh"]
