@@ -93,6 +93,12 @@ def did_you_mean(name: str) -> str:
     return f": did you mean {name}?" if name else ""
 
 
+def instead_of(name: str) -> str:
+    """Return the end of an error line for a setting that does not exist: the nearest name, or where own ones go."""
+    nearest = _nearest(name)
+    return did_you_mean(nearest) if nearest else f": one of your own goes into the table user, as user.{name:.40}"
+
+
 @dataclass(slots=True)
 class _Merged:
     """What the layers so far come to. `together` holds Scrapy's settings of which two make one of ours, by ours."""
@@ -118,7 +124,7 @@ class _Merged:
             if not _is_fine(given.value, EXPLAINED[given.name].fine):
                 raise BadSetting(f"{given.place}: {given.name} means nothing here: {EXPLAINED[given.name].instead}")
         elif given.name not in NOT_NEEDED:
-            raise BadSetting(f"{given.place}: unknown setting {_shown(given.name)}{_instead_of(given.name)}")
+            raise BadSetting(f"{given.place}: unknown setting {_shown(given.name)}{instead_of(given.name)}")
 
     def _add_scrapys(self, given: Given, name: str) -> None:
         if name in TOGETHER:
@@ -158,11 +164,6 @@ def _is_fine(value: object, fine: Sequence[object]) -> bool:
 def _shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= SHOWN_MAX else text[: SHOWN_MAX - 3] + "..."
-
-
-def _instead_of(name: str) -> str:
-    nearest = _nearest(name)
-    return did_you_mean(nearest) if nearest else f": one of your own goes into the table user, as user.{name:.40}"
 
 
 def _nearest(name: str) -> str:
