@@ -80,6 +80,7 @@ def trace(
     merged.add(Given("custom_settings", str(name), value, base) for name, value in (spider_settings or {}).items())
     merged.add(_from_text(text) for text in sets)
     merged.add(Given(flag(name), name, value) for name, value in flags.items() if value is not None)
+    merged.check()
     return Loaded(Settings(**merged.values), merged.places)
 
 
@@ -110,6 +111,12 @@ class _Merged:
     def add(self, layer: Iterable[Given]) -> None:
         for given in layer:
             self._add(given)
+
+    def check(self) -> None:
+        """Raise `BadSetting` for values that do not go together."""
+        if self.values.get("http_user") and not self.values.get("http_auth_domain"):
+            what = "set http_auth_domain too, so that no other site is told the password (* tells every host)"
+            raise BadSetting(f"{self.places['http_user']}: http_user: {what}")
 
     def _add(self, given: Given) -> None:
         name = given.name.replace("-", "_")
