@@ -39,7 +39,7 @@ def command(name: str | None, spider: str | None, as_json: bool, sets: Sequence[
     rows = [(name, "***" if name in SECRET and value else value) for name, value in rows]
     if as_json:
         told = {name: {"value": value, "from": loaded.places.get(name, "default")} for name, value in rows}
-        print(json.dumps(told, ensure_ascii=False, indent=2, default=_plain))
+        print(_json(told, indent=2))
         return
     _show_all(rows, loaded.places)
 
@@ -65,7 +65,7 @@ def _show_one(settings: Settings, name: str, *, as_json: bool) -> None:
         raise BadSetting(f"{name} means nothing here: {EXPLAINED[name].instead}")
     if known is None:
         raise BadSetting(f"unknown setting {name!r}{instead_of(name)}")
-    print(json.dumps(view[known], ensure_ascii=False, default=_plain) if as_json else _text(view[known]))
+    print(_json(view[known]) if as_json else _text(view[known]))
 
 
 def _show_all(rows: Sequence[tuple[str, Any]], places: Mapping[str, str]) -> None:
@@ -86,11 +86,17 @@ def _text(value: Any) -> str:
         return f"{value:g}"
     if isinstance(value, tuple):
         return ", ".join(map(str, value))
-    return json.dumps(_plain(value), ensure_ascii=False, default=_plain) if isinstance(value, Mapping) else str(value)
+    return _json(value) if isinstance(value, Mapping) else str(value)
+
+
+def _json(value: Any, indent: int | None = None) -> str:
+    return json.dumps(_plain(value), ensure_ascii=False, indent=indent, default=str)
 
 
 def _plain(value: Any) -> Any:
     """Return what JSON cannot hold in a form that it can: classes by name."""
     if isinstance(value, Mapping):
-        return {_plain(key) if isinstance(key, type) else str(key): each for key, each in value.items()}
-    return f"{value.__module__}:{value.__qualname__}" if isinstance(value, type) else str(value)
+        return {str(_plain(key)): _plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    return f"{value.__module__}:{value.__qualname__}" if isinstance(value, type) else value
