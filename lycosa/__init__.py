@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from lycosa.engine.items import Field as Field
     from lycosa.engine.items import Item as Item
     from lycosa.engine.loader import ItemLoader as ItemLoader
+    from lycosa.engine.media.files import FilesPipeline as FilesPipeline
+    from lycosa.engine.media.images import ImagesPipeline as ImagesPipeline
     from lycosa.engine.response import Response as Response
     from lycosa.engine.spider import Spider as Spider
     from lycosa.engine.stats import Snapshot as Snapshot
@@ -29,6 +31,8 @@ __version__ = "0.1.0"
 _HOMES = {
     "DropItem": "lycosa.core.errors",
     "Field": "lycosa.engine.items",
+    "FilesPipeline": "lycosa.engine.media.files",
+    "ImagesPipeline": "lycosa.engine.media.images",
     "Item": "lycosa.engine.items",
     "ItemAdapter": "lycosa.engine.adapting",
     "ItemLoader": "lycosa.engine.loader",

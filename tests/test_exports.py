@@ -14,6 +14,8 @@ def test_the_public_names_are_these() -> None:
     assert set(lycosa.__all__) == {
         "DropItem",
         "Field",
+        "FilesPipeline",
+        "ImagesPipeline",
         "Item",
         "ItemAdapter",
         "ItemLoader",
