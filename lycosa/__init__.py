@@ -10,9 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lycosa.app.crawl import run_crawl as run_crawl
+    from lycosa.app.live import Crawl as Crawl
     from lycosa.config import Settings as Settings
+    from lycosa.core.errors import BadMiddleware as BadMiddleware
+    from lycosa.core.errors import CloseSpider as CloseSpider
+    from lycosa.core.errors import DontCloseSpider as DontCloseSpider
     from lycosa.core.errors import DropItem as DropItem
+    from lycosa.core.errors import HttpError as HttpError
+    from lycosa.core.errors import IgnoreRequest as IgnoreRequest
     from lycosa.core.errors import LycosaError as LycosaError
+    from lycosa.core.errors import NotConfigured as NotConfigured
+    from lycosa.core.errors import RetryRequest as RetryRequest
+    from lycosa.core.errors import StopDownload as StopDownload
     from lycosa.core.model import PageItem as PageItem
     from lycosa.core.model import Request as Request
     from lycosa.engine.adapting import ItemAdapter as ItemAdapter
@@ -29,6 +38,15 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "BadMiddleware": "lycosa.core.errors",
+    "CloseSpider": "lycosa.core.errors",
+    "Crawl": "lycosa.app.live",
+    "DontCloseSpider": "lycosa.core.errors",
+    "HttpError": "lycosa.core.errors",
+    "IgnoreRequest": "lycosa.core.errors",
+    "NotConfigured": "lycosa.core.errors",
+    "RetryRequest": "lycosa.core.errors",
+    "StopDownload": "lycosa.core.errors",
     "DropItem": "lycosa.core.errors",
     "Field": "lycosa.engine.items",
     "FilesPipeline": "lycosa.engine.media.files",
