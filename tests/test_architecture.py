@@ -191,6 +191,9 @@ def test_every_dependency_is_used_and_every_import_is_declared():
     }
     # httptools: uvicorn takes it when it is there, nobody imports it.
     third_party = imported - sys.stdlib_module_names - {"lycosa"}
+    extras = {"PIL"}  # the extra `images`
+    assert "pillow" in project["optional-dependencies"]["images"][0]
+    third_party -= extras
     assert third_party <= declared, "imported, but not in pyproject.toml"
     assert declared <= third_party | {"httptools"}, "in pyproject.toml, but imported nowhere"
 
