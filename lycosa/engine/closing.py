@@ -159,7 +159,7 @@ class Memory:
 
     async def watch(self, close: Callable[[str], None], every_s: float = MEMORY_CHECK_S) -> None:
         """Look again and again until the limit is reached, then call `close` with the reason."""
-        while not (reason := self.look()):
+        while not (reason := self.look()):  # noqa: ASYNC110  memory sends no event
             await asyncio.sleep(every_s)
         close(reason)
 
