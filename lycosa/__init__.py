@@ -10,11 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lycosa.app.crawl import run_crawl as run_crawl
+    from lycosa.app.live import Crawl as Crawl
     from lycosa.config import Settings as Settings
+    from lycosa.core.errors import BadMiddleware as BadMiddleware
+    from lycosa.core.errors import CloseSpider as CloseSpider
+    from lycosa.core.errors import DontCloseSpider as DontCloseSpider
     from lycosa.core.errors import DropItem as DropItem
+    from lycosa.core.errors import HttpError as HttpError
+    from lycosa.core.errors import IgnoreRequest as IgnoreRequest
     from lycosa.core.errors import LycosaError as LycosaError
+    from lycosa.core.errors import NotConfigured as NotConfigured
+    from lycosa.core.errors import RetryRequest as RetryRequest
+    from lycosa.core.errors import StopDownload as StopDownload
     from lycosa.core.model import PageItem as PageItem
     from lycosa.core.model import Request as Request
+    from lycosa.engine.adapting import ItemAdapter as ItemAdapter
+    from lycosa.engine.items import Field as Field
+    from lycosa.engine.items import Item as Item
+    from lycosa.engine.loader import ItemLoader as ItemLoader
     from lycosa.engine.response import Response as Response
     from lycosa.engine.spider import Spider as Spider
     from lycosa.engine.stats import Snapshot as Snapshot
@@ -23,7 +36,20 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "BadMiddleware": "lycosa.core.errors",
+    "CloseSpider": "lycosa.core.errors",
+    "Crawl": "lycosa.app.live",
+    "DontCloseSpider": "lycosa.core.errors",
+    "HttpError": "lycosa.core.errors",
+    "IgnoreRequest": "lycosa.core.errors",
+    "NotConfigured": "lycosa.core.errors",
+    "RetryRequest": "lycosa.core.errors",
+    "StopDownload": "lycosa.core.errors",
     "DropItem": "lycosa.core.errors",
+    "Field": "lycosa.engine.items",
+    "Item": "lycosa.engine.items",
+    "ItemAdapter": "lycosa.engine.adapting",
+    "ItemLoader": "lycosa.engine.loader",
     "LycosaError": "lycosa.core.errors",
     "PageItem": "lycosa.core.model",
     "Request": "lycosa.core.model",

@@ -6,12 +6,13 @@ Times are unix seconds. An adapter turns every error of its driver into one of `
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 from lycosa.core.headers import Headers
+from lycosa.core.httpcache import StoredResponse
 from lycosa.core.model import (
     Document,
     FrontierStats,
@@ -29,6 +30,7 @@ from lycosa.core.model import (
     UrlRecord,
     Validators,
 )
+from lycosa.core.workbench import Claim
 
 
 class Frontier(Protocol):
@@ -95,6 +97,35 @@ class Frontier(Protocol):
 
     async def block_host(self, host: str, until: float) -> None:
         """Lend nothing of this host before `until` (Retry-After, back-off)."""
+        ...
+
+    async def claim(self, host: str, wake: Callable[[], None], now: float, holder: Lease | None = None) -> Claim:
+        """Join the line of the host for a transfer that is no record; end it with `unclaim`, whatever comes of it.
+
+        It takes a place and a turn as a lease does, and goes before the leases, though not for ever. `wake` is called,
+        perhaps from within any method of the frontier, when `turn` may have something new to say; it must only set a
+        flag. `holder` is the lease under which the caller works: its own transfer is over, and its place is free from
+        now on. Where the policy limits addresses and `wants_address`, the host's is to be told (`set_address`) first.
+        """
+        ...
+
+    async def turn(self, claim: Claim, now: float) -> float:
+        """Return 0 when the transfer starts now; else when to ask again, infinity for when `wake` was called."""
+        ...
+
+    async def unclaim(self, claim: Claim, now: float) -> None:
+        """The claim is over. `next_ready` may change with this and with `claim`; more than once does nothing."""
+        ...
+
+    def wants_address(self, host: str, now: float) -> bool:
+        """Whether limits per IP address need to know the address of the host."""
+        ...
+
+    async def set_delay(self, host: str, delay_s: float, now: float) -> None:
+        """Let the delay of the host be this from its last start on (auto-throttle), at least what it asks for itself.
+
+        It is kept in memory, and forgotten with a host that has nothing to do.
+        """
         ...
 
     async def host_facts(self, host: str) -> HostFacts | None:
@@ -279,6 +310,54 @@ class Sink(Protocol):
 
     async def close(self) -> None:
         """Release the output. What was not flushed is dropped."""
+        ...
+
+
+class KeyStore(Protocol):
+    """A small durable memory of a crawl beside its frontier: cookies, what a spider keeps, what media were fetched.
+
+    What is put counts at once in this process and is durable after the next `flush`; a crash forgets all that was put
+    since the last one, and nothing else. Flushed before the frontier commits, as the sinks are.
+    """
+
+    def get(self, table: str, key: str) -> bytes | None:
+        """Return the value, or None. Raises `StorageError`."""
+        ...
+
+    def put(self, table: str, key: str, value: bytes | None) -> None:
+        """Keep a value; None forgets the key."""
+        ...
+
+    def items(self, table: str) -> Iterator[tuple[str, bytes]]:
+        """Return the keys of a table and their values, as they are now, in the order of the keys."""
+        ...
+
+    async def flush(self) -> None:
+        """Make everything that was put durable, in one step. Raises `StorageError`, `StorageFull`."""
+        ...
+
+    async def close(self) -> None:
+        """Release the store. What was not flushed is dropped."""
+        ...
+
+
+class HttpCacheStore(Protocol):
+    """Where an HTTP cache keeps responses. It may forget any at any time, to stay within its size."""
+
+    async def get(self, key: str) -> StoredResponse | None:
+        """Return the response, or None when there is none that can be read."""
+        ...
+
+    async def put(self, key: str, stored: StoredResponse) -> None:
+        """Keep the response, in place of the one before; one that is too large is not kept."""
+        ...
+
+    async def delete(self, key: str) -> None:
+        """Forget the response."""
+        ...
+
+    async def close(self) -> None:
+        """Release the store."""
         ...
 
 

@@ -22,7 +22,7 @@ FILE_LINES_MAX = 500
 CLASS_LINES_MAX = 300
 FUNCTION_LINES_MAX = 70
 
-ADAPTERS = {"frontiers", "fetchers", "proxies", "sources", "sinks", "records", "indexes", "queues"}
+ADAPTERS = {"frontiers", "fetchers", "proxies", "sources", "sinks", "records", "caches", "indexes", "queues"}
 
 # The part of the standard library that only computes: no clock, file, socket, chance or environment.
 # fmt: off

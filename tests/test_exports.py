@@ -13,6 +13,10 @@ import lycosa
 def test_the_public_names_are_these() -> None:
     assert set(lycosa.__all__) == {
         "DropItem",
+        "Field",
+        "Item",
+        "ItemAdapter",
+        "ItemLoader",
         "LycosaError",
         "PageItem",
         "Request",

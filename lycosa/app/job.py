@@ -134,6 +134,10 @@ class Job:
                     if inspect.isawaitable(told):
                         await told
 
+    async def snapshot(self) -> Snapshot:
+        """Return the state of the crawl."""
+        return await self._engine.snapshot()
+
     async def end(self) -> None:
         """There was nothing to do."""
         await self._committer.end()

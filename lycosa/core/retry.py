@@ -72,7 +72,7 @@ def parse_retry_after(value: str, now: float, max_s: float = 3600.0) -> float | 
         return None
     if value.isascii() and value.isdigit():
         return min(float(value), max_s)
-    at = _http_date(value, now)
+    at = http_date(value, now)
     return None if at is None else min(max(0.0, at - now), max_s)
 
 
@@ -107,7 +107,8 @@ def _decision(policy: RetryPolicy, attempts: int, wait_s: float, rests: float, r
     return Decision(now + wait_s, rests, reason)
 
 
-def _http_date(value: str, now: float) -> float | None:
+def http_date(value: str, now: float) -> float | None:
+    """Return the unix seconds of an HTTP date in one of its three forms (RFC 9110 §5.6.7); None for nonsense."""
     found = DATE.fullmatch(value)
     if found is None:
         return None

@@ -5,18 +5,12 @@ Pure. Values come from the network and are sent back: what is no plain entity ta
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from lycosa.core.headers import Headers
+from lycosa.core.httpcache import CONDITIONS, ETAG
 from lycosa.core.model import Request, UrlRecord, Validators
 from lycosa.core.retry import DATE
-
-ETAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e]{0,1000}"')
-"""An entity tag, strong or weak (§8.8.3), in ASCII and of a bounded length."""
-
-CONDITIONS = frozenset({"if-match", "if-none-match", "if-modified-since", "if-unmodified-since", "if-range", "range"})
-"""Whoever sets one of these asks something of his own."""
 
 
 def conditional(request: Request, record: UrlRecord, usual: Mapping[str, str]) -> Request:
