@@ -200,16 +200,15 @@ def test_idle_threads_hold_nothing() -> None:
     class Response:
         pass
 
-    async def crawl(threads: CallbackThreads) -> weakref.ref[Response]:
-        response = Response()
-        seen = weakref.ref(response)
-        returned = await threads.run(lambda response=response: [response])
-        assert returned == [response]
-        del response, returned
-        await threads.run(lambda: None)
-        return seen
+    async def crawl(threads: CallbackThreads) -> bool:
+        freed, response = threading.Event(), Response()
+        seen = weakref.ref(response, lambda _: freed.set())
+        await threads.run(lambda response=response: [response])
+        assert seen() is response
+        del response
+        return await asyncio.to_thread(freed.wait, DEADLINE_S)
 
-    assert with_threads(crawl, 1)() is None
+    assert with_threads(crawl, 1)
 
 
 async def fetch(url: str) -> str:
