@@ -16,6 +16,8 @@ def test_the_public_names_are_these() -> None:
         "CrawlSpider",
         "DropItem",
         "Field",
+        "FilesPipeline",
+        "ImagesPipeline",
         "Item",
         "ItemAdapter",
         "ItemLoader",

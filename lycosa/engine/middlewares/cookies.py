@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -27,6 +27,7 @@ from lycosa.core.model import Request
 from lycosa.engine.middlewares.redirect import COOKIES_CHANGED
 from lycosa.engine.response import Response
 from lycosa.engine.suffixes import is_suffix
+from lycosa.ports import KeyStore
 
 log = logging.getLogger(__name__)
 
@@ -38,18 +39,6 @@ DEFAULT = ""
 
 COMPLAINTS_MAX = 20
 """Cookies of requests that cannot be sent, and are told."""
-
-
-class KeyStore(Protocol):
-    """What is needed of the port of this name."""
-
-    def get(self, table: str, key: str) -> bytes | None:
-        """Return the value, or None."""
-        ...
-
-    def put(self, table: str, key: str, value: bytes | None) -> None:
-        """Keep a value; None forgets the key."""
-        ...
 
 
 class Cookies:
@@ -79,7 +68,7 @@ class Cookies:
         jar = self._jar(request)
         if request.cookies:
             self._complain(jar.set(request.url, request.cookies, self._clock.now()))
-        header = jar.header(request.url, self._clock.now()) if len(jar) else ""
+        header = jar.header(request.url, self._clock.now()) if jar.of(request.url) else ""
         if header:
             request.headers["Cookie"] = header
             if self._debug:
