@@ -75,6 +75,15 @@ class Spider:
         """A logger with the spider's name."""
         return logging.getLogger(self.name)
 
+    async def fetch(self, request: Request | str) -> Response:
+        """Fetch something now, and wait for it: through the middlewares, politely, with retries and redirects.
+
+        Raises `FetchError` or `IgnoreRequest`, or `BadSpider` where no crawl runs.
+        """
+        if self.crawler is None or self.crawler.download is None:
+            raise BadSpider("fetch works while a crawl runs: in callbacks, errbacks and pipelines")
+        return await self.crawler.download(request)  # type: ignore[no-any-return]
+
     async def start(self) -> AsyncIterator[Request]:
         """Yield the first requests: one for each of `start_urls`."""
         for url in self.start_urls:
