@@ -17,7 +17,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import msgspec
 
@@ -28,6 +28,7 @@ from lycosa.core.url import canonicalize, fingerprint
 from lycosa.engine.items import adapt
 from lycosa.engine.media.store import FileException, FolderStore, Part
 from lycosa.engine.response import Response
+from lycosa.ports import KeyStore
 
 log = logging.getLogger(__name__)
 
@@ -48,18 +49,6 @@ Result = tuple[bool, Any]
 """(True, {url, path, checksum, status}) or (False, the exception)."""
 
 Download = Callable[[Request, Part], Awaitable[Response]]
-
-
-class Memory(Protocol):
-    """What is needed of a `ports.KeyStore`."""
-
-    def get(self, table: str, key: str) -> bytes | None:
-        """Return the value."""
-        ...
-
-    def put(self, table: str, key: str, value: bytes | None) -> None:
-        """Keep a value."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +102,7 @@ class MediaPipeline:
     """The prefix of the settings: FILES, IMAGES."""
 
     def __init__(
-        self, settings: MediaSettings, info: MediaInfo, memory: Memory, now: Callable[[], float] = CLOCK.now
+        self, settings: MediaSettings, info: MediaInfo, memory: KeyStore, now: Callable[[], float] = CLOCK.now
     ) -> None:
         self.settings = settings
         self.info = info
