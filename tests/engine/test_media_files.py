@@ -16,10 +16,22 @@ from typing import Any
 import msgspec
 import pytest
 
-from lycosa.core.errors import BadItem, BadSetting, BadSpider, BodyTooLarge, DropItem, StorageError, StorageFull
+from lycosa.config import Settings
+from lycosa.config.view import SettingsView
+from lycosa.core.errors import (
+    BadItem,
+    BadSetting,
+    BadSpider,
+    BodyTooLarge,
+    ConnectionLost,
+    DropItem,
+    StorageError,
+    StorageFull,
+)
 from lycosa.core.model import Request
 from lycosa.engine.items import Field, Item
 from lycosa.engine.media.files import FilesPipeline
+from lycosa.engine.media.images import ImagesPipeline
 from lycosa.engine.media.pipeline import MEDIA_PER_ITEM_MAX, settings_of
 from lycosa.engine.media.store import PARTS, FileException, FolderStore
 from lycosa.engine.pipeline import Pipelines
@@ -306,20 +318,24 @@ def test_what_cannot_be_had_is_told_and_the_item_goes_on(tmp_path: Path, caplog:
     assert len(tree(tmp_path)) == 1
 
 
-def test_redirects_are_followed_unless_they_are_not_wished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_redirects_are_followed_unless_the_request_says_otherwise(tmp_path: Path, monkeypatch: Any) -> None:
     async def moved(x: Exchange) -> None:
         await x.answer(302, location="/file/a")
 
+    class Stays(FilesPipeline):
+        def get_media_requests(self, item, info):
+            return [Request(url, meta={"dont_redirect": True}) for url in item["file_urls"]]
+
     monkeypatch.setitem(SINS, "/moved", moved)
 
-    async def run(folder: Path, redirects: bool) -> list[Any]:
-        async with serving() as server, opened(FilesPipeline, folder, redirects=redirects) as pipeline:
+    async def run(kind: Any) -> list[Any]:
+        async with serving() as server, opened(kind, tmp_path) as pipeline:
             item = await pipeline.process_item({"file_urls": [server.url("/moved")]})
             assert all(each["path"] == f"full/{sha1(server.url('/moved'))}" for each in item["files"])
             return item["files"]
 
-    assert len(asyncio.run(run(tmp_path / "a", redirects=True))) == 1
-    assert asyncio.run(run(tmp_path / "b", redirects=False)) == []
+    assert len(asyncio.run(run(FilesPipeline))) == 1
+    assert asyncio.run(run(Stays)) == []
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -539,9 +555,21 @@ def test_a_store_that_cannot_be_is_told(tmp_path: Path) -> None:
         FolderStore(tmp_path / "new").part(1)
 
 
-def test_a_full_disk_stops_the_crawl_and_not_the_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("hidden", [False, True])
+def test_a_full_disk_stops_the_crawl_and_not_the_file(hidden: bool, tmp_path: Path) -> None:
     async def run() -> None:
         async with serving() as server, opened(FilesPipeline, tmp_path) as pipeline:
+            download = pipeline.info.download
+
+            async def hiding(request: Request, into: Any) -> Any:
+                """Make of what the disk says what libcurl would: that the transfer failed."""
+                try:
+                    return await download(request, into)
+                except StorageFull as error:
+                    raise ConnectionLost("failed writing body") from error
+
+            if hidden:
+                pipeline.info = pipeline.info._replace(download=hiding)
             with pytest.raises(StorageFull, match="no space left for files"):
                 await pipeline.process_item({"file_urls": [server.url("/file/a"), server.url("/file/b")]})
 
@@ -625,6 +653,19 @@ def test_settings_by_scrapys_names_by_ours_and_of_a_class(tmp_path: Path) -> Non
     ):
         with pytest.raises(BadSetting, match=says):
             settings_of(MyFiles, wrong)
+
+
+def test_settings_as_a_crawler_has_them(tmp_path: Path) -> None:
+    view = SettingsView(Settings(files_store=str(tmp_path), media_expires=60.0, user={"MYFILES_FILES_STORE": "b"}))
+    read = settings_of(FilesPipeline, view)
+    assert (read.store, read.expires_s, read.urls_field) == (str(tmp_path), 60.0, "file_urls")
+    assert settings_of(FilesPipeline, SettingsView(Settings(files_store="a", media_expires=None))).expires_s is None
+    assert settings_of(MyFiles, view).store == "b"
+    images = SettingsView(Settings(images_store="i", images_thumbs={"t": (3, 4)}, images_min_width=5))
+    assert settings_of(ImagesPipeline, images).thumbs == {"t": (3, 4)}
+    assert settings_of(ImagesPipeline, images).min_width == 5
+    with pytest.raises(BadSetting, match="FilesPipeline has no folder to write to"):
+        settings_of(FilesPipeline, SettingsView(Settings()))
 
 
 def test_a_class_is_made_by_the_crawler(tmp_path: Path) -> None:

@@ -66,7 +66,6 @@ class MediaSettings:
     concurrency: int = MEDIA_CONCURRENCY
     same_once: bool = False
     sync: bool = False
-    redirects: bool = True
     thumbs: dict[str, tuple[int, int]] = field(default_factory=dict)
     min_width: int = 0
     min_height: int = 0
@@ -258,8 +257,6 @@ class MediaPipeline:
         return known if self.is_complete(known, request, item) else None
 
     async def _downloaded(self, request: Request, item: Any, key: str) -> dict[str, Any]:
-        if not self.settings.redirects:
-            request = request.replace(meta={**request.meta, "dont_redirect": True, "handle_httpstatus_all": True})
         part = self.store.part(self.settings.max_size)
         try:
             response = await self._transferred(request, part)
@@ -336,7 +333,6 @@ def settings_of(kind: type[MediaPipeline], settings: Any) -> MediaSettings:
         int(setting("media_concurrency", MEDIA_CONCURRENCY)),
         bool(setting("media_same_once", default=False)),
         bool(setting("sync", default=False)),
-        bool(setting("MEDIA_ALLOW_REDIRECTS", default=True)),
         {name: (int(size[0]), int(size[1])) for name, size in thumbs.items()},
         int(setting(f"{prefix}_MIN_WIDTH") or getattr(kind, "MIN_WIDTH", 0)),
         int(setting(f"{prefix}_MIN_HEIGHT") or getattr(kind, "MIN_HEIGHT", 0)),
