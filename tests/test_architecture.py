@@ -31,8 +31,8 @@ PURE_STANDARD_LIBRARY = {
     "contextlib", "copy", "csv", "dataclasses", "datetime", "decimal", "difflib", "email.utils.parsedate_to_datetime",
     "enum", "fnmatch", "fractions",
     "functools", "gzip", "hashlib", "heapq", "hmac", "html", "http.cookies", "io", "ipaddress", "itertools", "json",
-    "keyword", "math", "numbers", "operator", "re", "reprlib", "statistics", "string", "struct", "textwrap", "types",
-    "typing", "unicodedata", "urllib.parse", "warnings", "xml.etree.ElementTree", "zlib",
+    "keyword", "math", "numbers", "operator", "re", "reprlib", "shlex", "statistics", "string", "struct", "textwrap",
+    "types", "typing", "unicodedata", "urllib.parse", "warnings", "xml.etree.ElementTree", "zlib",
 }
 # fmt: on
 COMPILED_THAT_ONLY_COMPUTE = {
