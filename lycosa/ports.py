@@ -30,6 +30,7 @@ from lycosa.core.model import (
     UrlRecord,
     Validators,
 )
+from lycosa.core.workbench import Claim
 
 
 class Frontier(Protocol):
@@ -96,6 +97,35 @@ class Frontier(Protocol):
 
     async def block_host(self, host: str, until: float) -> None:
         """Lend nothing of this host before `until` (Retry-After, back-off)."""
+        ...
+
+    async def claim(self, host: str, wake: Callable[[], None], now: float, holder: Lease | None = None) -> Claim:
+        """Join the line of the host for a transfer that is no record; end it with `unclaim`, whatever comes of it.
+
+        It takes a place and a turn as a lease does, and goes before the leases, though not for ever. `wake` is called,
+        perhaps from within any method of the frontier, when `turn` may have something new to say; it must only set a
+        flag. `holder` is the lease under which the caller works: its own transfer is over, and its place is free from
+        now on. Where the policy limits addresses and `wants_address`, the host's is to be told (`set_address`) first.
+        """
+        ...
+
+    async def turn(self, claim: Claim, now: float) -> float:
+        """Return 0 when the transfer starts now; else when to ask again, infinity for when `wake` was called."""
+        ...
+
+    async def unclaim(self, claim: Claim, now: float) -> None:
+        """The claim is over. `next_ready` may change with this and with `claim`; more than once does nothing."""
+        ...
+
+    def wants_address(self, host: str, now: float) -> bool:
+        """Whether limits per IP address need to know the address of the host."""
+        ...
+
+    async def set_delay(self, host: str, delay_s: float, now: float) -> None:
+        """Let the delay of the host be this from its last start on (auto-throttle), at least what it asks for itself.
+
+        It is kept in memory, and forgotten with a host that has nothing to do.
+        """
         ...
 
     async def host_facts(self, host: str) -> HostFacts | None:

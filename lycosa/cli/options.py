@@ -1,4 +1,4 @@
-"""The options that commands share: names, help and groups of everything `config.Settings` holds, and how help looks.
+"""The options that commands share: names, help and groups of what people set while they type, and how help looks.
 
 Values are not checked here: they reach `config.load` as they were written, so that a mistake is explained in the same
 words wherever it was made.
@@ -35,6 +35,8 @@ FLAGS = (
     Flag("scope", LIMITS, "host|domain|prefix|any", "Which links to follow, compared with the start URLs."),
     Flag("depth", LIMITS, "N", "Most links away from a start URL; 0 for the start URLs alone.", default="no limit"),
     Flag("max_pages", LIMITS, "N", "Stop after this many pages.", default="no limit"),
+    Flag("close_after", LIMITS, "S", "Stop after so long: seconds, or 30m, 12h.", default="no limit"),
+    Flag("close_after_items", LIMITS, "N", "Stop after this many items.", default="no limit"),
     Flag("exit_when_idle", LIMITS, "", "End, instead of waiting, when all that is left is due later."),
     Flag("allow", LIMITS, "GLOB", "Follow only links whose canonical URL matches. May be repeated.", many=True),
     Flag("deny", LIMITS, "GLOB", "Never follow links whose canonical URL matches. May be repeated.", many=True),
@@ -54,6 +56,10 @@ FLAGS = (
     Flag("header", REQUESTS, "'K: V'", "Header sent with every request. May be repeated.", many=True),
     Flag("proxy", REQUESTS, "URL", "Send every request through this proxy (http, https, socks4, socks5, socks5h)."),
     Flag("insecure", REQUESTS, "", "Accept TLS certificates that cannot be verified."),
+    Flag("cookies", REQUESTS, "", "Keep the cookies that servers set, and send them back."),
+    Flag("http_cache", REQUESTS, "off|rfc9111|replay", "Answer from a cache; replay fetches nothing twice."),
+    Flag("auto_throttle", REQUESTS, "", "Adapt the delay of each host to how fast it answers."),
+    Flag("allow_private", REQUESTS, "", "Follow links from public hosts to private addresses."),
     Flag("state", STORAGE, "DIR", "Where the crawl keeps what it has done and has to do.", default=".lycosa/NAME"),
     Flag(
         "segment", STORAGE, "day|3d|...", "Fetch pages anew in each hour, day, week, month, 3d, 2w...", default="none"
@@ -83,7 +89,7 @@ FLAGS = (
     Flag("log_level", DISPLAY, "L", "Least severe message to log: DEBUG, INFO, WARNING, ERROR.", letter="-L"),
     Flag("log_file", DISPLAY, "F", "Append the log to this file.", default="standard error"),
 )
-"""Every setting but `output` and `overwrite`, which -o and -O set together."""
+"""The settings that people type. -o and -O set `output` and `overwrite` together; -s reaches all the others."""
 
 
 class GroupedOption(click.Option):
@@ -110,10 +116,12 @@ class GroupedCommand(click.Command):
 
 
 def crawl_options(command: F) -> F:
-    """Add -o, -O, -s, -a and every setting. What was given reaches the command as keywords, the rest as None or ()."""
+    """Add -o, -O, -s, -a and the settings that people type. What was given are keywords, the rest is None or ()."""
     spider = [
         _grouped("-a", "arguments", SPIDER, "NAME=VALUE", "Argument for the spider. May be repeated.", multiple=True),
-        _grouped("-s", "sets", SPIDER, "NAME=VALUE", "Set a setting by name, ours or Scrapy's.", multiple=True),
+        _grouped(
+            "-s", "sets", SPIDER, "NAME=VALUE", "Set any setting by name, ours or Scrapy's.", "--set", multiple=True
+        ),
     ]
     output = [
         _grouped("-o", "output", OUTPUT, "FILE", "Append the items to a .jsonl file. [default: standard output]"),
@@ -122,6 +130,12 @@ def crawl_options(command: F) -> F:
     for decorate in reversed([*output, *map(_option, FLAGS), *spider]):
         command = decorate(command)
     return command
+
+
+def set_option(command: F) -> F:
+    """Add -s to a command that does not crawl, as `sets`."""
+    text = "Set a setting by name, ours or Scrapy's."
+    return click.option("-s", "--set", "sets", metavar="NAME=VALUE", multiple=True, help=text)(command)
 
 
 def given(options: Mapping[str, Any]) -> dict[str, object]:
@@ -147,8 +161,8 @@ def spider_arguments(texts: Sequence[str]) -> dict[str, str]:
     return arguments
 
 
-def _grouped(letter: str, name: str, group: str, metavar: str, text: str, **more: Any) -> Callable[[F], F]:
-    return click.option(letter, name, cls=GroupedOption, group=group, metavar=metavar, help=text, **more)
+def _grouped(letter: str, name: str, group: str, metavar: str, text: str, *words: str, **more: Any) -> Callable[[F], F]:
+    return click.option(letter, *words, name, cls=GroupedOption, group=group, metavar=metavar, help=text, **more)
 
 
 def _option(each: Flag) -> Callable[[F], F]:

@@ -98,7 +98,7 @@ def _headline(summary: Summary) -> str:
         return f"nothing to do: {why} ({now.done:,} done, {now.dead:,} dead){advice}"
     rate = (now.pages + now.unchanged) / now.elapsed_s if now.elapsed_s > 0 else 0.0
     how = "interrupted" if summary.interrupted else "finished" if summary.finished else "stopped"
-    how = "idle" if summary.idle_until else how
+    how = f"closed ({summary.closing})" if summary.closing else "idle" if summary.idle_until else how
     dropped = f" ({now.dropped:,} dropped)" if now.dropped else ""
     made = f"{_pages(now)}, {count(now.items, 'item')}{dropped}"
     return f"{how}: {made} in {span(now.elapsed_s)} ({rate:,.0f} pages/s, {size(now.bytes)})"

@@ -100,7 +100,7 @@ class Policy:
     """How a crawl treats hosts and leases: seconds, and transfers at a time.
 
     `delay_s` and `concurrency_per_host` hold for a host key, the same `_per_ip` for all hosts of one IP address, where
-    0 means no limit.
+    0 means no limit. `start_delay_s` is the delay of a host until `Frontier.set_delay` says another.
     """
 
     delay_s: float = 0.0
@@ -110,6 +110,7 @@ class Policy:
     robots_ttl_s: float = ROBOTS_TTL_S
     delay_per_ip_s: float = 0.0
     concurrency_per_ip: int = 0
+    start_delay_s: float = 0.0
 
     @property
     def resolves(self) -> bool:

@@ -31,6 +31,12 @@ class Headers:
                     self._fields.setdefault(name.strip().lower(), []).append(value.strip())
         return self._fields
 
+    def may_have(self, name: bytes) -> bool:
+        """False when no field has this lower-case name; True may be wrong. Does not parse what was not parsed yet."""
+        if self._fields is not None:
+            return name.decode("latin-1") in self._fields
+        return name in self._raw.lower()
+
     def get(self, name: str, default: str = "") -> str:
         """Return the last value of a field, or `default`."""
         values = self._parsed().get(name.lower())

@@ -11,11 +11,13 @@ Pure: `now` (unix seconds) is an argument, the store is a function.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
+from lycosa.core.claims import Claims
 from lycosa.core.frontier import Policy
 from lycosa.core.model import RECORD_VERSION, HostFacts, Kind, Lease, UrlRecord
-from lycosa.core.workbench import Group, Host, Turn, Workbench
+from lycosa.core.workbench import Claim, Group, Host, Turn, Workbench
 
 Place = TypeVar("Place")
 Place_co = TypeVar("Place_co", covariant=True)
@@ -25,10 +27,10 @@ new = tuple.__new__
 class Held(Generic[Place]):
     """A lease, and where the store keeps its record; None for a robots.txt or an address, which are kept nowhere.
 
-    `group` is the one it was started in. `turn` is None when it took none.
+    `group` is the one it was started in. `turn` is None when it took none. `over` says that its transfer is.
     """
 
-    __slots__ = ("group", "host", "lease", "place", "turn")
+    __slots__ = ("group", "host", "lease", "over", "place", "turn")
 
     def __init__(self, lease: Lease, place: Place | None, host: Host, group: Group | None, turn: Turn | None) -> None:
         self.lease = lease
@@ -36,6 +38,7 @@ class Held(Generic[Place]):
         self.host = host
         self.group = group
         self.turn = turn
+        self.over = False
 
 
 class Store(Protocol[Place_co]):
@@ -54,6 +57,8 @@ class Lending(Generic[Place]):
 
     def __init__(self, policy: Policy, store: Store[Place], first_token: int) -> None:
         self.workbench = Workbench(policy)
+        self._policy = policy
+        self._claims = Claims(self.workbench)
         self._lease_s = policy.lease_s
         self._store = store
         self._token = first_token
@@ -88,6 +93,7 @@ class Lending(Generic[Place]):
                     continue
                 lease = self._hold(host, found[1], found[0], found[2], now)
             leases.append(lease)
+        self.workbench.wanted = len(leases) < limit
         return leases
 
     def give_back(self, lease: Lease, *, contacted: bool) -> Held[Place] | None:
@@ -101,10 +107,41 @@ class Lending(Generic[Place]):
         host = held.host
         if held.place is None:
             host.asking = False
+        if held.over:
+            return held
         if not contacted and held.turn is not None:
             self.workbench.give_back(host, held.group, held.turn)
         self.workbench.ended(host, held.group)
         return held
+
+    def claim(self, host_key: str, wake: Callable[[], None], holder: Lease | None, now: float) -> Claim:
+        """Join the line of the host; `wake` is called when `turn` has something new to say.
+
+        `holder` is the lease of the caller, whose own transfer is over: its place is free from now on.
+        """
+        self._see(now)
+        held = self._held.get(holder.token) if holder is not None else None
+        if held is not None and held.place is not None and not held.over:
+            held.over = True
+            self.workbench.ended(held.host, held.group)
+        return self._claims.claim(self.workbench.host(host_key), wake)
+
+    def turn(self, claim: Claim, now: float) -> float:
+        """Return 0 when the transfer starts now, the time (unix seconds) to ask again, or infinity: when woken."""
+        self._see(now)
+        at = self._claims.turn(claim)
+        if claim.granted and (claim.host.delay_s or claim.group is not None):
+            self.paced.add(claim.host.key)
+        return at
+
+    def unclaim(self, claim: Claim, now: float) -> None:
+        """The claim is over: its transfer has ended, or is not wanted any more."""
+        self._see(now)
+        self._claims.unclaim(claim)
+
+    def needs_address(self, host: Host, now: float) -> bool:
+        """Whether the address of the host must be looked up before it may be contacted."""
+        return self._policy.resolves and host.address_until <= now
 
     def renew(self, lease: Lease, now: float) -> Lease | None:
         """Extend the lease by its full time; None when it is no longer held."""
@@ -153,11 +190,11 @@ class Lending(Generic[Place]):
 
     def _lend_question(self, host: Host, now: float) -> Lease | None:
         bench = self.workbench
-        if bench.needs_address(host, now):
+        if self.needs_address(host, now):
             record = _question(host, Kind.RESOLVE, "/", host.address_attempts)
             bench.asks_address(host)
             return self._keep(host, record, None, None, None, now)
-        if bench.needs_robots(host, now):
+        if self._policy.robots and now - host.robots_at >= self._policy.robots_ttl_s:
             return self._hold(host, _question(host, Kind.ROBOTS, "/robots.txt", host.robots_attempts), None, 0.0, now)
         return None
 

@@ -11,8 +11,8 @@ resolved; and `_resolve` remembers what it resolved, since pages of a site repea
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 from selectolax.lexbor import LexborHTMLParser
@@ -20,7 +20,7 @@ from selectolax.lexbor import LexborHTMLParser
 from lycosa.core.page import parse_html
 from lycosa.core.url import URL_MAX, canonicalize, fingerprint, host_key, join
 
-__all__ = ["LINKS_MAX", "Link", "extract_links", "join"]
+__all__ = ["LINKS_MAX", "Link", "extract_links", "join", "resolver"]
 
 LINKS_MAX = 50_000
 """Links of one page; those beyond are not followed."""
@@ -125,13 +125,10 @@ def _unfragmented(href: str) -> str:
 
 
 def _resolved(hrefs: Mapping[str, bool], base_url: str, nofollow: bool) -> list[Link]:
-    origin = base_url[: base_url.index("/", 8)]
-    directory = base_url[: base_url.rindex("/", 0, base_url.find("?") if "?" in base_url else None) + 1]
-    memory = len(directory) <= REMEMBERED_LENGTH_MAX
+    resolve = resolver(base_url)
     links: dict[str, Link] = {}
     for raw, marked in hrefs.items():
-        href = raw.strip(_BLANK) if raw and (raw[0] <= " " or raw[-1] <= " ") else raw
-        link = _resolve_in(base_url, origin, directory, href) if memory else _resolve.__wrapped__(base_url, href)
+        link = resolve(raw.strip(_BLANK) if raw and (raw[0] <= " " or raw[-1] <= " ") else raw)
         if link is None:
             continue
         if len(links) >= LINKS_MAX:
@@ -141,6 +138,18 @@ def _resolved(hrefs: Mapping[str, bool], base_url: str, nofollow: bool) -> list[
         elif link.url not in links:
             links[link.url] = link._replace(nofollow=True)
     return list(links.values())
+
+
+def resolver(base_url: str) -> Callable[[str], Link | None]:
+    """Return what makes a link of an href without blanks around it, None of what cannot be crawled.
+
+    `base_url` is canonical.
+    """
+    origin = base_url[: base_url.index("/", 8)]
+    directory = base_url[: base_url.rindex("/", 0, base_url.find("?") if "?" in base_url else None) + 1]
+    if len(directory) > REMEMBERED_LENGTH_MAX:
+        return partial(_resolve.__wrapped__, base_url)
+    return partial(_resolve_in, base_url, origin, directory)
 
 
 def _resolve_in(base_url: str, origin: str, directory: str, href: str) -> Link | None:

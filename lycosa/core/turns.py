@@ -49,6 +49,9 @@ class Unit:
     shrunk: int = 0
     grown: int = 0
     """Outside of these its place by work left is out of date: seven eighths and twice the backlog it was given for."""
+    row: int = 0
+    """Claims that had their turn since a lease had (`core.claims`)."""
+    yields_until: float = 0.0
 
     def work_s(self) -> float:
         """Return about how many seconds of work are left."""

@@ -6,11 +6,16 @@ million URLs costs as much as a host with one. Where the policy limits IP addres
 group with turns of its own, and the group takes turns among the others as one: whatever is at the top can be fetched,
 if anything can. (The workbench of BUbiNG, Boldi et al. 2014.)
 
+Transfers without a record claim their turns (`core.claims`): a host or group whose turn is for a claim is kept from
+the leases until that has started.
+
 Pure: `now` is an argument, in unix seconds. It may jump: see `see`.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import NamedTuple
@@ -27,6 +32,26 @@ CLOCK_SLACK_S = 1.0
 PAUSE_MAX_S = 3600.0
 """The most that a pause lasts only because it may have been set after the clock was set back, not before."""
 
+CLAIMS_ROW = 8
+"""After so many claims in a row a host stands open to the leases, if it has work and they are wanted."""
+
+
+class Claim:
+    """The turn of a transfer that is no record: `wake` is called when there is something new to know about it.
+
+    `address` is the IP address to connect to, known when its turn has come, "" for any.
+    """
+
+    __slots__ = ("address", "granted", "group", "host", "stamp", "wake")
+
+    def __init__(self, host: Host, wake: Callable[[], None], stamp: int) -> None:
+        self.host = host
+        self.wake = wake
+        self.stamp = stamp
+        self.granted = False
+        self.group: Group | None = None
+        self.address = ""
+
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Group(Unit):
@@ -39,6 +64,8 @@ class Group(Unit):
     in_flight: int = 0
     members: int = 0
     turns: Turns[Host] = field(default_factory=Turns, repr=False)
+    claiming: dict[Host, None] = field(default_factory=dict, repr=False)
+    """Its hosts for which claims wait."""
     idle: bool = False
 
     def work_s(self) -> float:
@@ -55,6 +82,7 @@ class Group(Unit):
         self.turns.set_back(seconds)
         self.ready_at = max(self.ready_at - seconds, 0.0)
         self.paused_until = max(self.paused_until - seconds, 0.0)
+        self.yields_until = max(self.yields_until - seconds, 0.0)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -64,11 +92,14 @@ class Host(Unit):
     `ready_at` is the time of its next turn: `delay_s` after the last start, and not before `blocked_until`. `rank` is
     the lowest it has work for, as far as known, and `backlog` about how many records it has queued. `robots_at` is the
     time its robots.txt was fetched, 0 for never; `address` is its IP address until `address_until`, "" for none.
-    `asking` says that its robots.txt or its address is being fetched: nothing else until then.
+    `asking` says that its robots.txt or its address is being fetched: no page until then. `delay_s` is the larger of
+    `asked_s`, which the user or the host asks for, and `throttle_s`. `claims` are those that wait, None for none.
     """
 
     key: str
-    delay_s: float
+    delay_s: float = 0.0
+    asked_s: float = 0.0
+    throttle_s: float = 0.0
     started_at: float = 0.0
     blocked_until: float = 0.0
     in_flight: int = 0
@@ -79,11 +110,18 @@ class Host(Unit):
     address_until: float = 0.0
     address_attempts: int = 0
     group: Group | None = field(default=None, repr=False)
+    claims: deque[Claim] | None = field(default=None, repr=False)
     idle: bool = False
 
     def is_idle(self) -> bool:
-        """Whether nothing is queued or in flight."""
-        return self.rank == NO_WORK and self.in_flight == 0
+        """Whether nothing is queued, waits for its turn or is in flight."""
+        return self.rank == NO_WORK and self.in_flight == 0 and self.claims is None
+
+    def set_delay(self, asked_s: float, throttle_s: float, places: int) -> None:
+        """Have the larger delay of the two from now on."""
+        self.asked_s, self.throttle_s = asked_s, throttle_s
+        self.delay_s = max(asked_s, throttle_s)
+        self.pace_s = max(self.delay_s, TRANSFER_S / places)
 
     def set_back(self, seconds: float) -> None:
         """Move its times; 0 is never or at once, and stays."""
@@ -92,6 +130,7 @@ class Host(Unit):
         self.address_until -= seconds
         self.started_at = max(self.started_at - seconds, 0.0)
         self.blocked_until = max(self.blocked_until - seconds, 0.0)
+        self.yields_until = max(self.yields_until - seconds, 0.0)
         self.robots_at = max(self.robots_at - seconds, 0.0)
 
 
@@ -113,8 +152,10 @@ class Workbench:
         self.groups: dict[str, Group] = {}
         self.now = -NO_WORK
         """The latest time seen."""
+        self.wanted = False
+        """Whether more leases were asked for, the last time, than could be had."""
+        self.places = policy.concurrency_per_host
         self._turns: Turns[Host | Group] = Turns()
-        self._places = policy.concurrency_per_host
         self._idle: list[tuple[float, int, Host | Group]] = []
         self._idled = 0
         self._paused: dict[Host, float] = {}
@@ -123,9 +164,9 @@ class Workbench:
         """Return the host, active from now on."""
         host = self.hosts.get(key)
         if host is None:
-            host = self.hosts[key] = Host(key=key, delay_s=0.0)
-            self._set_delay(host, self.policy.delay_s)
-            self._rest(host)
+            host = self.hosts[key] = Host(key=key)
+            host.set_delay(self.policy.delay_s, self.policy.start_delay_s, self.places)
+            self.rest(host)
         return host
 
     def found_work(self, host: Host, rank: float = 0.0, count: int = 1) -> None:
@@ -143,7 +184,8 @@ class Workbench:
         """Put the host where it belongs: among the ready, the waiting, or nowhere."""
         group = host.group
         turns: Turns[Host] = self._turns if group is None else group.turns  # type: ignore[assignment]
-        if host.rank == NO_WORK or host.asking or host.in_flight >= self._places:
+        busy = host.rank == NO_WORK or host.asking or host.in_flight >= self.places
+        if busy or (host.claims is not None and not yields(self, host)):
             turns.leave(host)
             turns.stop_waiting(host)
         elif host.ready_at <= self.now:
@@ -196,8 +238,10 @@ class Workbench:
             group.in_flight += 1
             group.ready_at = max(group.ready_at, now + self.policy.delay_per_ip_s)
             self.offer(host)
-        elif host.delay_s or host.in_flight >= self._places or host.lane is None or host.lane.rank != rank:
+        elif host.delay_s or host.claims or host.in_flight >= self.places or not host.lane or host.lane.rank != rank:
             self.offer(host)
+        if host.row or (group is not None and group.row):
+            end_row(host, group)
 
     def empty(self, host: Host) -> None:
         """The host picked has nothing queued after all."""
@@ -205,7 +249,7 @@ class Workbench:
             host.group.backlog -= host.backlog
         host.rank, host.backlog = NO_WORK, 0
         self.offer(host)
-        self._rest(host)
+        self.rest(host)
 
     def asks_robots(self, host: Host) -> None:
         """A transfer of the robots.txt of the host picked starts now."""
@@ -231,10 +275,12 @@ class Workbench:
             if host.rank != NO_WORK or group is not None:
                 self.offer(host)
             if host.rank == NO_WORK and not host.idle:
-                self._rest(host)
+                self.rest(host)
         if group is not None:
             self._offer_group(group)
-            self._rest(group)
+            self.rest(group)
+        if host.claims is not None or group is not None:
+            wake_claims(host, group)
 
     def give_back(self, host: Host, group: Group | None, turn: Turn) -> None:
         """The turn was not used, since the host was not contacted; `ended` must follow."""
@@ -252,8 +298,16 @@ class Workbench:
 
     def set_delay(self, host: Host, delay_s: float, now: float) -> None:
         """The host asks for this delay between two starts; counted from now, since robots.txt was a request too."""
-        self._set_delay(host, max(delay_s, self.policy.delay_s))
+        host.set_delay(max(delay_s, self.policy.delay_s), host.throttle_s, self.places)
         self._pause(host, now + host.delay_s)
+
+    def throttle(self, host: Host, delay_s: float) -> None:
+        """Let the delay of the host be this or what it asks for, if that is more; it counts from its last start."""
+        host.set_delay(host.asked_s, delay_s, self.places)
+        host.ready_at = max(host.paused_until, host.started_at + host.delay_s if host.started_at else 0.0)
+        self.offer(host)
+        if host.claims is not None:
+            wake_claims(host, host.group)
 
     def next_ready(self) -> float | None:
         """When the first host may be contacted, 0 for at once; None when no host has both work and a free place."""
@@ -266,14 +320,6 @@ class Workbench:
         if started_at:
             self._pause(host, started_at + host.delay_s)
 
-    def needs_robots(self, host: Host, now: float) -> bool:
-        """Whether the host must show its robots.txt before it may lend pages."""
-        return self.policy.robots and now - host.robots_at >= self.policy.robots_ttl_s
-
-    def needs_address(self, host: Host, now: float) -> bool:
-        """Whether the address of the host must be looked up before it may be contacted."""
-        return self.policy.resolves and host.address_until <= now
-
     def set_address(self, host: Host, address: str, until: float, now: float) -> None:
         """The host has this IP address until then, and shares its limits; what is in flight counts where it started."""
         host.address, host.address_until = address, until
@@ -282,15 +328,19 @@ class Workbench:
             return
         (self._turns if old is None else old.turns).leave(host)
         (self._turns if old is None else old.turns).stop_waiting(host)
-        host.group = self._group(address) if address else None
+        host.group = (self.groups.get(address) or self._new_group(address)) if address else None
         if host.group is not None:
             host.group.members += 1
             host.group.backlog += host.backlog
+            if host.claims is not None:
+                host.group.claiming[host] = None
             if old is None and host.started_at:  # before the process began, or before the address was known
                 self._pause_group(host.group, host.started_at + self.policy.delay_per_ip_s)
         self.offer(host)
         if old is not None:
             self._leave_group(host, old)
+        if host.claims is not None:
+            wake_claims(host, old)
 
     def forget_idle(self, now: float) -> None:
         """Drop the hosts that have nothing to do and owe no pause: memory depends on active hosts only."""
@@ -300,7 +350,7 @@ class Workbench:
             if unit.is_idle() and unit.ready_at <= now:
                 self._forget(unit)
             else:
-                self._rest(unit)
+                self.rest(unit)
 
     def see(self, now: float) -> None:
         """The clock shows `now`. One that was set back takes all pauses with it: none gets shorter or longer.
@@ -317,9 +367,14 @@ class Workbench:
             self.now = now
         self._paused.clear()
 
-    def _set_delay(self, host: Host, delay_s: float) -> None:
-        host.delay_s = delay_s
-        host.pace_s = max(delay_s, TRANSFER_S / self._places)
+    def _set_back(self, seconds: float) -> None:
+        """Move all times, the one scan of the hosts."""
+        self._turns.set_back(seconds)
+        self._idle = [(at - seconds, stamp, unit) for at, stamp, unit in self._idle]
+        for group in self.groups.values():
+            group.set_back(seconds)
+        for host in self.hosts.values():
+            host.set_back(seconds)
 
     def _pause(self, host: Host, until: float) -> None:
         self._paused[host] = max(until, self._paused.get(host, until))
@@ -346,7 +401,7 @@ class Workbench:
     def _offer_group(self, group: Group) -> None:
         lane, next_due = group.turns.lane(), group.turns.next_due()
         places = self.policy.concurrency_per_ip
-        if 0 < places <= group.in_flight:
+        if 0 < places <= group.in_flight or (group.claiming and first_claim(self, group) and not yields(self, group)):
             lane = next_due = None
         if lane is not None and group.ready_at <= self.now:
             group.rank = lane.rank
@@ -360,20 +415,19 @@ class Workbench:
         else:
             self._turns.wait(group, max(next_due, group.ready_at))
 
-    def _group(self, address: str) -> Group:
-        group = self.groups.get(address)
-        if group is None:
-            pace = max(self.policy.delay_per_ip_s, TRANSFER_S / (self.policy.concurrency_per_ip or self._places))
-            group = self.groups[address] = Group(address=address, pace_s=pace)
+    def _new_group(self, address: str) -> Group:
+        pace_s = max(self.policy.delay_per_ip_s, TRANSFER_S / (self.policy.concurrency_per_ip or self.places))
+        group = self.groups[address] = Group(address=address, pace_s=pace_s)
         return group
 
     def _leave_group(self, host: Host, group: Group) -> None:
         group.members -= 1
         group.backlog -= host.backlog
+        group.claiming.pop(host, None)
         self._offer_group(group)
-        self._rest(group)
+        self.rest(group)
 
-    def _rest(self, unit: Host | Group) -> None:
+    def rest(self, unit: Host | Group) -> None:
         """Remember to forget the unit when its pause is over, if it is idle."""
         if unit.is_idle() and not unit.idle:
             unit.idle = True
@@ -388,11 +442,41 @@ class Workbench:
         if unit.group is not None:
             self._leave_group(unit, unit.group)
 
-    def _set_back(self, seconds: float) -> None:
-        """Move all times, the one scan of the hosts."""
-        self._turns.set_back(seconds)
-        self._idle = [(at - seconds, stamp, unit) for at, stamp, unit in self._idle]
-        for group in self.groups.values():
-            group.set_back(seconds)
-        for host in self.hosts.values():
-            host.set_back(seconds)
+
+def yields(bench: Workbench, unit: Host | Group) -> bool:
+    """Whether the claims stand back: it is the turn of a lease."""
+    if unit.row < CLAIMS_ROW or not bench.wanted:
+        return False
+    if isinstance(unit, Host):
+        return unit.rank != NO_WORK and not unit.asking
+    return unit.turns.lane() is not None
+
+
+def first_claim(bench: Workbench, group: Group) -> Claim | None:
+    """Return the oldest of the claims whose host may be contacted as far as only the host is asked."""
+    found: Claim | None = None
+    for host in group.claiming:
+        if host.claims is None or host.ready_at > bench.now or host.in_flight >= bench.places or yields(bench, host):
+            continue
+        claim = host.claims[0]
+        if found is None or claim.stamp < found.stamp:
+            found = claim
+    return found
+
+
+def end_row(host: Host, group: Group | None) -> None:
+    """A lease had its turn: it is that of the claims again."""
+    host.row = 0
+    if group is not None:
+        group.row = 0
+    wake_claims(host, group)
+
+
+def wake_claims(host: Host, group: Group | None) -> None:
+    """Tell the first claims of the host and of the hosts of the group that something has changed."""
+    if host.claims is not None:
+        host.claims[0].wake()
+    if group is not None:
+        for other in group.claiming:
+            if other is not host and other.claims is not None:
+                other.claims[0].wake()

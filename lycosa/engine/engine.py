@@ -23,12 +23,13 @@ from lycosa.core.frontier import Event, State, expire
 from lycosa.core.model import Kind, Lease, Selection
 from lycosa.engine.addresses import Addresses
 from lycosa.engine.committer import Committer
+from lycosa.engine.endings import Endings
 from lycosa.engine.leases import Leases
 from lycosa.engine.robots import RobotsGate
 from lycosa.engine.space import SHORTAGE_CHECK_S, FreeSpace
 from lycosa.engine.stats import RunStats, Snapshot
 from lycosa.engine.verdict import Failed
-from lycosa.engine.visit import UNCHANGED, Done, Visitor
+from lycosa.engine.visit import UNCHANGED, Done, Visitor, Visitors
 from lycosa.ports import Frontier, FrontierOperations, Sink
 
 log = logging.getLogger(__name__)
@@ -84,7 +85,7 @@ class Engine:
         self,
         frontier: Frontier,
         sinks: Sequence[Sink],
-        visitor: Visitor,
+        visitor: Visitor | Visitors,
         gate: RobotsGate,
         addresses: Addresses,
         committer: Committer,
@@ -92,6 +93,7 @@ class Engine:
         stats: RunStats,
         clock: Clock,
         space: FreeSpace,
+        endings: Endings | None = None,
     ) -> None:
         self._frontier = frontier
         self._sinks = sinks
@@ -103,6 +105,7 @@ class Engine:
         self._stats = stats
         self._clock = clock
         self._space = space
+        self._endings = endings
         self._leases = Leases(frontier)
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
@@ -113,6 +116,8 @@ class Engine:
         self._pages_before = 0
         self._ending: asyncio.Task[None] | None = None
         self.stopping = False
+        self.closing = ""
+        """Why a spider or a condition ended the crawl, "" when none did."""
         self.idle_until = 0.0
         """When the crawl ended because it was idle: when it goes on, in unix seconds."""
 
@@ -147,6 +152,12 @@ class Engine:
         self.stopping = True
         self.wake()
 
+    def close(self, reason: str) -> None:
+        """End the crawl for this reason: lend no more, and let what is under way end."""
+        if not self.stopping:
+            self.closing = reason
+            self.stop()
+
     def wake(self) -> None:
         """Look at the frontier now: something was pushed from outside, or is due earlier than it was."""
         self._wake.set()
@@ -178,6 +189,9 @@ class Engine:
             if self._space.shortage:
                 self._space.check()
             now = self._clock.now()
+            if self._endings is not None and (reason := self._endings.look(now)):
+                self.close(reason)
+                return
             await self._leases.renew(now)
             if await self._frontier.expire(now):  # those of other workers: ours were renewed for this very moment
                 self._committer.settled()
@@ -220,7 +234,8 @@ class Engine:
         now = self._clock.now()
         due = self._frontier.next_ready(now) if self._free() else None
         look_at = now + (SHORTAGE_CHECK_S if self._space.shortage else CLOCK_CHECK_S)
-        wait_s = min(at for at in (due, self._leases.next_renewal(), look_at) if at is not None) - now
+        end_at = self._endings.next_at() if self._endings is not None else None
+        wait_s = min(at for at in (due, self._leases.next_renewal(), look_at, end_at) if at is not None) - now
         if wait_s <= 0:
             await asyncio.sleep(0)
             return
@@ -323,6 +338,8 @@ class Engine:
         self._stats.unchanged += done.reason == UNCHANGED
         self._stats.items += len(done.items)
         self._stats.bytes += done.bytes
+        if done.closing:
+            self.close(done.closing)
 
     async def _settle_failed(self, lease: Lease, failed: Failed) -> None:
         now = self._clock.now()

@@ -28,6 +28,8 @@ class Naming(NamedTuple):
 
     fingerprint: Fingerprint = fingerprint
     segments: Segments = NO_SEGMENTS
+    spider: str = ""
+    """Whose requests they are, in a crawl of several spiders."""
 
 
 PLAIN = Naming()
@@ -41,7 +43,7 @@ def to_record(
     Raises `BadUrl`, or `BadSpider` for what cannot be stored or named.
     """
     url = canonicalize(_with_params(request.url, request.params))
-    extras = _extras(request, spider)
+    extras = _extras(request, spider, naming.spider)
     record = UrlRecord(
         RECORD_VERSION,
         naming.fingerprint(request.method, url, request.body),
@@ -142,10 +144,10 @@ def _with_params(url: str, params: Mapping[str, Any] | None) -> str:
     return address + ("&" if "?" in address else "?") + urlencode(params, doseq=True) + hash_ + fragment
 
 
-def _extras(request: Request, spider: object) -> Extras | None:
+def _extras(request: Request, spider: object, tag: str) -> Extras | None:
     callback = _callback_name(request.callback, spider, "callback")
     errback = _callback_name(request.errback, spider, "errback") if request.errback is not None else ""
-    if not callback and not errback and request.is_plain:
+    if not callback and not errback and not tag and request.is_plain:
         return None
     _check_data(request)
     return Extras(
@@ -159,6 +161,7 @@ def _extras(request: Request, spider: object) -> Extras | None:
         dict(request.cookies) if isinstance(request.cookies, Mapping) else request.cookies or {},
         request.encoding,
         request.flags,
+        tag,
     )
 
 

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator
-from dataclasses import is_dataclass
 from typing import Any, NamedTuple
-
-import msgspec
 
 from lycosa.core.errors import BadSpider, CloseSpider
 from lycosa.core.links import Link
 from lycosa.core.model import Request
+from lycosa.engine.items import is_item
+
+__all__ = ["RESULTS_MAX", "Results", "collect", "collect_now", "is_item"]
 
 RESULTS_MAX = 1_000_000
 """Results of one callback; they are held in memory until it ends."""
@@ -89,12 +89,3 @@ def _sort(result: Any, results: Results, name: str) -> None:
         raise BadSpider(message)
     if len(results.items) + len(results.requests) > RESULTS_MAX:
         raise BadSpider(f"{name} yielded more than {RESULTS_MAX} results for one page; yield requests for parts of it")
-
-
-def is_item(result: Any) -> bool:
-    """Return whether this is an item: a dict, msgspec Struct, dataclass, attrs, pydantic or Scrapy object."""
-    if isinstance(result, (dict, msgspec.Struct)) or is_dataclass(result):
-        return not isinstance(result, type)
-    from itemadapter import ItemAdapter  # loads what it adapts, Scrapy too where it is installed
-
-    return bool(ItemAdapter.is_item(result))

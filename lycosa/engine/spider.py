@@ -21,7 +21,7 @@ import traceback
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from lycosa.core.errors import BadSpider, LycosaError
 from lycosa.core.keys import KeyResolver
@@ -44,6 +44,12 @@ class Spider:
     pipelines: Sequence[Any] = ()
     key_resolver: KeyResolver | None = None
     segment_resolver: SegmentResolver | None = None
+    crawler: Any = None
+    """The crawl that the spider takes part in: settings, stats, signals."""
+    settings: Mapping[str, Any] = {}
+    """The settings of the crawl, by our names and Scrapy's."""
+    state: dict[str, Any]
+    """What the spider remembers from run to run: plain data."""
 
     def __init__(self, **arguments: str) -> None:
         self.__dict__.update(arguments)
@@ -52,10 +58,31 @@ class Spider:
         if isinstance(self.start_urls, str):
             raise BadSpider(f"start_urls of {type(self).__name__} is text: write a list, [{self.start_urls!r}]")
 
+    @classmethod
+    def from_crawler(cls, crawler: Any, **arguments: Any) -> Self:
+        """Make the spider of a crawl. Overridden, it may connect receivers of `crawler.signals`."""
+        spider = cls(**arguments)
+        spider.belongs_to(crawler)
+        return spider
+
+    def belongs_to(self, crawler: Any) -> None:
+        """Take part in a crawl: `self.crawler`, `self.settings`."""
+        self.crawler = crawler
+        self.settings = crawler.settings
+
     @property
     def logger(self) -> logging.Logger:
         """A logger with the spider's name."""
         return logging.getLogger(self.name)
+
+    async def fetch(self, request: Request | str) -> Response:
+        """Fetch something now, and wait for it: through the middlewares, politely, with retries and redirects.
+
+        Raises `FetchError` or `IgnoreRequest`, or `BadSpider` where no crawl runs.
+        """
+        if self.crawler is None or self.crawler.download is None:
+            raise BadSpider("fetch works while a crawl runs: in callbacks, errbacks and pipelines")
+        return await self.crawler.download(request)  # type: ignore[no-any-return]
 
     async def start(self) -> AsyncIterator[Request]:
         """Yield the first requests: one for each of `start_urls`."""
@@ -67,7 +94,7 @@ class Spider:
         raise NotImplementedError(f"{type(self).__name__}.parse is not written")
 
     def closed(self, reason: str) -> Any:
-        """Called at the end with "finished", "interrupted" or "failed"."""
+        """Called at the end with "finished", "shutdown" (interrupted), "failed", or why it was closed."""
 
 
 def domains_as_urls(domains: Iterable[str]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lycosa.core.model import FrontierStats
 
@@ -98,7 +98,8 @@ class Summary:
     `reasons` and `dead_reasons` count URLs of the whole crawl, `skipped` links of this run that were not followed;
     `dead` names the first dead URLs; `notes` are hints, a line each. `idle_until` (unix seconds) is when the rest is
     due, in a crawl that ended at `ended_at` because it was idle, else 0. `closed` says why the segment of the run
-    takes no more, "" when it does.
+    takes no more, "" when it does; `closing` why a spider, or a condition of the settings, ended the crawl. `stats` are
+    those of this run, under Scrapy's names (`statscollector.py`).
     """
 
     finished: bool
@@ -116,3 +117,5 @@ class Summary:
     items_path: str = ""
     state_path: str = ""
     closed: str = ""
+    closing: str = ""
+    stats: Mapping[str, Any] = field(default_factory=dict)

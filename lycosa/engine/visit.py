@@ -17,24 +17,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from lycosa.core.errors import BadSpider, BadUrl, DropItem, HttpError, IgnoreRequest, LycosaError, RetryRequest
+from lycosa.core.errors import BadSpider, BadUrl, HttpError, IgnoreRequest, LycosaError, RetryRequest
 from lycosa.core.links import Link
 from lycosa.core.model import RECORD_VERSION, Lease, Request, UrlRecord, Validators
 from lycosa.core.scope import Scope
 from lycosa.core.url import fingerprint
+from lycosa.engine.crawler import Crawler
 from lycosa.engine.download import Downloader, is_being_cancelled, looks_like_a_page
+from lycosa.engine.failure import Failure
 from lycosa.engine.hops import HOPS_MAX
+from lycosa.engine.inline import working
+from lycosa.engine.middlewares.httpcache import host_was_asked
 from lycosa.engine.pipeline import Pipelines
 from lycosa.engine.records import PLAIN, Naming, in_place_of, to_record, to_request
 from lycosa.engine.response import Response
 from lycosa.engine.results import Results
 from lycosa.engine.retrying import Retrying
 from lycosa.engine.scrape import Scraper
+from lycosa.engine.signals import item_scraped, response_received, spider_error
 from lycosa.engine.spider import Spider
 from lycosa.engine.stats import RunStats
 from lycosa.engine.validators import validators_of
@@ -44,9 +49,6 @@ log = logging.getLogger(__name__)
 
 UNCHANGED = "unchanged"
 """The reason of a page that is still what it was when it was fetched last."""
-
-CACHED = "cached"
-"""The flag of a response that no host was asked for."""
 
 
 class Done(NamedTuple):
@@ -88,6 +90,7 @@ class Visitor:
         prepare: Callable[[Any], Sequence[Any]],
         known: Callable[[str, Sequence[int]], AbstractSet[int]],
         stats: RunStats,
+        crawler: Crawler,
         naming: Naming = PLAIN,
     ) -> None:
         self._spider = spider
@@ -99,11 +102,14 @@ class Visitor:
         self._prepare = prepare
         self._known = known
         self._stats = stats
+        self._count = crawler.stats.inc_value
+        self._signals = crawler.signals
         self._naming = naming
 
     async def visit(self, lease: Lease) -> Done | Failed:
         """Fetch the record and say what becomes of it. Never raises but for bugs and cancellation."""
         record = lease.record
+        working.set(lease)
         request = to_request(record)
         found = await self._downloader.download(request, lease.address)
         try:
@@ -127,10 +133,13 @@ class Visitor:
         refused = raw.skipped or (self._rules.content_types and not looks_like_a_page(raw))
         if refused and 200 <= raw.status < 300:
             return Done("content-type" if raw.skipped or raw.body else "no content", bytes=raw.size_bytes)
+        self._count("response_received_count")
+        if self._signals.on_response_received:
+            await self._signals.send(response_received, response=response, request=request, spider=self._spider)
         results = await self._scraper.scrape(response.request, response)
-        done = await self._kept(str(raw.status), record, results)
+        done = await self._kept(str(raw.status), record, results, response)
         validators = validators_of(raw.headers, response.fetched_at) if raw.status == 200 else None
-        contacted = CACHED not in response.flags if response.flags else True
+        contacted = host_was_asked(response)
         return done._replace(page=True, bytes=raw.size_bytes, validators=validators, contacted=contacted)
 
     async def _judge(self, record: UrlRecord, request: Request, found: Verdict) -> Done | Failed:
@@ -155,21 +164,24 @@ class Visitor:
             self._stats.note(f"robots.txt forbids the start URL {record.url}; --no-robots ignores it, if you may")
         return Done(found.reason, bytes=found.bytes, contacted=found.contacted)
 
-    async def _kept(self, reason: str, record: UrlRecord, results: Results) -> Done:
-        items = [self._prepare(item) for item in await self._piped(results.items)] if results.items else ()
-        return Done(reason, items, self._children(results, record), closing=results.closing)
+    async def _kept(self, reason: str, record: UrlRecord, results: Results, response: Response | None = None) -> Done:
+        items: Sequence[Any] = results.items
+        closing = results.closing
+        prepared: Sequence[Sequence[Any]] = ()
+        if items:
+            if self._pipelines:
+                passed = await self._pipelines.process_page(items, response)
+                self._stats.dropped += passed.dropped
+                items, closing = passed.items, closing or passed.closing
+            prepared = [self._prepare(item) for item in items]
+            await self._scraped(items, response)
+        return Done(reason, prepared, self._children(results, record), closing=closing)
 
-    async def _piped(self, items: list[Any]) -> list[Any]:
-        if not self._pipelines:
-            return items
-        kept = []
-        for item in items:
-            try:
-                kept.append(await self._pipelines.process(item))
-            except DropItem as drop:
-                self._stats.dropped += 1
-                log.info("dropped: %s", drop)
-        return kept
+    async def _scraped(self, items: Sequence[Any], response: Response | None) -> None:
+        self._count("item_scraped_count", len(items))
+        if self._signals.on_item_scraped:
+            for item in items:
+                await self._signals.send(item_scraped, item=item, response=response, spider=self._spider)
 
     def _children(self, results: Results, parent: UrlRecord) -> list[UrlRecord]:
         children = self._followed(results.links, parent) if results.links else []
@@ -218,6 +230,11 @@ class Visitor:
         return Done(f"{found.reason} out of scope", bytes=found.bytes, contacted=found.contacted)
 
     def _spider_failed(self, request: Request, error: BaseException) -> Failed:
+        self._count("spider_exceptions/count")
+        self._count(f"spider_exceptions/{type(error).__name__}")
+        if self._signals.on_spider_error:
+            failure = Failure(error, request)
+            self._signals.post(spider_error, failure=failure, response=None, spider=self._spider)
         name = request.callback or "parse"
         told = isinstance(error, (BadSpider, LycosaError))
         log.error("%s failed on %s: %s: %s", name, request.url, type(error).__name__, error, exc_info=not told)
@@ -228,3 +245,18 @@ class Visitor:
 def _http_error(cause: Any) -> Any:
     """Return a response that was the end of a request as the exception an errback expects."""
     return HttpError(cause) if isinstance(cause, Response) else cause
+
+
+class Visitors:
+    """The visitors of a crawl of several spiders, by the name that their records carry."""
+
+    def __init__(self, visitors: Mapping[str, Visitor]) -> None:
+        self._visitors = visitors
+
+    async def visit(self, lease: Lease) -> Done | Failed:
+        """Let the spider of the record visit it."""
+        extras = lease.record.extras
+        visitor = self._visitors.get(extras.spider if extras is not None else "")
+        if visitor is None:
+            return Failed(storable(f"no spider {extras.spider if extras else ''!r} takes part in this run"))
+        return await visitor.visit(lease)

@@ -29,7 +29,7 @@ from lycosa.core.model import (
     UrlRecord,
     Validators,
 )
-from lycosa.core.workbench import CLOCK_SLACK_S, Host, Workbench
+from lycosa.core.workbench import CLOCK_SLACK_S, Claim, Host, Workbench
 
 Place = TypeVar("Place")
 EXPIRED = "lease expired"
@@ -41,6 +41,9 @@ BLOCK_MAX_S = 3600.0
 
 HOSTS_KEPT_MAX = 20_000
 """With no more hosts than these, those that have nothing to do stay in memory too: most get work again soon."""
+
+DELAY_MAX_S = 3600.0
+"""A host is throttled to no more than this between two starts."""
 
 ADDRESS_MAX_S = 3600.0
 """An address that was known when the state was closed is trusted no longer than this."""
@@ -270,6 +273,32 @@ class LocalFrontier(Generic[Place]):
         """Pause the host."""
         self._bench.block(self._host(host), until)
         self._paused.add(host)
+
+    async def claim(self, host: str, wake: Callable[[], None], now: float, holder: Lease | None = None) -> Claim:
+        """Join the line."""
+        self._see(now)
+        self._host(host)
+        return self._lending.claim(host, wake, holder, now)
+
+    async def turn(self, claim: Claim, now: float) -> float:
+        """Ask for the turn."""
+        self._see(now)
+        return self._lending.turn(claim, now)
+
+    async def unclaim(self, claim: Claim, now: float) -> None:
+        """End it."""
+        self._see(now)
+        self._lending.unclaim(claim, now)
+
+    def wants_address(self, host: str, now: float) -> bool:
+        """Ask."""
+        return self._lending.needs_address(self._host(host), now)
+
+    async def set_delay(self, host: str, delay_s: float, now: float) -> None:
+        """Throttle."""
+        self._see(now)
+        self._bench.see(now)
+        self._bench.throttle(self._host(host), min(max(0.0, delay_s), DELAY_MAX_S))
 
     async def host_facts(self, host: str) -> HostFacts | None:
         """Recall."""

@@ -68,11 +68,7 @@ def _mended(value: Any) -> Any:
 
 def _convert(value: Any) -> Any:
     """Turn what msgspec does not know into something that it does."""
-    from itemadapter import ItemAdapter
-
-    if ItemAdapter.is_item(value):
-        return ItemAdapter(value).asdict()
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping):  # Scrapy's items and our own are mappings
         return dict(value)
     if isinstance(value, (Sequence, AbstractSet)):
         return list(value)
@@ -82,6 +78,10 @@ def _convert(value: Any) -> Any:
         return float(value)
     if isinstance(value, os.PathLike):
         return os.fspath(value)
+    from itemadapter import ItemAdapter  # loads what it adapts, Scrapy too where it is installed
+
+    if ItemAdapter.is_item(value):
+        return ItemAdapter(value).asdict()
     raise TypeError
 
 
@@ -89,12 +89,14 @@ _ENCODER = msgspec.json.Encoder(enc_hook=_convert)
 
 
 def _complaint(item: Any) -> str:
+    """Say what is wrong, as all complaints about items do: field, complaint, class of the item."""
     path, value = _culprit(item, "", 0)
-    where = f"field {path!r} of an item" if path else "an item"
+    where = f"{path}: " if path else ""
+    kind = type(item).__qualname__
     if isinstance(value, Mapping):
-        return f"{where} cannot be written: its keys must be text or numbers"
-    kind = type(value).__qualname__
-    return f"{where} cannot be written: {kind!r} is not text, a number, a date, bytes, a list, a dict or an item"
+        return f"{where}cannot be written, the keys of a dict must be text or numbers ({kind})"
+    what = f"a {type(value).__qualname__!r} cannot be written"
+    return f"{where}{what}, only text, numbers, dates, bytes, lists, dicts and items ({kind})"
 
 
 def _culprit(value: Any, path: str, depth: int) -> tuple[str, Any]:

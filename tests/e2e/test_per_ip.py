@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from lycosa.app import crawl as app
-from lycosa.app.parts import target_of
+from lycosa.app.members import crew_of
 from lycosa.config import Settings
 from lycosa.engine.stats import Summary
 from lycosa.fetchers.resolver import StaticResolver
@@ -157,4 +157,4 @@ def test_a_robots_that_moved_to_another_host_is_asked_for_there(hosts, tmp_path)
 def crawl_here(urls: list[str], **given: Any) -> Summary:
     """Crawl in this process, where parts can be exchanged."""
     settings = Settings(**{name: str(value) if isinstance(value, Path) else value for name, value in given.items()})
-    return asyncio.run(app.crawl(settings, target_of(settings, urls, {})))
+    return asyncio.run(app.crawl(crew_of(settings, urls)))

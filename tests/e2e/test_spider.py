@@ -196,7 +196,7 @@ def test_pipelines_change_and_drop_items_in_their_order(tree, tmp_path):
         ("yield {'n': 1}; yield 'http://127.0.0.1/'", "parse yielded a str ('http://127.0.0.1/')"),
         ("yield {'n': 1}; yield response.follow('/1', lambda response: None)", "is not a method of Wrong"),
         ("yield {'n': 1}; yield response.follow('/1', meta={'x': object()})", "meta['x']"),
-        ("yield {'n': 1}; yield {'n': object()}", "field 'n' of an item cannot be written"),
+        ("yield {'n': 1}; yield {'n': object()}", "n: a 'object' cannot be written"),
         ("yield {'n': 1}; yield response.follow('javascript:1')", "not a URL that can be fetched"),
     ],
 )
@@ -390,4 +390,4 @@ def test_an_interrupt_tells_the_spider(tmp_path):
         assert run.until(lambda: len(tree.hits()) > 5), run.said
         run.process.send_signal(signal.SIGINT)
         assert run.end() == 130
-    assert (tmp_path / "reason").read_text() == "interrupted"
+    assert (tmp_path / "reason").read_text() == "shutdown"

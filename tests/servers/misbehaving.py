@@ -1,4 +1,4 @@
-"""A web server that misbehaves, one resource per sin (`tests/servers/sins.py`). Standard library only, raw sockets.
+"""A web server that misbehaves, one resource per sin (`sins.py`, and for the engine `sins_engine.py`), on raw sockets.
 
     async with serving() as server:           # on the running loop, on a free port of 127.0.0.1
         server.robots = "503"                 # how /robots.txt answers; see `robots_txt` in sins.py
@@ -28,6 +28,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, supp
 from typing import IO, Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
+from tests.servers import sins_engine  # noqa: F401  adds to SINS
 from tests.servers.sins import SINS, robots_txt
 
 HEAD_MAX = 256 * 1024
@@ -85,14 +86,17 @@ class Exchange:
         await self.writer.drain()
 
     async def answer(
-        self, status: int, body: bytes | str = b"", *, kind: str = "text/html; charset=utf-8", **more: str
+        self, status: int, body: bytes | str = b"", *, kind: str = "text/html; charset=utf-8", **more: Any
     ):
-        """Send a proper answer. `more` are header fields, `_` for `-`."""
+        """Send a proper answer. `more` are header fields, `_` for `-`; a list of values is so many fields."""
         data = body.encode() if isinstance(body, str) else body
         lines = [f"HTTP/1.1 {status} {REASONS.get(status, 'Status')}"]
         lines += [f"Content-Type: {kind}"] if kind else []
         lines += [f"Content-Length: {len(data)}"] if status not in {204, 304} else []
-        lines += [f"{name.replace('_', '-')}: {value}" for name, value in more.items()]
+        for name, values in more.items():
+            lines += [
+                f"{name.replace('_', '-')}: {each}" for each in (values if isinstance(values, list) else [values])
+            ]
         head = "\r\n".join([*lines, "", ""]).encode("latin-1", "replace")
         await self.send(head if self.hit.method == "HEAD" else head + data)
         self.keep = True
@@ -118,6 +122,7 @@ class Server:
         self.out = out
         self.hits: list[Hit] = []
         self.tries: Counter[str] = Counter()
+        self.memory: dict[str, Any] = {}  # of the sins
         self.connections = 0
         self.open_connections = 0
         self.busy = 0
@@ -296,7 +301,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="A web server that misbehaves.")
     parser.add_argument("--bind", default="127.0.0.1:0")
     parser.add_argument(
-        "--robots", default="404", help="404, 500, 503, redirect, loop, hang, html, or the text of robots.txt"
+        "--robots", default="404", help="404, 500, 503, redirect, loop, hang, html, sitemaps, or the text of robots.txt"
     )
     parser.add_argument("--delay-ms", type=float, default=0.0, help="before each page of /tree")
     parser.add_argument("--out", default="", help="where /redirect-out leads")

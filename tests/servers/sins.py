@@ -55,7 +55,7 @@ async def until_gone(x: Exchange) -> None:
 
 
 async def robots_txt(x: Exchange) -> None:
-    """Answer as `server.robots` says: 404, 500, 503, redirect, loop, a URL (moved there), hang, html, or the text."""
+    """Answer as `server.robots` says: a status, redirect, loop, a URL to move to, hang, html, sitemaps, or the text."""
     way = x.server.robots
     if way.isdigit():
         await x.answer(int(way), f"no robots.txt: {way}", kind="text/plain")
@@ -69,6 +69,14 @@ async def robots_txt(x: Exchange) -> None:
         await until_gone(x)
     elif way == "html":
         await x.answer(200, page("Not a robots.txt", "/good"))
+    elif way == "sitemaps":
+        lines = [
+            "User-agent: *",
+            "Disallow: /private",
+            f"Sitemap: {x.server.url('/sitemap-index.xml')}",
+            "sitemap:/sitemap.txt",
+        ]
+        await x.answer(200, "\n".join(lines), kind="text/plain")
     else:
         await x.answer(200, way, kind="text/plain")
 

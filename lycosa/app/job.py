@@ -1,0 +1,253 @@
+"""One run of a crawl: queue the start requests, crawl, tell the spiders, sum up."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from typing import Any
+
+from lycosa.app.members import Crew, Member
+from lycosa.app.parts import items_file
+from lycosa.clock import Clock
+from lycosa.core.errors import BadSpider
+from lycosa.core.frontier import State
+from lycosa.core.model import SegmentState, UrlRecord
+from lycosa.engine.committer import Committer
+from lycosa.engine.engine import STOP_GRACE_S, Engine
+from lycosa.engine.records import to_record
+from lycosa.engine.refresh import CarryOver, refresh
+from lycosa.engine.signals import Signal, engine_started, engine_stopped, spider_closed, spider_opened
+from lycosa.engine.spider import start_requests, users_code
+from lycosa.engine.stats import RunStats, Snapshot, Summary
+from lycosa.engine.watchdog import Watchdog
+from lycosa.frontiers.statedir import StateDir
+from lycosa.ports import Frontier, FrontierOperations
+
+log = logging.getLogger(__name__)
+
+SEEDS_BATCH = 1000
+OBSERVE_EVERY_S = 0.25
+DEAD_SHOWN = 10
+CLOSED = (SegmentState.ARCHIVED, SegmentState.DROPPED)
+SEEDS_LOOKED_UP = 100
+"""Of so many start requests is looked up whether they are dead from an earlier run."""
+
+Observer = Callable[[Snapshot], None]
+
+
+class Job:
+    """The wired parts of one run."""
+
+    def __init__(
+        self,
+        crew: Crew,
+        state: StateDir,
+        frontier: Frontier,
+        operations: FrontierOperations,
+        engine: Engine,
+        committer: Committer,
+        stats: RunStats,
+    ) -> None:
+        self._crew = crew
+        self._counted = crew.target.crawler.stats
+        self._clock = Clock()
+        self._settings = crew.settings
+        self._state = state
+        self._frontier = frontier
+        self.operations = operations
+        self._engine = engine
+        self._committer = committer
+        self._stats = stats
+        self._interrupted = False
+        self._resumed = False
+        self._segment = self._closed = ""
+        self._begun: str | None = None
+        self._carry = CarryOver(frontier, operations, committer, "")
+
+    async def push_seeds(self) -> None:
+        """Queue the start requests; those known from an earlier run are dropped by the frontier.
+
+        The first one decides which segment the run belongs to.
+        """
+        before = await self._frontier.stats()
+        self._resumed = bool(before.done or before.dead)
+        self._first: list[UrlRecord] = []
+        for member in self._crew.members:
+            found = await self._push_seeds_of(member, look_up=before.dead > 0)
+            if not (found or self._resumed or before.unfinished):
+                what = f"{type(member.spider).__name__} has nothing to start with"
+                raise BadSpider(f"{what}: write start_urls in the class")
+        if self._begun is None:
+            await self._fetch_again("")
+        await self._note_the_dead(self._first)
+        await self._note_a_closed_segment()
+
+    async def _push_seeds_of(self, member: Member, *, look_up: bool) -> bool:
+        batch: list[UrlRecord] = []
+        segment = None
+        naming = member.target.naming
+        async for request in start_requests(member.spider):
+            if segment is None:
+                segment = await self._begin(naming.segments.of_run(request, self._stats.started_at))
+            batch.append(to_record(request, member.spider, naming=naming, segment=segment))
+            if look_up and len(self._first) < SEEDS_LOOKED_UP:
+                self._first.append(batch[-1])
+            if len(batch) >= SEEDS_BATCH:
+                await self._push(batch)
+                batch = []
+        await self._push(batch)
+        return segment is not None
+
+    async def _begin(self, segment: str) -> str:
+        """Return the segment of the run: that of the first request of all."""
+        if self._begun is None:
+            self._begun = segment
+            await self._fetch_again(segment)
+        return self._begun
+
+    async def _note_the_dead(self, seeds: Sequence[UrlRecord]) -> None:
+        for seed in seeds:
+            for row in await self.operations.find(seed.fingerprint, seed.host):
+                if row.state == State.DEAD and row.record.segment == seed.segment:
+                    again = f"lycosa frontier requeue --state {self._state.path} gives the dead a new life"
+                    self._stats.note(f"the start URL {seed.url} is dead from an earlier run ({row.reason}): {again}")
+
+    async def _note_a_closed_segment(self) -> None:
+        """Say so when the segment of this run takes no more, for its seeds were refused without a word."""
+        views = {view.name: view for view in await self.operations.segments()}
+        if (view := views.get(self._segment)) is None or view.state not in CLOSED:
+            return
+        self._closed = f"segment {view.name} was {view.state}"
+        what = f"segment {view.name}, which this run would fill, was {view.state} and takes no more"
+        later = "wait until the next one begins, " if view.starts_at else ""
+        self._stats.note(f"{what}: {later}give another --segment, or start afresh with -O")
+
+    async def run(self, observe: Observer | None = None, *, signals: bool = True) -> None:
+        """Crawl until nothing is left or a signal comes; then tell the spiders."""
+        reason = "failed"
+        self._counted.begin(self._stats.started_at)
+        try:
+            async with Watchdog(self._settings.blocked_after):
+                await self._send(engine_started)
+                await self._send(spider_opened, of_spider=True)
+                with _signals(self.interrupt) if signals else nullcontext():
+                    await self._watched(observe)
+                reason = self._engine.closing or ("shutdown" if self._interrupted else "finished")
+        finally:
+            await self._tell_the_spiders(reason)
+
+    async def _tell_the_spiders(self, reason: str) -> None:
+        self._counted.end(self._clock.now(), reason)
+        for member in self._crew.members:
+            with users_code(f"{type(member.spider).__name__}.closed"):
+                told = member.spider.closed(reason)
+                if inspect.isawaitable(told):
+                    await told
+        await self._send(spider_closed, of_spider=True, reason=reason)
+        await self._send(engine_stopped)
+        for member in self._crew.members:
+            await member.target.crawler.signals.settle()
+        if self._settings.stats_dump:
+            log.info("stats of this run:\n%s", self._counted.dump())
+
+    async def _send(self, signal: Signal, *, of_spider: bool = False, **values: Any) -> None:
+        for member in self._crew.members:
+            about = {"spider": member.spider} if of_spider else {}
+            await member.target.crawler.signals.send(signal, **about, **values)
+
+    async def snapshot(self) -> Snapshot:
+        """Return the state of the crawl."""
+        return await self._engine.snapshot()
+
+    async def end(self) -> None:
+        """There was nothing to do."""
+        await self._committer.end()
+
+    async def summary(self, *, nothing_to_do: bool) -> Summary:
+        """Tell how it ended."""
+        stats = await self._frontier.stats()
+        dead = await self._frontier.dead(DEAD_SHOWN)
+        enough = self._engine.enough and stats.unfinished > 0
+        snapshot = await self._engine.snapshot()
+        return Summary(
+            finished=stats.unfinished == 0,
+            interrupted=self._interrupted and stats.unfinished > 0 and not enough,
+            nothing_to_do=nothing_to_do,
+            resumed=self._resumed,
+            snapshot=snapshot,
+            reasons=stats.reasons,
+            dead_reasons=stats.dead_reasons,
+            skipped=dict(self._stats.skipped),
+            dead=[(record.url, reason) for record, reason in dead],
+            notes=self._notes(enough=enough),
+            idle_until=self._engine.idle_until,
+            ended_at=self._stats.started_at + snapshot.elapsed_s,
+            items_path=items_file(self._settings),
+            state_path=str(self._state.path),
+            closed=self._closed,
+            closing=self._engine.closing,
+            stats=dict(self._counted.get_stats()),
+        )
+
+    def _notes(self, *, enough: bool) -> list[str]:
+        if not enough:
+            return self._stats.notes
+        limit = self._settings.max_pages
+        return [*self._stats.notes, f"stopped at --max-pages {limit}; with a larger number the same command goes on"]
+
+    async def _fetch_again(self, segment: str) -> None:
+        """Queue what of the kept state is to be fetched again; before the seeds, for it has validators."""
+        self._segment = segment
+        self._carry = CarryOver(self._frontier, self.operations, self._committer, segment)
+        now, age_s = self._stats.started_at, self._settings.refresh
+        old = 0 if age_s is None else await refresh(self.operations, segment, now - age_s, now)
+        carried = await self._carry.more(now)
+        if old or carried:
+            log.info("to be fetched again: %d by age, %d of the segment before", old, carried)
+
+    async def _push(self, batch: list[UrlRecord]) -> None:
+        await self._frontier.push(batch)
+        await self._committer.commit()
+        await asyncio.sleep(0)  # or Ctrl-C would have to wait for the last of millions
+
+    def interrupt(self) -> None:
+        """Stop; called again, at once."""
+        if not self._interrupted and self._engine.busy:
+            log.warning("stopping: what is under way gets %g s to end; once more ends it at once", STOP_GRACE_S)
+        self._interrupted = True
+        self._engine.stop()
+
+    async def _watched(self, observe: Observer | None) -> None:
+        watching = asyncio.create_task(self._observe(observe)) if observe else None
+        try:
+            await self._engine.run(self.operations, self._segment, self._carry.more)
+        finally:
+            if watching is not None:
+                watching.cancel()
+                with suppress(asyncio.CancelledError):
+                    await watching
+
+    async def _observe(self, observe: Observer) -> None:
+        while True:
+            await asyncio.sleep(OBSERVE_EVERY_S)
+            seen = await self._engine.snapshot()
+            observe(seen)
+            await self._engine.until_stirred(seen)
+
+
+@contextmanager
+def _signals(handler: Callable[[], None]) -> Iterator[None]:
+    """SIGINT and SIGTERM call `handler` while this is open."""
+    loop = asyncio.get_running_loop()
+    names = (signal.SIGINT, signal.SIGTERM)
+    for name in names:
+        loop.add_signal_handler(name, handler)
+    try:
+        yield
+    finally:
+        for name in names:
+            loop.remove_signal_handler(name)

@@ -1,0 +1,170 @@
+"""A crawl inside a program: in any running loop, in a notebook.
+
+async with Crawl("https://quotes.example/") as crawl:
+
+    @crawl.route()
+    async def page(response):
+        yield {"title": response.css("title::text").get()}
+        for request in response.follow_all(css="li.next a"):
+            yield request
+
+    async for item in crawl.stream():
+        print(item)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from lycosa.app.job import Job
+from lycosa.app.members import Crew, crew_of
+from lycosa.app.parts import items_file, policy_of, sinks_of, state_of
+from lycosa.app.wiring import wired
+from lycosa.clock import Clock
+from lycosa.config import Settings, load
+from lycosa.core.errors import UsageError
+from lycosa.engine.routes import Handler, RoutedSpider, Routes
+from lycosa.engine.spider import Spider
+from lycosa.engine.stats import Snapshot, Summary
+from lycosa.frontiers.embedded import embedded_frontier
+from lycosa.frontiers.memory import memory_frontier
+from lycosa.frontiers.served import served
+from lycosa.frontiers.statedir import StateDir
+from lycosa.ports import Sink
+from lycosa.sinks.memory import MemorySink
+from lycosa.sinks.stream import StreamLeft, StreamSink
+
+NOWHERE = Path("/dev/null")
+"""No settings files are read: what a program says is all that counts."""
+
+Started = str | Sequence[str] | type[Spider] | Spider | Sequence[type[Spider]]
+
+
+class Crawl:
+    """One crawl of start URLs or spiders, used with `async with`.
+
+    Keywords are settings, by our names or Scrapy's. Without `state` nothing is kept and nothing is written; with
+    `state=DIR` the crawl is durable like that of the command, and the same program resumes it. `spider_args` become
+    attributes of the spider. Raises `UsageError` for what is wrong with any of it.
+    """
+
+    def __init__(self, target: Started = (), *, spider_args: Mapping[str, Any] | None = None, **settings: Any) -> None:
+        self._target = [target] if isinstance(target, str) else target
+        self._arguments = dict(spider_args or {})
+        self._given = settings
+        self._routes = Routes()
+        self._job: Job | None = None
+        self._stack = AsyncExitStack()
+        self._running: asyncio.Task[None] | None = None
+        self._stream: StreamSink | None = None
+        self.items: list[Any] = []
+        """The items of a crawl that was `run` without an output."""
+        self.summary: Summary | None = None
+        """How the crawl ended."""
+
+    def route(self, name: str | None = None, *, match: str | None = None) -> Callable[[Handler], Handler]:
+        """Decorate a callback: of requests that name it, of URLs that match a glob, or of all others."""
+        return self._routes.add(name, match)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._end()
+
+    async def run(self) -> Summary:
+        """Crawl until nothing is left. Return how it ended; the items are in `items`, or in the output."""
+        kept = MemorySink()
+        await self._crawl(kept)
+        self.items = kept.items
+        assert self.summary is not None
+        return self.summary
+
+    async def stream(self) -> AsyncIterator[Any]:
+        """Crawl, and yield the items as they are committed. The crawl waits while nobody asks for the next one."""
+        if self._running is not None:
+            raise UsageError("this crawl is streamed already: make another Crawl")
+        stream = self._stream = StreamSink()
+        self._running = asyncio.create_task(self._crawl_to(stream))
+        first = True
+        while True:
+            try:
+                item = await stream.next(first=first)
+            except StopAsyncIteration:
+                break
+            first = False
+            yield item
+        await self._running
+
+    async def stop(self) -> None:
+        """End the crawl: lend no more, and let what is under way end."""
+        if self._job is not None:
+            self._job.interrupt()
+
+    async def snapshot(self) -> Snapshot:
+        """Return the state of the crawl that runs. Raises `UsageError` when none does."""
+        if self._job is None:
+            raise UsageError("the crawl has not begun: loop over crawl.stream(), or await crawl.run()")
+        return await self._job.snapshot()
+
+    async def _end(self) -> None:
+        if self._running is None or self._stream is None:
+            return
+        await self._stream.leave()
+        if self._job is not None and not self._running.done():
+            self._job.interrupt()
+        with suppress(StreamLeft):
+            await self._running
+
+    async def _crawl_to(self, stream: StreamSink) -> None:
+        try:
+            await self._crawl(stream)
+        finally:
+            await stream.end()
+
+    async def _crawl(self, sink: Sink) -> None:
+        crew = self._crew()
+        settings = crew.settings
+        async with AsyncExitStack() as stack:
+            durable = settings.state is not None
+            folder = "" if durable else stack.enter_context(tempfile.TemporaryDirectory(prefix="lycosa-"))
+            state = StateDir(state_of(settings, crew.target) if durable else Path(folder) / "state")
+            stack.callback(state.close)
+            sinks = [*(sinks_of(settings, state) if items_file(settings) else []), sink]
+            policy, now = policy_of(settings), Clock().now()
+            frontier: Any = memory_frontier(policy)
+            if durable:
+                state.refuse_half()
+                frontier = embedded_frontier(state.frontier, policy, sync=settings.sync, now=now)
+            stack.push_async_callback(frontier.close)
+            job = self._job = await stack.enter_async_context(wired(crew, state, frontier, sinks))
+            if durable:
+                await stack.enter_async_context(served(state.socket, job.operations))
+            await job.push_seeds()
+            idle = (await frontier.stats()).unfinished == 0
+            await (job.end() if idle else job.run(signals=False))
+            self.summary = await job.summary(nothing_to_do=idle)
+
+    def _crew(self) -> Crew:
+        if self._routes:
+            urls = self._target
+            if not isinstance(urls, (list, tuple)) or not all(isinstance(url, str) for url in urls):
+                raise UsageError("routes are for a crawl of URLs: a spider has its callbacks itself")
+            return crew_of(self._settings({}), RoutedSpider([str(url) for url in urls], self._routes))
+        if isinstance(self._target, (list, tuple)) and not self._target:
+            raise UsageError("nothing to crawl: Crawl(URL), Crawl([URL, ...]) or Crawl(SpiderClass)")
+        spiders = self._target if isinstance(self._target, (list, tuple)) else [self._target]
+        custom = [getattr(each, "custom_settings", None) or {} for each in spiders]
+        settings = [self._settings(each) for each in custom]
+        return crew_of(settings if len(settings) > 1 else settings[0], self._target, self._arguments)
+
+    def _settings(self, custom: Mapping[str, object]) -> Settings:
+        return load({}, spider_settings={**custom, **self._given}, environ={}, folder=NOWHERE)

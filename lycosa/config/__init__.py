@@ -1,0 +1,24 @@
+"""Settings: what each is called, what it may hold (`settings`, `kinds`), and where its value comes from (`layers`).
+
+A setting has one name everywhere: `--max-body` on the command line, `max_body` in files and `-s`, `LYCOSA_MAX_BODY` in
+the environment. Scrapy's names are understood in files, custom_settings and `-s` where the concept is the same.
+"""
+
+from __future__ import annotations
+
+from lycosa.config.kinds import BODY_MAX, STANDARD_OUTPUT
+from lycosa.config.layers import did_you_mean, flag, load, trace
+from lycosa.config.scrapy_names import SCRAPY_NAMES
+from lycosa.config.settings import USER_AGENT, Settings
+
+__all__ = [
+    "BODY_MAX",
+    "SCRAPY_NAMES",
+    "STANDARD_OUTPUT",
+    "USER_AGENT",
+    "Settings",
+    "did_you_mean",
+    "flag",
+    "load",
+    "trace",
+]

@@ -1,0 +1,220 @@
+"""What a setting may hold: a number within bounds, a size, a switch, one of a few words, text, a place for files.
+
+A kind converts what stands in a file, in the environment or in Python to the type of its setting, or says what would be
+right. It knows neither names nor places: the layers do.
+"""
+
+# ruff: noqa: D102  `Kind` says what the methods of all kinds do
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from lycosa.core.errors import BadSetting
+
+BODY_MAX = 1024**3
+DAY_S = 86_400.0
+ITEM_SUFFIXES = (".jsonl", ".jl", ".ndjson")
+STANDARD_OUTPUT = "-"
+UNITS = {"": 1, "b": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3, "tb": 1000**4}
+UNITS |= {"kib": 1024, "mib": 1024**2, "gib": 1024**3, "tib": 1024**4}
+AGES_S = {"": 1, "s": 1, "m": 60, "h": 3600, "d": DAY_S, "w": 7 * DAY_S}
+YES = frozenset({"true", "yes", "on", "1"})
+NO = frozenset({"false", "no", "off", "0"})
+PROXY_URL = re.compile(r"(?:https?|socks(?:4a?|5h?))://[^\s/]+/?", re.IGNORECASE)
+HEADER_LINE = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\x00-\x08\x0a-\x1f\x7f]*")
+CONTENT_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+", re.ASCII)
+SHORT = re.compile(r".{1,1000}")
+DOTTED = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
+PRINTABLE_LINE = re.compile(r"[\x20-\x7e]+")
+
+
+class Kind(Protocol):
+    """What a setting may hold. `convert` takes text or a TOML or Python value; any
+    TypeError or ValueError means: it is not `wanted`, a BadSetting says why itself."""
+
+    @property
+    def wanted(self) -> str:
+        """The right values in words, to follow "is not"."""
+        ...
+
+    def convert(self, value: object) -> Any:
+        """Return the value in the type of the setting."""
+        ...
+
+
+class Whole(NamedTuple):
+    """A whole number within bounds, both included; or None where that has a meaning."""
+
+    low: int
+    high: int
+    optional: bool = False
+
+    @property
+    def wanted(self) -> str:
+        return f"a whole number from {self.low:,} to {self.high:,}" + (" or 'none'" if self.optional else "")
+
+    def convert(self, value: object) -> int | None:
+        if self.optional and (value is None or (isinstance(value, str) and value.strip().lower() in {"", "none"})):
+            return None
+        if isinstance(value, bool) or not isinstance(value, (int, str)):
+            raise TypeError
+        return int(within(self.low, int(value), self.high))
+
+
+class Urls(Whole):
+    """A number of URLs that a Bloom filter has room for."""
+
+    def convert(self, value: object) -> int | None:
+        from lycosa.core.bloom import too_large  # slow to import, and hardly ever needed
+
+        number = float(value) if isinstance(value, (float, str)) else 0.5
+        whole = int(number) if number.is_integer() else value
+        if isinstance(whole, int) and (why := too_large(whole)):
+            raise BadSetting(why)
+        return super().convert(whole)
+
+
+class Number(NamedTuple):
+    """A number within bounds, both included."""
+
+    low: float
+    high: float
+
+    @property
+    def wanted(self) -> str:
+        return f"a number from {self.low:g} to {self.high:,.0f}"
+
+    def convert(self, value: object) -> float:
+        if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+            raise TypeError
+        return within(self.low, float(value), self.high)
+
+
+class Seconds(Number):
+    """A time span within bounds, both included."""
+
+    @property
+    def wanted(self) -> str:
+        return f"a number of seconds from {self.low:g} to {self.high:,.0f}, such as 0.5"
+
+
+class Age(NamedTuple):
+    """A time span in seconds, or None for none; text may have a unit."""
+
+    low: float
+    high: float
+    wanted: str = "an age such as 3600 (seconds), 30m, 12h, 7d or 2w"
+
+    def convert(self, value: object) -> float | None:
+        if value is None or (isinstance(value, str) and value.strip().lower() in {"", "none"}):
+            return None
+        if isinstance(value, str):
+            match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw]?)", value.strip().lower(), re.ASCII)
+            if match is None:
+                raise ValueError
+            value = float(match[1]) * AGES_S[match[2]]
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise TypeError
+        return within(self.low, float(value), self.high)
+
+
+class Size(NamedTuple):
+    """A number of bytes, or None for what is usual; text may have a unit."""
+
+    low: int
+    high: int
+    optional: bool = False
+
+    @property
+    def wanted(self) -> str:
+        return f"a size from {self.low:,} to {self.high:,} bytes, such as 500000, 10MB or 10MiB"
+
+    def convert(self, value: object) -> int | None:
+        if self.optional and (value is None or (isinstance(value, str) and value.strip().lower() in {"", "none"})):
+            return None
+        if isinstance(value, str):
+            match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", value.strip().lower(), re.ASCII)
+            if match is None or match[2] not in UNITS:
+                raise ValueError
+            value = round(float(match[1]) * UNITS[match[2]])
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise TypeError
+        return int(within(self.low, value, self.high))
+
+
+class Switch(NamedTuple):
+    """Yes or no."""
+
+    wanted: str = "true or false"
+
+    def convert(self, value: object) -> bool:
+        if isinstance(value, (bool, int)) and value in {0, 1}:
+            return bool(value)
+        if isinstance(value, str) and value.strip().lower() in YES | NO:
+            return value.strip().lower() in YES
+        raise ValueError
+
+
+class OneOf(NamedTuple):
+    """One of a few words, in any case."""
+
+    words: tuple[str, ...]
+
+    @property
+    def wanted(self) -> str:
+        return f"one of {', '.join(self.words)}"
+
+    def convert(self, value: object) -> str:
+        for word in self.words:
+            if isinstance(value, str) and value.strip().lower() == word.lower():
+                return word
+        raise ValueError
+
+
+class Text(NamedTuple):
+    """Text of a certain form. `empty` is what an empty text or None stands for; ... when there is no such thing."""
+
+    wanted: str
+    form: re.Pattern[str]
+    empty: Any = ...
+
+    def convert(self, value: object) -> Any:
+        if self.empty is not ... and (value is None or value == ""):
+            return self.empty
+        if not isinstance(value, str) or not self.form.fullmatch(value):
+            raise ValueError
+        return value
+
+
+class Location(NamedTuple):
+    """A file or folder, `~` expanded; None when there is none."""
+
+    wanted: str
+    suffixes: tuple[str, ...] = ()
+    required: bool = False
+
+    def convert(self, value: object) -> str | None:
+        if value in (None, "") and not self.required:
+            return None
+        if not isinstance(value, (str, Path)) or not str(value) or "\0" in str(value):
+            raise ValueError
+        if str(value) == STANDARD_OUTPUT:
+            return STANDARD_OUTPUT
+        path = Path(value).expanduser()
+        if self.suffixes and path.suffix.lower() not in self.suffixes:
+            raise ValueError
+        return str(path)
+
+
+class WrongPart(ValueError):
+    """One of several values is wrong: this one."""
+
+
+def within(low: float, value: float, high: float) -> float:
+    """Return the value. Raises `ValueError` when it is out of bounds."""
+    if not low <= value <= high:
+        raise ValueError
+    return value

@@ -1,0 +1,55 @@
+"""A project: the folder whose `lycosa.toml`, or `[tool.lycosa]` in pyproject.toml, holds for all below it.
+
+The only module of the settings that reads files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from lycosa.core.errors import BadSetting
+
+OWN_FILE, SHARED_FILE = "lycosa.toml", "pyproject.toml"
+MARK = b"[tool.lycosa"
+
+
+def find_project(folder: Path) -> Path | None:
+    """Return the nearest folder, from here upwards, with settings in it; None when there is none."""
+    folder = folder.absolute()
+    return next((each for each in (folder, *folder.parents) if _has_settings(each)), None)
+
+
+def read_files(folder: Path) -> list[tuple[str, Mapping[str, object]]]:
+    """Return the tables of settings in a folder, the weaker first, each with its place. Raises `BadSetting`."""
+    shared: object = read_toml(folder / SHARED_FILE)
+    for key in ("tool", "lycosa"):
+        shared = shared.get(key, {}) if isinstance(shared, Mapping) else {}
+    if not isinstance(shared, Mapping):
+        raise BadSetting(f"{SHARED_FILE}: 'lycosa' must be a table: write [tool.lycosa]")
+    return [(f"{SHARED_FILE} [tool.lycosa]", shared), (OWN_FILE, read_toml(folder / OWN_FILE))]
+
+
+def read_toml(path: Path) -> Mapping[str, object]:
+    """Return what the file holds, nothing when there is none. Raises `BadSetting`."""
+    try:
+        text = path.read_text("utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadSetting(f"{path.name} cannot be read: {getattr(error, 'strerror', '') or 'it is not UTF-8'}") from None
+    import tomllib
+
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise BadSetting(f"{path.name} is not valid TOML: {error}") from None
+
+
+def _has_settings(folder: Path) -> bool:
+    try:
+        if (folder / OWN_FILE).exists():
+            return True
+        return MARK in (folder / SHARED_FILE).read_bytes()
+    except OSError:
+        return False

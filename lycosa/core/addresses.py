@@ -1,0 +1,94 @@
+"""Which addresses are the public internet, and which host names can only mean this machine or this network.
+
+For the guard that keeps links of public pages away from private services. Total, and on the safe side: what cannot be
+read is not public. An address that carries another one inside (mapped, translated, 6to4) is as public as that one.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+
+import ada_url
+
+# The special-purpose registries of IANA (RFC 6890 and its updates), what is not globally reachable.
+NOT_PUBLIC_V4 = [
+    IPv4Network(block)
+    for block in (
+        "0.0.0.0/8",  # this host
+        "10.0.0.0/8",  # private
+        "100.64.0.0/10",  # shared by the customers of a provider (CGNAT); 100.100.100.200 answers metadata at Alibaba
+        "127.0.0.0/8",  # loopback
+        "168.63.129.16/32",  # the host of a virtual machine at Azure, though it looks public
+        "169.254.0.0/16",  # link-local; 169.254.169.254 answers metadata in most clouds
+        "172.16.0.0/12",  # private
+        "192.0.0.0/24",  # protocol assignments; 192.0.0.192 answers metadata at Oracle
+        "192.0.2.0/24",  # documentation
+        "192.88.99.0/24",  # relays of 6to4, retired
+        "192.168.0.0/16",  # private
+        "198.18.0.0/15",  # benchmarks
+        "198.51.100.0/24",  # documentation
+        "203.0.113.0/24",  # documentation
+        "224.0.0.0/4",  # multicast
+        "240.0.0.0/4",  # reserved, and broadcast
+    )
+]
+PUBLIC_V6 = IPv6Network("2000::/3")
+"""All that has ever been assigned to the public."""
+
+NOT_PUBLIC_V6 = [
+    IPv6Network(block)
+    for block in (
+        "2001::/23",  # protocol assignments: Teredo, ORCHID, benchmarks
+        "2001:db8::/32",  # documentation
+        "3fff::/20",  # documentation
+    )
+]
+SIX_TO_FOUR = IPv6Network("2002::/16")
+CARRIERS_OF_V4 = [
+    IPv6Network("::ffff:0:0/96"),  # mapped
+    IPv6Network("64:ff9b::/96"),  # NAT64
+]
+
+HOSTS_MAX = 16_384
+"""Hosts whose answer is remembered: links of a page are asked about one by one, and lead to few hosts."""
+
+PRIVATE_NAMES = ("localhost", "localdomain", "local", "internal", "home.arpa")
+"""Names that are never delegated (RFC 6761, 6762, 8375, ICANN's `internal`): they and all below stay at home."""
+
+
+def is_public(ip: str) -> bool:
+    """True for an IPv4 or IPv6 address that anybody can reach; False for every other one, and for no address at all."""
+    try:
+        address = ip_address(ip)
+    except ValueError:
+        return False
+    return _public_v4(address) if isinstance(address, IPv4Address) else _public_v6(address)
+
+
+@lru_cache(HOSTS_MAX)
+def looks_private(host: str) -> bool:
+    """True when a host, as written in a URL, needs no look-up to be known as private: an address in any spelling that
+    is not public, a name such as `localhost` or `printer.local`, or nothing a URL can hold."""
+    name = host.strip("[]")
+    try:
+        url = ada_url.URL(f"http://[{name}]/" if ":" in name else f"http://{host}/")
+    except ValueError:
+        return True
+    name = str(url.hostname).strip("[]").rstrip(".")
+    if url.host_type != ada_url.HostType.DEFAULT:
+        return not is_public(name)
+    return name in PRIVATE_NAMES or name.endswith(tuple(f".{each}" for each in PRIVATE_NAMES))
+
+
+def _public_v4(address: IPv4Address) -> bool:
+    return not any(address in block for block in NOT_PUBLIC_V4)
+
+
+def _public_v6(address: IPv6Address) -> bool:
+    address = IPv6Address(int(address))  # without the zone of a link
+    if any(address in block for block in CARRIERS_OF_V4):
+        return _public_v4(IPv4Address(int(address) & 0xFFFF_FFFF))
+    if address in SIX_TO_FOUR:
+        return _public_v4(IPv4Address(int(address) >> 80 & 0xFFFF_FFFF))
+    return address in PUBLIC_V6 and not any(address in block for block in NOT_PUBLIC_V6)

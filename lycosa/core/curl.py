@@ -1,0 +1,461 @@
+"""curl commands in and out: what a browser's "Copy as cURL" gives becomes the arguments of a Request, and back.
+
+`from_curl` reads the (bash) and the (cmd) form. Nothing is ever read from a file and no command is run. An option that
+says how the transfer is done or shown (`--compressed`, `-L`, `-k`, `-s` ...) is the business of the crawl and left out.
+`to_curl` writes for bash what the request says: method, URL, headers, cookies, body, timeout, proxy.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any, Protocol
+from urllib.parse import quote_plus, unquote, urlencode, urlsplit, urlunsplit
+
+from lycosa.core.errors import UsageError
+
+FORM = "application/x-www-form-urlencoded"
+SHOWN_MAX = 60
+"""Characters of a bad argument that an error message repeats."""
+
+LONG = {
+    "-A": "--user-agent", "-b": "--cookie", "-d": "--data", "-e": "--referer", "-G": "--get", "-H": "--header",
+    "-I": "--head", "-m": "--max-time", "-u": "--user", "-x": "--proxy", "-X": "--request",
+    "-f": "--fail", "-g": "--globoff", "-i": "--include", "-k": "--insecure", "-L": "--location", "-N": "--no-buffer",
+    "-o": "--output", "-s": "--silent", "-S": "--show-error", "-v": "--verbose", "-#": "--progress-bar",
+}  # fmt: skip
+IGNORED = frozenset((
+    "--basic", "--compressed", "--fail", "--globoff", "--http1.1", "--http2", "--http3", "--include", "--insecure",
+    "--location", "--no-buffer", "--path-as-is", "--progress-bar", "--show-error", "--silent", "--verbose",
+))  # fmt: skip
+IGNORED_WITH_VALUE = frozenset(("--connect-timeout", "--max-redirs", "--output", "--retry"))
+
+
+class BadCurl(UsageError, ValueError):
+    """Not a curl command that can be read."""
+
+
+class Curlable(Protocol):
+    """What `to_curl` reads of a request; `cookies` and `params` too, when it has them."""
+
+    url: str
+    method: str
+    body: bytes
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Header fields."""
+
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        """Of it, `download_timeout` and `proxy`."""
+
+
+def from_curl(command: str, *, ignore_unknown_options: bool = False) -> dict[str, Any]:
+    """Return the arguments of Request that a curl command amounts to. Raises `BadCurl`.
+
+    Always there: `url` and `method`. When the command has them: `headers`, `cookies` (dicts), `body` (bytes),
+    `timeout` (seconds) and `proxy`.
+    """
+    program, *arguments = _words(command) or [""]
+    if program not in {"curl", "curl.exe"}:
+        raise BadCurl(f"a curl command begins with curl, this one with {_shown(program)}")
+    draft = _Draft()
+    for option, value in _options(arguments, ignore_unknown=ignore_unknown_options):
+        TAKEN[option](draft, value)
+    return draft.arguments()
+
+
+def to_curl(request: Curlable) -> str:
+    """Return the curl command, for bash, that sends the same request. Raises `BadCurl` for a body with NUL bytes."""
+    if b"\0" in request.body:
+        raise BadCurl("a body with NUL bytes cannot be written on a command line")
+    return " ".join(["curl", *(_quoted(each) for each in _arguments(request))])
+
+
+# --- reading: options
+
+
+@dataclass(slots=True)
+class _Draft:
+    """What the options have said so far. `headers` has lower-case names for keys."""
+
+    url: str = ""
+    method: str = ""
+    headers: dict[str, tuple[str, str]] = field(default_factory=dict)
+    removed: set[str] = field(default_factory=set)
+    cookies: dict[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    to_query: bool = False
+    head: bool = False
+    more: dict[str, Any] = field(default_factory=dict)
+
+    def set_url(self, url: str) -> None:
+        if self.url:
+            raise BadCurl(f"one URL can be read at a time, this command has {_shown(self.url)} and {_shown(url)}")
+        self.url = url
+
+    def add_header(self, line: str) -> None:
+        if line.startswith("@"):
+            raise BadCurl(f"-H {_shown(line)}: headers in files are not read: write them into the command")
+        if "\n" in line or "\r" in line:
+            raise BadCurl(f"-H {_shown(line)}: a header is one line")
+        name, colon, value = (part.strip() for part in line.partition(":"))
+        if not colon and name.endswith(";"):
+            return self.put(name[:-1], "")
+        if not colon or not name:
+            raise BadCurl(f"-H {_shown(line)}: write a header as 'Name: value'")
+        if name.lower() == "cookie":
+            return self.add_cookies(value)
+        return self.put(name, value) if value else self.removed.add(name.lower())
+
+    def put(self, name: str, value: str, *, once: bool = False) -> None:
+        known = self.headers.get(name.lower())
+        if known and not once:
+            value = f"{known[1]}, {value}"
+        self.headers[name.lower()] = (known[0] if known else name, value)
+
+    def default(self, name: str, value: str) -> None:
+        if name.lower() not in self.headers and name.lower() not in self.removed:
+            self.headers[name.lower()] = (name, value)
+
+    def add_cookies(self, text: str) -> None:
+        for pair in text.split(";"):
+            name, equals, value = pair.strip().partition("=")
+            if equals and name:
+                self.cookies[name] = value
+
+    def add_data(self, data: str, joint: bytes = b"&") -> None:
+        added = data.encode("utf-8", "surrogateescape")
+        self.body = added if self.body is None else self.body + joint + added
+
+    def arguments(self) -> dict[str, Any]:
+        """Return what all of it amounts to."""
+        if not self.url:
+            raise BadCurl("the curl command has no URL")
+        self._split_url()
+        if self.body is not None and not self.to_query:
+            self.default("Content-Type", FORM)
+        implied = "HEAD" if self.head else "GET" if self.body is None or self.to_query else "POST"
+        found: dict[str, Any] = {"url": self.url, "method": self.method or implied}
+        if self.headers:
+            found["headers"] = dict(self.headers.values())
+        if self.cookies:
+            found["cookies"] = self.cookies
+        if self.body is not None and not self.to_query:
+            found["body"] = self.body
+        return found | self.more
+
+    def _split_url(self) -> None:
+        """Complete the URL; move user and password into a header and, with -G, the data into the query."""
+        if "://" not in self.url:
+            self.url = "http://" + self.url
+        try:
+            parts = urlsplit(self.url)
+        except ValueError as error:
+            raise BadCurl(f"{_shown(self.url)} is not a URL: {error}") from None
+        user, at, host = parts.netloc.rpartition("@")
+        if at:
+            name, _, password = user.partition(":")
+            self.default("Authorization", _basic(f"{unquote(name)}:{unquote(password)}"))
+            parts = parts._replace(netloc=host)
+        if self.to_query and self.body:
+            data = self.body.decode("utf-8", "surrogateescape")
+            parts = parts._replace(query=f"{parts.query}&{data}" if parts.query else data)
+        if at or self.to_query:
+            self.url = urlunsplit(parts)
+
+
+def _cookie(draft: _Draft, value: str) -> None:
+    if "=" not in value:
+        raise BadCurl(f"-b {_shown(value)}: cookie files are not read: write the cookies as 'name=value; name=value'")
+    draft.add_cookies(value)
+
+
+def _data(draft: _Draft, value: str) -> None:
+    draft.add_data(_no_file("-d", value))
+
+
+def _data_urlencode(draft: _Draft, value: str) -> None:
+    name, mark, content = re.fullmatch(r"([^=@]*)([=@]?)(.*)", value, re.DOTALL).groups()  # type: ignore[union-attr]
+    if mark == "@":
+        _no_file("--data-urlencode", "@" + content)
+    if not mark:
+        name, content = "", name
+    encoded = quote_plus(content.encode("utf-8", "surrogateescape"))
+    draft.add_data(f"{name}={encoded}" if name else encoded)
+
+
+def _json(draft: _Draft, value: str) -> None:
+    draft.add_data(_no_file("--json", value), joint=b"")
+    draft.default("Content-Type", "application/json")
+    draft.default("Accept", "application/json")
+
+
+def _user(draft: _Draft, value: str) -> None:
+    if ":" not in value:
+        raise BadCurl("-u: write user:password; nobody can be asked for the password")
+    draft.put("Authorization", _basic(value), once=True)
+
+
+def _user_agent(draft: _Draft, value: str) -> None:
+    if value:
+        draft.put("User-Agent", value, once=True)
+
+
+def _max_time(draft: _Draft, value: str) -> None:
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise BadCurl(f"-m {_shown(value)}: write a number of seconds")
+    if seconds:  # 0 is curl's way to say "no limit"
+        draft.more["timeout"] = seconds
+
+
+def _flag(name: str) -> Callable[[_Draft, str], None]:
+    return lambda draft, _value: setattr(draft, name, True)
+
+
+FLAGS: Mapping[str, Callable[[_Draft, str], None]] = {"--get": _flag("to_query"), "--head": _flag("head")}
+TAKEN: Mapping[str, Callable[[_Draft, str], None]] = {
+    **FLAGS,
+    "--cookie": _cookie,
+    "--data": _data,
+    "--data-ascii": _data,
+    "--data-binary": _data,
+    "--data-raw": lambda draft, value: draft.add_data(value),
+    "--data-urlencode": _data_urlencode,
+    "--header": lambda draft, value: draft.add_header(value),
+    "--json": _json,
+    "--max-time": _max_time,
+    "--proxy": lambda draft, value: draft.more.update(proxy=value if "://" in value else "http://" + value),
+    "--referer": lambda draft, value: draft.put("Referer", value.removesuffix(";auto"), once=True),
+    "--request": lambda draft, value: setattr(draft, "method", value),
+    "--url": lambda draft, value: draft.set_url(value),
+    "--user": _user,
+    "--user-agent": _user_agent,
+}
+KNOWN = frozenset(TAKEN) | IGNORED | IGNORED_WITH_VALUE
+
+
+def _options(arguments: list[str], *, ignore_unknown: bool) -> Iterator[tuple[str, str]]:
+    """Yield the options that count by their long names, with their values; an argument without a name is --url."""
+    rest = iter(arguments)
+    for word in rest:
+        if not word.startswith("-") or word == "-":
+            yield "--url", word
+        elif word.startswith("--"):
+            yield from _option(word, None, rest, ignore_unknown)
+        else:
+            yield from _short_options(word, rest, ignore_unknown)
+
+
+def _short_options(word: str, rest: Iterator[str], ignore_unknown: bool) -> Iterator[tuple[str, str]]:
+    """Take `-sXPOST` apart: flags, then at most one option with its value."""
+    for at in range(1, len(word)):
+        name = LONG.get("-" + word[at], "-" + word[at])
+        if name in IGNORED or name in FLAGS:
+            yield from _option(name, None, rest, ignore_unknown)
+        else:
+            yield from _option(name, word[at + 1 :] or None, rest, ignore_unknown)
+            return
+
+
+def _option(name: str, value: str | None, rest: Iterator[str], ignore_unknown: bool) -> Iterator[tuple[str, str]]:
+    if name not in KNOWN:
+        if not ignore_unknown:
+            raise BadCurl(f"unknown curl option {_shown(name)}{_nearest(name)}")
+        return
+    if name in IGNORED:
+        return
+    if name not in FLAGS and value is None:
+        value = next(rest, None)
+        if value is None:
+            raise BadCurl(f"the curl option {name} lacks its value")
+    if name not in IGNORED_WITH_VALUE:
+        yield name, value or ""
+
+
+def _nearest(name: str) -> str:
+    near = get_close_matches(name, sorted(KNOWN), 1, 0.7)
+    return f": did you mean {near[0]}?" if near else ": leave it out, or pass ignore_unknown_options=True"
+
+
+def _no_file(option: str, value: str) -> str:
+    if value.startswith("@"):
+        raise BadCurl(f"{option} {_shown(value)}: files are not read: write the data, or use --data-raw for a real '@'")
+    return value
+
+
+def _basic(credentials: str) -> str:
+    return "Basic " + b64encode(credentials.encode("utf-8", "surrogateescape")).decode()
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= SHOWN_MAX else text[:SHOWN_MAX] + "...")
+
+
+# --- reading: quotes
+
+_BASH = re.compile(
+    r"""\\\r?\n | (?P<blank>\s+) | '(?P<single>[^']*)' | \$'(?P<ansi>(?:[^'\\]|\\.)*)'
+    | \$?"(?P<double>(?:[^"\\]|\\.)*)" | \\(?P<escaped>.) | (?P<plain>[^\s'"\\$]+|\$)""",
+    re.VERBOSE | re.DOTALL,
+)
+_IN_DOUBLE = re.compile(r'\\(?:([$`"\\])|\r?\n)')
+_IN_ANSI = re.compile(
+    r"\\(?:u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})|x([0-9a-fA-F]{1,2})|([0-7]{1,3})"
+    r"|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8})|c(.)|(.))",
+    re.DOTALL,
+)
+_ANSI = {"a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+_FOR_CMD = re.compile(r"""[^"']*\^"|[^\n]*\^[ \t]*\r?\n""")
+_CMD = re.compile(r'(\\+(?=")|)(?:(")|(\s+)|([^\s"\\]+|\\+))')
+
+
+def _words(command: str) -> list[str]:
+    """Split a command as the shell it was written for. Bytes that are not UTF-8 become surrogates."""
+    command = command.strip()
+    return _cmd_words(command) if _FOR_CMD.match(command) else _bash_words(command)
+
+
+def _bash_words(command: str) -> list[str]:
+    words: list[str] = []
+    word: str | None = None
+    at = 0
+    while at < len(command):
+        found = _BASH.match(command, at)
+        if found is None:
+            raise BadCurl(f"a quote is not closed: {_shown(command[at:])}")
+        at = found.end()
+        if found["blank"] is not None:
+            words += [] if word is None else [word]
+            word = None
+        elif found.lastgroup:
+            word = (word or "") + _piece(found)
+    return words if word is None else [*words, word]
+
+
+def _piece(found: re.Match[str]) -> str:
+    if found["double"] is not None:
+        return _IN_DOUBLE.sub(lambda each: each[1] or "", found["double"])
+    if found["ansi"] is not None:
+        # Bytes written one by one (\xc3\xa9) may be UTF-8 together.
+        return _IN_ANSI.sub(_ansi, found["ansi"]).encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
+    return found[found.lastgroup or 0]
+
+
+def _ansi(found: re.Match[str]) -> str:
+    high, low, byte, octal, short, long, control, other = found.groups()
+    if high:
+        return chr(0x10000 + ((int(high, 16) & 0x3FF) << 10) + (int(low, 16) & 0x3FF))
+    if byte or octal:
+        return bytes([int(byte, 16) if byte else int(octal, 8) & 0xFF]).decode("utf-8", "surrogateescape")
+    if short or long:
+        code = int(short or long, 16)
+        return chr(code) if code < 0x110000 and not 0xD800 <= code < 0xE000 else "\ufffd"
+    if control:
+        return chr(ord(control.upper()) & 0x1F)
+    return _ANSI.get(other, other if other in "\\'\"?" else "\\" + other)
+
+
+def _cmd_words(command: str) -> list[str]:
+    """Undo the carets of cmd.exe, then split as Windows programs do: `\"` and, inside quotes, `""` are a quote."""
+    words: list[str] = []
+    word: str | None = None
+    quoted = skip = False
+    for found in _CMD.finditer(_without_carets(command)):
+        slashes, mark, blank, plain = found.groups("")
+        if skip:  # the second half of ""
+            skip = False
+        elif blank and not quoted:
+            words += [] if word is None else [word]
+            word = None
+        elif not mark:
+            word = (word or "") + slashes + blank + plain
+        else:
+            word = (word or "") + "\\" * (len(slashes) // 2)
+            skip = quoted and len(slashes) % 2 == 0 and found.string.startswith('"', found.end())
+            if skip or len(slashes) % 2:
+                word += '"'
+            else:
+                quoted = not quoted
+    if quoted:
+        raise BadCurl("a quote is not closed")
+    return words if word is None else [*words, word]
+
+
+def _without_carets(command: str) -> str:
+    """Return what cmd.exe hands on: outside of quotes a caret makes the next character plain and joins lines."""
+    quoted = False
+
+    def plain(found: re.Match[str]) -> str:
+        nonlocal quoted
+        text = found[0]
+        if text == '"':
+            quoted = not quoted
+            return text
+        if quoted:
+            return text
+        return "\n" if found[1] else "" if text[1:] in {"\n", "\r\n"} else text[1:]
+
+    return re.sub(r'"|\^(\r?\n\r?\n)|\^\r?\n|\^.', plain, re.sub(r"\^[ \t]+(?=\r?\n)", "^", command))
+
+
+# --- writing
+
+_SAFE = re.compile(r"[\w@%+=:,./-]+", re.ASCII)
+
+
+def _arguments(request: Curlable) -> Iterator[str]:
+    method, body = request.method.upper(), request.body
+    url = _url(request)
+    if any(bracket in url for bracket in "[]{}"):
+        yield "--globoff"
+    if method == "HEAD" and not body:
+        yield "--head"  # with -X HEAD curl waits for a body
+    elif method != ("POST" if body else "GET"):
+        yield from ("-X", method)
+    yield url
+    for name, value in request.headers.items():
+        yield from ("-H", f"{name}: {value}" if value.strip() else f"{name};")
+    if body and "content-type" not in {name.lower() for name in request.headers}:
+        yield from ("-H", "Content-Type:")  # else curl adds one
+    if cookies := _cookies(request):
+        yield from ("-b", cookies)
+    if timeout := request.meta.get("download_timeout"):
+        yield from ("-m", repr(timeout).removesuffix(".0"))
+    if proxy := request.meta.get("proxy"):
+        yield from ("-x", proxy)
+    if body:
+        yield from ("--data-raw", body.decode("utf-8", "surrogateescape"))
+
+
+def _url(request: Curlable) -> str:
+    params = getattr(request, "params", None)
+    if not params:
+        return request.url
+    address, mark, fragment = request.url.partition("#")
+    return address + ("&" if "?" in address else "?") + urlencode(params, doseq=True) + mark + fragment
+
+
+def _cookies(request: Curlable) -> str:
+    cookies = getattr(request, "cookies", None) or {}
+    pairs = cookies.items() if isinstance(cookies, Mapping) else [(each["name"], each["value"]) for each in cookies]
+    return "; ".join(f"{name}={value}" for name, value in pairs)
+
+
+def _quoted(word: str) -> str:
+    if word.isprintable():
+        return word if _SAFE.fullmatch(word) else "'" + word.replace("'", "'\\''") + "'"
+    return "$'" + "".join(_written(byte) for byte in word.encode("utf-8", "surrogateescape")) + "'"
+
+
+def _written(byte: int) -> str:
+    named = {0x0A: "\\n", 0x0D: "\\r", 0x09: "\\t", 0x27: "\\'", 0x5C: "\\\\"}
+    return named.get(byte) or (chr(byte) if 0x20 <= byte < 0x7F else f"\\x{byte:02x}")

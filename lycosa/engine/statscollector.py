@@ -1,0 +1,191 @@
+"""The counters of one run, under the names of Scrapy: `crawler.stats`.
+
+A dict with a few verbs. `STAT_NAMES` lists every name that Lycosa sets; spiders, middlewares and pipelines may add
+their own. A part of a name in angle brackets stands for what is counted apart, as in `retry/reason_count/<reason>`.
+The numbers are of this run, also where the crawl goes on from earlier ones: what is known of the whole crawl is in
+`Summary.reasons` and `lycosa frontier status`. Callbacks in threads may count too.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pprint import pformat
+from typing import Any
+
+NAMES_MAX = 10_000
+"""Names of one run: parts of them may come from the network. What is counted under further names goes to `LEFT_OUT`."""
+
+LEFT_OUT = "stats/left_out"
+
+STAT_NAMES = {
+    "start_time": "when the run started (datetime, UTC)",
+    "finish_time": "when it ended (datetime, UTC)",
+    "finish_reason": "why it ended: a word of closing.py, or what CloseSpider was given",
+    "elapsed_time_seconds": "from start to finish",
+    "items_per_minute": "mean of the run; not set when no time passed",
+    "responses_per_minute": "mean of the run; not set when no time passed",
+    "item_scraped_count": "items that passed all pipelines",
+    "item_dropped_count": "items that a pipeline dropped",
+    "item_dropped_reasons_count/<exception>": "the same, by the class that was raised",
+    "item_error_count": "items on which a pipeline failed",
+    "response_received_count": "responses that reached the spider or a caller of fetch",
+    "log_count/<level>": "lines logged, by level: DEBUG, INFO, WARNING, ERROR, CRITICAL",
+    "scheduler/enqueued": "requests that entered the frontier",
+    "scheduler/dequeued": "requests that the frontier lent",
+    "dupefilter/filtered": "requests not queued because the frontier knew them",
+    "downloader/request_count": "requests sent, retries and redirects included",
+    "downloader/request_method_count/<method>": "the same, by method",
+    "downloader/request_bytes": "their size: request line, header and body",
+    "downloader/response_count": "responses that came back, before middlewares",
+    "downloader/response_status_count/<status>": "the same, by HTTP status",
+    "downloader/response_bytes": "their size as transferred",
+    "downloader/exception_count": "requests that ended without a response",
+    "downloader/exception_type_count/<exception>": "the same, by class",
+    "retry/count": "requests to be fetched again",
+    "retry/reason_count/<reason>": "the same, by reason",
+    "retry/max_reached": "requests given up: all tries failed",
+    "request_depth_max": "deepest request; a start URL is at 0",
+    "request_depth_count/<depth>": "requests by depth",
+    "depth/request_ignored_count": "requests not followed because they are too deep",
+    "offsite/filtered": "requests not followed because they leave allowed_domains or the scope",
+    "offsite/domains": "domains of these",
+    "urllength/request_ignored_count": "requests not followed because their URL is too long",
+    "httperror/response_ignored_count": "responses kept from the spider for their status",
+    "httperror/response_ignored_status_count/<status>": "the same, by HTTP status",
+    "robotstxt/request_count": "robots.txt files asked for",
+    "robotstxt/response_count": "robots.txt files answered",
+    "robotstxt/response_status_count/<status>": "the same, by HTTP status",
+    "robotstxt/exception_count/<exception>": "robots.txt files not answered, by class",
+    "robotstxt/forbidden": "requests that robots.txt forbids",
+    "httpcache/hit": "answers from the HTTP cache",
+    "httpcache/miss": "requests the HTTP cache could not answer",
+    "httpcache/ignore": "misses not fetched, as HTTPCACHE_IGNORE_MISSING asks",
+    "httpcache/store": "responses stored",
+    "httpcache/uncacheable": "responses that may not be stored",
+    "httpcache/firsthand": "responses that were not in the cache before",
+    "httpcache/revalidate": "stored responses that the host confirmed",
+    "httpcache/invalidate": "stored responses that the host replaced",
+    "httpcache/errorrecovery": "stored responses served because the host failed",
+    "httpcache/retrieve_error": "stored responses that could not be read",
+    "httpcompression/response_count": "responses that were compressed",
+    "httpcompression/response_bytes": "their size when decompressed",
+    "spider_exceptions/count": "callbacks that failed",
+    "spider_exceptions/<exception>": "the same, by class",
+    "memusage/startup": "resident memory at the start, in bytes",
+    "memusage/max": "most resident memory seen, in bytes",
+    "memusage/limit_reached": "1 when the memory limit ended the run",
+    "memusage/warning_reached": "1 when memory passed the warning",
+    "file_count": "files of the files and images pipelines",
+    "file_status_count/<status>": "the same: downloaded, cached, uptodate",
+    "feedexport/success_count/<kind>": "outputs written",
+    "feedexport/failed_count/<kind>": "outputs that failed",
+    LEFT_OUT: f"counts under more than {NAMES_MAX} names",
+}
+"""Every stat that Lycosa sets, and what it means."""
+
+
+class StatsCollector:
+    """The stats of one run. Every method takes Scrapy's old `spider` argument and ignores it."""
+
+    __slots__ = ("_stats",)
+
+    def __init__(self) -> None:
+        self._stats: dict[str, Any] = {}
+
+    def get_value(self, key: str, default: Any = None, spider: Any = None) -> Any:
+        """Return the value, or `default` when it is not set."""
+        return self._stats.get(key, default)
+
+    def set_value(self, key: str, value: Any, spider: Any = None) -> None:
+        """Set the value."""
+        if key in self._stats:
+            self._stats[key] = value
+        else:
+            self._add(key, value)
+
+    def inc_value(self, key: str, count: float = 1, start: float = 0, spider: Any = None) -> None:
+        """Add `count`, to `start` when the value is not set."""
+        try:
+            self._stats[key] += count
+        except KeyError:
+            self._add(key, start + count)
+
+    def max_value(self, key: str, value: Any, spider: Any = None) -> None:
+        """Set the value if it is larger than the one there, or the first."""
+        self.set_value(key, max(self._stats.get(key, value), value))
+
+    def min_value(self, key: str, value: Any, spider: Any = None) -> None:
+        """Set the value if it is smaller than the one there, or the first."""
+        self.set_value(key, min(self._stats.get(key, value), value))
+
+    def get_stats(self, spider: Any = None) -> dict[str, Any]:
+        """Return all stats: the dict itself, which goes on counting."""
+        return self._stats
+
+    def set_stats(self, stats: dict[str, Any], spider: Any = None) -> None:
+        """Replace all stats."""
+        self._stats = stats
+
+    def clear_stats(self, spider: Any = None) -> None:
+        """Forget all stats."""
+        self._stats.clear()
+
+    def begin(self, now: float) -> None:
+        """Note the start of the run, at `now` in unix seconds."""
+        self.set_value("start_time", datetime.fromtimestamp(now, UTC))
+
+    def end(self, now: float, reason: str) -> None:
+        """Note how and when (unix seconds) the run ended, and its means."""
+        finished = datetime.fromtimestamp(now, UTC)
+        elapsed_s = (finished - self._stats.get("start_time", finished)).total_seconds()
+        self.set_value("finish_time", finished)
+        self.set_value("finish_reason", reason)
+        self.set_value("elapsed_time_seconds", elapsed_s)
+        if elapsed_s > 0:
+            self.set_value("items_per_minute", self.get_value("item_scraped_count", 0) * 60 / elapsed_s)
+            self.set_value("responses_per_minute", self.get_value("response_received_count", 0) * 60 / elapsed_s)
+
+    def dump(self) -> str:
+        """Return all stats as text, sorted by name, one a line."""
+        return pformat(self._stats, sort_dicts=True)
+
+    def _add(self, key: str, value: Any) -> None:
+        if len(self._stats) < NAMES_MAX or key in STAT_NAMES:
+            self._stats[key] = value
+        else:
+            self._stats[LEFT_OUT] = self._stats.get(LEFT_OUT, 0) + 1
+
+
+class LogCounter(logging.Handler):
+    """Counts what is logged as `log_count/<level>`."""
+
+    def __init__(self, stats: StatsCollector, level: int | str = logging.NOTSET) -> None:
+        super().__init__(level)
+        self._stats = stats
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Count the record."""
+        self._stats.inc_value(f"log_count/{record.levelname}")
+
+
+@contextmanager
+def counting_logs(stats: StatsCollector, level: int | str = logging.NOTSET) -> Iterator[None]:
+    """Count what anybody in the process logs at `level` or above, within the block."""
+    counter = LogCounter(stats, level)
+    logging.getLogger().addHandler(counter)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(counter)
+
+
+def unlisted(names: Iterable[str]) -> list[str]:
+    """Return the names that `STAT_NAMES` does not list."""
+    return [name for name in names if name not in STAT_NAMES and not _LISTED.fullmatch(name)]
+
+
+_LISTED = re.compile("|".join(re.sub(r"<\w+>", ".+", re.escape(name)) for name in STAT_NAMES), re.DOTALL)

@@ -1,0 +1,7 @@
+"""What ItemLoader makes of the values that it collects: `lycosa.processors.TakeFirst()` and others."""
+
+from __future__ import annotations
+
+from itemloaders.processors import Compose, Identity, Join, MapCompose, SelectJmes, TakeFirst
+
+__all__ = ["Compose", "Identity", "Join", "MapCompose", "SelectJmes", "TakeFirst"]

@@ -1,0 +1,206 @@
+"""Settings of a project, of the user's own, and as a user's parts read them (C8, bad input)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from lycosa.config import Settings, load, trace
+from lycosa.config.project import find_project
+from lycosa.config.view import SettingsView
+from lycosa.core.errors import BadSetting
+
+
+def settings(folder: Path, **more) -> Settings:
+    return load(more.pop("flags", {}), environ=more.pop("environ", {}), folder=folder, **more)
+
+
+def complaint(folder: Path, **more) -> str:
+    with pytest.raises(BadSetting) as caught:
+        settings(folder, **more)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+class Own:
+    """A part."""
+
+
+@pytest.mark.parametrize(("file", "text"), [("lycosa.toml", ""), ("pyproject.toml", "[tool.lycosa]\n")])
+def test_a_project_is_found_from_below(tmp_path, file, text):
+    below = tmp_path / "shop" / "spiders"
+    below.mkdir(parents=True)
+    (tmp_path / "shop" / "pyproject.toml").write_text("[tool.other]\n")
+    assert find_project(below) is None
+    (tmp_path / file).write_text(text)
+    assert find_project(below) == find_project(tmp_path) == tmp_path
+
+
+def test_the_nearest_project_alone_counts(tmp_path):
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    (tmp_path / "lycosa.toml").write_text("delay = 1\ndepth = 1")
+    (inner / "lycosa.toml").write_text("delay = 2")
+    assert (settings(inner).delay, settings(inner).depth) == (2, None)
+
+
+def test_relative_paths_in_files_and_spiders_start_at_the_project_others_where_one_is(tmp_path):
+    below = tmp_path / "deep" / "er"
+    below.mkdir(parents=True)
+    (tmp_path / "lycosa.toml").write_text("index = 'ix'\noutput = '-'\nlog_file = '/var/log/x'\nfiles_store = 'f'")
+    got = settings(below, spider_settings={"JOBDIR": "s"}, sets=["images_store=i"], flags={"files_store": "here"})
+    assert (got.index, got.output, got.log_file) == (f"{tmp_path}/ix", "-", "/var/log/x")
+    assert (got.state, got.images_store, got.files_store) == (f"{tmp_path}/s", "i", "here")
+    assert got.home == f"{tmp_path}/.lycosa"
+    assert (settings(tmp_path).home, settings(tmp_path).index) == (".lycosa", "ix")
+
+
+def test_home_may_be_elsewhere_but_not_nowhere(tmp_path):
+    assert settings(tmp_path, sets=["home=/var/crawls"]).home == "/var/crawls"
+    assert "-s home: '' is not a folder" in complaint(tmp_path, sets=["home="])
+
+
+def test_places_are_told(tmp_path):
+    (tmp_path / "lycosa.toml").write_text("delay = 1\ndepth = 2\n[crawl]\ntimeout = 3")
+    places = trace(
+        {"scope": "any"}, sets=["depth=3"], spider_settings={"RETRY_TIMES": 1, "user": {"a": 1}},
+        environ={"LYCOSA_SYNC": "1"}, folder=tmp_path,
+    ).places  # fmt: skip
+    assert places == {
+        "delay": "lycosa.toml", "timeout": "lycosa.toml [crawl]", "sync": "LYCOSA_SYNC", "retries": "custom_settings",
+        "user": "custom_settings", "depth": "-s depth", "scope": "--scope",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "value"),
+    [
+        ("pipelines=a.b:C,d:E", "pipelines", {"a.b:C": 100, "d:E": 200}),
+        ("pipelines=a.b.C=50, d.E", "pipelines", {"a.b:C": 50, "d:E": 200}),
+        ('pipelines={"a:B": 1, "c:D": null}', "pipelines", {"a:B": 1, "c:D": None}),
+        ("pipelines=", "pipelines", {}),
+        ("downloader_middlewares=retry=none,cookies=10", "downloader_middlewares", {"retry": None, "cookies": 10}),
+        ("retry_statuses=500, 503", "retry_statuses", (500, 503)),
+        ("retry_statuses=", "retry_statuses", ()),
+        ("allow_private=true", "allow_private", ("*",)),
+        ("allow_private=no", "allow_private", ()),
+        ("allow_private=10.1.2.3/8, Intranet.Example.", "allow_private", ("10.0.0.0/8", "intranet.example")),
+        ("allow_private=::1", "allow_private", ("::1/128",)),
+        ("memory_max=512MiB", "memory_max", 512 * 1024**2),
+        ("memory_max=none", "memory_max", None),
+        ("close_after=2h", "close_after", 7200.0),
+        ("close_after_items=none", "close_after_items", None),
+        ("http_cache=RFC9111", "http_cache", "rfc9111"),
+        ('images_thumbs={"big": [200, 100]}', "images_thumbs", {"big": (200, 100)}),
+        ("spider_modules=shop.spiders,more", "spider_modules", ("shop.spiders", "more")),
+        ("new_spider_module=", "new_spider_module", ""),
+        ("user.token=abc", "user", {"token": "abc"}),
+        ("user.a.b=1", "user", {"a.b": "1"}),
+    ],
+)
+def test_text_is_converted(tmp_path, text, name, value):
+    assert getattr(settings(tmp_path, sets=[text]), name) == value
+
+
+def test_parts_keep_classes_and_a_list_counts_them(tmp_path):
+    got = settings(tmp_path, spider_settings={"pipelines": [Own, "a.B"], "extensions": {Own: None}})
+    assert got.pipelines == {Own: 100, "a:B": 200}
+    assert got.extensions == {Own: None}
+
+
+def test_a_later_layer_replaces_the_parts_of_an_earlier_one(tmp_path):
+    (tmp_path / "lycosa.toml").write_text("[pipelines]\n'a:B' = 1")
+    assert settings(tmp_path, sets=["pipelines=c:D"]).pipelines == {"c:D": 100}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("pipelines=a b", "-s pipelines: 'a b' is not a list of classes"),
+        ("pipelines=a:B=high", "-s pipelines: {'a:B': 'high'} is not"),
+        ("pipelines=:B", "-s pipelines: ':B' is not"),
+        ("pipelines={", "-s pipelines: '{' is not"),
+        ("pipelines={" + '"a":' * 10_000, "-s pipelines: "),
+        ("retry_statuses=500,5", "-s retry_statuses: '5' is not a whole number from 100 to 999, or several"),
+        ("allow_private=10.0.0.0/33", "-s allow_private: '10.0.0.0/33' is not true, or a list of hosts"),
+        ("allow_private=999.1.1.1", "-s allow_private: '999.1.1.1' is not"),
+        ("spider_modules=shop/spiders", "-s spider_modules: 'shop/spiders' is not a module such as shop.spiders"),
+        ("callback_mode=process", "-s callback_mode: 'process' is not one of loop, thread"),
+        ("memory_max=1", "-s memory_max: '1' is not a size from 1,048,576"),
+        ("auto_throttle_target=0", "-s auto_throttle_target: '0' is not a number from 0.01 to 10,000"),
+        ("user=x", "-s user: 'x' is not a table"),
+    ],
+)
+def test_mistakes_are_one_line(tmp_path, text, says):
+    assert says in complaint(tmp_path, sets=[text])
+
+
+def test_the_users_own_settings_are_kept_as_given_and_meet_by_name(tmp_path):
+    (tmp_path / "lycosa.toml").write_text("[user]\ntoken = 'x'\nlimits = { a = [1, 2.5] }")
+    got = settings(tmp_path, spider_settings={"user": {"token": "y", "deep": Own}}, sets=["user.more=1"])
+    assert got.user == {"token": "y", "limits": {"a": [1, 2.5]}, "deep": Own, "more": "1"}
+
+
+def test_a_users_table_may_come_from_the_environment_and_does_not_take_user_agent_for_one_of_its_own(tmp_path):
+    got = settings(tmp_path, environ={"LYCOSA_USER": '{"a": 1}', "LYCOSA_USER_AGENT": "me"})
+    assert (got.user, got.user_agent) == ({"a": 1}, "me")
+
+
+@pytest.fixture
+def view() -> SettingsView:
+    return SettingsView(
+        load(
+            {"delay": 1.5, "depth": 2, "header": ("A: b",), "insecure": True, "memory_max": "3MiB"},
+            spider_settings={"user": {"SHOP": "a, b", "on": "yes", "n": "7", "json": '{"x": 1}', "none": None}},
+            environ={},
+            folder=Path(os.devnull),
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("delay", 1.5),
+        ("DOWNLOAD_DELAY", 1.5),
+        ("DEPTH_LIMIT", 2),
+        ("CLOSESPIDER_ITEMCOUNT", 0),
+        ("close_after_items", None),
+        ("MEMUSAGE_LIMIT_MB", 3),
+        ("MEMUSAGE_WARNING_MB", 0),
+        ("FILES_EXPIRES", 90),
+        ("DOWNLOAD_VERIFY_CERTIFICATES", False),
+        ("DEFAULT_REQUEST_HEADERS", {"A": "b"}),
+        ("HTTPCACHE_ENABLED", False),
+        ("REFERER_ENABLED", True),
+        ("REFERRER_POLICY", "no-referrer-when-downgrade"),
+        ("SHOP", "a, b"),
+    ],
+)
+def test_a_setting_is_read_by_our_name_by_scrapys_and_by_ones_own(view, name, value):
+    assert view[name] == view.get(name, "x") == value
+
+
+def test_the_view_converts(view):
+    assert view.getlist("SHOP") == ["a", "b"]
+    assert view.getlist("RETRY_HTTP_CODES")[:2] == [408, 429]
+    assert (view.getbool("on"), view.getint("n"), view.getfloat("n")) == (True, 7, 7.0)
+    assert (view.getbool("COOKIES_ENABLED"), view.getint("CONCURRENT_REQUESTS")) == (True, 64)
+    assert view.getdict("json") == {"x": 1}
+    assert (view.getint("nowhere", 3), view.getlist("nowhere"), view.getdict("none")) == (3, [], {})
+    assert (view.getbool("nowhere"), view.getfloat("none", 2.5)) == (False, 2.5)
+    with pytest.raises(ValueError, match=r"n: '7' is not true or false"):
+        view.getbool("n")
+
+
+def test_a_name_that_does_not_exist_is_missing_and_nothing_can_be_set(view):
+    assert "DOWNLOAD_DELY" not in view
+    assert view.get("FEEDS", {}) == {}
+    with pytest.raises(KeyError, match="write -o"):
+        view["FEEDS"]
+    with pytest.raises(TypeError):
+        view["delay"] = 3
+    assert dict(view)["depth"] == 2
+    assert len(view) == len(list(view))

@@ -1,0 +1,279 @@
+"""Scrapy's settings: what is ours under another name, what is passed over, what is explained (C9, bad input)."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+from lycosa.config import BODY_MAX, SCRAPY_NAMES, Settings, load
+from lycosa.config.scrapy_names import SAME, TOGETHER
+from lycosa.config.scrapy_others import EXPLAINED, NOT_NEEDED
+from lycosa.core.errors import BadSetting
+
+
+def settings(tmp_path: Path, given: dict[str, object] | None = None, *, toml="", sets=(), flags=None) -> Settings:
+    if toml:
+        (tmp_path / "lycosa.toml").write_text(toml)
+    return load(flags or {}, spider_settings=given, sets=sets, environ={}, folder=tmp_path)
+
+
+def complaint(tmp_path: Path, given: dict[str, object], **more) -> str:
+    with pytest.raises(BadSetting) as caught:
+        settings(tmp_path, given, **more)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert len(text) < 300
+    return text
+
+
+class Clean:
+    """A pipeline."""
+
+
+DAY_S = 86_400
+MEANT = {
+    "AUTOTHROTTLE_DEBUG": (True, "auto_throttle_debug", True),
+    "AUTOTHROTTLE_ENABLED": (True, "auto_throttle", True),
+    "AUTOTHROTTLE_MAX_DELAY": (20, "auto_throttle_max", 20.0),
+    "AUTOTHROTTLE_START_DELAY": ("3", "auto_throttle_start", 3.0),
+    "AUTOTHROTTLE_TARGET_CONCURRENCY": (2.5, "auto_throttle_target", 2.5),
+    "BOT_NAME": ("shop", "bot_name", "shop"),
+    "CLOSESPIDER_ERRORCOUNT": (3, "close_after_errors", 3),
+    "CLOSESPIDER_ITEMCOUNT": (4, "close_after_items", 4),
+    "CLOSESPIDER_PAGECOUNT": (5, "max_pages", 5),
+    "CLOSESPIDER_PAGECOUNT_NO_ITEM": (6, "close_after_pages_without_item", 6),
+    "CLOSESPIDER_TIMEOUT": (3600, "close_after", 3600.0),
+    "CLOSESPIDER_TIMEOUT_NO_ITEM": (60, "close_after_idle_items", 60.0),
+    "CONCURRENT_REQUESTS": (16, "concurrency", 16),
+    "CONCURRENT_REQUESTS_PER_DOMAIN": (2, "concurrency_per_host", 2),
+    "CONCURRENT_REQUESTS_PER_IP": (3, "concurrency_per_ip", 3),
+    "COOKIES_DEBUG": (True, "cookies_debug", True),
+    "COOKIES_ENABLED": (False, "cookies", False),
+    "DEFAULT_REQUEST_HEADERS": ({"Accept": "a, b"}, "header", ("Accept: a, b",)),
+    "DEPTH_LIMIT": (7, "depth", 7),
+    "DEPTH_PRIORITY": (-1, "depth_priority", -1),
+    "DOWNLOADER_MIDDLEWARES": ({"shop.m.Own": 543}, "downloader_middlewares", {"shop.m:Own": 543}),
+    "DOWNLOAD_DELAY": (0.5, "delay", 0.5),
+    "DOWNLOAD_MAXSIZE": (1000, "max_body", 1000),
+    "DOWNLOAD_TIMEOUT": (180, "timeout", 180.0),
+    "DOWNLOAD_VERIFY_CERTIFICATES": (False, "insecure", True),
+    "EXTENSIONS": ({"shop.e.Own": None}, "extensions", {"shop.e:Own": None}),
+    "FILES_EXPIRES": (2, "media_expires", 2.0 * DAY_S),
+    "FILES_STORE": ("files", "files_store", "files"),
+    "HTTPAUTH_DOMAIN": ("a.example", "http_auth_domain", "a.example"),
+    "HTTPAUTH_PASS": ("secret", "http_pass", "secret"),
+    "HTTPAUTH_USER": ("", "http_user", ""),
+    "HTTPCACHE_DIR": ("cache", "http_cache_dir", "cache"),
+    "HTTPCACHE_ENABLED": (True, "http_cache", "replay"),
+    "HTTPCACHE_EXPIRATION_SECS": (5, "http_cache_expiration", 5.0),
+    "HTTPCACHE_IGNORE_HTTP_CODES": ([503], "http_cache_ignore_statuses", (503,)),
+    "HTTPCACHE_IGNORE_MISSING": (True, "http_cache_ignore_missing", True),
+    "HTTPCACHE_POLICY": ("scrapy.extensions.httpcache.RFC2616Policy", "http_cache", "off"),
+    "HTTPERROR_ALLOWED_CODES": ([404], "httperror_allowed", (404,)),
+    "HTTPERROR_ALLOW_ALL": (True, "httperror_allow_all", True),
+    "IMAGES_EXPIRES": (1, "media_expires", 1.0 * DAY_S),
+    "IMAGES_MIN_HEIGHT": (10, "images_min_height", 10),
+    "IMAGES_MIN_WIDTH": (11, "images_min_width", 11),
+    "IMAGES_STORE": ("images", "images_store", "images"),
+    "IMAGES_THUMBS": ({"small": (50, 40)}, "images_thumbs", {"small": (50, 40)}),
+    "ITEM_PIPELINES": ({Clean: 300}, "pipelines", {Clean: 300}),
+    "JOBDIR": ("job", "state", "job"),
+    "LOG_FILE": ("a.log", "log_file", "a.log"),
+    "LOG_LEVEL": (20, "log_level", "INFO"),
+    "MEMUSAGE_LIMIT_MB": (2, "memory_max", 2 * 1024**2),
+    "MEMUSAGE_WARNING_MB": ("1", "memory_warning", 1024**2),
+    "METAREFRESH_ENABLED": (False, "meta_refresh", False),
+    "METAREFRESH_MAXDELAY": (10, "meta_refresh_max_delay", 10.0),
+    "NEWSPIDER_MODULE": ("shop.spiders", "new_spider_module", "shop.spiders"),
+    "REDIRECT_ENABLED": (False, "redirect", False),
+    "REDIRECT_MAX_TIMES": (3, "redirects_max", 3),
+    "REFERER_ENABLED": (False, "referrer_policy", "no-referrer"),
+    "REFERRER_POLICY": ("scrapy.spidermiddlewares.referer.SameOriginPolicy", "referrer_policy", "same-origin"),
+    "RETRY_ENABLED": (False, "retry_enabled", False),
+    "RETRY_HTTP_CODES": ([500, "503"], "retry_statuses", (500, 503)),
+    "RETRY_TIMES": (5, "retries", 5),
+    "ROBOTSTXT_OBEY": (False, "robots", False),
+    "SPIDER_MIDDLEWARES": ([Clean], "spider_middlewares", {Clean: 100}),
+    "SPIDER_MODULES": (["shop.spiders"], "spider_modules", ("shop.spiders",)),
+    "STATS_DUMP": (False, "stats_dump", False),
+    "URLLENGTH_LIMIT": (100, "url_length_max", 100),
+    "USER_AGENT": ("me", "user_agent", "me"),
+}
+
+
+def test_every_name_is_tried_here():
+    assert set(MEANT) == set(SCRAPY_NAMES)
+    assert {name: setting for name, (_, setting, _) in MEANT.items()} == dict(SCRAPY_NAMES)
+
+
+@pytest.mark.parametrize("name", MEANT)
+def test_a_name_of_scrapys_means_ours(tmp_path, name):
+    value, setting, wanted = MEANT[name]
+    assert settings(tmp_path, {name: value}) == replace(Settings(), **{setting: wanted})
+
+
+def test_the_tables_hold_every_default_setting_of_scrapy_once():
+    defaults = pytest.importorskip("scrapy.settings.default_settings", reason="scrapy is not installed: make bench")
+    names = {name for name in dir(defaults) if name.isupper()}
+    tables = {"same": set(SCRAPY_NAMES), "not needed": NOT_NEEDED, "explained": set(EXPLAINED)}
+    assert names - set.union(*map(set, tables.values())) == set(), "in no table"
+    several = {name for name in set.union(*map(set, tables.values())) if sum(name in t for t in tables.values()) > 1}
+    assert several == set()
+
+
+def test_scrapys_own_defaults_are_never_refused(tmp_path):
+    """A settings file that writes down what holds anyway is fine; the internal tables of defaults are not for files."""
+    defaults = pytest.importorskip("scrapy.settings.default_settings", reason="scrapy is not installed: make bench")
+    technical = ("_BASE", "TELNETCONSOLE_", "SCHEDULER_", "DNS_", "TEMPLATES_DIR", "TWISTED_DNS", "RETRY_EXCEPTIONS",
+                 "DOWNLOADER", "HTTPAUTH")  # fmt: skip
+    for name in sorted(name for name in dir(defaults) if name.isupper()):
+        if not any(part in name for part in technical):
+            settings(tmp_path, {name: getattr(defaults, name)})
+
+
+def test_a_password_is_for_a_domain(tmp_path):
+    got = settings(tmp_path, {"HTTPAUTH_USER": "me", "HTTPAUTH_PASS": "x"}, sets=["http_auth_domain=a.example"])
+    assert (got.http_user, got.http_pass, got.http_auth_domain) == ("me", "x", "a.example")
+
+
+def test_our_names_and_scrapys_never_collide():
+    ours = {field.name for field in fields(Settings)}
+    assert set(SCRAPY_NAMES.values()) <= ours
+    assert {name for name in SCRAPY_NAMES if name.islower()} == set()
+    assert {each.setting for each in SAME.values()} & set(TOGETHER) == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "zero", "setting", "value"),
+    [
+        ("DEPTH_LIMIT", 0, "depth", None),
+        ("DEPTH_LIMIT", "0", "depth", None),
+        ("CLOSESPIDER_PAGECOUNT", 0, "max_pages", None),
+        ("CLOSESPIDER_TIMEOUT", 0.0, "close_after", None),
+        ("CLOSESPIDER_TIMEOUT", "0.0", "close_after", None),
+        ("CONCURRENT_REQUESTS_PER_IP", 0, "concurrency_per_ip", None),
+        ("DOWNLOAD_MAXSIZE", 0, "max_body", BODY_MAX),
+        ("MEMUSAGE_LIMIT_MB", 0, "memory_max", None),
+        ("URLLENGTH_LIMIT", 0, "url_length_max", None),
+        ("HTTPCACHE_EXPIRATION_SECS", 0, "http_cache_expiration", None),
+    ],
+)
+def test_scrapys_zero_is_no_limit(tmp_path, name, zero, setting, value):
+    ours = {"depth": 3, "max_pages": 3, "close_after": 3, "concurrency_per_ip": 3, "max_body": 3, "memory_max": "3MB",
+            "url_length_max": 3, "http_cache_expiration": 3}  # fmt: skip
+    (tmp_path / "lycosa.toml").write_text("\n".join(f"{key} = {text!r}" for key, text in ours.items()))
+    assert getattr(settings(tmp_path, {name: zero}), setting) == value
+
+
+@pytest.mark.parametrize("name", ["CONCURRENT_REQUESTS", "CONCURRENT_REQUESTS_PER_DOMAIN"])
+def test_zero_requests_at_a_time_are_refused(tmp_path, name):
+    assert complaint(tmp_path, {name: 0}) == (f"custom_settings: {name}: 0 is not a whole number from 1 to 10,000")
+
+
+RFC, DUMMY = "scrapy.extensions.httpcache.RFC2616Policy", "scrapy.extensions.httpcache.DummyPolicy"
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"),
+    [
+        ({"HTTPCACHE_ENABLED": True}, "replay"),
+        ({"HTTPCACHE_ENABLED": True, "HTTPCACHE_POLICY": RFC}, "rfc9111"),
+        ({"HTTPCACHE_POLICY": RFC, "HTTPCACHE_ENABLED": "yes"}, "rfc9111"),
+        ({"HTTPCACHE_POLICY": DUMMY, "HTTPCACHE_ENABLED": 1}, "replay"),
+        ({"HTTPCACHE_POLICY": RFC}, "off"),
+        ({"HTTPCACHE_POLICY": RFC, "HTTPCACHE_ENABLED": False}, "off"),
+        ({"http_cache": "replay", "HTTPCACHE_ENABLED": False}, "off"),
+        ({"HTTPCACHE_ENABLED": False, "http_cache": "replay"}, "replay"),
+        ({"HTTPCACHE_ENABLED": True, "http_cache": "off", "HTTPCACHE_POLICY": RFC}, "off"),
+    ],
+    ids=str,
+)
+def test_the_cache_is_switched_on_by_one_setting_and_shaped_by_another(tmp_path, given, kind):
+    assert settings(tmp_path, given).http_cache == kind
+
+
+def test_a_switch_and_a_policy_meet_across_layers(tmp_path):
+    toml = f"HTTPCACHE_POLICY = '{RFC}'\nREFERRER_POLICY = 'origin'\nREFERER_ENABLED = false"
+    got = settings(tmp_path, {"HTTPCACHE_ENABLED": True, "REFERER_ENABLED": True}, toml=toml)
+    assert (got.http_cache, got.referrer_policy) == ("rfc9111", "origin")
+
+
+@pytest.mark.parametrize(
+    ("policy", "ours"),
+    [
+        ("scrapy.spidermiddlewares.referer.DefaultReferrerPolicy", "no-referrer-when-downgrade"),
+        ("scrapy-default", "no-referrer-when-downgrade"),
+        ("scrapy.spidermiddlewares.referer.StrictOriginWhenCrossOriginPolicy", "strict-origin-when-cross-origin"),
+        ("scrapy.spidermiddlewares.referer.UnsafeUrlPolicy", "unsafe-url"),
+        ("Unsafe-URL", "unsafe-url"),
+    ],
+)
+def test_referrer_policies_by_word_and_by_class(tmp_path, policy, ours):
+    assert settings(tmp_path, {"REFERRER_POLICY": policy}).referrer_policy == ours
+
+
+@pytest.mark.parametrize(
+    ("given", "ours"),
+    [
+        ({"scrapy.downloadermiddlewares.retry.RetryMiddleware": None}, {"retry": None}),
+        ({"scrapy.downloadermiddlewares.cookies.CookiesMiddleware": 650}, {"cookies": 650}),
+        ({"scrapy.downloadermiddlewares.httpcompression.HttpCompressionMiddleware": None}, {}),
+        ({"scrapy.downloadermiddlewares.useragent.UserAgentMiddleware": None, "a.B": 1}, {"useragent": None, "a:B": 1}),
+    ],
+)
+def test_scrapys_built_in_parts_are_ours(tmp_path, given, ours):
+    assert settings(tmp_path, {"DOWNLOADER_MIDDLEWARES": given}).downloader_middlewares == ours
+
+
+def test_a_part_of_scrapy_that_is_not_here_cannot_be_switched_on(tmp_path):
+    given = {"EXTENSIONS": {"scrapy.extensions.telnet.TelnetConsole": 500}}
+    assert "scrapy.extensions.telnet:TelnetConsole is a part of Scrapy that is not needed here" in complaint(
+        tmp_path, given
+    )
+
+
+@pytest.mark.parametrize("name", sorted(NOT_NEEDED))
+def test_what_is_not_needed_is_passed_over(tmp_path, name):
+    assert settings(tmp_path, {name: object()}) == Settings()
+
+
+@pytest.mark.parametrize("name", sorted(EXPLAINED))
+def test_what_means_nothing_is_explained_unless_it_asks_for_what_happens_anyway(tmp_path, name):
+    line = complaint(tmp_path, {name: object()})
+    assert line == f"custom_settings: {name} means nothing here: {EXPLAINED[name].instead}"
+    for value in EXPLAINED[name].fine:
+        assert settings(tmp_path, {name: value}) == Settings()
+
+
+def test_a_fine_value_may_be_text(tmp_path):
+    assert settings(tmp_path, sets=["TELNETCONSOLE_ENABLED=false", "LOG_ENABLED=True"]) == Settings()
+    assert "-s TELNETCONSOLE_ENABLED: TELNETCONSOLE_ENABLED means nothing" not in complaint(
+        tmp_path, {"TELNETCONSOLE_ENABLED": True}
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"DOWNLOAD_DELY": 1}, "unknown setting 'DOWNLOAD_DELY': did you mean DOWNLOAD_DELAY?"),
+        ({"TWISTED_REACTR": 1}, "did you mean TWISTED_REACTOR?"),
+        ({"SHOP_TOKEN": 1}, "unknown setting 'SHOP_TOKEN': one of your own goes into the table user, as user.SHOP"),
+        ({"HTTPCACHE_ENABLED": "perhaps"}, "HTTPCACHE_ENABLED: 'perhaps' is not true or false"),
+        ({"DOWNLOAD_VERIFY_CERTIFICATES": 3}, "DOWNLOAD_VERIFY_CERTIFICATES: 3 is not true or false"),
+        ({"HTTPCACHE_ENABLED": 1, "HTTPCACHE_POLICY": "a.Own"}, "is not one of off, rfc9111, replay"),
+        ({"REFERRER_POLICY": "a.Own"}, "REFERRER_POLICY: 'a.Own' is not one of no-referrer"),
+        ({"MEMUSAGE_LIMIT_MB": "much"}, "MEMUSAGE_LIMIT_MB: 'much' is not a size"),
+        ({"RETRY_HTTP_CODES": [500, "5xx"]}, "RETRY_HTTP_CODES: '5xx' is not a whole number from 100 to 999"),
+        ({"ITEM_PIPELINES": {"shop.Clean": "first"}}, "ITEM_PIPELINES: {'shop.Clean': 'first'} is not a list of"),
+        ({"ITEM_PIPELINES": {"Shop Clean": 1}}, "ITEM_PIPELINES: 'Shop Clean' is not a list of"),
+        ({"IMAGES_THUMBS": {"small": 50}}, "IMAGES_THUMBS: 50 is not a table of sizes"),
+        ({"FILES_EXPIRES": "soon"}, "FILES_EXPIRES: 'soon' is not an age"),
+        ({"HTTPAUTH_USER": "me"}, "custom_settings: http_user: set http_auth_domain too"),
+        ({"LOG_LEVEL": 17}, "LOG_LEVEL: 17 is not one of DEBUG"),
+    ],
+    ids=str,
+)
+def test_mistakes_in_scrapys_names(tmp_path, given, says):
+    assert says in complaint(tmp_path, given)
