@@ -18,6 +18,9 @@ from lycosa.core.url import join
 HEAD_BYTES = 4096
 """Bytes at the start of a page that are searched (as in Scrapy)."""
 
+NEAR = 32
+"""Bytes behind the name of the attribute within which its value begins."""
+
 IGNORE_TAGS = ("script", "noscript")
 DELAY_DIGITS_MAX = 9
 METAS_MAX = 100
@@ -39,12 +42,13 @@ class Refresh(NamedTuple):
 def may_refresh(body: bytes) -> bool:
     """Return whether the head of a page may hold a meta refresh; False is certain."""
     find = body.find
-    at = find(b"q", 0, HEAD_BYTES)  # rare in pages, and quicker to find than a word
-    while at >= 0:
-        if body[at - 6 : at + 4].lower() == b"http-equiv":
-            return b"refresh" in body[:HEAD_BYTES].lower()
-        at = find(b"q", at + 1, HEAD_BYTES)
-    return find(b"Q", 0, HEAD_BYTES) >= 0 and b"http-equiv" in body[:HEAD_BYTES].lower()
+    for letter in (b"q", b"Q"):  # rare in pages, and quicker to find than a word
+        at = find(letter, 0, HEAD_BYTES)
+        while at >= 0:
+            if body[at - 6 : at + 4].lower() == b"http-equiv" and b"refresh" in body[at + 4 : at + NEAR].lower():
+                return True
+            at = find(letter, at + 1, HEAD_BYTES)
+    return False
 
 
 def meta_refresh(
