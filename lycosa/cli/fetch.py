@@ -69,4 +69,4 @@ def _write(body: bytes, output: str | None) -> None:
 
 def _summary(response: Any) -> str:
     kind = response.headers.get("content-type") or "no content type"
-    return one_line(f"{response.status} {response.url}  {size(len(response.body))}, {kind}")
+    return one_line(f"{response.status} {response.url}, {size(len(response.body))}, {kind}")
