@@ -253,6 +253,7 @@ class Resolver(Protocol):
 
 
 Accept = Callable[[int, Headers], bool]
+Into = Callable[[bytes], None]
 
 
 class Fetcher(Protocol):
@@ -267,7 +268,7 @@ class Fetcher(Protocol):
         cut: bool = False,
         address: str = "",
         public_only: bool = False,
-        into: Callable[[bytes], None] | None = None,
+        into: Into | None = None,
     ) -> Response:
         """Return the response, or raise `FetchError`.
 

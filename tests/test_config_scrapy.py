@@ -64,7 +64,7 @@ MEANT = {
     "FILES_STORE": ("files", "files_store", "files"),
     "HTTPAUTH_DOMAIN": ("a.example", "http_auth_domain", "a.example"),
     "HTTPAUTH_PASS": ("secret", "http_pass", "secret"),
-    "HTTPAUTH_USER": ("me", "http_user", "me"),
+    "HTTPAUTH_USER": ("", "http_user", ""),
     "HTTPCACHE_DIR": ("cache", "http_cache_dir", "cache"),
     "HTTPCACHE_ENABLED": (True, "http_cache", "replay"),
     "HTTPCACHE_EXPIRATION_SECS": (5, "http_cache_expiration", 5.0),
@@ -131,6 +131,11 @@ def test_scrapys_own_defaults_are_never_refused(tmp_path):
     for name in sorted(name for name in dir(defaults) if name.isupper()):
         if not any(part in name for part in technical):
             settings(tmp_path, {name: getattr(defaults, name)})
+
+
+def test_a_password_is_for_a_domain(tmp_path):
+    got = settings(tmp_path, {"HTTPAUTH_USER": "me", "HTTPAUTH_PASS": "x"}, sets=["http_auth_domain=a.example"])
+    assert (got.http_user, got.http_pass, got.http_auth_domain) == ("me", "x", "a.example")
 
 
 def test_our_names_and_scrapys_never_collide():
@@ -244,8 +249,8 @@ def test_what_means_nothing_is_explained_unless_it_asks_for_what_happens_anyway(
 
 def test_a_fine_value_may_be_text(tmp_path):
     assert settings(tmp_path, sets=["TELNETCONSOLE_ENABLED=false", "LOG_ENABLED=True"]) == Settings()
-    assert "-s TELNETCONSOLE_ENABLED: TELNETCONSOLE_ENABLED means nothing" not in complaint(
-        tmp_path, {"TELNETCONSOLE_ENABLED": True}
+    assert complaint(tmp_path, {}, sets=["LOG_ENABLED=no"]) == (
+        "-s LOG_ENABLED means nothing here: write log_level = 'CRITICAL'"
     )
 
 
@@ -265,6 +270,7 @@ def test_a_fine_value_may_be_text(tmp_path):
         ({"ITEM_PIPELINES": {"Shop Clean": 1}}, "ITEM_PIPELINES: 'Shop Clean' is not a list of"),
         ({"IMAGES_THUMBS": {"small": 50}}, "IMAGES_THUMBS: 50 is not a table of sizes"),
         ({"FILES_EXPIRES": "soon"}, "FILES_EXPIRES: 'soon' is not an age"),
+        ({"HTTPAUTH_USER": "me"}, "custom_settings: http_user: set http_auth_domain too"),
         ({"LOG_LEVEL": 17}, "LOG_LEVEL: 17 is not one of DEBUG"),
     ],
     ids=str,

@@ -1,4 +1,7 @@
-"""`lycosa crawl URL...`: crawl sites, every page an item. Also `run`, which every command that crawls ends in."""
+"""`lycosa crawl URL...|NAME...`: crawl sites, every page an item, or run the spiders of a project.
+
+Also `run`, which every command that crawls ends in.
+"""
 
 from __future__ import annotations
 
@@ -14,50 +17,103 @@ import click
 from lycosa.cli import progress
 from lycosa.cli.options import GroupedCommand, crawl_options, given, spider_arguments
 from lycosa.config import Settings, load
-from lycosa.core.errors import BadUrl, StorageError, UsageError
+from lycosa.core.errors import BadSpider, BadUrl, StorageError, UsageError
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 @click.command("crawl", cls=GroupedCommand)
-@click.argument("urls", nargs=-1, required=True, metavar="URL...")
+@click.argument("targets", nargs=-1, required=True, metavar="URL...|NAME...")
 @crawl_options
-def command(urls: Sequence[str], arguments: Sequence[str], sets: Sequence[str], **options: Any) -> int:
-    """Crawl sites: follow the links of every page, and write every page as an item.
+def command(targets: Sequence[str], arguments: Sequence[str], sets: Sequence[str], **options: Any) -> int:
+    """Crawl sites: follow the links of every page, and write every page as an item. Or run spiders of a project, by
+    name; several of them share one crawl.
 
     Stopped by Ctrl-C or by force, the same command goes on where it was, and a finished crawl fetches nothing again;
     -O starts afresh. Items go to standard output, or to a file with -o.
 
     \b
     lycosa crawl https://example.com -o items.jsonl --index index --delay 1
+    lycosa crawl quotes -o quotes.jsonl -a tag=humor
     """
-    for url in urls:
-        if "://" not in url:
-            raise BadUrl(_no_url(url))
-    if spider_arguments(arguments):
-        raise UsageError("-a is for the arguments of a spider, and a crawl of URLs has none: see lycosa runspider")
-    settings = load(given(options), sets=sets, environ=os.environ, folder=Path.cwd())
-    return run(list(urls), settings, {})
+    flags, named = given(options), spider_arguments(arguments)
+    urls = [each for each in targets if "://" in each]
+    if urls:
+        _refuse_names([each for each in targets if "://" not in each])
+        if named:
+            raise UsageError("-a is for the arguments of a spider, and a crawl of URLs has none: give a spider's name")
+        return run(urls, load(flags, sets=sets, environ=os.environ, folder=Path.cwd()), {})
+    return run_spiders(_spiders(targets, sets), flags, sets, named)
 
 
-def run(target: Sequence[str] | type[Any], settings: Settings, arguments: Mapping[str, str]) -> int:
-    """Crawl, showing progress and a summary on standard error. Return the exit code."""
+def run_spiders(
+    spiders: Sequence[type[Any]], flags: Mapping[str, object], sets: Sequence[str], named: Mapping[str, str]
+) -> int:
+    """Run spiders, each with the settings that it asks for. Return the exit code."""
+    settings = [settings_for(spider, flags, sets) for spider in spiders]
+    return run(spiders[0], settings[0], named) if len(spiders) == 1 else run(spiders, settings, named)
+
+
+def settings_for(spider: type[Any] | None, flags: Mapping[str, object], sets: Sequence[str]) -> Settings:
+    """Return the settings with a spider's custom_settings among them. Raises `BadSpider` or `BadSetting`."""
+    custom = getattr(spider, "custom_settings", None) or {}
+    if not isinstance(custom, Mapping):
+        raise BadSpider(f"{spider.__name__ if spider else ''}.custom_settings is not a dict")
+    return load(flags, sets=sets, spider_settings=custom, environ=os.environ, folder=Path.cwd())
+
+
+def run(
+    target: Sequence[str] | type[Any] | Sequence[type[Any]],
+    settings: Settings | Sequence[Settings],
+    arguments: Mapping[str, str],
+) -> int:
+    """Crawl, showing progress and a summary on standard error. Return the exit code.
+
+    What is shown is what the settings of the first spider say.
+    """
     from lycosa.app.crawl import run_crawl
 
-    _log(settings)
-    with progress.shown(settings) as observe:
+    first = settings if isinstance(settings, Settings) else settings[0]
+    set_up_log(first)
+    with progress.shown(first) as observe:
         summary = run_crawl(settings, target, spider_args=arguments, observe=observe)
-    if not settings.quiet:
+    if not first.quiet:
         progress.write(progress.summary_lines(summary))
     return progress.exit_code(summary)
 
 
-def _no_url(text: str) -> str:
+def _spiders(names: Sequence[str], sets: Sequence[str]) -> list[type[Any]]:
+    """Return the spiders of the project with these names. Raises `BadUrl` for what can only be meant as an address."""
+    from lycosa.cli.spiders import enter_project, find_spiders, no_spiders, project_settings
+
+    enter_project()
+    modules = project_settings(sets).spider_modules
+    if not modules:
+        raise BadUrl(_no_url(names[0], no_spiders()))
+    spiders = find_spiders(modules)
+    strangers = [name for name in names if not spiders.named(name)]
+    if strangers and not spiders.broken and _like_an_address(strangers[0]):
+        raise BadUrl(_no_url(strangers[0], "and no spider of the project"))
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise UsageError(f"{twice!r} is there twice: a spider runs once in a crawl")
+    return [spiders.one(name) for name in names]
+
+
+def _refuse_names(names: Sequence[str]) -> None:
+    if names:
+        raise BadUrl(_no_url(names[0], "URLs and the names of spiders are two crawls"))
+
+
+def _like_an_address(text: str) -> bool:
+    return "." in text or ":" in text or text == "localhost"
+
+
+def _no_url(text: str, otherwise: str) -> str:
     if text.endswith(".py"):
         return f"{text!r} is no URL: lycosa runspider {text} runs the spider in a file"
-    if "." in text or ":" in text or text == "localhost":
+    if _like_an_address(text):
         return f"{text!r} has no scheme: write https://{text}"
-    return f"{text!r} is no URL: write https://... (the spider in a file runs with lycosa runspider FILE)"
+    return f"{text!r} is no URL: write https://... ({otherwise})"
 
 
 class _StandardError(logging.StreamHandler[Any]):
@@ -71,7 +127,8 @@ class _StandardError(logging.StreamHandler[Any]):
         return sys.stderr
 
 
-def _log(settings: Settings) -> None:
+def set_up_log(settings: Settings) -> None:
+    """Log to where the settings say. Raises `StorageError`."""
     handler: logging.Handler = _StandardError()
     if settings.log_file is not None:
         try:

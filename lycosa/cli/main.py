@@ -25,12 +25,19 @@ from lycosa.core.errors import LycosaError, UsageError
 
 MESSAGE_MAX = 500
 VERBS = {
-    "crawl": ("lycosa.cli.crawl", "Crawl sites: every page becomes an item."),
+    "crawl": ("lycosa.cli.crawl", "Crawl sites, every page an item, or run spiders of the project."),
     "runspider": ("lycosa.cli.runspider", "Run a spider from a Python file."),
+    "startproject": ("lycosa.cli.startproject", "Start a project: a folder for spiders and their settings."),
+    "genspider": ("lycosa.cli.genspider", "Write a spider to begin with."),
+    "list": ("lycosa.cli.list", "List the spiders of the project."),
+    "fetch": ("lycosa.cli.fetch", "Fetch one page as a crawl would."),
+    "shell": ("lycosa.cli.shell", "Try out selectors and requests at a prompt."),
     "search": ("lycosa.cli.search", "Search an index in the terminal."),
     "site": ("lycosa.cli.site", "Search an index in the browser."),
     "index": ("lycosa.cli.index", "Build and look at a search index."),
     "frontier": ("lycosa.cli.frontier", "Look into what a crawl has done and has to do, and change it."),
+    "settings": ("lycosa.cli.settings", "Show every setting, its value, and where that comes from."),
+    "version": ("lycosa.cli.version", "Show the version."),
 }
 
 

@@ -132,6 +132,12 @@ def crawl_options(command: F) -> F:
     return command
 
 
+def set_option(command: F) -> F:
+    """Add -s to a command that does not crawl, as `sets`."""
+    text = "Set a setting by name, ours or Scrapy's."
+    return click.option("-s", "--set", "sets", metavar="NAME=VALUE", multiple=True, help=text)(command)
+
+
 def given(options: Mapping[str, Any]) -> dict[str, object]:
     """Return the settings that the command line names, for `config.load`. Raises `UsageError`."""
     flags: dict[str, object] = {each.setting: options[each.setting] for each in FLAGS}

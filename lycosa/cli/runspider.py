@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from lycosa.cli.crawl import run
+from lycosa.cli.crawl import run_spiders
 from lycosa.cli.options import GroupedCommand, crawl_options, given, spider_arguments
 from lycosa.cli.spiderfile import load_spider
-from lycosa.config import load
-from lycosa.core.errors import BadSpider
+from lycosa.cli.spiders import enter_project
 
 
 @click.command("runspider", cls=GroupedCommand)
@@ -28,9 +25,5 @@ def command(file: str, arguments: Sequence[str], sets: Sequence[str], **options:
     lycosa runspider quotes.py -o quotes.jsonl -a tag=humor
     """
     flags, named = given(options), spider_arguments(arguments)
-    spider = load_spider(file)
-    custom = spider.custom_settings or {}
-    if not isinstance(custom, Mapping):
-        raise BadSpider(f"{spider.__name__}.custom_settings is not a dict")
-    settings = load(flags, sets=sets, spider_settings=custom, environ=os.environ, folder=Path.cwd())
-    return run(spider, settings, named)
+    enter_project()
+    return run_spiders([load_spider(file)], flags, sets, named)

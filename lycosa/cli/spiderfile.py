@@ -28,6 +28,19 @@ def load_spider(where: str) -> type[Spider]:
     return _choose(path, _spiders(_run(path)), class_name)
 
 
+def told(error: BaseException, folder: Path, *, default: str) -> str:
+    """Return what went wrong in the user's code below a folder, in one line; `default` is the place of last resort."""
+    if isinstance(error, SyntaxError) and error.filename and error.lineno:
+        file, line = Path(error.filename), error.lineno
+    else:
+        frames = [(Path(each.filename), each.lineno) for each in traceback.extract_tb(error.__traceback__)]
+        own = [each for each in frames if each[0].is_relative_to(folder) and "site-packages" not in each[0].parts]
+        if not own:
+            return f"{default}: {_says(error)}"
+        file, line = own[-1][0], own[-1][1] or 0
+    return f"{file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file}:{line}: {_says(error)}"
+
+
 def _split(where: str) -> tuple[Path, str]:
     file, colon, name = where.rpartition(":")
     if colon and not Path(where).exists():

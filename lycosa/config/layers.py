@@ -80,6 +80,7 @@ def trace(
     merged.add(Given("custom_settings", str(name), value, base) for name, value in (spider_settings or {}).items())
     merged.add(_from_text(text) for text in sets)
     merged.add(Given(flag(name), name, value) for name, value in flags.items() if value is not None)
+    merged.check()
     return Loaded(Settings(**merged.values), merged.places)
 
 
@@ -91,6 +92,12 @@ def flag(name: str) -> str:
 def did_you_mean(name: str) -> str:
     """Return the end of an error line that proposes this name; nothing for none."""
     return f": did you mean {name}?" if name else ""
+
+
+def instead_of(name: str) -> str:
+    """Return the end of an error line for a setting that does not exist: the nearest name, or where own ones go."""
+    nearest = _nearest(name)
+    return did_you_mean(nearest) if nearest else f": one of your own goes into the table user, as user.{name:.40}"
 
 
 @dataclass(slots=True)
@@ -105,6 +112,12 @@ class _Merged:
         for given in layer:
             self._add(given)
 
+    def check(self) -> None:
+        """Raise `BadSetting` for values that do not go together."""
+        if self.values.get("http_user") and not self.values.get("http_auth_domain"):
+            what = "set http_auth_domain too, so that no other site is told the password (* tells every host)"
+            raise BadSetting(f"{self.places['http_user']}: http_user: {what}")
+
     def _add(self, given: Given) -> None:
         name = given.name.replace("-", "_")
         if name in kinds():
@@ -116,9 +129,9 @@ class _Merged:
             self._add_scrapys(given, SCRAPY_NAMES[given.name])
         elif given.name in EXPLAINED:
             if not _is_fine(given.value, EXPLAINED[given.name].fine):
-                raise BadSetting(f"{given.place}: {given.name} means nothing here: {EXPLAINED[given.name].instead}")
+                raise BadSetting(f"{_where(given)} means nothing here: {EXPLAINED[given.name].instead}")
         elif given.name not in NOT_NEEDED:
-            raise BadSetting(f"{given.place}: unknown setting {_shown(given.name)}{_instead_of(given.name)}")
+            raise BadSetting(f"{given.place}: unknown setting {_shown(given.name)}{instead_of(given.name)}")
 
     def _add_scrapys(self, given: Given, name: str) -> None:
         if name in TOGETHER:
@@ -146,9 +159,13 @@ def _tried(given: Given, name: str, convert: Any) -> Any:
         return convert()
     except (BadSetting, TypeError, ValueError, OverflowError, RuntimeError) as error:
         wrong = error.args[0] if isinstance(error, WrongPart) else given.value
-        where = given.place if given.place.startswith(("-", PREFIX)) else f"{given.place}: {given.name}"
         why = str(error) if isinstance(error, BadSetting) else f"{_shown(wrong)} is not {kinds()[name].wanted}"
-        raise BadSetting(f"{where}: {why}") from None
+        raise BadSetting(f"{_where(given)}: {why}") from None
+
+
+def _where(given: Given) -> str:
+    """Return the place with the name in it."""
+    return given.place if given.place.startswith(("-", PREFIX)) else f"{given.place}: {given.name}"
 
 
 def _is_fine(value: object, fine: Sequence[object]) -> bool:
@@ -158,11 +175,6 @@ def _is_fine(value: object, fine: Sequence[object]) -> bool:
 def _shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= SHOWN_MAX else text[: SHOWN_MAX - 3] + "..."
-
-
-def _instead_of(name: str) -> str:
-    nearest = _nearest(name)
-    return did_you_mean(nearest) if nearest else f": one of your own goes into the table user, as user.{name:.40}"
 
 
 def _nearest(name: str) -> str:

@@ -19,6 +19,7 @@ SCRAPY_PARTS: Mapping[str, str] = {
     f"{_DOWNLOADER}.redirect:RedirectMiddleware": "redirect",
     f"{_DOWNLOADER}.cookies:CookiesMiddleware": "cookies",
     f"{_DOWNLOADER}.httpproxy:HttpProxyMiddleware": "proxy",
+    f"{_DOWNLOADER}.stats:DownloaderStats": "stats",
     f"{_DOWNLOADER}.httpcache:HttpCacheMiddleware": "httpcache",
     f"{_SPIDER}.offsite:OffsiteMiddleware": "offsite",
     f"{_SPIDER}.httperror:HttpErrorMiddleware": "httperror",

@@ -141,7 +141,7 @@ class Settings:
     http_pass: Annotated[str, Text("text", SHORT, "")] = ""
     """Password for HTTP authentication."""
     http_auth_domain: Annotated[str, Text("a domain", SHORT, "")] = ""
-    """Domain that gets user name and password, its subdomains included; empty for the domain of the first request."""
+    """Domain that is told user name and password, with what is below it; `*` for every host."""
     allow_private: Annotated[tuple[str, ...], Networks()] = ()
     """Private hosts and networks that links found on public hosts may lead to; `*` for all."""
     referrer_policy: Annotated[str, OneOf(REFERRER_POLICIES)] = "no-referrer-when-downgrade"

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
 
 from lycosa.clock import Clock
 from lycosa.core.errors import ConnectFailed
 from lycosa.core.model import Lease, Request, Response
 from lycosa.core.url import host_key
-from lycosa.ports import Accept, Fetcher, Frontier, Resolver
+from lycosa.ports import Accept, Fetcher, Frontier, Into, Resolver
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +80,7 @@ class FoundOnly:
         cut: bool = False,
         address: str = "",
         public_only: bool = False,
-        into: Callable[[bytes], None] | None = None,
+        into: Into | None = None,
     ) -> Response:
         """Do one transfer, or raise why the host is lost."""
         if not address and (why := self._addresses.why_lost(request.url)):

@@ -8,18 +8,18 @@ cache and keep-alive are libcurl's. Follows no redirect, keeps no cookie, retrie
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import pycurl
 
-from lycosa.core.errors import BadSetting, FetchError
+from lycosa.core.errors import BadResponse, BadSetting, FetchError, StopDownload
 from lycosa.core.model import Request, Response
 from lycosa.fetchers.handle import FetchSettings, Handle, ca_bundle
-from lycosa.fetchers.reasons import error_of
+from lycosa.fetchers.reasons import UNDECODABLE, error_of
 from lycosa.fetchers.sockets import sockets_of
-from lycosa.ports import Accept
+from lycosa.ports import Accept, Into
 
 __all__ = ["CurlFetcher", "FetchSettings"]
 
@@ -68,29 +68,41 @@ class CurlFetcher:
         cut: bool = False,
         address: str = "",
         public_only: bool = False,
-        into: Callable[[bytes], None] | None = None,
+        into: Into | None = None,
     ) -> Response:
-        """Do one transfer. See the port."""
+        """Do one transfer. See the port. A page that libcurl cannot decompress is fetched once more as it is."""
+        handed: list[bool] = []
+        taker = _noting(into, handed) if into is not None else None
+        options = {"cut": cut, "address": address, "public_only": public_only}
+        result = await self._transfer(request, accept, max_body, into=taker, **options)
+        if isinstance(result, BadResponse) and str(result) == UNDECODABLE and request.method == "GET" and not handed:
+            result = await self._transfer(request, accept, max_body, undecoded=True, **options)
+            if into is not None and isinstance(result, Response):
+                result = _handed_over(result, into)
+        if isinstance(result, Response):
+            return result
+        raise result
+
+    async def _transfer(
+        self, request: Request, accept: Accept | None, max_body: int | None, **options: Any
+    ) -> Response | Exception:
         if self._closed:
             raise FetchError("the fetcher was closed", retry=False)
         handle = self._idle.pop() if self._idle else Handle(self._settings, self._bundle)
         future: asyncio.Future[Response | Exception] = self._loop.create_future()
         try:
-            handle.prepare(request, accept, max_body, cut=cut, address=address, public_only=public_only, into=into)
+            handle.prepare(request, accept, max_body, **options)
             self._multi.add_handle(handle.curl)
         except BaseException:
             handle.curl.close()
             raise
         self._busy[handle.curl] = handle, future
         try:
-            result = await future
+            return await future
         except BaseException:  # cancelled; a transfer that is done has left its handle to the next
             if not future.done() or future.cancelled():
                 self._forget(handle)
             raise
-        if isinstance(result, Response):
-            return result
-        raise result
 
     async def close(self) -> None:
         """Abort everything, close every connection."""
@@ -179,3 +191,23 @@ class CurlFetcher:
             self._idle.append(handle)
         else:
             handle.curl.close()
+
+
+def _noting(into: Into, handed: list[bool]) -> Into:
+    """Return `into`, which leaves a note when it is called."""
+
+    def take(chunk: bytes) -> None:
+        handed.append(True)
+        into(chunk)
+
+    return take
+
+
+def _handed_over(response: Response, into: Into) -> Response | Exception:
+    """Hand over a body that came as a whole."""
+    body, response.body = response.body, b""
+    try:
+        into(body)
+    except StopDownload as stop:
+        return stop if stop.fail else response
+    return response

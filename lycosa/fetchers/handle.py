@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,15 @@ from urllib.parse import urlencode
 import pycurl
 
 from lycosa.core.addresses import is_public
-from lycosa.core.errors import BadUrl, BodyTooLarge, FetchError, StopDownload
+from lycosa.core.codings import decoded
+from lycosa.core.errors import BadResponse, BadUrl, BodyTooLarge, FetchError, StopDownload
 from lycosa.core.headers import Headers
 from lycosa.core.model import Request, Response, Timings
 from lycosa.core.url import canonicalize
 from lycosa.fetchers.guard import Guard, MayConnect, check_url
 from lycosa.fetchers.options import PER_REQUEST, body_max, set_bind_address, set_proxy, timeout_s, to_address
-from lycosa.ports import Accept
+from lycosa.fetchers.reasons import UNDECODABLE
+from lycosa.ports import Accept, Into
 
 ACCEPT = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 BODY_MAX = 16 << 20
@@ -95,6 +97,7 @@ class Handle:
         "_settings",
         "_size",
         "_skipped",
+        "_undecoded",
         "_url",
         "_was_cut",
         "curl",
@@ -108,7 +111,7 @@ class Handle:
         self._guard = Guard(self.curl, settings.may_connect)
         self._lines = _header_lines(settings.headers)
         self._accept: Accept | None = None
-        self._into: Callable[[bytes], None] | None = None
+        self._into: Into | None = None
         self._cut = self._headers_set = False
         self._address = ""
         self._head: list[bytes] = []
@@ -125,9 +128,13 @@ class Handle:
         cut: bool = False,
         address: str = "",
         public_only: bool = False,
-        into: Callable[[bytes], None] | None = None,
+        into: Into | None = None,
+        undecoded: bool = False,
     ) -> None:
-        """Set what this transfer needs. Raises `FetchError` for a request that cannot be sent."""
+        """Set what this transfer needs; `undecoded`: libcurl is not to decompress, this file does as far as it goes.
+
+        Raises `FetchError` for a request that cannot be sent.
+        """
         self._accept, self._cut, self._into = accept, cut, into
         self._url = url = request.url
         self._limit = self._settings.max_body_bytes if max_body is None else max_body
@@ -139,6 +146,10 @@ class Handle:
                 if max_body is None:
                     self._limit = body_max(request.asked("download_maxsize"), self._limit)
                 self._set_options(request)
+            if undecoded:
+                self._undecoded, self._plain = True, False
+                self.curl.setopt(pycurl.ACCEPT_ENCODING, "identity")
+                self.curl.setopt(pycurl.HTTP_CONTENT_DECODING, 0)
             proxy = request.asked("proxy", self._settings.proxy)
             if address or self._address:
                 self._connect_to("" if proxy else address)
@@ -158,6 +169,7 @@ class Handle:
         self._error: Exception | None = None
         self._skipped = False
         self._was_cut = False
+        self._undecoded = False
         if not self._plain:
             self.curl.reset()
             self._guard.forget()
@@ -180,6 +192,11 @@ class Handle:
         status, headers = self._answer
         get = self.curl.getinfo
         body = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+        if self._undecoded and body:
+            try:
+                body = self._decoded(body, headers)
+            except FetchError as error:
+                return error
         return Response(
             self._url,
             status,
@@ -305,6 +322,15 @@ class Handle:
         else:
             self._error = BodyTooLarge(f"body over {self._limit} bytes")
         return 0
+
+    def _decoded(self, body: bytes, headers: Headers) -> bytes:
+        text = headers.get("content-type").lower().startswith("text/")
+        found = decoded(body, headers.getlist("content-encoding"), self._limit, text=text)
+        if found is None:
+            raise BadResponse(UNDECODABLE)
+        if len(found) > self._limit and not self._cut:
+            raise BodyTooLarge(f"body over {self._limit} bytes")
+        return found[: self._limit]
 
     def _begin(self) -> bool:
         """Read the head, ask whether the body is wanted. False when the transfer is to end here."""

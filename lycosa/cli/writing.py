@@ -1,0 +1,57 @@
+"""Files made of templates: those of `startproject` and `genspider`. A file that is there is never overwritten.
+
+A template is a file in `templates/` whose name ends in `.tmpl`; `$name` in it is filled in (string.Template).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from string import Template
+
+from lycosa.core.errors import StorageError, UsageError
+
+TEMPLATES = Path(__file__).parent / "templates"
+SUFFIX = ".tmpl"
+SPIDER_SUFFIX = ".py" + SUFFIX
+
+
+def spider_templates() -> list[str]:
+    """Return the names of the templates of spiders, the plain one first."""
+    names = sorted(path.name.removesuffix(SPIDER_SUFFIX) for path in (TEMPLATES / "spiders").glob("*" + SPIDER_SUFFIX))
+    return sorted(names, key=lambda name: name != "basic")
+
+
+def spider_text(template: str, words: Mapping[str, str]) -> str:
+    """Return a template of a spider, filled in."""
+    return _filled(TEMPLATES / "spiders" / (template + SPIDER_SUFFIX), words)
+
+
+def project_texts(module: str, words: Mapping[str, str]) -> dict[str, str]:
+    """Return the files of a project, by their path in it; the package is called `module`."""
+    root = TEMPLATES / "project"
+    found = sorted(path for path in root.rglob("*" + SUFFIX))
+    return {_name(path.relative_to(root), module): _filled(path, words) for path in found}
+
+
+def write_new(texts: Mapping[Path, str]) -> None:
+    """Write the files, all or, when one of them is there already, none. Raises `UsageError` or `StorageError`."""
+    there = next((path for path in texts if path.exists()), None)
+    if there is not None:
+        raise UsageError(f"{there} is there already, and is not overwritten: remove it, or choose another name")
+    for path, text in texts.items():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("x", encoding="utf-8") as file:
+                file.write(text)
+        except OSError as error:
+            raise StorageError(f"{path} cannot be written: {(error.strerror or str(error)).lower()}") from None
+
+
+def _name(path: Path, module: str) -> str:
+    text = path.as_posix().removesuffix(SUFFIX).replace("module/", f"{module}/", 1)
+    return ".gitignore" if text == "gitignore" else text
+
+
+def _filled(path: Path, words: Mapping[str, str]) -> str:
+    return Template(path.read_text(encoding="utf-8")).substitute(words)

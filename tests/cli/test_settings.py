@@ -1,0 +1,115 @@
+"""`lycosa settings` and `lycosa version`: what they show."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from lycosa import __version__
+from lycosa.cli.main import main
+from lycosa.config import Settings
+
+
+@pytest.fixture(autouse=True)
+def _project(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for variable in [name for name in os.environ if name.startswith("LYCOSA_")]:
+        monkeypatch.delenv(variable)
+    Path("lycosa.toml").write_text(
+        "delay = 1.5\nspider_modules = ['spiders_of_test']\n[pipelines]\n'a:B' = 3\n[user]\ntoken = 'x'\n"
+    )
+    Path("spiders_of_test.py").write_text(
+        "from lycosa import Spider\nclass S(Spider):\n    name = 's'\n"
+        "    custom_settings = {'DOWNLOAD_DELAY': 2, 'pipelines': {int: None}, 'user': {'a': {int: [int]}}}\n"
+    )
+    yield
+    sys.modules.pop("spiders_of_test", None)
+
+
+def shown(capsys, *argv: str) -> str:
+    assert main(["settings", *argv]) == 0
+    return capsys.readouterr().out
+
+
+def test_every_setting_its_value_and_its_place(capsys):
+    lines = shown(capsys, "-s", "depth=3").splitlines()
+    assert [line.split()[0] for line in lines] == [field.name for field in fields(Settings)]
+    told = {line.split()[0]: line.split()[1:] for line in lines}
+    assert told["delay"] == ["1.5", "lycosa.toml"]
+    assert told["depth"] == ["3", "-s", "depth"]
+    assert told["timeout"] == ["30"]
+    assert told["robots"] == ["true"]
+    assert told["max_pages"] == ["none"]
+    assert told["pipelines"] == ['{"a:B":', "3}", "lycosa.toml"]
+
+
+def test_as_json(capsys):
+    told = json.loads(shown(capsys, "--json", "--spider", "s"))
+    assert told["delay"] == {"value": 2.0, "from": "custom_settings"}
+    assert told["timeout"] == {"value": 30.0, "from": "default"}
+    assert told["pipelines"] == {"value": {"builtins:int": None}, "from": "custom_settings"}
+    assert told["user"]["value"] == {"token": "x", "a": {"builtins:int": ["builtins:int"]}}
+    assert set(told) == {field.name for field in fields(Settings)}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("delay", "1.5"),
+        ("DOWNLOAD_DELAY", "1.5"),
+        ("max-pages", "none"),
+        ("CLOSESPIDER_PAGECOUNT", "0"),
+        ("content_types", "text/html, application/xhtml+xml"),
+        ("user", '{"token": "x"}'),
+        ("user.token", "x"),
+        ("token", "x"),
+        ("http_cache", "off"),
+        ("cookies", "true"),
+    ],
+)
+def test_one_setting(capsys, name, text):
+    assert shown(capsys, "--get", name) == f"{text}\n"
+
+
+def test_one_setting_as_json(capsys):
+    assert shown(capsys, "--get", "user", "--json") == '{"token": "x"}\n'
+
+
+@pytest.mark.parametrize(
+    ("argv", "line"),
+    [
+        (["--get", "dealy"], "unknown setting 'dealy': did you mean delay?"),
+        (["--get", "FEEDS"], "FEEDS means nothing here: write -o FILE.jsonl (or the setting output)"),
+        (["--spider", "t"], "no spider is called 't': there are s"),
+        (["-s", "x"], "-s 'x': write NAME=VALUE"),
+    ],
+)
+def test_mistakes(capsys, argv, line):
+    assert main(["settings", *argv]) == 2
+    assert capsys.readouterr().err == f"lycosa: {line}\n"
+
+
+def test_a_password_is_shown_only_when_asked_for(capsys):
+    secret = ["-s", "http_pass=hunter2"]
+    assert "hunter2" not in shown(capsys, *secret) + shown(capsys, "--json", *secret)
+    assert shown(capsys, "--get", "http_pass", *secret) == "hunter2\n"
+
+
+def test_a_value_cannot_write_to_the_terminal(capsys):
+    Path("lycosa.toml").write_text('[user]\ntoken = "a\\u001b[2J"')
+    assert "\x1b" not in shown(capsys)
+
+
+def test_the_version_and_what_does_the_work(capsys):
+    assert main(["version"]) == 0
+    assert capsys.readouterr().out == f"lycosa {__version__}\n"
+    assert main(["version", "-v"]) == 0
+    lines = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
+    assert lines[0] == ["lycosa", __version__]
+    assert {"python", "platform"} <= {name for name, _ in lines}
