@@ -22,8 +22,11 @@ from lycosa.core.retry import RetryPolicy
 from lycosa.engine.download import Downloader, accept_types
 from lycosa.engine.middleware import DownloaderChain, Placed
 from lycosa.engine.middlewares.httpcache import HttpCache, host_was_asked
+from lycosa.engine.middlewares.redirect import Redirect
 from lycosa.engine.response import Response
 from lycosa.engine.retrying import Retrying
+from lycosa.engine.statscollector import StatsCollector
+from lycosa.engine.statuses import Statuses
 from lycosa.engine.verdict import Failed, Ignored, Unchanged
 from tests.contracts.fetching import fetching
 from tests.servers.misbehaving import serving
@@ -88,7 +91,7 @@ async def world(**options: Any) -> AsyncIterator[World]:
             it.downloader = Downloader(
                 fetcher,
                 DownloaderChain([Placed(900, it.cache)], object()),
-                Retrying(RetryPolicy(), it.clock, lambda: 0.5),
+                Retrying(RetryPolicy(), it.clock, lambda: 0.5, StatsCollector()),
                 it.clock,
                 it.accept,
             )
@@ -301,6 +304,15 @@ def test_only_if_cached_never_asks_the_host():
         await it.get()
         assert cached(await it.get(Request(it.url, headers={"Cache-Control": "only-if-cached"}))) == ["cached"]
         assert it.took()["ignore"] == 1
+
+    play(played)
+
+
+def test_a_kept_redirect_costs_the_host_no_turn():
+    async def played(it: World):
+        it.answers = [Answer(301, "", {"Location": "/there"})]
+        it.downloader._chain.responses.append(Redirect(20, Statuses()).process_response)
+        assert [(await it.get()).contacted for _ in range(2)] == [True, False]
 
     play(played)
 
