@@ -52,7 +52,10 @@ UNDERSTOOD = frozenset(
     {200, 203, 204, 300, 301, 302, 303, 305, 307, 308, 400, 401, 402, 403, 404, 405, 406, 407, 408, 409, 410}
     | {411, 413, 414, 415, 421, 422, 426, 500, 501, 502, 503, 504, 505}
 )
-"""Final statuses whose caching requirements are kept here: not those that only answer a condition or a range."""
+"""Final statuses whose caching requirements are kept here, for `must-understand` (§5.2.2.3)."""
+
+PARTIAL = frozenset({206, 304, 412, 416})
+"""Answers to a condition or a range that a request asked for: they are no whole response, and never kept."""
 
 HEURISTIC_STATUSES = frozenset({200, 203, 204, 300, 301, 308, 404, 405, 410, 414, 501})
 """Cacheable unless told otherwise (RFC 9110 §15.1)."""
@@ -170,12 +173,17 @@ class PrivateRules(NamedTuple):
         """True when the response may be kept (§3), and can be served again or asked about."""
         headers = response.headers
         said = self.directives(headers)
-        known = response.status in UNDERSTOOD
-        if response.skipped or asked.method not in {"GET", "HEAD"}:
+        understood = "must-understand" in said and response.status in UNDERSTOOD
+        if (
+            response.skipped
+            or asked.method not in {"GET", "HEAD"}
+            or response.status < 200
+            or response.status in PARTIAL
+        ):
             return False
-        if ("no-store" in said and not ("must-understand" in said and known)) or "no-store" in _asked_directives(asked):
+        if ("no-store" in said or "must-understand" in said) and not understood:
             return False
-        if not known or "*" in _members(headers.getlist("vary")):
+        if "no-store" in _asked_directives(asked) or "*" in _members(headers.getlist("vary")):
             return False
         if self.always_store:
             return True
