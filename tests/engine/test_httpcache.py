@@ -377,6 +377,17 @@ def test_replay_serves_whatever_was_there(tmp_path: Path):
     asyncio.run(main())
 
 
+def test_replay_does_not_look_at_header_fields():
+    async def played(it: World):
+        it.answers = [Answer(fields={"Vary": "X"})]
+        await it.get(Request(it.url, headers={"Authorization": "Bearer 1", "X": "1"}))
+        assert cached(await it.get(Request(it.url, headers={"Authorization": "Bearer 2", "X": "2"}))) == ["cached"]
+        assert cached(await it.get(Request(it.url, headers={"Cache-Control": "no-store"}))) == ["cached"]
+        assert cached(await it.get(Request(it.url, cookiejar="2"))) == []
+
+    play(played, rules=ReplayRules())
+
+
 def test_replay_without_the_network():
     async def played(it: World):
         it.answers = [Answer()]
