@@ -25,39 +25,63 @@ if TYPE_CHECKING:
     from lycosa.core.model import PageItem as PageItem
     from lycosa.core.model import Request as Request
     from lycosa.engine.adapting import ItemAdapter as ItemAdapter
+    from lycosa.engine.failure import Failure as Failure
+    from lycosa.engine.forms import FormRequest as FormRequest
     from lycosa.engine.items import Field as Field
     from lycosa.engine.items import Item as Item
+    from lycosa.engine.jsonrequest import JsonRequest as JsonRequest
+    from lycosa.engine.linkextractor import LinkExtractor as LinkExtractor
     from lycosa.engine.loader import ItemLoader as ItemLoader
+    from lycosa.engine.media.files import FilesPipeline as FilesPipeline
+    from lycosa.engine.media.images import ImagesPipeline as ImagesPipeline
     from lycosa.engine.response import Response as Response
     from lycosa.engine.spider import Spider as Spider
+    from lycosa.engine.spiders.crawlspider import CrawlSpider as CrawlSpider
+    from lycosa.engine.spiders.crawlspider import Rule as Rule
+    from lycosa.engine.spiders.feeds import CSVFeedSpider as CSVFeedSpider
+    from lycosa.engine.spiders.feeds import XMLFeedSpider as XMLFeedSpider
+    from lycosa.engine.spiders.sitemap import SitemapSpider as SitemapSpider
     from lycosa.engine.stats import Snapshot as Snapshot
     from lycosa.engine.stats import Summary as Summary
+    from lycosa.engine.statscollector import StatsCollector as StatsCollector
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "BadMiddleware": "lycosa.core.errors",
+    "CSVFeedSpider": "lycosa.engine.spiders.feeds",
     "CloseSpider": "lycosa.core.errors",
     "Crawl": "lycosa.app.live",
+    "CrawlSpider": "lycosa.engine.spiders.crawlspider",
     "DontCloseSpider": "lycosa.core.errors",
+    "DropItem": "lycosa.core.errors",
+    "Failure": "lycosa.engine.failure",
+    "Field": "lycosa.engine.items",
+    "FilesPipeline": "lycosa.engine.media.files",
+    "FormRequest": "lycosa.engine.forms",
     "HttpError": "lycosa.core.errors",
     "IgnoreRequest": "lycosa.core.errors",
-    "NotConfigured": "lycosa.core.errors",
-    "RetryRequest": "lycosa.core.errors",
-    "StopDownload": "lycosa.core.errors",
-    "DropItem": "lycosa.core.errors",
-    "Field": "lycosa.engine.items",
+    "ImagesPipeline": "lycosa.engine.media.images",
     "Item": "lycosa.engine.items",
     "ItemAdapter": "lycosa.engine.adapting",
     "ItemLoader": "lycosa.engine.loader",
+    "JsonRequest": "lycosa.engine.jsonrequest",
+    "LinkExtractor": "lycosa.engine.linkextractor",
     "LycosaError": "lycosa.core.errors",
+    "NotConfigured": "lycosa.core.errors",
     "PageItem": "lycosa.core.model",
     "Request": "lycosa.core.model",
     "Response": "lycosa.engine.response",
+    "RetryRequest": "lycosa.core.errors",
+    "Rule": "lycosa.engine.spiders.crawlspider",
     "Settings": "lycosa.config",
+    "SitemapSpider": "lycosa.engine.spiders.sitemap",
     "Snapshot": "lycosa.engine.stats",
     "Spider": "lycosa.engine.spider",
+    "StatsCollector": "lycosa.engine.statscollector",
+    "StopDownload": "lycosa.core.errors",
     "Summary": "lycosa.engine.stats",
+    "XMLFeedSpider": "lycosa.engine.spiders.feeds",
     "run_crawl": "lycosa.app.crawl",
 }
 

@@ -31,8 +31,8 @@ PURE_STANDARD_LIBRARY = {
     "contextlib", "copy", "csv", "dataclasses", "datetime", "decimal", "difflib", "email.utils.parsedate_to_datetime",
     "enum", "fnmatch", "fractions",
     "functools", "gzip", "hashlib", "heapq", "hmac", "html", "http.cookies", "io", "ipaddress", "itertools", "json",
-    "keyword", "math", "numbers", "operator", "re", "reprlib", "statistics", "string", "struct", "textwrap", "types",
-    "typing", "unicodedata", "urllib.parse", "warnings", "xml.etree.ElementTree", "zlib",
+    "keyword", "math", "numbers", "operator", "re", "reprlib", "shlex", "statistics", "string", "struct", "textwrap",
+    "types", "typing", "unicodedata", "urllib.parse", "warnings", "xml.etree.ElementTree", "zlib",
 }
 # fmt: on
 COMPILED_THAT_ONLY_COMPUTE = {
@@ -191,6 +191,9 @@ def test_every_dependency_is_used_and_every_import_is_declared():
     }
     # httptools: uvicorn takes it when it is there, nobody imports it.
     third_party = imported - sys.stdlib_module_names - {"lycosa"}
+    extras = {"PIL"}  # the extra `images`
+    assert "pillow" in project["optional-dependencies"]["images"][0]
+    third_party -= extras
     assert third_party <= declared, "imported, but not in pyproject.toml"
     assert declared <= third_party | {"httptools"}, "in pyproject.toml, but imported nowhere"
 

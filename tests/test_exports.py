@@ -12,19 +12,27 @@ import lycosa
 
 def test_the_public_names_are_these() -> None:
     assert set(lycosa.__all__) == {
+        "CSVFeedSpider",
+        "CrawlSpider",
         "DropItem",
         "Field",
+        "FilesPipeline",
+        "ImagesPipeline",
         "Item",
         "ItemAdapter",
         "ItemLoader",
+        "LinkExtractor",
         "LycosaError",
         "PageItem",
         "Request",
         "Response",
+        "Rule",
         "Settings",
+        "SitemapSpider",
         "Snapshot",
         "Spider",
         "Summary",
+        "XMLFeedSpider",
         "__version__",
         "run_crawl",
     }

@@ -8,9 +8,11 @@ import logging
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from typing import Any
 
 from lycosa.app.members import Crew, Member
 from lycosa.app.parts import items_file
+from lycosa.clock import Clock
 from lycosa.core.errors import BadSpider
 from lycosa.core.frontier import State
 from lycosa.core.model import SegmentState, UrlRecord
@@ -18,8 +20,10 @@ from lycosa.engine.committer import Committer
 from lycosa.engine.engine import STOP_GRACE_S, Engine
 from lycosa.engine.records import to_record
 from lycosa.engine.refresh import CarryOver, refresh
+from lycosa.engine.signals import Signal, engine_started, engine_stopped, spider_closed, spider_opened
 from lycosa.engine.spider import start_requests, users_code
 from lycosa.engine.stats import RunStats, Snapshot, Summary
+from lycosa.engine.watchdog import Watchdog
 from lycosa.frontiers.statedir import StateDir
 from lycosa.ports import Frontier, FrontierOperations
 
@@ -49,6 +53,8 @@ class Job:
         stats: RunStats,
     ) -> None:
         self._crew = crew
+        self._counted = crew.target.crawler.stats
+        self._clock = Clock()
         self._settings = crew.settings
         self._state = state
         self._frontier = frontier
@@ -123,16 +129,35 @@ class Job:
     async def run(self, observe: Observer | None = None, *, signals: bool = True) -> None:
         """Crawl until nothing is left or a signal comes; then tell the spiders."""
         reason = "failed"
+        self._counted.begin(self._stats.started_at)
         try:
-            with _signals(self.interrupt) if signals else nullcontext():
-                await self._watched(observe)
-            reason = self._engine.closing or ("interrupted" if self._interrupted else "finished")
+            async with Watchdog(self._settings.blocked_after):
+                await self._send(engine_started)
+                await self._send(spider_opened, of_spider=True)
+                with _signals(self.interrupt) if signals else nullcontext():
+                    await self._watched(observe)
+                reason = self._engine.closing or ("shutdown" if self._interrupted else "finished")
         finally:
-            for member in self._crew.members:
-                with users_code(f"{type(member.spider).__name__}.closed"):
-                    told = member.spider.closed(reason)
-                    if inspect.isawaitable(told):
-                        await told
+            await self._tell_the_spiders(reason)
+
+    async def _tell_the_spiders(self, reason: str) -> None:
+        self._counted.end(self._clock.now(), reason)
+        for member in self._crew.members:
+            with users_code(f"{type(member.spider).__name__}.closed"):
+                told = member.spider.closed(reason)
+                if inspect.isawaitable(told):
+                    await told
+        await self._send(spider_closed, of_spider=True, reason=reason)
+        await self._send(engine_stopped)
+        for member in self._crew.members:
+            await member.target.crawler.signals.settle()
+        if self._settings.stats_dump:
+            log.info("stats of this run:\n%s", self._counted.dump())
+
+    async def _send(self, signal: Signal, *, of_spider: bool = False, **values: Any) -> None:
+        for member in self._crew.members:
+            about = {"spider": member.spider} if of_spider else {}
+            await member.target.crawler.signals.send(signal, **about, **values)
 
     async def snapshot(self) -> Snapshot:
         """Return the state of the crawl."""
@@ -165,6 +190,7 @@ class Job:
             state_path=str(self._state.path),
             closed=self._closed,
             closing=self._engine.closing,
+            stats=dict(self._counted.get_stats()),
         )
 
     def _notes(self, *, enough: bool) -> list[str]:

@@ -13,6 +13,7 @@ from lycosa.config import Settings, flag
 from lycosa.core.errors import BadSetting, BadSpider
 from lycosa.core.keys import Fingerprint
 from lycosa.engine.spider import Spider, domains_as_urls
+from lycosa.engine.statscollector import StatsCollector
 
 OWN = frozenset(
     {
@@ -76,8 +77,9 @@ def crew_of(
         first = settings if isinstance(settings, Settings) else settings[0]
         target = target_of(first, several[0] if several else crawled, arguments)  # type: ignore[arg-type]
         return Crew([Member(first, target)], target)
+    stats = StatsCollector()
     each_settings = [settings] * len(several) if isinstance(settings, Settings) else settings
-    targets = [target_of(own, each, arguments) for own, each in zip(each_settings, several, strict=True)]
+    targets = [target_of(own, each, arguments, stats) for own, each in zip(each_settings, several, strict=True)]
     _check_names(targets)
     _check_agreement(targets, each_settings)
     members = [Member(own, _tagged(target)) for own, target in zip(each_settings, targets, strict=True)]

@@ -19,6 +19,22 @@ def function_named(setting: str, word: str, arguments: str) -> Callable[..., Any
 
     A module may lie in the current folder. `arguments` names what the function takes, as in "method, url, body".
     """
+    found = _found(setting, word)
+    problem = _problem(found, arguments)
+    if problem:
+        raise BadSetting(f"{setting}: {word} {problem}")
+    return found  # type: ignore[no-any-return]
+
+
+def class_named(setting: str, word: str) -> type:
+    """Return the class `module:Class`, imported. Raises `BadSetting`."""
+    found = _found(setting, word)
+    if not isinstance(found, type):
+        raise BadSetting(f"{setting}: {word} is a {type(found).__name__}: name a class")
+    return found
+
+
+def _found(setting: str, word: str) -> Any:
     name, _, path = word.partition(":")
     found: Any = _module(setting, name)
     for part in path.split("."):
@@ -27,10 +43,7 @@ def function_named(setting: str, word: str, arguments: str) -> Callable[..., Any
             meant = f": did you mean {near[0]}?" if near else ""
             raise BadSetting(f"{setting}: {name} has no {path!r}{meant}")
         found = getattr(found, part)
-    problem = _problem(found, arguments)
-    if problem:
-        raise BadSetting(f"{setting}: {word} {problem}")
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def function_of(spider: Spider, attribute: str, arguments: str) -> Callable[..., Any] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Protocol
@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from lycosa.app.named import function_named, function_of
 from lycosa.config import STANDARD_OUTPUT, Settings
+from lycosa.config.view import SettingsView
 from lycosa.core.errors import BadSetting, ForeignState
 from lycosa.core.frontier import Policy
 from lycosa.core.keys import Fingerprint, Keys, is_function, keys, words
@@ -19,10 +20,12 @@ from lycosa.core.retry import RetryPolicy
 from lycosa.core.scope import Scope
 from lycosa.core.segments import Segments, segments
 from lycosa.core.url import canonicalize, fingerprint
+from lycosa.engine.crawler import Crawler
 from lycosa.engine.generic import SiteSpider
 from lycosa.engine.indexer import Indexer, source_name
 from lycosa.engine.records import PLAIN, Naming
 from lycosa.engine.spider import Spider, domains_as_urls, users_code
+from lycosa.engine.statscollector import StatsCollector
 from lycosa.engine.visit import Rules
 from lycosa.fetchers.curl import FetchSettings
 from lycosa.frontiers.statedir import Description, StateDir
@@ -40,8 +43,10 @@ OWN_KEY, OWN_SEGMENT = ".key_resolver", ".segment_resolver"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is crawled: a spider, the name of the crawl, and for a crawl without a spider its seeds. `key` are the
-    words that say what identifies a request, none for the default."""
+    """What is crawled: a spider with its crawler, the name of the crawl, and the seeds of one without a user's spider.
+
+    `key` are the words that say what identifies a request, none for the default.
+    """
 
     spider: Spider
     name: str
@@ -49,23 +54,42 @@ class Target:
     generic: bool
     key: Sequence[str] = ()
     naming: Naming = PLAIN
+    crawler: Crawler = field(default_factory=lambda: Crawler({}, StatsCollector()))
 
 
 def target_of(
-    settings: Settings, target: Sequence[str] | type[Spider] | Spider, arguments: Mapping[str, str]
+    settings: Settings,
+    target: Sequence[str] | type[Spider] | Spider,
+    arguments: Mapping[str, str],
+    stats: StatsCollector | None = None,
 ) -> Target:
     """Return start URLs or a spider as a target. Raises `BadUrl`, `BadSpider` or `BadSetting`."""
+    crawler = Crawler(SettingsView(settings), stats or StatsCollector())
+    found = _target_of(settings, target, arguments, crawler)
+    crawler.spider = found.spider
+    found.spider.belongs_to(crawler)
+    return found
+
+
+def _target_of(
+    settings: Settings,
+    target: Sequence[str] | type[Spider] | Spider,
+    arguments: Mapping[str, str],
+    crawler: Crawler,
+) -> Target:
     if isinstance(target, Spider):
-        return _named(settings, Target(target, _safe(target.name), [], generic=False))
+        return _named(settings, Target(target, _safe(target.name), [], generic=False, crawler=crawler))
     if isinstance(target, type):
         with users_code(f"{target.__name__}.__init__"):
-            spider = target(**arguments)
-        return _named(settings, Target(spider, _safe(spider.name), [], generic=False))
+            spider = target.from_crawler(crawler, **arguments)
+        return _named(settings, Target(spider, _safe(spider.name), [], generic=False, crawler=crawler))
     seeds = [canonicalize(url) for url in target]
     spider = SiteSpider(nofollow=not settings.follow_nofollow)
     spider.start_urls = seeds
     digest = blake2b("\n".join(sorted(seeds)).encode(), digest_size=4).hexdigest()
-    return _named(settings, Target(spider, f"{_safe(urlsplit(seeds[0]).netloc)}-{digest}", seeds, generic=True))
+    return _named(
+        settings, Target(spider, f"{_safe(urlsplit(seeds[0]).netloc)}-{digest}", seeds, generic=True, crawler=crawler)
+    )
 
 
 def _named(settings: Settings, target: Target) -> Target:

@@ -4,64 +4,163 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from lycosa.app.parts import Target, fetch_settings_of, retry_policy_of
+from lycosa.app.members import Member
+from lycosa.app.middlewares import DOWNLOADER_ORDER, SPIDER_ORDER, in_order
+from lycosa.app.parts import fetch_settings_of, retry_policy_of
+from lycosa.caches.sqlite import SqliteCache
 from lycosa.clock import Clock, chance
-from lycosa.config import Settings
+from lycosa.core.httpcache import PrivateRules, ReplayRules
+from lycosa.engine.crawler import Crawler
 from lycosa.engine.download import Downloader, accept_types
-from lycosa.engine.hops import HOPS_MAX
-from lycosa.engine.middleware import DownloaderChain, Placed, SpiderChain
+from lycosa.engine.keeping import Keeping
+from lycosa.engine.middleware import DownloaderChain, SpiderChain
+from lycosa.engine.middlewares.cookies import Cookies
+from lycosa.engine.middlewares.counting import Counting
+from lycosa.engine.middlewares.depth import Depth
+from lycosa.engine.middlewares.httpauth import HttpAuth
+from lycosa.engine.middlewares.httpcache import HttpCache
 from lycosa.engine.middlewares.httperror import HttpErrors
 from lycosa.engine.middlewares.offsite import Offsite
 from lycosa.engine.middlewares.redirect import Redirect
+from lycosa.engine.middlewares.referer import Referer
 from lycosa.engine.middlewares.retry import Retry
 from lycosa.engine.middlewares.robots import ObeyRobots
+from lycosa.engine.middlewares.urllength import UrlLength
 from lycosa.engine.pipeline import Pipelines
 from lycosa.engine.retrying import Retrying
 from lycosa.engine.robots import RobotsGate
-from lycosa.engine.scrape import Scraper
+from lycosa.engine.scrape import InThread, Scraper
 from lycosa.engine.stats import RunStats
 from lycosa.engine.statuses import Statuses
 from lycosa.engine.visit import Rules, Visitor
 from lycosa.ports import Fetcher
 
+CACHE_FOLDER = "httpcache"
 
-def visitor_of(
-    settings: Settings,
-    target: Target,
-    rules: Rules,
-    fetcher: Fetcher,
-    gate: RobotsGate,
-    pipelines: Pipelines,
-    prepare: Callable[[Any], Sequence[Any]],
-    known: Callable[[str, Sequence[int]], AbstractSet[int]],
-    stats: RunStats,
-    clock: Clock,
-) -> Visitor:
-    """Return what visits the pages of the target."""
-    spider = target.spider
-    statuses = Statuses(frozenset(getattr(spider, "handle_httpstatus_list", ())))
-    retrying = Retrying(retry_policy_of(settings), clock, chance)
-    downloader = Downloader(
-        fetcher,
-        DownloaderChain(downloader_middlewares(settings, rules, gate, retrying, statuses), spider),
-        retrying,
-        clock,
-        accept_types(rules.content_types),
-        fetch_settings_of(settings).headers,
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What the visitors of a crawl share."""
+
+    known: Callable[[str, Sequence[int]], AbstractSet[int]]
+    prepare: Callable[[Any], Sequence[Any]]
+    stats: RunStats
+    keeping: Keeping
+    clock: Clock
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """What one spider has of its own."""
+
+    member: Member
+    crawler: Crawler
+    rules: Rules
+    fetcher: Fetcher
+    gate: RobotsGate
+    statuses: Statuses
+    retrying: Retrying
+    in_thread: InThread | None = None
+
+
+def downloader_of(cast: Cast, site: Site) -> Downloader:
+    """Return what downloads for a spider, with its middlewares."""
+    types, headers = cast.rules.content_types, fetch_settings_of(cast.member.settings).headers
+    chain = _downloader_chain(cast, site)
+    return Downloader(cast.fetcher, chain, cast.retrying, site.clock, accept_types(types), headers)
+
+
+def visitor_of(cast: Cast, site: Site, downloader: Downloader, pipelines: Pipelines) -> Visitor:
+    """Return what visits the pages of a spider."""
+    scraper = Scraper(cast.member.spider, _spider_chain(cast), cast.in_thread)
+    return Visitor(
+        cast.member.spider,
+        cast.rules,
+        downloader,
+        scraper,
+        cast.retrying,
+        pipelines,
+        site.prepare,
+        site.known,
+        site.stats,
+        cast.crawler,
+        cast.member.target.naming,
     )
-    scraper = Scraper(spider, SpiderChain([Placed(50, HttpErrors(statuses))], spider))
-    return Visitor(spider, rules, downloader, scraper, retrying, pipelines, prepare, known, stats, target.naming)
 
 
-def downloader_middlewares(
-    settings: Settings, rules: Rules, gate: RobotsGate, retrying: Retrying, statuses: Statuses
-) -> list[Placed]:
-    """Return the built-in downloader middlewares that the settings ask for."""
-    placed = [Placed(50, Offsite(rules.scope))]
-    if settings.robots:
-        placed.append(Placed(100, ObeyRobots(gate)))
-    placed.append(Placed(550, Retry(retrying, statuses)))
-    placed.append(Placed(600, Redirect(HOPS_MAX, statuses)))
-    return placed
+def statuses_of(member: Member) -> Statuses:
+    """Return which statuses the callbacks of a spider want to see."""
+    wanted = {*member.settings.httperror_allowed, *getattr(member.spider, "handle_httpstatus_list", ())}
+    return Statuses(frozenset(wanted), member.settings.httperror_allow_all)
+
+
+def retrying_of(member: Member, site: Site) -> Retrying:
+    """Return when the requests of a spider are tried again."""
+    return Retrying(retry_policy_of(member.settings), site.clock, chance, member.target.crawler.stats)
+
+
+def _downloader_chain(cast: Cast, site: Site) -> DownloaderChain:
+    settings, spider, stats = cast.member.settings, cast.member.spider, cast.crawler.stats
+    built_in = {
+        "offsite": Offsite(cast.rules.scope),
+        "robots": ObeyRobots(cast.gate, stats) if settings.robots else None,
+        "httpauth": HttpAuth.of(spider, settings.http_user, settings.http_pass, settings.http_auth_domain),
+        "retry": Retry(cast.retrying, cast.statuses) if settings.retry_enabled else None,
+        "redirect": Redirect(settings.redirects_max, cast.statuses) if settings.redirect else None,
+        "cookies": _cookies(cast, site) if settings.cookies else None,
+        "stats": Counting(stats, cast.crawler.signals, spider),
+        "httpcache": _cache(cast, site),
+    }
+    chosen = settings.downloader_middlewares
+    placed = in_order("downloader_middlewares", built_in, DOWNLOADER_ORDER, chosen, cast.crawler)
+    return DownloaderChain(placed, spider)
+
+
+def _spider_chain(cast: Cast) -> SpiderChain:
+    settings, spider, stats = cast.member.settings, cast.member.spider, cast.crawler.stats
+    generic = cast.member.target.generic
+    length_max = settings.url_length_max
+    built_in = {
+        "httperror": HttpErrors(cast.statuses, stats),
+        "referer": None if generic or settings.referrer_policy == "no-referrer" else Referer(settings.referrer_policy),
+        "urllength": None if generic or length_max is None else UrlLength(length_max, stats),
+        "depth": None if generic else Depth(settings.depth_priority, stats),
+    }
+    placed = in_order("spider_middlewares", built_in, SPIDER_ORDER, settings.spider_middlewares, cast.crawler)
+    return SpiderChain(placed, spider)
+
+
+def _cookies(cast: Cast, site: Site) -> Cookies:
+    owner, debug = cast.member.target.naming.spider, cast.member.settings.cookies_debug
+    cookies = Cookies(site.keeping.store, site.clock, owner=owner, debug=debug)
+    site.keeping.keepers.append(cookies.keep)
+    return cookies
+
+
+def _cache(cast: Cast, site: Site) -> HttpCache | None:
+    settings = cast.member.settings
+    if settings.http_cache == "off":
+        return None
+    missing = settings.http_cache_ignore_missing
+    rules: ReplayRules | PrivateRules = PrivateRules(ignore_missing=missing)
+    if settings.http_cache == "replay":
+        rules = ReplayRules(settings.http_cache_expiration or 0.0, ignore_missing=missing)
+        if settings.http_cache_ignore_statuses:
+            rules = rules._replace(ignore_http_codes=frozenset(settings.http_cache_ignore_statuses))
+    folder = Path(settings.http_cache_dir or Path(settings.home) / CACHE_FOLDER)
+    store = SqliteCache(folder, settings.http_cache_size)
+    site.keeping.closers.append(store.close)
+    usual = {name.lower(): value for name, value in fetch_settings_of(settings).headers.items()}
+    stats = cast.crawler.stats
+    return HttpCache(
+        store,
+        rules,
+        site.clock,
+        lambda what: stats.inc_value("httpcache/" + what),
+        usual=usual,
+        accept=accept_types(cast.rules.content_types),
+    )

@@ -6,6 +6,7 @@ read is not public. An address that carries another one inside (mapped, translat
 
 from __future__ import annotations
 
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 
 import ada_url
@@ -49,6 +50,9 @@ CARRIERS_OF_V4 = [
     IPv6Network("64:ff9b::/96"),  # NAT64
 ]
 
+HOSTS_MAX = 16_384
+"""Hosts whose answer is remembered: links of a page are asked about one by one, and lead to few hosts."""
+
 PRIVATE_NAMES = ("localhost", "localdomain", "local", "internal", "home.arpa")
 """Names that are never delegated (RFC 6761, 6762, 8375, ICANN's `internal`): they and all below stay at home."""
 
@@ -62,6 +66,7 @@ def is_public(ip: str) -> bool:
     return _public_v4(address) if isinstance(address, IPv4Address) else _public_v6(address)
 
 
+@lru_cache(HOSTS_MAX)
 def looks_private(host: str) -> bool:
     """True when a host, as written in a URL, needs no look-up to be known as private: an address in any spelling that
     is not public, a name such as `localhost` or `printer.local`, or nothing a URL can hold."""

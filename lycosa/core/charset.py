@@ -95,14 +95,14 @@ def detect_encoding(body: bytes, content_type: str) -> str:
     return _of_header(content_type) or _of_page(body[:PRESCAN_MAX]) or _of_bytes(body)
 
 
-def _codec(label: str) -> str:
+def codec_of(label: str) -> str:
     """Return the codec of a WHATWG label, "" when it is none."""
     return _CODECS.get(label.strip("\t\n\f\r ").lower(), "")
 
 
 def _of_header(content_type: str) -> str:
     charset = _HTTP_CHARSET.search(content_type[:CONTENT_TYPE_MAX])
-    return _codec(charset[1] or charset[2] or "") if charset else ""
+    return codec_of(charset[1] or charset[2] or "") if charset else ""
 
 
 def _of_page(head: bytes) -> str:
@@ -112,7 +112,7 @@ def _of_page(head: bytes) -> str:
         return ""
     codec = _prescan(head)
     if not codec and (declared := _XML_ENCODING.match(head)):
-        codec = _codec((declared[1] or declared[2]).decode("latin-1"))
+        codec = codec_of((declared[1] or declared[2]).decode("latin-1"))
     return "utf-8" if codec.startswith("utf-16") else codec
 
 
@@ -150,11 +150,11 @@ def _attributes(head: bytes, at: int) -> tuple[dict[bytes, bytes], int]:
 
 def _of_meta(attributes: dict[bytes, bytes]) -> str:
     if b"charset" in attributes:
-        return _codec(attributes[b"charset"].decode("latin-1"))
+        return codec_of(attributes[b"charset"].decode("latin-1"))
     if attributes.get(b"http-equiv", b"").lower() == b"content-type":
         charset = _META_CHARSET.search(attributes.get(b"content", b"").lower())
         if charset:
-            return _codec((charset[1] or charset[2] or charset[3] or b"").decode("latin-1"))
+            return codec_of((charset[1] or charset[2] or charset[3] or b"").decode("latin-1"))
     return ""
 
 

@@ -51,11 +51,15 @@ class Claims:
             return 0.0
         if host.claims is None or host.claims[0] is not claim:
             return WHEN_WOKEN
-        at = self._turn_of(host, claim)
-        if at > self._bench.now:
-            return at
-        self._start(host, claim)
-        return 0.0
+        while (at := self._turn_of(host)) <= self._bench.now:
+            group = host.group
+            first = first_claim(self._bench, group) if group is not None else None
+            if first is None or first is claim:
+                self._start(claim)
+                return 0.0
+            self._start(first)  # it came before, and is told
+            first.wake()
+        return at
 
     def unclaim(self, claim: Claim) -> None:
         """Leave the line, or end the transfer. Nothing happens the second time."""
@@ -68,9 +72,9 @@ class Claims:
             self._left(host)
             self._bench.offer(host)
             self._bench.rest(host)
-            wake_claims(self._bench, host, host.group)
+            wake_claims(host, host.group)
 
-    def _turn_of(self, host: Host, claim: Claim) -> float:
+    def _turn_of(self, host: Host) -> float:
         bench, group = self._bench, host.group
         at = host.ready_at
         if host.in_flight >= bench.places:
@@ -83,8 +87,6 @@ class Claims:
             at = self._stands_back(host)
         if at <= bench.now and group is not None:
             at = self._stands_back(group)
-            if at <= bench.now and first_claim(bench, group) is not claim:
-                return WHEN_WOKEN
         if at > bench.now:
             bench.offer(host)
         return at
@@ -99,7 +101,8 @@ class Claims:
             unit.row, unit.yields_until = 0, 0.0
         return unit.yields_until
 
-    def _start(self, host: Host, claim: Claim) -> None:
+    def _start(self, claim: Claim) -> None:
+        host = claim.host
         bench, group, now = self._bench, host.group, self._bench.now
         assert host.claims is not None
         host.claims.popleft()
@@ -117,7 +120,7 @@ class Claims:
             group.yields_until = 0.0
             group.ready_at = max(group.ready_at, now + bench.policy.delay_per_ip_s)
         bench.offer(host)
-        wake_claims(bench, host, group)
+        wake_claims(host, group)
 
     def _left(self, host: Host) -> None:
         if not host.claims:

@@ -56,14 +56,14 @@ def parse_set_cookie(line: str, now: float) -> SetCookie | None:
     """Return what the value of a `Set-Cookie` field (octets as Latin-1) asks for; None when it is to be ignored."""
     if CONTROL.search(line):
         return None
-    pair, *rest = line.split(";", ATTRIBUTES_MAX)
+    pair, *rest = line.split(";")
     name, equals, value = pair.partition("=")
     if not equals:  # a nameless cookie
         name, value = "", pair
     name, value = name.strip(BLANKS), value.strip(BLANKS)
     if not (name or value) or len(name) + len(value) > PAIR_MAX:
         return None
-    attributes = _attributes(rest)
+    attributes = _attributes(rest[:ATTRIBUTES_MAX])
     domain = attributes.get("domain", "")
     if not domain.isascii():
         return None
@@ -109,7 +109,7 @@ def _full_year(year: int) -> int:
 def _attributes(parts: list[str]) -> dict[str, str]:
     """Return the last value of each attribute, names in lower case."""
     attributes = {}
-    for part in parts[: ATTRIBUTES_MAX - 1]:  # what is behind the last one was not split
+    for part in parts:
         name, _, value = part.partition("=")
         value = value.strip(BLANKS)
         if len(value) <= ATTRIBUTE_MAX:
@@ -121,7 +121,7 @@ def _expiry(attributes: dict[str, str], now: float) -> float:
     """Return when the cookie ends. Max-Age counts before Expires; what cannot be read counts as not there."""
     age = attributes.get("max-age", "")
     if SECONDS.fullmatch(age):
-        seconds = -1 if age[0] == "-" else min(int(age), LIFETIME_MAX_S)
+        seconds = min(int(age), LIFETIME_MAX_S)
         return now + seconds if seconds > 0 else -math.inf
     until = parse_date(attributes["expires"]) if "expires" in attributes else None
     return SESSION if until is None else min(until, now + LIFETIME_MAX_S)

@@ -13,6 +13,7 @@ Nothing here raises on what a server sends. Session cookies are kept: a crawl th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from operator import attrgetter
 from typing import Any, Self
 
@@ -30,6 +31,9 @@ JAR_MAX = 3000
 
 JAR_PURGE = 300
 """Cookies that leave a full jar at once, so that not each new one has to look for the oldest."""
+
+LINES_MAX = 200
+"""`Set-Cookie` lines of one response that are read."""
 
 JARS_MAX = 256
 """Jars in memory."""
@@ -81,14 +85,17 @@ class Jar:
 
     def header(self, url: str, now: float) -> str:
         """Return the value of the `Cookie` header for a URL, "" for none."""
-        if not self._count:
-            return ""
-        end = url.find("/", 8)  # behind the host
-        origin = url[:end] if end > 0 else url
-        cookies = self._sendable.get(origin)
-        if cookies is None:
-            cookies = self._gather(origin)
+        cookies = self.of(url)
         return self._sent(cookies, path_of(url), now) if cookies else ""
+
+    def of(self, url: str) -> Sequence[Cookie]:
+        """Return the cookies for the host of a URL, in the order of sending, whatever their path and expiry."""
+        if not self._count:
+            return ()
+        end = url.find("/", 8)  # behind the host
+        begin = url[:end] if end > 0 else url
+        cookies = self._sendable.get(begin)
+        return self._gather(begin) if cookies is None else cookies
 
     def set_from(self, url: str, lines: Iterable[str], now: float) -> bool:
         """Take what the `Set-Cookie` lines of a response from `url` ask for. True when the jar is another then."""
@@ -96,7 +103,7 @@ class Jar:
         if place is None:
             return False
         changed = False
-        for line in lines:
+        for line in islice(lines, LINES_MAX):
             asked = parse_set_cookie(line, now)
             if asked is None or self._forbidden(asked, place, url):
                 continue
@@ -146,17 +153,17 @@ class Jar:
         jar._count = sum(map(len, jar._domains.values()))
         return jar
 
-    def _gather(self, origin: str) -> Sequence[Cookie]:
-        """Return, and remember, what may be sent to an origin, in the order of sending."""
-        place = place_of(origin)
-        found = [] if place is None else [each for each in self._of(place) if _takes(place, each)]
+    def _gather(self, begin: str) -> Sequence[Cookie]:
+        """Return, and remember, what may be sent to URLs that begin so, in the order of sending."""
+        place = place_of(begin)
+        found = [] if place is None else [each for each in self._above(place) if _takes(place, each)]
         found.sort(key=lambda cookie: (-len(cookie.path), cookie.set_at))
         if len(self._sendable) >= ORIGINS_MAX:
             self._sendable.clear()
-        self._sendable[origin] = found
+        self._sendable[begin] = found
         return found
 
-    def _of(self, place: Place) -> Iterator[Cookie]:
+    def _above(self, place: Place) -> Iterator[Cookie]:
         """Yield the cookies of the host and of every domain above it."""
         for name in place.names():
             if name in self._domains:
@@ -176,7 +183,7 @@ class Jar:
             return False
         path = asked.path or default_path(url)
         return asked.secure or any(
-            each.secure and each.name == asked.name and path_matches(path, each.path) for each in self._of(place)
+            each.secure and each.name == asked.name and path_matches(path, each.path) for each in self._above(place)
         )
 
     def _cookie(self, asked: SetCookie, place: Place, url: str, now: float) -> tuple[Cookie, str]:
@@ -310,8 +317,10 @@ def _broken_promise(asked: SetCookie, cookie: Cookie) -> str:
     return ""
 
 
-def _asked(given: Mapping[str, Any], *, secure: bool) -> tuple[SetCookie, str]:
+def _asked(given: object, *, secure: bool) -> tuple[SetCookie, str]:
     """Return what a cookie given by the user asks for, and what is wrong with it, "" for nothing."""
+    if not isinstance(given, Mapping):
+        return SetCookie("", ""), "write a dict with name and value"
     texts = {}
     for key in ("name", "value", "domain", "path"):
         text = _text(given.get(key))
@@ -343,5 +352,5 @@ def _text(value: object) -> str | None:
     return None
 
 
-def _named(given: Mapping[str, Any]) -> str:
-    return f"{given.get('name')!r:.60}"
+def _named(given: object) -> str:
+    return f"{given.get('name') if isinstance(given, Mapping) else given!r:.60}"

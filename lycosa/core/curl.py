@@ -8,7 +8,6 @@ says how the transfer is done or shown (`--compressed`, `-L`, `-k`, `-s` ...) is
 from __future__ import annotations
 
 import re
-import shlex
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -410,6 +409,8 @@ def _without_carets(command: str) -> str:
 
 # --- writing
 
+_SAFE = re.compile(r"[\w@%+=:,./-]+", re.ASCII)
+
 
 def _arguments(request: Curlable) -> Iterator[str]:
     method, body = request.method.upper(), request.body
@@ -451,7 +452,7 @@ def _cookies(request: Curlable) -> str:
 
 def _quoted(word: str) -> str:
     if word.isprintable():
-        return shlex.quote(word)
+        return word if _SAFE.fullmatch(word) else "'" + word.replace("'", "'\\''") + "'"
     return "$'" + "".join(_written(byte) for byte in word.encode("utf-8", "surrogateescape")) + "'"
 
 

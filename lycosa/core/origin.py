@@ -33,16 +33,28 @@ class Place(NamedTuple):
                 yield name
 
 
+def begin_of(url: str) -> str:
+    """Return an absolute URL up to its path: as much as its place depends on."""
+    end = url.find("/", 8)  # behind the host
+    return url[:end] if end > 0 else url
+
+
 def place_of(url: str) -> Place | None:
     """Return the place of an absolute URL, None when it is not http(s), or no URL."""
-    end = url.find("/", 8)  # behind the host
-    return _place(url[:end] if end > 0 else url)
+    return _place(begin_of(url))
+
+
+def rest_of(url: str) -> str:
+    """Return path and query of an absolute URL, "/" where no slash ends the host."""
+    begin = begin_of(url)
+    if len(begin) == len(url) or "?" in begin or "#" in begin:
+        return "/"
+    return url[len(begin) :].partition("#")[0]
 
 
 def path_of(url: str) -> str:
     """Return the path of an absolute URL."""
-    end = url.find("/", 8)
-    return url[end:].partition("#")[0].partition("?")[0] if end > 0 else "/"
+    return rest_of(url).partition("?")[0]
 
 
 @lru_cache(ORIGINS_MAX)

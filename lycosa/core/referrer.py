@@ -6,7 +6,7 @@ origin alone, or nothing. Credentials and fragments are never sent, and nothing 
 
 from __future__ import annotations
 
-from lycosa.core.origin import place_of
+from lycosa.core.origin import place_of, rest_of
 
 FULL, ORIGIN, NOTHING = "full", "origin", ""
 
@@ -36,13 +36,12 @@ class Referrer:
     def __init__(self, policy: str, source: str) -> None:
         place = place_of(source)
         self._origin = place.origin if place else ""
-        start = source.find("/", 8)
-        full = self._origin + (source[start:].partition("#")[0] if start > 0 else "/")
+        full = self._origin + rest_of(source)
         self._begin = self._origin + "/"
         told = {FULL: full if len(full) <= REFERRER_MAX else self._begin, ORIGIN: self._begin, NOTHING: ""}
         same, another, lower = POLICIES[policy] if place else (NOTHING,) * 3
         self._same, self._another = told[same], told[another]
-        self._lower = told[lower] if source.startswith("https") else self._another
+        self._lower = told[lower] if self._origin.startswith("https") else self._another
 
     def to(self, target: str) -> str:
         """Return the referrer of a request for the URL `target`, "" for none."""

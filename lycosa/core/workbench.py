@@ -231,19 +231,17 @@ class Workbench:
                 host.backlog = backlog - 1
         host.in_flight += 1
         host.started_at = now
-        host.row = 0
         if host.delay_s:
             host.ready_at = now + host.delay_s
         if group is not None:
             group.backlog += host.backlog - backlog
             group.in_flight += 1
-            group.row = 0
             group.ready_at = max(group.ready_at, now + self.policy.delay_per_ip_s)
             self.offer(host)
         elif host.delay_s or host.claims or host.in_flight >= self.places or not host.lane or host.lane.rank != rank:
             self.offer(host)
-        if host.claims is not None or (group is not None and group.claiming):
-            wake_claims(self, host, group)
+        if host.row or (group is not None and group.row):
+            end_row(host, group)
 
     def empty(self, host: Host) -> None:
         """The host picked has nothing queued after all."""
@@ -281,8 +279,8 @@ class Workbench:
         if group is not None:
             self._offer_group(group)
             self.rest(group)
-        if host.claims is not None or (group is not None and group.claiming):
-            wake_claims(self, host, group)
+        if host.claims is not None or group is not None:
+            wake_claims(host, group)
 
     def give_back(self, host: Host, group: Group | None, turn: Turn) -> None:
         """The turn was not used, since the host was not contacted; `ended` must follow."""
@@ -309,7 +307,7 @@ class Workbench:
         host.ready_at = max(host.paused_until, host.started_at + host.delay_s if host.started_at else 0.0)
         self.offer(host)
         if host.claims is not None:
-            wake_claims(self, host, host.group)
+            wake_claims(host, host.group)
 
     def next_ready(self) -> float | None:
         """When the first host may be contacted, 0 for at once; None when no host has both work and a free place."""
@@ -342,7 +340,7 @@ class Workbench:
         if old is not None:
             self._leave_group(host, old)
         if host.claims is not None:
-            wake_claims(self, host, old)
+            wake_claims(host, old)
 
     def forget_idle(self, now: float) -> None:
         """Drop the hosts that have nothing to do and owe no pause: memory depends on active hosts only."""
@@ -466,11 +464,19 @@ def first_claim(bench: Workbench, group: Group) -> Claim | None:
     return found
 
 
-def wake_claims(bench: Workbench, host: Host, group: Group | None) -> None:
-    """Tell the first claim of the host and of the group that something has changed."""
+def end_row(host: Host, group: Group | None) -> None:
+    """A lease had its turn: it is that of the claims again."""
+    host.row = 0
+    if group is not None:
+        group.row = 0
+    wake_claims(host, group)
+
+
+def wake_claims(host: Host, group: Group | None) -> None:
+    """Tell the first claims of the host and of the hosts of the group that something has changed."""
     if host.claims is not None:
         host.claims[0].wake()
-    if group is not None and group.claiming:
-        claim = first_claim(bench, group)
-        if claim is not None and claim.host is not host:
-            claim.wake()
+    if group is not None:
+        for other in group.claiming:
+            if other is not host and other.claims is not None:
+                other.claims[0].wake()

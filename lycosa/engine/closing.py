@@ -9,6 +9,7 @@ The end of a crawl has one word, the `finish_reason` of the stats and the argume
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from collections.abc import Callable
@@ -155,6 +156,12 @@ class Memory:
         self._stats.set_value("memusage/limit_reached", 1)
         log.error("the process holds %d MiB of memory (MEMUSAGE_LIMIT_MB): the crawl is closed", held // MIB)
         return MEMUSAGE_EXCEEDED
+
+    async def watch(self, close: Callable[[str], None], every_s: float = MEMORY_CHECK_S) -> None:
+        """Look again and again until the limit is reached, then call `close` with the reason."""
+        while not (reason := self.look()):  # noqa: ASYNC110  memory sends no event
+            await asyncio.sleep(every_s)
+        close(reason)
 
 
 def resident_bytes() -> int:

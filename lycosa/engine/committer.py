@@ -8,7 +8,7 @@ again; their pages were not acked, so they are fetched again. So every item is i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 
 from lycosa.ports import Frontier, Sink
@@ -42,6 +42,8 @@ class Committer:
         self._changed = asyncio.Event()
         self._full = asyncio.Event()
         self._broken = False
+        self.keep: Callable[[], Awaitable[None]] | None = None
+        """Makes durable what the crawl keeps beside its frontier, before the frontier commits."""
         self.settling = asyncio.Lock()
         """Held while a lease is settled (ack and items belong to one commit) and while a commit takes its cut."""
 
@@ -77,6 +79,8 @@ class Committer:
             if self._broken:
                 return False
             positions = {sink.name: await sink.flush() for sink in self._sinks}
+            if self.keep is not None:
+                await self.keep()
             await self._frontier.commit({**positions, **marks})
         self._on_commit(positions)
         return True

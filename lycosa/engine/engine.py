@@ -23,6 +23,7 @@ from lycosa.core.frontier import Event, State, expire
 from lycosa.core.model import Kind, Lease, Selection
 from lycosa.engine.addresses import Addresses
 from lycosa.engine.committer import Committer
+from lycosa.engine.endings import Endings
 from lycosa.engine.leases import Leases
 from lycosa.engine.robots import RobotsGate
 from lycosa.engine.space import SHORTAGE_CHECK_S, FreeSpace
@@ -92,6 +93,7 @@ class Engine:
         stats: RunStats,
         clock: Clock,
         space: FreeSpace,
+        endings: Endings | None = None,
     ) -> None:
         self._frontier = frontier
         self._sinks = sinks
@@ -103,6 +105,7 @@ class Engine:
         self._stats = stats
         self._clock = clock
         self._space = space
+        self._endings = endings
         self._leases = Leases(frontier)
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
@@ -186,6 +189,9 @@ class Engine:
             if self._space.shortage:
                 self._space.check()
             now = self._clock.now()
+            if self._endings is not None and (reason := self._endings.look(now)):
+                self.close(reason)
+                return
             await self._leases.renew(now)
             if await self._frontier.expire(now):  # those of other workers: ours were renewed for this very moment
                 self._committer.settled()
@@ -228,7 +234,8 @@ class Engine:
         now = self._clock.now()
         due = self._frontier.next_ready(now) if self._free() else None
         look_at = now + (SHORTAGE_CHECK_S if self._space.shortage else CLOCK_CHECK_S)
-        wait_s = min(at for at in (due, self._leases.next_renewal(), look_at) if at is not None) - now
+        end_at = self._endings.next_at() if self._endings is not None else None
+        wait_s = min(at for at in (due, self._leases.next_renewal(), look_at, end_at) if at is not None) - now
         if wait_s <= 0:
             await asyncio.sleep(0)
             return

@@ -25,7 +25,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
-from lycosa.core.errors import BadSpider, CloseSpider, DropItem, NotConfigured
+from lycosa.core.errors import BadSpider, CloseSpider, DropItem
+from lycosa.engine.crawler import made
 from lycosa.engine.items import is_item
 from lycosa.engine.spider import users_code
 
@@ -35,7 +36,7 @@ CONCURRENT_ITEMS = 100
 DROP_LOG_LEVEL = logging.INFO
 
 Hook = Callable[..., Any]
-"""`on_scraped(item)`, `on_dropped(item, exception)`, `on_error(item, exception)`; may be async."""
+"""`on_scraped(item, response)`, `on_dropped(item, response, exception)`, `on_error(item, response, exception)`."""
 
 
 class Step(NamedTuple):
@@ -88,8 +89,8 @@ class Pipelines:
         on_dropped: Hook | None = None,
         on_error: Hook | None = None,
     ) -> None:
-        made = (_made(part, crawler) for part in _in_order(parts))
-        self._parts = [part for part in made if part is not None]
+        each = (made("pipeline", part, crawler) for part in _in_order(parts))
+        self._parts = [part for part in each if part is not None]
         self._spider = spider
         self._steps = [_step(part, spider) for part in self._parts]
         self._concurrent_items = concurrent_items
@@ -127,7 +128,7 @@ class Pipelines:
                 first = first or error
         return first
 
-    async def process_page(self, items: Sequence[Any]) -> Passed:
+    async def process_page(self, items: Sequence[Any], response: Any = None) -> Passed:
         """Pass the items of a page through all pipelines and return those that were kept, in order.
 
         Raises what a pipeline raised that is not `DropItem`: of the first such item, when those under way have ended.
@@ -141,17 +142,17 @@ class Pipelines:
             elif isinstance(outcome, DropItem):
                 dropped += 1
                 _log_drop(outcome)
-                await _hear(self._on_dropped, item, outcome)
+                await _hear(self._on_dropped, item, response, outcome)
             elif isinstance(outcome, CloseSpider):
                 closing = closing or outcome.reason
             else:
                 failure = failure or outcome
-                await _hear(self._on_error, item, outcome)
+                await _hear(self._on_error, item, response, outcome)
         if failure is not None:
             raise failure
         if self._on_scraped is not None:
             for item in kept:
-                await _hear(self._on_scraped, item)
+                await _hear(self._on_scraped, item, response)
         return Passed(kept, dropped, closing)
 
     async def process(self, item: Any) -> Any:
@@ -229,24 +230,6 @@ def _in_order(parts: Mapping[Any, int | None] | Sequence[Any]) -> list[Any]:
             )
     numbered = [(number, part) for part, number in parts.items() if number is not None]
     return [part for _, part in sorted(numbered, key=lambda each: each[0])]
-
-
-def _made(part: Any, crawler: Any) -> Any:
-    """Return the pipeline that a class makes; None when it is not configured."""
-    if not isinstance(part, type):
-        return part
-    made: Any = part
-    name = "__init__"
-    if crawler is not None and hasattr(part, "from_crawler"):
-        name, made = "from_crawler", partial(part.from_crawler, crawler)
-    elif crawler is not None and hasattr(part, "from_settings"):
-        name, made = "from_settings", partial(part.from_settings, crawler.settings)
-    try:
-        with users_code(f"{part.__name__}.{name}"):
-            return made()
-    except NotConfigured as left_out:
-        log.warning("the pipeline %s is left out: %s", part.__name__, left_out)
-        return None
 
 
 def _step(part: Any, spider: Any) -> Step:

@@ -10,6 +10,7 @@ from lycosa.core.errors import FetchError, RetryRequest
 from lycosa.core.model import Request
 from lycosa.core.retry import RetryPolicy, decide_error, decide_status
 from lycosa.engine.response import Response
+from lycosa.engine.statscollector import StatsCollector
 from lycosa.engine.verdict import Failed, failed, storable
 
 
@@ -19,22 +20,24 @@ class Retrying:
     `chance` returns a number from 0 to 1.
     """
 
-    def __init__(self, policy: RetryPolicy, clock: Clock, chance: Callable[[], float]) -> None:
+    def __init__(self, policy: RetryPolicy, clock: Clock, chance: Callable[[], float], stats: StatsCollector) -> None:
         self._policy = policy
         self._clock = clock
         self._chance = chance
+        self._stats = stats
         self.statuses = policy.statuses
 
     def after_status(self, request: Request, response: Response) -> Failed:
         """Return what becomes of a request answered with a status of the retry list."""
         after = response.headers.get("retry-after")
         now, attempts = self._clock.now(), attempts_of(request)
-        return failed(decide_status(self._of(request), attempts, response.status, after, now, self._chance()), response)
+        decision = decide_status(self._of(request), attempts, response.status, after, now, self._chance())
+        return self._counted(failed(decision, response))
 
     def after_error(self, request: Request, error: FetchError) -> Failed:
         """Return what becomes of a request whose transfer failed."""
         now, attempts = self._clock.now(), attempts_of(request)
-        return failed(decide_error(self._of(request), attempts, error, now, self._chance()), error)
+        return self._counted(failed(decide_error(self._of(request), attempts, error, now, self._chance()), error))
 
     def asked_for(self, request: Request, asked: RetryRequest) -> Failed:
         """Return what becomes of a request that somebody wants tried again."""
@@ -42,6 +45,14 @@ class Retrying:
         if verdict.retry_at is not None and asked.delay_s is not None:
             verdict = verdict._replace(retry_at=self._clock.now() + max(0.0, asked.delay_s))
         return verdict._replace(cause=asked)
+
+    def _counted(self, verdict: Failed) -> Failed:
+        if verdict.retry_at is None:
+            self._stats.inc_value("retry/max_reached")
+        else:
+            self._stats.inc_value("retry/count")
+            self._stats.inc_value(f"retry/reason_count/{verdict.reason}")
+        return verdict
 
     def _of(self, request: Request) -> RetryPolicy:
         if request.asked("dont_retry"):

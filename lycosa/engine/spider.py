@@ -21,13 +21,16 @@ import traceback
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from lycosa.core.errors import BadSpider, LycosaError
 from lycosa.core.keys import KeyResolver
 from lycosa.core.model import Request
 from lycosa.core.segments import SegmentResolver
+from lycosa.engine import blame
 from lycosa.engine.response import Response
+
+log = logging.getLogger(__name__)
 
 
 class Spider:
@@ -44,18 +47,49 @@ class Spider:
     pipelines: Sequence[Any] = ()
     key_resolver: KeyResolver | None = None
     segment_resolver: SegmentResolver | None = None
+    crawler: Any = None
+    """The crawl that the spider takes part in: settings, stats, signals."""
+    settings: Mapping[str, Any] = {}
+    """The settings of the crawl, by our names and Scrapy's."""
+    state: dict[str, Any]
+    """What the spider remembers from run to run: plain data."""
 
     def __init__(self, **arguments: str) -> None:
         self.__dict__.update(arguments)
         if not self.name:
             raise BadSpider(f"{type(self).__name__} has no name: write name = '...' in the class")
-        if isinstance(self.start_urls, str):
-            raise BadSpider(f"start_urls of {type(self).__name__} is text: write a list, [{self.start_urls!r}]")
+        owner = type(self).__name__
+        wrong = blame.start_urls(self.start_urls, owner) or blame.allowed_domains(self.allowed_domains, owner)
+        if wrong:
+            raise BadSpider(wrong)
+        if suspicious := blame.attributes(self):
+            log.warning("%s", suspicious)
+
+    @classmethod
+    def from_crawler(cls, crawler: Any, **arguments: Any) -> Self:
+        """Make the spider of a crawl. Overridden, it may connect receivers of `crawler.signals`."""
+        spider = cls(**arguments)
+        spider.belongs_to(crawler)
+        return spider
+
+    def belongs_to(self, crawler: Any) -> None:
+        """Take part in a crawl: `self.crawler`, `self.settings`."""
+        self.crawler = crawler
+        self.settings = crawler.settings
 
     @property
     def logger(self) -> logging.Logger:
         """A logger with the spider's name."""
         return logging.getLogger(self.name)
+
+    async def fetch(self, request: Request | str) -> Response:
+        """Fetch something now, and wait for it: through the middlewares, politely, with retries and redirects.
+
+        Raises `FetchError` or `IgnoreRequest`, or `BadSpider` where no crawl runs.
+        """
+        if self.crawler is None or self.crawler.download is None:
+            raise BadSpider("fetch works while a crawl runs: in callbacks, errbacks and pipelines")
+        return await self.crawler.download(request)  # type: ignore[no-any-return]
 
     async def start(self) -> AsyncIterator[Request]:
         """Yield the first requests: one for each of `start_urls`."""
@@ -67,7 +101,7 @@ class Spider:
         raise NotImplementedError(f"{type(self).__name__}.parse is not written")
 
     def closed(self, reason: str) -> Any:
-        """Called at the end with "finished", "interrupted" or "failed"."""
+        """Called at the end with "finished", "shutdown" (interrupted), "failed", or why it was closed."""
 
 
 def domains_as_urls(domains: Iterable[str]) -> list[str]:
@@ -81,7 +115,9 @@ async def start_requests(spider: Spider) -> AsyncIterator[Request]:
     with users_code(where):
         started = spider.start()
     if not isinstance(started, AsyncIterator):
-        raise BadSpider(f"{where} returned a {type(started).__name__}: write async def start(self), and yield Requests")
+        raise BadSpider(
+            blame.start(spider) or f"{where} returned a {type(started).__name__}: write async def start(self)"
+        )
     while True:
         try:
             with users_code(where):

@@ -112,8 +112,7 @@ class CallbackThreads:
             result, error = None, None
             _here.call = one
             try:
-                if not one.cancelled:
-                    result = one.context.run(one.call)
+                result = one.context.run(one.call)
             except BaseException as raised:  # noqa: BLE001  it is raised again, on the loop
                 error = raised
             finally:

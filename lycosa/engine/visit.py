@@ -22,28 +22,24 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from lycosa.core.errors import (
-    BadSpider,
-    BadUrl,
-    CloseSpider,
-    DropItem,
-    HttpError,
-    IgnoreRequest,
-    LycosaError,
-    RetryRequest,
-)
+from lycosa.core.errors import BadSpider, BadUrl, HttpError, IgnoreRequest, LycosaError, RetryRequest
 from lycosa.core.links import Link
 from lycosa.core.model import RECORD_VERSION, Lease, Request, UrlRecord, Validators
 from lycosa.core.scope import Scope
 from lycosa.core.url import fingerprint
+from lycosa.engine.crawler import Crawler
 from lycosa.engine.download import Downloader, is_being_cancelled, looks_like_a_page
+from lycosa.engine.failure import Failure
 from lycosa.engine.hops import HOPS_MAX
+from lycosa.engine.inline import working
+from lycosa.engine.middlewares.httpcache import host_was_asked
 from lycosa.engine.pipeline import Pipelines
 from lycosa.engine.records import PLAIN, Naming, in_place_of, to_record, to_request
 from lycosa.engine.response import Response
 from lycosa.engine.results import Results
 from lycosa.engine.retrying import Retrying
 from lycosa.engine.scrape import Scraper
+from lycosa.engine.signals import item_scraped, response_received, spider_error
 from lycosa.engine.spider import Spider
 from lycosa.engine.stats import RunStats
 from lycosa.engine.validators import validators_of
@@ -53,9 +49,6 @@ log = logging.getLogger(__name__)
 
 UNCHANGED = "unchanged"
 """The reason of a page that is still what it was when it was fetched last."""
-
-CACHED = "cached"
-"""The flag of a response that no host was asked for."""
 
 
 class Done(NamedTuple):
@@ -97,6 +90,7 @@ class Visitor:
         prepare: Callable[[Any], Sequence[Any]],
         known: Callable[[str, Sequence[int]], AbstractSet[int]],
         stats: RunStats,
+        crawler: Crawler,
         naming: Naming = PLAIN,
     ) -> None:
         self._spider = spider
@@ -108,11 +102,14 @@ class Visitor:
         self._prepare = prepare
         self._known = known
         self._stats = stats
+        self._count = crawler.stats.inc_value
+        self._signals = crawler.signals
         self._naming = naming
 
     async def visit(self, lease: Lease) -> Done | Failed:
         """Fetch the record and say what becomes of it. Never raises but for bugs and cancellation."""
         record = lease.record
+        working.set(lease)
         request = to_request(record)
         found = await self._downloader.download(request, lease.address)
         try:
@@ -136,10 +133,13 @@ class Visitor:
         refused = raw.skipped or (self._rules.content_types and not looks_like_a_page(raw))
         if refused and 200 <= raw.status < 300:
             return Done("content-type" if raw.skipped or raw.body else "no content", bytes=raw.size_bytes)
+        self._count("response_received_count")
+        if self._signals.on_response_received:
+            await self._signals.send(response_received, response=response, request=request, spider=self._spider)
         results = await self._scraper.scrape(response.request, response)
-        done = await self._kept(str(raw.status), record, results)
+        done = await self._kept(str(raw.status), record, results, response)
         validators = validators_of(raw.headers, response.fetched_at) if raw.status == 200 else None
-        contacted = CACHED not in response.flags if response.flags else True
+        contacted = host_was_asked(response)
         return done._replace(page=True, bytes=raw.size_bytes, validators=validators, contacted=contacted)
 
     async def _judge(self, record: UrlRecord, request: Request, found: Verdict) -> Done | Failed:
@@ -164,26 +164,24 @@ class Visitor:
             self._stats.note(f"robots.txt forbids the start URL {record.url}; --no-robots ignores it, if you may")
         return Done(found.reason, bytes=found.bytes, contacted=found.contacted)
 
-    async def _kept(self, reason: str, record: UrlRecord, results: Results) -> Done:
-        items, closing = results.items, results.closing
-        if items and self._pipelines:
-            items, told = await self._piped(items)
-            closing = closing or told
-        prepared = [self._prepare(item) for item in items] if items else ()
+    async def _kept(self, reason: str, record: UrlRecord, results: Results, response: Response | None = None) -> Done:
+        items: Sequence[Any] = results.items
+        closing = results.closing
+        prepared: Sequence[Sequence[Any]] = ()
+        if items:
+            if self._pipelines:
+                passed = await self._pipelines.process_page(items, response)
+                self._stats.dropped += passed.dropped
+                items, closing = passed.items, closing or passed.closing
+            prepared = [self._prepare(item) for item in items]
+            await self._scraped(items, response)
         return Done(reason, prepared, self._children(results, record), closing=closing)
 
-    async def _piped(self, items: list[Any]) -> tuple[list[Any], str]:
-        kept = []
-        closing = ""
-        for item in items:
-            try:
-                kept.append(await self._pipelines.process(item))
-            except DropItem as drop:
-                self._stats.dropped += 1
-                log.info("dropped: %s", drop)
-            except CloseSpider as close:
-                closing = close.reason
-        return kept, closing
+    async def _scraped(self, items: Sequence[Any], response: Response | None) -> None:
+        self._count("item_scraped_count", len(items))
+        if self._signals.on_item_scraped:
+            for item in items:
+                await self._signals.send(item_scraped, item=item, response=response, spider=self._spider)
 
     def _children(self, results: Results, parent: UrlRecord) -> list[UrlRecord]:
         children = self._followed(results.links, parent) if results.links else []
@@ -232,6 +230,11 @@ class Visitor:
         return Done(f"{found.reason} out of scope", bytes=found.bytes, contacted=found.contacted)
 
     def _spider_failed(self, request: Request, error: BaseException) -> Failed:
+        self._count("spider_exceptions/count")
+        self._count(f"spider_exceptions/{type(error).__name__}")
+        if self._signals.on_spider_error:
+            failure = Failure(error, request)
+            self._signals.post(spider_error, failure=failure, response=None, spider=self._spider)
         name = request.callback or "parse"
         told = isinstance(error, (BadSpider, LycosaError))
         log.error("%s failed on %s: %s: %s", name, request.url, type(error).__name__, error, exc_info=not told)

@@ -11,10 +11,10 @@ import asyncio
 
 import pycurl
 
-from lycosa.core.errors import BadSetting, FetchError
+from lycosa.core.errors import BadResponse, BadSetting, FetchError
 from lycosa.core.model import Request, Response
 from lycosa.fetchers.handle import FetchSettings, Handle, ca_bundle
-from lycosa.fetchers.reasons import error_of
+from lycosa.fetchers.reasons import UNDECODABLE, error_of
 from lycosa.fetchers.sockets import sockets_of
 from lycosa.ports import Accept
 
@@ -62,28 +62,42 @@ class CurlFetcher:
         cut: bool = False,
         address: str = "",
     ) -> Response:
-        """Do one transfer. See the port."""
+        """Do one transfer. See the port. A page that libcurl cannot decompress is fetched once more as it is."""
+        limit = self._settings.max_body_bytes if max_body is None else max_body
+        result = await self._transfer(request, accept, limit, cut=cut, address=address)
+        if isinstance(result, BadResponse) and str(result) == UNDECODABLE and request.method == "GET":
+            result = await self._transfer(request, accept, limit, cut=cut, address=address, undecoded=True)
+        if isinstance(result, Response):
+            return result
+        raise result
+
+    async def _transfer(
+        self,
+        request: Request,
+        accept: Accept | None,
+        limit: int,
+        *,
+        cut: bool,
+        address: str,
+        undecoded: bool = False,
+    ) -> Response | Exception:
         if self._closed:
             raise FetchError("the fetcher was closed", retry=False)
         handle = self._idle.pop() if self._idle else Handle(self._settings, self._bundle)
         future: asyncio.Future[Response | Exception] = self._loop.create_future()
         try:
-            limit = self._settings.max_body_bytes if max_body is None else max_body
-            handle.prepare(request, accept, limit, cut=cut, address=address)
+            handle.prepare(request, accept, limit, cut=cut, address=address, undecoded=undecoded)
             self._multi.add_handle(handle.curl)
         except BaseException:
             handle.curl.close()
             raise
         self._busy[handle.curl] = handle, future
         try:
-            result = await future
+            return await future
         except BaseException:  # cancelled; a transfer that is done has left its handle to the next
             if not future.done() or future.cancelled():
                 self._forget(handle)
             raise
-        if isinstance(result, Response):
-            return result
-        raise result
 
     async def close(self) -> None:
         """Abort everything, close every connection."""

@@ -15,10 +15,12 @@ from urllib.parse import urlencode
 
 import pycurl
 
-from lycosa.core.errors import BadUrl, BodyTooLarge, FetchError
+from lycosa.core.codings import decoded
+from lycosa.core.errors import BadResponse, BadUrl, BodyTooLarge, FetchError
 from lycosa.core.headers import Headers
 from lycosa.core.model import Request, Response, Timings
 from lycosa.core.url import canonicalize
+from lycosa.fetchers.reasons import UNDECODABLE
 from lycosa.ports import Accept
 
 ACCEPT = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
@@ -84,6 +86,7 @@ class Handle:
         "_settings",
         "_size",
         "_skipped",
+        "_undecoded",
         "_url",
         "_was_cut",
         "curl",
@@ -102,9 +105,19 @@ class Handle:
         self.clear()
 
     def prepare(
-        self, request: Request, accept: Accept | None, limit: int, *, cut: bool = False, address: str = ""
+        self,
+        request: Request,
+        accept: Accept | None,
+        limit: int,
+        *,
+        cut: bool = False,
+        address: str = "",
+        undecoded: bool = False,
     ) -> None:
-        """Set what this transfer needs. Raises `FetchError` for a request that cannot be sent."""
+        """Set what this transfer needs; `undecoded`: libcurl is not to decompress, this file does as far as it goes.
+
+        Raises `FetchError` for a request that cannot be sent.
+        """
         self._accept, self._limit, self._cut = accept, limit, cut
         self._url = url = request.url
         try:
@@ -114,6 +127,10 @@ class Handle:
             if not request.is_plain:
                 self._plain = False
                 self._set_options(request)
+            if undecoded:
+                self._undecoded, self._plain = True, False
+                self.curl.setopt(pycurl.ACCEPT_ENCODING, "identity")
+                self.curl.setopt(pycurl.HTTP_CONTENT_DECODING, 0)
             if address or self._address:
                 self._connect_to("" if request.asked("proxy", self._settings.proxy) else address)
         except (BadUrl, pycurl.error, UnicodeError, ValueError, TypeError) as error:
@@ -129,6 +146,7 @@ class Handle:
         self._error: Exception | None = None
         self._skipped = False
         self._was_cut = False
+        self._undecoded = False
         if not self._plain:
             self.curl.reset()
             self._configure()
@@ -144,6 +162,11 @@ class Handle:
         status, headers = self._answer
         get = self.curl.getinfo
         body = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+        if self._undecoded and body:
+            try:
+                body = self._decoded(body, headers)
+            except FetchError as error:
+                return error
         return Response(
             self._url,
             status,
@@ -234,6 +257,15 @@ class Handle:
         else:
             self._error = BodyTooLarge(f"body over {self._limit} bytes")
         return 0
+
+    def _decoded(self, body: bytes, headers: Headers) -> bytes:
+        text = headers.get("content-type").lower().startswith("text/")
+        found = decoded(body, headers.getlist("content-encoding"), self._limit, text=text)
+        if found is None:
+            raise BadResponse(UNDECODABLE)
+        if len(found) > self._limit and not self._cut:
+            raise BodyTooLarge(f"body over {self._limit} bytes")
+        return found[: self._limit]
 
     def _begin(self) -> bool:
         """Read the head, ask whether the body is wanted. False when the transfer is to end here."""

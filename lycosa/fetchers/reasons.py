@@ -22,6 +22,8 @@ from lycosa.core.errors import (
 
 PROXY, HTTP2_STREAM, HTTP3, TOO_LARGE = 97, 92, 95, 100
 
+UNDECODABLE = "cannot be decompressed"
+
 PLAIN: dict[int, tuple[type[FetchError], str, bool]] = {
     pycurl.E_UNSUPPORTED_PROTOCOL: (BadResponse, "not HTTP", False),
     pycurl.E_URL_MALFORMAT: (FetchError, "not a URL that can be fetched", False),
@@ -35,7 +37,8 @@ PLAIN: dict[int, tuple[type[FetchError], str, bool]] = {
     pycurl.E_GOT_NOTHING: (ConnectionLost, "connection closed without an answer", True),
     pycurl.E_SEND_ERROR: (ConnectionLost, "connection lost", True),
     pycurl.E_SSL_CONNECT_ERROR: (TlsFailed, "TLS handshake failed", True),
-    pycurl.E_BAD_CONTENT_ENCODING: (BadResponse, "cannot be decompressed", False),
+    pycurl.E_BAD_CONTENT_ENCODING: (BadResponse, UNDECODABLE, False),
+    pycurl.E_WRITE_ERROR: (BadResponse, UNDECODABLE, False),  # not our own end of a transfer: see `Handle.result`
     pycurl.E_FILESIZE_EXCEEDED: (BodyTooLarge, "body too large", False),
     PROXY: (ConnectFailed, "proxy refused the connection", True),
     TOO_LARGE: (BadResponse, "header too large", False),

@@ -298,7 +298,7 @@ class LocalFrontier(Generic[Place]):
         """Throttle."""
         self._see(now)
         self._bench.see(now)
-        self._bench.throttle(self._host(host), min(max(delay_s, 0.0), DELAY_MAX_S))
+        self._bench.throttle(self._host(host), min(max(0.0, delay_s), DELAY_MAX_S))
 
     async def host_facts(self, host: str) -> HostFacts | None:
         """Recall."""

@@ -4,6 +4,7 @@ DIR/lock        locked while a process owns the state; holds its process id
 DIR/crawl.json  format, version, name of the crawl, its seeds; replaced as a whole
 DIR/frontier/   the embedded frontier
 DIR/socket      where a live owner answers `lycosa frontier`
+DIR/records.sqlite  what the crawl remembers beside its frontier: cookies, what a spider keeps
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ DESCRIPTION = "crawl.json"
 LOCK = "lock"
 FRONTIER = "frontier"
 SOCKET = "socket"
+RECORDS = "records.sqlite"
 OURS = {DESCRIPTION, DESCRIPTION + ".new", LOCK, FRONTIER, SOCKET, "items.jsonl"}
+OURS |= {RECORDS, RECORDS + "-wal", RECORDS + "-shm", RECORDS + "-journal"}
 DESCRIPTION_MAX = 64 << 20
 
 
@@ -80,6 +83,11 @@ class StateDir:
         """Where items go that an index needs and the user did not ask for in a file."""
         return self.path / "items.jsonl"
 
+    @property
+    def records(self) -> Path:
+        """Where the crawl keeps what it remembers beside its frontier."""
+        return self.path / RECORDS
+
     def refuse_half(self) -> None:
         """Raise `StorageError` when the state is described but its database is gone: it would begin anew, unasked."""
         data = self.frontier / "data.mdb"
@@ -100,6 +108,8 @@ class StateDir:
         """Forget the crawl, keeping the lock."""
         shutil.rmtree(self.frontier, ignore_errors=True)
         self.items.unlink(missing_ok=True)
+        for name in (RECORDS, RECORDS + "-wal", RECORDS + "-shm", RECORDS + "-journal"):
+            (self.path / name).unlink(missing_ok=True)
         self.describe(Description())
 
     def close(self) -> None:

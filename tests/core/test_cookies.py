@@ -19,7 +19,7 @@ from lycosa.core.cookie_header import (
     parse_date,
     parse_set_cookie,
 )
-from lycosa.core.cookies import DOMAIN_MAX, JAR_MAX, Jar, Jars, default_path, path_matches
+from lycosa.core.cookies import DOMAIN_MAX, JAR_MAX, LINES_MAX, Jar, Jars, default_path, path_matches
 from lycosa.core.errors import StorageError
 from lycosa.core.origin import place_of
 
@@ -432,6 +432,12 @@ def test_a_jar_is_bounded():
         assert len(made) <= JAR_MAX
     assert len(made) > JAR_MAX // 2
     assert len(made) == len(list(made))
+
+
+def test_a_response_is_bounded():
+    made = jar()
+    made.set_from(SITE, (f"a={n}" for n in range(LINES_MAX + 10)), NOW)
+    assert sent(made, SITE) == [f"a={LINES_MAX - 1}"]
 
 
 def test_what_is_over_makes_room_in_a_full_jar():

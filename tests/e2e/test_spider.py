@@ -390,4 +390,4 @@ def test_an_interrupt_tells_the_spider(tmp_path):
         assert run.until(lambda: len(tree.hits()) > 5), run.said
         run.process.send_signal(signal.SIGINT)
         assert run.end() == 130
-    assert (tmp_path / "reason").read_text() == "interrupted"
+    assert (tmp_path / "reason").read_text() == "shutdown"

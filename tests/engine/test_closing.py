@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 
 import pytest
@@ -80,6 +81,14 @@ def test_memory_warns_once_and_then_closes() -> None:
         "memusage/warning_reached": 1,
         "memusage/limit_reached": 1,
     }
+
+
+def test_memory_is_watched_until_the_limit() -> None:
+    held = iter([1, MIB, MIB + 1])
+    memory, closed = Memory(StatsCollector(), lambda: None, limit_mb=1, read=lambda: next(held)), []
+    asyncio.run(memory.watch(closed.append, every_s=0.0))
+    assert closed == ["memusage_exceeded"]
+    assert next(held, None) is None
 
 
 def test_memory_without_limits_only_notes() -> None:

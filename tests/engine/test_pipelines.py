@@ -81,8 +81,8 @@ def test_no_pipelines_is_nothing_to_do() -> None:
     assert not Pipelines([], SPIDER)
     assert through([], {"a": 1}) == [{"a": 1}]
     heard: list[Any] = []
-    assert Pipelines([], SPIDER, on_scraped=heard.append)
-    assert through([], {"a": 1}, on_scraped=heard.append) == heard == [{"a": 1}]
+    assert Pipelines([], SPIDER, on_scraped=lambda item, _: heard.append(item))
+    assert through([], {"a": 1}, on_scraped=lambda item, _: heard.append(item)) == heard == [{"a": 1}]
 
 
 # ------------------------------------------------------------------------------------------------ classes, open, close
@@ -143,7 +143,7 @@ def test_a_class_that_cannot_be_made_is_named() -> None:
         def __init__(self, path):
             pass
 
-    with pytest.raises(BadSpider, match=r"Needs.__init__ failed \(pipeline.py:\d+\): TypeError"):
+    with pytest.raises(BadSpider, match=r"Needs.__init__ failed \(crawler.py:\d+\): TypeError"):
         Pipelines([Needs], SPIDER)
 
 
@@ -245,11 +245,11 @@ def test_dropped_items_go_nowhere_and_the_order_stays(slow: bool, caplog: pytest
     dropped: list[Any] = []
     scraped: list[Any] = []
 
-    async def on_scraped(item: Any) -> None:
+    async def on_scraped(item: Any, response: Any) -> None:
         await asyncio.sleep(0)
         scraped.append(item["n"])
 
-    def on_dropped(item: Any, drop: Any) -> None:
+    def on_dropped(item: Any, response: Any, drop: Any) -> None:
         dropped.append((item, str(drop)))
 
     kept = through([Odd(slow)], *({"n": n} for n in range(9)), on_scraped=on_scraped, on_dropped=on_dropped)
@@ -264,11 +264,18 @@ def test_a_failure_fails_the_page_and_counts_no_item(slow: bool) -> None:
     scraped: list[Any] = []
     failed: list[Any] = []
 
-    def on_error(item: Any, error: Any) -> None:
+    def on_error(item: Any, response: Any, error: Any) -> None:
         failed.append((item, str(error)))
 
     with pytest.raises(ValueError, match="number -3"):
-        through([Odd(slow)], {"n": 0}, {"n": -3}, {"n": 2}, on_scraped=scraped.append, on_error=on_error)
+        through(
+            [Odd(slow)],
+            {"n": 0},
+            {"n": -3},
+            {"n": 2},
+            on_scraped=lambda item, _: scraped.append(item),
+            on_error=on_error,
+        )
     assert scraped == []
     assert failed == [({"n": -3}, "number -3")]
 

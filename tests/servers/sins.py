@@ -218,8 +218,15 @@ async def short(x: Exchange) -> None:
 
 @sin("/bad-gzip")
 async def bad_gzip(x: Exchange) -> None:
-    """Say gzip, and send something else."""
-    await x.answer(200, b"this is not gzip" * 10, Content_Encoding="gzip")
+    """Send a compressed page that is damaged."""
+    head = gzip.compress(b"")[:10]
+    await x.answer(200, head + b"\xff" * 100, Content_Encoding="gzip")
+
+
+@sin("/not-gzip")
+async def not_gzip(x: Exchange) -> None:
+    """Say gzip, or another coding (/not-gzip/br), and send the page as it is."""
+    await x.answer(200, page("Not compressed", text="at all"), Content_Encoding=x.rest or "gzip")
 
 
 @sin("/gzip")

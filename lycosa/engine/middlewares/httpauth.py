@@ -5,6 +5,8 @@
         http_pass = "secret"
         http_auth_domain = "example.com"    # None: to every host
 
+or the settings of these names.
+
 A request that has an `Authorization` header keeps it. A redirect that leaves the domain leaves the password behind.
 """
 
@@ -12,10 +14,12 @@ from __future__ import annotations
 
 from base64 import b64encode
 
-from lycosa.core.errors import BadSpider
+from lycosa.core.errors import BadSetting, BadSpider
 from lycosa.core.model import Request
-from lycosa.core.origin import place_of
+from lycosa.core.origin import ORIGINS_MAX, begin_of, place_of
 from lycosa.engine.spider import Spider
+
+WANTED = "write http_auth_domain = 'example.com' too, so that no other site is told the password"
 
 
 class HttpAuth:
@@ -26,26 +30,39 @@ class HttpAuth:
             raise BadSpider(f"http_user is {user!r}: a user name cannot hold ':' (RFC 7617)")
         self._header = basic(user, password)
         self._domain = domain.lower().lstrip(".") if domain else ""
+        self._covered: dict[str, bool] = {}
 
     @classmethod
-    def of(cls, spider: Spider) -> HttpAuth | None:
-        """Return the middleware that the spider's attributes ask for, or None. Raises `BadSpider`."""
-        user, password = getattr(spider, "http_user", ""), getattr(spider, "http_pass", "")
-        if not (user or password):
-            return None
-        if not hasattr(spider, "http_auth_domain"):
-            wanted = "http_auth_domain = 'example.com' beside http_user, so that no other site is told the password"
-            raise BadSpider(f"{type(spider).__name__}: write {wanted} (None: tell every host)")
-        return cls(user, password, spider.http_auth_domain)
+    def of(cls, spider: Spider, user: str = "", password: str = "", domain: str = "") -> HttpAuth | None:
+        """Return the middleware that the spider's attributes ask for, else the settings given here, else None.
+
+        Raises `BadSpider` and `BadSetting` where it is not said who may be told the password.
+        """
+        name, secret = getattr(spider, "http_user", ""), getattr(spider, "http_pass", "")
+        if name or secret:
+            if not hasattr(spider, "http_auth_domain"):
+                raise BadSpider(f"{type(spider).__name__} has http_user: {WANTED} (None: every host is told)")
+            return cls(name, secret, spider.http_auth_domain)
+        if (user or password) and not domain:
+            raise BadSetting(f"http_user is set: {WANTED}")
+        return cls(user, password, domain) if user or password else None
 
     def process_request(self, request: Request) -> None:
         """Add the header where it belongs."""
-        if not request.has_header("Authorization") and self._covers(request.url):
+        begin = begin_of(request.url)
+        covered = self._covered.get(begin)
+        if covered is None:
+            covered = self._covers(begin)
+        if covered and not request.has_header("Authorization"):
             request.headers["Authorization"] = self._header
 
-    def _covers(self, url: str) -> bool:
-        place = place_of(url)
-        return place is not None and (not self._domain or self._domain in place.names())
+    def _covers(self, begin: str) -> bool:
+        place = place_of(begin)
+        covers = place is not None and (not self._domain or self._domain in place.names())
+        if len(self._covered) >= ORIGINS_MAX:
+            self._covered.clear()
+        self._covered[begin] = covers
+        return covers
 
 
 def basic(user: str, password: str) -> str:

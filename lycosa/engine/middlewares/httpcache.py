@@ -34,6 +34,8 @@ HELD = "_httpcache"
 """The key of `meta` for the stored response while its host is asked about it."""
 
 DONT_CACHE = "dont_cache"
+PARTIAL = frozenset({206, 304, 412, 416})
+"""Answers to what a request asked of its own; they say nothing against the response that is kept."""
 
 
 def host_was_asked(response: Response) -> bool:
@@ -137,7 +139,7 @@ class HttpCache:
             await self._put(_key(asked, request), httpcache.stored_of(asked, raw, now))
             return
         self._count("uncacheable")
-        if replaces and raw.status < 500:  # the host answers otherwise now
+        if replaces and raw.status < 500 and raw.status not in PARTIAL:  # the host answers otherwise now
             await self._delete(_key(asked, request))
 
     async def _invalidate(self, asked: Asked, request: Request, raw: model.Response) -> None:

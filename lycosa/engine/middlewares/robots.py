@@ -9,14 +9,16 @@ from __future__ import annotations
 from lycosa.core.model import Request
 from lycosa.core.url import host_key
 from lycosa.engine.robots import RobotsGate
+from lycosa.engine.statscollector import StatsCollector
 from lycosa.engine.verdict import Failed, Ignored, storable
 
 
 class ObeyRobots:
     """See the module."""
 
-    def __init__(self, gate: RobotsGate) -> None:
+    def __init__(self, gate: RobotsGate, stats: StatsCollector) -> None:
         self._gate = gate
+        self._stats = stats
 
     async def process_request(self, request: Request) -> Ignored | Failed | None:
         """Return None for a request that may be made."""
@@ -27,4 +29,7 @@ class ObeyRobots:
         if rules.unreachable:
             why = await self._gate.why_unreachable(host)
             return Failed(storable(f"robots.txt unreachable: {why}"), contacted=False)
-        return None if rules.allowed(request.url) else Ignored("robots", contacted=False)
+        if rules.allowed(request.url):
+            return None
+        self._stats.inc_value("robotstxt/forbidden")
+        return Ignored("robots", contacted=False)

@@ -1,0 +1,99 @@
+"""What a form sends: fields in, bytes out, as browsers encode them (HTML standard, "Form submission").
+
+Fields come as a dict or as pairs; a list or tuple holds several values of one field, None leaves the field out. Text is
+encoded in the encoding of the form; what that lacks becomes a character reference (`&#8364;`). Bytes stay as they are.
+The boundary of a multipart body is made from the body, so that equal forms are equal requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import quote_plus
+
+from xxhash import xxh3_128_hexdigest
+
+from lycosa.core.errors import UsageError
+
+URLENCODED = "application/x-www-form-urlencoded"
+MULTIPART = "multipart/form-data"
+PLAIN = "text/plain"
+
+FormData = Mapping[Any, Any] | Iterable[tuple[Any, Any]]
+Field = tuple[str | bytes, Any]
+
+
+class BadForm(UsageError, ValueError):
+    """The form cannot be filled in or found."""
+
+
+class FormFile(NamedTuple):
+    """A file to upload; only a multipart body carries its content, the others its name."""
+
+    name: str
+    content: bytes
+    content_type: str = "application/octet-stream"
+
+
+def fields_of(formdata: FormData) -> list[Field]:
+    """Return (name, value) pairs in the order given; None for a field without any value. Raises `BadForm`."""
+    pairs = formdata.items() if isinstance(formdata, Mapping) else formdata
+    try:
+        return [field for name, value in pairs for field in _values(name, value)]
+    except (TypeError, ValueError):
+        wanted = "a dict or a list of (name, value) pairs"
+        raise BadForm(f"formdata is {type(formdata).__name__}: give it {wanted}") from None
+
+
+def encoded(fields: Iterable[Field], kind: str = URLENCODED, encoding: str = "utf-8") -> tuple[bytes, str]:
+    """Return the body and its Content-Type. `kind` is one of URLENCODED, MULTIPART, PLAIN."""
+    given = [(name, value) for name, value in fields if value is not None]
+    if kind == MULTIPART:
+        parts = [_part(name, value, encoding) for name, value in given]
+        boundary = "----form" + xxh3_128_hexdigest(b"".join(parts))
+        body = b"".join(b"--%s\r\n%s\r\n" % (boundary.encode(), part) for part in parts)
+        return body + b"--%s--\r\n" % boundary.encode(), f"{MULTIPART}; boundary={boundary}"
+    if kind == PLAIN:
+        lines = (_bytes(name, encoding) + b"=" + _bytes(value, encoding) for name, value in given)
+        return b"".join(line + b"\r\n" for line in lines), PLAIN
+    return urlencoded(given, encoding).encode(), URLENCODED
+
+
+def urlencoded(fields: Iterable[Field], encoding: str = "utf-8") -> str:
+    """Return the fields as a query."""
+    return "&".join(
+        f"{quote_plus(_bytes(name, encoding), '*')}={quote_plus(_bytes(value, encoding), '*')}"
+        for name, value in fields
+        if value is not None
+    )
+
+
+def has_files(fields: Iterable[Field]) -> bool:
+    """Tell whether only a multipart body can carry these fields."""
+    return any(isinstance(value, FormFile) for _, value in fields)
+
+
+def _values(name: str | bytes, value: Any) -> Iterator[Field]:
+    if isinstance(value, (str, bytes, FormFile)) or not isinstance(value, Iterable):
+        yield name, value
+    else:
+        yield from ((name, each) for each in list(value) or [None])
+
+
+def _bytes(value: Any, encoding: str) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    text = value.name if isinstance(value, FormFile) else str(value)
+    return text.encode(encoding, "xmlcharrefreplace")
+
+
+def _part(name: str | bytes, value: Any, encoding: str) -> bytes:
+    head = b'Content-Disposition: form-data; name="%s"' % _quoted(name, encoding)
+    if isinstance(value, FormFile):
+        head += b'; filename="%s"\r\nContent-Type: %s' % (_quoted(value.name, encoding), value.content_type.encode())
+        return head + b"\r\n\r\n" + value.content
+    return head + b"\r\n\r\n" + _bytes(value, encoding)
+
+
+def _quoted(text: str | bytes, encoding: str) -> bytes:
+    return _bytes(text, encoding).replace(b"\n", b"%0A").replace(b"\r", b"%0D").replace(b'"', b"%22")

@@ -1,0 +1,31 @@
+"""A turn on a host for a transfer that is no record, waited for without polling: see `Frontier.claim`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from math import isinf
+
+from lycosa.clock import Clock
+from lycosa.core.model import Lease
+from lycosa.ports import Frontier
+
+
+@asynccontextmanager
+async def turn_of(host: str, frontier: Frontier, clock: Clock, holder: Lease | None = None) -> AsyncIterator[str]:
+    """Wait for the turn of the host, and hold it for one transfer. Yield the address to connect to, "" for any.
+
+    `holder` is the lease under which the caller works. Whoever waits for `frontier.next_ready` asks again afterwards.
+    """
+    woken = asyncio.Event()
+    claim = await frontier.claim(host, woken.set, clock.now(), holder)
+    try:
+        while at := await frontier.turn(claim, now := clock.now()):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None if isinf(at) else max(at - now, 0.0)):
+                    await woken.wait()
+            woken.clear()
+        yield claim.address
+    finally:
+        await frontier.unclaim(claim, clock.now())

@@ -1,0 +1,249 @@
+"""Claims and throttled delays, as every frontier keeps them (C5, F8), on each back end. See `ports.Frontier`."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lycosa.clock import Clock
+from lycosa.core.frontier import Policy
+from lycosa.core.model import HostFacts, Lease
+from lycosa.engine.claims import turn_of
+from lycosa.frontiers.embedded import embedded_frontier
+from lycosa.frontiers.memory import memory_frontier
+from lycosa.frontiers.operations import LocalOperations
+from tests.contracts.test_frontier import HOST, OTHER, PLAIN, run, url, urls_of
+
+Open = Callable[[Policy], Any]
+ONE = replace(PLAIN, concurrency_per_host=1)
+SLOW = replace(PLAIN, delay_s=10.0)
+
+
+@pytest.fixture(params=["memory", "embedded"])
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
+    """A function that makes a new frontier of this back end."""
+    made: list[Any] = []
+
+    def open_(policy: Policy) -> Any:
+        path = tmp_path / str(len(made))
+        made.append(memory_frontier(policy) if request.param == "memory" else embedded_frontier(path, policy))
+        return made[-1]
+
+    yield open_
+    for frontier in made:
+        asyncio.run(frontier.close())
+
+
+def nothing() -> None:
+    pass
+
+
+async def claimed(frontier: Any, host: str, now: float, holder: Lease | None = None) -> Any:
+    claim = await frontier.claim(host, nothing, now, holder)
+    assert await frontier.turn(claim, now) == 0.0
+    return claim
+
+
+def test_a_claim_takes_a_turn_and_a_lease_waits_for_the_next(opened: Open) -> None:
+    async def story() -> None:
+        frontier = opened(SLOW)
+        await frontier.push([url(1)])
+        claim = await claimed(frontier, HOST, 100.0)
+        assert await frontier.lease(5, 109.0) == []
+        assert frontier.next_ready(109.0) == 110.0
+        await frontier.unclaim(claim, 109.5)
+        assert await urls_of(frontier, 5, 110.0) == [f"{HOST}/1"]
+        later = await frontier.claim(HOST, nothing, 111.0)
+        assert await frontier.turn(later, 111.0) == 120.0
+        assert await frontier.turn(later, 120.0) == 0.0
+        assert await frontier.turn(later, 120.0) == 0.0, "it has its turn already"
+
+    run(story())
+
+
+def test_a_claim_takes_a_place_and_waits_to_be_woken(opened: Open) -> None:
+    async def story() -> None:
+        frontier = opened(ONE)
+        await frontier.push([url(1), url(2)])
+        (lease,) = await frontier.lease(5, 0.0)
+        woken: list[str] = []
+        first = await frontier.claim(HOST, lambda: woken.append("first"), 0.0)
+        second = await frontier.claim(HOST, lambda: woken.append("second"), 0.0)
+        assert [await frontier.turn(claim, 0.0) for claim in (first, second)] == [math.inf] * 2
+        await frontier.ack(lease, "200", (), 0.0)
+        assert woken == ["first"]
+        assert await frontier.lease(5, 0.0) == []
+        assert await frontier.turn(second, 0.0) == math.inf
+        assert await frontier.turn(first, 0.0) == 0.0
+        await frontier.unclaim(first, 0.0)
+        assert woken[-1] == "second"
+        assert await frontier.turn(second, 0.0) == 0.0
+        await frontier.unclaim(second, 0.0)
+        assert await urls_of(frontier, 5, 0.0) == [f"{HOST}/2"]
+
+    run(story())
+
+
+def test_a_lease_gives_its_place_to_its_claims(opened: Open) -> None:
+    async def story() -> None:
+        frontier = opened(ONE)
+        await frontier.push([url(1), url(2), url(3, OTHER)])
+        mine, others = sorted(await frontier.lease(5, 0.0), key=lambda lease: lease.record.host)
+        claim = await claimed(frontier, HOST, 0.0, mine)
+        crosswise = await frontier.claim(OTHER, nothing, 0.0, mine)
+        assert await frontier.turn(crosswise, 0.0) == math.inf
+        back = await frontier.claim(HOST, nothing, 0.0, others)
+        assert await frontier.turn(crosswise, 0.0) == 0.0, "the other one is in its callback, too"
+        await frontier.unclaim(claim, 0.0)
+        assert await frontier.turn(back, 0.0) == 0.0
+        for each in (back, crosswise, crosswise):
+            await frontier.unclaim(each, 0.0)
+        assert await frontier.ack(mine, "200", (), 0.0)
+        assert await frontier.nack(others, "x", None, 0.0)
+        assert await urls_of(frontier, 5, 0.0) == [f"{HOST}/2"]
+
+    run(story())
+
+
+def test_blocks_and_crawl_delays_hold_for_claims(opened: Open) -> None:
+    async def story() -> None:
+        frontier = opened(PLAIN)
+        waiting = await frontier.claim(HOST, nothing, 100.0)
+        await frontier.block_host(HOST, 160.0)
+        assert await frontier.turn(waiting, 100.0) == 160.0
+        await frontier.set_host_facts(HOST, HostFacts(b"", 200, 150.0, 30.0), 150.0)
+        assert await frontier.turn(waiting, 160.0) == 180.0
+        assert await frontier.turn(waiting, 180.0) == 0.0
+
+    run(story())
+
+
+def test_a_host_with_claims_is_kept_and_then_forgotten(opened: Open) -> None:
+    async def story() -> None:
+        frontier = opened(SLOW)
+        claim = await claimed(frontier, HOST, 100.0)
+        waiting = await frontier.claim(OTHER, nothing, 100.0)
+        frontier.workbench.forget_idle(1000.0)
+        assert set(frontier.workbench.hosts) == {HOST, OTHER}
+        await frontier.unclaim(claim, 101.0)
+        await frontier.unclaim(waiting, 101.0)
+        frontier.workbench.forget_idle(109.0)
+        assert set(frontier.workbench.hosts) == {HOST}
+        frontier.workbench.forget_idle(110.0)
+        assert not frontier.workbench.hosts
+
+    run(story())
+
+
+def test_the_pause_after_a_claim_outlives_the_process(tmp_path: Path) -> None:
+    async def story() -> None:
+        before = embedded_frontier(tmp_path, SLOW)
+        await before.push([url(1)])
+        await claimed(before, HOST, 100.0)
+        await before.commit({})
+        await before.close()
+        after = embedded_frontier(tmp_path, SLOW, now=101.0)
+        assert after.next_ready(101.0) == 110.0
+        await after.close()
+
+    run(story())
+
+
+def test_limits_per_address_hold_for_claims(opened: Open) -> None:
+    async def story() -> None:
+        frontier = opened(replace(PLAIN, concurrency_per_ip=1))
+        assert frontier.wants_address(HOST, 0.0)
+        for host in (HOST, OTHER):
+            await frontier.set_address(host, "10.0.0.1", 1000.0, 0.0)
+        assert not frontier.wants_address(HOST, 0.0)
+        claim = await claimed(frontier, HOST, 0.0)
+        assert claim.address == "10.0.0.1"
+        other = await frontier.claim(OTHER, nothing, 0.0)
+        assert await frontier.turn(other, 0.0) == math.inf
+        await frontier.unclaim(claim, 0.0)
+        assert await frontier.turn(other, 0.0) == 0.0
+        assert not opened(PLAIN).wants_address(HOST, 0.0)
+
+    run(story())
+
+
+def test_a_clock_that_was_set_back_makes_no_claim_wait_for_the_difference(opened: Open) -> None:
+    async def story() -> None:
+        frontier = opened(SLOW)
+        await claimed(frontier, HOST, 10_000.0)
+        waiting = await frontier.claim(HOST, nothing, 10_002.0)
+        assert await frontier.turn(waiting, 10_002.0) == 10_010.0
+        assert await frontier.turn(waiting, 1_002.0) == 1_010.0
+
+    run(story())
+
+
+def test_a_throttled_host_keeps_its_new_delay_from_its_last_start_on(opened: Open) -> None:
+    async def story() -> None:
+        frontier = opened(replace(PLAIN, delay_s=1.0))
+        await frontier.push([url(1), url(2), url(3), url(4)])
+        await frontier.set_host_facts(HOST, HostFacts(b"", 200, 90.0, 4.0), 90.0)
+        await frontier.lease(1, 100.0)
+        await frontier.set_delay(HOST, 20.0, 105.0)
+        assert frontier.next_ready(105.0) == 120.0
+        view = await LocalOperations(frontier).host(HOST)
+        assert view is not None
+        assert view.delay_s == 20.0
+        await frontier.set_delay(HOST, 0.5, 106.0)
+        assert len(await frontier.lease(1, 106.0)) == 1
+        assert frontier.next_ready(106.0) == 110.0, "its Crawl-delay is the least"
+        await frontier.set_delay(HOST, 1e12, 107.0)
+        assert frontier.next_ready(107.0) == 106.0 + 3600.0
+        await frontier.set_delay(HOST, 2.0, 108.0)
+        await frontier.block_host(HOST, 150.0)
+        await frontier.set_delay(HOST, 0.0, 109.0)
+        assert frontier.next_ready(109.0) == 150.0
+
+    run(story())
+
+
+def test_a_host_starts_with_the_delay_for_new_hosts(opened: Open) -> None:
+    async def story() -> None:
+        frontier = opened(replace(PLAIN, start_delay_s=5.0))
+        await frontier.push([url(1), url(2), url(3)])
+        assert len(await frontier.lease(9, 100.0)) == 1
+        assert frontier.next_ready(100.0) == 105.0
+        await frontier.set_delay(HOST, 0.0, 101.0)
+        assert len(await frontier.lease(9, 101.0)) == 2
+
+    run(story())
+
+
+def test_an_engine_waits_for_its_turns(opened: Open) -> None:
+    """On a real loop: places and delays, and one who gives up while it waits."""
+
+    async def story() -> None:
+        frontier, clock = opened(replace(PLAIN, delay_s=0.02, concurrency_per_host=2)), Clock()
+        starts: list[float] = []
+        flying = most = 0
+
+        async def fetch() -> None:
+            nonlocal flying, most
+            async with turn_of(HOST, frontier, clock):
+                starts.append(clock.now())
+                flying += 1
+                most = max(most, flying)
+                await asyncio.sleep(0.05)
+                flying -= 1
+
+        async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+            tasks = [group.create_task(fetch()) for _ in range(10)]
+            await asyncio.sleep(0)
+            tasks[5].cancel()
+        assert (len(starts), most) == (9, 2)
+        assert min(later - earlier for earlier, later in pairwise(starts)) >= 0.019
+        assert frontier.workbench.hosts[HOST].in_flight == 0
+
+    run(story())
