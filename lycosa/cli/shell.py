@@ -63,14 +63,18 @@ class Shell:
     def __init__(self, settings: Settings, spider_class: type[Any] | None) -> None:
         import lycosa
         from lycosa.config.view import SettingsView
+        from lycosa.engine.spider import users_code
 
+        chosen = spider_class or type("Shell", (lycosa.Spider,), {"name": "shell"})
+        with users_code(f"{chosen.__name__}.__init__"):
+            spider = chosen()
         self._settings = settings
         self._spider_class = spider_class
         self.names: dict[str, Any] = {
             "lycosa": lycosa,
             "Request": lycosa.Request,
             "settings": SettingsView(settings),
-            "spider": (spider_class or type("Shell", (lycosa.Spider,), {"name": "shell"}))(),
+            "spider": spider,
             "response": None,
             "request": None,
             "sel": None,
