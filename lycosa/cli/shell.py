@@ -12,7 +12,9 @@ import ast
 import asyncio
 import code
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -97,7 +99,7 @@ class Shell:
         request = Request(address(request)) if isinstance(request, str) else request
         if not redirect:
             request.meta["dont_redirect"] = True
-        self._take(fetch(self._settings, request, self._spider_class))
+        self._take(_outside_the_loop(partial(fetch, self._settings, request, self._spider_class)))
         return self.names["response"]
 
     def run(self, text: str) -> None:
@@ -177,6 +179,16 @@ def _compiled(text: str) -> CodeType:
 def _ran(compiled: CodeType, names: dict[str, Any]) -> Any:
     result = FunctionType(compiled, names)()
     return asyncio.run(_awaited(result)) if inspect.isawaitable(result) else result
+
+
+def _outside_the_loop(fetch: Callable[[], Any]) -> Any:
+    """Run what has a loop of its own: in a thread where one runs already, under an `await` at the prompt."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return fetch()
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(fetch).result()
 
 
 async def _awaited(result: Any) -> Any:
