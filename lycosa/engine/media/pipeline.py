@@ -71,6 +71,10 @@ class MediaSettings:
     min_height: int = 0
 
 
+class FailedBefore(FileException):
+    """The file could not be had before, in this run."""
+
+
 class MediaInfo(NamedTuple):
     """What the methods of a pipeline get to see of the crawl.
 
@@ -210,7 +214,9 @@ class MediaPipeline:
             except (StateError, BadSpider) as error:  # nothing that another file could do better
                 results[number] = error
             except LycosaError as error:
-                log.warning("%s", error if request.url in str(error) else f"{request.url}: {error}")
+                quiet = isinstance(error, (FailedBefore, IgnoreRequest))
+                text = str(error) if request.url in str(error) else f"{request.url}: {error}"
+                log.log(logging.INFO if quiet else logging.WARNING, "%s", text)
                 self._count("file_error_count")
                 results[number] = (False, error)
             except Exception as error:  # noqa: BLE001  in a method of the user: the page is dead
@@ -229,7 +235,7 @@ class MediaPipeline:
             if known is not None:
                 return self._result(request, known, "uptodate")
             if key in self._failures:
-                raise FileException(self._failures[key])
+                raise FailedBefore(self._failures[key])
             task = asyncio.create_task(self._downloaded(request, item, key))
             self._under_way[key] = task
             task.add_done_callback(lambda ended: self._ended(key, ended))
