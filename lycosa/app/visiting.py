@@ -108,7 +108,7 @@ def _downloader_chain(cast: Cast, site: Site) -> DownloaderChain:
     built_in = {
         "offsite": Offsite(cast.rules.scope),
         "robots": ObeyRobots(cast.gate, stats) if settings.robots else None,
-        "httpauth": HttpAuth.of(spider),
+        "httpauth": HttpAuth.of(spider, settings.http_user, settings.http_pass, settings.http_auth_domain),
         "retry": Retry(cast.retrying, cast.statuses) if settings.retry_enabled else None,
         "redirect": Redirect(settings.redirects_max, cast.statuses) if settings.redirect else None,
         "cookies": _cookies(cast, site) if settings.cookies else None,
@@ -135,7 +135,8 @@ def _spider_chain(cast: Cast) -> SpiderChain:
 
 
 def _cookies(cast: Cast, site: Site) -> Cookies:
-    cookies = Cookies(site.keeping.store, site.clock, debug=cast.member.settings.cookies_debug)
+    owner, debug = cast.member.target.naming.spider, cast.member.settings.cookies_debug
+    cookies = Cookies(site.keeping.store, site.clock, owner=owner, debug=debug)
     site.keeping.keepers.append(cookies.keep)
     return cookies
 
