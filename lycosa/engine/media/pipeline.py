@@ -41,6 +41,9 @@ MEDIA_MAX_SIZE = 1 << 30
 MEDIA_CONCURRENCY = 8
 """Downloads of one item at a time."""
 
+MEDIA_TIMEOUT_S = 600.0
+"""A download may take so long, where its request does not say how long: files are larger than pages."""
+
 MEDIA_PER_ITEM_MAX = 10_000
 FAILURES_MAX = 10_000
 """Media that failed are remembered for the run, so that a thousand pages do not ask for one broken image."""
@@ -263,6 +266,8 @@ class MediaPipeline:
         return known if self.is_complete(known, request, item) else None
 
     async def _downloaded(self, request: Request, item: Any, key: str) -> dict[str, Any]:
+        if request.asked("download_timeout") is None:
+            request = request.replace(meta={**request.meta, "download_timeout": MEDIA_TIMEOUT_S})
         part = self.store.part(self.settings.max_size)
         try:
             response = await self._transferred(request, part)
