@@ -253,6 +253,7 @@ class Resolver(Protocol):
 
 
 Accept = Callable[[int, Headers], bool]
+Into = Callable[[bytes], None]
 
 
 class Fetcher(Protocol):
@@ -266,12 +267,18 @@ class Fetcher(Protocol):
         max_body: int | None = None,
         cut: bool = False,
         address: str = "",
+        public_only: bool = False,
+        into: Into | None = None,
     ) -> Response:
         """Return the response, or raise `FetchError`.
 
         `accept(status, headers)` is asked before the body is read; False ends the transfer with `skipped` set.
         `max_body` (bytes, after decompression) overrides the fetcher's own limit; with `cut` a longer body is no error,
         but ends there. With `address` it connects to this IP address, whatever the name of the host resolves to.
+        `public_only` refuses to send anything to an address that is not public (`PrivateAddress`), whatever name, kept
+        connection or resolver leads there; through a proxy only what the URL itself says can be refused.
+        `into` gets the decompressed body piece by piece, and the response has none. What it or `accept` raises ends the
+        transfer and is raised here; after a `StopDownload` that is no failure the response is what came so far.
         """
         ...
 
