@@ -417,24 +417,24 @@ def test_downloads_of_an_item_are_bounded(tmp_path: Path) -> None:
     assert asyncio.run(run()) == 3
 
 
-def test_a_download_has_more_time_than_a_page_unless_its_request_says_otherwise(tmp_path: Path) -> None:
+def test_a_download_has_bounds_of_its_own_unless_its_request_says_otherwise(tmp_path: Path) -> None:
     class Own(FilesPipeline):
         def get_media_requests(self, item, info):
             return [*super().get_media_requests(item, info), Request("http://127.0.0.1/y", timeout=5)]
 
-    async def run() -> list[float]:
+    async def run() -> list[Any]:
         asked = []
 
         async def download(request: Request, into: Any) -> Any:
-            asked.append(request.meta["download_timeout"])
+            asked.append((request.meta["download_timeout"], request.meta["download_maxsize"]))
             raise ConnectionLost
 
-        async with opened(Own, tmp_path) as pipeline:
+        async with opened(Own, tmp_path, max_size=7) as pipeline:
             pipeline.info = pipeline.info._replace(download=download)
             await pipeline.process_item({"file_urls": ["http://127.0.0.1/x"]})
         return asked
 
-    assert asyncio.run(run()) == [MEDIA_TIMEOUT_S, 5]
+    assert asyncio.run(run()) == [(MEDIA_TIMEOUT_S, 7), (5, 7)]
 
 
 def test_a_file_whose_path_depends_on_the_response(tmp_path: Path) -> None:

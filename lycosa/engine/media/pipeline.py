@@ -266,8 +266,8 @@ class MediaPipeline:
         return known if self.is_complete(known, request, item) else None
 
     async def _downloaded(self, request: Request, item: Any, key: str) -> dict[str, Any]:
-        if request.asked("download_timeout") is None:
-            request = request.replace(meta={**request.meta, "download_timeout": MEDIA_TIMEOUT_S})
+        usual = {"download_timeout": MEDIA_TIMEOUT_S, "download_maxsize": self.settings.max_size}
+        request = request.replace(meta={**usual, **request.meta})
         part = self.store.part(self.settings.max_size)
         try:
             response = await self._transferred(request, part)
