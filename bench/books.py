@@ -36,6 +36,7 @@ DOCUMENT = ROOT / "docs" / "benchmarks.md"
 RUNS = 5
 PAGES = 10_000
 QUICK_PAGES = 300
+LOG_FLUSH = "1s"
 KINDS = {"shop": "generated pages of 3 kB", "docs": "real pages of documentation"}
 FLOORS = {("shop", "parsel"): 6.0, ("shop", "lexbor"): 12.0, ("docs", "parsel"): 3.0, ("docs", "lexbor"): 6.0}
 MIDDLEWARES_MAX = 1.15
@@ -248,7 +249,7 @@ def track(kind: str, pages: int, folder: Path, site: Path = SITE) -> Iterator[Bo
     log.touch()
     here = shelves(kind, pages, stock, site)
     lists = f'location /catalogue/ {{ alias "{stock}/catalogue/"; }}'
-    logged = f'access_log "{log}" json buffer=64k flush=1s;'
+    logged = f'access_log "{log}" json buffer=64k flush={LOG_FLUSH};'
     with serve(here.root, log=False, extra=f"{logged} {lists}") as server:
         mine = os.sched_getaffinity(0)
         os.sched_setaffinity(server.process.pid, {server_core})
