@@ -93,7 +93,8 @@ class FormRequest(Request):
 
         The form is the one with this name or id, the one that holds what `formxpath` or `formcss` select, or the one
         with this number. `clickdata` are attributes of the button to click, or `nr`, its number among the controls of
-        the form; without it the first one is clicked. `options` are arguments of Request and go before what the form says.
+        the form; without it the first one is clicked. `options` are arguments of Request, and go before what the form
+        says.
         """
         page = _Page(response)
         form = page.form(formname, formid, formnumber, formxpath, formcss)
