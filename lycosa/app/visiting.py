@@ -62,32 +62,28 @@ class Cast:
     rules: Rules
     fetcher: Fetcher
     gate: RobotsGate
-    pipelines: Pipelines
+    statuses: Statuses
+    retrying: Retrying
     in_thread: InThread | None = None
 
 
-def visitor_of(cast: Cast, site: Site) -> Visitor:
+def downloader_of(cast: Cast, site: Site) -> Downloader:
+    """Return what downloads for a spider, with its middlewares."""
+    types, headers = cast.rules.content_types, fetch_settings_of(cast.member.settings).headers
+    chain = _downloader_chain(cast, site)
+    return Downloader(cast.fetcher, chain, cast.retrying, site.clock, accept_types(types), headers)
+
+
+def visitor_of(cast: Cast, site: Site, downloader: Downloader, pipelines: Pipelines) -> Visitor:
     """Return what visits the pages of a spider."""
-    settings, spider = cast.member.settings, cast.member.spider
-    wanted = {*settings.httperror_allowed, *getattr(spider, "handle_httpstatus_list", ())}
-    statuses = Statuses(frozenset(wanted), settings.httperror_allow_all)
-    retrying = Retrying(retry_policy_of(settings), site.clock, chance, cast.crawler.stats)
-    downloader = Downloader(
-        cast.fetcher,
-        _downloader_chain(cast, site, retrying, statuses),
-        retrying,
-        site.clock,
-        accept_types(cast.rules.content_types),
-        fetch_settings_of(settings).headers,
-    )
-    scraper = Scraper(spider, _spider_chain(cast, statuses), cast.in_thread)
+    scraper = Scraper(cast.member.spider, _spider_chain(cast), cast.in_thread)
     return Visitor(
-        spider,
+        cast.member.spider,
         cast.rules,
         downloader,
         scraper,
-        retrying,
-        cast.pipelines,
+        cast.retrying,
+        pipelines,
         site.prepare,
         site.known,
         site.stats,
@@ -96,14 +92,25 @@ def visitor_of(cast: Cast, site: Site) -> Visitor:
     )
 
 
-def _downloader_chain(cast: Cast, site: Site, retrying: Retrying, statuses: Statuses) -> DownloaderChain:
+def statuses_of(member: Member) -> Statuses:
+    """Return which statuses the callbacks of a spider want to see."""
+    wanted = {*member.settings.httperror_allowed, *getattr(member.spider, "handle_httpstatus_list", ())}
+    return Statuses(frozenset(wanted), member.settings.httperror_allow_all)
+
+
+def retrying_of(member: Member, site: Site) -> Retrying:
+    """Return when the requests of a spider are tried again."""
+    return Retrying(retry_policy_of(member.settings), site.clock, chance, member.target.crawler.stats)
+
+
+def _downloader_chain(cast: Cast, site: Site) -> DownloaderChain:
     settings, spider, stats = cast.member.settings, cast.member.spider, cast.crawler.stats
     built_in = {
         "offsite": Offsite(cast.rules.scope),
         "robots": ObeyRobots(cast.gate, stats) if settings.robots else None,
-        "httpauth": HttpAuth.of(spider),
-        "retry": Retry(retrying, statuses) if settings.retry_enabled else None,
-        "redirect": Redirect(settings.redirects_max, statuses) if settings.redirect else None,
+        "httpauth": HttpAuth.of(spider, settings.http_user, settings.http_pass, settings.http_auth_domain),
+        "retry": Retry(cast.retrying, cast.statuses) if settings.retry_enabled else None,
+        "redirect": Redirect(settings.redirects_max, cast.statuses) if settings.redirect else None,
         "cookies": _cookies(cast, site) if settings.cookies else None,
         "stats": Counting(stats, cast.crawler.signals, spider),
         "httpcache": _cache(cast, site),
@@ -113,12 +120,12 @@ def _downloader_chain(cast: Cast, site: Site, retrying: Retrying, statuses: Stat
     return DownloaderChain(placed, spider)
 
 
-def _spider_chain(cast: Cast, statuses: Statuses) -> SpiderChain:
+def _spider_chain(cast: Cast) -> SpiderChain:
     settings, spider, stats = cast.member.settings, cast.member.spider, cast.crawler.stats
     generic = cast.member.target.generic
     length_max = settings.url_length_max
     built_in = {
-        "httperror": HttpErrors(statuses, stats),
+        "httperror": HttpErrors(cast.statuses, stats),
         "referer": None if generic or settings.referrer_policy == "no-referrer" else Referer(settings.referrer_policy),
         "urllength": None if generic or length_max is None else UrlLength(length_max, stats),
         "depth": None if generic else Depth(settings.depth_priority, stats),
@@ -128,7 +135,8 @@ def _spider_chain(cast: Cast, statuses: Statuses) -> SpiderChain:
 
 
 def _cookies(cast: Cast, site: Site) -> Cookies:
-    cookies = Cookies(site.keeping.store, site.clock, debug=cast.member.settings.cookies_debug)
+    owner, debug = cast.member.target.naming.spider, cast.member.settings.cookies_debug
+    cookies = Cookies(site.keeping.store, site.clock, owner=owner, debug=debug)
     site.keeping.keepers.append(cookies.keep)
     return cookies
 

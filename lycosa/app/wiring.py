@@ -22,20 +22,23 @@ from lycosa.app.parts import (
     written_to,
 )
 from lycosa.app.search import open_index
-from lycosa.app.visiting import Cast, Site, visitor_of
+from lycosa.app.visiting import Cast, Site, downloader_of, retrying_of, statuses_of, visitor_of
 from lycosa.clock import Clock, chance
 from lycosa.config import Settings
 from lycosa.core.errors import StateError
 from lycosa.engine.addresses import Addresses, FoundOnly
 from lycosa.engine.committer import Committer
+from lycosa.engine.download import Downloader
 from lycosa.engine.endings import Endings
 from lycosa.engine.engine import Engine, Limits
+from lycosa.engine.inline import Inline
 from lycosa.engine.keeping import Keeping, SpiderState
+from lycosa.engine.pipeline import Pipelines
 from lycosa.engine.robots import RobotsGate
 from lycosa.engine.space import FreeSpace
 from lycosa.engine.stats import RunStats
 from lycosa.engine.threads import CallbackThreads
-from lycosa.engine.visit import Rules, Visitors
+from lycosa.engine.visit import Rules, Visitor, Visitors
 from lycosa.fetchers.curl import CurlFetcher
 from lycosa.fetchers.resolver import SystemResolver
 from lycosa.frontiers.local import LocalFrontier
@@ -74,21 +77,27 @@ async def wired(crew: Crew, state: StateDir, frontier: LocalFrontier[Any], sinks
         committer.keep = keeping.keep
         addresses = Addresses(frontier, SystemResolver(settings.connect_timeout), clock)
         site = Site(frontier.known, _preparer(sinks), stats, keeping, clock)
-        casts = []
+        visitors: dict[str, Visitor] = {}
+        inlines = []
         for member in crew.members:
             rules = rules_of(member.settings, member.target, seeds)
-            casts.append(await _cast(stack, member, frontier, addresses, rules, site))
-        visitors = {cast.member.target.naming.spider: visitor_of(cast, site) for cast in casts}
+            cast = await _cast(stack, member, frontier, addresses, rules, site)
+            downloader = downloader_of(cast, site)
+            inlines.append(_inline(cast, frontier, downloader, clock))
+            pipelines = await _extras(stack, cast)
+            visitors[member.target.naming.spider] = visitor_of(cast, site, downloader, pipelines)
+            gate = cast.gate
         visitor = visitors[""] if "" in visitors else Visitors(visitors)
         limits = Limits(
             settings.concurrency, settings.max_pages, settings.lease_max, exit_when_idle=settings.exit_when_idle
         )
-        crawler = casts[0].crawler
+        crawler = crew.target.crawler
         endings = Endings(conditions_of(settings), stats, crawler.stats, memory_of(settings, crawler))
-        gate = casts[0].gate
         engine = Engine(frontier, sinks, visitor, gate, addresses, committer, limits, stats, clock, space, endings)
-        for cast in casts:
-            cast.crawler.stops_with(engine.close)
+        for member in crew.members:
+            member.target.crawler.stops_with(engine.close)
+        for inline in inlines:
+            inline.wake = engine.wake
         operations = LocalOperations(frontier, partial(_commit, committer), engine.wake, partial(_paused, space))
         stats.notes += _moved(earlier, starts, settings)
         yield Job(crew, state, frontier, operations, engine, committer, stats)
@@ -103,25 +112,39 @@ async def _cast(
     site: Site,
 ) -> Cast:
     """Make what one spider has of its own; the stack closes it."""
-    settings, spider = member.settings, member.spider
-    crawler = member.target.crawler
+    settings, crawler = member.settings, member.target.crawler
+    crawler.records = site.keeping.store
     fetcher = CurlFetcher(fetch_settings_of(settings))
     stack.push_async_callback(fetcher.close)
     found_only = FoundOnly(fetcher, addresses)
-    gate = RobotsGate(frontier, found_only, settings.user_agent, retry_policy_of(settings), chance)
+    policy, now = retry_policy_of(settings), site.clock.now
+    gate = RobotsGate(frontier, found_only, settings.user_agent, policy, chance, now)
     if not member.target.generic:
-        site.keeping.keepers.append(SpiderState(site.keeping.store, spider).keep)
-    for extension in extensions_of(settings, crawler):
-        stack.callback(lambda _kept: None, extension)  # it lives as long as the run
-    pipelines = pipelines_of(member, crawler)
-    await pipelines.open()
-    stack.push_async_callback(pipelines.close)
+        site.keeping.keepers.append(SpiderState(site.keeping.store, member.spider).keep)
     in_thread = None
     if settings.callback_mode == "thread":
         threads = CallbackThreads(settings.callback_threads)
         stack.push_async_callback(threads.close)
         in_thread = threads.run
-    return Cast(member, crawler, rules, found_only, gate, pipelines, in_thread)
+    return Cast(member, crawler, rules, found_only, gate, statuses_of(member), retrying_of(member, site), in_thread)
+
+
+def _inline(cast: Cast, frontier: LocalFrontier[Any], downloader: Downloader, clock: Clock) -> Inline:
+    """Return what fetches for the callbacks of a spider, and give it to them."""
+    gate = cast.gate if cast.member.settings.robots else None
+    inline = Inline(frontier, downloader, gate, cast.member.spider, cast.member.target.naming, clock)
+    cast.crawler.download = inline.fetch
+    return inline
+
+
+async def _extras(stack: AsyncExitStack, cast: Cast) -> Pipelines:
+    """Make and open what the settings add to a spider. Return its pipelines; the stack closes them."""
+    for extension in extensions_of(cast.member.settings, cast.crawler):
+        stack.callback(lambda _kept: None, extension)  # it lives as long as the run
+    pipelines = pipelines_of(cast.member, cast.crawler)
+    await pipelines.open()
+    stack.push_async_callback(pipelines.close)
+    return pipelines
 
 
 def _each(listener: Callable[[Mapping[str, int]], None], space: FreeSpace) -> Callable[[Mapping[str, int]], None]:

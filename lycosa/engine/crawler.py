@@ -26,6 +26,10 @@ class Crawler:
         self.stats = stats
         self.spider = spider
         self.signals = Signals(self.stop, self)
+        self.download: Any = None
+        """Fetches a request inline: `await crawler.download(request)`; None while nothing runs."""
+        self.records: Any = None
+        """The key store of the crawl, for what parts remember."""
         self._stop: Callable[[str], None] | None = None
 
     def stop(self, reason: str = "cancelled") -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lycosa.clock import Clock
@@ -20,6 +20,7 @@ from lycosa.core import model
 from lycosa.core.errors import BadMiddleware, FetchError, IgnoreRequest, LycosaError, RetryRequest
 from lycosa.core.headers import Headers
 from lycosa.core.model import Request
+from lycosa.engine import blame
 from lycosa.engine.middleware import DownloaderChain, Method
 from lycosa.engine.response import Response
 from lycosa.engine.results import is_item
@@ -31,6 +32,7 @@ from lycosa.ports import Accept, Fetcher
 log = logging.getLogger(__name__)
 
 Found = Response | Verdict
+Into = Callable[[bytes], None]
 
 
 class Downloader:
@@ -52,10 +54,13 @@ class Downloader:
         self._accept = accept
         self._headers = headers or {}
 
-    async def download(self, request: Request, address: str = "") -> Found:
-        """Return the response, or what becomes of the request without one. Raises only what cancels the task."""
+    async def download(self, request: Request, address: str = "", into: Into | None = None) -> Found:
+        """Return the response, or what becomes of the request without one. Raises only what cancels the task.
+
+        With `into` the body goes there as it comes, and the response has none.
+        """
         try:
-            found = await self._out(request, address)
+            found = await self._out(request, address, into)
             if isinstance(found, Response):
                 found = await self._in(request, found)
         except RetryRequest as asked:
@@ -70,7 +75,7 @@ class Downloader:
             return self._broken(request, error)  # of a task of its own
         return found
 
-    async def _out(self, request: Request, address: str) -> Found:
+    async def _out(self, request: Request, address: str, into: Into | None) -> Found:
         try:
             for method in self._chain.requests:
                 found: Any = method(request)
@@ -78,7 +83,7 @@ class Downloader:
                     verdict = await _settled(method, request, found)
                     if verdict is not None:
                         return verdict
-            return await self._fetched(request, address)
+            return await self._fetched(request, address, into)
         except Exception as error:
             for method in self._chain.exceptions:
                 found = method(request, error)
@@ -90,12 +95,15 @@ class Downloader:
                 return Failed(storable(str(error)), cause=error)
             raise
 
-    async def _fetched(self, request: Request, address: str) -> Response | Unchanged:
+    async def _fetched(self, request: Request, address: str, into: Into | None) -> Response | Unchanged:
         record = request.record
         asked = request
         if record is not None and record.validators is not None:
             asked = conditional(request, record, self._headers)
-        raw = await self._fetcher.fetch(asked, accept=self._accept, address=address)
+        if into is None:
+            raw = await self._fetcher.fetch(asked, accept=self._accept, address=address)
+        else:
+            raw = await self._fetcher.fetch(asked, address=address, into=into)
         now = self._clock.now()
         if asked is not request and raw.status == 304:
             return Unchanged(confirmed(record.validators, raw.headers, now), raw.size_bytes)
@@ -138,10 +146,7 @@ async def _settled(method: Method, request: Request, found: Any) -> Found | None
 
 
 def _nonsense(method: Method, found: object) -> str:
-    name = getattr(method, "__qualname__", "a middleware")
-    what = "None" if found is None else f"a {type(found).__name__} ({found!r:.60})"
-    right = "a Response" if name.endswith("response") else "None, a Response"
-    return f"{name} returned {what}: return {right}, a Request or an item, or raise IgnoreRequest"
+    return blame.returned(getattr(method, "__qualname__", "a middleware"), found)
 
 
 def is_being_cancelled() -> bool:

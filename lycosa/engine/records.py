@@ -17,6 +17,7 @@ from lycosa.core.keys import Fingerprint
 from lycosa.core.model import RECORD_VERSION, Extras, Request, UrlRecord
 from lycosa.core.segments import NO_SEGMENTS, Segments
 from lycosa.core.url import canonicalize, fingerprint, host_key
+from lycosa.engine import blame
 from lycosa.engine.hops import REDIRECT_URLS
 
 NOT_BEFORE_MAX = 1e11
@@ -170,8 +171,7 @@ def _callback_name(callback: Any, spider: object, what: str) -> str:
         return ""
     name = callback if isinstance(callback, str) else getattr(callback, "__name__", "")
     if not callable(getattr(spider, name, None)):
-        message = f"the {what} {name or callback!r} is not a method of {type(spider).__name__}"
-        raise BadSpider(message + ", so it could not be found again after a restart: make it one")
+        raise BadSpider(blame.callback(callback, spider, what))
     return "" if name == "parse" and what == "callback" else name
 
 
@@ -181,5 +181,4 @@ def _check_data(request: Request) -> None:
             try:
                 msgspec.msgpack.encode(value)
             except (TypeError, ValueError, OverflowError) as error:
-                message = f"{name}[{key!r}] of {request.url} holds a {type(value).__name__}, which cannot be stored"
-                raise BadSpider(message + ": use numbers, strings, bytes, lists and dicts") from error
+                raise BadSpider(f"{request.url}: {blame.data(name, {key: value}) or error}") from error

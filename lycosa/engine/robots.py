@@ -7,14 +7,14 @@ everything (§2.3.1.4), so its pages are dead with that reason and can be requeu
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
 from lycosa.core.errors import FetchError
 from lycosa.core.frontier import ROBOTS_TTL_S
 from lycosa.core.links import join
-from lycosa.core.model import HostFacts, Lease, Request
+from lycosa.core.model import RECORD_VERSION, HostFacts, Lease, Request, UrlRecord
 from lycosa.core.retry import Decision, RetryPolicy, decide_error, decide_status
 from lycosa.core.robots import Robots, rules_of
 from lycosa.core.url import host_key
@@ -31,12 +31,23 @@ PARSED_MAX = 2000
 """Parsed robots.txt kept in memory."""
 
 
+InTurn = Callable[[str, Callable[[str], Awaitable[None]]], Awaitable[None]]
+"""Waits for the turn of a host, and calls with the address to connect to."""
+
+
 class RobotsGate:
-    """Knows what the hosts allow. `chance` returns a number from 0 to 1."""
+    """Knows what the hosts allow. `chance` returns a number from 0 to 1, `now` unix seconds."""
 
     def __init__(
-        self, frontier: Frontier, fetcher: Fetcher, user_agent: str, retry: RetryPolicy, chance: Callable[[], float]
+        self,
+        frontier: Frontier,
+        fetcher: Fetcher,
+        user_agent: str,
+        retry: RetryPolicy,
+        chance: Callable[[], float],
+        now: Callable[[], float],
     ) -> None:
+        self._now = now
         self._frontier = frontier
         self._fetcher = fetcher
         self._user_agent = user_agent
@@ -51,6 +62,17 @@ class RobotsGate:
             facts = await self._frontier.host_facts(host)
             rules = self._keep(host, rules_of(facts or HostFacts(robots_status=404), self._user_agent))
         return rules
+
+    async def ask_if_unknown(self, host: str, in_turn: InTurn) -> None:
+        """Fetch the robots.txt of a host that no page was fetched from, politely."""
+        if host in self._parsed or await self._frontier.host_facts(host) is not None:
+            return
+        record = UrlRecord(RECORD_VERSION, 0, f"{host}/robots.txt", host, attempts=self._retry.retries_max)
+
+        async def transfer(address: str) -> None:
+            await self.learn(Lease(0, record, 0.0, address), self._now())
+
+        await in_turn(host, transfer)
 
     async def learn(self, lease: Lease, now: float) -> Decision | None:
         """Fetch the host's robots.txt; a decision to try again later, or None when it is known now."""

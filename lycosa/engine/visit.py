@@ -31,6 +31,7 @@ from lycosa.engine.crawler import Crawler
 from lycosa.engine.download import Downloader, is_being_cancelled, looks_like_a_page
 from lycosa.engine.failure import Failure
 from lycosa.engine.hops import HOPS_MAX
+from lycosa.engine.inline import working
 from lycosa.engine.middlewares.httpcache import host_was_asked
 from lycosa.engine.pipeline import Pipelines
 from lycosa.engine.records import PLAIN, Naming, in_place_of, to_record, to_request
@@ -108,6 +109,7 @@ class Visitor:
     async def visit(self, lease: Lease) -> Done | Failed:
         """Fetch the record and say what becomes of it. Never raises but for bugs and cancellation."""
         record = lease.record
+        working.set(lease)
         request = to_request(record)
         found = await self._downloader.download(request, lease.address)
         try:

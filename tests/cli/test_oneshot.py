@@ -64,7 +64,7 @@ def test_the_body_goes_to_standard_output_as_it_came(engine, capfdbinary):
     assert main(["fetch", "http://a.example/"]) == 0
     captured = capfdbinary.readouterr()
     assert captured.out == HTML
-    assert captured.err == b"200 http://a.example/  %d B, text/html\n" % len(HTML)
+    assert captured.err == b"200 http://a.example/, %d B, text/html\n" % len(HTML)
 
 
 def test_a_body_may_go_into_a_file_and_the_headers_to_standard_output(engine, capsys):

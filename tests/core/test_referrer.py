@@ -67,7 +67,7 @@ def test_a_page_over_plain_http(policy: str, same: str, other: str):
         ("http://Example.com/A", "http://example.com/A"),
         ("https://example.com/" + "x" * (REFERRER_MAX - 20), "https://example.com/" + "x" * (REFERRER_MAX - 20)),
         ("https://example.com/" + "x" * REFERRER_MAX, "https://example.com/"),
-        ("file:///home/a.html", ""),
+        ("file:///pages/a.html", ""),
         ("data:text/html,x", ""),
         ("about:blank", ""),
         ("s3://bucket/key", ""),

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from lycosa.app.members import Member
 from lycosa.app.parts import Target
-from lycosa.app.visiting import Cast, Site, visitor_of
+from lycosa.app.visiting import Cast, Site, downloader_of, retrying_of, statuses_of, visitor_of
 from lycosa.clock import Clock
 from lycosa.config import Settings
 from lycosa.core.frontier import Policy
@@ -62,12 +62,12 @@ async def wired(
     rules = Rules(Scope.of("any", [], depth_max=None))
     committer = Committer(frontier, [sink], 0.05, 100, lambda positions: space.check())
     await committer.open_sinks()
-    gate = RobotsGate(frontier, fetcher, "Lycosa", RetryPolicy(), lambda: 0.5)
+    gate = RobotsGate(frontier, fetcher, "Lycosa", RetryPolicy(), lambda: 0.5, clock.now)
     crawler = Crawler({}, StatsCollector(), spider)
     member = Member(Settings(robots=policy.robots), Target(spider, spider.name, [], generic=False, crawler=crawler))
-    cast = Cast(member, crawler, rules, fetcher, gate, Pipelines((), spider))
     site = Site(frontier.known, lambda item: [sink.prepare(item)], stats, Keeping(MemoryRecords()), clock)
-    visitor = visitor_of(cast, site)
+    cast = Cast(member, crawler, rules, fetcher, gate, statuses_of(member), retrying_of(member, site))
+    visitor = visitor_of(cast, site, downloader_of(cast, site), Pipelines((), spider))
     addresses = Addresses(frontier, SystemResolver(5.0), clock)
     engine = Engine(frontier, [sink], visitor, gate, addresses, committer, limits or Limits(), stats, clock, space)
     await frontier.push([to_record(request, spider) async for request in start_requests(spider)])

@@ -19,6 +19,7 @@ from lycosa.engine.middlewares.cookies import COMPLAINTS_MAX, TABLE, Cookies
 from lycosa.engine.middlewares.redirect import COOKIES_CHANGED, Redirect
 from lycosa.engine.response import Response
 from lycosa.engine.retrying import Retrying
+from lycosa.engine.statscollector import StatsCollector
 from lycosa.engine.statuses import Statuses
 from lycosa.engine.suffixes import is_suffix
 from lycosa.engine.verdict import Instead
@@ -210,6 +211,19 @@ def test_what_was_kept_comes_back_session_cookies_too():
     assert sent(again, SITE, meta={"cookiejar": "a"}) == "named=2"
 
 
+def test_two_spiders_share_a_store_and_no_cookie():
+    store, clock = MemoryRecords(), Clock()
+    for round_ in ("=1", "=2"):
+        for owner in ("a", "b"):
+            middleware = Cookies(store, clock, owner=owner)
+            if round_ == "=2":
+                assert sent(middleware, SITE) == owner + "=1"
+                assert sent(middleware, SITE, cookiejar="x") == owner + "=x"
+            receive(middleware, SITE, owner + round_)
+            receive(middleware, SITE, owner + "=x", cookiejar="x")
+            middleware.keep()
+
+
 def test_only_what_changed_is_kept():
     class Counting(MemoryRecords):
         puts = 0
@@ -244,7 +258,7 @@ def test_a_jar_that_left_the_memory_loses_nothing():
 
 def test_stored_cookies_that_cannot_be_read_are_told():
     store = MemoryRecords()
-    store.put(TABLE, "", b"\xff")
+    store.put(TABLE, '["",null]', b"\xff")
     with pytest.raises(StorageError, match="cookies"):
         Cookies(store, Clock())
 
@@ -253,7 +267,7 @@ def test_stored_cookies_that_cannot_be_read_are_told():
 
 
 def downloader(fetcher: CurlFetcher, middleware: Cookies) -> Downloader:
-    retrying, statuses = Retrying(RetryPolicy(), Clock(), lambda: 0.5), Statuses(frozenset())
+    retrying, statuses = Retrying(RetryPolicy(), Clock(), lambda: 0.5, StatsCollector()), Statuses(frozenset())
     placed = [Placed(700, middleware), Placed(600, Redirect(5, statuses))]
     return Downloader(fetcher, DownloaderChain(placed, None), retrying, Clock())
 

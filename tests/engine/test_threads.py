@@ -8,13 +8,18 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from typing import Any
 
 import pytest
 
 from lycosa.core.errors import BadSpider
+from lycosa.core.model import Request
 from lycosa.engine import threads as module
+from lycosa.engine.middleware import SpiderChain
+from lycosa.engine.response import Response
+from lycosa.engine.scrape import Scraper
+from lycosa.engine.spider import Spider
 from lycosa.engine.threads import CallbackThreads, on_loop
 
 DEADLINE_S = 20.0
@@ -159,17 +164,22 @@ def test_close_leaves_behind_what_does_not_end(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(module, "CLOSE_GRACE_S", 0.05)
-    free = threading.Event()
+    began, free, stuck = threading.Event(), threading.Event(), []
 
-    async def crawl() -> threading.Thread:
+    def callback() -> None:
+        stuck.append(threading.current_thread())
+        began.set()
+        assert free.wait(DEADLINE_S)
+
+    async def crawl() -> None:
         threads = CallbackThreads(2)
-        running = asyncio.create_task(threads.run(lambda: free.wait(DEADLINE_S)))
-        await threads.run(lambda: None)
+        running = asyncio.create_task(threads.run(callback))
+        assert await asyncio.to_thread(began.wait, DEADLINE_S)
         running.cancel()
         await threads.close()
-        return threads._threads[0]
 
-    left = asyncio.run(crawl())
+    asyncio.run(crawl())
+    (left,) = stuck
     assert "1 callbacks in threads have not ended" in caplog.text
     assert left.is_alive()
     free.set()
@@ -197,11 +207,11 @@ def test_a_callback_that_never_ends_does_not_keep_the_process_alive() -> None:
 
 
 def test_idle_threads_hold_nothing() -> None:
-    class Response:
+    class Held:
         pass
 
     async def crawl(threads: CallbackThreads) -> bool:
-        freed, response = threading.Event(), Response()
+        freed, response = threading.Event(), Held()
         seen = weakref.ref(response, lambda _: freed.set())
         await threads.run(lambda response=response: [response])
         assert seen() is response
@@ -209,6 +219,31 @@ def test_idle_threads_hold_nothing() -> None:
         return await asyncio.to_thread(freed.wait, DEADLINE_S)
 
     assert with_threads(crawl, 1)
+
+
+class Slow(Spider):
+    name = "slow"
+
+    def parse(self, response: Response) -> Iterator[Any]:
+        yield {"thread": threading.current_thread().name}
+        yield on_loop(self.parse_later(response))
+
+    async def parse_later(self, response: Response) -> dict[str, str]:
+        return {"thread": threading.current_thread().name}
+
+
+def test_generators_run_in_the_thread_to_their_end_and_async_callbacks_on_the_loop() -> None:
+    request = Request("http://a.example/")
+    response = Response(request.url, request=request)
+
+    async def crawl(threads: CallbackThreads) -> list[Any]:
+        spider = Slow()
+        scraper = Scraper(spider, SpiderChain([], spider), threads.run)
+        plain = await scraper.scrape(request, response)
+        later = await scraper.scrape(request.replace(callback="parse_later"), response)
+        return [item["thread"] for item in (*plain.items, *later.items)]
+
+    assert with_threads(crawl) == ["lycosa-callback-1", "MainThread", "MainThread"]
 
 
 async def fetch(url: str) -> str:

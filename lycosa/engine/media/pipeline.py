@@ -17,7 +17,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import msgspec
 
@@ -28,6 +28,7 @@ from lycosa.core.url import canonicalize, fingerprint
 from lycosa.engine.items import adapt
 from lycosa.engine.media.store import FileException, FolderStore, Part
 from lycosa.engine.response import Response
+from lycosa.ports import KeyStore
 
 log = logging.getLogger(__name__)
 
@@ -50,18 +51,6 @@ Result = tuple[bool, Any]
 Download = Callable[[Request, Part], Awaitable[Response]]
 
 
-class Memory(Protocol):
-    """What is needed of a `ports.KeyStore`."""
-
-    def get(self, table: str, key: str) -> bytes | None:
-        """Return the value."""
-        ...
-
-    def put(self, table: str, key: str, value: bytes | None) -> None:
-        """Keep a value."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class MediaSettings:
     """What a user decides. `expires_s` None is never; `same_once` makes equal files names of one.
@@ -77,7 +66,6 @@ class MediaSettings:
     concurrency: int = MEDIA_CONCURRENCY
     same_once: bool = False
     sync: bool = False
-    redirects: bool = True
     thumbs: dict[str, tuple[int, int]] = field(default_factory=dict)
     min_width: int = 0
     min_height: int = 0
@@ -113,7 +101,7 @@ class MediaPipeline:
     """The prefix of the settings: FILES, IMAGES."""
 
     def __init__(
-        self, settings: MediaSettings, info: MediaInfo, memory: Memory, now: Callable[[], float] = CLOCK.now
+        self, settings: MediaSettings, info: MediaInfo, memory: KeyStore, now: Callable[[], float] = CLOCK.now
     ) -> None:
         self.settings = settings
         self.info = info
@@ -269,8 +257,6 @@ class MediaPipeline:
         return known if self.is_complete(known, request, item) else None
 
     async def _downloaded(self, request: Request, item: Any, key: str) -> dict[str, Any]:
-        if not self.settings.redirects:
-            request = request.replace(meta={**request.meta, "dont_redirect": True, "handle_httpstatus_all": True})
         part = self.store.part(self.settings.max_size)
         try:
             response = await self._transferred(request, part)
@@ -347,7 +333,6 @@ def settings_of(kind: type[MediaPipeline], settings: Any) -> MediaSettings:
         int(setting("media_concurrency", MEDIA_CONCURRENCY)),
         bool(setting("media_same_once", default=False)),
         bool(setting("sync", default=False)),
-        bool(setting("MEDIA_ALLOW_REDIRECTS", default=True)),
         {name: (int(size[0]), int(size[1])) for name, size in thumbs.items()},
         int(setting(f"{prefix}_MIN_WIDTH") or getattr(kind, "MIN_WIDTH", 0)),
         int(setting(f"{prefix}_MIN_HEIGHT") or getattr(kind, "MIN_HEIGHT", 0)),

@@ -32,33 +32,35 @@ from lycosa.ports import KeyStore
 log = logging.getLogger(__name__)
 
 TABLE = "cookies"
-"""The table of the key store."""
-
-DEFAULT = ""
-"""The name of the default jar; the names of others are their keys as JSON."""
+"""The table of the key store; a key there is the owner of a jar and its `cookiejar`, as JSON."""
 
 COMPLAINTS_MAX = 20
 """Cookies of requests that cannot be sent, and are told."""
 
 
 class Cookies:
-    """Jars over `store`. With `debug`, what is sent and received is logged. Raises `StorageError`."""
+    """The jars of one spider, the `owner`, over `store`. With `debug`, what is sent and received is logged.
+
+    Raises `StorageError`.
+    """
 
     def __init__(
         self,
         store: KeyStore,
         clock: Clock,
         *,
+        owner: str = "",
         debug: bool = False,
         jars_max: int = JARS_MAX,
         is_suffix: Callable[[str], bool] = is_suffix,
     ) -> None:
         self._store = store
         self._clock = clock
+        self._owner = owner
         self._debug = debug
         self._is_suffix = is_suffix
         self._jars = Jars(jars_max)
-        self._default = self._stored(DEFAULT)
+        self._default = self._stored(self._name(None))
         self._complaints = 0
 
     def process_request(self, request: Request) -> None:
@@ -93,7 +95,7 @@ class Cookies:
         changed = self._jars.changed()
         if self._default.changed:
             self._default.changed = False
-            changed.append((DEFAULT, self._default))
+            changed.append((self._name(None), self._default))
         for name, jar in changed:
             self._put(name, jar)
 
@@ -101,7 +103,7 @@ class Cookies:
         key = request.asked("cookiejar")
         if key is None:
             return self._default
-        name = _name(key)
+        name = self._name(key)
         jar = self._jars.get(name)
         if jar is None:
             jar = self._stored(name)
@@ -109,6 +111,12 @@ class Cookies:
             if left is not None and left[1].changed:
                 self._put(*left)
         return jar
+
+    def _name(self, key: Any) -> str:
+        try:
+            return msgspec.json.encode((self._owner, key)).decode()
+        except (TypeError, ValueError, OverflowError) as error:
+            raise BadSpider(f"the cookiejar in meta is a {type(key).__name__}: write a text or a number") from error
 
     def _stored(self, name: str) -> Jar:
         data = self._store.get(TABLE, name)
@@ -122,10 +130,3 @@ class Cookies:
             self._complaints += 1
             if self._complaints <= COMPLAINTS_MAX:
                 log.warning("%s%s", complaint, "; the next ones are not told" * (self._complaints == COMPLAINTS_MAX))
-
-
-def _name(key: Any) -> str:
-    try:
-        return msgspec.json.encode(key).decode()
-    except (TypeError, ValueError, OverflowError) as error:
-        raise BadSpider(f"the cookiejar in meta is a {type(key).__name__}: write a text or a number") from error

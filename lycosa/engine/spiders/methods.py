@@ -23,8 +23,9 @@ def method_named(spider: object, given: Any, where: str) -> Callable[..., Any]:
         return found  # type: ignore[no-any-return]
     if not callable(given):
         raise BadSpider(f"{where}: {given!r:.60} is no method: write the name of one")
-    own = inspect.getattr_static(type(spider), getattr(given, "__name__", ""), None)
-    return getattr(spider, given.__name__) if own is given else given  # type: ignore[no-any-return]
+    name = getattr(given, "__name__", "")
+    of_class = any(vars(each).get(name) is given for each in type(spider).__mro__)
+    return getattr(spider, name) if of_class else given  # type: ignore[no-any-return]
 
 
 def name_of_method(spider: object, given: Any, where: str) -> str:

@@ -16,7 +16,7 @@ URLs count as sitemaps too. A page is asked for once, however many sitemaps list
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from datetime import date
 from typing import Any
 from urllib.parse import urlsplit
@@ -66,11 +66,15 @@ class SitemapSpider(Spider):
             raise BadSpider(f"sitemap_urls of {what} is text: write a list, [{self.sitemap_urls!r}]")
         self._since = _unix(self.sitemap_since, what)
         self._follow = [_regex(each, f"sitemap_follow of {what}").search for each in self.sitemap_follow]
-        where = f"sitemap_rules of {what}"
-        self._callbacks = [
-            (_regex(regex, where).search, name_of_method(self, callback, where))
-            for regex, callback in self.sitemap_rules
-        ]
+        self._callbacks = list(self._compiled(f"sitemap_rules of {what}"))
+
+    def _compiled(self, where: str) -> Iterator[tuple[Callable[[str], object], str]]:
+        rules: Iterable[Any] = self.sitemap_rules
+        for rule in rules:
+            if not isinstance(rule, (tuple, list)) or len(rule) != 2:
+                raise BadSpider(f"{where} is {self.sitemap_rules!r:.60}: write [(regular expression, callback), ...]")
+            regex, callback = rule
+            yield _regex(regex, where).search, name_of_method(self, callback, where)
 
     async def start(self) -> AsyncIterator[Request]:
         """Yield requests for the sitemaps to begin with."""
