@@ -210,10 +210,10 @@ def main() -> int:
     run = Engine.run
     charge_s = cost_of_charge()
 
-    async def noted(engine: Engine) -> None:
+    async def noted(engine: Engine, *given: Any) -> None:
         times["cpu_started_s"] = process_time()
         ledger.restart()
-        await run(engine)
+        await run(engine, *given)
         times["cpu_ended_s"] = process_time()
         times["clocks_s"] = charge_s * sum(ledger.charges.values())
         times["spent"] = {part: spent - charge_s * ledger.charges[part] for part, spent in ledger.spent.items()}

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from lycosa.engine.forms import FormRequest as FormRequest
     from lycosa.engine.items import Field as Field
     from lycosa.engine.items import Item as Item
+    from lycosa.engine.jsonrequest import JsonRequest as JsonRequest
     from lycosa.engine.linkextractor import LinkExtractor as LinkExtractor
     from lycosa.engine.loader import ItemLoader as ItemLoader
     from lycosa.engine.media.files import FilesPipeline as FilesPipeline
@@ -64,6 +65,7 @@ _HOMES = {
     "Item": "lycosa.engine.items",
     "ItemAdapter": "lycosa.engine.adapting",
     "ItemLoader": "lycosa.engine.loader",
+    "JsonRequest": "lycosa.engine.jsonrequest",
     "LinkExtractor": "lycosa.engine.linkextractor",
     "LycosaError": "lycosa.core.errors",
     "NotConfigured": "lycosa.core.errors",

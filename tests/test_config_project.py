@@ -62,6 +62,11 @@ def test_home_may_be_elsewhere_but_not_nowhere(tmp_path):
     assert "-s home: '' is not a folder" in complaint(tmp_path, sets=["home="])
 
 
+def test_a_file_that_is_nested_too_deeply(tmp_path):
+    (tmp_path / "lycosa.toml").write_text("a = " + "[" * 100_000)
+    assert complaint(tmp_path) == "lycosa.toml is nested too deeply"
+
+
 def test_places_are_told(tmp_path):
     (tmp_path / "lycosa.toml").write_text("delay = 1\ndepth = 2\n[crawl]\ntimeout = 3")
     places = trace(

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from dataclasses import fields
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from types import ModuleType
 
 import pytest
 
+from lycosa.cli.settings import as_text
+from lycosa.config import SCRAPY_NAMES, Settings
+from lycosa.config.view import SettingsView
 from lycosa.core.frontier import Event, State
 from tests.conftest import ROOT
 
@@ -49,3 +54,48 @@ def test_a_bound_without_words_is_told(frontier_docs, monkeypatch):
     monkeypatch.delitem(frontier_docs.TOLD, "SEGMENTS_MAX")
     with pytest.raises(frontier_docs.Drift, match=r"database\.py: SEGMENTS_MAX has no words"):
         frontier_docs.limits()
+
+
+SETTING = re.compile(
+    r"^\| `(?P<name>\w+)` \| (?P<default>[^|]+) \| (?P<meaning>[^|]{10,}) \| (?P<scrapys>[^|]*) \|$", re.MULTILINE
+)
+IN_WORDS = {
+    "content_types", "max_body", "user_agent", "media_expires", "memory_warning", "http_cache_size", "http_cache_dir",
+    "http_cache_expiration", "media_max_size", "output", "state", "refresh", "key", "free_space", "log_file",
+}  # fmt: skip
+"""Settings whose default is told in words."""
+
+
+def settings_page() -> str:
+    return (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+
+
+def test_every_setting_is_told_once_with_its_default_and_its_name_in_scrapy():
+    rows = {match["name"]: match for match in SETTING.finditer(settings_page())}
+    names = [match["name"] for match in SETTING.finditer(settings_page())]
+    assert names == [field.name for field in fields(Settings)], "missing, too much, or in another order"
+    told = {name: set(re.findall(r"`(\w+)`", match["scrapys"])) for name, match in rows.items()}
+    meant = {name: {each for each, ours in SCRAPY_NAMES.items() if ours == name} for name in names}
+    assert told == meant
+    defaults = {name: rows[name]["default"].strip("`") for name in names if name not in IN_WORDS}
+    assert defaults == {name: default_of(name) for name in defaults}
+
+
+def default_of(name: str) -> str:
+    value = getattr(Settings(), name)
+    return "none" if value in ((), {}, "", None) and not isinstance(value, bool) else as_text(value)
+
+
+def test_where_scrapys_defaults_differ_is_told():
+    defaults = pytest.importorskip("scrapy.settings.default_settings", reason="scrapy is not installed: make bench")
+    table = settings_page().split("| default in Scrapy |\n", 1)[1].split("\n\n", 1)[0]
+    told = set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE))
+    view = SettingsView(Settings())
+    names = {name for name in SCRAPY_NAMES if name in vars(defaults)}
+    differ = {name for name in names if plain(view[name]) != plain(vars(defaults)[name])}
+    in_other_words = {"HTTPAUTH_DOMAIN", "HTTPCACHE_POLICY", "REFERRER_POLICY"}
+    assert told == differ - in_other_words
+
+
+def plain(value: object) -> object:
+    return sorted(value) if isinstance(value, (list, tuple)) else value

@@ -80,9 +80,8 @@ async def wired(crew: Crew, state: StateDir, frontier: LocalFrontier[Any], sinks
         visitors: dict[str, Visitor] = {}
         inlines = []
         for member in crew.members:
-            cast = await _cast(
-                stack, member, frontier, addresses, rules_of(member.settings, member.target, seeds), site
-            )
+            rules = rules_of(member.settings, member.target, seeds)
+            cast = await _cast(stack, member, frontier, addresses, rules, site)
             downloader = downloader_of(cast, site)
             inlines.append(_inline(cast, frontier, downloader, clock))
             pipelines = await _extras(stack, cast)

@@ -84,12 +84,12 @@ def run(
 
 def _spiders(names: Sequence[str], sets: Sequence[str]) -> list[type[Any]]:
     """Return the spiders of the project with these names. Raises `BadUrl` for what can only be meant as an address."""
-    from lycosa.cli.spiders import enter_project, find_spiders, project_settings
+    from lycosa.cli.spiders import enter_project, find_spiders, no_spiders, project_settings
 
     enter_project()
     modules = project_settings(sets).spider_modules
     if not modules:
-        raise BadUrl(_no_url(names[0], "there is no project here: lycosa startproject NAME makes one"))
+        raise BadUrl(_no_url(names[0], no_spiders()))
     spiders = find_spiders(modules)
     strangers = [name for name in names if not spiders.named(name)]
     if strangers and not spiders.broken and _like_an_address(strangers[0]):

@@ -14,6 +14,7 @@ from lycosa.cli.outcome import one_line
 from lycosa.cli.spiders import address, enter_project, load_named, project_settings
 from lycosa.core.amounts import size
 from lycosa.core.errors import StorageError
+from lycosa.core.headers import Headers
 
 
 @click.command("fetch")
@@ -50,7 +51,7 @@ def command(
     print(_summary(response), file=sys.stderr)
 
 
-def _show_headers(sign: str, fields: Mapping[str, str]) -> None:
+def _show_headers(sign: str, fields: Mapping[str, str] | Headers) -> None:
     for name, value in fields.items():
         print(one_line(f"{sign} {name}: {value}"))
 
@@ -68,4 +69,4 @@ def _write(body: bytes, output: str | None) -> None:
 
 def _summary(response: Any) -> str:
     kind = response.headers.get("content-type") or "no content type"
-    return one_line(f"{response.status} {response.url}  {size(len(response.body))}, {kind}")
+    return one_line(f"{response.status} {response.url}, {size(len(response.body))}, {kind}")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 
 from lycosa.cli.options import set_option
-from lycosa.cli.spiders import NO_PROJECT, enter_project, find_spiders, project_settings, refuse_twins
+from lycosa.cli.spiders import enter_project, find_spiders, no_spiders, project_settings, refuse_twins
 from lycosa.core.errors import BadSpider, UsageError
 
 
@@ -22,7 +22,7 @@ def command(sets: Sequence[str]) -> None:
     enter_project()
     modules = project_settings(sets).spider_modules
     if not modules:
-        raise UsageError(NO_PROJECT)
+        raise UsageError(no_spiders())
     spiders = find_spiders(modules)
     refuse_twins(spiders)
     width = max((len(each.name) for each in spiders.found), default=0)

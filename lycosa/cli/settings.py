@@ -65,25 +65,25 @@ def _show_one(settings: Settings, name: str, *, as_json: bool) -> None:
         raise BadSetting(f"{name} means nothing here: {EXPLAINED[name].instead}")
     if known is None:
         raise BadSetting(f"unknown setting {name!r}{instead_of(name)}")
-    print(_json(view[known]) if as_json else _text(view[known]))
+    print(_json(view[known]) if as_json else as_text(view[known]))
 
 
 def _show_all(rows: Sequence[tuple[str, Any]], places: Mapping[str, str]) -> None:
     width = max(len(name) for name, _ in rows)
-    texts = [(name, one_line(_text(value)), places.get(name, "")) for name, value in rows]
+    texts = [(name, one_line(as_text(value)), places.get(name, "")) for name, value in rows]
     middle = min(50, max(len(text) for _, text, place in texts if place or len(text) < 50))
     for name, text, place in texts:
         print(f"{name:<{width}}  {text:<{middle}}  {place}".rstrip())
 
 
-def _text(value: Any) -> str:
+def as_text(value: Any) -> str:
     """Return a value as one writes it after -s."""
     if value is None:
         return "none"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
-        return f"{value:g}"
+        return str(int(value)) if value.is_integer() else str(value)
     if isinstance(value, tuple):
         return ", ".join(map(str, value))
     return _json(value) if isinstance(value, Mapping) else str(value)

@@ -20,8 +20,6 @@ from lycosa.config import Settings, load
 from lycosa.config.project import find_project
 from lycosa.core.errors import BadSpider, BadUrl, UsageError
 
-NO_PROJECT = "there is no project here: lycosa startproject NAME makes one"
-
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -71,6 +69,13 @@ def project_settings(sets: Sequence[str] = ()) -> Settings:
     return load({}, sets=sets, environ=os.environ, folder=Path.cwd())
 
 
+def no_spiders() -> str:
+    """Return why no spider can be called by name here, and what to do about it."""
+    if find_project(Path.cwd()) is None:
+        return "there is no project here: lycosa startproject NAME makes one"
+    return "the project does not say where its spiders are: set spider_modules"
+
+
 def find_spiders(modules: Sequence[str]) -> Spiders:
     """Import the modules, and the packages' modules, and return the spiders in them. Raises `BadSpider`.
 
@@ -87,7 +92,7 @@ def find_spiders(modules: Sequence[str]) -> Spiders:
 def load_named(name: str, settings: Settings) -> type[Any]:
     """Return the spider of the project with this name. Raises `UsageError` or `BadSpider`."""
     if not settings.spider_modules:
-        raise UsageError(f"{name!r} is a spider's name, perhaps, but {NO_PROJECT}")
+        raise UsageError(f"{name!r} is a spider's name, perhaps, but {no_spiders()}")
     return find_spiders(settings.spider_modules).one(name)
 
 

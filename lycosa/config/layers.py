@@ -129,7 +129,7 @@ class _Merged:
             self._add_scrapys(given, SCRAPY_NAMES[given.name])
         elif given.name in EXPLAINED:
             if not _is_fine(given.value, EXPLAINED[given.name].fine):
-                raise BadSetting(f"{given.place}: {given.name} means nothing here: {EXPLAINED[given.name].instead}")
+                raise BadSetting(f"{_where(given)} means nothing here: {EXPLAINED[given.name].instead}")
         elif given.name not in NOT_NEEDED:
             raise BadSetting(f"{given.place}: unknown setting {_shown(given.name)}{instead_of(given.name)}")
 
@@ -159,9 +159,13 @@ def _tried(given: Given, name: str, convert: Any) -> Any:
         return convert()
     except (BadSetting, TypeError, ValueError, OverflowError, RuntimeError) as error:
         wrong = error.args[0] if isinstance(error, WrongPart) else given.value
-        where = given.place if given.place.startswith(("-", PREFIX)) else f"{given.place}: {given.name}"
         why = str(error) if isinstance(error, BadSetting) else f"{_shown(wrong)} is not {kinds()[name].wanted}"
-        raise BadSetting(f"{where}: {why}") from None
+        raise BadSetting(f"{_where(given)}: {why}") from None
+
+
+def _where(given: Given) -> str:
+    """Return the place with the name in it."""
+    return given.place if given.place.startswith(("-", PREFIX)) else f"{given.place}: {given.name}"
 
 
 def _is_fine(value: object, fine: Sequence[object]) -> bool:

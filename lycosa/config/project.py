@@ -44,6 +44,8 @@ def read_toml(path: Path) -> Mapping[str, object]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise BadSetting(f"{path.name} is not valid TOML: {error}") from None
+    except RecursionError:
+        raise BadSetting(f"{path.name} is nested too deeply") from None
 
 
 def _has_settings(folder: Path) -> bool:

@@ -20,6 +20,7 @@ from lycosa.core import model
 from lycosa.core.errors import BadMiddleware, FetchError, IgnoreRequest, LycosaError, RetryRequest
 from lycosa.core.headers import Headers
 from lycosa.core.model import Request
+from lycosa.engine import blame
 from lycosa.engine.middleware import DownloaderChain, Method
 from lycosa.engine.response import Response
 from lycosa.engine.results import is_item
@@ -145,10 +146,7 @@ async def _settled(method: Method, request: Request, found: Any) -> Found | None
 
 
 def _nonsense(method: Method, found: object) -> str:
-    name = getattr(method, "__qualname__", "a middleware")
-    what = "None" if found is None else f"a {type(found).__name__} ({found!r:.60})"
-    right = "a Response" if name.endswith("response") else "None, a Response"
-    return f"{name} returned {what}: return {right}, a Request or an item, or raise IgnoreRequest"
+    return blame.returned(getattr(method, "__qualname__", "a middleware"), found)
 
 
 def is_being_cancelled() -> bool:

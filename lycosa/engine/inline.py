@@ -106,7 +106,8 @@ class Inline:
         host = request.record.host
         if self._gate is not None and not request.asked("dont_obey_robotstxt"):
             await self._gate.ask_if_unknown(host, self._in_turn)
-        return await self._in_turn(host, lambda address: self._download(request, address, into))
+        found: Found = await self._in_turn(host, lambda address: self._download(request, address, into))
+        return found
 
     async def _download(self, request: Request, address: str, into: Into | None) -> Found:
         restart = getattr(into, "restart", None)

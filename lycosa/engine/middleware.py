@@ -8,13 +8,17 @@ upwards, responses, exceptions and what comes from the spider downwards.
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import AsyncIterable, Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from lycosa.core.errors import BadMiddleware
 from lycosa.core.model import Request
+from lycosa.engine import blame
 from lycosa.engine.response import Response
 from lycosa.engine.results import Results
+
+log = logging.getLogger(__name__)
 
 
 @runtime_checkable
@@ -176,3 +180,5 @@ def _check(parts: Iterable[Any], spider: object) -> None:
         if not any(callable(getattr(part, name, None)) for name in METHODS):
             what = f"the middleware {type(part).__name__} of {type(spider).__name__}"
             raise BadMiddleware(f"{what} has none of the methods {', '.join(METHODS)}")
+        if complaint := blame.methods(part, METHODS):
+            log.warning("%s", complaint)

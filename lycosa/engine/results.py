@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from lycosa.core.errors import BadSpider, CloseSpider
 from lycosa.core.links import Link
 from lycosa.core.model import Request
+from lycosa.engine import blame
 from lycosa.engine.items import is_item
 
 __all__ = ["RESULTS_MAX", "Results", "collect", "collect_now", "is_item"]
@@ -84,8 +85,6 @@ def _sort(result: Any, results: Results, name: str) -> None:
     elif is_item(result):
         results.items.append(result)
     elif result is not None:
-        what = f"{name} yielded a {type(result).__name__} ({result!r:.60})"
-        message = f"{what}; yield items (a dict, a dataclass...) or Requests"
-        raise BadSpider(message)
+        raise BadSpider(blame.result(result, name))
     if len(results.items) + len(results.requests) > RESULTS_MAX:
         raise BadSpider(f"{name} yielded more than {RESULTS_MAX} results for one page; yield requests for parts of it")

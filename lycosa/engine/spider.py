@@ -27,7 +27,10 @@ from lycosa.core.errors import BadSpider, LycosaError
 from lycosa.core.keys import KeyResolver
 from lycosa.core.model import Request
 from lycosa.core.segments import SegmentResolver
+from lycosa.engine import blame
 from lycosa.engine.response import Response
+
+log = logging.getLogger(__name__)
 
 
 class Spider:
@@ -55,8 +58,12 @@ class Spider:
         self.__dict__.update(arguments)
         if not self.name:
             raise BadSpider(f"{type(self).__name__} has no name: write name = '...' in the class")
-        if isinstance(self.start_urls, str):
-            raise BadSpider(f"start_urls of {type(self).__name__} is text: write a list, [{self.start_urls!r}]")
+        owner = type(self).__name__
+        wrong = blame.start_urls(self.start_urls, owner) or blame.allowed_domains(self.allowed_domains, owner)
+        if wrong:
+            raise BadSpider(wrong)
+        if suspicious := blame.attributes(self):
+            log.warning("%s", suspicious)
 
     @classmethod
     def from_crawler(cls, crawler: Any, **arguments: Any) -> Self:
@@ -108,7 +115,9 @@ async def start_requests(spider: Spider) -> AsyncIterator[Request]:
     with users_code(where):
         started = spider.start()
     if not isinstance(started, AsyncIterator):
-        raise BadSpider(f"{where} returned a {type(started).__name__}: write async def start(self), and yield Requests")
+        raise BadSpider(
+            blame.start(spider) or f"{where} returned a {type(started).__name__}: write async def start(self)"
+        )
     while True:
         try:
             with users_code(where):

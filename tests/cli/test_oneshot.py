@@ -64,7 +64,7 @@ def test_the_body_goes_to_standard_output_as_it_came(engine, capfdbinary):
     assert main(["fetch", "http://a.example/"]) == 0
     captured = capfdbinary.readouterr()
     assert captured.out == HTML
-    assert captured.err == b"200 http://a.example/  %d B, text/html\n" % len(HTML)
+    assert captured.err == b"200 http://a.example/, %d B, text/html\n" % len(HTML)
 
 
 def test_a_body_may_go_into_a_file_and_the_headers_to_standard_output(engine, capsys):
@@ -170,6 +170,13 @@ def test_a_file_is_as_good_as_a_page(engine, capsys):
         "lycosa: page.html is larger than max_body (10 bytes)",
         "lycosa: 'page2.html' has no scheme: write https://page2.html",
     ]
+
+
+def test_a_spider_that_cannot_be_made_is_one_line(engine, project, capsys, tmp_path):
+    with (tmp_path / "quotes_of_test.py").open("a") as file:
+        file.write("    def __init__(self, tag): pass\n")
+    assert main(["shell", "--spider", "quotes", "-c", "1"]) == 2
+    assert "Quotes.__init__ failed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -306,6 +306,8 @@ def test_a_broken_package_is_told_with_its_line(project, says):
 
 def test_an_empty_project_and_none(project, says, monkeypatch, tmp_path):
     assert says("list") == (0, "", "no spiders in shop.spiders yet: lycosa genspider writes one")
+    Path("lycosa.toml").write_text("")
+    assert says("list") == (2, "", "the project does not say where its spiders are: set spider_modules")
     monkeypatch.chdir(tmp_path)
     assert says("list") == (2, "", "there is no project here: lycosa startproject NAME makes one")
 

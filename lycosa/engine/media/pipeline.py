@@ -17,7 +17,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import msgspec
 
@@ -28,6 +28,7 @@ from lycosa.core.url import canonicalize, fingerprint
 from lycosa.engine.items import adapt
 from lycosa.engine.media.store import FileException, FolderStore, Part
 from lycosa.engine.response import Response
+from lycosa.ports import KeyStore
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,9 @@ MEDIA_MAX_SIZE = 1 << 30
 MEDIA_CONCURRENCY = 8
 """Downloads of one item at a time."""
 
+MEDIA_TIMEOUT_S = 600.0
+"""A download may take so long, where its request does not say how long: files are larger than pages."""
+
 MEDIA_PER_ITEM_MAX = 10_000
 FAILURES_MAX = 10_000
 """Media that failed are remembered for the run, so that a thousand pages do not ask for one broken image."""
@@ -48,18 +52,6 @@ Result = tuple[bool, Any]
 """(True, {url, path, checksum, status}) or (False, the exception)."""
 
 Download = Callable[[Request, Part], Awaitable[Response]]
-
-
-class Memory(Protocol):
-    """What is needed of a `ports.KeyStore`."""
-
-    def get(self, table: str, key: str) -> bytes | None:
-        """Return the value."""
-        ...
-
-    def put(self, table: str, key: str, value: bytes | None) -> None:
-        """Keep a value."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +69,13 @@ class MediaSettings:
     concurrency: int = MEDIA_CONCURRENCY
     same_once: bool = False
     sync: bool = False
-    redirects: bool = True
     thumbs: dict[str, tuple[int, int]] = field(default_factory=dict)
     min_width: int = 0
     min_height: int = 0
+
+
+class FailedBefore(FileException):
+    """The file could not be had before, in this run."""
 
 
 class MediaInfo(NamedTuple):
@@ -113,7 +108,7 @@ class MediaPipeline:
     """The prefix of the settings: FILES, IMAGES."""
 
     def __init__(
-        self, settings: MediaSettings, info: MediaInfo, memory: Memory, now: Callable[[], float] = CLOCK.now
+        self, settings: MediaSettings, info: MediaInfo, memory: KeyStore, now: Callable[[], float] = CLOCK.now
     ) -> None:
         self.settings = settings
         self.info = info
@@ -222,7 +217,9 @@ class MediaPipeline:
             except (StateError, BadSpider) as error:  # nothing that another file could do better
                 results[number] = error
             except LycosaError as error:
-                log.warning("%s", error if request.url in str(error) else f"{request.url}: {error}")
+                quiet = isinstance(error, (FailedBefore, IgnoreRequest))
+                text = str(error) if request.url in str(error) else f"{request.url}: {error}"
+                log.log(logging.INFO if quiet else logging.WARNING, "%s", text)
                 self._count("file_error_count")
                 results[number] = (False, error)
             except Exception as error:  # noqa: BLE001  in a method of the user: the page is dead
@@ -241,7 +238,7 @@ class MediaPipeline:
             if known is not None:
                 return self._result(request, known, "uptodate")
             if key in self._failures:
-                raise FileException(self._failures[key])
+                raise FailedBefore(self._failures[key])
             task = asyncio.create_task(self._downloaded(request, item, key))
             self._under_way[key] = task
             task.add_done_callback(lambda ended: self._ended(key, ended))
@@ -269,8 +266,8 @@ class MediaPipeline:
         return known if self.is_complete(known, request, item) else None
 
     async def _downloaded(self, request: Request, item: Any, key: str) -> dict[str, Any]:
-        if not self.settings.redirects:
-            request = request.replace(meta={**request.meta, "dont_redirect": True, "handle_httpstatus_all": True})
+        usual = {"download_timeout": MEDIA_TIMEOUT_S, "download_maxsize": self.settings.max_size}
+        request = request.replace(meta={**usual, **request.meta})
         part = self.store.part(self.settings.max_size)
         try:
             response = await self._transferred(request, part)
@@ -347,7 +344,6 @@ def settings_of(kind: type[MediaPipeline], settings: Any) -> MediaSettings:
         int(setting("media_concurrency", MEDIA_CONCURRENCY)),
         bool(setting("media_same_once", default=False)),
         bool(setting("sync", default=False)),
-        bool(setting("MEDIA_ALLOW_REDIRECTS", default=True)),
         {name: (int(size[0]), int(size[1])) for name, size in thumbs.items()},
         int(setting(f"{prefix}_MIN_WIDTH") or getattr(kind, "MIN_WIDTH", 0)),
         int(setting(f"{prefix}_MIN_HEIGHT") or getattr(kind, "MIN_HEIGHT", 0)),

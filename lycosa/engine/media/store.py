@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from lycosa.core.errors import BodyTooLarge, LycosaError, StateError, StorageError, StorageFull
+from lycosa.core.errors import BodyTooLarge, LycosaError, StorageError, StorageFull
 
 PARTS = ".parts"
 NAME_MAX = 255
@@ -31,7 +31,7 @@ PATH_MAX = 1024
 
 OPEN_TRIES = 100
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-OF_THE_NAME = frozenset({errno.ENAMETOOLONG, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.EILSEQ, errno.EINVAL})
+OF_THE_NAME = frozenset({errno.ENAMETOOLONG, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.EILSEQ, errno.ELOOP})
 """Errors that the name is to blame for, not the disk: another file has the name of a folder, say."""
 
 
@@ -113,11 +113,11 @@ class FolderStore:
             self._root.mkdir(parents=True, exist_ok=True)
             self._root = Path(os.path.realpath(self._root))
             parts = self._root / PARTS
-            parts.mkdir(exist_ok=True)
-            for left in parts.iterdir():
-                _remove_if_free(left)
             for _ in range(OPEN_TRIES):
+                parts.mkdir(exist_ok=True)
                 if self._begin(parts / secrets.token_hex(8)):
+                    for left in parts.iterdir():
+                        _remove_if_free(left)
                     return
         except OSError as error:
             raise StorageError(f"{self._root} cannot be a folder for files: {error.strerror or error}") from error
@@ -128,6 +128,8 @@ class FolderStore:
         if self._run is not None:
             shutil.rmtree(self._run, ignore_errors=True)
             os.close(self._lock)
+            with suppress(OSError):  # other runs are in it
+                self._run.parent.rmdir()
             self._run = None
 
     def part(self, size_max: int) -> Part:
@@ -140,7 +142,7 @@ class FolderStore:
         """Give what was written its name, in the place of what had it before. Raises `FileException` for the name."""
         part.complete(sync=self._sync)
         target = self.place(path)
-        with _storing(target):
+        with _naming(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             part.path.replace(target)
             self._sync_folders(target)
@@ -148,7 +150,7 @@ class FolderStore:
     def link(self, path: str, part: Part, kept: str) -> bool:
         """Make `path` another name of the file `kept`, if that holds what was written; False when it does not."""
         original, target = self.place(kept), self.place(path)
-        with _storing(target):
+        with _naming(target):
             if not _same(original, part.path):
                 return False
             if original == target:
@@ -186,9 +188,9 @@ class FolderStore:
         raise FileException(f"{name!r:.200} cannot be the name of a file: {why}")
 
     def _begin(self, run: Path) -> bool:
-        """Make the folder of this run; False when another run took it for a dead one before it was locked."""
-        run.mkdir()
+        """Make the folder of this run; False when another run removed it as a dead one's before it was locked."""
         try:
+            run.mkdir()
             lock = os.open(run / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
         except FileNotFoundError:
             return False
@@ -276,13 +278,18 @@ def _storing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise _failed(path, error) from error
+        why = error.strerror or str(error)
+        if error.errno in NO_ROOM:
+            raise StorageFull(f"{path}: no space left for files ({why}); make room and run again") from error
+        raise StorageError(f"{path}: files cannot be written: {why}") from error
 
 
-def _failed(path: Path, error: OSError) -> StateError | FileException:
-    why = error.strerror or str(error)
-    if error.errno in NO_ROOM:
-        return StorageFull(f"{path}: no space left for files ({why}); make room and run the command again")
-    if error.errno in OF_THE_NAME:
-        return FileException(f"{path} cannot be the name of a file: {why}")
-    return StorageError(f"{path}: files cannot be written: {why}")
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    with _storing(path):
+        try:
+            yield
+        except OSError as error:
+            if error.errno in OF_THE_NAME:
+                raise FileException(f"{path} cannot be the name of a file: {error.strerror}") from error
+            raise
