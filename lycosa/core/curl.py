@@ -325,8 +325,7 @@ def _words(command: str) -> list[str]:
 
 
 def _bash_words(command: str) -> list[str]:
-    words: list[str] = []
-    word: str | None = None
+    words = _Words()
     at = 0
     while at < len(command):
         found = _BASH.match(command, at)
@@ -334,11 +333,28 @@ def _bash_words(command: str) -> list[str]:
             raise BadCurl(f"a quote is not closed: {_shown(command[at:])}")
         at = found.end()
         if found["blank"] is not None:
-            words += [] if word is None else [word]
-            word = None
+            words.end()
         elif found.lastgroup:
-            word = (word or "") + _piece(found)
-    return words if word is None else [*words, word]
+            words.add(_piece(found))
+    return words.end()
+
+
+class _Words:
+    """Words that grow piece by piece; a piece may be empty, and makes a word all the same."""
+
+    def __init__(self) -> None:
+        self._done: list[str] = []
+        self._pieces: list[str] = []
+
+    def add(self, *pieces: str) -> None:
+        self._pieces += pieces
+
+    def end(self) -> list[str]:
+        """End the word, if there is one; return all of them."""
+        if self._pieces:
+            self._done.append("".join(self._pieces))
+            self._pieces = []
+        return self._done
 
 
 def _piece(found: re.Match[str]) -> str:
@@ -366,28 +382,24 @@ def _ansi(found: re.Match[str]) -> str:
 
 def _cmd_words(command: str) -> list[str]:
     """Undo the carets of cmd.exe, then split as Windows programs do: `\"` and, inside quotes, `""` are a quote."""
-    words: list[str] = []
-    word: str | None = None
+    words = _Words()
     quoted = skip = False
     for found in _CMD.finditer(_without_carets(command)):
         slashes, mark, blank, plain = found.groups("")
         if skip:  # the second half of ""
             skip = False
         elif blank and not quoted:
-            words += [] if word is None else [word]
-            word = None
+            words.end()
         elif not mark:
-            word = (word or "") + slashes + blank + plain
+            words.add(slashes, blank, plain)
         else:
-            word = (word or "") + "\\" * (len(slashes) // 2)
             skip = quoted and len(slashes) % 2 == 0 and found.string.startswith('"', found.end())
-            if skip or len(slashes) % 2:
-                word += '"'
-            else:
-                quoted = not quoted
+            literal = skip or len(slashes) % 2 == 1
+            words.add("\\" * (len(slashes) // 2), '"' * literal)
+            quoted ^= not literal
     if quoted:
         raise BadCurl("a quote is not closed")
-    return words if word is None else [*words, word]
+    return words.end()
 
 
 def _without_carets(command: str) -> str:
