@@ -253,6 +253,7 @@ class Resolver(Protocol):
 
 
 Accept = Callable[[int, Headers], bool]
+Into = Callable[[bytes], None]
 
 
 class Fetcher(Protocol):
@@ -266,12 +267,18 @@ class Fetcher(Protocol):
         max_body: int | None = None,
         cut: bool = False,
         address: str = "",
+        public_only: bool = False,
+        into: Into | None = None,
     ) -> Response:
         """Return the response, or raise `FetchError`.
 
         `accept(status, headers)` is asked before the body is read; False ends the transfer with `skipped` set.
         `max_body` (bytes, after decompression) overrides the fetcher's own limit; with `cut` a longer body is no error,
         but ends there. With `address` it connects to this IP address, whatever the name of the host resolves to.
+        `public_only` refuses to send anything to an address that is not public (`PrivateAddress`), whatever name, kept
+        connection or resolver leads there; through a proxy only what the URL itself says can be refused.
+        `into` gets the decompressed body piece by piece, and the response has none. What it or `accept` raises ends the
+        transfer and is raised here; after a `StopDownload` that is no failure the response is what came so far.
         """
         ...
 
@@ -316,8 +323,7 @@ class Sink(Protocol):
 class KeyStore(Protocol):
     """A small durable memory of a crawl beside its frontier: cookies, what a spider keeps, what media were fetched.
 
-    What is put counts at once in this process and is durable after the next `flush`; a crash forgets all that was put
-    since the last one, and nothing else. Flushed before the frontier commits, as the sinks are.
+    What is put counts at once, and is durable after the next `flush`: before the frontier commits, as with sinks.
     """
 
     def get(self, table: str, key: str) -> bytes | None:

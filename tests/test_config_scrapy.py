@@ -136,6 +136,7 @@ def test_scrapys_own_defaults_are_never_refused(tmp_path):
 def test_a_password_is_for_a_domain(tmp_path):
     got = settings(tmp_path, {"HTTPAUTH_USER": "me", "HTTPAUTH_PASS": "x"}, sets=["http_auth_domain=a.example"])
     assert (got.http_user, got.http_pass, got.http_auth_domain) == ("me", "x", "a.example")
+    assert settings(tmp_path, {"HTTPAUTH_USER": "me", "HTTPAUTH_DOMAIN": None}).http_auth_domain == "*"
 
 
 def test_our_names_and_scrapys_never_collide():

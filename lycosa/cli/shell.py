@@ -12,7 +12,9 @@ import ast
 import asyncio
 import code
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -63,14 +65,18 @@ class Shell:
     def __init__(self, settings: Settings, spider_class: type[Any] | None) -> None:
         import lycosa
         from lycosa.config.view import SettingsView
+        from lycosa.engine.spider import users_code
 
+        chosen = spider_class or type("Shell", (lycosa.Spider,), {"name": "shell"})
+        with users_code(f"{chosen.__name__}.__init__"):
+            spider = chosen()
         self._settings = settings
         self._spider_class = spider_class
         self.names: dict[str, Any] = {
             "lycosa": lycosa,
             "Request": lycosa.Request,
             "settings": SettingsView(settings),
-            "spider": (spider_class or type("Shell", (lycosa.Spider,), {"name": "shell"}))(),
+            "spider": spider,
             "response": None,
             "request": None,
             "sel": None,
@@ -93,7 +99,7 @@ class Shell:
         request = Request(address(request)) if isinstance(request, str) else request
         if not redirect:
             request.meta["dont_redirect"] = True
-        self._take(fetch(self._settings, request, self._spider_class))
+        self._take(_outside_the_loop(partial(fetch, self._settings, request, self._spider_class)))
         return self.names["response"]
 
     def run(self, text: str) -> None:
@@ -173,6 +179,16 @@ def _compiled(text: str) -> CodeType:
 def _ran(compiled: CodeType, names: dict[str, Any]) -> Any:
     result = FunctionType(compiled, names)()
     return asyncio.run(_awaited(result)) if inspect.isawaitable(result) else result
+
+
+def _outside_the_loop(fetch: Callable[[], Any]) -> Any:
+    """Run what has a loop of its own: in a thread where one runs already, under an `await` at the prompt."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return fetch()
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(fetch).result()
 
 
 async def _awaited(result: Any) -> Any:

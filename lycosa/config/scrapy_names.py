@@ -37,6 +37,10 @@ def _or_zero(value: Any) -> Any:
     return 0 if value is None else value
 
 
+def _swapped(word: object, other: object, value: Any) -> Any:
+    return other if value == word else value
+
+
 def _times(factor: float, value: Any) -> Any:
     """Return a value in our unit; 0 is no limit."""
     number = float(value)
@@ -104,7 +108,7 @@ SAME: Mapping[str, Same] = {
     "EXTENSIONS": Same("extensions"),
     "FILES_EXPIRES": Same("media_expires", *_DAYS),
     "FILES_STORE": Same("files_store"),
-    "HTTPAUTH_DOMAIN": Same("http_auth_domain"),
+    "HTTPAUTH_DOMAIN": Same("http_auth_domain", partial(_swapped, None, "*"), partial(_swapped, "*", None)),
     "HTTPAUTH_PASS": Same("http_pass"),
     "HTTPAUTH_USER": Same("http_user"),
     "HTTPCACHE_DIR": Same("http_cache_dir"),

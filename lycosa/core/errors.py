@@ -19,6 +19,7 @@
     |   |-- FetchTimeout      too slow
     |   |-- TlsFailed         certificate or handshake
     |   |-- BodyTooLarge      more bytes than allowed, before or after decompression
+    |   |-- PrivateAddress    a link from a public page leads to an address that is not public
     |   `-- BadResponse       bytes that are not HTTP, or cannot be decoded
     |-- BadItem               a spider's item holds something that cannot be written
     |-- DropItem              raised by a pipeline: this item goes nowhere
@@ -122,6 +123,12 @@ class TlsFailed(FetchError):
 
 class BodyTooLarge(FetchError):
     """The body is larger than allowed."""
+
+    retry = False
+
+
+class PrivateAddress(FetchError):
+    """A page that anybody can write may not lead to this address."""
 
     retry = False
 

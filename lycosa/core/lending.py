@@ -51,6 +51,10 @@ class Store(Protocol[Place_co]):
         """
         ...
 
+    def peek(self, host: str) -> UrlRecord | None:
+        """Return the next queued record of the host, which stays."""
+        ...
+
 
 class Lending(Generic[Place]):
     """The leases of one process over one store."""
@@ -195,7 +199,10 @@ class Lending(Generic[Place]):
             bench.asks_address(host)
             return self._keep(host, record, None, None, None, now)
         if self._policy.robots and now - host.robots_at >= self._policy.robots_ttl_s:
-            return self._hold(host, _question(host, Kind.ROBOTS, "/robots.txt", host.robots_attempts), None, 0.0, now)
+            page = self._store.peek(host.key)
+            guarded = page is None or page.guarded  # as the page is for whose sake the host is asked
+            record = _question(host, Kind.ROBOTS, "/robots.txt", host.robots_attempts, guarded=guarded)
+            return self._hold(host, record, None, 0.0, now)
         return None
 
     def _hold(self, host: Host, record: UrlRecord, place: Place | None, rank: float | None, now: float) -> Lease:
@@ -235,5 +242,5 @@ class Lending(Generic[Place]):
             held.turn = None
 
 
-def _question(host: Host, kind: Kind, path: str, attempts: int) -> UrlRecord:
-    return UrlRecord(RECORD_VERSION, 0, host.key + path, host.key, kind=kind, attempts=attempts)
+def _question(host: Host, kind: Kind, path: str, attempts: int, *, guarded: bool = False) -> UrlRecord:
+    return UrlRecord(RECORD_VERSION, 0, host.key + path, host.key, kind=kind, attempts=attempts, guarded=guarded)

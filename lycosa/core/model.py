@@ -63,7 +63,8 @@ class UrlRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
     `host` is the host key (scheme, host, port). `not_before` is in unix seconds. `attempts` counts the leases that
     ended in a nack. `token` is 0 here; a back end that stores its leases keeps it with the row. `redirects` counts the
     hops that led here. `fingerprint` is 64 bits of what identifies the request (`core.keys`). `validators` are there
-    when the URL was fetched before, and is fetched again to see whether it has changed.
+    when the URL was fetched before, and is fetched again to see whether it has changed. `guarded` says that it was
+    found on a page with a public address: it may not lead to one that is not public, nor may its redirects.
     """
 
     version: int
@@ -81,6 +82,7 @@ class UrlRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
     dont_filter: bool = False
     extras: Extras | None = None
     validators: Validators | None = None
+    guarded: bool = False
 
 
 class Lease(NamedTuple):
@@ -122,7 +124,8 @@ class Timings(NamedTuple):
 class Response:
     """What came back: status, headers, the body decompressed but not decoded, and how long each step took.
 
-    `skipped` is true when the caller's `accept` refused the headers, so that the body was not read.
+    `skipped` is true when the caller's `accept` refused the headers, so that the body was not read; `partial` when the
+    connection was lost within the body, and the caller wanted what there is.
     """
 
     url: str
@@ -134,6 +137,7 @@ class Response:
     http_version: str = ""
     size_bytes: int = 0
     skipped: bool = False
+    partial: bool = False
 
 
 class PageItem(msgspec.Struct):

@@ -13,6 +13,7 @@ A line is a JSON object. Only `url` is needed; what is left out has its usual va
     callback             name of a method of the spider
     meta cb_kwargs       objects; what JSON cannot hold: msgpack in base64, under meta_packed and kwargs_packed
     etag modified fetched_at       the validators of the last fetch
+    guarded              true when it was found on a page with a public address; false
     dont_filter fingerprint        for the reader only: importing always drops duplicates, by the target's own key
 
 The imported record is a new one: with all its attempts, and due at once unless it was to be fetched later.
@@ -68,6 +69,7 @@ class RowLine(msgspec.Struct, forbid_unknown_fields=True):
     etag: str = ""
     modified: str = ""
     fetched_at: float = 0.0
+    guarded: bool = False
     dont_filter: bool = False
     fingerprint: str = ""
 
@@ -132,6 +134,7 @@ def to_line(row: Row) -> bytes:
         "etag": validators.etag,
         "modified": validators.modified,
         "fetched_at": validators.fetched_at,
+        "guarded": record.guarded,
         "dont_filter": record.dont_filter,
         "fingerprint": f"{record.fingerprint:016x}",
     }
@@ -167,6 +170,7 @@ def from_line(text: bytes, key_of: Fingerprint = fingerprint) -> Row:
         redirects=line.redirects,
         extras=None if extras == PLAIN_EXTRAS else extras,
         validators=Validators(line.etag, line.modified, line.fetched_at) if line.etag or line.modified else None,
+        guarded=line.guarded,
     )
     return Row(line.state, record, line.at, line.reason)
 

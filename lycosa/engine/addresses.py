@@ -15,7 +15,7 @@ from lycosa.clock import Clock
 from lycosa.core.errors import ConnectFailed
 from lycosa.core.model import Lease, Request, Response
 from lycosa.core.url import host_key
-from lycosa.ports import Accept, Fetcher, Frontier, Resolver
+from lycosa.ports import Accept, Fetcher, Frontier, Into, Resolver
 
 log = logging.getLogger(__name__)
 
@@ -79,11 +79,15 @@ class FoundOnly:
         max_body: int | None = None,
         cut: bool = False,
         address: str = "",
+        public_only: bool = False,
+        into: Into | None = None,
     ) -> Response:
         """Do one transfer, or raise why the host is lost."""
         if not address and (why := self._addresses.why_lost(request.url)):
             raise ConnectFailed(why)
-        return await self._fetcher.fetch(request, accept=accept, max_body=max_body, cut=cut, address=address)
+        return await self._fetcher.fetch(
+            request, accept=accept, max_body=max_body, cut=cut, address=address, public_only=public_only, into=into
+        )
 
     async def close(self) -> None:
         """Close the other one."""

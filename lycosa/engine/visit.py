@@ -119,8 +119,10 @@ class Visitor:
         except RetryRequest as asked:
             return self._retrying.asked_for(request, asked)
         except IgnoreRequest as ignored:
-            size = found.raw.size_bytes if isinstance(found, Response) else 0
-            return Done(storable(str(ignored)), bytes=size)
+            if isinstance(found, Response):
+                size, contacted = found.raw.size_bytes, host_was_asked(found)
+                return Done(storable(str(ignored)), bytes=size, contacted=contacted)
+            return Done(storable(str(ignored)))
         except asyncio.CancelledError as error:
             if is_being_cancelled():
                 raise

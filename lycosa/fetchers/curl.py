@@ -8,32 +8,38 @@ cache and keep-alive are libcurl's. Follows no redirect, keeps no cookie, retrie
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
 
 import pycurl
 
-from lycosa.core.errors import BadResponse, BadSetting, FetchError
+from lycosa.core.errors import BadResponse, BadSetting, FetchError, StopDownload
 from lycosa.core.model import Request, Response
 from lycosa.fetchers.handle import FetchSettings, Handle, ca_bundle
 from lycosa.fetchers.reasons import UNDECODABLE, error_of
 from lycosa.fetchers.sockets import sockets_of
-from lycosa.ports import Accept
+from lycosa.ports import Accept, Into
 
 __all__ = ["CurlFetcher", "FetchSettings"]
 
 IDLE_HANDLES_MAX = 256
 IDLE_CONNECTIONS_MAX = 256
+ANSWERS_MAX = 4096
+"""Addresses of which it is remembered whether guarded transfers may connect to them."""
 
 
 class CurlFetcher:
     """See `ports.Fetcher`. Create it where a loop runs; `close` it there.
 
-    `request.meta` may hold `proxy` (a URL, empty for none) and `download_timeout` (seconds) for one transfer. Through a
-    proxy an `address` has no meaning: the proxy finds the host.
+    `request.meta` may hold, for one transfer: `proxy` (a URL, empty for none; the name and password in it are told to
+    nobody else), `download_timeout` (seconds), `download_maxsize` (bytes, unless `max_body` is given), `bindaddress`
+    and `download_fail_on_dataloss`. Through a proxy an `address` has no meaning: the proxy finds the host.
     Raises `BadSetting`.
     """
 
     def __init__(self, settings: FetchSettings) -> None:
-        self._settings = settings
+        self._settings = settings = replace(settings, may_connect=lru_cache(ANSWERS_MAX)(settings.may_connect))
         self._bundle = ca_bundle()
         try:
             self._idle = [Handle(settings, self._bundle)]
@@ -61,32 +67,31 @@ class CurlFetcher:
         max_body: int | None = None,
         cut: bool = False,
         address: str = "",
+        public_only: bool = False,
+        into: Into | None = None,
     ) -> Response:
         """Do one transfer. See the port. A page that libcurl cannot decompress is fetched once more as it is."""
-        limit = self._settings.max_body_bytes if max_body is None else max_body
-        result = await self._transfer(request, accept, limit, cut=cut, address=address)
-        if isinstance(result, BadResponse) and str(result) == UNDECODABLE and request.method == "GET":
-            result = await self._transfer(request, accept, limit, cut=cut, address=address, undecoded=True)
+        handed: list[bool] = []
+        taker = _noting(into, handed) if into is not None else None
+        options = {"cut": cut, "address": address, "public_only": public_only}
+        result = await self._transfer(request, accept, max_body, into=taker, **options)
+        if isinstance(result, BadResponse) and str(result) == UNDECODABLE and request.method == "GET" and not handed:
+            result = await self._transfer(request, accept, max_body, undecoded=True, **options)
+            if into is not None and isinstance(result, Response):
+                result = _handed_over(result, into)
         if isinstance(result, Response):
             return result
         raise result
 
     async def _transfer(
-        self,
-        request: Request,
-        accept: Accept | None,
-        limit: int,
-        *,
-        cut: bool,
-        address: str,
-        undecoded: bool = False,
+        self, request: Request, accept: Accept | None, max_body: int | None, **options: Any
     ) -> Response | Exception:
         if self._closed:
             raise FetchError("the fetcher was closed", retry=False)
         handle = self._idle.pop() if self._idle else Handle(self._settings, self._bundle)
         future: asyncio.Future[Response | Exception] = self._loop.create_future()
         try:
-            handle.prepare(request, accept, limit, cut=cut, address=address, undecoded=undecoded)
+            handle.prepare(request, accept, max_body, **options)
             self._multi.add_handle(handle.curl)
         except BaseException:
             handle.curl.close()
@@ -186,3 +191,23 @@ class CurlFetcher:
             self._idle.append(handle)
         else:
             handle.curl.close()
+
+
+def _noting(into: Into, handed: list[bool]) -> Into:
+    """Return `into`, which leaves a note when it is called."""
+
+    def take(chunk: bytes) -> None:
+        handed.append(True)
+        into(chunk)
+
+    return take
+
+
+def _handed_over(response: Response, into: Into) -> Response | Exception:
+    """Hand over a body that came as a whole."""
+    body, response.body = response.body, b""
+    try:
+        into(body)
+    except StopDownload as stop:
+        return stop if stop.fail else response
+    return response

@@ -7,33 +7,36 @@ import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 import pycurl
 
+from lycosa.core.addresses import is_public
 from lycosa.core.codings import decoded
-from lycosa.core.errors import BadResponse, BadUrl, BodyTooLarge, FetchError
+from lycosa.core.errors import BadResponse, BadUrl, BodyTooLarge, FetchError, StopDownload
 from lycosa.core.headers import Headers
 from lycosa.core.model import Request, Response, Timings
 from lycosa.core.url import canonicalize
+from lycosa.fetchers.guard import Guard, MayConnect, check_url
+from lycosa.fetchers.options import PER_REQUEST, body_max, set_bind_address, set_proxy, timeout_s, to_address
 from lycosa.fetchers.reasons import UNDECODABLE
-from lycosa.ports import Accept
+from lycosa.ports import Accept, Into
 
 ACCEPT = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 BODY_MAX = 16 << 20
 CONNECTIONS_MAX = 1024
 BUFFER_BYTES = 128 << 10
 DNS_CACHE_S = 300
-TIMEOUT_MAX_S = 86_400.0
 DRAIN_MAX = 64 << 10
 """Bytes of an unwanted body that are read and dropped, which is cheaper than a new connection."""
 
 TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
 """Names of methods and header fields (RFC 9110 §5.6.2)."""
+
+HALF_DONE = frozenset({pycurl.E_PARTIAL_FILE, pycurl.E_RECV_ERROR, pycurl.E_HTTP2, 92})
+"""The connection ended within the body, or the HTTP/2 stream did."""
 
 HTTP_VERSIONS = {
     pycurl.CURL_HTTP_VERSION_1_0: "1.0",
@@ -55,7 +58,8 @@ class FetchSettings:
     """How to fetch. `timeout_s` is for a whole transfer, `connect_timeout_s` for name, connection and handshake.
 
     `max_body_bytes` counts after decompression, `headers` go with every request, an empty `proxy` is none,
-    `connections_per_host_max` 0 means no limit of its own, `insecure` accepts any certificate.
+    `connections_per_host_max` 0 means no limit of its own, `insecure` accepts any certificate, `fail_on_dataloss` says
+    that a body of which a part was lost is no body. `may_connect(ip)` decides for transfers that are `public_only`.
     """
 
     user_agent: str = "Lycosa"
@@ -67,6 +71,8 @@ class FetchSettings:
     connections_max: int = CONNECTIONS_MAX
     connections_per_host_max: int = 0
     insecure: bool = False
+    fail_on_dataloss: bool = True
+    may_connect: MayConnect = is_public
 
 
 class Handle:
@@ -80,8 +86,13 @@ class Handle:
         "_chunks",
         "_cut",
         "_error",
+        "_guard",
         "_head",
+        "_headers_set",
+        "_into",
+        "_keeps_part",
         "_limit",
+        "_lines",
         "_plain",
         "_settings",
         "_size",
@@ -97,8 +108,12 @@ class Handle:
         self.curl = pycurl.Curl()
         self._settings = settings
         self._bundle = bundle
+        self._guard = Guard(self.curl, settings.may_connect)
+        self._lines = _header_lines(settings.headers)
         self._accept: Accept | None = None
-        self._cut = False
+        self._into: Into | None = None
+        self._cut = self._headers_set = False
+        self._address = ""
         self._head: list[bytes] = []
         self._chunks: list[bytes] = []
         self._configure()
@@ -108,37 +123,45 @@ class Handle:
         self,
         request: Request,
         accept: Accept | None,
-        limit: int,
+        max_body: int | None,
         *,
         cut: bool = False,
         address: str = "",
+        public_only: bool = False,
+        into: Into | None = None,
         undecoded: bool = False,
     ) -> None:
         """Set what this transfer needs; `undecoded`: libcurl is not to decompress, this file does as far as it goes.
 
         Raises `FetchError` for a request that cannot be sent.
         """
-        self._accept, self._limit, self._cut = accept, limit, cut
+        self._accept, self._cut, self._into = accept, cut, into
         self._url = url = request.url
+        self._limit = self._settings.max_body_bytes if max_body is None else max_body
         try:
             if request.params or not url.isascii():
                 url = canonicalize(_with_params(url, request.params))
             self.curl.setopt(pycurl.URL, url)
             if not request.is_plain:
-                self._plain = False
+                if max_body is None:
+                    self._limit = body_max(request.asked("download_maxsize"), self._limit)
                 self._set_options(request)
             if undecoded:
                 self._undecoded, self._plain = True, False
                 self.curl.setopt(pycurl.ACCEPT_ENCODING, "identity")
                 self.curl.setopt(pycurl.HTTP_CONTENT_DECODING, 0)
+            proxy = request.asked("proxy", self._settings.proxy)
             if address or self._address:
-                self._connect_to("" if request.asked("proxy", self._settings.proxy) else address)
+                self._connect_to("" if proxy else address)
+            if proxy and public_only:
+                check_url(url, self._settings.may_connect)
+            self._guard.set(on=public_only and not proxy)
         except (BadUrl, pycurl.error, UnicodeError, ValueError, TypeError) as error:
             raise FetchError(f"a request that cannot be sent: {error}", retry=False) from error
 
     def clear(self) -> None:
         """Forget the transfer; a handle with special options gets the usual ones back."""
-        self._accept = None
+        self._accept = self._into = None
         self._head.clear()
         self._chunks = []
         self._size = 0
@@ -149,15 +172,22 @@ class Handle:
         self._undecoded = False
         if not self._plain:
             self.curl.reset()
+            self._guard.forget()
             self._configure()
+        elif self._headers_set:
+            self._headers_set = False
+            self.curl.setopt(pycurl.HTTPHEADER, self._lines)
 
     def result(self, code: int) -> Response | Exception | None:
         """Return the response, or our own reason to have stopped; None when libcurl failed with `code`."""
-        if self._answer is None and not code:
+        partial = self._keeps_part and code in HALF_DONE and self._head[-1:] == [b"\r\n"]
+        if self._answer is None and (partial or not code):
             self._begin()  # no body came
         if self._error is not None:
             return self._error
-        if self._answer is None or (code and not (self._skipped or self._was_cut)):
+        if code and (reason := self._guard.reason(code)) is not None:
+            return reason
+        if self._answer is None or (code and not (self._skipped or self._was_cut or partial)):
             return None
         status, headers = self._answer
         get = self.curl.getinfo
@@ -177,11 +207,14 @@ class Handle:
             HTTP_VERSIONS.get(get(pycurl.INFO_HTTP_VERSION), ""),
             get(pycurl.SIZE_DOWNLOAD_T),
             self._skipped,
+            partial,
         )
 
     def _configure(self) -> None:
         setopt, settings = self.curl.setopt, self._settings
         self._plain = True
+        self._headers_set = False
+        self._keeps_part = not settings.fail_on_dataloss
         self._address = ""
         self.timeout_s = settings.timeout_s
         setopt(pycurl.NOSIGNAL, 1)
@@ -189,7 +222,7 @@ class Handle:
         setopt(pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS)
         setopt(pycurl.USERAGENT, settings.user_agent)
         setopt(pycurl.ACCEPT_ENCODING, "")
-        setopt(pycurl.HTTPHEADER, _header_lines(settings.headers))
+        setopt(pycurl.HTTPHEADER, self._lines)
         setopt(pycurl.TIMEOUT_MS, round(settings.timeout_s * 1000))
         setopt(pycurl.CONNECTTIMEOUT_MS, round(settings.connect_timeout_s * 1000))
         setopt(pycurl.BUFFERSIZE, BUFFER_BYTES)
@@ -210,7 +243,20 @@ class Handle:
                 setopt(option, 0)
 
     def _set_options(self, request: Request) -> None:
-        setopt, method, body, headers = self.curl.setopt, request.method, request.body, request.headers
+        setopt, method, body = self.curl.setopt, request.method, request.body
+        headers: Mapping[str, str] = request.headers
+        if method != "GET" or body:
+            self._plain = False
+            self._set_method(method, body)
+        if not PER_REQUEST.isdisjoint(request.meta) or "proxy-authorization" in headers:
+            self._plain = False
+            headers = self._set_from_meta(request)
+        if headers:
+            self._headers_set = True
+            setopt(pycurl.HTTPHEADER, _header_lines({**self._settings.headers, **headers}))
+
+    def _set_method(self, method: str, body: bytes) -> None:
+        setopt = self.curl.setopt
         if not TOKEN.fullmatch(method):
             raise ValueError(f"{method!r} is no method")
         if method == "HEAD":
@@ -219,13 +265,18 @@ class Handle:
             setopt(pycurl.POSTFIELDS, body)
         if method not in {"GET", "HEAD", "POST"} or (body and method == "GET"):
             setopt(pycurl.CUSTOMREQUEST, method)
-        if headers:
-            setopt(pycurl.HTTPHEADER, _header_lines({**self._settings.headers, **headers}))
-        if request.meta.get("download_timeout") is not None:
-            self.timeout_s = _seconds(request.meta["download_timeout"])
-            setopt(pycurl.TIMEOUT_MS, max(1, round(self.timeout_s * 1000)))
-        if "proxy" in request.meta:
-            setopt(pycurl.PROXY, str(request.meta["proxy"] or ""))
+
+    def _set_from_meta(self, request: Request) -> Mapping[str, str]:
+        """Set the options that the meta asks for, and return the header fields that remain to be sent."""
+        asked = request.asked
+        if asked("download_timeout") is not None:
+            self.timeout_s = timeout_s(asked("download_timeout"))
+            self.curl.setopt(pycurl.TIMEOUT_MS, max(1, round(self.timeout_s * 1000)))
+        if asked("bindaddress"):
+            set_bind_address(self.curl, asked("bindaddress"))
+        if asked("download_fail_on_dataloss") is not None:
+            self._keeps_part = not asked("download_fail_on_dataloss")
+        return set_proxy(self.curl, str(asked("proxy", self._settings.proxy) or ""), request.headers)
 
     def _connect_to(self, address: str) -> None:
         """Connect to this address, "" for that of the name. Unlike an entry in libcurl's DNS cache (CURLOPT_RESOLVE)
@@ -233,7 +284,7 @@ class Handle:
         if address == self._address:
             return
         if address:
-            self.curl.setopt(pycurl.CONNECT_TO, [_to_address(address)])
+            self.curl.setopt(pycurl.CONNECT_TO, [to_address(address)])
         else:
             self.curl.unsetopt(pycurl.CONNECT_TO)
         self._address = address
@@ -247,13 +298,27 @@ class Handle:
         self._size += len(chunk)
         if self._size > self._limit:
             return self._too_much(chunk)
-        self._chunks.append(chunk)
+        return self._keep(chunk)
+
+    def _keep(self, chunk: bytes) -> int | None:
+        if self._into is None:
+            self._chunks.append(chunk)
+            return None
+        try:
+            self._into(chunk)
+        except StopDownload as stop:
+            self._was_cut = not stop.fail
+            self._error = stop if stop.fail else None
+            return 0
+        except Exception as error:  # noqa: BLE001  as with `accept`
+            self._error = error
+            return 0
         return None
 
     def _too_much(self, chunk: bytes) -> int:
         if self._cut:
-            self._chunks.append(chunk[: self._limit - self._size + len(chunk)])
             self._was_cut = True
+            self._keep(chunk[: self._limit - self._size + len(chunk)])
         else:
             self._error = BodyTooLarge(f"body over {self._limit} bytes")
         return 0
@@ -276,6 +341,10 @@ class Handle:
             if self._accept is not None and not self._accept(status, headers):
                 self._skipped = True
                 return _is_soon_over(headers)
+        except StopDownload as stop:
+            self._skipped = not stop.fail
+            self._error = stop if stop.fail else None
+            return False
         except Exception as error:  # noqa: BLE001  whatever `accept` raises belongs to the caller of `fetch`
             self._error = error
             return False
@@ -322,23 +391,6 @@ def _with_params(url: str, params: Mapping[str, Any] | None) -> str:
         return url
     address, hash_, fragment = url.partition("#")
     return address + ("&" if "?" in address else "?") + urlencode(params, doseq=True) + hash_ + fragment
-
-
-@lru_cache(1024)
-def _to_address(address: str) -> str:
-    """Return libcurl's way to say: whatever host and port, connect to this address, on the same port."""
-    try:
-        ip = ip_address(address)
-    except ValueError:
-        raise ValueError(f"{address!r} is no IP address to connect to") from None
-    return f"::[{ip}]:" if ip.version == 6 else f"::{ip}:"
-
-
-def _seconds(value: Any) -> float:
-    seconds = float(value)
-    if not 0 < seconds <= TIMEOUT_MAX_S:
-        raise ValueError(f"download_timeout {value!r}: write seconds, more than 0 and at most {TIMEOUT_MAX_S:.0f}")
-    return seconds
 
 
 def _header_lines(headers: Mapping[str, str]) -> list[bytes]:

@@ -39,6 +39,7 @@ PLAIN: dict[int, tuple[type[FetchError], str, bool]] = {
     pycurl.E_SSL_CONNECT_ERROR: (TlsFailed, "TLS handshake failed", True),
     pycurl.E_BAD_CONTENT_ENCODING: (BadResponse, UNDECODABLE, False),
     pycurl.E_WRITE_ERROR: (BadResponse, UNDECODABLE, False),  # not our own end of a transfer: see `Handle.result`
+    pycurl.E_INTERFACE_FAILED: (FetchError, "cannot send from this bindaddress", False),
     pycurl.E_FILESIZE_EXCEEDED: (BodyTooLarge, "body too large", False),
     PROXY: (ConnectFailed, "proxy refused the connection", True),
     TOO_LARGE: (BadResponse, "header too large", False),

@@ -10,9 +10,11 @@ def done_row(record: UrlRecord, host: int, reason: str, at: float, validators: V
     """Return a `DoneRow` as it is stored."""
     url = record.url
     row = (record.fingerprint, host, url[url.find("/", 8) :], record.depth, CODES.get(reason, reason), int(at))
-    if record.extras is None and validators is None and not (record.priority or record.redirects or record.dont_filter):
+    usual = not (record.priority or record.redirects or record.dont_filter or record.guarded)
+    if usual and record.extras is None and validators is None:
         return encode(row)
-    return encode((*row, record.priority, record.redirects, record.dont_filter, record.extras, validators))
+    more = record.priority, record.redirects, record.dont_filter, record.extras, validators
+    return encode((*row, *more, True) if record.guarded else (*row, *more))
 
 
 def record_of(row: DoneRow, host: str, segment: str) -> UrlRecord:
@@ -29,6 +31,7 @@ def record_of(row: DoneRow, host: str, segment: str) -> UrlRecord:
         dont_filter=row.dont_filter,
         extras=row.extras,
         validators=row.validators,
+        guarded=row.guarded,
     )
 
 

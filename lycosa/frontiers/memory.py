@@ -126,6 +126,11 @@ class MemoryShelf:
             return place, segment.urls[place[1]].record, self._next_rank(host)
         return None
 
+    def peek(self, host: str) -> UrlRecord | None:
+        """Look it up."""
+        queues = ((segment, segment.queues.get(host)) for segment in self._serving())
+        return next((segment.urls[queue[0][1]].record for segment, queue in queues if queue), None)
+
     def put_back(self, place: Place, record: UrlRecord) -> float:
         """Queue it where it was."""
         self._lent -= 1

@@ -38,6 +38,7 @@ class DoneRow(msgspec.Struct, array_like=True, frozen=True):
     dont_filter: bool = False
     extras: Extras | None = None
     validators: Validators | None = None
+    guarded: bool = False
 
 
 class DeadRow(msgspec.Struct, array_like=True, frozen=True):

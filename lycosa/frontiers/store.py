@@ -152,6 +152,14 @@ class LmdbStore:
             return key, record, self._next_rank(host)
         return None
 
+    def peek(self, host: str) -> UrlRecord | None:
+        """Look it up."""
+        for segment in self.stretches.serving:
+            window = segment.windows.get(host)
+            if window is not None and (window.is_ready or self._read_on(window)):
+                return window.heap[0][1]
+        return None
+
     def put_back(self, place: bytes, record: UrlRecord) -> float:
         """Queue it under its old key. Return its rank."""
         self._lent.discard(place)

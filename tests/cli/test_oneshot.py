@@ -172,6 +172,13 @@ def test_a_file_is_as_good_as_a_page(engine, capsys):
     ]
 
 
+def test_a_spider_that_cannot_be_made_is_one_line(engine, project, capsys, tmp_path):
+    with (tmp_path / "quotes_of_test.py").open("a") as file:
+        file.write("    def __init__(self, tag): pass\n")
+    assert main(["shell", "--spider", "quotes", "-c", "1"]) == 2
+    assert "Quotes.__init__ failed" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("code", "line"),
     [

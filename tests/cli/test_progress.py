@@ -147,12 +147,12 @@ def test_exit_code(change, code):
 
 SHOW = """
 import os, sys, logging
-from lycosa.cli.crawl import _log
+from lycosa.cli.crawl import set_up_log
 from lycosa.cli.progress import date, every, exit_code, progress_line, rough, shown, span, summary_lines, write
 from lycosa.config import Settings
 from lycosa.engine.stats import Snapshot
 settings = Settings(output=sys.argv[1] or None)
-_log(settings)
+set_up_log(settings)
 with shown(settings) as observe:
     for n in range(100):
         observe(Snapshot(pages=n, dead=n, elapsed_s=n / 10))

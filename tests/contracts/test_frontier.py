@@ -12,10 +12,11 @@ from zlib import crc32
 import pytest
 
 from lycosa.core.frontier import EXPIRIES_MAX, Policy
-from lycosa.core.model import Extras, HostFacts, Kind, UrlRecord
+from lycosa.core.model import Extras, HostFacts, Kind, Selection, UrlRecord
 from lycosa.frontiers.embedded import embedded_frontier
 from lycosa.frontiers.local import BLOCK_MAX_S
 from lycosa.frontiers.memory import memory_frontier
+from lycosa.frontiers.operations import LocalOperations
 from lycosa.frontiers.store import BUFFER_MAX
 
 HOST = "http://a.example:80"
@@ -437,5 +438,32 @@ def test_a_robots_txt_that_always_outlasts_its_lease_is_given_up(opened: Open) -
         assert facts is not None
         assert facts.robots_status == 0
         assert await urls_of(frontier, 1, now) == [f"{HOST}/1"]
+
+    run(story())
+
+
+def test_what_is_guarded_stays_guarded(opened: Open) -> None:
+    """Lent, failed and tried again, done and queued again; the robots.txt of its host with it."""
+
+    async def story() -> None:
+        frontier = opened(Policy(robots=True))
+        now = 1e9
+        await frontier.push([url(1, guarded=True), url(2, OTHER)])
+        asked = {lease.record.host: lease for lease in await frontier.lease(9, now)}
+        assert [asked[host].record.guarded for host in (HOST, OTHER)] == [True, False]
+        for host, lease in asked.items():
+            await frontier.set_host_facts(host, HostFacts(b"", 200, now), now)
+            await frontier.ack(lease, "robots.txt", (), now)
+        for again in ("nack", "ack", "requeue"):
+            leases = {lease.record.host: lease for lease in await frontier.lease(9, now)}
+            assert [leases[host].record.guarded for host in (HOST, OTHER)] == [True, False]
+            for lease in leases.values():
+                if again == "nack":
+                    await frontier.nack(lease, "503", now, now)
+                else:
+                    await frontier.ack(lease, "200", (), now)
+            if again == "ack":
+                moved = await LocalOperations(frontier).requeue(Selection(("done",)), None, now, "", 99)
+                assert moved.moved == 2
 
     run(story())

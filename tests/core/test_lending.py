@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 
+from msgspec.structs import replace
+
 from lycosa.core.frontier import Policy
 from lycosa.core.lending import Lending
 from lycosa.core.model import HostFacts, Kind, Lease, UrlRecord
@@ -25,6 +27,9 @@ class Shelf:
             return None
         record = queue.popleft()
         return record.url, record, 0.0 if queue else None
+
+    def peek(self, host: str) -> UrlRecord | None:
+        return self.queues[host][0] if self.queues[host] else None
 
 
 def opened(policy: Policy, counts: dict[str, int]) -> Lending[str]:
@@ -135,6 +140,13 @@ def test_robots_that_failed_are_asked_for_again() -> None:
     lending.give_back(again, contacted=True)
     assert lending.workbench.hosts[A].robots_attempts == 0
     assert kinds(lending.lend(1, NOW + 30.0)) == [(A, Kind.PAGE)]
+
+
+def test_robots_are_guarded_as_the_page_is_for_whose_sake_they_are_asked() -> None:
+    lending = opened(Policy(robots=True), {A: 1, B: 1})
+    queue = lending._store.queues[B]  # type: ignore[attr-defined]
+    queue[0] = replace(queue[0], guarded=True)
+    assert {lease.record.host: lease.record.guarded for lease in lending.lend(5, NOW)} == {A: False, B: True}
 
 
 def test_no_limit_per_address_asks_for_none() -> None:

@@ -32,6 +32,17 @@ def test_a_new_project_crawls_at_once(tmp_path):
         assert ran(project, "settings", "--get", "delay") == "1\n"
 
 
+def test_a_page_is_fetched_and_looked_at_as_a_crawl_would(tmp_path):
+    with grow(3) as tree:
+        done = lycosa("fetch", tree.url, cwd=tmp_path)
+        assert (done.returncode, done.stdout.count("Heading 0")) == (0, 1)
+        assert done.stderr.startswith(f"200 {tree.url}, ")
+        assert ran(tmp_path, "shell", tree.url, "-c", "sel.css('h1::text').get()") == "Heading 0\n"
+        code = f"import asyncio\nawait asyncio.sleep(0)\nprint(fetch('{tree.url}').status)"
+        assert ran(tmp_path, "shell", "-c", code) == "200\n"
+    assert list(tmp_path.iterdir()) == [], "nothing is kept"
+
+
 def test_mistakes_in_a_project_are_one_line(tmp_path):
     ran(tmp_path, "startproject", "shop")
     project = tmp_path / "shop"

@@ -91,6 +91,10 @@ class Store:
         queue.remove(place)
         return place, UrlRecord(1, place[1], f"{host}/{place[1]}", host), min(queue)[0] if queue else None
 
+    def peek(self, host: str) -> UrlRecord | None:
+        place = min(self.queues[host], default=None)
+        return None if place is None else UrlRecord(1, place[1], f"{host}/{place[1]}", host)
+
 
 class PickingHistory(RuleBasedStateMachine):
     """See the module."""
