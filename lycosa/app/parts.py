@@ -193,7 +193,12 @@ def rules_of(settings: Settings, target: Target, seeds: Sequence[str]) -> Rules:
 
 def retry_policy_of(settings: Settings) -> RetryPolicy:
     """Return when failed requests are tried again."""
-    return RetryPolicy(retries_max=settings.retries)
+    return RetryPolicy(
+        retries_max=settings.retries,
+        base_s=settings.backoff_base,
+        cap_s=settings.backoff_max,
+        statuses=frozenset(settings.retry_statuses),
+    )
 
 
 class Bounds(Protocol):

@@ -15,7 +15,7 @@ from lycosa.caches.sqlite import SqliteCache
 from lycosa.clock import Clock, chance
 from lycosa.core.httpcache import PrivateRules, ReplayRules
 from lycosa.engine.crawler import Crawler
-from lycosa.engine.download import Downloader, accept_types
+from lycosa.engine.download import Downloader, Rest, accept_types
 from lycosa.engine.keeping import Keeping
 from lycosa.engine.middleware import DownloaderChain, SpiderChain
 from lycosa.engine.middlewares.cookies import Cookies
@@ -24,6 +24,7 @@ from lycosa.engine.middlewares.depth import Depth
 from lycosa.engine.middlewares.httpauth import HttpAuth
 from lycosa.engine.middlewares.httpcache import HttpCache
 from lycosa.engine.middlewares.httperror import HttpErrors
+from lycosa.engine.middlewares.metarefresh import MetaRefresh
 from lycosa.engine.middlewares.offsite import Offsite
 from lycosa.engine.middlewares.redirect import Redirect
 from lycosa.engine.middlewares.referer import Referer
@@ -51,6 +52,7 @@ class Site:
     stats: RunStats
     keeping: Keeping
     clock: Clock
+    rest: Rest | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +73,14 @@ def downloader_of(cast: Cast, site: Site) -> Downloader:
     """Return what downloads for a spider, with its middlewares."""
     types, headers = cast.rules.content_types, fetch_settings_of(cast.member.settings).headers
     chain = _downloader_chain(cast, site)
-    return Downloader(cast.fetcher, chain, cast.retrying, site.clock, accept_types(types), headers)
+    return Downloader(cast.fetcher, chain, cast.retrying, site.clock, accept_types(types), headers, site.rest)
 
 
-def visitor_of(cast: Cast, site: Site, downloader: Downloader, pipelines: Pipelines) -> Visitor:
+def visitor_of(
+    cast: Cast, site: Site, downloader: Downloader, chain: SpiderChain, pipelines: Pipelines
+) -> Visitor:
     """Return what visits the pages of a spider."""
-    scraper = Scraper(cast.member.spider, _spider_chain(cast), cast.in_thread)
+    scraper = Scraper(cast.member.spider, chain, cast.in_thread)
     return Visitor(
         cast.member.spider,
         cast.rules,
@@ -110,6 +114,7 @@ def _downloader_chain(cast: Cast, site: Site) -> DownloaderChain:
         "robots": ObeyRobots(cast.gate, stats) if settings.robots else None,
         "httpauth": HttpAuth.of(spider, settings.http_user, settings.http_pass, settings.http_auth_domain),
         "retry": Retry(cast.retrying, cast.statuses) if settings.retry_enabled else None,
+        "metarefresh": _meta_refresh(cast),
         "redirect": Redirect(settings.redirects_max, cast.statuses) if settings.redirect else None,
         "cookies": _cookies(cast, site) if settings.cookies else None,
         "stats": Counting(stats, cast.crawler.signals, spider),
@@ -120,7 +125,8 @@ def _downloader_chain(cast: Cast, site: Site) -> DownloaderChain:
     return DownloaderChain(placed, spider)
 
 
-def _spider_chain(cast: Cast) -> SpiderChain:
+def spider_chain_of(cast: Cast) -> SpiderChain:
+    """Return the spider middlewares of a spider."""
     settings, spider, stats = cast.member.settings, cast.member.spider, cast.crawler.stats
     generic = cast.member.target.generic
     length_max = settings.url_length_max
@@ -132,6 +138,12 @@ def _spider_chain(cast: Cast) -> SpiderChain:
     }
     placed = in_order("spider_middlewares", built_in, SPIDER_ORDER, settings.spider_middlewares, cast.crawler)
     return SpiderChain(placed, spider)
+
+
+def _meta_refresh(cast: Cast) -> MetaRefresh | None:
+    settings = cast.member.settings
+    wanted = settings.redirect and settings.meta_refresh and not cast.member.target.generic
+    return MetaRefresh(settings.redirects_max, settings.meta_refresh_max_delay) if wanted else None
 
 
 def _cookies(cast: Cast, site: Site) -> Cookies:

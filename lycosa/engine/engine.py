@@ -28,7 +28,7 @@ from lycosa.engine.leases import Leases
 from lycosa.engine.robots import RobotsGate
 from lycosa.engine.space import SHORTAGE_CHECK_S, FreeSpace
 from lycosa.engine.stats import RunStats, Snapshot
-from lycosa.engine.verdict import Failed
+from lycosa.engine.verdict import Closing, Failed
 from lycosa.engine.visit import UNCHANGED, Done, Visitor, Visitors
 from lycosa.ports import Frontier, FrontierOperations, Sink
 
@@ -280,7 +280,7 @@ class Engine:
         finally:
             self._leases.end(lease)
 
-    async def _visited(self, lease: Lease) -> Done | Failed:
+    async def _visited(self, lease: Lease) -> Done | Failed | Closing:
         try:
             async with asyncio.timeout(self._limits.lease_max_s):
                 return await self._visitor.visit(lease)
@@ -312,11 +312,14 @@ class Engine:
             await self._frontier.nack(lease, again.reason, again.retry_at, now)
             log.info("robots.txt of %s: %s, again later", lease.record.host, again.reason)
 
-    async def _settle(self, lease: Lease, outcome: Done | Failed) -> None:
+    async def _settle(self, lease: Lease, outcome: Done | Failed | Closing) -> None:
         async with self._committer.settling:
             try:
                 if isinstance(outcome, Done):
                     await self._settle_done(lease, outcome)
+                elif isinstance(outcome, Closing):
+                    await self._frontier.release(lease, self._clock.now())
+                    self.close(outcome.reason)
                 else:
                     await self._settle_failed(lease, outcome)
             except BaseException:

@@ -38,12 +38,6 @@ PARTIAL = frozenset({206, 304, 412, 416})
 """Answers to what a request asked of its own; they say nothing against the response that is kept."""
 
 
-def host_was_asked(response: Response) -> bool:
-    """Return whether the response cost its host a request."""
-    flags = response.flags
-    return not flags or CACHED not in flags or REVALIDATED in flags or STALE in flags
-
-
 class HttpCache:
     """A cache for one spider.
 
