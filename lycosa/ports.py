@@ -323,8 +323,7 @@ class Sink(Protocol):
 class KeyStore(Protocol):
     """A small durable memory of a crawl beside its frontier: cookies, what a spider keeps, what media were fetched.
 
-    What is put counts at once in this process and is durable after the next `flush`; a crash forgets all that was put
-    since the last one, and nothing else. Flushed before the frontier commits, as the sinks are.
+    What is put counts at once, and is durable after the next `flush`: before the frontier commits, as with sinks.
     """
 
     def get(self, table: str, key: str) -> bytes | None:

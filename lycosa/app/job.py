@@ -41,7 +41,7 @@ Observer = Callable[[Snapshot], None]
 
 
 class Job:
-    """The wired parts of one run. `starts` are the `process_start` of the middlewares of each spider."""
+    """The wired parts of one run. `begins` are the `process_start` of the middlewares of each spider."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Job:
         engine: Engine,
         committer: Committer,
         stats: RunStats,
-        starts: Mapping[str, Sequence[Method]],
+        begins: Mapping[str, Sequence[Method]],
     ) -> None:
         self._crew = crew
         self._counted = crew.target.crawler.stats
@@ -64,7 +64,7 @@ class Job:
         self._engine = engine
         self._committer = committer
         self._stats = stats
-        self._starts = starts
+        self._begins = begins
         self._interrupted = False
         self._resumed = False
         self._segment = self._closed = ""
@@ -93,7 +93,7 @@ class Job:
         batch: list[UrlRecord] = []
         segment = None
         naming = member.target.naming
-        async for request in start_requests(member.spider, self._starts.get(naming.spider, ())):
+        async for request in start_requests(member.spider, self._begins.get(naming.spider, ())):
             if segment is None:
                 segment = await self._begin(naming.segments.of_run(request, self._stats.started_at))
             batch.append(to_record(request, member.spider, naming=naming, segment=segment))

@@ -76,9 +76,7 @@ def downloader_of(cast: Cast, site: Site) -> Downloader:
     return Downloader(cast.fetcher, chain, cast.retrying, site.clock, accept_types(types), headers, site.rest)
 
 
-def visitor_of(
-    cast: Cast, site: Site, downloader: Downloader, chain: SpiderChain, pipelines: Pipelines
-) -> Visitor:
+def visitor_of(cast: Cast, site: Site, downloader: Downloader, chain: SpiderChain, pipelines: Pipelines) -> Visitor:
     """Return what visits the pages of a spider."""
     scraper = Scraper(cast.member.spider, chain, cast.in_thread)
     return Visitor(

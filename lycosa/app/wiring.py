@@ -79,7 +79,7 @@ async def wired(crew: Crew, state: StateDir, frontier: LocalFrontier[Any], sinks
         addresses = Addresses(frontier, SystemResolver(settings.connect_timeout), clock)
         site = Site(frontier.known, _preparer(sinks), stats, keeping, clock, frontier.block_host)
         visitors: dict[str, Visitor] = {}
-        starts: dict[str, Sequence[Method]] = {}
+        begins: dict[str, Sequence[Method]] = {}
         inlines = []
         for member in crew.members:
             rules = rules_of(member.settings, member.target, seeds)
@@ -89,7 +89,7 @@ async def wired(crew: Crew, state: StateDir, frontier: LocalFrontier[Any], sinks
             pipelines = await _extras(stack, cast)
             name, chain = member.target.naming.spider, spider_chain_of(cast)
             visitors[name] = visitor_of(cast, site, downloader, chain, pipelines)
-            starts[name] = chain.starts
+            begins[name] = chain.starts
             gate = cast.gate
         visitor = visitors[""] if "" in visitors else Visitors(visitors)
         limits = Limits(
@@ -104,7 +104,7 @@ async def wired(crew: Crew, state: StateDir, frontier: LocalFrontier[Any], sinks
             inline.wake = engine.wake
         operations = LocalOperations(frontier, partial(_commit, committer), engine.wake, partial(_paused, space))
         stats.notes += _moved(earlier, starts, settings)
-        yield Job(crew, state, frontier, operations, engine, committer, stats, starts)
+        yield Job(crew, state, frontier, operations, engine, committer, stats, begins)
 
 
 async def _cast(

@@ -245,7 +245,7 @@ class Visitor:
         if self._signals.on_spider_error:
             failure = Failure(error, request)
             self._signals.post(spider_error, failure=failure, response=None, spider=self._spider)
-        name = blame.entered(error, request.callback or "parse")
+        name = blame.entered(error, str(request.callback or "parse"))
         told = isinstance(error, (BadSpider, LycosaError))
         log.error("%s failed on %s: %s: %s", name, request.url, type(error).__name__, error, exc_info=not told)
         text = str(error) if told else f"{type(error).__name__} in {name}: {error}"

@@ -53,4 +53,4 @@ class MetaRefresh:
             if COOKIES_CHANGED not in response.flags or refresh.delay_s > COOKIE_CHECK_MAX_S or request.url in before:
                 return response
             there.dont_filter = True
-        return Instead(there, "redirect", response.raw.size_bytes, contacted=response.contacted)
+        return Instead(there, "redirect", response.raw.size_bytes)
