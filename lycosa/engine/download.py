@@ -99,12 +99,12 @@ class Downloader:
                     found = await self._fetched(request, address, into)
             except (RetryRequest, CloseSpider):
                 raise
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001  it goes to the middlewares, or becomes a verdict
                 found = await self._saved(request, error)
             if isinstance(found, Response):
                 found.contacted = asked
                 found = await self._in(request, found)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001  becomes a verdict, or is raised again
             found = self._ended(request, error)
         return found if asked else without_contact(found)
 

@@ -43,10 +43,10 @@ class Scraper:
             for method in self._chain.inputs:
                 found = method(response)
                 if found is not None and (not hasattr(found, "__await__") or (found := await found) is not None):
-                    raise _nonsense(method, found)
+                    raise _nonsense(method, found)  # noqa: TRY301
         except (RetryRequest, CloseSpider):
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  raised again where nobody rescues the page
             results = await self.rescue(request, error, response)
             return await self._saved(response, error) if results is None else results
         callback = method_of(self._spider, request.callback)
@@ -68,7 +68,7 @@ class Scraper:
                 results = await self._in_its_thread(callback, *given, **arguments)
         except RetryRequest:
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  as above
             return await self._saved(response, error)
         return await self._out(response, results) if self._chain.outputs else results
 
@@ -103,10 +103,10 @@ class Scraper:
                 given: Any = method(response, results)
                 results = await given if hasattr(given, "__await__") else given
                 if type(results) is not Results:
-                    raise _nonsense(method, results)
+                    raise _nonsense(method, results)  # noqa: TRY301
             except RetryRequest:
                 raise
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001  as above
                 return await self._saved(response, error, place)
         return results
 
