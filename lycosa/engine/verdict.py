@@ -75,8 +75,8 @@ def failed(decision: Decision, cause: Any = None) -> Failed:
 
 
 def without_contact(found: Any) -> Any:
-    """Return a verdict as one for which the host was not asked: its next turn need not wait."""
-    return found._replace(contacted=False) if isinstance(found, (Failed, Instead, Ignored, Answered)) else found
+    """Return an outcome as one for which the host was not asked: its next turn need not wait."""
+    return found._replace(contacted=False) if "contacted" in getattr(found, "_fields", ()) else found
 
 
 def storable(text: str) -> str:

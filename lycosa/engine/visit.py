@@ -31,7 +31,7 @@ from lycosa.core.scope import Scope
 from lycosa.core.url import fingerprint
 from lycosa.engine import blame
 from lycosa.engine.crawler import Crawler
-from lycosa.engine.download import Downloader, is_being_cancelled, looks_like_a_page
+from lycosa.engine.download import Downloader, Found, is_being_cancelled, looks_like_a_page
 from lycosa.engine.failure import Failure
 from lycosa.engine.hops import HOPS_MAX
 from lycosa.engine.inline import working
@@ -45,7 +45,7 @@ from lycosa.engine.signals import item_scraped, response_received, spider_error
 from lycosa.engine.spider import Spider
 from lycosa.engine.stats import RunStats
 from lycosa.engine.validators import validators_of
-from lycosa.engine.verdict import Answered, Closing, Failed, Instead, Unchanged, Verdict, storable
+from lycosa.engine.verdict import Answered, Closing, Failed, Instead, Unchanged, Verdict, storable, without_contact
 
 log = logging.getLogger(__name__)
 
@@ -114,6 +114,10 @@ class Visitor:
         working.set(lease)
         request = to_request(record)
         found = await self._downloader.download(request, lease.address)
+        outcome = await self._outcome(record, request, found)
+        return without_contact(outcome) if isinstance(found, Response) and not found.contacted else outcome  # type: ignore[no-any-return]
+
+    async def _outcome(self, record: UrlRecord, request: Request, found: Found) -> Done | Failed | Closing:
         try:
             if isinstance(found, Response):
                 return await self._parse(record, request, found)
@@ -146,7 +150,7 @@ class Visitor:
             return await self._judge(record, request, self._retrying.asked_for(request, asked))
         done = await self._kept(str(raw.status), record, results, response)
         validators = validators_of(raw.headers, response.fetched_at) if raw.status == 200 else None
-        return done._replace(page=True, bytes=raw.size_bytes, validators=validators, contacted=response.contacted)
+        return done._replace(page=True, bytes=raw.size_bytes, validators=validators)
 
     async def _judge(self, record: UrlRecord, request: Request, found: Verdict) -> Done | Failed | Closing:
         if isinstance(found, Instead):
