@@ -1,4 +1,4 @@
-"""Who may lead a crawl to private addresses: what `allow_private` allows, and which pages anybody could have written."""
+"""What `allow_private` allows links of public pages to reach, and which pages those are."""
 
 from __future__ import annotations
 
