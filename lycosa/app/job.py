@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import logging
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
@@ -18,6 +18,7 @@ from lycosa.core.frontier import State
 from lycosa.core.model import SegmentState, UrlRecord
 from lycosa.engine.committer import Committer
 from lycosa.engine.engine import STOP_GRACE_S, Engine
+from lycosa.engine.middleware import Method
 from lycosa.engine.records import to_record
 from lycosa.engine.refresh import CarryOver, refresh
 from lycosa.engine.signals import Signal, engine_started, engine_stopped, spider_closed, spider_opened
@@ -40,7 +41,7 @@ Observer = Callable[[Snapshot], None]
 
 
 class Job:
-    """The wired parts of one run."""
+    """The wired parts of one run. `begins` are the `process_start` of the middlewares of each spider."""
 
     def __init__(
         self,
@@ -51,6 +52,7 @@ class Job:
         engine: Engine,
         committer: Committer,
         stats: RunStats,
+        begins: Mapping[str, Sequence[Method]],
     ) -> None:
         self._crew = crew
         self._counted = crew.target.crawler.stats
@@ -62,6 +64,7 @@ class Job:
         self._engine = engine
         self._committer = committer
         self._stats = stats
+        self._begins = begins
         self._interrupted = False
         self._resumed = False
         self._segment = self._closed = ""
@@ -90,7 +93,7 @@ class Job:
         batch: list[UrlRecord] = []
         segment = None
         naming = member.target.naming
-        async for request in start_requests(member.spider):
+        async for request in start_requests(member.spider, self._begins.get(naming.spider, ())):
             if segment is None:
                 segment = await self._begin(naming.segments.of_run(request, self._stats.started_at))
             batch.append(to_record(request, member.spider, naming=naming, segment=segment))

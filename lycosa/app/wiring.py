@@ -21,8 +21,7 @@ from lycosa.app.parts import (
     tell,
     written_to,
 )
-from lycosa.app.search import open_index
-from lycosa.app.visiting import Cast, Site, downloader_of, retrying_of, statuses_of, visitor_of
+from lycosa.app.visiting import Cast, Site, downloader_of, retrying_of, spider_chain_of, statuses_of, visitor_of
 from lycosa.clock import Clock, chance
 from lycosa.config import Settings
 from lycosa.core.errors import StateError
@@ -33,6 +32,7 @@ from lycosa.engine.endings import Endings
 from lycosa.engine.engine import Engine, Limits
 from lycosa.engine.inline import Inline
 from lycosa.engine.keeping import Keeping, SpiderState
+from lycosa.engine.middleware import Method
 from lycosa.engine.pipeline import Pipelines
 from lycosa.engine.robots import RobotsGate
 from lycosa.engine.space import FreeSpace
@@ -58,6 +58,8 @@ async def wired(crew: Crew, state: StateDir, frontier: LocalFrontier[Any], sinks
         stats = RunStats(clock.now())
         indexer = None
         if settings.index:
+            from lycosa.app.search import open_index  # slow to import, and seldom needed
+
             index = open_index(Path(settings.index), write=True)
             stack.callback(index.close)
             indexer = indexer_of(settings, state, index)
@@ -76,8 +78,9 @@ async def wired(crew: Crew, state: StateDir, frontier: LocalFrontier[Any], sinks
         stack.push_async_callback(keeping.close)
         committer.keep = keeping.keep
         addresses = Addresses(frontier, SystemResolver(settings.connect_timeout), clock)
-        site = Site(frontier.known, _preparer(sinks), stats, keeping, clock)
+        site = Site(frontier.known, _preparer(sinks), stats, keeping, clock, frontier.block_host)
         visitors: dict[str, Visitor] = {}
+        begins: dict[str, Sequence[Method]] = {}
         inlines = []
         for member in crew.members:
             rules = rules_of(member.settings, member.target, seeds)
@@ -85,7 +88,9 @@ async def wired(crew: Crew, state: StateDir, frontier: LocalFrontier[Any], sinks
             downloader = downloader_of(cast, site)
             inlines.append(_inline(cast, frontier, downloader, clock))
             pipelines = await _extras(stack, cast)
-            visitors[member.target.naming.spider] = visitor_of(cast, site, downloader, pipelines)
+            name, chain = member.target.naming.spider, spider_chain_of(cast)
+            visitors[name] = visitor_of(cast, site, downloader, chain, pipelines)
+            begins[name] = chain.starts
             gate = cast.gate
         visitor = visitors[""] if "" in visitors else Visitors(visitors)
         limits = Limits(
@@ -100,7 +105,7 @@ async def wired(crew: Crew, state: StateDir, frontier: LocalFrontier[Any], sinks
             inline.wake = engine.wake
         operations = LocalOperations(frontier, partial(_commit, committer), engine.wake, partial(_paused, space))
         stats.notes += _moved(earlier, starts, settings)
-        yield Job(crew, state, frontier, operations, engine, committer, stats)
+        yield Job(crew, state, frontier, operations, engine, committer, stats, begins)
 
 
 async def _cast(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ import msgspec
 
 from lycosa.core import model
 from lycosa.core.charset import detect_encoding
-from lycosa.core.errors import BadUrl
+from lycosa.core.errors import BadSpider, BadUrl
 from lycosa.core.headers import Headers
 from lycosa.core.links import join
 from lycosa.core.page import parse_html
@@ -26,6 +27,9 @@ class Response:
 
     `flags` are words that middlewares leave, such as "cached". `raw` is what the fetcher brought.
     """
+
+    contacted = True
+    """Whether the host was asked; False for what a middleware answered in its place."""
 
     def __init__(
         self,
@@ -119,8 +123,9 @@ class Response:
 
     @cached_property
     def encoding(self) -> str:
-        """The character encoding, found as browsers do; a name Python knows."""
-        return detect_encoding(self.body, self.headers.get("content-type"))
+        """The character encoding, found as browsers do; a name Python knows. `response_encoding` in meta decides."""
+        asked = self.request.asked("response_encoding")
+        return detect_encoding(self.body, self.headers.get("content-type")) if asked is None else _known(asked)
 
     @cached_property
     def text(self) -> str:
@@ -210,6 +215,13 @@ class Response:
 
 
 ARGUMENTS = ("url", "status", "headers", "body", "flags", "request", "ip_address", "protocol", "fetched_at")
+
+
+def _known(encoding: Any) -> str:
+    try:
+        return codecs.lookup(encoding).name
+    except (LookupError, TypeError, ValueError):
+        raise BadSpider(f"response_encoding in meta is {encoding!r:.60}, which Python does not know") from None
 
 
 def _pairs(headers: HeadersLike) -> Iterator[tuple[str, str]]:
