@@ -24,7 +24,16 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from lycosa.core.errors import BadSpider, BadUrl, CloseSpider, HttpError, IgnoreRequest, LycosaError, RetryRequest
+from lycosa.core.errors import (
+    BadSpider,
+    BadUrl,
+    CloseSpider,
+    HttpError,
+    IgnoreRequest,
+    LycosaError,
+    RetryRequest,
+    StateError,
+)
 from lycosa.core.links import Link
 from lycosa.core.model import RECORD_VERSION, Lease, Request, UrlRecord, Validators
 from lycosa.core.scope import Scope
@@ -35,6 +44,7 @@ from lycosa.engine.download import Downloader, Found, is_being_cancelled, looks_
 from lycosa.engine.failure import Failure
 from lycosa.engine.hops import HOPS_MAX
 from lycosa.engine.inline import working
+from lycosa.engine.itemerrors import explained
 from lycosa.engine.pipeline import Pipelines
 from lycosa.engine.records import PLAIN, Naming, in_place_of, to_record, to_request
 from lycosa.engine.response import Response
@@ -133,6 +143,8 @@ class Visitor:
             if is_being_cancelled():
                 raise
             return self._spider_failed(request, error)  # of a task of its own
+        except StateError:
+            raise  # the crawl cannot go on, and nothing is said against the page
         except (Exception, SystemExit) as error:  # noqa: BLE001  whatever it is: the page is dead, not the crawl
             return self._spider_failed(request, error)
 
@@ -250,6 +262,9 @@ class Visitor:
             failure = Failure(error, request)
             self._signals.post(spider_error, failure=failure, response=None, spider=self._spider)
         name = blame.entered(error, str(request.callback or "parse"))
+        if (about := explained(error)) is not None:
+            log.error("%s failed on %s: %s", name, request.url, about)
+            return Failed(storable(about), cause=error)
         told = isinstance(error, (BadSpider, LycosaError))
         log.error("%s failed on %s: %s: %s", name, request.url, type(error).__name__, error, exc_info=not told)
         text = str(error) if told else f"{type(error).__name__} in {name}: {error}"

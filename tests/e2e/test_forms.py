@@ -27,7 +27,8 @@ class Forms(Spider):
 
     def log_in(self, response):
         filled = {{"name": "{USER}", "password": self.password}}
-        yield FormRequest.from_response(response, formid="login", formdata=filled, callback=self.account, dont_filter=True)
+        again = {{"callback": self.account, "dont_filter": True}}  # it leads where we were
+        yield FormRequest.from_response(response, formid="login", formdata=filled, **again)
 
     def account(self, response):
         yield {{"what": "account", "path": response.url.removeprefix(self.site), "says": response.css("p::text").get()}}

@@ -137,7 +137,7 @@ def outcome(row: str, stage: str, text: str, *, has_errback: bool) -> Outcome:
         return Outcome("done", "200", [page], 1)
     tries = (TRIES if text.startswith("retried") else 1) * once
     if has_errback and "errback" in text:
-        reason = "200" if stage in {"process_spider_input"} and text != RETRIED else blamed
+        reason = "200" if stage == "process_spider_input" and text != RETRIED else blamed
         return Outcome("done", reason, [{"errback": RAISED.get(row, "BadMiddleware")}], tries)
     return {
         THE_RESPONSE: Outcome("done", "200", [{"page": "/made"}], once),

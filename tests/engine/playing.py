@@ -16,7 +16,7 @@ QUICK = {"robots": False, "retries": 1, "backoff_base": 0, "log_level": "CRITICA
 
 
 class Played(NamedTuple):
-    """What a crawl left: rows of the frontier by the URL without the server, items, and hits of the server by target."""
+    """What a crawl left: rows of the frontier by path, items, and hits of the server by target."""
 
     rows: dict[str, Row]
     items: list[Any]

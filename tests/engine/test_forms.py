@@ -175,6 +175,8 @@ def test_what_is_sent(controls, fields, method):
 def test_controls_outside_of_the_form():
     body = "<input form=f name=before><form id=f><input name=in></form><form id=g></form><input form=f name=after>"
     assert [name for name, _ in sent(body)] == ["before", "in", "after"]
+    assert [name for name, _ in sent(body + "<form id=f></form>")] == ["before", "in", "after"]
+    assert sent(body + "<form id=f></form>", formnumber=2) == []
 
 
 @pytest.mark.parametrize(
