@@ -60,7 +60,7 @@ async def crawl(crew: Crew, observe: Observer | None = None) -> Summary:
         job = await stack.enter_async_context(wired(crew, state, frontier, sinks_of(settings, state)))
         await stack.enter_async_context(served(state.socket, job.operations))
         await job.push_seeds()
-        idle = (await frontier.stats()).unfinished == 0
+        idle = await job.nothing_to_do()
         if idle:
             await job.end()
         else:

@@ -20,9 +20,10 @@ from typing import NamedTuple
 
 from lycosa.clock import Clock
 from lycosa.core.frontier import Event, State, expire
-from lycosa.core.model import Kind, Lease, Selection
+from lycosa.core.model import Kind, Lease, Selection, UrlRecord
 from lycosa.engine.addresses import Addresses
 from lycosa.engine.alarm import Alarm
+from lycosa.engine.audience import Audience
 from lycosa.engine.committer import Committer
 from lycosa.engine.endings import Endings
 from lycosa.engine.leases import Leases
@@ -50,6 +51,8 @@ LEASE_EXPIRED = "lease expired"
 IDLE_AFTER_S = 60.0
 """With `exit_when_idle` the crawl still waits for what is due within this time."""
 
+IDLE_AGAIN_S = 5.0
+"""A receiver of `spider_idle` that keeps the crawl alive is asked again after so long, or when something was done."""
 
 RETRIES = Selection(states=(State.RETRY,))
 
@@ -95,6 +98,7 @@ class Engine:
         clock: Clock,
         space: FreeSpace,
         endings: Endings | None = None,
+        audience: Audience | None = None,
     ) -> None:
         self._frontier = frontier
         self._sinks = sinks
@@ -108,6 +112,8 @@ class Engine:
         self._space = space
         self._endings = endings
         self._leases = Leases(frontier, limits.lease_max_s)
+        self._audience = audience or Audience()
+        self._idle_again_at = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
         self._alarm = Alarm()
         self._still = MOVING
@@ -164,6 +170,14 @@ class Engine:
         """Look at the frontier now: something was pushed from outside, or is due earlier than it was."""
         self._alarm.ring()
 
+    async def push(self, records: Sequence[UrlRecord]) -> int:
+        """Queue records from outside, and look at the frontier. Return how many were new."""
+        pushed = await self._audience.push(self._frontier, records)
+        if pushed:
+            self._committer.settled()
+            self.wake()
+        return pushed
+
     async def snapshot(self) -> Snapshot:
         """Return the state of the crawl."""
         snapshot = self._stats.snapshot(await self._frontier.stats(), self._clock.now())
@@ -198,11 +212,18 @@ class Engine:
             await self._leases.renew(now)
             if await self._frontier.expire(now):  # those of other workers: ours were renewed for this very moment
                 self._committer.settled()
-            for lease in await self._frontier.lease(self._free(), now):
-                self._start(lease, now)
+            await self._lend(now)
             if not self._tasks and await self._is_over(now):
                 return
             await self._sleep()
+
+    async def _lend(self, now: float) -> None:
+        free = self._free()
+        leases = await self._frontier.lease(free, now)
+        for lease in leases:
+            self._start(lease, now)
+        if free and not leases:
+            await self._audience.empty()
 
     async def _is_over(self, now: float) -> bool:
         due = self._frontier.next_ready(now)
@@ -212,8 +233,19 @@ class Engine:
             return False
         if self._more is not None and await self._more(now):
             return False
+        if self._audience.hears_idle and await self._is_kept(now):
+            return False
         self.idle_until = due or 0.0
         return True
+
+    async def _is_kept(self, now: float) -> bool:
+        """Whether a receiver of `spider_idle` has more to come, now or later; it is not asked all the time."""
+        if now < self._idle_again_at:
+            return True
+        due = self._frontier.next_ready(now)
+        kept = await self._audience.idle()
+        self._idle_again_at = now + IDLE_AGAIN_S if kept else 0.0
+        return kept or self._frontier.next_ready(now) != due
 
     async def _is_idle(self, due: float, now: float) -> bool:
         """Whether nothing is left but what was asked for later: retries and hosts that rest are work."""
@@ -238,7 +270,8 @@ class Engine:
         due = self._frontier.next_ready(now) if self._free() else None
         look_at = now + (SHORTAGE_CHECK_S if self._space.shortage else CLOCK_CHECK_S)
         end_at = self._endings.next_at() if self._endings is not None else None
-        wait_s = min(at for at in (due, self._leases.next_renewal(), look_at, end_at) if at is not None) - now
+        again_at = self._idle_again_at or None
+        wait_s = min(at for at in (due, self._leases.next_renewal(), look_at, end_at, again_at) if at is not None) - now
         if wait_s <= 0:
             await asyncio.sleep(0)
             return
@@ -261,6 +294,7 @@ class Engine:
 
     def _start(self, lease: Lease, now: float) -> None:
         self._be(MOVING)
+        self._idle_again_at = 0.0
         self._leases.begin(lease, now)
         task = asyncio.create_task(self._work(lease))
         if lease.record.kind == Kind.PAGE:
@@ -277,6 +311,7 @@ class Engine:
     async def _work(self, lease: Lease) -> None:
         try:
             if lease.record.kind == Kind.PAGE:
+                self._stats.lent += 1
                 await self._settle(lease, await self._visited(lease))
             else:
                 await self._learn(lease)
@@ -335,9 +370,13 @@ class Engine:
         self._committer.settled()
 
     async def _settle_done(self, lease: Lease, done: Done) -> None:
+        children = done.children
+        if children and self._audience.hears_requests:
+            await self._audience.push(self._frontier, children)  # of the same commit: nobody commits meanwhile
+            children = ()
         now = self._clock.now()
         if not await self._frontier.ack(
-            lease, done.reason, done.children, now, contacted=done.contacted, validators=done.validators
+            lease, done.reason, children, now, contacted=done.contacted, validators=done.validators
         ):
             log.warning("a late result was refused: %s", lease.record.url)
             return

@@ -125,7 +125,7 @@ class Visitor:
         request = to_request(record)
         found = await self._downloader.download(request, lease.address)
         outcome = await self._outcome(record, request, found)
-        return without_contact(outcome) if isinstance(found, Response) and not found.contacted else outcome  # type: ignore[no-any-return]
+        return without_contact(outcome) if isinstance(found, Response) and not found.contacted else outcome
 
     async def _outcome(self, record: UrlRecord, request: Request, found: Found) -> Done | Failed | Closing:
         try:
