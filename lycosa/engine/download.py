@@ -98,7 +98,7 @@ class Downloader:
                 if found is None:
                     asked = True
                     found = await self._fetched(request, address, into)
-            except (RetryRequest, CloseSpider):
+            except (RetryRequest, CloseSpider, StateError):
                 raise
             except Exception as error:  # noqa: BLE001  it goes to the middlewares, or becomes a verdict
                 found = await self._saved(request, error)
@@ -166,17 +166,15 @@ class Downloader:
         return response
 
     def _ended(self, request: Request, error: BaseException) -> Verdict:
-        """Return what becomes of a request on which something was raised. Raises what cancels the task."""
+        """Return what becomes of a request on which something was raised. Raises what ends the task, or the crawl."""
         if isinstance(error, RetryRequest):
             return self._retrying.asked_for(request, error)
         if isinstance(error, CloseSpider):
             return Closing(error.reason)
-        if isinstance(error, StateError):
-            raise error  # the crawl cannot go on
         if isinstance(error, IgnoreRequest):
             return Ignored(storable(str(error)), cause=error)
         of_its_own = isinstance(error, asyncio.CancelledError) and not is_being_cancelled()  # what it awaited
-        if not (of_its_own or isinstance(error, (Exception, SystemExit))):
+        if isinstance(error, StateError) or not (of_its_own or isinstance(error, (Exception, SystemExit))):
             raise error
         told = isinstance(error, LycosaError)
         where = blame.entered(error, "a middleware")

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
-from lycosa.core.errors import BadMiddleware, CloseSpider, RetryRequest
+from lycosa.core.errors import BadMiddleware, CloseSpider, RetryRequest, StateError
 from lycosa.core.model import Request
 from lycosa.engine import blame
 from lycosa.engine.failure import Failure
@@ -44,7 +44,7 @@ class Scraper:
                 found = method(response)
                 if found is not None and (not hasattr(found, "__await__") or (found := await found) is not None):
                     raise _nonsense(method, found)  # noqa: TRY301
-        except (RetryRequest, CloseSpider):
+        except (RetryRequest, CloseSpider, StateError):
             raise
         except Exception as error:  # noqa: BLE001  raised again where nobody rescues the page
             results = await self.rescue(request, error, response)
@@ -66,7 +66,7 @@ class Scraper:
                 results = await _sorted(callback, *given, **arguments)
             else:
                 results = await self._in_its_thread(callback, *given, **arguments)
-        except RetryRequest:
+        except (RetryRequest, StateError):
             raise
         except Exception as error:  # noqa: BLE001  as above
             return await self._saved(response, error)
@@ -104,7 +104,7 @@ class Scraper:
                 results = await given if hasattr(given, "__await__") else given
                 if type(results) is not Results:
                     raise _nonsense(method, results)  # noqa: TRY301
-            except RetryRequest:
+            except (RetryRequest, StateError):
                 raise
             except Exception as error:  # noqa: BLE001  as above
                 return await self._saved(response, error, place)
