@@ -26,6 +26,7 @@ bench: ## compare with other crawlers; writes docs/benchmarks.md
 	@scripts/packages nginx:nginx-light
 	@$(bin)/python scripts/docs-site >/dev/null
 	@failed=0; $(bin)/python bench/run.py --write || failed=$$?; \
+	$(bin)/python bench/books.py --write || failed=$$?; \
 	$(bin)/python bench/frontier.py --urls 1000000 --urls 10000000 --write || failed=$$?; exit $$failed
 
 lint: ## ruff, import contracts, shellcheck where it is installed

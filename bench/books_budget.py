@@ -42,7 +42,7 @@ PARTS = {
     "lycosa.engine.scrape:collect": CALLBACK,
     "lycosa.engine.visit:to_request": REQUESTS,
     "lycosa.engine.visit:Visitor._children": REQUESTS,
-    "lycosa.engine.visit:Visitor._piped": PIPELINE,
+    "lycosa.engine.pipeline:Pipelines.process_page": PIPELINE,
 }
 """Places as in `budget.PARTS`."""
 

@@ -102,10 +102,9 @@ class Frontier(Protocol):
     async def claim(self, host: str, wake: Callable[[], None], now: float, holder: Lease | None = None) -> Claim:
         """Join the line of the host for a transfer that is no record; end it with `unclaim`, whatever comes of it.
 
-        It takes a place and a turn as a lease does, and goes before the leases, though not for ever. `wake` is called,
-        perhaps from within any method of the frontier, when `turn` may have something new to say; it must only set a
-        flag. `holder` is the lease under which the caller works: its own transfer is over, and its place is free from
-        now on. Where the policy limits addresses and `wants_address`, the host's is to be told (`set_address`) first.
+        It takes a place and a turn as a lease does, and goes before the leases, though not for ever. `wake` only sets a
+        flag: `turn` may have something new to say. `holder` is the lease under which the caller works: its own transfer
+        is over, and gives up its place. If the frontier `wants_address`, tell it the host's first (`set_address`).
         """
         ...
 
@@ -118,14 +117,11 @@ class Frontier(Protocol):
         ...
 
     def wants_address(self, host: str, now: float) -> bool:
-        """Whether limits per IP address need to know the address of the host."""
+        """Whether its address must be known before the host may be contacted."""
         ...
 
     async def set_delay(self, host: str, delay_s: float, now: float) -> None:
-        """Let the delay of the host be this from its last start on (auto-throttle), at least what it asks for itself.
-
-        It is kept in memory, and forgotten with a host that has nothing to do.
-        """
+        """Let the delay of the host be this from its last start on, at least what it asks for; nothing is stored."""
         ...
 
     async def host_facts(self, host: str) -> HostFacts | None:
@@ -226,17 +222,13 @@ class FrontierOperations(Protocol):
         ...
 
     async def drop(self, segment: str) -> int:
-        """Forget a segment with all its URLs. Return how many there were. Raises `UsageError` for an unknown one.
-
-        What of it is lent may come back, and is refused.
-        """
+        """Forget a segment with all its URLs, and refuse what of it is lent and comes back. Return how many there were.
+        Raises `UsageError` for an unknown one."""
         ...
 
     async def verify(self, say: Callable[[str], None]) -> list[str]:
-        """Read everything that is stored and return what does not fit together, at most a bounded number of lines.
-
-        `say` hears how far it is.
-        """
+        """Read all that is stored and return what does not fit together, in a bounded number of lines; `say` hears how
+        far it is."""
         ...
 
     async def compact(self) -> tuple[int, int]:
@@ -275,10 +267,9 @@ class Fetcher(Protocol):
         `accept(status, headers)` is asked before the body is read; False ends the transfer with `skipped` set.
         `max_body` (bytes, after decompression) overrides the fetcher's own limit; with `cut` a longer body is no error,
         but ends there. With `address` it connects to this IP address, whatever the name of the host resolves to.
-        `public_only` refuses to send anything to an address that is not public (`PrivateAddress`), whatever name, kept
-        connection or resolver leads there; through a proxy only what the URL itself says can be refused.
-        `into` gets the decompressed body piece by piece, and the response has none. What it or `accept` raises ends the
-        transfer and is raised here; after a `StopDownload` that is no failure the response is what came so far.
+        `public_only` sends nothing to an address that is not public, whatever leads there (`PrivateAddress`); through a
+        proxy only what the URL says can be refused. `into` gets the decompressed body by the piece, and the response
+        has none. What it or `accept` raises ends the transfer, and is raised here unless `StopDownload` says otherwise.
         """
         ...
 
@@ -323,8 +314,7 @@ class Sink(Protocol):
 class KeyStore(Protocol):
     """A small durable memory of a crawl beside its frontier: cookies, what a spider keeps, what media were fetched.
 
-    What is put counts at once in this process and is durable after the next `flush`; a crash forgets all that was put
-    since the last one, and nothing else. Flushed before the frontier commits, as the sinks are.
+    What is put counts at once, and is durable after the next `flush`: before the frontier commits, as with sinks.
     """
 
     def get(self, table: str, key: str) -> bytes | None:

@@ -9,10 +9,10 @@ from urllib.parse import urljoin
 
 import msgspec
 import uvloop
-from products import CONCURRENCY, NEXT, PARSEL, PRODUCTS, TIMEOUT_S, job
 from crawlee import ConcurrencySettings, Request, service_locator
 from crawlee.crawlers import ParselCrawler, ParselCrawlingContext
 from crawlee.storage_clients import MemoryStorageClient
+from products import CONCURRENCY, NEXT, PARSEL, PRODUCTS, TIMEOUT_S, job
 
 JOB = job()
 encode = msgspec.json.Encoder().encode

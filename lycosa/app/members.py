@@ -6,15 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 from lycosa.app.parts import Target, own_fingerprint, target_of
-from lycosa.config import Settings, flag
+from lycosa.config import Settings
 from lycosa.core.errors import BadSetting, BadSpider
 from lycosa.engine.spider import Spider
 from lycosa.engine.statscollector import StatsCollector
 
 OWN = frozenset(
     {
-        "timeout", "connect_timeout", "max_body", "user_agent", "header", "proxy", "insecure", "retries", "robots",
-        "depth", "allow", "deny", "content_types", "follow_nofollow",
+        "allow", "backoff_base", "backoff_max", "connect_timeout", "content_types", "cookies", "cookies_debug", "deny",
+        "depth", "depth_priority", "downloader_middlewares", "extensions", "files_store", "follow_nofollow", "header",
+        "http_auth_domain", "http_pass", "http_user", "httperror_allow_all", "httperror_allowed",
+        "images_min_height", "images_min_width", "images_store", "images_thumbs", "insecure", "max_body",
+        "media_expires", "meta_refresh", "meta_refresh_max_delay", "pipelines", "proxy", "redirect", "redirects_max",
+        "referrer_policy", "retries", "retry_enabled", "retry_statuses", "robots", "spider_middlewares", "timeout",
+        "url_length_max", "user", "user_agent",
     }
 )  # fmt: skip
 """Settings in which the spiders of one crawl may differ; in all others they must agree."""
@@ -97,4 +102,4 @@ def _check_agreement(targets: Sequence[Target], settings: Sequence[Settings]) ->
         if other:
             a, b = targets[0].spider.name, targets[other].spider.name
             what = f"the spiders {a} and {b} want different values of {name} ({values[0]!r}, {values[other]!r})"
-            raise BadSetting(f"{what}, which they share in one run: decide with {flag(name)}, or run them apart")
+            raise BadSetting(f"{what}, which they share in one run: decide with -s {name}=..., or run them apart")

@@ -159,7 +159,7 @@ def segments_of(settings: Settings, spider: Spider) -> Segments:
 
 def state_of(settings: Settings, target: Target) -> Path:
     """Return where the state of the crawl is: what the user says, or a folder by the crawl's name."""
-    return Path(settings.state) if settings.state else STATES / target.name
+    return Path(settings.state) if settings.state else Path(settings.home) / target.name
 
 
 def rules_of(settings: Settings, target: Target, seeds: Sequence[str]) -> Rules:
@@ -171,7 +171,12 @@ def rules_of(settings: Settings, target: Target, seeds: Sequence[str]) -> Rules:
 
 def retry_policy_of(settings: Settings) -> RetryPolicy:
     """Return when failed requests are tried again."""
-    return RetryPolicy(retries_max=settings.retries)
+    return RetryPolicy(
+        retries_max=settings.retries if settings.retry_enabled else 0,
+        base_s=settings.backoff_base,
+        cap_s=settings.backoff_max,
+        statuses=frozenset(settings.retry_statuses),
+    )
 
 
 class Bounds(Protocol):

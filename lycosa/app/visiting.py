@@ -24,6 +24,7 @@ from lycosa.engine.middlewares.depth import Depth
 from lycosa.engine.middlewares.httpauth import HttpAuth
 from lycosa.engine.middlewares.httpcache import HttpCache
 from lycosa.engine.middlewares.httperror import HttpErrors
+from lycosa.engine.middlewares.metarefresh import MetaRefresh
 from lycosa.engine.middlewares.offsite import Offsite
 from lycosa.engine.middlewares.redirect import Redirect
 from lycosa.engine.middlewares.referer import Referer
@@ -108,8 +109,9 @@ def _downloader_chain(cast: Cast, site: Site) -> DownloaderChain:
     built_in = {
         "offsite": Offsite(cast.rules.scope),
         "robots": ObeyRobots(cast.gate, stats) if settings.robots else None,
-        "httpauth": HttpAuth.of(spider, settings.http_user, settings.http_pass, settings.http_auth_domain),
+        "httpauth": _auth(cast),
         "retry": Retry(cast.retrying, cast.statuses) if settings.retry_enabled else None,
+        "metarefresh": _metarefresh(cast),
         "redirect": Redirect(settings.redirects_max, cast.statuses) if settings.redirect else None,
         "cookies": _cookies(cast, site) if settings.cookies else None,
         "stats": Counting(stats, cast.crawler.signals, spider),
@@ -134,6 +136,22 @@ def _spider_chain(cast: Cast) -> SpiderChain:
     return SpiderChain(placed, spider)
 
 
+def _auth(cast: Cast) -> HttpAuth | None:
+    settings, spider = cast.member.settings, cast.member.spider
+    if settings.http_user and not getattr(spider, "http_user", ""):
+        domain = None if settings.http_auth_domain == "*" else settings.http_auth_domain
+        return HttpAuth(settings.http_user, settings.http_pass, domain)
+    return HttpAuth.of(spider)
+
+
+def _metarefresh(cast: Cast) -> MetaRefresh | None:
+    """A generic crawl reads every page that there is, those that lead elsewhere too."""
+    settings = cast.member.settings
+    if cast.member.target.generic or not settings.meta_refresh or not settings.redirect:
+        return None
+    return MetaRefresh(settings.redirects_max, settings.meta_refresh_max_delay)
+
+
 def _cookies(cast: Cast, site: Site) -> Cookies:
     owner, debug = cast.member.target.naming.spider, cast.member.settings.cookies_debug
     cookies = Cookies(site.keeping.store, site.clock, owner=owner, debug=debug)
@@ -155,6 +173,7 @@ def _cache(cast: Cast, site: Site) -> HttpCache | None:
     store = SqliteCache(folder, settings.http_cache_size)
     site.keeping.closers.append(store.close)
     usual = {name.lower(): value for name, value in fetch_settings_of(settings).headers.items()}
+    usual.setdefault("user-agent", settings.user_agent)
     stats = cast.crawler.stats
     return HttpCache(
         store,

@@ -27,7 +27,7 @@ from lycosa.core.errors import StateError, StorageError, StorageFull
 from lycosa.core.httpcache import StoredResponse
 
 FILE = "httpcache.sqlite"
-CACHE_BYTES_MAX = 4 << 30
+CACHE_BYTES_MAX = 1 << 30
 BODY_MAX = 1 << 30
 """Bytes of a body, decompressed, that are kept or read back."""
 

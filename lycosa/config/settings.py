@@ -211,6 +211,12 @@ class Settings:
     """Folder for the images that items name; None for no downloads."""
     media_expires: Annotated[float | None, Age(0, 36_525 * DAY_S)] = 90 * DAY_S
     """Age from which a file or image is downloaded again, in seconds; None for never."""
+    media_max_size: Annotated[int, Size(1, 1 << 40)] = 1 << 30
+    """Largest file or image, after decompression, in bytes."""
+    media_concurrency: Annotated[int, Whole(1, 1000)] = 8
+    """Files or images of one item that are downloaded at a time."""
+    media_same_once: Annotated[bool, Switch()] = False
+    """Keep equal files of several URLs once, under several names (hard links)."""
     images_thumbs: Annotated[Mapping[str, tuple[int, int]], Sizes()] = field(default_factory=dict)
     """Thumbnails to make of each image: name to width and height."""
     images_min_width: Annotated[int, Whole(0, 1_000_000)] = 0

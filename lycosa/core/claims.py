@@ -13,14 +13,18 @@ delay, another address) counts.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable
 
+from lycosa.core.errors import UsageError
 from lycosa.core.turns import NO_WORK
 from lycosa.core.workbench import Claim, Group, Host, Workbench, first_claim, wake_claims, yields
 
 YIELD_S = 1.0
 """For so long the turn of a lease is kept for it; who wants leases takes them sooner."""
+
+WAITING_MAX = 100_000
+"""Claims that wait at a time, on all hosts together."""
 
 WHEN_WOKEN = NO_WORK
 
@@ -31,16 +35,20 @@ class Claims:
     def __init__(self, bench: Workbench) -> None:
         self._bench = bench
         self._stamp = 0
+        self._waiting = 0
 
     def claim(self, host: Host, wake: Callable[[], None]) -> Claim:
-        """Join the line of the host."""
+        """Join the line of the host. Raises `UsageError` when far too many wait."""
+        if self._waiting >= WAITING_MAX:
+            raise UsageError(f"{WAITING_MAX:,} transfers wait for their turn already: fetch fewer at a time")
+        self._waiting += 1
         self._stamp += 1
         claim = Claim(host, wake, self._stamp)
         if host.claims is None:
-            host.claims = deque()
+            host.claims = OrderedDict()
             if host.group is not None:
                 host.group.claiming[host] = None
-        host.claims.append(claim)
+        host.claims[claim] = None
         self._bench.offer(host)
         return claim
 
@@ -49,7 +57,7 @@ class Claims:
         host = claim.host
         if claim.granted:
             return 0.0
-        if host.claims is None or host.claims[0] is not claim:
+        if host.claims is None or next(iter(host.claims)) is not claim:
             return WHEN_WOKEN
         while (at := self._turn_of(host)) <= self._bench.now:
             group = host.group
@@ -68,8 +76,7 @@ class Claims:
             claim.granted = False
             self._bench.ended(host, group)
         elif host.claims is not None and claim in host.claims:
-            host.claims.remove(claim)
-            self._left(host)
+            self._leave(claim)
             self._bench.offer(host)
             self._bench.rest(host)
             wake_claims(host, host.group)
@@ -104,9 +111,7 @@ class Claims:
     def _start(self, claim: Claim) -> None:
         host = claim.host
         bench, group, now = self._bench, host.group, self._bench.now
-        assert host.claims is not None
-        host.claims.popleft()
-        self._left(host)
+        self._leave(claim)
         claim.granted, claim.group, claim.address = True, group, host.address
         host.in_flight += 1
         host.started_at = now
@@ -122,7 +127,11 @@ class Claims:
         bench.offer(host)
         wake_claims(host, group)
 
-    def _left(self, host: Host) -> None:
+    def _leave(self, claim: Claim) -> None:
+        host = claim.host
+        assert host.claims is not None
+        self._waiting -= 1
+        del host.claims[claim]
         if not host.claims:
             host.claims = None
             if host.group is not None:

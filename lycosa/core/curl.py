@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from urllib.parse import quote_plus, unquote, urlencode, urlsplit, urlunsplit
 
 from lycosa.core.errors import UsageError
+from lycosa.core.shellwords import bash_words, cmd_words
 
 FORM = "application/x-www-form-urlencoded"
 SHOWN_MAX = 60
@@ -32,6 +33,9 @@ IGNORED = frozenset((
     "--location", "--no-buffer", "--path-as-is", "--progress-bar", "--show-error", "--silent", "--verbose",
 ))  # fmt: skip
 IGNORED_WITH_VALUE = frozenset(("--connect-timeout", "--max-redirs", "--output", "--retry"))
+
+
+_FOR_CMD = re.compile(r"""[^"']*\^"|[^\n]*\^[ \t]*\r?\n""")
 
 
 class BadCurl(UsageError, ValueError):
@@ -60,7 +64,12 @@ def from_curl(command: str, *, ignore_unknown_options: bool = False) -> dict[str
     Always there: `url` and `method`. When the command has them: `headers`, `cookies` (dicts), `body` (bytes),
     `timeout` (seconds) and `proxy`.
     """
-    program, *arguments = _words(command) or [""]
+    command = command.strip()
+    try:
+        words = cmd_words(command) if _FOR_CMD.match(command) else bash_words(command)
+    except ValueError as error:
+        raise BadCurl(f"{error}: {_shown(command)}") from None
+    program, *arguments = words or [""]
     if program not in {"curl", "curl.exe"}:
         raise BadCurl(f"a curl command begins with curl, this one with {_shown(program)}")
     draft = _Draft()
@@ -81,12 +90,14 @@ def to_curl(request: Curlable) -> str:
 
 @dataclass(slots=True)
 class _Draft:
-    """What the options have said so far. `headers` has lower-case names for keys."""
+    """What the options have said so far. `headers` has lower-case names for keys; `implied` are those of other options
+    than -H, which goes before them wherever it stands."""
 
     url: str = ""
     method: str = ""
     headers: dict[str, tuple[str, str]] = field(default_factory=dict)
     removed: set[str] = field(default_factory=set)
+    implied: dict[str, str] = field(default_factory=dict)
     cookies: dict[str, str] = field(default_factory=dict)
     body: bytes | None = None
     to_query: bool = False
@@ -112,15 +123,11 @@ class _Draft:
             return self.add_cookies(value)
         return self.put(name, value) if value else self.removed.add(name.lower())
 
-    def put(self, name: str, value: str, *, once: bool = False) -> None:
+    def put(self, name: str, value: str) -> None:
         known = self.headers.get(name.lower())
-        if known and not once:
+        if known:
             value = f"{known[1]}, {value}"
         self.headers[name.lower()] = (known[0] if known else name, value)
-
-    def default(self, name: str, value: str) -> None:
-        if name.lower() not in self.headers and name.lower() not in self.removed:
-            self.headers[name.lower()] = (name, value)
 
     def add_cookies(self, text: str) -> None:
         for pair in text.split(";"):
@@ -138,7 +145,10 @@ class _Draft:
             raise BadCurl("the curl command has no URL")
         self._split_url()
         if self.body is not None and not self.to_query:
-            self.default("Content-Type", FORM)
+            self.implied.setdefault("Content-Type", FORM)
+        for name, value in self.implied.items():
+            if name.lower() not in self.removed:
+                self.headers.setdefault(name.lower(), (name, value))
         implied = "HEAD" if self.head else "GET" if self.body is None or self.to_query else "POST"
         found: dict[str, Any] = {"url": self.url, "method": self.method or implied}
         if self.headers:
@@ -160,7 +170,7 @@ class _Draft:
         user, at, host = parts.netloc.rpartition("@")
         if at:
             name, _, password = user.partition(":")
-            self.default("Authorization", _basic(f"{unquote(name)}:{unquote(password)}"))
+            self.implied.setdefault("Authorization", _basic(f"{unquote(name)}:{unquote(password)}"))
             parts = parts._replace(netloc=host)
         if self.to_query and self.body:
             data = self.body.decode("utf-8", "surrogateescape")
@@ -191,19 +201,18 @@ def _data_urlencode(draft: _Draft, value: str) -> None:
 
 def _json(draft: _Draft, value: str) -> None:
     draft.add_data(_no_file("--json", value), joint=b"")
-    draft.default("Content-Type", "application/json")
-    draft.default("Accept", "application/json")
+    draft.implied |= {"Content-Type": "application/json", "Accept": "application/json"}
 
 
 def _user(draft: _Draft, value: str) -> None:
     if ":" not in value:
         raise BadCurl("-u: write user:password; nobody can be asked for the password")
-    draft.put("Authorization", _basic(value), once=True)
+    draft.implied["Authorization"] = _basic(value)
 
 
 def _user_agent(draft: _Draft, value: str) -> None:
     if value:
-        draft.put("User-Agent", value, once=True)
+        draft.implied["User-Agent"] = value
 
 
 def _max_time(draft: _Draft, value: str) -> None:
@@ -234,7 +243,7 @@ TAKEN: Mapping[str, Callable[[_Draft, str], None]] = {
     "--json": _json,
     "--max-time": _max_time,
     "--proxy": lambda draft, value: draft.more.update(proxy=value if "://" in value else "http://" + value),
-    "--referer": lambda draft, value: draft.put("Referer", value.removesuffix(";auto"), once=True),
+    "--referer": lambda draft, value: draft.implied.update(Referer=value.removesuffix(";auto")),
     "--request": lambda draft, value: setattr(draft, "method", value),
     "--url": lambda draft, value: draft.set_url(value),
     "--user": _user,
@@ -298,113 +307,6 @@ def _basic(credentials: str) -> str:
 
 def _shown(text: str) -> str:
     return repr(text if len(text) <= SHOWN_MAX else text[:SHOWN_MAX] + "...")
-
-
-# --- reading: quotes
-
-_BASH = re.compile(
-    r"""\\\r?\n | (?P<blank>\s+) | '(?P<single>[^']*)' | \$'(?P<ansi>(?:[^'\\]|\\.)*)'
-    | \$?"(?P<double>(?:[^"\\]|\\.)*)" | \\(?P<escaped>.) | (?P<plain>[^\s'"\\$]+|\$)""",
-    re.VERBOSE | re.DOTALL,
-)
-_IN_DOUBLE = re.compile(r'\\(?:([$`"\\])|\r?\n)')
-_IN_ANSI = re.compile(
-    r"\\(?:u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})|x([0-9a-fA-F]{1,2})|([0-7]{1,3})"
-    r"|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8})|c(.)|(.))",
-    re.DOTALL,
-)
-_ANSI = {"a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
-_FOR_CMD = re.compile(r"""[^"']*\^"|[^\n]*\^[ \t]*\r?\n""")
-_CMD = re.compile(r'(\\+(?=")|)(?:(")|(\s+)|([^\s"\\]+|\\+))')
-
-
-def _words(command: str) -> list[str]:
-    """Split a command as the shell it was written for. Bytes that are not UTF-8 become surrogates."""
-    command = command.strip()
-    return _cmd_words(command) if _FOR_CMD.match(command) else _bash_words(command)
-
-
-def _bash_words(command: str) -> list[str]:
-    words: list[str] = []
-    word: str | None = None
-    at = 0
-    while at < len(command):
-        found = _BASH.match(command, at)
-        if found is None:
-            raise BadCurl(f"a quote is not closed: {_shown(command[at:])}")
-        at = found.end()
-        if found["blank"] is not None:
-            words += [] if word is None else [word]
-            word = None
-        elif found.lastgroup:
-            word = (word or "") + _piece(found)
-    return words if word is None else [*words, word]
-
-
-def _piece(found: re.Match[str]) -> str:
-    if found["double"] is not None:
-        return _IN_DOUBLE.sub(lambda each: each[1] or "", found["double"])
-    if found["ansi"] is not None:
-        # Bytes written one by one (\xc3\xa9) may be UTF-8 together.
-        return _IN_ANSI.sub(_ansi, found["ansi"]).encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
-    return found[found.lastgroup or 0]
-
-
-def _ansi(found: re.Match[str]) -> str:
-    high, low, byte, octal, short, long, control, other = found.groups()
-    if high:
-        return chr(0x10000 + ((int(high, 16) & 0x3FF) << 10) + (int(low, 16) & 0x3FF))
-    if byte or octal:
-        return bytes([int(byte, 16) if byte else int(octal, 8) & 0xFF]).decode("utf-8", "surrogateescape")
-    if short or long:
-        code = int(short or long, 16)
-        return chr(code) if code < 0x110000 and not 0xD800 <= code < 0xE000 else "\ufffd"
-    if control:
-        return chr(ord(control.upper()) & 0x1F)
-    return _ANSI.get(other, other if other in "\\'\"?" else "\\" + other)
-
-
-def _cmd_words(command: str) -> list[str]:
-    """Undo the carets of cmd.exe, then split as Windows programs do: `\"` and, inside quotes, `""` are a quote."""
-    words: list[str] = []
-    word: str | None = None
-    quoted = skip = False
-    for found in _CMD.finditer(_without_carets(command)):
-        slashes, mark, blank, plain = found.groups("")
-        if skip:  # the second half of ""
-            skip = False
-        elif blank and not quoted:
-            words += [] if word is None else [word]
-            word = None
-        elif not mark:
-            word = (word or "") + slashes + blank + plain
-        else:
-            word = (word or "") + "\\" * (len(slashes) // 2)
-            skip = quoted and len(slashes) % 2 == 0 and found.string.startswith('"', found.end())
-            if skip or len(slashes) % 2:
-                word += '"'
-            else:
-                quoted = not quoted
-    if quoted:
-        raise BadCurl("a quote is not closed")
-    return words if word is None else [*words, word]
-
-
-def _without_carets(command: str) -> str:
-    """Return what cmd.exe hands on: outside of quotes a caret makes the next character plain and joins lines."""
-    quoted = False
-
-    def plain(found: re.Match[str]) -> str:
-        nonlocal quoted
-        text = found[0]
-        if text == '"':
-            quoted = not quoted
-            return text
-        if quoted:
-            return text
-        return "\n" if found[1] else "" if text[1:] in {"\n", "\r\n"} else text[1:]
-
-    return re.sub(r'"|\^(\r?\n\r?\n)|\^\r?\n|\^.', plain, re.sub(r"\^[ \t]+(?=\r?\n)", "^", command))
 
 
 # --- writing

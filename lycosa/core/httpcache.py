@@ -52,7 +52,10 @@ UNDERSTOOD = frozenset(
     {200, 203, 204, 300, 301, 302, 303, 305, 307, 308, 400, 401, 402, 403, 404, 405, 406, 407, 408, 409, 410}
     | {411, 413, 414, 415, 421, 422, 426, 500, 501, 502, 503, 504, 505}
 )
-"""Final statuses whose caching requirements are kept here: not those that only answer a condition or a range."""
+"""Final statuses whose caching requirements are kept here, for `must-understand` (§5.2.2.3)."""
+
+PARTIAL = frozenset({206, 304, 412, 416})
+"""Answers to a condition or a range that a request asked for: they are no whole response, and never kept."""
 
 HEURISTIC_STATUSES = frozenset({200, 203, 204, 300, 301, 308, 404, 405, 410, 414, 501})
 """Cacheable unless told otherwise (RFC 9110 §15.1)."""
@@ -170,12 +173,17 @@ class PrivateRules(NamedTuple):
         """True when the response may be kept (§3), and can be served again or asked about."""
         headers = response.headers
         said = self.directives(headers)
-        known = response.status in UNDERSTOOD
-        if response.skipped or asked.method not in {"GET", "HEAD"}:
+        understood = "must-understand" in said and response.status in UNDERSTOOD
+        if (
+            response.skipped
+            or asked.method not in {"GET", "HEAD"}
+            or response.status < 200
+            or response.status in PARTIAL
+        ):
             return False
-        if ("no-store" in said and not ("must-understand" in said and known)) or "no-store" in _asked_directives(asked):
+        if ("no-store" in said or "must-understand" in said) and not understood:
             return False
-        if not known or "*" in _members(headers.getlist("vary")):
+        if "no-store" in _asked_directives(asked) or "*" in _members(headers.getlist("vary")):
             return False
         if self.always_store:
             return True
@@ -189,12 +197,14 @@ class PrivateRules(NamedTuple):
         if stored is not None and CONDITIONS.isdisjoint(asked.fields) and selected(stored, asked):
             headers = Headers.of(stored.headers)
             said = self.directives(headers)
-            if _may_serve(stored, headers, said, wanted, now):
+            age = age_s(stored, headers, now)
+            stale_s = age - lifetime_s(stored.status, headers, said, stored.received_at)
+            if _may_serve(said, wanted, age, stale_s):
                 return Decision(Action.SERVE)
             if "only-if-cached" not in wanted:
                 conditions = conditions_of(headers)
-                stand_in = _good_on_error(stored, headers, said, wanted, now)
-                return Decision(Action.REVALIDATE if conditions else Action.FETCH, conditions, stand_in)
+                action = Action.REVALIDATE if conditions else Action.FETCH
+                return Decision(action, conditions, _good_on_error(said, wanted, stale_s))
         return Decision(Action.NOT_CACHED if self.ignore_missing or "only-if-cached" in wanted else Action.FETCH)
 
     def directives(self, headers: Headers) -> dict[str, str]:
@@ -309,37 +319,27 @@ def age_s(stored: StoredResponse, headers: Headers, now: float) -> float:
     return max(apparent_s, told_s + delay_s) + max(0.0, now - stored.received_at)
 
 
-def _may_serve(
-    stored: StoredResponse, headers: Headers, said: Mapping[str, str], wanted: Mapping[str, str], now: float
-) -> bool:
+def _may_serve(said: Mapping[str, str], wanted: Mapping[str, str], age: float, stale_s: float) -> bool:
+    """Tell by what both sides say; `stale_s` is for how long it has been stale, negative while it is fresh."""
     if "no-cache" in said or "no-cache" in wanted:
         return False
-    age = age_s(stored, headers, now)
     if "max-age" in wanted and age > _seconds(wanted["max-age"]):
         return False
-    staleness = _staleness_s(stored, headers, said, now)
-    if staleness < 0:
-        return "min-fresh" not in wanted or -staleness >= _seconds(wanted["min-fresh"])
+    if stale_s < 0:
+        return "min-fresh" not in wanted or -stale_s >= _seconds(wanted["min-fresh"])
     if "must-revalidate" in said or "min-fresh" in wanted:
         return False
-    if "max-stale" in wanted and (not wanted["max-stale"] or staleness <= _seconds(wanted["max-stale"])):
+    if "max-stale" in wanted and (not wanted["max-stale"] or stale_s <= _seconds(wanted["max-stale"])):
         return True
-    return "stale-while-revalidate" in said and staleness <= _seconds(said["stale-while-revalidate"])
+    return "stale-while-revalidate" in said and stale_s <= _seconds(said["stale-while-revalidate"])
 
 
-def _good_on_error(
-    stored: StoredResponse, headers: Headers, said: Mapping[str, str], wanted: Mapping[str, str], now: float
-) -> bool:
+def _good_on_error(said: Mapping[str, str], wanted: Mapping[str, str], stale_s: float) -> bool:
     """`stale-if-error` of either side bounds for how long; without it that is allowed unless it is forbidden."""
     if "must-revalidate" in said or "no-cache" in said or "no-cache" in wanted:
         return False
     bound = wanted.get("stale-if-error", said.get("stale-if-error"))
-    return bound is None or _staleness_s(stored, headers, said, now) <= _seconds(bound)
-
-
-def _staleness_s(stored: StoredResponse, headers: Headers, said: Mapping[str, str], now: float) -> float:
-    """Return for how long it has been stale; negative while it is fresh."""
-    return age_s(stored, headers, now) - lifetime_s(stored.status, headers, said, stored.received_at)
+    return bound is None or stale_s <= _seconds(bound)
 
 
 def _asked_directives(asked: Asked) -> dict[str, str]:

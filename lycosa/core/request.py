@@ -172,6 +172,16 @@ class Request:
             self._headers or self._meta or self._cb_kwargs or self.body or self.cookies or self.flags
         )
 
+    @property
+    def holds_no_data(self) -> bool:
+        """Whether meta, cb_kwargs, cookies and flags are empty."""
+        return not (self._meta or self._cb_kwargs or self.cookies or self.flags)
+
+    @property
+    def has_ascii_headers(self) -> bool:
+        """Whether all header fields are plain text."""
+        return self._headers is None or all(value.isascii() for value in self._headers.values())
+
     def asked(self, key: str, default: Any = None) -> Any:
         """Return what `meta` holds under the key, without making one."""
         return default if self._meta is None else self._meta.get(key, default)

@@ -162,6 +162,11 @@ _ROOT = re.compile(
 _KINDS: dict[bytes, Kind] = {b"urlset": "urlset", b"sitemapindex": "index"}
 _NAMES = rb"(url|sitemap|item|entry|loc|link|lastmod|updated|published|pubDate|date|changefreq|priority|guid)"
 _ELEMENT = re.compile(rb"<(?:" + _SKIPPED + rb"|(/?)" + _PREFIX + _NAMES + rb"((?:[\s/][^<>]*+)?)>)", re.DOTALL)
+_USUAL = re.compile(  # most entries, whole, at a quarter of the cost of going through them tag by tag
+    rb"\s*+<url>\s*+<loc>([^<\s]{1,%d}+)</loc>\s*+"
+    rb"(?:<lastmod>([^<&\s]{1,99}+)</lastmod>\s*+)?(?:<changefreq>([^<&\s]{1,99}+)</changefreq>\s*+)?"
+    rb"(?:<priority>([^<&\s]{1,99}+)</priority>\s*+)?</url>" % URL_MAX
+)
 _ATTRIBUTE = re.compile(rb"\b(href|rel|isPermaLink)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
 _REFERENCE = re.compile(r"&(?:(amp|lt|gt|quot|apos)|#(?:([0-9]{1,7})|[xX]([0-9a-fA-F]{1,6})));")
 _NAMED = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
@@ -197,7 +202,16 @@ def _elements(body: bytes, kind: Kind) -> Iterator[SitemapEntry]:
     """Yield the entries in order. One whose end tag is missing ends where the next begins."""
     names = _NEWS if kind == "feed" else _PAGES
     draft: _Draft | None = None
-    for tag in islice(_ELEMENT.finditer(body), TAGS_MAX):
+    at = 0
+    for _ in range(TAGS_MAX):
+        if draft is None and (usual := _USUAL.match(body, at)):
+            at = usual.end()
+            yield _usual_entry(usual)
+            continue
+        tag = _ELEMENT.search(body, at)
+        if tag is None:
+            break
+        at = tag.end()
         closing, prefix, name, attributes = tag.groups()
         if name is None or (draft is not None and name in names and prefix != draft.prefix):
             continue
@@ -206,9 +220,14 @@ def _elements(body: bytes, kind: Kind) -> Iterator[SitemapEntry]:
                 yield entry
             draft = None if closing or attributes.endswith(b"/") else _Draft(prefix, kind == "feed")
         elif draft is not None and not closing:
-            draft.take(name, prefix == draft.prefix, attributes, body, tag.end())
+            draft.take(name, prefix == draft.prefix, attributes, body, at)
     if draft is not None and (entry := draft.entry()):
         yield entry
+
+
+def _usual_entry(found: re.Match[bytes]) -> SitemapEntry:
+    loc, date, frequency, priority = map(_unescaped, found.groups(b""))
+    return SitemapEntry(loc, date, frequency, _number(priority))
 
 
 class _Draft:

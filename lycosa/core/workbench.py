@@ -14,7 +14,7 @@ Pure: `now` is an argument, in unix seconds. It may jump: see `see`.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
@@ -110,7 +110,7 @@ class Host(Unit):
     address_until: float = 0.0
     address_attempts: int = 0
     group: Group | None = field(default=None, repr=False)
-    claims: deque[Claim] | None = field(default=None, repr=False)
+    claims: OrderedDict[Claim, None] | None = field(default=None, repr=False)
     idle: bool = False
 
     def is_idle(self) -> bool:
@@ -458,7 +458,7 @@ def first_claim(bench: Workbench, group: Group) -> Claim | None:
     for host in group.claiming:
         if host.claims is None or host.ready_at > bench.now or host.in_flight >= bench.places or yields(bench, host):
             continue
-        claim = host.claims[0]
+        claim = next(iter(host.claims))
         if found is None or claim.stamp < found.stamp:
             found = claim
     return found
@@ -475,8 +475,8 @@ def end_row(host: Host, group: Group | None) -> None:
 def wake_claims(host: Host, group: Group | None) -> None:
     """Tell the first claims of the host and of the hosts of the group that something has changed."""
     if host.claims is not None:
-        host.claims[0].wake()
+        next(iter(host.claims)).wake()
     if group is not None:
         for other in group.claiming:
             if other is not host and other.claims is not None:
-                other.claims[0].wake()
+                next(iter(other.claims)).wake()

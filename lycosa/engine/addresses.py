@@ -40,7 +40,11 @@ class Addresses:
 
     async def learn(self, lease: Lease) -> None:
         """Tell the frontier the address of the lease's host, or that it has none, and give the lease back."""
-        host = lease.record.host
+        await self.tell(lease.record.host)
+        await self._frontier.ack(lease, "resolved", (), self._clock.now(), contacted=False)
+
+    async def tell(self, host: str) -> None:
+        """Tell the frontier the address of a host, or that it has none."""
         try:
             addresses, ttl_s = await self._resolver.resolve(name_of(host))
         except ConnectFailed as error:
@@ -52,7 +56,6 @@ class Addresses:
             address, holds_s = addresses[0], max(ttl_s, HOLDS_MIN_S)
         now = self._clock.now()
         await self._frontier.set_address(host, address, now + holds_s, now)
-        await self._frontier.ack(lease, "resolved", (), now, contacted=False)
 
     def why_lost(self, url: str) -> str:
         """Return why the host of a URL could not be found; "" when it was, or was never asked for."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from math import isinf
 
@@ -13,11 +13,20 @@ from lycosa.ports import Frontier
 
 
 @asynccontextmanager
-async def turn_of(host: str, frontier: Frontier, clock: Clock, holder: Lease | None = None) -> AsyncIterator[str]:
+async def turn_of(
+    host: str,
+    frontier: Frontier,
+    clock: Clock,
+    holder: Lease | None = None,
+    find: Callable[[str], Awaitable[None]] | None = None,
+) -> AsyncIterator[str]:
     """Wait for the turn of the host, and hold it for one transfer. Yield the address to connect to, "" for any.
 
-    `holder` is the lease under which the caller works. Whoever waits for `frontier.next_ready` asks again afterwards.
+    `holder` is the lease under which the caller works; `find` tells the frontier the address of a host, where that is
+    limited (`Addresses.tell`). Whoever waits for `frontier.next_ready` is to ask again afterwards.
     """
+    if find is not None and frontier.wants_address(host, clock.now()):
+        await find(host)
     woken = asyncio.Event()
     claim = await frontier.claim(host, woken.set, clock.now(), holder)
     try:

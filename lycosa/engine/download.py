@@ -17,7 +17,7 @@ from typing import Any
 
 from lycosa.clock import Clock
 from lycosa.core import model
-from lycosa.core.errors import BadMiddleware, FetchError, IgnoreRequest, LycosaError, RetryRequest
+from lycosa.core.errors import BadMiddleware, FetchError, IgnoreRequest, LycosaError, RetryRequest, StateError
 from lycosa.core.headers import Headers
 from lycosa.core.model import Request
 from lycosa.engine import blame
@@ -67,6 +67,8 @@ class Downloader:
             return self._retrying.asked_for(request, asked)
         except IgnoreRequest as ignored:
             return Ignored(storable(str(ignored)), cause=ignored)
+        except StateError:
+            raise
         except (Exception, SystemExit) as error:  # noqa: BLE001  a middleware's own: the page is dead, not the crawl
             return self._broken(request, error)
         except asyncio.CancelledError as error:

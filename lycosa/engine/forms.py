@@ -92,8 +92,9 @@ class FormRequest(Request):
         """Return the request that submits a form of the page. Raises `BadForm`, which says what there is instead.
 
         The form is the one with this name or id, the one that holds what `formxpath` or `formcss` select, or the one
-        with this number. `clickdata` are attributes of the button to click, or `nr`, its number; without it the first
-        one is clicked. `options` are arguments of Request and go before what the form says.
+        with this number. `clickdata` are attributes of the button to click, or `nr`, its number among the controls of
+        the form; without it the first one is clicked. `options` are arguments of Request, and go before what the form
+        says.
         """
         page = _Page(response)
         form = page.form(formname, formid, formnumber, formxpath, formcss)
@@ -138,12 +139,12 @@ class _Page:
 
     def form(self, name: str | None, id_: str | None, number: int, xpath: str | None, css: str | None) -> Element:
         """Return the form that is meant. Raises `BadForm`."""
-        if xpath is not None or css is not None:
-            return self._around(xpath, css)
         for attribute, wanted in (("name", name), ("id", id_)):
             found = [form for form in self.forms if wanted is not None and form.get(attribute) == wanted]
             if found:
                 return found[0]
+        if xpath is not None or css is not None:
+            return self._around(xpath, css)
         asked = " or ".join(f"{kind} {value!r}" for kind, value in (("name", name), ("id", id_)) if value is not None)
         if asked or not -len(self.forms) <= number < len(self.forms):
             raise BadForm(f"no form with {asked or f'number {number}'} on {self.response.url}: {self._there_are()}")
@@ -184,19 +185,19 @@ class _Page:
 
     def button(self, form: Element, clickdata: Mapping[str, Any] | None) -> Element | None:
         """Return the button to click: the one with these attributes, else the first one. Raises `BadForm`."""
-        clickable = [each for each in self._of(form) if _type(each.element) in BUTTONS]
+        buttons = {nr: each for nr, each in enumerate(self._of(form)) if _type(each.element) in BUTTONS}
         if not clickdata:
-            return next((each.element for each in clickable if not each.is_off), None)
-        buttons = [each.element for each in clickable]
+            return next((each.element for each in buttons.values() if not each.is_off), None)
         attributes = {name: str(value) for name, value in clickdata.items() if name != "nr"}
-        found = [each for each in buttons if attributes.items() <= dict(each.attrib).items()]
+        found = [each.element for each in buttons.values() if attributes.items() <= dict(each.element.attrib).items()]
         if "nr" in clickdata:
-            found = [each for number, each in enumerate(buttons) if number == clickdata["nr"]]
+            found = [each.element for nr, each in buttons.items() if nr == clickdata["nr"]]
         if len(found) == 1:
             return found[0]
-        shown = "; ".join(f"{nr}: {_attributes(each)}" for nr, each in enumerate(buttons[:SHOWN_MAX])) or "none"
+        shown = "; ".join(f"{nr}: {_attributes(each.element)}" for nr, each in list(buttons.items())[:SHOWN_MAX])
         count = f"{len(found)} buttons match" if found else "no button matches"
-        raise BadForm(f"{count} clickdata {dict(clickdata)!r} on {self.response.url}; the buttons of the form: {shown}")
+        there = f"the buttons of the form: {shown or 'none'}"
+        raise BadForm(f"{count} clickdata {dict(clickdata)!r} on {self.response.url}; {there}")
 
     def fields(self, form: Element, button: Element | None, encoding: str) -> Iterator[Field]:
         """Yield what the form sends: the entry list of the HTML standard."""

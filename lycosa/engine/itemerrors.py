@@ -22,20 +22,23 @@ COMPLAINTS_MAX = 3
 """Complaints about one item that are told; of the others, how many there are."""
 
 TYPES = re.compile(r"`([^`]*)`")
+ENDS_WITH_KIND = re.compile(r"(.*) \(([^\W\d][\w.<>]*)\)", re.DOTALL)
 QUOTED = re.compile(r"^'(\w+)' ")
 AT = re.compile(r"(.*?)(?: - at `\$\.?(.*)`)?", re.DOTALL)
 
 
-def explained(error: BaseException, url: str) -> str | None:
-    """Return the line about the item of that page; None when the error is about no item."""
-    if isinstance(error, BadItem):
-        text = str(error)
-        return f"{text[:-1]} on {url})" if text.endswith(")") else f"{text} (on {url})"
+def explained(error: BaseException, url: str = "") -> str | None:
+    """Return the line about the item, with the page if it is told; None when the error is about no item."""
     told = _complaints(error)
-    if told is None:
+    if told is not None:
+        kind, text = told[0], _joined(told[1])
+    elif isinstance(error, BadItem):
+        found = ENDS_WITH_KIND.fullmatch(str(error))
+        text, kind = found.groups() if found else (str(error), "")
+    else:
         return None
-    kind, lines = told
-    return f"{_joined(lines)} ({kind} on {url})" if kind else f"{_joined(lines)} (on {url})"
+    where = " ".join(filter(None, [kind, url and f"on {url}"]))
+    return f"{text} ({where})" if where else text
 
 
 def built(item_class: Any, values: Mapping[str, Any]) -> Any:

@@ -47,7 +47,6 @@ _BLANKS = "".join(map(chr, range(0x21)))  # C0 controls and space: what WHATWG s
 _XHTML = "{http://www.w3.org/1999/xhtml}"
 _PLAIN_NAME = re.compile(r"[a-z][a-z0-9-]*")
 _GROUP_REFERENCE = re.compile(r"\\[1-9]|\(\?P[<=]|\(\?\(")
-_BASES = (b"<base", b"<BASE", b"<Base")
 
 
 class Link:
@@ -202,9 +201,14 @@ class _Names:
         """Whether a selector can say all there is to say."""
         return bool(self.allowed) and not self.denied and all(map(_PLAIN_NAME.fullmatch, self.allowed))
 
-    def selector(self, each: str) -> str:
-        """Return a CSS selector that leaves out none that is wanted."""
-        return f":is({','.join(map(each.format, sorted(self.allowed)))})" if self.are_plain else ""
+
+def _selector(tags: _Names, attrs: _Names) -> str:
+    """Return a CSS selector that leaves out no element that is wanted, and names none twice."""
+    if tags.are_plain and attrs.only and attrs.are_plain:
+        return ",".join(f"{tag}[{attrs.only}]" for tag in sorted(tags.allowed))  # quicker than :is()
+    by_tag = f":is({','.join(sorted(tags.allowed))})" if tags.are_plain else ""
+    by_attr = f":is({','.join(f'[{attr}]' for attr in sorted(attrs.allowed))})" if attrs.are_plain else ""
+    return by_tag + by_attr or "*"
 
 
 class _InTree:
@@ -214,12 +218,12 @@ class _InTree:
 
     def __init__(self, regions: Sequence[str], tags: _Names, attrs: _Names) -> None:
         self._regions = regions
-        self._selector = tags.selector("{}") + attrs.selector("[{}]") or "*"
+        self._selector = _selector(tags, attrs)
         self._tags, self._attrs = tags, attrs
 
     def base_url(self, response: Response) -> str:
         """Return the URL that the links of the page are relative to."""
-        base = response.tree.css_first("base[href]") if _may_have_base(response) else None
+        base = response.tree.css_first("base[href]")
         return _base_url(response.url, base.attributes.get("href") if base else None)
 
     def values(self, response: Response) -> Iterator[_Value]:
@@ -252,7 +256,7 @@ class _InDocument:
 
     def base_url(self, response: Response) -> str:
         """Return the URL that the links of the page are relative to."""
-        return _base_url(response.url, response.xpath("//base/@href").get() if _may_have_base(response) else None)
+        return _base_url(response.url, response.xpath("//base/@href").get())
 
     def values(self, response: Response) -> Iterator[_Value]:
         """Yield each value that may be a link, its element, and the attributes of that."""
@@ -311,10 +315,6 @@ def _check_xpath(xpath: str) -> None:
         Selector("<p>").xpath(xpath)
     except ValueError as error:
         raise BadSpider(f"restrict_xpaths of a LinkExtractor: {error}") from error
-
-
-def _may_have_base(response: Response) -> bool:
-    return any(tag in response.body for tag in _BASES) or response.encoding.startswith("utf-16")
 
 
 def _base_url(page_url: str, href: str | None) -> str:

@@ -20,6 +20,7 @@ from lycosa.core.url import canonicalize, fingerprint, host_key
 from lycosa.engine import blame
 from lycosa.engine.hops import REDIRECT_URLS
 
+PRIORITY_MAX = 2**62
 NOT_BEFORE_MAX = 1e11
 """Unix seconds; the year 5138."""
 
@@ -57,7 +58,7 @@ def to_record(
         dont_filter=request.dont_filter,
         extras=extras,
     )
-    if extras is not None or not _is_simple(request):
+    if not _is_simple(request):
         _check_storable(record)
     return _in_its_segment(record, naming)
 
@@ -118,7 +119,12 @@ def method_of(spider: object, callback: Any, usual: str = "parse") -> Callable[.
 
 
 def _is_simple(request: Request) -> bool:
-    return type(request.priority) is int and request.not_before == 0.0 and request.dont_filter in (True, False)
+    """Whether what the user gave can be stored for certain: text of ASCII, numbers as they should be, and no data."""
+    if type(request.priority) is not int or not -PRIORITY_MAX < request.priority < PRIORITY_MAX:
+        return False
+    if request.not_before != 0.0 or request.dont_filter not in (True, False):
+        return False
+    return request.holds_no_data and request.has_ascii_headers
 
 
 def _check_storable(record: UrlRecord) -> None:
@@ -150,7 +156,8 @@ def _extras(request: Request, spider: object, tag: str) -> Extras | None:
     errback = _callback_name(request.errback, spider, "errback") if request.errback is not None else ""
     if not callback and not errback and not tag and request.is_plain:
         return None
-    _check_data(request)
+    if not request.holds_no_data:
+        _check_data(request)
     return Extras(
         request.method,
         dict(request.headers),

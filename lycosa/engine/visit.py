@@ -22,7 +22,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from lycosa.core.errors import BadSpider, BadUrl, HttpError, IgnoreRequest, LycosaError, RetryRequest
+from lycosa.core.errors import BadSpider, BadUrl, HttpError, IgnoreRequest, LycosaError, RetryRequest, StateError
 from lycosa.core.links import Link
 from lycosa.core.model import RECORD_VERSION, Lease, Request, UrlRecord, Validators
 from lycosa.core.scope import Scope
@@ -32,6 +32,7 @@ from lycosa.engine.download import Downloader, is_being_cancelled, looks_like_a_
 from lycosa.engine.failure import Failure
 from lycosa.engine.hops import HOPS_MAX
 from lycosa.engine.inline import working
+from lycosa.engine.itemerrors import explained
 from lycosa.engine.middlewares.httpcache import host_was_asked
 from lycosa.engine.pipeline import Pipelines
 from lycosa.engine.records import PLAIN, Naming, in_place_of, to_record, to_request
@@ -119,12 +120,16 @@ class Visitor:
         except RetryRequest as asked:
             return self._retrying.asked_for(request, asked)
         except IgnoreRequest as ignored:
-            size = found.raw.size_bytes if isinstance(found, Response) else 0
-            return Done(storable(str(ignored)), bytes=size)
+            if isinstance(found, Response):
+                size, contacted = found.raw.size_bytes, host_was_asked(found)
+                return Done(storable(str(ignored)), bytes=size, contacted=contacted)
+            return Done(storable(str(ignored)))
         except asyncio.CancelledError as error:
             if is_being_cancelled():
                 raise
             return self._spider_failed(request, error)  # of a task of its own
+        except StateError:
+            raise  # the crawl cannot go on, and nothing is said against the page
         except (Exception, SystemExit) as error:  # noqa: BLE001  whatever it is: the page is dead, not the crawl
             return self._spider_failed(request, error)
 
@@ -236,6 +241,9 @@ class Visitor:
             failure = Failure(error, request)
             self._signals.post(spider_error, failure=failure, response=None, spider=self._spider)
         name = request.callback or "parse"
+        if (about := explained(error)) is not None:
+            log.error("%s failed on %s: %s", name, request.url, about)
+            return Failed(storable(about), cause=error)
         told = isinstance(error, (BadSpider, LycosaError))
         log.error("%s failed on %s: %s: %s", name, request.url, type(error).__name__, error, exc_info=not told)
         text = str(error) if told else f"{type(error).__name__} in {name}: {error}"

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
 
 import pycurl
 
@@ -72,11 +71,10 @@ class CurlFetcher:
     ) -> Response:
         """Do one transfer. See the port. A page that libcurl cannot decompress is fetched once more as it is."""
         handed: list[bool] = []
-        taker = _noting(into, handed) if into is not None else None
-        options = {"cut": cut, "address": address, "public_only": public_only}
-        result = await self._transfer(request, accept, max_body, into=taker, **options)
+        taker = None if into is None else _noting(into, handed)
+        result = await self._transfer(request, accept, max_body, cut, address, public_only, taker)
         if isinstance(result, BadResponse) and str(result) == UNDECODABLE and request.method == "GET" and not handed:
-            result = await self._transfer(request, accept, max_body, undecoded=True, **options)
+            result = await self._transfer(request, accept, max_body, cut, address, public_only, None, undecoded=True)
             if into is not None and isinstance(result, Response):
                 result = _handed_over(result, into)
         if isinstance(result, Response):
@@ -84,14 +82,23 @@ class CurlFetcher:
         raise result
 
     async def _transfer(
-        self, request: Request, accept: Accept | None, max_body: int | None, **options: Any
+        self,
+        request: Request,
+        accept: Accept | None,
+        max_body: int | None,
+        cut: bool,
+        address: str,
+        public_only: bool,
+        into: Into | None,
+        *,
+        undecoded: bool = False,
     ) -> Response | Exception:
         if self._closed:
             raise FetchError("the fetcher was closed", retry=False)
         handle = self._idle.pop() if self._idle else Handle(self._settings, self._bundle)
         future: asyncio.Future[Response | Exception] = self._loop.create_future()
         try:
-            handle.prepare(request, accept, max_body, **options)
+            handle.prepare(request, accept, max_body, cut, address, public_only, into, undecoded=undecoded)
             self._multi.add_handle(handle.curl)
         except BaseException:
             handle.curl.close()

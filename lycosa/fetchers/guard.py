@@ -22,12 +22,12 @@ MayConnect = Callable[[str], bool]
 class Guard:
     """The guard of one easy handle. `curl.reset()` takes it off: say so with `forget`."""
 
-    __slots__ = ("_curl", "_error", "_is_on", "_may_connect", "_opened", "_refused")
+    __slots__ = ("_curl", "_error", "_may_connect", "_opened", "_refused", "is_on")
 
     def __init__(self, curl: pycurl.Curl, may_connect: MayConnect) -> None:
         self._curl = curl
         self._may_connect = may_connect
-        self._is_on = self._opened = False
+        self.is_on = self._opened = False
         self._refused = ""
         self._error: Exception | None = None
 
@@ -35,9 +35,9 @@ class Guard:
         """Watch the next transfer, or do not."""
         if on:
             self._refused, self._error, self._opened = "", None, False
-        if on is self._is_on:
+        if on is self.is_on:
             return
-        self._is_on = on
+        self.is_on = on
         if on:
             self._curl.setopt(pycurl.OPENSOCKETFUNCTION, self._open)
             self._curl.setopt(pycurl.PREREQFUNCTION, self._check)
@@ -47,11 +47,11 @@ class Guard:
 
     def forget(self) -> None:
         """The options of the handle are the usual ones again."""
-        self._is_on = False
+        self.is_on = False
 
     def reason(self, code: int) -> Exception | None:
         """Return why the guard ended a transfer that failed with `code`; None when it did not."""
-        if not self._is_on or not self._refused or (self._opened and code != pycurl.E_ABORTED_BY_CALLBACK):
+        if not self.is_on or not self._refused or (self._opened and code != pycurl.E_ABORTED_BY_CALLBACK):
             return None
         return self._error or refusal(self._refused)
 

@@ -124,11 +124,11 @@ class Handle:
         request: Request,
         accept: Accept | None,
         max_body: int | None,
+        cut: bool,
+        address: str,
+        public_only: bool,
+        into: Into | None,
         *,
-        cut: bool = False,
-        address: str = "",
-        public_only: bool = False,
-        into: Into | None = None,
         undecoded: bool = False,
     ) -> None:
         """Set what this transfer needs; `undecoded`: libcurl is not to decompress, this file does as far as it goes.
@@ -150,12 +150,10 @@ class Handle:
                 self._undecoded, self._plain = True, False
                 self.curl.setopt(pycurl.ACCEPT_ENCODING, "identity")
                 self.curl.setopt(pycurl.HTTP_CONTENT_DECODING, 0)
-            proxy = request.asked("proxy", self._settings.proxy)
             if address or self._address:
-                self._connect_to("" if proxy else address)
-            if proxy and public_only:
-                check_url(url, self._settings.may_connect)
-            self._guard.set(on=public_only and not proxy)
+                self._connect_to("" if request.asked("proxy", self._settings.proxy) else address)
+            if public_only or self._guard.is_on:
+                self._guard_against_private(request, url, public_only=public_only)
         except (BadUrl, pycurl.error, UnicodeError, ValueError, TypeError) as error:
             raise FetchError(f"a request that cannot be sent: {error}", retry=False) from error
 
@@ -180,7 +178,7 @@ class Handle:
 
     def result(self, code: int) -> Response | Exception | None:
         """Return the response, or our own reason to have stopped; None when libcurl failed with `code`."""
-        partial = self._keeps_part and code in HALF_DONE and self._head[-1:] == [b"\r\n"]
+        partial = code in HALF_DONE and self._keeps_part and self._head[-1:] == [b"\r\n"] if code else False
         if self._answer is None and (partial or not code):
             self._begin()  # no body came
         if self._error is not None:
@@ -278,6 +276,13 @@ class Handle:
             self._keeps_part = not asked("download_fail_on_dataloss")
         return set_proxy(self.curl, str(asked("proxy", self._settings.proxy) or ""), request.headers)
 
+    def _guard_against_private(self, request: Request, url: str, *, public_only: bool) -> None:
+        if request.asked("proxy", self._settings.proxy):
+            if public_only:
+                check_url(url, self._settings.may_connect)
+            public_only = False
+        self._guard.set(on=public_only)
+
     def _connect_to(self, address: str) -> None:
         """Connect to this address, "" for that of the name. Unlike an entry in libcurl's DNS cache (CURLOPT_RESOLVE)
         this holds for one transfer, and a kept connection to another address is not used for it."""
@@ -298,7 +303,10 @@ class Handle:
         self._size += len(chunk)
         if self._size > self._limit:
             return self._too_much(chunk)
-        return self._keep(chunk)
+        if self._into is not None:
+            return self._keep(chunk)
+        self._chunks.append(chunk)
+        return None
 
     def _keep(self, chunk: bytes) -> int | None:
         if self._into is None:

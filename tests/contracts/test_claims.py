@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from lycosa.clock import Clock
+from lycosa.core import claims as claims_module
+from lycosa.core.errors import UsageError
 from lycosa.core.frontier import Policy
 from lycosa.core.model import HostFacts, Lease
 from lycosa.engine.claims import turn_of
@@ -229,9 +231,12 @@ def test_an_engine_waits_for_its_turns(opened: Open) -> None:
         starts: list[float] = []
         flying = most = 0
 
+        async def find(host: str) -> None:
+            raise AssertionError("no limit per address")
+
         async def fetch() -> None:
             nonlocal flying, most
-            async with turn_of(HOST, frontier, clock):
+            async with turn_of(HOST, frontier, clock, find=find):
                 starts.append(clock.now())
                 flying += 1
                 most = max(most, flying)
@@ -246,4 +251,37 @@ def test_an_engine_waits_for_its_turns(opened: Open) -> None:
         assert min(later - earlier for earlier, later in pairwise(starts)) >= 0.019
         assert frontier.workbench.hosts[HOST].in_flight == 0
 
+    run(story())
+
+
+def test_an_engine_finds_addresses_where_they_count(opened: Open) -> None:
+    async def story() -> None:
+        frontier, clock = opened(replace(PLAIN, concurrency_per_ip=1)), Clock()
+
+        async def find(host: str) -> None:
+            await frontier.set_address(host, "10.0.0.7", clock.now() + 60.0, clock.now())
+
+        for _ in range(2):
+            async with turn_of(HOST, frontier, clock, find=find) as address:
+                assert address == "10.0.0.7"
+                assert frontier.workbench.groups[address].in_flight == 1
+        assert frontier.workbench.groups["10.0.0.7"].in_flight == 0
+
+    run(story())
+
+
+def test_those_who_wait_are_bounded(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        frontier = opened(ONE)
+        claims = [await frontier.claim(host, nothing, 0.0) for host in (HOST, OTHER, HOST)]
+        with pytest.raises(UsageError, match="fetch fewer at a time"):
+            await frontier.claim(OTHER, nothing, 0.0)
+        assert await frontier.turn(claims[0], 0.0) == 0.0
+        await frontier.claim(OTHER, nothing, 0.0)
+        with pytest.raises(UsageError):
+            await frontier.claim(OTHER, nothing, 0.0)
+        await frontier.unclaim(claims[2], 0.0)
+        await frontier.claim(OTHER, nothing, 0.0)
+
+    monkeypatch.setattr(claims_module, "WAITING_MAX", 3)
     run(story())

@@ -249,3 +249,12 @@ def test_pieces_of_the_next_transfer_are_not_given_to_the_one_before(run):
         assert len(chunks) == taken
 
     run(play)
+
+
+def test_a_body_that_was_not_compressed_after_all_comes_too(run):
+    """It is fetched once more, and nothing is handed over twice."""
+    chunks: list[bytes] = []
+    whole = run(get("/not-gzip")).body
+    assert run(into("/not-gzip", chunks.append)).body == b""
+    assert b"".join(chunks) == whole
+    assert b"Not compressed" in whole

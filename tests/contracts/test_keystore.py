@@ -141,6 +141,19 @@ def test_a_crawl_that_keeps_nothing_has_no_file(tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_flush_with_nothing_new_writes_nothing(tmp_path: Path):
+    async def play():
+        store = SqliteRecords(tmp_path / "records.sqlite")
+        store.put("t", "a", b"1")
+        await store.flush()
+        changes = store._database.total_changes
+        await store.flush()
+        assert store._database.total_changes == changes
+        await store.close()
+
+    asyncio.run(play())
+
+
 def test_sync_asks_for_the_disk(tmp_path: Path):
     async def mode(sync: bool) -> int:
         store = SqliteRecords(tmp_path / f"{sync}.sqlite", sync=sync)

@@ -86,6 +86,7 @@ def test_firefox():
 
 
 GET = {"url": "http://h/", "method": "GET"}
+JSON = {"url": "http://h", "method": "POST", "body": b"1"}
 POST = {"url": "http://h/", "method": "POST", "headers": FORM}
 
 
@@ -116,6 +117,11 @@ POST = {"url": "http://h/", "method": "POST", "headers": FORM}
         ("curl -H 'X-Empty;' http://h/", {**GET, "headers": {"X-Empty": ""}}),
         ("curl -H 'A: 1' -H 'a:2' http://h/", {**GET, "headers": {"A": "1, 2"}}),
         ("curl -A me -e 'http://r/;auto' http://h/", {**GET, "headers": {"User-Agent": "me", "Referer": "http://r/"}}),
+        ("curl -A a -H 'user-agent: b' -A c http://h/", {**GET, "headers": {"user-agent": "b"}}),
+        ("curl -A a -A c http://h/", {**GET, "headers": {"User-Agent": "c"}}),
+        ("curl -A a -H User-Agent: http://h/", GET),
+        ("curl --json 1 -H 'Accept: a' h", {**JSON, "headers": {"Accept": "a", "Content-Type": "application/json"}}),
+        ("curl -u a:b:c http://x:y@h/", {**GET, "headers": {"Authorization": "Basic YTpiOmM="}}),
         ("curl -u a:b:c http://h/", {**GET, "headers": {"Authorization": "Basic YTpiOmM="}}),
         ("curl http://a:b%3Ac@h/", {**GET, "headers": {"Authorization": "Basic YTpiOmM="}}),
         ("curl -b 'a=1;b=2' -b c=3 -H 'Cookie: d=4' h/", {**GET, "cookies": {"a": "1", "b": "2", "c": "3", "d": "4"}}),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from lycosa.core.sitemap import (
     ALTERNATES_MAX,
     ENTRIES_MAX,
+    SITEMAP_BYTES_MAX,
     SitemapEntry,
     gunzipped,
     parse_sitemap,
@@ -85,6 +86,7 @@ def test_an_index() -> None:
         ("<url><loc>a</loc><url><loc>b</loc></url>", ["a", "b"]),
         ("<url><loc>a</loc></url><urls><loc>b</loc></urls>", ["a"]),
         ("<url>\n<loc\n>a</loc\n></url\n>", ["a"]),
+        ("<url><loc>a</loc><loc>b</loc></url>", ["a"]),
         (f"<url><loc>http://a.example/{'x' * URL_MAX}</loc></url><url><loc>b</loc></url>", ["b"]),
         ("<url><image:image><image:loc>i.png</image:loc></image:image><loc>page</loc></url>", ["page"]),
         ("<url><loc>page</loc><image:image><image:loc>i.png</image:loc></image:image></url>", ["page"]),
@@ -97,6 +99,11 @@ def test_what_people_write(entry: str, expected: list[str]) -> None:
 def test_prefixes_count_as_written() -> None:
     body = f'<s:urlset xmlns:s="{NS}"><s:url><s:loc>a</s:loc><s:lastmod>2026-01-02</s:lastmod></s:url></s:urlset>'
     assert parse_sitemap(body.encode()).entries == [SitemapEntry("a", "2026-01-02")]
+
+
+def test_elements_of_others_do_not_end_an_entry() -> None:
+    body = urlset("<url><v:url><v:loc>no</v:loc></v:url><loc>a</loc><lastmod>2026-01-02</lastmod></url>")
+    assert parse_sitemap(body).entries == [SitemapEntry("a", "2026-01-02")]
 
 
 def test_alternates() -> None:
@@ -177,6 +184,13 @@ def test_a_bomb_is_cut() -> None:
     bomb = gzip.compress(b"<urlset><url><loc>/1</loc></url>" + b" " * 60_000_000)
     found = parse_sitemap(bomb)
     assert (found.cut, len(found.entries)) == (True, 1)
+
+
+def test_a_list_that_is_cut_ends_with_a_whole_url() -> None:
+    line = b"http://a.example/" + b"x" * 7_983 + b"\n"
+    found = parse_sitemap(gzip.compress(line * (SITEMAP_BYTES_MAX // len(line) + 2)))
+    assert found.cut
+    assert {len(entry.loc) for entry in found.entries} == {8_000}
 
 
 def test_more_entries_than_allowed_are_cut() -> None:

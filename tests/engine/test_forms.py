@@ -94,6 +94,8 @@ THREE = """<form id=one action=/1><input name=a value=1></form><form name=two ac
         ({"formxpath": "//input[@name='c']"}, "/3"),
         ({"formcss": "form[name=drei] div"}, "/3"),
         ({"formcss": "#d"}, "/1"),
+        ({"formid": "three", "formcss": "#d"}, "/3"),
+        ({"formid": "four", "formcss": "#d"}, "/1"),
     ],
 )
 def test_the_form_that_is_meant(options, path):
@@ -173,6 +175,8 @@ def test_what_is_sent(controls, fields, method):
 def test_controls_outside_of_the_form():
     body = "<input form=f name=before><form id=f><input name=in></form><form id=g></form><input form=f name=after>"
     assert [name for name, _ in sent(body)] == ["before", "in", "after"]
+    assert [name for name, _ in sent(body + "<form id=f></form>")] == ["before", "in", "after"]
+    assert sent(body + "<form id=f></form>", formnumber=2) == []
 
 
 @pytest.mark.parametrize(
@@ -206,7 +210,7 @@ BUTTONS = """<form method=post action=/form><input name=a value=1><input type=su
         ({"clickdata": {"id": "del", "name": "do"}}, [("a", "1"), ("do", "delete")]),
         ({"clickdata": {"name": "map"}}, [("a", "1"), ("map.x", "0"), ("map.y", "0")]),
         ({"clickdata": {"id": "bare"}}, [("a", "1"), ("x", "0"), ("y", "0")]),
-        ({"clickdata": {"nr": 3}}, [("a", "1"), ("do", "delete")]),
+        ({"clickdata": {"nr": 4}}, [("a", "1"), ("do", "delete")]),
         ({"clickdata": {"name": "off", "value": 1}}, [("a", "1"), ("off", "1")]),
         ({"formdata": {"go": "two"}}, [("a", "1"), ("go", "two")]),
     ],
@@ -218,9 +222,10 @@ def test_what_is_clicked(options, fields):
 @pytest.mark.parametrize(
     ("clickdata", "complaint"),
     [
-        ({"name": "do"}, "2 buttons match clickdata {'name': 'do'}.*3: <button name='do' value='delete' id='del'>"),
+        ({"name": "do"}, "2 buttons match clickdata {'name': 'do'}.*4: <button name='do' value='delete' id='del'>"),
         ({"name": "nope"}, "no button matches"),
         ({"nr": 9}, "no button matches"),
+        ({"nr": 0}, "no button matches"),
     ],
 )
 def test_buttons_that_are_not_there(clickdata, complaint):

@@ -22,8 +22,11 @@ from lycosa.core.retry import RetryPolicy
 from lycosa.engine.download import Downloader, accept_types
 from lycosa.engine.middleware import DownloaderChain, Placed
 from lycosa.engine.middlewares.httpcache import HttpCache, host_was_asked
+from lycosa.engine.middlewares.redirect import Redirect
 from lycosa.engine.response import Response
 from lycosa.engine.retrying import Retrying
+from lycosa.engine.statscollector import StatsCollector
+from lycosa.engine.statuses import Statuses
 from lycosa.engine.verdict import Failed, Ignored, Unchanged
 from tests.contracts.fetching import fetching
 from tests.servers.misbehaving import serving
@@ -88,7 +91,7 @@ async def world(**options: Any) -> AsyncIterator[World]:
             it.downloader = Downloader(
                 fetcher,
                 DownloaderChain([Placed(900, it.cache)], object()),
-                Retrying(RetryPolicy(), it.clock, lambda: 0.5),
+                Retrying(RetryPolicy(), it.clock, lambda: 0.5, StatsCollector()),
                 it.clock,
                 it.accept,
             )
@@ -305,6 +308,15 @@ def test_only_if_cached_never_asks_the_host():
     play(played)
 
 
+def test_a_kept_redirect_costs_the_host_no_turn():
+    async def played(it: World):
+        it.answers = [Answer(301, "", {"Location": "/there"})]
+        it.downloader._chain.responses.append(Redirect(20, Statuses()).process_response)
+        assert [(await it.get()).contacted for _ in range(2)] == [True, False]
+
+    play(played)
+
+
 def test_a_kept_body_of_a_type_that_is_not_wanted_now():
     async def played(it: World):
         it.answers = [Answer(fields=HOUR)]
@@ -363,6 +375,17 @@ def test_replay_serves_whatever_was_there(tmp_path: Path):
         return [key for (key,) in it.store._database.execute("SELECT key FROM responses")]
 
     asyncio.run(main())
+
+
+def test_replay_does_not_look_at_header_fields():
+    async def played(it: World):
+        it.answers = [Answer(fields={"Vary": "X"})]
+        await it.get(Request(it.url, headers={"Authorization": "Bearer 1", "X": "1"}))
+        assert cached(await it.get(Request(it.url, headers={"Authorization": "Bearer 2", "X": "2"}))) == ["cached"]
+        assert cached(await it.get(Request(it.url, headers={"Cache-Control": "no-store"}))) == ["cached"]
+        assert cached(await it.get(Request(it.url, cookiejar="2"))) == []
+
+    play(played, rules=ReplayRules())
 
 
 def test_replay_without_the_network():

@@ -317,5 +317,8 @@ def test_errors_of_callbacks_that_are_about_an_item_are_told_with_the_url() -> N
         "tags[0]: a 'object' cannot be written, only text, numbers, dates, bytes, lists, dicts and items "
         f"(Book on {URL})"
     )
+    assert explained(BadItem("no price (5)"), URL) == f"no price (5) (on {URL})"
+    assert explained(BadItem("no price")) == "no price"
+    assert explained(BadItem("price: is missing (Book)")) == "price: is missing (Book)"
     assert told(lambda: int("x")) is None
     assert told(lambda: {}["x"]) is None

@@ -183,6 +183,11 @@ def test_xml_with_namespaces() -> None:
         assert links == [Link(f"{SITE}/x", "x")]
 
 
+def test_an_empty_href_is_the_page_itself() -> None:
+    assert urls("<a href>x</a>") == urls("<a href=''>x</a>") == urls("<a href=#>x</a>") == ["/list?page=1"]
+    assert urls("") == urls("\x00") == []
+
+
 def test_svg_links_are_no_hrefs_of_html() -> None:
     assert urls("<svg><a xlink:href='/x'>x</a></svg>") == []
 

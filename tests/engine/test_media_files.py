@@ -32,7 +32,7 @@ from lycosa.core.model import Request
 from lycosa.engine.items import Field, Item
 from lycosa.engine.media.files import FilesPipeline
 from lycosa.engine.media.images import ImagesPipeline
-from lycosa.engine.media.pipeline import MEDIA_PER_ITEM_MAX, settings_of
+from lycosa.engine.media.pipeline import MEDIA_PER_ITEM_MAX, MEDIA_TIMEOUT_S, settings_of
 from lycosa.engine.media.store import PARTS, FileException, FolderStore
 from lycosa.engine.pipeline import Pipelines
 from lycosa.records.memory import MemoryRecords
@@ -310,7 +310,7 @@ def test_what_cannot_be_had_is_told_and_the_item_goes_on(tmp_path: Path, caplog:
                 asked.add(tuple(sorted(server.paths())))
             assert len(asked) == 1  # failures are remembered
             assert pipeline.info.stats.values["file_error_count"] == 12
-            assert f"{urls[0]}: status 404" in caplog.text
+            assert caplog.text.count(f"{urls[0]}: status 404") == 1  # a second time it is no news
 
     asyncio.run(run())
     assert [good for good, _ in seen[:7]] == [False, False, False, True, False, False, False]
@@ -415,6 +415,26 @@ def test_downloads_of_an_item_are_bounded(tmp_path: Path) -> None:
             return pipeline.info.download.most
 
     assert asyncio.run(run()) == 3
+
+
+def test_a_download_has_bounds_of_its_own_unless_its_request_says_otherwise(tmp_path: Path) -> None:
+    class Own(FilesPipeline):
+        def get_media_requests(self, item, info):
+            return [*super().get_media_requests(item, info), Request("http://127.0.0.1/y", timeout=5)]
+
+    async def run() -> list[Any]:
+        asked = []
+
+        async def download(request: Request, into: Any) -> Any:
+            asked.append((request.meta["download_timeout"], request.meta["download_maxsize"]))
+            raise ConnectionLost
+
+        async with opened(Own, tmp_path, max_size=7) as pipeline:
+            pipeline.info = pipeline.info._replace(download=download)
+            await pipeline.process_item({"file_urls": ["http://127.0.0.1/x"]})
+        return asked
+
+    assert asyncio.run(run()) == [(MEDIA_TIMEOUT_S, 7), (5, 7)]
 
 
 def test_a_file_whose_path_depends_on_the_response(tmp_path: Path) -> None:

@@ -41,6 +41,9 @@ MEDIA_MAX_SIZE = 1 << 30
 MEDIA_CONCURRENCY = 8
 """Downloads of one item at a time."""
 
+MEDIA_TIMEOUT_S = 600.0
+"""A download may take so long, where its request does not say how long: files are larger than pages."""
+
 MEDIA_PER_ITEM_MAX = 10_000
 FAILURES_MAX = 10_000
 """Media that failed are remembered for the run, so that a thousand pages do not ask for one broken image."""
@@ -69,6 +72,10 @@ class MediaSettings:
     thumbs: dict[str, tuple[int, int]] = field(default_factory=dict)
     min_width: int = 0
     min_height: int = 0
+
+
+class FailedBefore(FileException):
+    """The file could not be had before, in this run."""
 
 
 class MediaInfo(NamedTuple):
@@ -210,7 +217,9 @@ class MediaPipeline:
             except (StateError, BadSpider) as error:  # nothing that another file could do better
                 results[number] = error
             except LycosaError as error:
-                log.warning("%s", error if request.url in str(error) else f"{request.url}: {error}")
+                quiet = isinstance(error, (FailedBefore, IgnoreRequest))
+                text = str(error) if request.url in str(error) else f"{request.url}: {error}"
+                log.log(logging.INFO if quiet else logging.WARNING, "%s", text)
                 self._count("file_error_count")
                 results[number] = (False, error)
             except Exception as error:  # noqa: BLE001  in a method of the user: the page is dead
@@ -229,7 +238,7 @@ class MediaPipeline:
             if known is not None:
                 return self._result(request, known, "uptodate")
             if key in self._failures:
-                raise FileException(self._failures[key])
+                raise FailedBefore(self._failures[key])
             task = asyncio.create_task(self._downloaded(request, item, key))
             self._under_way[key] = task
             task.add_done_callback(lambda ended: self._ended(key, ended))
@@ -257,6 +266,8 @@ class MediaPipeline:
         return known if self.is_complete(known, request, item) else None
 
     async def _downloaded(self, request: Request, item: Any, key: str) -> dict[str, Any]:
+        usual = {"download_timeout": MEDIA_TIMEOUT_S, "download_maxsize": self.settings.max_size}
+        request = request.replace(meta={**usual, **request.meta})
         part = self.store.part(self.settings.max_size)
         try:
             response = await self._transferred(request, part)

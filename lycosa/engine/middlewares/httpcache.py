@@ -17,7 +17,7 @@ from lycosa.clock import Clock
 from lycosa.core import httpcache, model
 from lycosa.core.errors import FetchError, IgnoreRequest, StateError
 from lycosa.core.headers import Headers
-from lycosa.core.httpcache import FAILED, Action, Asked, Decision, ReplayRules, Rules, StoredResponse
+from lycosa.core.httpcache import FAILED, PARTIAL, Action, Asked, Decision, ReplayRules, Rules, StoredResponse
 from lycosa.core.model import Request
 from lycosa.engine.response import Response
 from lycosa.engine.verdict import Ignored
@@ -34,8 +34,6 @@ HELD = "_httpcache"
 """The key of `meta` for the stored response while its host is asked about it."""
 
 DONT_CACHE = "dont_cache"
-PARTIAL = frozenset({206, 304, 412, 416})
-"""Answers to what a request asked of its own; they say nothing against the response that is kept."""
 
 
 def host_was_asked(response: Response) -> bool:
@@ -130,6 +128,8 @@ class HttpCache:
         return again and not isinstance(self._rules, ReplayRules)
 
     def _asked(self, request: Request) -> Asked:
+        if isinstance(self._rules, ReplayRules):  # headers do not matter: a token is another one in each run
+            return Asked(request.method, request.url)
         fields = {name.lower(): value for name, value in request.headers.items()} if not request.is_plain else {}
         return Asked(request.method, request.url, {**self._usual, **fields})
 

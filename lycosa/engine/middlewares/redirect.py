@@ -9,6 +9,7 @@ from lycosa.core.links import join
 from lycosa.core.model import Request
 from lycosa.core.retry import REDIRECTS
 from lycosa.engine.hops import REDIRECT_URLS, hops_of, moved
+from lycosa.engine.middlewares.httpcache import host_was_asked
 from lycosa.engine.response import Response
 from lycosa.engine.statuses import Statuses
 from lycosa.engine.verdict import Failed, Ignored, Instead
@@ -41,7 +42,7 @@ class Redirect:
             there.dont_filter = True
         if hops_of(request) >= self._max:
             return Failed(f"more than {self._max} redirects", cause=response)
-        return Instead(there, "redirect", size)
+        return Instead(there, "redirect", size, contacted=host_was_asked(response))
 
     def _goes_round(self, request: Request, there: Request) -> bool:
         same = there.url == request.url and (there.method, there.body) == (request.method, request.body)

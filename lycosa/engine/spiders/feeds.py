@@ -8,8 +8,8 @@
         def parse_node(self, response, node):                   def parse_row(self, response, row):
             yield {"title": node.xpath("title/text()").get()}       yield {"sku": row["sku"]}
 
-A feed that breaks off gives what is before the break, and a warning in the log. Nothing that a document defines is
-expanded, and nothing that it refers to is fetched.
+A feed that breaks off gives what is before the break, and a warning in the log. Nothing that a document refers
+to is fetched, and iternodes expands nothing that it defines.
 """
 
 from __future__ import annotations
@@ -112,7 +112,8 @@ class XMLFeedSpider(_FeedSpider):
         try:
             for _, element in etree.iterparse(body, tag=f"{{*}}{name}", encoding="utf-8", resolve_entities=False):
                 if element.tag == f"{{{uri}}}{name}" if uri else element.prefix == (prefix or None):
-                    yield Selector(root=_alone(element), type="xml", namespaces=namespaces)
+                    # A copy is a document of its own: a selector cannot leave it, and outlives the element.
+                    yield Selector(root=deepcopy(element), type="xml", namespaces=namespaces)
                     _forget(element)
         except etree.XMLSyntaxError as error:
             self.logger.warning("%s is not read further than line %d: %s", response.url, error.lineno or 0, error.msg)
@@ -160,13 +161,6 @@ class CSVFeedSpider(_FeedSpider):
             )
         except TypeError as error:
             raise BadSpider(f"{type(self).__name__}: {error}") from error
-
-
-def _alone(element: Any) -> Any:
-    """Return a copy of an element that is a document of its own, so that a selector cannot leave it."""
-    copy = deepcopy(element)
-    copy.tail = None
-    return copy
 
 
 def _forget(element: Any) -> None:
