@@ -84,7 +84,7 @@ _TAG = re.compile(rb"</?[a-zA-Z][^\t\n\f\r >]*")
 _ATTRIBUTES = rb"(?:\s+[\w:.-]+(?:=(?:\"[^\"]*\"|'[^']*'|[^\s\"'>=<`]+))?)*\s*"
 _USUAL = re.compile(
     rb"\s*(?:<!doctype\s[^>]*>\s*)?(?:<html" + _ATTRIBUTES + rb">\s*)?(?:<head" + _ATTRIBUTES + rb">\s*)?"
-    rb"(?:<title>[^<]*</title>\s*)?<meta\s+charset=[\"']?([\w:.-]+)[\"']?\s*/?>",
+    rb"(?:<title>[^<]*</title>\s*)?<meta\s+charset=(?:\"([\w:.-]+)\"|'([\w:.-]+)'|([\w:.-]+)(?=[\s>]))\s*/?>",
     re.IGNORECASE,
 )
 """The beginning of most pages; what `_prescan` finds there, at once."""
@@ -119,7 +119,7 @@ def _of_page(head: bytes) -> str:
     if b"charset" not in lower and b"encoding" not in lower:
         return ""
     usual = _USUAL.match(head)
-    codec = (codec_of(usual[1].decode("latin-1")) if usual else "") or _prescan(head)
+    codec = (codec_of((usual[1] or usual[2] or usual[3]).decode("latin-1")) if usual else "") or _prescan(head)
     if not codec and (declared := _XML_ENCODING.match(head)):
         codec = codec_of((declared[1] or declared[2]).decode("latin-1"))
     return "utf-8" if codec.startswith("utf-16") else codec

@@ -6,6 +6,7 @@
     process_response, downwards         for every Response, wherever it came from
 
 What comes out is a `Response` or a verdict (`verdict.py`); what nobody wanted to handle is a verdict too.
+What was given up (`Failed`, never again) still goes to those who come later: they may have something in its place.
 `RetryRequest` and `CloseSpider` are orders, not failures: no `process_exception` sees them. The whole of it, cell by
 cell, is a table in `docs/middlewares.md`.
 """
@@ -15,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from lycosa.clock import Clock
 from lycosa.core import model
@@ -120,12 +121,17 @@ class Downloader:
 
     async def _saved(self, request: Request, error: Exception) -> Found:
         """Return what the middlewares make of an exception. Raises it where they make nothing of it."""
+        given_up = None
         for method in self._chain.exceptions:
             found: Any = method(request, error)
             if found is not None:
                 verdict = await _settled(method, request, found)
-                if verdict is not None:
+                if _is_final(verdict):
+                    given_up = given_up or verdict
+                elif verdict is not None:
                     return verdict
+        if given_up is not None:
+            return given_up
         if isinstance(error, FetchError):  # nobody tries again
             return Failed(storable(str(error)), cause=error)
         raise error
@@ -151,16 +157,23 @@ class Downloader:
         return Response.of(raw, request, now)
 
     async def _in(self, request: Request, response: Response) -> Found:
+        given_up = None
         for method in self._chain.responses:
             found = method(request, response)
             if found is not response:
                 verdict = await _settled(method, request, found)
                 if verdict is None:
                     raise BadMiddleware(_nonsense(method, None))
+                if _is_final(verdict) and verdict.cause is response:
+                    given_up = given_up or verdict
+                    continue
                 if not isinstance(verdict, Response):
                     return verdict if response.contacted else without_contact(verdict)
-                verdict.contacted = response.contacted
-                response = verdict
+                if verdict is not response:
+                    verdict.contacted = response.contacted
+                    response, given_up = verdict, None
+        if given_up is not None:
+            return given_up
         if response.request is not request and response.request.record is None:
             response.request = request
         return response
@@ -180,6 +193,11 @@ class Downloader:
         where = blame.entered(error, "a middleware")
         log.error("%s failed on %s: %s: %s", where, request.url, type(error).__name__, error, exc_info=not told)
         return Failed(storable(str(error) if told else f"{type(error).__name__} in {where}: {error}"), cause=error)
+
+
+def _is_final(verdict: Found | None) -> TypeGuard[Failed]:
+    """Return whether a request was given up: who comes later may still have something in its place."""
+    return isinstance(verdict, Failed) and verdict.retry_at is None
 
 
 async def _settled(method: Method, request: Request, found: Any) -> Found | None:

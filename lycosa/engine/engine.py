@@ -28,6 +28,7 @@ from lycosa.engine.committer import Committer
 from lycosa.engine.endings import Endings
 from lycosa.engine.leases import Leases
 from lycosa.engine.robots import RobotsGate
+from lycosa.engine.settling import Settler
 from lycosa.engine.space import SHORTAGE_CHECK_S, FreeSpace
 from lycosa.engine.stats import RunStats, Snapshot
 from lycosa.engine.verdict import Closing, Failed
@@ -101,7 +102,6 @@ class Engine:
         audience: Audience | None = None,
     ) -> None:
         self._frontier = frontier
-        self._sinks = sinks
         self._visitor = visitor
         self._gate = gate
         self._addresses = addresses
@@ -118,7 +118,7 @@ class Engine:
         self._alarm = Alarm()
         self._still = MOVING
         self._stirred = asyncio.Event()
-        self._retry_until = 0.0
+        self._settler = Settler(frontier, sinks, committer, stats, clock, self._audience, self.close)
         self._error: BaseException | None = None
         self._pages_before = 0
         self._ending: asyncio.Task[None] | None = None
@@ -249,7 +249,7 @@ class Engine:
 
     async def _is_idle(self, due: float, now: float) -> bool:
         """Whether nothing is left but what was asked for later: retries and hosts that rest are work."""
-        if due - now <= IDLE_AFTER_S or self._retry_until > now:
+        if due - now <= IDLE_AFTER_S or self._settler.retry_until > now:
             return False
         if any(view.queued and view.starts_at <= now for view in await self._operations.segments()):
             return False
@@ -312,7 +312,7 @@ class Engine:
         try:
             if lease.record.kind == Kind.PAGE:
                 self._stats.lent += 1
-                await self._settle(lease, await self._visited(lease))
+                await self._settler.settle(lease, await self._visited(lease))
             else:
                 await self._learn(lease)
         finally:
@@ -353,50 +353,6 @@ class Engine:
         else:
             await self._frontier.nack(lease, again.reason, again.retry_at, now)
             log.info("robots.txt of %s: %s, again later", lease.record.host, again.reason)
-
-    async def _settle(self, lease: Lease, outcome: Done | Failed | Closing) -> None:
-        async with self._committer.settling:
-            try:
-                if isinstance(outcome, Done):
-                    await self._settle_done(lease, outcome)
-                elif isinstance(outcome, Closing):
-                    await self._frontier.release(lease, self._clock.now())
-                    self.close(outcome.reason)
-                else:
-                    await self._settle_failed(lease, outcome)
-            except BaseException:
-                self._committer.give_up()
-                raise
-        self._committer.settled()
-
-    async def _settle_done(self, lease: Lease, done: Done) -> None:
-        children = done.children
-        if children and self._audience.hears_requests:
-            await self._audience.push(self._frontier, children)  # of the same commit: nobody commits meanwhile
-            children = ()
-        now = self._clock.now()
-        if not await self._frontier.ack(
-            lease, done.reason, children, now, contacted=done.contacted, validators=done.validators
-        ):
-            log.warning("a late result was refused: %s", lease.record.url)
-            return
-        for item in done.items:
-            for sink, prepared in zip(self._sinks, item, strict=True):
-                sink.write(prepared)
-        self._stats.pages += done.page
-        self._stats.unchanged += done.reason == UNCHANGED
-        self._stats.items += len(done.items)
-        self._stats.bytes += done.bytes
-        if done.closing:
-            self.close(done.closing)
-
-    async def _settle_failed(self, lease: Lease, failed: Failed) -> None:
-        now = self._clock.now()
-        if failed.block_until > now:
-            await self._frontier.block_host(lease.record.host, failed.block_until)
-        if await self._frontier.nack(lease, failed.reason, failed.retry_at, now, contacted=failed.contacted):
-            self._stats.retries += failed.retry_at is not None
-            self._retry_until = max(self._retry_until, failed.retry_at or 0.0, failed.block_until)
 
     async def _commit_until_cancelled(self) -> None:
         try:

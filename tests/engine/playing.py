@@ -42,6 +42,7 @@ async def play(server: Server, spider: Spider, **settings: Any) -> Played:
         if told is not None:
             await told
 
+    spider.crawl = crawl  # type: ignore[attr-defined]
     spider.closed = look  # type: ignore[method-assign]
     before = len(server.hits)
     async with crawl:
