@@ -13,7 +13,6 @@ import uvloop
 from lycosa.app.job import Observer
 from lycosa.app.members import Crawled, Crew, crew_of
 from lycosa.app.parts import indexer_of, policy_of, sinks_of, state_of
-from lycosa.app.search import erase_index, open_index
 from lycosa.app.wiring import wired
 from lycosa.clock import Clock
 from lycosa.config import Settings
@@ -61,7 +60,7 @@ async def crawl(crew: Crew, observe: Observer | None = None) -> Summary:
         job = await stack.enter_async_context(wired(crew, state, frontier, sinks_of(settings, state)))
         await stack.enter_async_context(served(state.socket, job.operations))
         await job.push_seeds()
-        idle = (await frontier.stats()).unfinished == 0
+        idle = await job.nothing_to_do()
         if idle:
             await job.end()
         else:
@@ -84,6 +83,8 @@ async def _start_afresh(settings: Settings, state: StateDir) -> None:
 def _forget_indexed(settings: Settings, state: StateDir, folder: Path) -> None:
     """Read the items from their start again. An index of nothing else is emptied too; one of several crawls keeps pages
     that this crawl may not find any more."""
+    from lycosa.app.search import erase_index, open_index  # slow to import, and seldom needed
+
     with closing(open_index(folder, write=True)) as index:
         source = indexer_of(settings, state, index).source
         alone = set(index.positions()) <= {source}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lycosa.app.members import Member
@@ -56,16 +56,15 @@ def extensions_of(settings: Settings, crawler: Crawler) -> list[Any]:
     return [each for each in found if each is not None]
 
 
-def memory_of(settings: Settings, crawler: Crawler) -> Memory | None:
-    """Return what watches the memory of the process; None when the settings set it no bound."""
+def memory_of(settings: Settings, crawlers: Sequence[Crawler]) -> Memory:
+    """Return what watches the memory of the process."""
     most, warning = settings.memory_max, settings.memory_warning
-    if most is None and warning is None:
-        return None
 
     def warn() -> None:
-        crawler.signals.post(memusage_warning_reached)
+        for crawler in crawlers:
+            crawler.signals.post(memusage_warning_reached)
 
-    return Memory(crawler.stats, warn, limit_mb=(most or 0) >> 20, warning_mb=(warning or 0) >> 20)
+    return Memory(crawlers[0].stats, warn, limit_mb=(most or 0) >> 20, warning_mb=(warning or 0) >> 20)
 
 
 def conditions_of(settings: Settings) -> Conditions:

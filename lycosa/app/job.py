@@ -8,15 +8,19 @@ import logging
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from typing import Any
 
+from lycosa.app.feeds import Feeds
 from lycosa.app.members import Crew, Member
 from lycosa.app.parts import items_file
 from lycosa.clock import Clock
-from lycosa.core.errors import BadSpider
+from lycosa.core.errors import BadSpider, LycosaError, StateError
 from lycosa.core.frontier import State
-from lycosa.core.model import SegmentState, UrlRecord
+from lycosa.core.model import Request, SegmentState, UrlRecord
+from lycosa.engine.audience import Audience
 from lycosa.engine.committer import Committer
+from lycosa.engine.endings import Endings
 from lycosa.engine.engine import STOP_GRACE_S, Engine
 from lycosa.engine.middleware import Method
 from lycosa.engine.records import to_record
@@ -53,6 +57,9 @@ class Job:
         committer: Committer,
         stats: RunStats,
         begins: Mapping[str, Sequence[Method]],
+        audience: Audience,
+        endings: Endings,
+        feeds: Feeds,
     ) -> None:
         self._crew = crew
         self._counted = crew.target.crawler.stats
@@ -65,6 +72,9 @@ class Job:
         self._committer = committer
         self._stats = stats
         self._begins = begins
+        self._audience = audience
+        self._endings = endings
+        self._feeds = feeds
         self._interrupted = False
         self._resumed = False
         self._segment = self._closed = ""
@@ -81,11 +91,13 @@ class Job:
         self._first: list[UrlRecord] = []
         for member in self._crew.members:
             found = await self._push_seeds_of(member, look_up=before.dead > 0)
-            if not (found or self._resumed or before.unfinished):
+            if not (found or self._resumed or before.unfinished or self._audience.hears_idle):
                 what = f"{type(member.spider).__name__} has nothing to start with"
                 raise BadSpider(f"{what}: write start_urls in the class")
         if self._begun is None:
             await self._fetch_again("")
+        for member in self._crew.members:
+            member.target.crawler.push = partial(self._push_one, member)
         await self._note_the_dead(self._first)
         await self._note_a_closed_segment()
 
@@ -104,6 +116,14 @@ class Job:
                 batch = []
         await self._push(batch)
         return segment is not None
+
+    async def _push_one(self, member: Member, request: Request) -> bool:
+        record = to_record(request, member.spider, naming=member.target.naming, segment=self._segment)
+        return await self._engine.push([record]) > 0
+
+    async def nothing_to_do(self) -> bool:
+        """Whether the crawl is finished already, and nobody wants to be asked for more."""
+        return not self._audience.hears_idle and (await self._frontier.stats()).unfinished == 0
 
     async def _begin(self, segment: str) -> str:
         """Return the segment of the run: that of the first request of all."""
@@ -131,26 +151,58 @@ class Job:
 
     async def run(self, observe: Observer | None = None, *, signals: bool = True) -> None:
         """Crawl until nothing is left or a signal comes; then tell the spiders."""
-        reason = "failed"
         self._counted.begin(self._stats.started_at)
+        self._feeds.began = True
         try:
             async with Watchdog(self._settings.blocked_after):
                 await self._send(engine_started)
                 await self._send(spider_opened, of_spider=True)
                 with _signals(self.interrupt) if signals else nullcontext():
                     await self._watched(observe)
-                reason = self._engine.closing or ("shutdown" if self._interrupted else "finished")
-        finally:
-            await self._tell_the_spiders(reason)
+                reason = self._engine.closing or ("shutdown" if self._interrupted else await self._finished())
+        except BaseException:
+            with suppress(BadSpider):  # what came first is told
+                await self._tell_the_spiders("failed")
+            raise
+        await self._tell_the_spiders(reason)
+
+    async def _finished(self) -> str:
+        left = self._engine.enough and (await self._frontier.stats()).unfinished
+        return "closespider_pagecount" if left else "finished"
 
     async def _tell_the_spiders(self, reason: str) -> None:
+        await self._count_up()
         self._counted.end(self._clock.now(), reason)
+        failed: list[Exception] = []
         for member in self._crew.members:
-            with users_code(f"{type(member.spider).__name__}.closed"):
-                told = member.spider.closed(reason)
-                if inspect.isawaitable(told):
-                    await told
+            try:
+                with users_code(f"{type(member.spider).__name__}.closed"):
+                    told = member.spider.closed(reason)
+                    if inspect.isawaitable(told):
+                        await told
+            except LycosaError as error:
+                failed.append(error)
         await self._send(spider_closed, of_spider=True, reason=reason)
+        if failed:
+            raise failed[0]
+
+    async def _count_up(self) -> None:
+        """Set the stats that are counted elsewhere."""
+        self._endings.end()
+        try:
+            frontier = await self._frontier.stats()
+        except StateError:  # it is why the crawl ends
+            return
+        filtered = frontier.offered - frontier.added + self._stats.known
+        counts = {"scheduler/enqueued": frontier.added, "scheduler/dequeued": self._stats.lent}
+        for name, count in {**counts, "dupefilter/filtered": filtered}.items():
+            if count:
+                self._counted.set_value(name, count)
+
+    async def stopped(self) -> None:
+        """All is closed: tell those who want to know that, and show the stats."""
+        if not self._feeds.began:
+            return
         await self._send(engine_stopped)
         for member in self._crew.members:
             await member.target.crawler.signals.settle()
@@ -193,7 +245,7 @@ class Job:
             state_path=str(self._state.path),
             closed=self._closed,
             closing=self._engine.closing,
-            stats=dict(self._counted.get_stats()),
+            stats=self._counted.get_stats(),
         )
 
     def _notes(self, *, enough: bool) -> list[str]:
@@ -213,7 +265,7 @@ class Job:
             log.info("to be fetched again: %d by age, %d of the segment before", old, carried)
 
     async def _push(self, batch: list[UrlRecord]) -> None:
-        await self._frontier.push(batch)
+        await self._audience.push(self._frontier, batch)
         await self._committer.commit()
         await asyncio.sleep(0)  # or Ctrl-C would have to wait for the last of millions
 

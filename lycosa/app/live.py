@@ -58,7 +58,9 @@ class Crawl:
         self._target = [target] if isinstance(target, str) else target
         self._arguments = dict(spider_args or {})
         self._given = settings
+        self._settings({})  # what is wrong is told here
         self._routes = Routes()
+        self._used = False
         self._job: Job | None = None
         self._stack = AsyncExitStack()
         self._running: asyncio.Task[None] | None = None
@@ -82,6 +84,7 @@ class Crawl:
 
     async def run(self) -> Summary:
         """Crawl until nothing is left. Return how it ended; the items are in `items`, or in the output."""
+        self._use()
         kept = MemorySink()
         await self._crawl(kept)
         self.items = kept.items
@@ -90,8 +93,7 @@ class Crawl:
 
     async def stream(self) -> AsyncIterator[Any]:
         """Crawl, and yield the items as they are committed. The crawl waits while nobody asks for the next one."""
-        if self._running is not None:
-            raise UsageError("this crawl is streamed already: make another Crawl")
+        self._use()
         stream = self._stream = StreamSink()
         self._running = asyncio.create_task(self._crawl_to(stream))
         first = True
@@ -114,6 +116,11 @@ class Crawl:
         if self._job is None:
             raise UsageError("the crawl has not begun: loop over crawl.stream(), or await crawl.run()")
         return await self._job.snapshot()
+
+    def _use(self) -> None:
+        if self._used:
+            raise UsageError("this Crawl was used already: make another one")
+        self._used = True
 
     async def _end(self) -> None:
         if self._running is None or self._stream is None:
@@ -149,7 +156,7 @@ class Crawl:
             if durable:
                 await stack.enter_async_context(served(state.socket, job.operations))
             await job.push_seeds()
-            idle = (await frontier.stats()).unfinished == 0
+            idle = await job.nothing_to_do()
             await (job.end() if idle else job.run(signals=False))
             self.summary = await job.summary(nothing_to_do=idle)
 

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import partial
 
-from xxhash import xxh3_64_intdigest
-
-from lycosa.app.parts import Target, target_of
+from lycosa.app.parts import Target, own_fingerprint, target_of
 from lycosa.config import Settings
 from lycosa.core.errors import BadSetting, BadSpider
-from lycosa.core.keys import Fingerprint
-from lycosa.engine.spider import Spider, domains_as_urls
+from lycosa.engine.spider import Spider
 from lycosa.engine.statscollector import StatsCollector
 
 OWN = frozenset(
@@ -62,12 +58,6 @@ class Crew:
         names = [member.spider.name for member in self.members if not member.target.generic]
         return "+".join(sorted(names))
 
-    @property
-    def domains(self) -> list[str]:
-        """The allowed domains of all, none when one of them may go everywhere."""
-        each = [domains_as_urls(member.spider.allowed_domains) for member in self.members]
-        return [url for urls in each for url in urls] if all(each) else []
-
 
 def crew_of(
     settings: Settings | Sequence[Settings], crawled: Crawled, arguments: Mapping[str, str] | None = None
@@ -94,13 +84,8 @@ def crew_of(
 
 def _tagged(target: Target) -> Target:
     """Return the target with its records marked as those of its spider, so that each spider fetches a URL itself."""
-    salt = xxh3_64_intdigest(target.spider.name.encode())
-    named = partial(_salted, target.naming.fingerprint, salt)
+    named = own_fingerprint(target.naming.fingerprint, target.spider.name)
     return replace(target, naming=target.naming._replace(fingerprint=named, spider=target.spider.name))
-
-
-def _salted(named: Fingerprint, salt: int, method: str, url: str, body: bytes) -> int:
-    return named(method, url, body) ^ salt
 
 
 def _check_names(targets: Sequence[Target]) -> None:

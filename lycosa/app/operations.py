@@ -10,17 +10,28 @@ from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from lycosa.app.parts import STATES, fingerprint_by, scope_of
+from msgspec.structs import replace
+
+from lycosa.app.parts import STATES, fingerprint_by, own_fingerprint, salt_of, scope_of
 from lycosa.clock import Clock
 from lycosa.core.errors import ForeignState, StateLocked, UsageError
 from lycosa.core.explain import Bounds, Known
 from lycosa.core.frontier import Policy
 from lycosa.core.keys import Fingerprint
+from lycosa.core.model import UrlRecord
 from lycosa.core.url import host_key
 from lycosa.frontiers.embedded import embedded_frontier
 from lycosa.frontiers.operations import LocalOperations
 from lycosa.frontiers.remote import ANSWER_MAX_S, connected
-from lycosa.frontiers.statedir import DESCRIPTION, SOCKET, Description, StateDir, owner_of, read_description
+from lycosa.frontiers.statedir import (
+    DESCRIPTION,
+    SOCKET,
+    Described,
+    Description,
+    StateDir,
+    owner_of,
+    read_description,
+)
 from lycosa.ports import FrontierOperations
 
 START_MAX_S = 3.0
@@ -45,6 +56,28 @@ class OpenState:
     def key_of(self) -> Fingerprint:
         """How the crawl identifies its requests. Raises `BadSetting` when only its spider can tell."""
         return fingerprint_by(self.description.key)
+
+    async def look_up(self, url: str) -> list[tuple[str, Known]]:
+        """Return what is known of a canonical URL: for each spider of several, by name; else once, under "".
+
+        Raises `BadSetting` when only a run of the spider can tell.
+        """
+        key_of, members = self.key_of, self.description.members
+        if not members:
+            return [("", await _look_up(self, url, key_of, self.description))]
+        own = [(each, own_fingerprint(key_of, each.name)) for each in members]
+        return [(each.name, await _look_up(self, url, named, each)) for each, named in own]
+
+    def owned(self, record: UrlRecord) -> UrlRecord:
+        """Return a record read elsewhere as that of its spider, where there are several. Raises `UsageError`."""
+        names = [each.name for each in self.description.members]
+        if not names:
+            return record
+        spider = record.extras.spider if record.extras is not None else ""
+        if spider not in names:
+            message = f"this crawl has several spiders: say whose it is, with spider: {' or '.join(names)}"
+            raise UsageError(message)
+        return replace(record, fingerprint=record.fingerprint ^ salt_of(spider))
 
 
 def find_state(given: str | None) -> Path:
@@ -99,25 +132,15 @@ def make_state(path: Path) -> bool:
     return False
 
 
-def bounds_of(description: Description) -> Bounds:
-    """Return what bounds the crawl that a state describes, as far as it does."""
+def bounds_of(description: Description, told: Description | Described) -> Bounds:
+    """Return what bounds the crawl that a state describes, or one of its spiders, as far as it does."""
     known = description.spider or description.scope
-    scope = scope_of(description.scope, description.seeds, description.domains, description) if known else None
-    return Bounds(
-        scope,
-        description.scope,
-        description.depth,
-        description.allow,
-        description.deny,
-        description.robots,
-        description.user_agent,
-    )
+    scope = scope_of(description.scope, description.seeds, told.domains, told) if known else None
+    return Bounds(scope, description.scope, told.depth, told.allow, told.deny, told.robots, told.user_agent)
 
 
-async def look_up(
-    path: Path, operations: FrontierOperations, description: Description, url: str, key_of: Fingerprint, pid: int
-) -> Known:
-    """Return what is known of a canonical URL, and of the crawl that runs in this process, 0 for none."""
+async def _look_up(state: OpenState, url: str, key_of: Fingerprint, told: Description | Described) -> Known:
+    path, operations, description, pid = state.path, state.operations, state.description, state.pid
     host = host_key(url)
     paused = (await operations.stats()).paused
     stopped = NO_CRAWL.format(shlex.quote(str(path))) if description.imported else STOPPED
@@ -127,7 +150,7 @@ async def look_up(
         await operations.host(host),
         await operations.host_facts(host),
         {view.name: view for view in await operations.segments()},
-        bounds_of(description),
+        bounds_of(description, told),
         f"the crawl is paused: {paused}" if paused else "" if pid else stopped,
         stopped=not pid,
     )

@@ -5,15 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
 
+from xxhash import xxh3_64_intdigest
+
 from lycosa.app.named import function_named, function_of
 from lycosa.config import STANDARD_OUTPUT, Settings
 from lycosa.config.view import SettingsView
-from lycosa.core.errors import BadSetting, ForeignState
+from lycosa.core.errors import BadSetting
 from lycosa.core.frontier import Policy
 from lycosa.core.keys import Fingerprint, Keys, is_function, keys, words
 from lycosa.core.retry import RetryPolicy
@@ -28,7 +31,7 @@ from lycosa.engine.spider import Spider, domains_as_urls, users_code
 from lycosa.engine.statscollector import StatsCollector
 from lycosa.engine.visit import Rules
 from lycosa.fetchers.curl import FetchSettings
-from lycosa.frontiers.statedir import Description, StateDir
+from lycosa.frontiers.statedir import StateDir
 from lycosa.ports import Index, Sink
 from lycosa.sinks.jsonl import JsonlSink
 from lycosa.sinks.stdout import StdoutSink
@@ -118,6 +121,20 @@ def fingerprint_by(key: Sequence[str]) -> Fingerprint:
     return _keys(key).fingerprint if key else fingerprint
 
 
+def own_fingerprint(named: Fingerprint, spider: str) -> Fingerprint:
+    """Return what identifies the requests of one spider among several: each fetches a URL for itself."""
+    return partial(_salted, named, salt_of(spider))
+
+
+def salt_of(spider: str) -> int:
+    """Return what sets the fingerprints of a spider among several apart from those of the others."""
+    return xxh3_64_intdigest(spider.encode())
+
+
+def _salted(named: Fingerprint, salt: int, method: str, url: str, body: bytes) -> int:
+    return named(method, url, body) ^ salt
+
+
 def _keys(asked: Sequence[str]) -> Keys:
     functions = [word for word in asked if is_function(word)]
     if len(functions) > 1:
@@ -143,45 +160,6 @@ def segments_of(settings: Settings, spider: Spider) -> Segments:
 def state_of(settings: Settings, target: Target) -> Path:
     """Return where the state of the crawl is: what the user says, or a folder by the crawl's name."""
     return Path(settings.state) if settings.state else Path(settings.home) / target.name
-
-
-def remember_seeds(
-    state: StateDir, target: Target, settings: Settings, spiders: str, domains: Sequence[str]
-) -> list[str]:
-    """Add the seeds to those of earlier runs, which the scope is made of too. Return all of them.
-
-    What bounds the crawl is written down beside them, for `lycosa frontier explain`.
-
-    Raises `ForeignState` for the state of another spider, whose requests this one could not handle, or of other keys,
-    by which all URLs would be new.
-    """
-    spider, known = spiders, state.description
-    if known.name and known.spider != spider:
-        whose = f"the spider {known.spider!r}" if known.spider else "a crawl without a spider"
-        raise ForeignState(f"{state.path} is the state of {whose}; give another --state, or -O to start afresh")
-    if (known.name or known.imported) and known.key != list(target.key):
-        message = f"{state.path} identifies requests {_by(known.key)}, this run {_by(target.key)}"
-        raise ForeignState(f"{message}: all URLs would be new; give another --state, or -O to start afresh")
-    seeds = list(dict.fromkeys([*known.seeds, *target.seeds]))
-    description = Description(
-        name=target.name,
-        seeds=seeds,
-        spider=spider,
-        key=list(target.key),
-        scope=settings.scope if target.generic else "",
-        domains=list(domains),
-        depth=settings.depth,
-        allow=list(settings.allow),
-        deny=list(settings.deny),
-        robots=settings.robots,
-        user_agent=settings.user_agent,
-    )
-    state.describe(description)
-    return seeds
-
-
-def _by(key: Sequence[str]) -> str:
-    return f"by {', '.join(key)}" if key else "without --key"
 
 
 def rules_of(settings: Settings, target: Target, seeds: Sequence[str]) -> Rules:

@@ -4,42 +4,51 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from lycosa.app.describing import remember_seeds
 from lycosa.app.extras import conditions_of, extensions_of, memory_of, pipelines_of
+from lycosa.app.feeds import Feeds
 from lycosa.app.job import Job
 from lycosa.app.members import Crew, Member
 from lycosa.app.parts import (
     fetch_settings_of,
     indexer_of,
-    remember_seeds,
     retry_policy_of,
     rules_of,
     tell,
     written_to,
 )
-from lycosa.app.search import open_index
 from lycosa.app.visiting import Cast, Site, downloader_of, retrying_of, spider_chain_of, statuses_of, visitor_of
 from lycosa.clock import Clock, chance
 from lycosa.config import Settings
 from lycosa.core.errors import StateError
+from lycosa.core.model import Request
+from lycosa.core.robots import Robots
 from lycosa.engine.addresses import Addresses, FoundOnly
+from lycosa.engine.audience import Audience, Listener
 from lycosa.engine.committer import Committer
 from lycosa.engine.download import Downloader
 from lycosa.engine.endings import Endings
 from lycosa.engine.engine import Engine, Limits
+from lycosa.engine.hearing import HeardFetcher
 from lycosa.engine.inline import Inline
 from lycosa.engine.keeping import Keeping, SpiderState
 from lycosa.engine.middleware import Method
 from lycosa.engine.pipeline import Pipelines
 from lycosa.engine.robots import RobotsGate
+from lycosa.engine.signals import Signals, robots_parsed
 from lycosa.engine.space import FreeSpace
 from lycosa.engine.stats import RunStats
+from lycosa.engine.statscollector import counting_logs
+from lycosa.engine.straying import CountedScope
 from lycosa.engine.threads import CallbackThreads
-from lycosa.engine.visit import Rules, Visitor, Visitors
+from lycosa.engine.visit import Visitors
 from lycosa.fetchers.curl import CurlFetcher
 from lycosa.fetchers.resolver import SystemResolver
 from lycosa.frontiers.local import LocalFrontier
@@ -52,59 +61,94 @@ from lycosa.records.sqlite import SqliteRecords
 @asynccontextmanager
 async def wired(crew: Crew, state: StateDir, frontier: LocalFrontier[Any], sinks: Sequence[Sink]) -> AsyncIterator[Job]:
     """Wire the parts of one run around a frontier, and close them afterwards, the last one first."""
-    async with AsyncExitStack() as stack:
-        settings = crew.settings
-        seeds = remember_seeds(state, crew.target, settings, crew.spiders, crew.domains)
-        clock = Clock()
-        stats = RunStats(clock.now())
-        indexer = None
-        if settings.index:
-            index = open_index(Path(settings.index), write=True)
-            stack.callback(index.close)
-            indexer = indexer_of(settings, state, index)
-        listener = tell(indexer)
-        space = FreeSpace(written_to(settings, state), settings.free_space)
-        committer = Committer(frontier, sinks, settings.commit_every, settings.commit_acks, _each(listener, space))
-        for sink in sinks:
-            stack.push_async_callback(sink.close)
-        earlier = await frontier.positions()
-        starts = await committer.open_sinks(afresh=settings.overwrite)
-        if indexer is not None:
-            indexer.start()
-            stack.push_async_callback(asyncio.to_thread, indexer.close)
-            listener(starts)
-        keeping = Keeping(SqliteRecords(state.records, sync=settings.sync))
-        stack.push_async_callback(keeping.close)
-        committer.keep = keeping.keep
-        addresses = Addresses(frontier, SystemResolver(settings.connect_timeout), clock)
-        site = Site(frontier.known, _preparer(sinks), stats, keeping, clock, frontier.block_host)
-        visitors: dict[str, Visitor] = {}
-        begins: dict[str, Sequence[Method]] = {}
-        inlines = []
-        for member in crew.members:
-            rules = rules_of(member.settings, member.target, seeds)
-            cast = await _cast(stack, member, frontier, addresses, rules, site)
-            downloader = downloader_of(cast, site)
-            inlines.append(_inline(cast, frontier, downloader, clock))
-            pipelines = await _extras(stack, cast)
-            name, chain = member.target.naming.spider, spider_chain_of(cast)
-            visitors[name] = visitor_of(cast, site, downloader, chain, pipelines)
-            begins[name] = chain.starts
-            gate = cast.gate
-        visitor = visitors[""] if "" in visitors else Visitors(visitors)
-        limits = Limits(
-            settings.concurrency, settings.max_pages, settings.lease_max, exit_when_idle=settings.exit_when_idle
-        )
-        crawler = crew.target.crawler
-        endings = Endings(conditions_of(settings), stats, crawler.stats, memory_of(settings, crawler))
-        engine = Engine(frontier, sinks, visitor, gate, addresses, committer, limits, stats, clock, space, endings)
-        for member in crew.members:
-            member.target.crawler.stops_with(engine.close)
-        for inline in inlines:
-            inline.wake = engine.wake
-        operations = LocalOperations(frontier, partial(_commit, committer), engine.wake, partial(_paused, space))
-        stats.notes += _moved(earlier, starts, settings)
-        yield Job(crew, state, frontier, operations, engine, committer, stats, begins)
+    job = None
+    try:
+        async with AsyncExitStack() as stack:
+            stack.enter_context(counting_logs(crew.target.crawler.stats))
+            job = await _job(stack, crew, state, frontier, sinks)
+            yield job
+    finally:
+        if job is not None:
+            await job.stopped()
+
+
+async def _job(
+    stack: AsyncExitStack, crew: Crew, state: StateDir, frontier: LocalFrontier[Any], sinks: Sequence[Sink]
+) -> Job:
+    settings, crawlers = crew.settings, [member.target.crawler for member in crew.members]
+    seeds = remember_seeds(state, crew)
+    clock = Clock()
+    stats = RunStats(clock.now())
+    indexer = None
+    if settings.index:
+        from lycosa.app.search import open_index  # slow to import, and seldom needed
+
+        index = open_index(Path(settings.index), write=True)
+        stack.callback(index.close)
+        indexer = indexer_of(settings, state, index)
+    listener = tell(indexer)
+    space = FreeSpace(written_to(settings, state), settings.free_space)
+    committer = Committer(frontier, sinks, settings.commit_every, settings.commit_acks, _each(listener, space))
+    feeds = await stack.enter_async_context(Feeds(sinks, crawlers))
+    earlier = await frontier.positions()
+    starts = await committer.open_sinks(afresh=settings.overwrite)
+    if indexer is not None:
+        indexer.start()
+        stack.push_async_callback(asyncio.to_thread, indexer.close)
+        listener(starts)
+    keeping = Keeping(SqliteRecords(state.records, sync=settings.sync))
+    stack.push_async_callback(keeping.close)
+    committer.keep = keeping.keep
+    addresses = Addresses(frontier, SystemResolver(settings.connect_timeout), clock)
+    site = Site(_known(frontier, stats), _preparer(sinks), stats, keeping, clock, frontier.block_host)
+    troupe = [await _cast(stack, member, frontier, addresses, seeds, site) for member in crew.members]
+    gate = _joined([cast.gate for cast in troupe])
+    inlines, visitors = [], {}
+    begins: dict[str, Sequence[Method]] = {}
+    for cast in troupe:
+        downloader = downloader_of(cast, site)
+        inlines.append(_inline(cast, frontier, downloader, clock))
+        pipelines = await _extras(stack, cast)
+        name, chain = cast.member.target.naming.spider, spider_chain_of(cast)
+        visitors[name] = visitor_of(cast, site, downloader, chain, pipelines)
+        begins[name] = chain.starts
+    visitor = visitors[""] if "" in visitors else Visitors(visitors)
+    limits = Limits(
+        settings.concurrency, settings.max_pages, settings.lease_max, exit_when_idle=settings.exit_when_idle
+    )
+    endings = Endings(conditions_of(settings), stats, crawlers[0].stats, memory_of(settings, crawlers))
+    audience = Audience([_listener(member) for member in crew.members])
+    engine = Engine(
+        frontier, sinks, visitor, gate, addresses, committer, limits, stats, clock, space, endings, audience
+    )
+    for crawler, inline in zip(crawlers, inlines, strict=True):
+        crawler.stops_with(engine.close)
+        inline.wake = engine.wake
+    operations = LocalOperations(frontier, partial(_commit, committer), engine.wake, partial(_paused, space))
+    stats.notes += _moved(earlier, starts, settings)
+    return Job(crew, state, frontier, operations, engine, committer, stats, begins, audience, endings, feeds)
+
+
+def _listener(member: Member) -> Listener:
+    return Listener(member.target.naming.spider, member.spider, member.target.crawler.signals)
+
+
+def _known(frontier: LocalFrontier[Any], stats: RunStats) -> Callable[[str, Sequence[int]], AbstractSet[int]]:
+    """Return the question for what is known, which counts the answers."""
+
+    def known(segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
+        found = frontier.known(segment, fingerprints)
+        stats.known += len(found)
+        return found
+
+    return known
+
+
+def _joined(gates: Sequence[RobotsGate]) -> RobotsGate:
+    """Let each of the gates know what any of them learns. Return the one that answers the frontier's questions."""
+    for gate in gates:
+        gate.others = [each for each in gates if each is not gate]
+    return gates[0]
 
 
 async def _cast(
@@ -112,17 +156,21 @@ async def _cast(
     member: Member,
     frontier: LocalFrontier[Any],
     addresses: Addresses,
-    rules: Rules,
+    seeds: Sequence[str],
     site: Site,
 ) -> Cast:
     """Make what one spider has of its own; the stack closes it."""
-    settings, crawler = member.settings, member.target.crawler
+    settings, crawler, stats = member.settings, member.target.crawler, member.target.crawler.stats
     crawler.records = site.keeping.store
     fetcher = CurlFetcher(fetch_settings_of(settings))
     stack.push_async_callback(fetcher.close)
     found_only = FoundOnly(fetcher, addresses)
     policy, now = retry_policy_of(settings), site.clock.now
-    gate = RobotsGate(frontier, found_only, settings.user_agent, policy, chance, now)
+    gate = RobotsGate(frontier, found_only, settings.user_agent, policy, chance, now, stats)
+    gate.on_parsed = partial(_robots_parsed, crawler.signals)
+    rules = rules_of(settings, member.target, seeds)
+    rules = replace(rules, scope=CountedScope(rules.scope, stats))
+    heard = HeardFetcher(found_only, crawler.signals, stats, member.spider)
     if not member.target.generic:
         site.keeping.keepers.append(SpiderState(site.keeping.store, member.spider).keep)
     in_thread = None
@@ -130,7 +178,12 @@ async def _cast(
         threads = CallbackThreads(settings.callback_threads)
         stack.push_async_callback(threads.close)
         in_thread = threads.run
-    return Cast(member, crawler, rules, found_only, gate, statuses_of(member), retrying_of(member, site), in_thread)
+    return Cast(member, crawler, rules, heard, gate, statuses_of(member), retrying_of(member, site), in_thread)
+
+
+def _robots_parsed(signals: Signals, robots: Robots, request: Request) -> None:
+    if signals.on_robots_parsed:
+        signals.post(robots_parsed, robotparser=robots, request=request)
 
 
 def _inline(cast: Cast, frontier: LocalFrontier[Any], downloader: Downloader, clock: Clock) -> Inline:

@@ -172,15 +172,18 @@ def explain(url: str, state_dir: str | None, as_json: bool) -> None:
     canonical = canonicalize(url)
 
     async def story(state: Opened) -> None:
-        from lycosa.app.operations import look_up
         from lycosa.core.explain import explain as told
 
-        known = await look_up(state.path, state.operations, state.description, canonical, state.key_of, state.pid)
+        each = await state.look_up(canonical)
         now = time.time()
-        lines = told(known, now, lambda at: when(at, now))
+        lines = [
+            f"{spider}: {line}" if spider else line
+            for spider, known in each
+            for line in told(known, now, lambda at: when(at, now))
+        ]
         if as_json:
-            rows = [row_json(row) for row in known.rows]
-            json_line({"url": canonical, "why": lines, "rows": rows, "host": known.host and view_json(known.host)})
+            rows, host = [row_json(row) for _, known in each for row in known.rows], each[0][1].host
+            json_line({"url": canonical, "why": lines, "rows": rows, "host": host and view_json(host)})
             return
         print_styled(one_line(canonical), "bold")
         for line in lines:

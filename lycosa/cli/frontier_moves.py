@@ -131,8 +131,9 @@ def export(file: str, state_dir: str | None, **selected: Any) -> None:
     """Write URLs as JSON lines, to a new file or to standard output, with all that `import` needs to make them again.
 
     A line has url, and of these what is not usual: state, segment, priority, depth, redirects, attempts, not_before,
-    at, reason, method, headers, body (base64), callback, meta, cb_kwargs, etag, modified, fetched_at, dont_filter,
-    fingerprint. Times are unix seconds. A crawl that runs meanwhile may move a URL from one state to the next unseen.
+    at, reason, method, headers, body (base64), callback, meta, cb_kwargs, errback, cookies, encoding, flags,
+    spider, etag, modified, fetched_at, dont_filter, fingerprint. Times are unix seconds. A crawl that runs meanwhile
+    may move a URL from one state to the next unseen.
 
     \b
     lycosa frontier export dead.jsonl --state-of dead
@@ -261,7 +262,7 @@ class Importer:
     ) -> None:
         self._operations = state.operations
         self._closed = closed
-        self._key_of = state.key_of
+        self._key_of, self._owned = state.key_of, state.owned
         self._everything = everything
         self._strict = strict
         self._changes: dict[str, Any] = {"segment": segment, "priority": priority}
@@ -302,6 +303,7 @@ class Importer:
             return
         record = replace(row.record, **self._changes) if self._changes else row.record
         try:
+            record = self._owned(record)
             _refuse_closed(record.segment, self._closed)
         except UsageError as error:
             self._complain(number, error)

@@ -22,8 +22,9 @@ import msgspec.structs
 from lycosa.cli import progress
 from lycosa.cli.outcome import one_line
 from lycosa.core.errors import UsageError
+from lycosa.core.explain import Known
 from lycosa.core.keys import Fingerprint
-from lycosa.core.model import AddressView, HostView, Row, SegmentView, Selection
+from lycosa.core.model import AddressView, HostView, Row, SegmentView, Selection, UrlRecord
 from lycosa.core.segments import existing
 from lycosa.ports import FrontierOperations
 
@@ -71,6 +72,14 @@ class Opened(Protocol):
     @property
     def key_of(self) -> Fingerprint:
         """How the crawl identifies its requests."""
+        ...
+
+    async def look_up(self, url: str) -> list[tuple[str, Known]]:
+        """What is known of a URL, by the names of the spiders."""
+        ...
+
+    def owned(self, record: UrlRecord) -> UrlRecord:
+        """Return a record as that of its spider."""
         ...
 
 

@@ -24,11 +24,11 @@
     |-- BadItem               a spider's item holds something that cannot be written
     |-- DropItem              raised by a pipeline: this item goes nowhere
     |-- IgnoreRequest         raised by a middleware: the request is done, with this reason
-    |   `-- HttpError         a status that the callback did not ask for
+    |   |-- HttpError         a status that the callback did not ask for
+    |   `-- StopDownload      raised by a receiver of headers_received or bytes_received: enough of this body
     |-- RetryRequest          raised by a callback or middleware: fetch this again
     |-- CloseSpider           raised by a callback: end the crawl, with this reason
     |-- DontCloseSpider       raised by a receiver of spider_idle: there is more to come
-    |-- StopDownload          raised by a receiver of headers_received or bytes_received: enough of this body
     `-- NotConfigured         raised by a part that is being made: leave it out
 
 The class docstring is the default message.
@@ -184,8 +184,12 @@ class DontCloseSpider(LycosaError):
     """The spider has more to come."""
 
 
-class StopDownload(LycosaError):
-    """The rest of the body is not wanted. With `fail` the request goes to its errback, else the callback gets it."""
+class StopDownload(IgnoreRequest):
+    """The rest of the body is not wanted."""
+
+    # With `fail` the request goes to its errback, with what came so far as `response`; else the callback gets that.
+
+    response: Any = None
 
     def __init__(self, *, fail: bool = True) -> None:
         super().__init__()

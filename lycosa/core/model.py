@@ -164,7 +164,8 @@ class FrontierStats(NamedTuple):
     `delayed` are those that sleep, DELAYED or RETRY; what is queued in a segment that has not started is `queued`.
 
     `lookups` is how often this process asked whether a fingerprint is new, `lookups_settled` how often the Bloom filter
-    alone could tell. `paused` is why the crawl that runs lends nothing at all, "" when it does.
+    alone could tell; `offered` how many records it was to queue, `added` how many of them were new. `paused` is why the
+    crawl that runs lends nothing at all, "" when it does.
     """
 
     queued: int = 0
@@ -178,6 +179,8 @@ class FrontierStats(NamedTuple):
     lookups: int = 0
     lookups_settled: int = 0
     paused: str = ""
+    offered: int = 0
+    added: int = 0
 
     @property
     def unfinished(self) -> int:

@@ -13,6 +13,8 @@ A line is a JSON object. Only `url` is needed; what is left out has its usual va
     callback             name of a method of the spider
     meta cb_kwargs       objects; what JSON cannot hold: msgpack in base64, under meta_packed and kwargs_packed
     etag modified fetched_at       the validators of the last fetch
+    errback cookies encoding flags       as in a Request, the errback by name; none
+    spider               whose request it is, in a crawl of several
     guarded              true when it was found on a page with a public address; false
     dont_filter fingerprint        for the reader only: importing always drops duplicates, by the target's own key
 
@@ -42,7 +44,7 @@ NOT_BEFORE_MAX = 1e11
 PRIORITY_MAX = 1 << 31
 DEPTH_MAX = 1 << 31
 PLAIN_EXTRAS = Extras()
-USUAL = {"method": "GET"}
+USUAL = {"method": "GET", "encoding": "utf-8"}
 
 
 class RowLine(msgspec.Struct, forbid_unknown_fields=True):
@@ -71,6 +73,11 @@ class RowLine(msgspec.Struct, forbid_unknown_fields=True):
     fetched_at: float = 0.0
     guarded: bool = False
     dont_filter: bool = False
+    errback: str = ""
+    cookies: dict[str, str] | list[dict[str, Any]] = {}
+    encoding: str = "utf-8"
+    flags: list[str] = []
+    spider: str = ""
     fingerprint: str = ""
 
 
@@ -136,6 +143,11 @@ def to_line(row: Row) -> bytes:
         "fetched_at": validators.fetched_at,
         "guarded": record.guarded,
         "dont_filter": record.dont_filter,
+        "errback": extras.errback,
+        "cookies": extras.cookies,
+        "encoding": extras.encoding,
+        "flags": extras.flags,
+        "spider": extras.spider,
         "fingerprint": f"{record.fingerprint:016x}",
     }
     return encode_json({name: value for name, value in line.items() if value and value != USUAL.get(name)})
@@ -152,6 +164,11 @@ def from_line(text: bytes, key_of: Fingerprint = fingerprint) -> Row:
             line.callback,
             unpack(line.meta_packed) if line.meta_packed else line.meta,
             unpack(line.kwargs_packed) if line.kwargs_packed else line.cb_kwargs,
+            line.errback,
+            line.cookies,
+            line.encoding,
+            line.flags,
+            line.spider,
         )
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(_complaint(error)) from None

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from lycosa.core.errors import NotConfigured
+from lycosa.core.errors import BadSpider, NotConfigured
 from lycosa.engine.signals import Signals
 from lycosa.engine.spider import users_code
 from lycosa.engine.statscollector import StatsCollector
@@ -30,12 +30,23 @@ class Crawler:
         """Fetches a request inline: `await crawler.download(request)`; None while nothing runs."""
         self.records: Any = None
         """The key store of the crawl, for what parts remember."""
+        self.push: Callable[[Any], Awaitable[bool]] | None = None
+        """Queues a request; None while nothing runs."""
         self._stop: Callable[[str], None] | None = None
 
     def stop(self, reason: str = "cancelled") -> None:
         """End the crawl: what is under way is finished, what is left is there for the next run."""
         if self._stop is not None:
             self._stop(reason)
+
+    async def crawl(self, request: Any) -> bool:
+        """Queue a request as a start request is, from anywhere in the crawl. Return whether it is new.
+
+        Raises `BadUrl`, or `BadSpider` for what cannot be stored, and where no crawl runs.
+        """
+        if self.push is None:
+            raise BadSpider("crawler.crawl works while a crawl runs: yield the first requests in start")
+        return await self.push(request)
 
     def stops_with(self, stop: Callable[[str], None]) -> None:
         """Say what `stop` calls; before that it does nothing."""

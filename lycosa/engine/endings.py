@@ -30,6 +30,11 @@ class Endings:
             reason = reason or self._memory.look()
         return reason
 
+    def end(self) -> None:
+        """Look at the memory once more."""
+        if self._memory is not None:
+            self._memory.look()
+
     def next_at(self) -> float | None:
         """Return when to look again even if nothing happens."""
         at = self._closing.next_at()

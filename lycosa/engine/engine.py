@@ -20,12 +20,15 @@ from typing import NamedTuple
 
 from lycosa.clock import Clock
 from lycosa.core.frontier import Event, State, expire
-from lycosa.core.model import Kind, Lease, Selection
+from lycosa.core.model import Kind, Lease, Selection, UrlRecord
 from lycosa.engine.addresses import Addresses
+from lycosa.engine.alarm import Alarm
+from lycosa.engine.audience import Audience
 from lycosa.engine.committer import Committer
 from lycosa.engine.endings import Endings
 from lycosa.engine.leases import Leases
 from lycosa.engine.robots import RobotsGate
+from lycosa.engine.settling import Settler
 from lycosa.engine.space import SHORTAGE_CHECK_S, FreeSpace
 from lycosa.engine.stats import RunStats, Snapshot
 from lycosa.engine.verdict import Closing, Failed
@@ -49,6 +52,8 @@ LEASE_EXPIRED = "lease expired"
 IDLE_AFTER_S = 60.0
 """With `exit_when_idle` the crawl still waits for what is due within this time."""
 
+IDLE_AGAIN_S = 5.0
+"""A receiver of `spider_idle` that keeps the crawl alive is asked again after so long, or when something was done."""
 
 RETRIES = Selection(states=(State.RETRY,))
 
@@ -94,9 +99,9 @@ class Engine:
         clock: Clock,
         space: FreeSpace,
         endings: Endings | None = None,
+        audience: Audience | None = None,
     ) -> None:
         self._frontier = frontier
-        self._sinks = sinks
         self._visitor = visitor
         self._gate = gate
         self._addresses = addresses
@@ -106,12 +111,14 @@ class Engine:
         self._clock = clock
         self._space = space
         self._endings = endings
-        self._leases = Leases(frontier)
+        self._leases = Leases(frontier, limits.lease_max_s)
+        self._audience = audience or Audience()
+        self._idle_again_at = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
-        self._wake = asyncio.Event()
+        self._alarm = Alarm()
         self._still = MOVING
         self._stirred = asyncio.Event()
-        self._retry_until = 0.0
+        self._settler = Settler(frontier, sinks, committer, stats, clock, self._audience, self.close)
         self._error: BaseException | None = None
         self._pages_before = 0
         self._ending: asyncio.Task[None] | None = None
@@ -137,6 +144,7 @@ class Engine:
             await self._pump()
             await self._wind_down()
         finally:
+            self._alarm.cancel()
             await _cancel([committing, *self._tasks])
         if self._error is not None:
             raise self._error
@@ -160,7 +168,15 @@ class Engine:
 
     def wake(self) -> None:
         """Look at the frontier now: something was pushed from outside, or is due earlier than it was."""
-        self._wake.set()
+        self._alarm.ring()
+
+    async def push(self, records: Sequence[UrlRecord]) -> int:
+        """Queue records from outside, and look at the frontier. Return how many were new."""
+        pushed = await self._audience.push(self._frontier, records)
+        if pushed:
+            self._committer.settled()
+            self.wake()
+        return pushed
 
     async def snapshot(self) -> Snapshot:
         """Return the state of the crawl."""
@@ -185,21 +201,29 @@ class Engine:
 
     async def _pump(self) -> None:
         while not self.stopping and self._error is None:
-            self._wake.clear()
+            self._alarm.hush()
             if self._space.shortage:
                 self._space.check()
             now = self._clock.now()
             if self._endings is not None and (reason := self._endings.look(now)):
                 self.close(reason)
                 return
+            self._leases.give_up(now)
             await self._leases.renew(now)
             if await self._frontier.expire(now):  # those of other workers: ours were renewed for this very moment
                 self._committer.settled()
-            for lease in await self._frontier.lease(self._free(), now):
-                self._start(lease, now)
+            await self._lend(now)
             if not self._tasks and await self._is_over(now):
                 return
             await self._sleep()
+
+    async def _lend(self, now: float) -> None:
+        free = self._free()
+        leases = await self._frontier.lease(free, now)
+        for lease in leases:
+            self._start(lease, now)
+        if free and not leases:
+            await self._audience.empty()
 
     async def _is_over(self, now: float) -> bool:
         due = self._frontier.next_ready(now)
@@ -209,12 +233,23 @@ class Engine:
             return False
         if self._more is not None and await self._more(now):
             return False
+        if self._audience.hears_idle and await self._is_kept(now):
+            return False
         self.idle_until = due or 0.0
         return True
 
+    async def _is_kept(self, now: float) -> bool:
+        """Whether a receiver of `spider_idle` has more to come, now or later; it is not asked all the time."""
+        if now < self._idle_again_at:
+            return True
+        due = self._frontier.next_ready(now)
+        kept = await self._audience.idle()
+        self._idle_again_at = now + IDLE_AGAIN_S if kept else 0.0
+        return kept or self._frontier.next_ready(now) != due
+
     async def _is_idle(self, due: float, now: float) -> bool:
         """Whether nothing is left but what was asked for later: retries and hosts that rest are work."""
-        if due - now <= IDLE_AFTER_S or self._retry_until > now:
+        if due - now <= IDLE_AFTER_S or self._settler.retry_until > now:
             return False
         if any(view.queued and view.starts_at <= now for view in await self._operations.segments()):
             return False
@@ -235,15 +270,14 @@ class Engine:
         due = self._frontier.next_ready(now) if self._free() else None
         look_at = now + (SHORTAGE_CHECK_S if self._space.shortage else CLOCK_CHECK_S)
         end_at = self._endings.next_at() if self._endings is not None else None
-        wait_s = min(at for at in (due, self._leases.next_renewal(), look_at, end_at) if at is not None) - now
+        again_at = self._idle_again_at or None
+        wait_s = min(at for at in (due, self._leases.next_renewal(), look_at, end_at, again_at) if at is not None) - now
         if wait_s <= 0:
             await asyncio.sleep(0)
             return
         if not self._tasks:
             self._stand_still(due, now)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(wait_s):
-                await self._wake.wait()
+        await self._alarm.sleep(wait_s)
 
     def _stand_still(self, due: float | None, now: float) -> None:
         if self._space.shortage:
@@ -260,8 +294,11 @@ class Engine:
 
     def _start(self, lease: Lease, now: float) -> None:
         self._be(MOVING)
+        self._idle_again_at = 0.0
         self._leases.begin(lease, now)
         task = asyncio.create_task(self._work(lease))
+        if lease.record.kind == Kind.PAGE:
+            self._leases.works(lease, task, now)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
@@ -269,12 +306,13 @@ class Engine:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             self._error = self._error or task.exception()
-        self._wake.set()
+        self._alarm.ring()
 
     async def _work(self, lease: Lease) -> None:
         try:
             if lease.record.kind == Kind.PAGE:
-                await self._settle(lease, await self._visited(lease))
+                self._stats.lent += 1
+                await self._settler.settle(lease, await self._visited(lease))
             else:
                 await self._learn(lease)
         finally:
@@ -282,15 +320,19 @@ class Engine:
 
     async def _visited(self, lease: Lease) -> Done | Failed | Closing:
         try:
-            async with asyncio.timeout(self._limits.lease_max_s):
-                return await self._visitor.visit(lease)
-        except TimeoutError:
-            log.warning("%s took longer than %g s (lease_max)", lease.record.url, self._limits.lease_max_s)
-            _, event = expire(lease.record)
-            return Failed(LEASE_EXPIRED, self._clock.now() if event is Event.EXPIRE else None)
+            return await self._visitor.visit(lease)
         except asyncio.CancelledError:
-            await self._frontier.release(lease, self._clock.now())
-            raise
+            if not self._leases.is_overdue(lease) or self._is_wanted_to_end():
+                await self._frontier.release(lease, self._clock.now())
+                raise
+        log.warning("%s took longer than %g s (lease_max)", lease.record.url, self._limits.lease_max_s)
+        _, event = expire(lease.record)
+        return Failed(LEASE_EXPIRED, self._clock.now() if event is Event.EXPIRE else None)
+
+    def _is_wanted_to_end(self) -> bool:
+        """Take back the one wish to end that was about the lease. Return whether there was another."""
+        task = asyncio.current_task()
+        return task is None or task.uncancel() > 0
 
     async def _learn(self, lease: Lease) -> None:
         try:
@@ -312,52 +354,12 @@ class Engine:
             await self._frontier.nack(lease, again.reason, again.retry_at, now)
             log.info("robots.txt of %s: %s, again later", lease.record.host, again.reason)
 
-    async def _settle(self, lease: Lease, outcome: Done | Failed | Closing) -> None:
-        async with self._committer.settling:
-            try:
-                if isinstance(outcome, Done):
-                    await self._settle_done(lease, outcome)
-                elif isinstance(outcome, Closing):
-                    await self._frontier.release(lease, self._clock.now())
-                    self.close(outcome.reason)
-                else:
-                    await self._settle_failed(lease, outcome)
-            except BaseException:
-                self._committer.give_up()
-                raise
-        self._committer.settled()
-
-    async def _settle_done(self, lease: Lease, done: Done) -> None:
-        now = self._clock.now()
-        if not await self._frontier.ack(
-            lease, done.reason, done.children, now, contacted=done.contacted, validators=done.validators
-        ):
-            log.warning("a late result was refused: %s", lease.record.url)
-            return
-        for item in done.items:
-            for sink, prepared in zip(self._sinks, item, strict=True):
-                sink.write(prepared)
-        self._stats.pages += done.page
-        self._stats.unchanged += done.reason == UNCHANGED
-        self._stats.items += len(done.items)
-        self._stats.bytes += done.bytes
-        if done.closing:
-            self.close(done.closing)
-
-    async def _settle_failed(self, lease: Lease, failed: Failed) -> None:
-        now = self._clock.now()
-        if failed.block_until > now:
-            await self._frontier.block_host(lease.record.host, failed.block_until)
-        if await self._frontier.nack(lease, failed.reason, failed.retry_at, now, contacted=failed.contacted):
-            self._stats.retries += failed.retry_at is not None
-            self._retry_until = max(self._retry_until, failed.retry_at or 0.0, failed.block_until)
-
     async def _commit_until_cancelled(self) -> None:
         try:
             await self._committer.run()
         except Exception as error:  # noqa: BLE001  kept for `run`, which raises it
             self._error = self._error or error
-            self._wake.set()
+            self._alarm.ring()
 
     async def _wind_down(self) -> None:
         if self._tasks and self._error is None:

@@ -7,7 +7,7 @@ everything (§2.3.1.4), so its pages are dead with that reason and can be requeu
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
@@ -18,6 +18,7 @@ from lycosa.core.model import RECORD_VERSION, HostFacts, Lease, Request, UrlReco
 from lycosa.core.retry import Decision, RetryPolicy, decide_error, decide_status
 from lycosa.core.robots import Robots, rules_of
 from lycosa.core.url import host_key
+from lycosa.engine.statscollector import StatsCollector
 from lycosa.ports import Fetcher, Frontier
 
 BODY_MAX = 500 * 1024
@@ -46,6 +47,7 @@ class RobotsGate:
         retry: RetryPolicy,
         chance: Callable[[], float],
         now: Callable[[], float],
+        stats: StatsCollector | None = None,
     ) -> None:
         self._now = now
         self._frontier = frontier
@@ -54,6 +56,11 @@ class RobotsGate:
         self._retry = retry
         self._chance = chance
         self._parsed: OrderedDict[str, Robots] = OrderedDict()
+        self._stats = stats
+        self.others: Sequence[RobotsGate] = ()
+        """The gates of this crawl with other user agents: what one learns is news to all."""
+        self.on_parsed: Callable[[Robots, Request], None] | None = None
+        """Hears of every robots.txt that was read."""
 
     async def rules(self, host: str) -> Robots:
         """Return the rules of a host; one that was never asked allows everything."""
@@ -78,12 +85,16 @@ class RobotsGate:
         """Fetch the host's robots.txt; a decision to try again later, or None when it is known now."""
         host, attempts = lease.record.host, lease.record.attempts
         decision: Decision | None
+        self._count("request_count")
         try:
             status, body, retry_after = await self._fetch(lease)
         except FetchError as error:
+            self._count(f"exception_count/{type(error).__name__}")
             decision = decide_error(self._retry, attempts, error, now, self._chance())
             status, body = 0, str(error).encode()  # nothing to parse: what is kept is why
         else:
+            self._count("response_count")
+            self._count(f"response_status_count/{status}")
             failed = status == 429 or status >= 500
             decision = (
                 decide_status(self._retry, attempts, status, retry_after, now, self._chance()) if failed else None
@@ -121,9 +132,20 @@ class RobotsGate:
         return 404, b"", ""  # RFC 9309 §2.3.1.2: too many redirects count as unavailable
 
     async def _remember(self, host: str, facts: HostFacts, now: float) -> None:
-        rules = self._keep(host, rules_of(facts, self._user_agent))
-        known = HostFacts(facts.robots, facts.robots_status, facts.robots_at, rules.crawl_delay_s)
+        delay_s = max(gate.told(host, facts) for gate in (self, *self.others))  # they share the host
+        known = HostFacts(facts.robots, facts.robots_status, facts.robots_at, delay_s)
         await self._frontier.set_host_facts(host, known, now)
+
+    def told(self, host: str, facts: HostFacts) -> float:
+        """Take what a host says anew. Return the seconds that it asks for between two requests."""
+        rules = self._keep(host, rules_of(facts, self._user_agent))
+        if self.on_parsed is not None:
+            self.on_parsed(rules, Request(f"{host}/robots.txt"))
+        return rules.crawl_delay_s
+
+    def _count(self, what: str) -> None:
+        if self._stats is not None:
+            self._stats.inc_value("robotstxt/" + what)
 
     def _keep(self, host: str, rules: Robots) -> Robots:
         self._parsed[host] = rules

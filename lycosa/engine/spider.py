@@ -29,6 +29,7 @@ from lycosa.core.model import Request
 from lycosa.core.segments import SegmentResolver
 from lycosa.engine import blame
 from lycosa.engine.response import Response
+from lycosa.engine.threads import on_loop
 
 log = logging.getLogger(__name__)
 
@@ -90,6 +91,10 @@ class Spider:
         if self.crawler is None or self.crawler.download is None:
             raise BadSpider("fetch works while a crawl runs: in callbacks, errbacks and pipelines")
         return await self.crawler.download(request)  # type: ignore[no-any-return]
+
+    def fetch_sync(self, request: Request | str) -> Response:
+        """Fetch something now, from a callback that runs in a thread (`callback_mode = "thread"`); see `fetch`."""
+        return on_loop(self.fetch(request))
 
     async def start(self) -> AsyncIterator[Request]:
         """Yield the first requests: one for each of `start_urls`."""

@@ -51,6 +51,9 @@ class RunStats:
     dropped: int = 0
     bytes: int = 0
     retries: int = 0
+    lent: int = 0
+    known: int = 0
+    """Links of which memory alone could tell that they are no news."""
     skipped: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     _marks: deque[tuple[float, int]] = field(default_factory=deque)

@@ -168,8 +168,12 @@ class LogCounter(logging.Handler):
         self._stats = stats
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Count the record."""
+        """Count the record. Where nothing else is set up, warnings are shown as they are without us."""
         self._stats.inc_value(f"log_count/{record.levelname}")
+        handlers = logging.getLogger().handlers
+        alone = handlers[0] is self and all(isinstance(each, LogCounter) for each in handlers)
+        if alone and logging.lastResort is not None and record.levelno >= logging.lastResort.level:
+            logging.lastResort.handle(record)
 
 
 @contextmanager

@@ -178,6 +178,7 @@ class LocalFrontier(Generic[Place]):
         self._bench = self._lending.workbench
         self._paused = self._lending.paced
         self._opened_at = now
+        self._offered = self._added = 0
         self.known = shelf.known
         opened_at = 0.0 if math.isinf(now) else now
         self._bench.see(opened_at)
@@ -194,6 +195,8 @@ class LocalFrontier(Generic[Place]):
             pushed += 1
             if rank != NOT_YET:
                 found_work(hosts.get(record.host) or self._host(record.host), rank)
+        self._offered += len(records)
+        self._added += pushed
         return pushed
 
     async def lease(self, limit: int, now: float) -> list[Lease]:
@@ -338,7 +341,9 @@ class LocalFrontier(Generic[Place]):
 
     async def stats(self) -> FrontierStats:
         """Count."""
-        return self.shelf.stats()._replace(leased=len(self._lending), hosts=len(self._bench.hosts))
+        return self.shelf.stats()._replace(
+            leased=len(self._lending), hosts=len(self._bench.hosts), offered=self._offered, added=self._added
+        )
 
     async def dead(self, limit: int) -> list[tuple[UrlRecord, str]]:
         """Return the dead."""

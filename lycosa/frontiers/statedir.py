@@ -34,11 +34,23 @@ OURS |= {RECORDS, RECORDS + "-wal", RECORDS + "-shm", RECORDS + "-journal"}
 DESCRIPTION_MAX = 64 << 20
 
 
+class Described(msgspec.Struct):
+    """What one spider of several was told in the last run."""
+
+    name: str
+    domains: list[str] = []
+    depth: int | None = None
+    allow: list[str] = []
+    deny: list[str] = []
+    robots: bool = True
+    user_agent: str = ""
+
+
 class Description(msgspec.Struct):
     """What `crawl.json` says. `seeds` are the canonical start URLs of every run, in order; `spider` is the name of the
     spider, "" for a crawl without one; `key` are the words that say what identifies a request, none for the default.
     `imported` says that an import made the state, and no crawl has taken it over yet: it has no name. The rest is what
-    the last run was told, so that `explain` can tell it too."""
+    the last run was told, so that `explain` can tell it too: for each of several spiders in `members`."""
 
     format: str = FORMAT
     version: int = VERSION
@@ -54,6 +66,7 @@ class Description(msgspec.Struct):
     robots: bool = True
     user_agent: str = ""
     imported: bool = False
+    members: list[Described] = []
 
 
 class StateDir:

@@ -55,7 +55,7 @@ class Url(NamedTuple):
 
     async def counts(self) -> tuple[Any, Any]:
         """Return all counts but that of the look-ups."""
-        return (await self.frontier.stats())._replace(lookups=0), await self.operations.segments()
+        return (await self.frontier.stats())._replace(lookups=0, offered=0), await self.operations.segments()
 
     async def lend(self, now: float) -> bool:
         """LEASE, or DUE and LEASE when the time has come."""
