@@ -162,18 +162,18 @@ def with_spider(method: Method, count: int, spider: object) -> Method:
     except (TypeError, ValueError):
         return method
     arguments = [None] * count
+    if "spider" in signature.parameters and _takes(signature, arguments, spider=spider):
+        return wraps(method)(lambda *given: method(*given, spider=spider))
     if _takes(signature, arguments):
         return method
     if _takes(signature, [*arguments, spider]):
         return wraps(method)(lambda *given: method(*given, spider))
-    if "spider" in signature.parameters:
-        return wraps(method)(lambda *given: method(*given, spider=spider))
     raise BadMiddleware(f"{method.__qualname__}{signature} does not take what it is called with")
 
 
-def _takes(signature: inspect.Signature, arguments: Sequence[object]) -> bool:
+def _takes(signature: inspect.Signature, arguments: Sequence[object], **named: object) -> bool:
     try:
-        signature.bind(*arguments)
+        signature.bind(*arguments, **named)
     except TypeError:
         return False
     return True

@@ -21,7 +21,7 @@ _FINAL = (DEAD, DEAD, DEAD, DEAD, DEAD, ERRBACK)
 
 
 class Failing(NamedTuple):
-    """A failure: where a test meets it, and its row of the table. `path` may be a URL with {closed}, {tls}, {no_tls}."""
+    """A failure: where a test meets it, and its row. `path` may be a URL with {closed}, {tls}, {no_tls}."""
 
     path: str
     reason: str
