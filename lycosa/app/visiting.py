@@ -96,8 +96,8 @@ def visitor_of(cast: Cast, site: Site, downloader: Downloader, chain: SpiderChai
 
 def statuses_of(member: Member) -> Statuses:
     """Return which statuses the callbacks of a spider want to see."""
-    wanted = {*member.settings.httperror_allowed, *getattr(member.spider, "handle_httpstatus_list", ())}
-    return Statuses(frozenset(wanted), member.settings.httperror_allow_all)
+    asked = getattr(member.spider, "handle_httpstatus_list", None)
+    return Statuses(asked, member.settings.httperror_allowed, member.settings.httperror_allow_all)
 
 
 def retrying_of(member: Member, site: Site) -> Retrying:

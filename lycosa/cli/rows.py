@@ -325,8 +325,10 @@ def _known(name: str, value: Any) -> Any:
 def row_json(row: Row) -> dict[str, Any]:
     """Return a URL for `list --json`: what is wanted of it to look at; `export` has all."""
     record = row.record
+    whose = {"spider": record.extras.spider} if record.extras is not None and record.extras.spider else {}
     return {
         "url": record.url,
+        **whose,
         "state": row.state,
         "segment": record.segment,
         "host": record.host,

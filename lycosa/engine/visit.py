@@ -45,6 +45,7 @@ from lycosa.engine.failure import Failure
 from lycosa.engine.hops import HOPS_MAX
 from lycosa.engine.inline import working
 from lycosa.engine.itemerrors import explained
+from lycosa.engine.middlewares.offsite import ALLOW_OFFSITE
 from lycosa.engine.pipeline import Pipelines
 from lycosa.engine.records import PLAIN, Naming, in_place_of, to_record, to_request
 from lycosa.engine.response import Response
@@ -213,6 +214,8 @@ class Visitor:
         children = self._followed(results.links, parent) if results.links else []
         for request in results.requests:
             try:
+                if request.dont_filter:  # of a callback it means any host too, as with Scrapy; what we mark so may not
+                    request.meta[ALLOW_OFFSITE] = True
                 child = to_record(request, self._spider, parent, self._naming)
             except BadUrl as error:
                 self._stats.skip("bad URL")
@@ -236,10 +239,10 @@ class Visitor:
         ]
 
     def _in_scope(self, record: UrlRecord, request: Request) -> bool:
-        return bool(request.asked("allow_offsite")) or self._wanted(record.url, record.host, record.depth)
+        return self._wanted(record.url, record.host, record.depth, anywhere=bool(request.asked(ALLOW_OFFSITE)))
 
-    def _wanted(self, url: str, host: str, depth: int) -> bool:
-        reason = self._rules.scope.reason(url, host, depth)
+    def _wanted(self, url: str, host: str, depth: int, *, anywhere: bool = False) -> bool:
+        reason = self._rules.scope.reason(url, host, depth, anywhere=anywhere)
         if reason:
             self._stats.skip(reason)
         return not reason
