@@ -128,6 +128,7 @@ class Track:
     def _measured(self, key: str, arguments: Sequence[str], home: Path) -> tuple[float, Any]:
         output = home / "output.log"
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed program finds itself compiled
         mine = os.sched_getaffinity(0)
         os.sched_setaffinity(0, {self._core})  # inherited by the contender
         started = time.monotonic()

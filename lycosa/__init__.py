@@ -9,6 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from parsel import Selector as Selector
+
     from lycosa.app.crawl import run_crawl as run_crawl
     from lycosa.app.live import Crawl as Crawl
     from lycosa.config import Settings as Settings
@@ -16,12 +18,14 @@ if TYPE_CHECKING:
     from lycosa.core.errors import CloseSpider as CloseSpider
     from lycosa.core.errors import DontCloseSpider as DontCloseSpider
     from lycosa.core.errors import DropItem as DropItem
+    from lycosa.core.errors import FetchError as FetchError
     from lycosa.core.errors import HttpError as HttpError
     from lycosa.core.errors import IgnoreRequest as IgnoreRequest
     from lycosa.core.errors import LycosaError as LycosaError
     from lycosa.core.errors import NotConfigured as NotConfigured
     from lycosa.core.errors import RetryRequest as RetryRequest
     from lycosa.core.errors import StopDownload as StopDownload
+    from lycosa.core.formdata import FormFile as FormFile
     from lycosa.core.model import PageItem as PageItem
     from lycosa.core.model import Request as Request
     from lycosa.engine.adapting import ItemAdapter as ItemAdapter
@@ -56,8 +60,10 @@ _HOMES = {
     "DontCloseSpider": "lycosa.core.errors",
     "DropItem": "lycosa.core.errors",
     "Failure": "lycosa.engine.failure",
+    "FetchError": "lycosa.core.errors",
     "Field": "lycosa.engine.items",
     "FilesPipeline": "lycosa.engine.media.files",
+    "FormFile": "lycosa.core.formdata",
     "FormRequest": "lycosa.engine.forms",
     "HttpError": "lycosa.core.errors",
     "IgnoreRequest": "lycosa.core.errors",
@@ -74,6 +80,7 @@ _HOMES = {
     "Response": "lycosa.engine.response",
     "RetryRequest": "lycosa.core.errors",
     "Rule": "lycosa.engine.spiders.crawlspider",
+    "Selector": "parsel",
     "Settings": "lycosa.config",
     "SitemapSpider": "lycosa.engine.spiders.sitemap",
     "Snapshot": "lycosa.engine.stats",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import subprocess
 import sys
@@ -16,6 +17,8 @@ from lycosa.cli.settings import as_text
 from lycosa.config import SCRAPY_NAMES, Settings
 from lycosa.config.view import SettingsView
 from lycosa.core.frontier import Event, State
+from lycosa.core.request import META_KEYS, SHORTHANDS, Request
+from lycosa.engine.response import Response
 from tests.conftest import ROOT
 
 
@@ -99,3 +102,48 @@ def test_where_scrapys_defaults_differ_is_told():
 
 def plain(value: object) -> object:
     return sorted(value) if isinstance(value, (list, tuple)) else value
+
+
+def requests_page(section: str) -> list[str]:
+    """Return the first cells of the tables of a section of docs/requests.md."""
+    page = (ROOT / "docs" / "requests.md").read_text(encoding="utf-8")
+    body = page.split(f"\n## {section}\n", 1)[1].split("\n## ", 1)[0]
+    return re.findall(r"^\| `(?:Request\.|Response\.)?(\w+)[^`]*` \|", body, re.MULTILINE)
+
+
+def public(cls: type) -> set[str]:
+    """Return the names that users of a class may use."""
+    slots = {name for name in getattr(cls, "__slots__", ()) if not name.startswith("_")}
+    return slots | {name for name in vars(cls) if not name.startswith("_")}
+
+
+def test_every_argument_and_attribute_of_a_request_is_told_once():
+    arguments = {name for name in inspect.signature(Request).parameters if name != "shorthands"} | set(SHORTHANDS)
+    assert sorted(requests_page("Request")) == sorted(arguments | public(Request))
+
+
+def test_every_attribute_of_a_response_is_told_once():
+    assert sorted(requests_page("Response")) == sorted(
+        public(Response) | {"url", "request", "fetched_at", "flags", "raw"}
+    )
+
+
+def test_every_key_of_meta_is_told_once_with_its_meaning():
+    page = (ROOT / "docs" / "requests.md").read_text(encoding="utf-8")
+    section = page.split("\n## Keys of meta\n", 1)[1].split("\n## ", 1)[0]
+    assert dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", section, re.MULTILINE)) == META_KEYS
+
+
+META_KEY = re.compile(r"""(?:\basked\(|\bmeta\[|\bmeta\.get\()(?:["'](\w+)["']|([A-Z_]+)\b)""")
+OURS = {"_httpcache"}
+"""Keys that are there only while a request is under way."""
+
+
+def test_every_key_of_meta_that_the_code_reads_is_known():
+    found = set(SHORTHANDS.values())
+    for path in (ROOT / "lycosa").rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        for literal, constant in META_KEY.findall(text):
+            named = re.search(rf'^{constant} = "(\w+)"', text, re.MULTILINE) if constant else None
+            found |= {literal} if literal else {named[1]} if named else set()
+    assert found - OURS == set(META_KEYS)

@@ -12,25 +12,41 @@ import lycosa
 
 def test_the_public_names_are_these() -> None:
     assert set(lycosa.__all__) == {
+        "BadMiddleware",
         "CSVFeedSpider",
+        "CloseSpider",
+        "Crawl",
         "CrawlSpider",
+        "DontCloseSpider",
         "DropItem",
+        "Failure",
+        "FetchError",
         "Field",
         "FilesPipeline",
+        "FormFile",
+        "FormRequest",
+        "HttpError",
+        "IgnoreRequest",
         "ImagesPipeline",
         "Item",
         "ItemAdapter",
         "ItemLoader",
+        "JsonRequest",
         "LinkExtractor",
         "LycosaError",
+        "NotConfigured",
         "PageItem",
         "Request",
         "Response",
+        "RetryRequest",
         "Rule",
+        "Selector",
         "Settings",
         "SitemapSpider",
         "Snapshot",
         "Spider",
+        "StatsCollector",
+        "StopDownload",
         "Summary",
         "XMLFeedSpider",
         "__version__",
@@ -42,6 +58,11 @@ def test_the_public_names_are_these() -> None:
 @pytest.mark.parametrize("name", [name for name in lycosa.__all__ if name != "__version__"])
 def test_every_public_name_is_documented(name: str) -> None:
     assert getattr(lycosa, name).__doc__
+
+
+@pytest.mark.parametrize("name", ["FormRequest", "Request", "Selector", "Spider", "Item", "Field"])
+def test_what_scrapy_has_at_the_top_is_there(name: str) -> None:
+    assert getattr(lycosa, name).__name__ == name
 
 
 def test_an_unknown_name_is_an_error() -> None:

@@ -13,7 +13,6 @@ import uvloop
 from lycosa.app.job import Observer
 from lycosa.app.members import Crawled, Crew, crew_of
 from lycosa.app.parts import indexer_of, sinks_of, state_of
-from lycosa.app.search import erase_index, open_index
 from lycosa.app.wiring import wired
 from lycosa.clock import Clock
 from lycosa.config import Settings
@@ -84,6 +83,8 @@ async def _start_afresh(settings: Settings, state: StateDir) -> None:
 def _forget_indexed(settings: Settings, state: StateDir, folder: Path) -> None:
     """Read the items from their start again. An index of nothing else is emptied too; one of several crawls keeps pages
     that this crawl may not find any more."""
+    from lycosa.app.search import erase_index, open_index  # slow to import, and seldom needed
+
     with closing(open_index(folder, write=True)) as index:
         source = indexer_of(settings, state, index).source
         alone = set(index.positions()) <= {source}

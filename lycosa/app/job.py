@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import logging
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any
@@ -22,6 +22,7 @@ from lycosa.engine.audience import Audience
 from lycosa.engine.committer import Committer
 from lycosa.engine.endings import Endings
 from lycosa.engine.engine import STOP_GRACE_S, Engine
+from lycosa.engine.middleware import Method
 from lycosa.engine.records import to_record
 from lycosa.engine.refresh import CarryOver, refresh
 from lycosa.engine.signals import Signal, engine_started, engine_stopped, spider_closed, spider_opened
@@ -44,7 +45,7 @@ Observer = Callable[[Snapshot], None]
 
 
 class Job:
-    """The wired parts of one run."""
+    """The wired parts of one run. `begins` are the `process_start` of the middlewares of each spider."""
 
     def __init__(
         self,
@@ -55,6 +56,7 @@ class Job:
         engine: Engine,
         committer: Committer,
         stats: RunStats,
+        begins: Mapping[str, Sequence[Method]],
         audience: Audience,
         endings: Endings,
         feeds: Feeds,
@@ -69,6 +71,7 @@ class Job:
         self._engine = engine
         self._committer = committer
         self._stats = stats
+        self._begins = begins
         self._audience = audience
         self._endings = endings
         self._feeds = feeds
@@ -102,7 +105,7 @@ class Job:
         batch: list[UrlRecord] = []
         segment = None
         naming = member.target.naming
-        async for request in start_requests(member.spider):
+        async for request in start_requests(member.spider, self._begins.get(naming.spider, ())):
             if segment is None:
                 segment = await self._begin(naming.segments.of_run(request, self._stats.started_at))
             batch.append(to_record(request, member.spider, naming=naming, segment=segment))

@@ -200,9 +200,10 @@ class Bounds(Protocol):
 
 def scope_of(kind: str, seeds: Sequence[str], domains: Sequence[str], bounds: Bounds) -> Scope:
     """Return the scope of a crawl around its seeds, or of a spider (`kind` "") around its allowed domains."""
+    exact = not kind
     if not kind:
         kind, seeds = ("domain", domains) if domains else ("any", ())
-    return Scope.of(kind, seeds, depth_max=bounds.depth, allow=bounds.allow, deny=bounds.deny)
+    return Scope.of(kind, seeds, depth_max=bounds.depth, allow=bounds.allow, deny=bounds.deny, exact=exact)
 
 
 def policy_of(settings: Settings) -> Policy:

@@ -15,7 +15,7 @@ from lycosa.caches.sqlite import SqliteCache
 from lycosa.clock import Clock, chance
 from lycosa.core.httpcache import PrivateRules, ReplayRules
 from lycosa.engine.crawler import Crawler
-from lycosa.engine.download import Downloader, accept_types
+from lycosa.engine.download import Downloader, Rest, accept_types
 from lycosa.engine.keeping import Keeping
 from lycosa.engine.middleware import DownloaderChain, SpiderChain
 from lycosa.engine.middlewares.cookies import Cookies
@@ -52,6 +52,7 @@ class Site:
     stats: RunStats
     keeping: Keeping
     clock: Clock
+    rest: Rest | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +73,12 @@ def downloader_of(cast: Cast, site: Site) -> Downloader:
     """Return what downloads for a spider, with its middlewares."""
     types, headers = cast.rules.content_types, fetch_settings_of(cast.member.settings).headers
     chain = _downloader_chain(cast, site)
-    return Downloader(cast.fetcher, chain, cast.retrying, site.clock, accept_types(types), headers)
+    return Downloader(cast.fetcher, chain, cast.retrying, site.clock, accept_types(types), headers, site.rest)
 
 
-def visitor_of(cast: Cast, site: Site, downloader: Downloader, pipelines: Pipelines) -> Visitor:
+def visitor_of(cast: Cast, site: Site, downloader: Downloader, chain: SpiderChain, pipelines: Pipelines) -> Visitor:
     """Return what visits the pages of a spider."""
-    scraper = Scraper(cast.member.spider, _spider_chain(cast), cast.in_thread)
+    scraper = Scraper(cast.member.spider, chain, cast.in_thread)
     return Visitor(
         cast.member.spider,
         cast.rules,
@@ -95,8 +96,8 @@ def visitor_of(cast: Cast, site: Site, downloader: Downloader, pipelines: Pipeli
 
 def statuses_of(member: Member) -> Statuses:
     """Return which statuses the callbacks of a spider want to see."""
-    wanted = {*member.settings.httperror_allowed, *getattr(member.spider, "handle_httpstatus_list", ())}
-    return Statuses(frozenset(wanted), member.settings.httperror_allow_all)
+    asked = getattr(member.spider, "handle_httpstatus_list", None)
+    return Statuses(asked, member.settings.httperror_allowed, member.settings.httperror_allow_all)
 
 
 def retrying_of(member: Member, site: Site) -> Retrying:
@@ -122,7 +123,8 @@ def _downloader_chain(cast: Cast, site: Site) -> DownloaderChain:
     return DownloaderChain(placed, spider)
 
 
-def _spider_chain(cast: Cast) -> SpiderChain:
+def spider_chain_of(cast: Cast) -> SpiderChain:
+    """Return the spider middlewares of a spider."""
     settings, spider, stats = cast.member.settings, cast.member.spider, cast.crawler.stats
     generic = cast.member.target.generic
     length_max = settings.url_length_max

@@ -24,8 +24,7 @@ from lycosa.app.parts import (
     tell,
     written_to,
 )
-from lycosa.app.search import open_index
-from lycosa.app.visiting import Cast, Site, downloader_of, retrying_of, statuses_of, visitor_of
+from lycosa.app.visiting import Cast, Site, downloader_of, retrying_of, spider_chain_of, statuses_of, visitor_of
 from lycosa.clock import Clock, chance
 from lycosa.config import Settings
 from lycosa.core.errors import StateError
@@ -41,6 +40,7 @@ from lycosa.engine.handover import Handover
 from lycosa.engine.hearing import HeardFetcher
 from lycosa.engine.inline import Inline
 from lycosa.engine.keeping import Keeping, SpiderState
+from lycosa.engine.middleware import Method
 from lycosa.engine.pipeline import Pipelines
 from lycosa.engine.robots import RobotsGate
 from lycosa.engine.signals import Signals, robots_parsed
@@ -96,6 +96,8 @@ async def _job(
     stats = RunStats(clock.now())
     indexer = None
     if settings.index:
+        from lycosa.app.search import open_index  # slow to import, and seldom needed
+
         index = open_index(Path(settings.index), write=True)
         stack.callback(index.close)
         indexer = indexer_of(settings, state, index)
@@ -113,15 +115,18 @@ async def _job(
     stack.push_async_callback(keeping.close)
     committer.keep = keeping.keep
     addresses = Addresses(frontier, SystemResolver(settings.connect_timeout), clock)
-    site = Site(_known(frontier, stats), _preparer(sinks), stats, keeping, clock)
+    site = Site(_known(frontier, stats), _preparer(sinks), stats, keeping, clock, frontier.block_host)
     troupe = [await _cast(stack, member, frontier, addresses, seeds, site) for member in crew.members]
     gate = _joined([cast.gate for cast in troupe])
     inlines, visitors = [], {}
+    begins: dict[str, Sequence[Method]] = {}
     for cast in troupe:
         downloader = downloader_of(cast, site)
         inlines.append(_inline(cast, frontier, downloader, clock))
         pipelines = await _extras(stack, cast, handover)
-        visitors[cast.member.target.naming.spider] = visitor_of(cast, site, downloader, pipelines)
+        name, chain = cast.member.target.naming.spider, spider_chain_of(cast)
+        visitors[name] = visitor_of(cast, site, downloader, chain, pipelines)
+        begins[name] = chain.starts
     visitor = visitors[""] if "" in visitors else Visitors(visitors)
     limits = Limits(
         settings.concurrency, settings.max_pages, settings.lease_max, exit_when_idle=settings.exit_when_idle
@@ -136,7 +141,7 @@ async def _job(
         inline.wake = engine.wake
     operations = LocalOperations(frontier, partial(_commit, committer), engine.wake, partial(_paused, space))
     stats.notes += _moved(earlier, starts, settings)
-    return Job(crew, state, frontier, operations, engine, committer, stats, audience, endings, feeds)
+    return Job(crew, state, frontier, operations, engine, committer, stats, begins, audience, endings, feeds)
 
 
 def _listener(member: Member) -> Listener:

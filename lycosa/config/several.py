@@ -66,8 +66,8 @@ class Networks(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """Which parts run, and in which order: from a class, `module:Class` or a short name to a number; None for not at
-    all. A list stands for 100, 200, 300..."""
+    """Which parts run, and in which order: from a class, an object, `module:Class` or a short name to a number; None
+    for not at all. A list stands for 100, 200, 300..."""
 
     wanted: str = "a list of classes or 'module:Class', or a table of them with numbers (or none)"
 
@@ -148,9 +148,9 @@ def _numbered(parts: Sequence[str]) -> Iterator[tuple[str, str | int]]:
         yield name.strip(), order.strip() if equals else ORDER_STEP * n
 
 
-def _part(name: object) -> str | type:
-    """Return the class or the name of a part, always as `module:Class` or as a short name."""
-    if isinstance(name, type):
+def _part(name: object) -> Any:
+    """Return a part that is a class or an object, or its name, always as `module:Class` or as a short name."""
+    if isinstance(name, type) or type(name).__module__ != "builtins":
         return name
     if not isinstance(name, str):
         raise WrongPart(name)

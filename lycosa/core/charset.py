@@ -81,6 +81,14 @@ _XML_ENCODING = re.compile(
 )
 _META = re.compile(rb"<meta[\t\n\f\r /]", re.IGNORECASE)
 _TAG = re.compile(rb"</?[a-zA-Z][^\t\n\f\r >]*")
+_ATTRIBUTES = rb"(?:\s+[\w:.-]+(?:=(?:\"[^\"]*\"|'[^']*'|[^\s\"'>=<`]+))?)*\s*"
+_USUAL = re.compile(
+    rb"\s*(?:<!doctype\s[^>]*>\s*)?(?:<html" + _ATTRIBUTES + rb">\s*)?(?:<head" + _ATTRIBUTES + rb">\s*)?"
+    rb"(?:<title>[^<]*</title>\s*)?<meta\s+charset=(?:\"([\w:.-]+)\"|'([\w:.-]+)'|([\w:.-]+)(?=[\s>]))\s*/?>",
+    re.IGNORECASE,
+)
+"""The beginning of most pages; what `_prescan` finds there, at once."""
+
 _ATTRIBUTE = re.compile(
     rb"[\t\n\f\r /]*([^\t\n\f\r />][^\t\n\f\r />=]*)"
     rb"(?:[\t\n\f\r ]*=[\t\n\f\r ]*(?:\"([^\"]*)\"|'([^']*)'|(?=[\"'])()|([^\t\n\f\r >\"'][^\t\n\f\r >]*)|))?"
@@ -110,7 +118,8 @@ def _of_page(head: bytes) -> str:
     lower = head.lower()
     if b"charset" not in lower and b"encoding" not in lower:
         return ""
-    codec = _prescan(head)
+    usual = _USUAL.match(head)
+    codec = (codec_of((usual[1] or usual[2] or usual[3]).decode("latin-1")) if usual else "") or _prescan(head)
     if not codec and (declared := _XML_ENCODING.match(head)):
         codec = codec_of((declared[1] or declared[2]).decode("latin-1"))
     return "utf-8" if codec.startswith("utf-16") else codec

@@ -22,6 +22,33 @@ SHORTHANDS = {
 }
 """Arguments of `Request` that are kept in `meta`, and their keys there."""
 
+META_KEYS = {
+    "download_timeout": "longest time for the transfer, in seconds, in place of `timeout`",
+    "download_delay": "the host rests at least so many seconds after this request starts",
+    "download_maxsize": "largest body, in bytes, in place of `max_body`; 0 for no limit",
+    "download_fail_on_dataloss": "False: a body that is cut off is a response, not a failure",
+    "proxy": "the proxy of this request, a URL; empty for none",
+    "bindaddress": "the local address to connect from",
+    "max_retry_times": "how often it is tried again, in place of `retries`",
+    "dont_retry": "it is not tried again",
+    "dont_redirect": "a redirect is a response like any other",
+    "redirect_urls": "set by us: the URLs that were redirected to this one, oldest first",
+    "redirect_reasons": "set by us: the statuses of these redirects",
+    "handle_httpstatus_list": "statuses besides 2xx that the callback wants to see",
+    "handle_httpstatus_all": "the callback sees every status",
+    "cookiejar": "the jar of its cookies: a text or a number; yield it on in the meta of further requests",
+    "dont_merge_cookies": "no cookies are taken from the jar, and none put in",
+    "dont_cache": "the HTTP cache neither answers it nor keeps the answer",
+    "dont_obey_robotstxt": "robots.txt is not asked",
+    "allow_offsite": "it is fetched although the scope or `allowed_domains` leave it out",
+    "referrer_policy": "what its Referer tells, in place of the page's policy",
+    "response_encoding": "the character encoding of the response, whatever the page says",
+    "autothrottle_dont_adjust_delay": "auto-throttle learns nothing from it",
+    "rule": "set by CrawlSpider: the number of the rule that found it",
+    "link_text": "set by CrawlSpider: the text of the link",
+}
+"""The keys of `meta` that mean something to Lycosa. All others are the user's own."""
+
 
 NOTHING: Mapping[str, Any] = {}
 
@@ -201,6 +228,22 @@ class Request:
         Request.__init__(request, **{**self.to_arguments(), **changes})
         request.record = self.record
         return request
+
+    @classmethod
+    def from_curl(cls, command: str, *, ignore_unknown_options: bool = False, **overrides: Any) -> Self:
+        """Return the request that a curl command sends ("Copy as cURL" of a browser), with these arguments changed.
+
+        Raises `BadCurl`, also for an option that is not known, unless those are to be ignored.
+        """
+        from lycosa.core.curl import from_curl
+
+        return cls(**{**from_curl(command, ignore_unknown_options=ignore_unknown_options), **overrides})
+
+    def to_curl(self) -> str:
+        """Return the curl command, for bash, that sends this request. Raises `BadCurl` where none can."""
+        from lycosa.core.curl import to_curl
+
+        return to_curl(self)
 
     def copy(self) -> Self:
         """Return a copy whose dictionaries are its own."""

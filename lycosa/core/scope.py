@@ -42,15 +42,16 @@ class Scope:
         depth_max: int | None,
         allow: Sequence[str] = (),
         deny: Sequence[str] = (),
+        exact: bool = False,
     ) -> Scope:
         """Build a scope around the seeds. Raises `BadSetting` and `BadUrl`.
 
         `host`: the hostname and port of a seed, the default ports of http and https counting as one. `domain`: the
-        hostname of a seed without a leading `www.`, and every name below it, on any port. `prefix`: URLs that begin
-        with a seed up to the last slash of its path. `any`: everything. Depth of a seed is 0; `depth_max` None means no
-        limit. Globs match the whole canonical URL, case counting: `*` any run of characters, `?` one, `[..]` one of a
-        set; a `[` that is not closed stands for itself. Where there are `allow` globs, one of them must match; a URL
-        that a `deny` glob matches is out in any case.
+        hostname of a seed without a leading `www.` (unless `exact`), and every name below it, on any port. `prefix`:
+        URLs that begin with a seed up to the last slash of its path. `any`: everything. Depth of a seed is 0;
+        `depth_max` None means no limit. Globs match the whole canonical URL, case counting: `*` any run of characters,
+        `?` one, `[..]` one of a set; a `[` that is not closed stands for itself. Where there are `allow` globs, one of
+        them must match; a URL that a `deny` glob matches is out in any case.
         """
         if kind not in KINDS:
             raise BadSetting(f"scope is {kind!r}: write one of {', '.join(KINDS)}")
@@ -62,13 +63,17 @@ class Scope:
         scope._depth_max = depth_max
         scope._allow, scope._deny = _globs(allow), _globs(deny)
         scope._inside = {key for url in urls for key in _same_host(host_key(url))} if kind == "host" else set()
-        scope._domains = tuple(_hostname(host_key(url)).removeprefix("www.") for url in urls)
+        prefix = "" if exact else "www."
+        scope._domains = tuple(_hostname(host_key(url)).removeprefix(prefix) for url in urls)
         scope._prefixes = tuple(_prefix(url) for url in urls)
         return scope
 
-    def reason(self, url: str, host: str, depth: int) -> str:
-        """Return "" for a canonical URL in scope, else why it is not: "scope", "depth", "deny" or "allow"."""
-        if host not in self._inside and not self._admits(url, host):
+    def reason(self, url: str, host: str, depth: int, *, anywhere: bool = False) -> str:
+        """Return "" for a canonical URL in scope, else why it is not: "scope", "depth", "deny" or "allow".
+
+        `anywhere` says that it may point to where the crawl does not go.
+        """
+        if host not in self._inside and not anywhere and not self._admits(url, host):
             return "scope"
         if self._depth_max is not None and depth > self._depth_max:
             return "depth"

@@ -48,6 +48,16 @@ def join(base_url: str, href: str) -> str | None:
         return None
 
 
+def redirected(url: str, location: str) -> str | None:
+    """Return the canonical form of where a Location field of `url` leads, None when that is nowhere.
+
+    Octets beyond ASCII, read as Latin-1, are escaped as they are: no server says what they are to mean.
+    """
+    if not location:
+        return None  # it would mean the page itself
+    return join(url, location if location.isascii() else "".join(map(_escaped, location)))
+
+
 def host_key(canonical: str) -> str:
     """Return scheme, host and port of a canonical URL, the port always written: `https://example.com:443`."""
     origin = canonical[: canonical.find("/", 8)]
@@ -74,6 +84,10 @@ def _accepted(href: str) -> str | None:
     if "@" in href and "@" in href[: href.find("/", 8)]:
         return None
     return href
+
+
+def _escaped(character: str) -> str:
+    return character if character.isascii() else f"%{ord(character):02X}"
 
 
 def _complaint(url: str) -> str:

@@ -15,6 +15,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -30,6 +31,9 @@ DEPTH_MAX = 50
 
 NEAR = 0.8
 """How alike two names must be for one to be a misspelling of the other."""
+
+OURS = str(Path(__file__).parent.parent)
+"""The folder of the package."""
 
 AWAITED = "it has to be awaited"
 FETCHABLE = re.compile(r"(?:https?:)?//?\S+", re.IGNORECASE)
@@ -94,6 +98,17 @@ def arguments(function: Callable[..., Any], given: Mapping[str, Any]) -> str:
         if each not in names:
             return f"cb_kwargs has {each!r}, which {name} does not take: add the argument, or **kwargs"
     return ""
+
+
+def entered(error: BaseException, default: str) -> str:
+    """Return the name of the user's function that an exception came out of: of the first that is not our own."""
+    trace = error.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if not code.co_filename.startswith((OURS, "<")):
+            return code.co_name
+        trace = trace.tb_next
+    return default
 
 
 def data(where: str, value: object) -> str:

@@ -6,37 +6,68 @@
     process_response, downwards         for every Response, wherever it came from
 
 What comes out is a `Response` or a verdict (`verdict.py`); what nobody wanted to handle is a verdict too.
+What was given up (`Failed`, never again) still goes to those who come later: they may have something in its place.
+`RetryRequest` and `CloseSpider` are orders, not failures: no `process_exception` sees them. The whole of it, cell by
+cell, is a table in `docs/middlewares.md`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeGuard
 
 from lycosa.clock import Clock
 from lycosa.core import model
-from lycosa.core.errors import BadMiddleware, FetchError, IgnoreRequest, LycosaError, RetryRequest, StateError
+from lycosa.core.errors import (
+    BadMiddleware,
+    BadSpider,
+    CloseSpider,
+    FetchError,
+    IgnoreRequest,
+    LycosaError,
+    RetryRequest,
+    StateError,
+)
 from lycosa.core.headers import Headers
 from lycosa.core.model import Request
+from lycosa.core.url import host_key
 from lycosa.engine import blame
 from lycosa.engine.middleware import DownloaderChain, Method
 from lycosa.engine.response import Response
 from lycosa.engine.results import is_item
 from lycosa.engine.retrying import Retrying
 from lycosa.engine.validators import conditional, confirmed
-from lycosa.engine.verdict import VERDICTS, Answered, Failed, Ignored, Instead, Unchanged, Verdict, storable
+from lycosa.engine.verdict import (
+    VERDICTS,
+    Answered,
+    Closing,
+    Failed,
+    Ignored,
+    Instead,
+    Unchanged,
+    Verdict,
+    storable,
+    without_contact,
+)
 from lycosa.ports import Accept, Fetcher
 
 log = logging.getLogger(__name__)
 
 Found = Response | Verdict
 Into = Callable[[bytes], None]
+Rest = Callable[[str, float], Awaitable[None]]
+
+DELAY_MAX_S = 86_400.0
+"""Longest delay that a request may ask of its host."""
 
 
 class Downloader:
-    """Downloads for one spider. `headers` go with every request, by the fetcher; `accept` sees the headers first."""
+    """Downloads for one spider. `headers` go with every request, by the fetcher; `accept` sees the headers first.
+
+    `rest(host, until)` lets a host rest (`download_delay` in meta).
+    """
 
     def __init__(
         self,
@@ -46,6 +77,7 @@ class Downloader:
         clock: Clock,
         accept: Accept | None = None,
         headers: Mapping[str, str] | None = None,
+        rest: Rest | None = None,
     ) -> None:
         self._fetcher = fetcher
         self._chain = chain
@@ -53,52 +85,63 @@ class Downloader:
         self._clock = clock
         self._accept = accept
         self._headers = headers or {}
+        self._rest = rest
 
     async def download(self, request: Request, address: str = "", into: Into | None = None) -> Found:
         """Return the response, or what becomes of the request without one. Raises only what cancels the task.
 
         With `into` the body goes there as it comes, and the response has none.
         """
+        asked = False
         try:
-            found = await self._out(request, address, into)
-            if isinstance(found, Response):
-                found = await self._in(request, found)
-        except RetryRequest as asked:
-            return self._retrying.asked_for(request, asked)
-        except IgnoreRequest as ignored:
-            return Ignored(storable(str(ignored)), cause=ignored)
-        except StateError:
-            raise
-        except (Exception, SystemExit) as error:  # noqa: BLE001  a middleware's own: the page is dead, not the crawl
-            return self._broken(request, error)
-        except asyncio.CancelledError as error:
-            if is_being_cancelled():
+            try:
+                found = await self._out(request)
+                if found is None:
+                    asked = True
+                    found = await self._fetched(request, address, into)
+            except (RetryRequest, CloseSpider, StateError):
                 raise
-            return self._broken(request, error)  # of a task of its own
-        return found
+            except Exception as error:  # noqa: BLE001  it goes to the middlewares, or becomes a verdict
+                found = await self._saved(request, error)
+            if isinstance(found, Response):
+                found.contacted = asked
+                found = await self._in(request, found)
+        except BaseException as error:  # noqa: BLE001  becomes a verdict, or is raised again
+            found = self._ended(request, error)
+        return found if asked else without_contact(found)
 
-    async def _out(self, request: Request, address: str, into: Into | None) -> Found:
-        try:
-            for method in self._chain.requests:
-                found: Any = method(request)
-                if found is not None:
-                    verdict = await _settled(method, request, found)
-                    if verdict is not None:
-                        return verdict
-            return await self._fetched(request, address, into)
-        except Exception as error:
-            for method in self._chain.exceptions:
-                found = method(request, error)
-                if found is not None:
-                    verdict = await _settled(method, request, found)
-                    if verdict is not None:
-                        return verdict
-            if isinstance(error, FetchError):  # nobody tries again
-                return Failed(storable(str(error)), cause=error)
-            raise
+    async def _out(self, request: Request) -> Found | None:
+        for method in self._chain.requests:
+            found: Any = method(request)
+            if found is not None:
+                verdict = await _settled(method, request, found)
+                if verdict is not None:
+                    return verdict
+        return None
+
+    async def _saved(self, request: Request, error: Exception) -> Found:
+        """Return what the middlewares make of an exception. Raises it where they make nothing of it."""
+        given_up = None
+        for method in self._chain.exceptions:
+            found: Any = method(request, error)
+            if found is not None:
+                verdict = await _settled(method, request, found)
+                if _is_final(verdict):
+                    given_up = given_up or verdict
+                elif verdict is not None:
+                    return verdict
+        if given_up is not None:
+            return given_up
+        if isinstance(error, FetchError):  # nobody tries again
+            return Failed(storable(str(error)), cause=error)
+        raise error
 
     async def _fetched(self, request: Request, address: str, into: Into | None) -> Response | Unchanged:
         record = request.record
+        delay = request.asked("download_delay")
+        if delay is not None and self._rest is not None:
+            host = host_key(request.url) if record is None else record.host
+            await self._rest(host, self._clock.now() + _delay_s(delay))
         asked = request
         if record is not None and record.validators is not None:
             asked = conditional(request, record, self._headers)
@@ -106,30 +149,55 @@ class Downloader:
             raw = await self._fetcher.fetch(asked, accept=self._accept, address=address)
         else:
             raw = await self._fetcher.fetch(asked, address=address, into=into)
+        if not isinstance(raw, model.Response):
+            raise BadMiddleware(f"the fetcher returned {raw!r:.60}: write a model.Response, or raise FetchError")
         now = self._clock.now()
         if asked is not request and raw.status == 304:
             return Unchanged(confirmed(record.validators, raw.headers, now), raw.size_bytes)
         return Response.of(raw, request, now)
 
     async def _in(self, request: Request, response: Response) -> Found:
+        given_up = None
         for method in self._chain.responses:
             found = method(request, response)
             if found is not response:
                 verdict = await _settled(method, request, found)
                 if verdict is None:
                     raise BadMiddleware(_nonsense(method, None))
+                if _is_final(verdict) and verdict.cause is response:
+                    given_up = given_up or verdict
+                    continue
                 if not isinstance(verdict, Response):
-                    return verdict
-                response = verdict
+                    return verdict if response.contacted else without_contact(verdict)
+                if verdict is not response:
+                    verdict.contacted = response.contacted
+                    response, given_up = verdict, None
+        if given_up is not None:
+            return given_up
         if response.request is not request and response.request.record is None:
             response.request = request
         return response
 
-    def _broken(self, request: Request, error: BaseException) -> Failed:
+    def _ended(self, request: Request, error: BaseException) -> Verdict:
+        """Return what becomes of a request on which something was raised. Raises what ends the task, or the crawl."""
+        if isinstance(error, RetryRequest):
+            return self._retrying.asked_for(request, error)
+        if isinstance(error, CloseSpider):
+            return Closing(error.reason)
+        if isinstance(error, IgnoreRequest):
+            return Ignored(storable(str(error)), cause=error)
+        of_its_own = isinstance(error, asyncio.CancelledError) and not is_being_cancelled()  # what it awaited
+        if isinstance(error, StateError) or not (of_its_own or isinstance(error, (Exception, SystemExit))):
+            raise error
         told = isinstance(error, LycosaError)
-        log.error("a middleware failed on %s: %s: %s", request.url, type(error).__name__, error, exc_info=not told)
-        text = str(error) if told else f"{type(error).__name__} in a middleware: {error}"
-        return Failed(storable(text), cause=error)
+        where = blame.entered(error, "a middleware")
+        log.error("%s failed on %s: %s: %s", where, request.url, type(error).__name__, error, exc_info=not told)
+        return Failed(storable(str(error) if told else f"{type(error).__name__} in {where}: {error}"), cause=error)
+
+
+def _is_final(verdict: Found | None) -> TypeGuard[Failed]:
+    """Return whether a request was given up: who comes later may still have something in its place."""
+    return isinstance(verdict, Failed) and verdict.retry_at is None
 
 
 async def _settled(method: Method, request: Request, found: Any) -> Found | None:
@@ -149,6 +217,12 @@ async def _settled(method: Method, request: Request, found: Any) -> Found | None
 
 def _nonsense(method: Method, found: object) -> str:
     return blame.returned(getattr(method, "__qualname__", "a middleware"), found)
+
+
+def _delay_s(delay: Any) -> float:
+    if isinstance(delay, (int, float)) and 0 <= delay <= DELAY_MAX_S:
+        return float(delay)
+    raise BadSpider(f"download_delay in meta is {delay!r:.60}: write seconds, from 0 to {DELAY_MAX_S:.0f}")
 
 
 def is_being_cancelled() -> bool:

@@ -22,15 +22,16 @@ from lycosa.clock import Clock
 from lycosa.core.frontier import Event, State, expire
 from lycosa.core.model import Kind, Lease, Selection, UrlRecord
 from lycosa.engine.addresses import Addresses
+from lycosa.engine.alarm import Alarm
 from lycosa.engine.audience import Audience
 from lycosa.engine.committer import Committer
 from lycosa.engine.endings import Endings
 from lycosa.engine.leases import Leases
 from lycosa.engine.robots import RobotsGate
-from lycosa.engine.settling import Settling
+from lycosa.engine.settling import Settler
 from lycosa.engine.space import SHORTAGE_CHECK_S, FreeSpace
 from lycosa.engine.stats import RunStats, Snapshot
-from lycosa.engine.verdict import Failed
+from lycosa.engine.verdict import Closing, Failed
 from lycosa.engine.visit import UNCHANGED, Done, Visitor, Visitors
 from lycosa.ports import Frontier, FrontierOperations, Sink
 
@@ -110,14 +111,14 @@ class Engine:
         self._clock = clock
         self._space = space
         self._endings = endings
+        self._leases = Leases(frontier, limits.lease_max_s)
         self._audience = audience or Audience()
-        self._settling = Settling(frontier, sinks, committer, stats, clock, self._audience)
-        self._leases = Leases(frontier)
         self._idle_again_at = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
-        self._wake = asyncio.Event()
+        self._alarm = Alarm()
         self._still = MOVING
         self._stirred = asyncio.Event()
+        self._settler = Settler(frontier, sinks, committer, stats, clock, self._audience, self.close)
         self._error: BaseException | None = None
         self._pages_before = 0
         self._ending: asyncio.Task[None] | None = None
@@ -143,6 +144,7 @@ class Engine:
             await self._pump()
             await self._wind_down()
         finally:
+            self._alarm.cancel()
             await _cancel([committing, *self._tasks])
         if self._error is not None:
             raise self._error
@@ -166,7 +168,7 @@ class Engine:
 
     def wake(self) -> None:
         """Look at the frontier now: something was pushed from outside, or is due earlier than it was."""
-        self._wake.set()
+        self._alarm.ring()
 
     async def push(self, records: Sequence[UrlRecord]) -> int:
         """Queue records from outside, and look at the frontier. Return how many were new."""
@@ -199,13 +201,14 @@ class Engine:
 
     async def _pump(self) -> None:
         while not self.stopping and self._error is None:
-            self._wake.clear()
+            self._alarm.hush()
             if self._space.shortage:
                 self._space.check()
             now = self._clock.now()
             if self._endings is not None and (reason := self._endings.look(now)):
                 self.close(reason)
                 return
+            self._leases.give_up(now)
             await self._leases.renew(now)
             if await self._frontier.expire(now):  # those of other workers: ours were renewed for this very moment
                 self._committer.settled()
@@ -246,7 +249,7 @@ class Engine:
 
     async def _is_idle(self, due: float, now: float) -> bool:
         """Whether nothing is left but what was asked for later: retries and hosts that rest are work."""
-        if due - now <= IDLE_AFTER_S or self._settling.retry_until > now:
+        if due - now <= IDLE_AFTER_S or self._settler.retry_until > now:
             return False
         if any(view.queued and view.starts_at <= now for view in await self._operations.segments()):
             return False
@@ -274,9 +277,7 @@ class Engine:
             return
         if not self._tasks:
             self._stand_still(due, now)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(wait_s):
-                await self._wake.wait()
+        await self._alarm.sleep(wait_s)
 
     def _stand_still(self, due: float | None, now: float) -> None:
         if self._space.shortage:
@@ -296,6 +297,8 @@ class Engine:
         self._idle_again_at = 0.0
         self._leases.begin(lease, now)
         task = asyncio.create_task(self._work(lease))
+        if lease.record.kind == Kind.PAGE:
+            self._leases.works(lease, task, now)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
@@ -303,33 +306,33 @@ class Engine:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             self._error = self._error or task.exception()
-        self._wake.set()
+        self._alarm.ring()
 
     async def _work(self, lease: Lease) -> None:
         try:
             if lease.record.kind == Kind.PAGE:
                 self._stats.lent += 1
-                self._end_with(await self._settling.settle(lease, await self._visited(lease)))
+                await self._settler.settle(lease, await self._visited(lease))
             else:
                 await self._learn(lease)
         finally:
             self._leases.end(lease)
 
-    def _end_with(self, closing: str) -> None:
-        if closing:
-            self.close(closing)
-
-    async def _visited(self, lease: Lease) -> Done | Failed:
+    async def _visited(self, lease: Lease) -> Done | Failed | Closing:
         try:
-            async with asyncio.timeout(self._limits.lease_max_s):
-                return await self._visitor.visit(lease)
-        except TimeoutError:
-            log.warning("%s took longer than %g s (lease_max)", lease.record.url, self._limits.lease_max_s)
-            _, event = expire(lease.record)
-            return Failed(LEASE_EXPIRED, self._clock.now() if event is Event.EXPIRE else None)
+            return await self._visitor.visit(lease)
         except asyncio.CancelledError:
-            await self._frontier.release(lease, self._clock.now())
-            raise
+            if not self._leases.is_overdue(lease) or self._is_wanted_to_end():
+                await self._frontier.release(lease, self._clock.now())
+                raise
+        log.warning("%s took longer than %g s (lease_max)", lease.record.url, self._limits.lease_max_s)
+        _, event = expire(lease.record)
+        return Failed(LEASE_EXPIRED, self._clock.now() if event is Event.EXPIRE else None)
+
+    def _is_wanted_to_end(self) -> bool:
+        """Take back the one wish to end that was about the lease. Return whether there was another."""
+        task = asyncio.current_task()
+        return task is None or task.uncancel() > 0
 
     async def _learn(self, lease: Lease) -> None:
         try:
@@ -356,7 +359,7 @@ class Engine:
             await self._committer.run()
         except Exception as error:  # noqa: BLE001  kept for `run`, which raises it
             self._error = self._error or error
-            self._wake.set()
+            self._alarm.ring()
 
     async def _wind_down(self) -> None:
         if self._tasks and self._error is None:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from lycosa.clock import Clock
-from lycosa.core.errors import BadSpider, FetchError, IgnoreRequest
+from lycosa.core.errors import BadSpider, CloseSpider, FetchError, IgnoreRequest
 from lycosa.core.model import Lease, Request
 from lycosa.engine.claims import turn_of
 from lycosa.engine.download import Downloader, Found
@@ -22,7 +22,7 @@ from lycosa.engine.hops import HOPS_MAX
 from lycosa.engine.records import Naming, in_place_of, to_record
 from lycosa.engine.response import Response
 from lycosa.engine.robots import RobotsGate
-from lycosa.engine.verdict import Answered, Failed, Ignored, Instead
+from lycosa.engine.verdict import Answered, Closing, Failed, Ignored, Instead
 from lycosa.ports import Frontier
 
 working: ContextVar[Lease | None] = ContextVar("working", default=None)
@@ -135,6 +135,8 @@ def _error(found: Found) -> Exception:
         return FetchError(found.reason, retry=False)
     if isinstance(found, Ignored):
         return found.cause if isinstance(found.cause, Exception) else IgnoreRequest(found.reason)
+    if isinstance(found, Closing):
+        return CloseSpider(found.reason)
     if isinstance(found, Answered):
         return BadSpider("a middleware answered an inline request with an item: return a Response there")
     return FetchError("nothing came back", retry=False)

@@ -49,7 +49,7 @@ class ItemLoader(itemloaders.ItemLoader):
         elif item is None and validates(self.default_item_class):
             self.item_class, item = self.default_item_class, {}
         if selector is None and response is not None:
-            selector = _selector_of(response)
+            selector = response.selector
         context.update(response=response)
         super().__init__(item, selector, parent, **context)
 
@@ -66,10 +66,3 @@ class ItemLoader(itemloaders.ItemLoader):
         if field_name not in (ItemAdapter.get_field_names_from_class(self.item_class) or ()):
             raise BadItem(f"{field_name}: is no field ({self.item_class.__name__})")
         return ItemAdapter.get_field_meta_from_class(self.item_class, field_name).get(key, default)
-
-
-def _selector_of(response: Any) -> Selector:
-    if response.content_type.endswith(("/json", "+json")):
-        return Selector(text=response.text, type="json")
-    selector: Selector = response.selector
-    return selector

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import AsyncIterable, Callable, Iterable, Sequence
+from functools import wraps
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from lycosa.core.errors import BadMiddleware
@@ -129,7 +130,9 @@ class DownloaderChain:
 class SpiderChain:
     """The spider middlewares in order, as lists of what is to be called. Raises `BadMiddleware`.
 
-    `outputs` holds `process_results` and `process_spider_output`, whichever a part has; the former is marked True.
+    `outputs` and `exceptions` come with the place of their part, 0 for the one nearest to the spider: what one of them
+    gives back goes on to those of higher places. `outputs` holds `process_results` and `process_spider_output`,
+    whichever a part has; the former is marked True.
     """
 
     def __init__(self, placed: Sequence[Placed], spider: object) -> None:
@@ -137,12 +140,13 @@ class SpiderChain:
         _check(parts, spider)
         self.starts = methods(parts[::-1], "process_start", spider)
         self.inputs = methods(parts, "process_spider_input", spider)
-        self.exceptions = methods(parts[::-1], "process_spider_exception", spider)
-        self.outputs: list[tuple[bool, Method]] = []
-        for part in reversed(parts):
+        self.outputs: list[tuple[int, bool, Method]] = []
+        self.exceptions: list[tuple[int, Method]] = []
+        for place, part in enumerate(reversed(parts)):
             quick = isinstance(part, ProcessesResults)
             name = "process_results" if quick else "process_spider_output"
-            self.outputs += [(quick, each) for each in methods([part], name, spider)]
+            self.outputs += [(place, quick, each) for each in methods([part], name, spider)]
+            self.exceptions += [(place, each) for each in methods([part], "process_spider_exception", spider)]
 
 
 def methods(parts: Iterable[Any], name: str, spider: object) -> list[Method]:
@@ -158,18 +162,18 @@ def with_spider(method: Method, count: int, spider: object) -> Method:
     except (TypeError, ValueError):
         return method
     arguments = [None] * count
+    if "spider" in signature.parameters and _takes(signature, arguments, spider=spider):
+        return wraps(method)(lambda *given: method(*given, spider=spider))
     if _takes(signature, arguments):
         return method
     if _takes(signature, [*arguments, spider]):
-        return lambda *given: method(*given, spider)
-    if "spider" in signature.parameters:
-        return lambda *given: method(*given, spider=spider)
+        return wraps(method)(lambda *given: method(*given, spider))
     raise BadMiddleware(f"{method.__qualname__}{signature} does not take what it is called with")
 
 
-def _takes(signature: inspect.Signature, arguments: Sequence[object]) -> bool:
+def _takes(signature: inspect.Signature, arguments: Sequence[object], **named: object) -> bool:
     try:
-        signature.bind(*arguments)
+        signature.bind(*arguments, **named)
     except TypeError:
         return False
     return True

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import codecs
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from lycosa.core import model
 from lycosa.core.charset import detect_encoding
-from lycosa.core.errors import BadUrl
+from lycosa.core.errors import BadSpider, BadUrl
 from lycosa.core.headers import Headers
 from lycosa.core.links import join
 from lycosa.core.page import parse_html
@@ -26,6 +28,9 @@ class Response:
 
     `flags` are words that middlewares leave, such as "cached". `raw` is what the fetcher brought.
     """
+
+    contacted = True
+    """Whether the host was asked; False for what a middleware answered in its place."""
 
     def __init__(
         self,
@@ -79,8 +84,13 @@ class Response:
 
     @property
     def meta(self) -> dict[str, Any]:
-        """The request's meta."""
-        return self.request.meta
+        """The request's meta, with what Scrapy tells there: depth, download_latency, retry_times, redirect_times."""
+        meta, record = self.request.meta, self.record
+        meta["depth"] = self.depth
+        meta["download_latency"] = self.timings.first_byte_s
+        meta["retry_times"] = record.attempts if record is not None else 0
+        meta["redirect_times"] = record.redirects if record is not None else 0
+        return meta
 
     @property
     def cb_kwargs(self) -> dict[str, Any]:
@@ -119,8 +129,9 @@ class Response:
 
     @cached_property
     def encoding(self) -> str:
-        """The character encoding, found as browsers do; a name Python knows."""
-        return detect_encoding(self.body, self.headers.get("content-type"))
+        """The character encoding, found as browsers do; a name Python knows. `response_encoding` in meta decides."""
+        asked = self.request.asked("response_encoding")
+        return detect_encoding(self.body, self.headers.get("content-type")) if asked is None else _known(asked)
 
     @cached_property
     def text(self) -> str:
@@ -137,8 +148,7 @@ class Response:
         """The parsel selector behind `css`, `xpath` and `re`."""
         from parsel import Selector
 
-        kind = "xml" if self.content_type.endswith(("/xml", "+xml")) and "html" not in self.content_type else "html"
-        return Selector(text=self.text, type=kind, base_url=self.url)
+        return Selector(text=self.text, type=_kind_of(self.content_type), base_url=self.url)
 
     def css(self, query: str) -> SelectorList[Selector]:
         """Select by CSS, with parsel's `::text` and `::attr(name)`."""
@@ -148,16 +158,23 @@ class Response:
         """Select by XPath."""
         return self.selector.xpath(query, **variables)
 
+    def jmespath(self, query: str, **options: Any) -> SelectorList[Selector]:
+        """Select of JSON by JMESPath."""
+        return self.selector.jmespath(query, **options)
+
     def re(self, pattern: str) -> list[str]:
         """Return what the regular expression finds in the text of the page."""
         return self.selector.re(pattern)
 
     def json(self) -> Any:
-        """Return the body as JSON. Raises `ValueError` when it is none."""
+        """Return the body as JSON, in whatever encoding. Raises `ValueError` when it is none."""
         try:
             return msgspec.json.decode(self.body)
-        except msgspec.DecodeError as error:
-            raise ValueError(f"{self.url}: the body is not JSON: {error}") from error
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            try:
+                return json.loads(self.text.removeprefix("\ufeff"))  # NaN and UTF-16 are no JSON either, and are sent
+            except (ValueError, RecursionError):
+                raise ValueError(f"{self.url}: the body is not JSON: {error}") from error
 
     def urljoin(self, url: str) -> str:
         """Return the absolute URL. Raises `BadUrl` when there is none."""
@@ -171,7 +188,10 @@ class Response:
 
         Options are the fields of `Request`. Raises `BadUrl`.
         """
-        return model.Request(self.urljoin(_address(link)), callback, **options)
+        address = _address(link)
+        if address is None:
+            raise BadUrl(f"the selected {link!r:.100} has neither href nor src")
+        return model.Request(self.urljoin(address), callback, **options)
 
     def follow_all(
         self,
@@ -183,15 +203,19 @@ class Response:
         **options: Any,
     ) -> Iterator[model.Request]:
         """Yield requests for links, or for what `css` or `xpath` select, leaving out what cannot be fetched."""
+        if bool(css) + bool(xpath) + (links != ()) != 1:
+            raise TypeError("follow_all takes one of links, css and xpath")
         chosen = self.css(css) if css else self.xpath(xpath) if xpath else links
         for link in chosen:
-            absolute = join(self._base, _address(link))
+            address = _address(link)
+            absolute = join(self._base, address) if address is not None else None
             if absolute is not None:
                 yield model.Request(absolute, callback, **options)
 
     @cached_property
     def _base(self) -> str:
-        href = self.selector.xpath("//base/@href").get() if b"<base" in self.body.lower() else None
+        may_have = b"<base" in self.body.lower() and _kind_of(self.content_type) != "json"
+        href = self.selector.xpath("//base/@href").get() if may_have else None
         return (join(self.url, href) if href else None) or self.url
 
     def replace(self, **changes: Any) -> Response:
@@ -212,6 +236,13 @@ class Response:
 ARGUMENTS = ("url", "status", "headers", "body", "flags", "request", "ip_address", "protocol", "fetched_at")
 
 
+def _known(encoding: Any) -> str:
+    try:
+        return codecs.lookup(encoding).name
+    except (LookupError, TypeError, ValueError):
+        raise BadSpider(f"response_encoding in meta is {encoding!r:.60}, which Python does not know") from None
+
+
 def _pairs(headers: HeadersLike) -> Iterator[tuple[str, str]]:
     """Yield the fields of what somebody wrote; a list holds several values of one field."""
     for name, value in headers.items() if isinstance(headers, Mapping) else headers:
@@ -223,7 +254,14 @@ def _text(value: Any) -> str:
     return value.decode("latin-1") if isinstance(value, bytes) else str(value)
 
 
-def _address(link: Any) -> str:
+def _kind_of(content_type: str) -> Literal["html", "xml", "json"]:
+    """Return what parsel calls a media type."""
+    if content_type.endswith(("/json", "+json")):
+        return "json"
+    return "xml" if content_type.endswith(("/xml", "+xml")) and "html" not in content_type else "html"
+
+
+def _address(link: Any) -> str | None:
     if isinstance(link, str):
         return link
     if not hasattr(link, "root"):
@@ -233,5 +271,5 @@ def _address(link: Any) -> str:
         return url
     if isinstance(link.root, str):
         return link.root
-    attributes = link.attrib
-    return attributes.get("href") or attributes.get("src") or ""
+    attributes: Mapping[str, str] = link.attrib
+    return attributes.get("href", attributes.get("src"))

@@ -37,7 +37,8 @@ class Retrying:
     def after_error(self, request: Request, error: FetchError) -> Failed:
         """Return what becomes of a request whose transfer failed."""
         now, attempts = self._clock.now(), attempts_of(request)
-        return self._counted(failed(decide_error(self._of(request), attempts, error, now, self._chance()), error))
+        verdict = failed(decide_error(self._of(request), attempts, error, now, self._chance()), error)
+        return self._counted(verdict) if error.retry else verdict
 
     def asked_for(self, request: Request, asked: RetryRequest) -> Failed:
         """Return what becomes of a request that somebody wants tried again."""

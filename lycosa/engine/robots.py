@@ -13,11 +13,10 @@ import msgspec
 
 from lycosa.core.errors import FetchError
 from lycosa.core.frontier import ROBOTS_TTL_S
-from lycosa.core.links import join
 from lycosa.core.model import RECORD_VERSION, HostFacts, Lease, Request, UrlRecord
 from lycosa.core.retry import Decision, RetryPolicy, decide_error, decide_status
 from lycosa.core.robots import Robots, rules_of
-from lycosa.core.url import host_key
+from lycosa.core.url import host_key, redirected
 from lycosa.engine.statscollector import StatsCollector
 from lycosa.ports import Fetcher, Frontier
 
@@ -125,7 +124,7 @@ class RobotsGate:
             address = lease.address if host_key(url) == host else ""  # it is that of this host, not of where it leads
             response = await self._fetcher.fetch(Request(url), max_body=BODY_MAX, cut=True, address=address)
             location = response.headers.get("location") if 300 <= response.status < 400 else ""
-            target = join(url, location) if location else None
+            target = redirected(url, location)
             if target is None:
                 return response.status, response.body, response.headers.get("retry-after")
             url = target

@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from lycosa.core.errors import BadSpider, LycosaError
+from lycosa.core.errors import BadMiddleware, BadSpider, LycosaError
 from lycosa.core.keys import KeyResolver
 from lycosa.core.model import Request
 from lycosa.core.segments import SegmentResolver
@@ -114,8 +114,11 @@ def domains_as_urls(domains: Iterable[str]) -> list[str]:
     return [f"http://{domain.strip().removeprefix('.')}/" for domain in domains]
 
 
-async def start_requests(spider: Spider) -> AsyncIterator[Request]:
-    """Yield what `spider.start` yields, if these are requests. Raises `BadSpider`."""
+async def start_requests(spider: Spider, through: Sequence[Callable[..., Any]] = ()) -> AsyncIterator[Request]:
+    """Yield what `spider.start` yields, if these are requests, `through` the `process_start` of middlewares.
+
+    Raises `BadSpider`.
+    """
     where = f"{type(spider).__name__}.start"
     with users_code(where):
         started = spider.start()
@@ -123,6 +126,12 @@ async def start_requests(spider: Spider) -> AsyncIterator[Request]:
         raise BadSpider(
             blame.start(spider) or f"{where} returned a {type(started).__name__}: write async def start(self)"
         )
+    for method in through:
+        where = method.__qualname__
+        with users_code(where):
+            started = method(started)
+        if not isinstance(started, AsyncIterator):
+            raise BadMiddleware(blame.returned(where, started))
     while True:
         try:
             with users_code(where):

@@ -20,9 +20,9 @@ class CountedScope(Scope):
         self._count = stats.inc_value
         self._hosts: set[str] = set()
 
-    def reason(self, url: str, host: str, depth: int) -> str:
+    def reason(self, url: str, host: str, depth: int, *, anywhere: bool = False) -> str:
         """Return what the scope says."""
-        reason = self._scope.reason(url, host, depth)
+        reason = self._scope.reason(url, host, depth, anywhere=anywhere)
         if reason:
             self._refused(reason, host)
         return reason

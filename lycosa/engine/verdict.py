@@ -59,13 +59,24 @@ class Answered(NamedTuple):
     contacted: bool = True
 
 
-Verdict = Failed | Instead | Ignored | Unchanged | Answered
-VERDICTS = (Failed, Instead, Ignored, Unchanged, Answered)
+class Closing(NamedTuple):
+    """The crawl is to end for this reason; the record stays as it was, for the next run."""
+
+    reason: str
+
+
+Verdict = Failed | Instead | Ignored | Unchanged | Answered | Closing
+VERDICTS = (Failed, Instead, Ignored, Unchanged, Answered, Closing)
 
 
 def failed(decision: Decision, cause: Any = None) -> Failed:
     """Return the failure that a retry decision means."""
     return Failed(decision.reason, decision.retry_at, decision.block_host_until, cause=cause)
+
+
+def without_contact(found: Any) -> Any:
+    """Return an outcome as one for which the host was not asked: its next turn need not wait."""
+    return found._replace(contacted=False) if "contacted" in getattr(found, "_fields", ()) else found
 
 
 def storable(text: str) -> str:

@@ -5,12 +5,14 @@ What comes out of the downloader (`download.py`) and of the spider (`scrape.py`)
 a response                      -> callback -> Done with items, and requests for the frontier
 ... of a content type refused   -> Done "content-type"
 ... of a status not asked for   -> errback, if there is one; Done with the status
+... that a callback wants again -> Failed: again later; after the last try as below
 a request in its place          -> Done "redirect" or "replaced", the request queued at the same depth, if in scope
 an item in its place            -> pipelines -> Done "answered"
 ignored (robots.txt, scope...)  -> errback, if there is one; Done with the reason
 unchanged since the last fetch  -> Done "unchanged": nothing is read, no item is written, its validators are kept
 failed                          -> Failed: again later; after the last try the errback, if there is one, or dead
 a callback or pipeline raises   -> Failed: dead, and nothing of the page is kept
+the crawl is to end             -> Closing: the record stays as it was (a callback's own CloseSpider: Done)
 """
 
 from __future__ import annotations
@@ -22,18 +24,28 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from lycosa.core.errors import BadSpider, BadUrl, HttpError, IgnoreRequest, LycosaError, RetryRequest, StateError
+from lycosa.core.errors import (
+    BadSpider,
+    BadUrl,
+    CloseSpider,
+    HttpError,
+    IgnoreRequest,
+    LycosaError,
+    RetryRequest,
+    StateError,
+)
 from lycosa.core.links import Link
 from lycosa.core.model import RECORD_VERSION, Lease, Request, UrlRecord, Validators
 from lycosa.core.scope import Scope
 from lycosa.core.url import fingerprint
+from lycosa.engine import blame
 from lycosa.engine.crawler import Crawler
-from lycosa.engine.download import Downloader, is_being_cancelled, looks_like_a_page
+from lycosa.engine.download import Downloader, Found, is_being_cancelled, looks_like_a_page
 from lycosa.engine.failure import Failure
 from lycosa.engine.hops import HOPS_MAX
 from lycosa.engine.inline import working
 from lycosa.engine.itemerrors import explained
-from lycosa.engine.middlewares.httpcache import host_was_asked
+from lycosa.engine.middlewares.offsite import ALLOW_OFFSITE
 from lycosa.engine.pipeline import Pipelines
 from lycosa.engine.records import PLAIN, Naming, in_place_of, to_record, to_request
 from lycosa.engine.response import Response
@@ -44,7 +56,7 @@ from lycosa.engine.signals import item_scraped, response_received, spider_error
 from lycosa.engine.spider import Spider
 from lycosa.engine.stats import RunStats
 from lycosa.engine.validators import validators_of
-from lycosa.engine.verdict import Answered, Failed, Instead, Unchanged, Verdict, storable
+from lycosa.engine.verdict import Answered, Closing, Failed, Instead, Unchanged, Verdict, storable, without_contact
 
 log = logging.getLogger(__name__)
 
@@ -107,23 +119,27 @@ class Visitor:
         self._signals = crawler.signals
         self._naming = naming
 
-    async def visit(self, lease: Lease) -> Done | Failed:
+    async def visit(self, lease: Lease) -> Done | Failed | Closing:
         """Fetch the record and say what becomes of it. Never raises but for bugs and cancellation."""
         record = lease.record
         working.set(lease)
         request = to_request(record)
         found = await self._downloader.download(request, lease.address)
+        outcome = await self._outcome(record, request, found)
+        return without_contact(outcome) if isinstance(found, Response) and not found.contacted else outcome
+
+    async def _outcome(self, record: UrlRecord, request: Request, found: Found) -> Done | Failed | Closing:
         try:
             if isinstance(found, Response):
                 return await self._parse(record, request, found)
             return await self._judge(record, request, found)
         except RetryRequest as asked:
             return self._retrying.asked_for(request, asked)
+        except CloseSpider as close:
+            return Closing(close.reason)
         except IgnoreRequest as ignored:
-            if isinstance(found, Response):
-                size, contacted = found.raw.size_bytes, host_was_asked(found)
-                return Done(storable(str(ignored)), bytes=size, contacted=contacted)
-            return Done(storable(str(ignored)))
+            size = found.raw.size_bytes if isinstance(found, Response) else 0
+            return Done(storable(str(ignored)), bytes=size)
         except asyncio.CancelledError as error:
             if is_being_cancelled():
                 raise
@@ -133,7 +149,7 @@ class Visitor:
         except (Exception, SystemExit) as error:  # noqa: BLE001  whatever it is: the page is dead, not the crawl
             return self._spider_failed(request, error)
 
-    async def _parse(self, record: UrlRecord, request: Request, response: Response) -> Done | Failed:
+    async def _parse(self, record: UrlRecord, request: Request, response: Response) -> Done | Failed | Closing:
         raw = response.raw
         refused = raw.skipped or (self._rules.content_types and not looks_like_a_page(raw))
         if refused and 200 <= raw.status < 300:
@@ -141,20 +157,23 @@ class Visitor:
         self._count("response_received_count")
         if self._signals.on_response_received:
             await self._signals.send(response_received, response=response, request=request, spider=self._spider)
-        results = await self._scraper.scrape(response.request, response)
+        try:
+            results = await self._scraper.scrape(response.request, response)
+        except RetryRequest as asked:
+            return await self._judge(record, request, self._retrying.asked_for(request, asked))
         done = await self._kept(str(raw.status), record, results, response)
         validators = validators_of(raw.headers, response.fetched_at) if raw.status == 200 else None
-        contacted = host_was_asked(response)
-        return done._replace(page=True, bytes=raw.size_bytes, validators=validators, contacted=contacted)
+        return done._replace(page=True, bytes=raw.size_bytes, validators=validators)
 
-    async def _judge(self, record: UrlRecord, request: Request, found: Verdict) -> Done | Failed:
+    async def _judge(self, record: UrlRecord, request: Request, found: Verdict) -> Done | Failed | Closing:
         if isinstance(found, Instead):
             return self._replaced(record, found)
         if isinstance(found, Unchanged):
             return Done(UNCHANGED, bytes=found.bytes, validators=found.validators)
         if isinstance(found, Answered):
-            return await self._kept("answered", record, Results([found.item], [], []))
-        if isinstance(found, Failed) and found.retry_at is not None:
+            done = await self._kept("answered", record, Results([found.item], [], []))
+            return done._replace(contacted=found.contacted)
+        if isinstance(found, Closing) or (isinstance(found, Failed) and found.retry_at is not None):
             return found
         results = None
         if request.errback is not None:
@@ -175,7 +194,10 @@ class Visitor:
         prepared: Sequence[Sequence[Any]] = ()
         if items:
             if self._pipelines:
-                passed = await self._pipelines.process_page(items, response)
+                try:
+                    passed = await self._pipelines.process_page(items, response)
+                except IgnoreRequest as error:  # of something that a pipeline fetched: the items are not to be lost
+                    raise BadSpider(f"{type(error).__name__} in a pipeline: {error}") from error
                 self._stats.dropped += passed.dropped
                 items, closing = passed.items, closing or passed.closing
             prepared = [self._prepare(item) for item in items]
@@ -192,6 +214,8 @@ class Visitor:
         children = self._followed(results.links, parent) if results.links else []
         for request in results.requests:
             try:
+                if request.dont_filter:  # of a callback it means any host too, as with Scrapy; what we mark so may not
+                    request.meta[ALLOW_OFFSITE] = True
                 child = to_record(request, self._spider, parent, self._naming)
             except BadUrl as error:
                 self._stats.skip("bad URL")
@@ -215,10 +239,10 @@ class Visitor:
         ]
 
     def _in_scope(self, record: UrlRecord, request: Request) -> bool:
-        return bool(request.asked("allow_offsite")) or self._wanted(record.url, record.host, record.depth)
+        return self._wanted(record.url, record.host, record.depth, anywhere=bool(request.asked(ALLOW_OFFSITE)))
 
-    def _wanted(self, url: str, host: str, depth: int) -> bool:
-        reason = self._rules.scope.reason(url, host, depth)
+    def _wanted(self, url: str, host: str, depth: int, *, anywhere: bool = False) -> bool:
+        reason = self._rules.scope.reason(url, host, depth, anywhere=anywhere)
         if reason:
             self._stats.skip(reason)
         return not reason
@@ -240,7 +264,7 @@ class Visitor:
         if self._signals.on_spider_error:
             failure = Failure(error, request)
             self._signals.post(spider_error, failure=failure, response=None, spider=self._spider)
-        name = request.callback or "parse"
+        name = blame.entered(error, str(request.callback or "parse"))
         if (about := explained(error)) is not None:
             log.error("%s failed on %s: %s", name, request.url, about)
             return Failed(storable(about), cause=error)
@@ -261,7 +285,7 @@ class Visitors:
     def __init__(self, visitors: Mapping[str, Visitor]) -> None:
         self._visitors = visitors
 
-    async def visit(self, lease: Lease) -> Done | Failed:
+    async def visit(self, lease: Lease) -> Done | Failed | Closing:
         """Let the spider of the record visit it."""
         extras = lease.record.extras
         visitor = self._visitors.get(extras.spider if extras is not None else "")

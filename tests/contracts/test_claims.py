@@ -261,11 +261,12 @@ def test_an_engine_finds_addresses_where_they_count(opened: Open) -> None:
         async def find(host: str) -> None:
             await frontier.set_address(host, "10.0.0.7", clock.now() + 60.0, clock.now())
 
-        for _ in range(2):
-            async with turn_of(HOST, frontier, clock, find=find) as address:
-                assert address == "10.0.0.7"
+        changes: list[int] = []
+        for number in range(2):
+            async with turn_of(HOST, frontier, clock, find=find, changed=lambda: changes.append(1)) as address:
+                assert (address, len(changes)) == ("10.0.0.7", 3 * number + 2)
                 assert frontier.workbench.groups[address].in_flight == 1
-        assert frontier.workbench.groups["10.0.0.7"].in_flight == 0
+        assert (frontier.workbench.groups["10.0.0.7"].in_flight, len(changes)) == (0, 6)
 
     run(story())
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from lycosa.core.errors import TlsFailed
+from lycosa.core.errors import PrivateAddress, TlsFailed
 from lycosa.core.model import Request, Response
 from lycosa.fetchers.curl import CurlFetcher, FetchSettings
 from tests.conftest import need
@@ -150,3 +150,25 @@ def test_http_2_when_the_server_offers_it(certificates, trusted, tmp_path):
         response = asyncio.run(fetch(f"https://127.0.0.1:{port}/"))
     assert (response.http_version, response.status, response.body) == ("2", 200, b"<p>two")
     assert response.headers.get("content-type") == "text/html"
+
+
+@pytest.mark.nginx
+def test_a_kept_http_2_connection_to_a_private_address_is_not_used(certificates, trusted, tmp_path):
+    (tmp_path / "index.html").write_text("<p>two")
+    port = free_port()
+    files = f"ssl_certificate {certificates.folder}/good.pem; ssl_certificate_key {certificates.folder}/good.key;"
+
+    async def main() -> list[Response | BaseException]:
+        fetcher, request = CurlFetcher(FetchSettings(timeout_s=5.0)), Request(f"https://127.0.0.1:{port}/")
+        try:
+            await fetcher.fetch(request)
+            transfers = (fetcher.fetch(request, public_only=guarded) for guarded in (False, True) * 10)
+            return await asyncio.gather(*transfers, return_exceptions=True)
+        finally:
+            await fetcher.close()
+
+    with serve(tmp_path, extra=f"listen 127.0.0.1:{port} ssl http2; {files}") as site:
+        results = asyncio.run(main())
+        assert [type(result) for result in results] == [Response, PrivateAddress] * 10
+        assert {result.http_version for result in results[::2]} == {"2"}  # type: ignore[union-attr]
+        assert len(site.requests()) == 11

@@ -192,9 +192,9 @@ def test_pipelines_change_and_drop_items_in_their_order(tree, tmp_path):
     ("wrong", "says"),
     [
         ("yield {'n': 1}; raise ValueError('oh no')", "ValueError in parse: oh no"),
-        ("yield {'n': 1}; yield response.follow('/1', cb_kwargs={'x': object()}); yield 1", "yielded a int (1)"),
+        ("yield {'n': 1}; yield response.follow('/1', cb_kwargs={'x': object()}); yield 1", "yielded an int (1)"),
         ("yield {'n': 1}; yield 'http://127.0.0.1/'", "parse yielded a str ('http://127.0.0.1/')"),
-        ("yield {'n': 1}; yield response.follow('/1', lambda response: None)", "is not a method of Wrong"),
+        ("yield {'n': 1}; yield response.follow('/1', lambda response: None)", "make it a method of Wrong"),
         ("yield {'n': 1}; yield response.follow('/1', meta={'x': object()})", "meta['x']"),
         ("yield {'n': 1}; yield {'n': object()}", "n: a 'object' cannot be written"),
         ("yield {'n': 1}; yield response.follow('javascript:1')", "not a URL that can be fetched"),

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from lycosa.app.members import Member
 from lycosa.app.parts import Target
-from lycosa.app.visiting import Cast, Site, downloader_of, retrying_of, statuses_of, visitor_of
+from lycosa.app.visiting import Cast, Site, downloader_of, retrying_of, spider_chain_of, statuses_of, visitor_of
 from lycosa.clock import Clock
 from lycosa.config import Settings
 from lycosa.core.frontier import Policy
@@ -67,7 +67,7 @@ async def wired(
     member = Member(Settings(robots=policy.robots), Target(spider, spider.name, [], generic=False, crawler=crawler))
     site = Site(frontier.known, lambda item: [sink.prepare(item)], stats, Keeping(MemoryRecords()), clock)
     cast = Cast(member, crawler, rules, fetcher, gate, statuses_of(member), retrying_of(member, site))
-    visitor = visitor_of(cast, site, downloader_of(cast, site), Pipelines((), spider))
+    visitor = visitor_of(cast, site, downloader_of(cast, site), spider_chain_of(cast), Pipelines((), spider))
     addresses = Addresses(frontier, SystemResolver(5.0), clock)
     engine = Engine(frontier, [sink], visitor, gate, addresses, committer, limits or Limits(), stats, clock, space)
     await frontier.push([to_record(request, spider) async for request in start_requests(spider)])

@@ -267,7 +267,7 @@ def test_stored_cookies_that_cannot_be_read_are_told():
 
 
 def downloader(fetcher: CurlFetcher, middleware: Cookies) -> Downloader:
-    retrying, statuses = Retrying(RetryPolicy(), Clock(), lambda: 0.5, StatsCollector()), Statuses(frozenset())
+    retrying, statuses = Retrying(RetryPolicy(), Clock(), lambda: 0.5, StatsCollector()), Statuses()
     placed = [Placed(700, middleware), Placed(600, Redirect(5, statuses))]
     return Downloader(fetcher, DownloaderChain(placed, None), retrying, Clock())
 

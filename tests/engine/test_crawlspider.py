@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lycosa.core.errors import BadSpider
+from lycosa.core.errors import BadSpider, CloseSpider
 from lycosa.core.model import Request
 from lycosa.engine.failure import Failure
 from lycosa.engine.linkextractor import Link, LinkExtractor
@@ -149,6 +149,34 @@ def test_callbacks_of_every_form_and_process_results(callback: Callable[..., Any
     spider = shop(Rule(LinkExtractor("item/1"), "callback", follow=True), **attributes)
     found = visit(spider, results(spider.parse(page())).requests[0])
     assert (found.items, paths(found)) == ([{"n": 1, "from": f"{SITE}/item/1"}], ["/item/1"])
+
+
+def closing(self: Any, response: Response) -> Any:
+    yield {"n": 1}
+    raise CloseSpider("enough")
+
+
+async def closing_later(self: Any, response: Response) -> Any:
+    yield {"n": 1}
+    raise CloseSpider("enough")
+
+
+@pytest.mark.parametrize("callback", [closing, closing_later])
+@pytest.mark.parametrize("more", [{}, {"process_results": lambda self, response, results: results}])
+def test_a_callback_that_closes_the_spider_keeps_what_it_yielded(callback: Any, more: dict[str, Any]) -> None:
+    spider = shop(Rule(LinkExtractor("item/1"), "callback", follow=True), callback=callback, **more)
+    found = visit(spider, results(spider.parse(page())).requests[0])
+    assert (found.items, paths(found), found.closing) == ([{"n": 1}], [], "enough")
+
+
+def test_what_a_callback_should_not_yield_is_told_with_its_name() -> None:
+    spider = shop(Rule(LinkExtractor("item/1"), "callback"), callback=one)
+    with pytest.raises(BadSpider, match=r"wrong yielded an? int"):
+        results(spider.parse_with_rules(page(), wrong, {}))
+
+
+def wrong(response: Response) -> Any:
+    return [3]
 
 
 def test_plain_callbacks_need_no_loop() -> None:

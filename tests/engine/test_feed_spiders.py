@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from lxml import etree
 
-from lycosa.core.errors import BadSpider
+from lycosa.core.errors import BadSpider, CloseSpider
 from lycosa.engine.response import Response
 from lycosa.engine.results import collect
 from lycosa.engine.spiders.feeds import CSVFeedSpider, XMLFeedSpider, _forget
@@ -121,6 +121,26 @@ def test_methods_of_every_form(method: Any) -> None:
         {"text": "One"},
         {"text": "Two & more"},
     ]
+
+
+def test_a_method_that_closes_the_spider_keeps_what_it_yielded() -> None:
+    def closing(self: Any, response: Response, node: Any) -> Any:
+        yield texts(response, node)
+        if "One" in str(texts(response, node)):
+            raise CloseSpider("enough")
+
+    spider = news(itertag="title", parse_node=closing)
+    found = asyncio.run(collect(spider.parse(feed(RSS)), "parse"))
+    assert (found.items, found.closing) == ([{"text": "Channel"}, {"text": "One"}], "enough")
+
+
+def test_a_method_that_returns_what_has_to_be_awaited_is_told() -> None:
+    def hidden(self: Any, response: Response, node: Any) -> Any:
+        return asynchronous(self, response, node)
+
+    spider = news(parse_node=hidden)
+    with pytest.raises(BadSpider, match="returns what has to be awaited: write async def"):
+        items(spider, RSS)
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "iso-8859-2"])

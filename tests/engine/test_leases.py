@@ -79,7 +79,7 @@ def test_a_lease_that_ran_out_unseen_lives_on_and_one_that_was_taken_back_does_n
         host = "http://a.example:80"
         await frontier.push([UrlRecord(1, n, f"{host}/{n}", host) for n in (1, 2)])
         mine, lost = await frontier.lease(2, 100.0)
-        leases = Leases(frontier)
+        leases = Leases(frontier, 3600.0)
         leases.begin(mine, 100.0)
         assert leases.next_renewal() == 100.5
         await leases.renew(100.4)

@@ -36,12 +36,6 @@ HELD = "_httpcache"
 DONT_CACHE = "dont_cache"
 
 
-def host_was_asked(response: Response) -> bool:
-    """Return whether the response cost its host a request."""
-    flags = response.flags
-    return not flags or CACHED not in flags or REVALIDATED in flags or STALE in flags
-
-
 class HttpCache:
     """A cache for one spider.
 

@@ -12,7 +12,6 @@ from collections.abc import Collection
 from lycosa.core.metarefresh import IGNORE_TAGS, may_refresh, meta_refresh
 from lycosa.core.model import Request
 from lycosa.engine.hops import REDIRECT_URLS, hops_of, moved
-from lycosa.engine.middlewares.httpcache import host_was_asked
 from lycosa.engine.middlewares.redirect import COOKIES_CHANGED
 from lycosa.engine.response import Response
 from lycosa.engine.verdict import Instead
@@ -54,4 +53,4 @@ class MetaRefresh:
             if COOKIES_CHANGED not in response.flags or refresh.delay_s > COOKIE_CHECK_MAX_S or request.url in before:
                 return response
             there.dont_filter = True
-        return Instead(there, "redirect", response.raw.size_bytes, contacted=host_was_asked(response))
+        return Instead(there, "redirect", response.raw.size_bytes)

@@ -1,6 +1,7 @@
 """Leaves out what the scope of the crawl has not, although it is queued: it was queued under other settings, perhaps.
 
-Links are checked when they are found; start requests are always in scope. `allow_offsite` in meta exempts a request.
+Links are checked when they are found; start requests are always in scope. `allow_offsite` in meta lets a request go to
+any host; its depth and the globs count all the same.
 """
 
 from __future__ import annotations
@@ -8,6 +9,9 @@ from __future__ import annotations
 from lycosa.core.model import Request
 from lycosa.core.scope import Scope
 from lycosa.engine.verdict import Ignored
+
+ALLOW_OFFSITE = "allow_offsite"
+"""The key of `meta` of a request that may leave the hosts of its crawl, and so may what it is redirected to."""
 
 
 class Offsite:
@@ -19,7 +23,7 @@ class Offsite:
     def process_request(self, request: Request) -> Ignored | None:
         """Return None for a request in scope."""
         record = request.record
-        if record is None or record.depth == 0 or request.asked("allow_offsite"):
+        if record is None or record.depth == 0:
             return None
-        reason = self._scope.reason(record.url, record.host, record.depth)
+        reason = self._scope.reason(record.url, record.host, record.depth, anywhere=bool(request.asked(ALLOW_OFFSITE)))
         return Ignored(reason, contacted=False) if reason else None

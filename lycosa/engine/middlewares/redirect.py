@@ -1,15 +1,14 @@
 """Follows redirects (RFC 9110 §15.4): the record is done, its target is queued at the same depth, checked like a link.
 
-`dont_redirect` in meta, or a status that the callback wants to see, leaves the response as it is.
+`dont_redirect` in meta, or a status that the spider or the request asks for, leaves the response as it is.
 """
 
 from __future__ import annotations
 
-from lycosa.core.links import join
 from lycosa.core.model import Request
 from lycosa.core.retry import REDIRECTS
+from lycosa.core.url import redirected
 from lycosa.engine.hops import REDIRECT_URLS, hops_of, moved
-from lycosa.engine.middlewares.httpcache import host_was_asked
 from lycosa.engine.response import Response
 from lycosa.engine.statuses import Statuses
 from lycosa.engine.verdict import Failed, Ignored, Instead
@@ -28,13 +27,13 @@ class Redirect:
     def process_response(self, request: Request, response: Response) -> Response | Instead | Ignored | Failed:
         """Return the response, or the request for where it leads."""
         status = response.raw.status
-        if status not in REDIRECTS or request.asked("dont_redirect") or self._statuses.handled(request, status):
+        if status not in REDIRECTS or request.asked("dont_redirect") or self._statuses.kept(request, status):
             return response
         size = response.raw.size_bytes
-        location = response.headers.get("location")  # empty it would mean the page itself
-        target = join(request.url, location) if location else None
+        target = redirected(request.url, response.headers.get("location"))
         if target is None:
-            return Ignored("redirect to nowhere", bytes=size, cause=response)
+            wanted = self._statuses.handled(request, status)
+            return response if wanted else Ignored("redirect to nowhere", bytes=size, cause=response)
         there = moved(request, target, status)
         if self._goes_round(request, there):
             if COOKIES_CHANGED not in response.flags:
@@ -42,7 +41,7 @@ class Redirect:
             there.dont_filter = True
         if hops_of(request) >= self._max:
             return Failed(f"more than {self._max} redirects", cause=response)
-        return Instead(there, "redirect", size, contacted=host_was_asked(response))
+        return Instead(there, "redirect", size)
 
     def _goes_round(self, request: Request, there: Request) -> bool:
         same = there.url == request.url and (there.method, there.body) == (request.method, request.body)

@@ -25,8 +25,9 @@ from lycosa.core.model import Request
 from lycosa.engine.failure import Failure
 from lycosa.engine.linkextractor import Link, LinkExtractor
 from lycosa.engine.response import Response
+from lycosa.engine.results import Results, collect, collect_now
 from lycosa.engine.spider import Spider
-from lycosa.engine.spiders.methods import is_later, listed, listed_later, method_named
+from lycosa.engine.spiders.methods import method_named, processed, spread
 
 LINK_TEXT_MAX = 500
 """Characters of the text of a link that travel with its request."""
@@ -96,20 +97,25 @@ class CrawlSpider(Spider):
         callback: Callable[..., Any] | None,
         cb_kwargs: Mapping[str, Any],
         follow: bool = True,
-    ) -> Iterator[Any] | AsyncIterator[Any]:
-        """Yield what the callback makes of a page, and requests for its links."""
-        returned = callback(response, **cb_kwargs) if callback is not None else None
-        if is_later(returned):
-            return self._parsed_later(response, returned, follow)
-        return self._parsed(response, listed(returned), follow)
+    ) -> Results | AsyncIterator[Any]:
+        """Return what the callback makes of a page, and requests for its links."""
+        if callback is None:
+            return self._with_links(response, Results([], [], []), follow)
+        name = getattr(callback, "__name__", "the callback")
+        found = collect_now(lambda: callback(response, **cb_kwargs), name)
+        if type(found) is Results:
+            return self._with_links(response, found, follow)
+        return self._parsed_later(response, found, name, follow)
 
-    def _parsed(self, response: Response, results: list[Any], follow: bool) -> Iterator[Any]:
-        yield from self.process_results(response, results)
-        if follow:
-            yield from self._requests_to_follow(response)
+    def _with_links(self, response: Response, results: Results, follow: bool) -> Results:
+        if type(self).process_results is not CrawlSpider.process_results:
+            results = processed(self.process_results, response, results)
+        if follow and not results.closing:
+            results.requests.extend(self._requests_to_follow(response))
+        return results
 
-    async def _parsed_later(self, response: Response, returned: Any, follow: bool) -> AsyncIterator[Any]:
-        for result in self._parsed(response, await listed_later(returned), follow):
+    async def _parsed_later(self, response: Response, found: Any, name: str, follow: bool) -> AsyncIterator[Any]:
+        for result in spread(self._with_links(response, await collect(found, name), follow)):
             yield result
 
     def _by_rule(self, response: Response, **cb_kwargs: Any) -> Any:

@@ -18,13 +18,15 @@ import csv
 import inspect
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from copy import deepcopy
+from functools import partial
 from io import BytesIO, StringIO
 from typing import TYPE_CHECKING, Any
 
 from lycosa.core.errors import BadSpider
 from lycosa.engine.response import Response
+from lycosa.engine.results import Results, collect, collect_now
 from lycosa.engine.spider import Spider
-from lycosa.engine.spiders.methods import listed, listed_later
+from lycosa.engine.spiders.methods import processed, spread
 
 if TYPE_CHECKING:
     from parsel import Selector
@@ -50,12 +52,17 @@ class _FeedSpider(Spider):
         return self._each_now(response, method, parts)
 
     def _each_now(self, response: Response, method: Any, parts: Iterable[Any]) -> Iterator[Any]:
+        name = _name_of(method)
         for part in parts:
-            yield from self.process_results(response, listed(method(response, part)))
+            found = collect_now(partial(method, response, part), name)
+            if type(found) is not Results:
+                raise BadSpider(f"{name} returns what has to be awaited: write async def {name}")
+            yield from spread(processed(self.process_results, response, found))
 
     async def _each_later(self, response: Response, method: Any, parts: Iterable[Any]) -> AsyncIterator[Any]:
         for part in parts:
-            for result in self.process_results(response, await listed_later(method(response, part))):
+            found = await collect(method(response, part), _name_of(method))
+            for result in spread(processed(self.process_results, response, found)):
                 yield result
 
 
@@ -161,6 +168,10 @@ class CSVFeedSpider(_FeedSpider):
             )
         except TypeError as error:
             raise BadSpider(f"{type(self).__name__}: {error}") from error
+
+
+def _name_of(method: Any) -> str:
+    return getattr(method, "__name__", "the method")
 
 
 def _forget(element: Any) -> None:

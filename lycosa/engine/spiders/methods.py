@@ -1,14 +1,13 @@
-"""What the spiders here share: methods that users name, and what these return, as a list."""
+"""What the spiders here share: methods that users name, and what becomes of their results."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import AsyncIterable, Callable, Iterable, Iterator
-from itertools import islice
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from lycosa.core.errors import BadSpider
-from lycosa.engine.results import RESULTS_MAX
+from lycosa.core.errors import BadSpider, CloseSpider
+from lycosa.engine.response import Response
+from lycosa.engine.results import Results, collect_now
 
 
 def method_named(spider: object, given: Any, where: str) -> Callable[..., Any]:
@@ -38,33 +37,17 @@ def name_of_method(spider: object, given: Any, where: str) -> str:
     return name
 
 
-def is_later(returned: Any) -> bool:
-    """Return whether something has to be awaited to know what was returned."""
-    return inspect.isawaitable(returned) or isinstance(returned, AsyncIterable)
+def processed(process: Callable[[Response, list[Any]], Any], response: Response, results: Results) -> Results:
+    """Return the results as a method of the user's wants them. What ended the callback early still counts."""
+    everything = [*results.items, *results.requests, *results.links]
+    found: Results = collect_now(lambda: process(response, everything), "process_results")
+    return found._replace(closing=found.closing or results.closing)
 
 
-def listed(returned: Any) -> list[Any]:
-    """Return what a callback returned as a list, without Nones. Raises `BadSpider` when there is no end to it."""
-    elements = returned if isinstance(returned, (list, tuple, Iterator)) else (returned,)
-    return _bounded(elements)
-
-
-async def listed_later(returned: Any) -> list[Any]:
-    """Wait for what a callback returned, and return it as a list. See `listed`."""
-    if inspect.isawaitable(returned):
-        returned = await returned
-    if not isinstance(returned, AsyncIterable):
-        return listed(returned)
-    found: list[Any] = []
-    async for each in returned:
-        found.append(each)
-        if len(found) > RESULTS_MAX:
-            break
-    return _bounded(found)
-
-
-def _bounded(elements: Iterable[Any]) -> list[Any]:
-    found = [each for each in islice(elements, RESULTS_MAX + 1) if each is not None]
-    if len(found) > RESULTS_MAX:
-        raise BadSpider(f"more than {RESULTS_MAX} results for one page: yield requests for parts of it")
-    return found
+def spread(results: Results) -> Iterator[Any]:
+    """Yield the results one by one. Raises the `CloseSpider` that they end with."""
+    yield from results.items
+    yield from results.requests
+    yield from results.links
+    if results.closing:
+        raise CloseSpider(results.closing)

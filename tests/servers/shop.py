@@ -1,0 +1,317 @@
+"""A shop as a child process, with all that makes a crawl hard to resume: sessions, redirects, failures, images.
+
+    with opened(3000) as shop:
+        ... shop.url ...                          # the home page; /trade is the way in for traders
+        counts = shop.hits()                      # how often each path was asked for
+        more = counts - expected(3000)            # what was asked for again
+
+    /  /trade                 set the cookie `who`, of a customer or a trader, and lead to their first section
+    /s/K/                     sets the cookie `key` of the section (for this path only) and redirects to its first list
+    /s/K/list/I               leads to 20 products, some through redirects, to one page that is missing, and onwards
+    /s/K/product/N  stock/N   fail the first time, or the first two times, for some N: 503, 500 or a broken connection
+    /image/NAME               a JPEG or PNG; some are 404
+
+Who comes without the header X-Shop or without the cookies of the section, or as a customer to a section for traders, is
+redirected to /cookies, and so on record. What was issued and how often a page failed is remembered for as long as the
+server lives: it outlives its clients. A fifth of the sections is for traders. It dies with its parent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from io import BytesIO
+from pathlib import Path
+from typing import NamedTuple
+
+from PIL import Image
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SECTIONS = 30
+TRADE = 24
+"""The first section for traders."""
+
+PER_LIST = 20
+SHARED = 10
+"""Images that all products share."""
+
+SIDE = (24, 16)
+COOKIE = re.compile(r"([^=;\s]+)=([^;]*)")
+HTML = "text/html; charset=utf-8"
+
+
+class Answer(NamedTuple):
+    """What is sent back; a status of 0 breaks the connection."""
+
+    status: int
+    body: bytes = b""
+    kind: str = HTML
+    more: tuple[str, ...] = ()
+
+
+def section_of(number: int, products: int) -> int:
+    """Return the section of a product."""
+    return number * SECTIONS // products
+
+
+def members(section: int, products: int) -> list[int]:
+    """Return the products of a section."""
+    return [number for number in range(products) if section_of(number, products) == section]
+
+
+def failures(number: int) -> list[int]:
+    """Return the statuses that a product answers with before it is there; 0 is a broken connection."""
+    if number % 40 == 7:
+        return [503, 503]
+    if number % 10 == 3:
+        return [500]
+    return [0] if number % 50 == 9 else []
+
+
+def images(number: int) -> list[str]:
+    """Return the paths of the images of a product: one that it shares, some have their own, some lack one."""
+    own = [f"/image/own-{number}.{'png' if number % 3 else 'jpg'}"] if number % 4 == 0 else []
+    lost = ["/image/lost-all.jpg", f"/image/lost-{number}.jpg"] if number % 50 == 1 else []
+    return [f"/image/shared-{number % SHARED}.jpg", *own, *lost]
+
+
+@lru_cache(4096)
+def picture(path: str) -> bytes:
+    """Return an image that no other path has."""
+    number = int(re.sub(r"\D", "", path)) + 7_000_000 * ("shared" in path)
+    colour = (number % 251, number // 251 % 251, number // 251**2)
+    out = BytesIO()
+    if path.endswith("png"):
+        Image.new("RGB", SIDE, colour).save(out, "PNG")
+    else:
+        Image.new("RGB", SIDE, colour).save(out, "JPEG", comment=path.encode())
+    return out.getvalue()
+
+
+def way_to(number: int, products: int) -> list[str]:
+    """Return the paths on the way to a product: where the list links to, redirects, the product itself."""
+    base = f"/s/{section_of(number, products)}"
+    hops = {0: ["go"], 3: ["go", "via"]}.get(number % 6, [])
+    return [*(f"{base}/{hop}/{number}" for hop in hops), f"{base}/product/{number}"]
+
+
+def expected(products: int, *, stock: bool = False) -> Counter[str]:
+    """Return how often each path is asked for by a spider that is never killed."""
+    counts: Counter[str] = Counter(["/", "/trade"])
+    for section in range(SECTIONS):
+        counts[f"/s/{section}/"] = 1
+        own = members(section, products)
+        for start in range(0, len(own), PER_LIST):
+            counts[f"/s/{section}/list/{start // PER_LIST}"] = 1
+            counts[f"/s/{section}/missing/{start // PER_LIST}"] = 1
+        for number in own:
+            counts.update(way_to(number, products))
+            counts[f"/s/{section}/product/{number}"] += len(failures(number))
+            counts.update({path: 1 for path in images(number) if path not in counts})
+            if stock:
+                counts[f"/s/{section}/stock/{number}"] = 1 + bool(failures(number))
+    return counts
+
+
+@dataclass(slots=True)
+class Shop:
+    """A running server. `url` ends without a slash."""
+
+    url: str
+    products: int
+    home: Path
+    process: subprocess.Popen[str]
+
+    def hits(self) -> Counter[str]:
+        """Return how often each path was asked for so far, robots.txt left out."""
+        lines = (self.home / "hits").read_text().splitlines(keepends=True)
+        counts = Counter(line[:-1] for line in lines if line.endswith("\n"))
+        counts.pop("/robots.txt", None)
+        return counts
+
+    def busy(self) -> int:
+        """Return the number of requests so far."""
+        return (self.home / "hits").read_bytes().count(b"\n")
+
+
+class Keeper:
+    """Knows what it issued, and answers."""
+
+    def __init__(self, products: int) -> None:
+        self._products = products
+        self._lists = [members(section, products) for section in range(SECTIONS)]
+        self._issued: set[str] = set()
+        self._tries: Counter[str] = Counter()
+
+    def answer(self, path: str, head: str) -> Answer:
+        """Answer a GET; `head` is the request as it came."""
+        if path in {"/", "/trade"}:
+            first = TRADE if path == "/trade" else 0
+            who = self._issue("who=" + ("trader" if first else "customer"))
+            return Answer(200, self._page("home", [f"/s/{first}/"], "next"), more=(f"Set-Cookie: {who}; Path=/",))
+        if path.startswith("/image/"):
+            return self._image(path)
+        if path == "/cookies":
+            return Answer(200, b"<p>Please accept our cookies.")
+        found = re.fullmatch(r"/s/(\d+)/(?:(\w+)/(\d+))?", path)
+        if found is None or int(found[1]) >= SECTIONS:
+            return Answer(404)
+        section, what, number = int(found[1]), found[2] or "", int(found[3] or 0)
+        if not self._is_welcome(section, what, head):
+            return _to("302", "/cookies")
+        return getattr(self, f"_{what or 'section'}", _nothing)(section, number, path)
+
+    def _issue(self, cookie: str) -> str:
+        issued = f"{cookie}-{len(self._issued)}"
+        self._issued.add(issued)
+        return issued
+
+    def _is_welcome(self, section: int, what: str, head: str) -> bool:
+        cookies = dict(COOKIE.findall(_field(head, "cookie")))
+        who = "who=" + cookies.get("who", "")
+        key = "key=" + cookies.get("key", "")
+        right = who in self._issued and who.startswith("who=trader") == (section >= TRADE)
+        keyed = not what or (key in self._issued and key.startswith(f"key={section}-"))
+        return right and keyed and _field(head, "x-shop") == "open"
+
+    def _section(self, section: int, _number: int, path: str) -> Answer:
+        key = self._issue(f"key={section}")
+        return _to("302", f"{path}list/0", f"Set-Cookie: {key}; Path={path}")
+
+    def _list(self, section: int, number: int, _path: str) -> Answer:
+        own, start = self._lists[section], number * PER_LIST
+        ways = [way_to(each, self._products)[0] for each in own[start : start + PER_LIST]]
+        onwards = [f"/s/{section}/list/{number + 1}"]
+        if start + PER_LIST >= len(own):
+            onwards = [] if section + 1 in {TRADE, SECTIONS} else [f"/s/{section + 1}/"]
+        products = "".join(f'<a class="product" href="{way}">product</a>' for way in ways)
+        missing = f'<a class="missing" href="/s/{section}/missing/{number}">gone</a>'
+        return Answer(200, self._page("list", onwards, "next", products + missing))
+
+    def _go(self, section: int, number: int, path: str) -> Answer:
+        ways = way_to(number, self._products)
+        return _to(("301", "302", "307")[number % 5 % 3], ways[ways.index(path) + 1])
+
+    _via = _go
+
+    def _product(self, _section: int, number: int, path: str) -> Answer:
+        failed = self._failure(path, failures(number))
+        if failed is not None:
+            return failed
+        shown = "".join(f'<img src="{image}">' for image in images(number))
+        body = f'<h1>Product {number}</h1><b class="price">{number}.50</b>{shown}'
+        return Answer(200, self._page("product", [], "next", body), more=("Cache-Control: private, max-age=3600",))
+
+    def _stock(self, _section: int, number: int, path: str) -> Answer:
+        failed = self._failure(path, failures(number)[:1])
+        return failed or Answer(200, str(number % 17).encode(), "text/plain")
+
+    def _failure(self, path: str, statuses: list[int]) -> Answer | None:
+        self._tries[path] += 1
+        if self._tries[path] > len(statuses):
+            return None
+        return Answer(statuses[self._tries[path] - 1], b"later", more=("Retry-After: 0",))
+
+    def _image(self, path: str) -> Answer:
+        if "lost" in path:
+            return Answer(404)
+        return Answer(200, picture(path), "image/png" if path.endswith("png") else "image/jpeg")
+
+    def _page(self, title: str, links: list[str], kind: str, body: str = "") -> bytes:
+        anchors = "".join(f'<a class="{kind}" href="{link}">{kind}</a>' for link in links)
+        return f"<!doctype html><title>{title}</title>{body}{anchors}".encode()
+
+
+def _field(head: str, name: str) -> str:
+    found = re.search(rf"^{name}:\s*(.*?)\s*$", head, re.IGNORECASE | re.MULTILINE)
+    return found[1] if found else ""
+
+
+def _to(status: str, path: str, *more: str) -> Answer:
+    return Answer(int(status), more=(f"Location: {path}", *more))
+
+
+def _nothing(_section: int, _number: int, _path: str) -> Answer:
+    return Answer(404, b"not here")
+
+
+class Connection(asyncio.Protocol):
+    """One connection, which stays open."""
+
+    def __init__(self, keeper: Keeper, log: int) -> None:
+        self._keeper = keeper
+        self._log = log
+        self._read = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the way back."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Answer every request that has come whole."""
+        self._read += data
+        while b"\r\n\r\n" in self._read:
+            head, _, self._read = self._read.partition(b"\r\n\r\n")
+            path = head.split(b" ", 2)[1].decode("ascii", "replace")
+            os.write(self._log, f"{path}\n".encode())
+            answer = self._keeper.answer(path, head.decode("latin-1"))
+            if not answer.status:
+                self._transport.abort()
+                return
+            lines = [f"HTTP/1.1 {answer.status} Status", f"Content-Type: {answer.kind}", *answer.more]
+            lines += [f"Content-Length: {len(answer.body)}", "", ""]
+            self._transport.write("\r\n".join(lines).encode() + answer.body)
+
+
+async def serve(products: int, log_path: str) -> None:
+    """Serve until standard input ends, which it does when the parent dies. Prints the port first."""
+    log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    keeper, loop = Keeper(products), asyncio.get_running_loop()
+    server = await loop.create_server(lambda: Connection(keeper, log), "127.0.0.1", 0, backlog=1024)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await loop.run_in_executor(None, sys.stdin.read)
+
+
+@contextmanager
+def opened(products: int) -> Iterator[Shop]:
+    """Serve a shop while the block runs."""
+    home = Path(tempfile.mkdtemp(prefix="lycosa-shop-"))
+    (home / "hits").touch()
+    command = [sys.executable, "-m", "tests.servers.shop", "--products", str(products), "--log", home / "hits"]
+    # A session of its own, or Ctrl-C in the terminal would end it before those who use it.
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        assert process.stdout
+        yield Shop(f"http://127.0.0.1:{int(process.stdout.readline())}", products, home, process)
+    finally:
+        process.kill()
+        process.communicate()
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def main() -> None:
+    """Serve until standard input ends."""
+    parser = argparse.ArgumentParser(description="Serve a shop on 127.0.0.1.")
+    parser.add_argument("--products", type=int, required=True)
+    parser.add_argument("--log", required=True)
+    options = parser.parse_args()
+    asyncio.run(serve(options.products, options.log))
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
