@@ -146,9 +146,10 @@ class Response:
     @cached_property
     def selector(self) -> Selector:
         """The parsel selector behind `css`, `xpath` and `re`."""
-        from parsel import Selector
+        from lycosa.engine.selecting import Selector  # loads parsel and lxml
 
-        return Selector(text=self.text, type=_kind_of(self.content_type), base_url=self.url)
+        text: str | None = self.__dict__.get("text")
+        return Selector.of_page(self.body, self.encoding, text, _kind_of(self.content_type), self.url)
 
     def css(self, query: str) -> SelectorList[Selector]:
         """Select by CSS, with parsel's `::text` and `::attr(name)`."""
@@ -214,7 +215,8 @@ class Response:
 
     @cached_property
     def _base(self) -> str:
-        may_have = b"<base" in self.body.lower() and _kind_of(self.content_type) != "json"
+        body = self.body  # as it is always written: to look at the whole page without case would cost more than to join
+        may_have = (b"<base" in body or b"<BASE" in body) and _kind_of(self.content_type) != "json"
         href = self.selector.xpath("//base/@href").get() if may_have else None
         return (join(self.url, href) if href else None) or self.url
 
