@@ -135,8 +135,8 @@ class Response:
 
     @cached_property
     def text(self) -> str:
-        """The body as text; undecodable bytes are replaced."""
-        return self.body.decode(self.encoding, "replace")
+        """The body as text, without a byte order mark; undecodable bytes are replaced."""
+        return self.body.decode(self.encoding, "replace").removeprefix("\ufeff")
 
     @cached_property
     def tree(self) -> LexborHTMLParser:
@@ -171,9 +171,9 @@ class Response:
         """Return the body as JSON, in whatever encoding. Raises `ValueError` when it is none."""
         try:
             return msgspec.json.decode(self.body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             try:
-                return json.loads(self.text.removeprefix("\ufeff"))  # NaN and UTF-16 are no JSON either, and are sent
+                return json.loads(self.text)  # NaN and UTF-16 are no JSON either, and are sent
             except (ValueError, RecursionError):
                 raise ValueError(f"{self.url}: the body is not JSON: {error}") from error
 
