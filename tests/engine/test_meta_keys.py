@@ -245,9 +245,7 @@ def test_the_cache_replays(server, tmp_path):
 def test_the_cache_keeps_what_rfc_9111_lets_it(server, tmp_path):
     settings = {"http_cache": "rfc9111", "http_cache_dir": str(tmp_path)}
     fresh, stale, never = paths = [
-        "/cached?control=max-age%3D60",
-        "/cached?etag=x&control=no-cache",
-        "/cached?control=no-store",
+        f"/cached?{query}" for query in ("control=max-age%3D60", "etag=x&control=no-cache", "control=no-store")
     ]
     requests = [Request(server.url(path)) for path in paths]
     crawled(server, *requests, **settings)
