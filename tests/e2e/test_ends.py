@@ -1,4 +1,4 @@
-"""How a crawl ends before it is finished, and that the next run goes on (C7); calls that block; callbacks in threads."""
+"""How a crawl ends before it is finished, and that the next run goes on (C7); blocking calls; callbacks in threads."""
 
 from __future__ import annotations
 
@@ -305,6 +305,6 @@ def test_closed_that_fails_is_told_when_all_are_closed(server, tmp_path):
         def closed(self, reason: str) -> None:
             raise ValueError("closed")
 
-    with pytest.raises(BadSpider, match="Fails.closed failed"):
+    with pytest.raises(BadSpider, match="closed failed"):
         crawled(server, tmp_path, Fails)
     assert len(items(tmp_path / "items.jsonl")) == PAGES
