@@ -19,6 +19,7 @@ from lycosa.config.view import SettingsView
 from lycosa.core.errors import BadSetting
 from lycosa.core.frontier import Policy
 from lycosa.core.keys import Fingerprint, Keys, is_function, keys, words
+from lycosa.core.private import Allowed
 from lycosa.core.retry import RetryPolicy
 from lycosa.core.scope import Scope
 from lycosa.core.segments import Segments, segments
@@ -209,6 +210,8 @@ def scope_of(kind: str, seeds: Sequence[str], domains: Sequence[str], bounds: Bo
 def policy_of(settings: Settings) -> Policy:
     """Return how the frontier treats hosts and leases. Through a proxy nobody here knows the addresses of hosts."""
     policy = Policy(settings.delay, settings.concurrency_per_host, settings.lease, settings.robots)
+    if settings.auto_throttle:
+        policy = replace(policy, start_delay_s=settings.auto_throttle_start)
     by_ip = replace(policy, delay_per_ip_s=settings.delay_per_ip, concurrency_per_ip=settings.concurrency_per_ip or 0)
     if settings.proxy and by_ip.resolves:
         log.warning("--delay-per-ip and --concurrency-per-ip do not hold through a proxy, which finds the hosts itself")
@@ -227,6 +230,7 @@ def fetch_settings_of(settings: Settings) -> FetchSettings:
         headers={name.strip(): value.strip() for name, _, value in pairs},
         proxy=settings.proxy,
         insecure=settings.insecure,
+        may_connect=Allowed(settings.allow_private).may_connect,
     )
 
 

@@ -13,9 +13,12 @@ from lycosa.app.middlewares import DOWNLOADER_ORDER, SPIDER_ORDER, in_order
 from lycosa.app.parts import fetch_settings_of, retry_policy_of
 from lycosa.caches.sqlite import SqliteCache
 from lycosa.clock import Clock, chance
+from lycosa.config import Settings
 from lycosa.core.httpcache import PrivateRules, ReplayRules
+from lycosa.core.throttle import AutoThrottle, ThrottleSettings
 from lycosa.engine.crawler import Crawler
 from lycosa.engine.download import Downloader, Rest, accept_types
+from lycosa.engine.guard import OPEN, Guard
 from lycosa.engine.keeping import Keeping
 from lycosa.engine.middleware import DownloaderChain, SpiderChain
 from lycosa.engine.middlewares.cookies import Cookies
@@ -30,6 +33,7 @@ from lycosa.engine.middlewares.redirect import Redirect
 from lycosa.engine.middlewares.referer import Referer
 from lycosa.engine.middlewares.retry import Retry
 from lycosa.engine.middlewares.robots import ObeyRobots
+from lycosa.engine.middlewares.throttle import SetDelay, Throttle
 from lycosa.engine.middlewares.urllength import UrlLength
 from lycosa.engine.pipeline import Pipelines
 from lycosa.engine.retrying import Retrying
@@ -53,6 +57,7 @@ class Site:
     keeping: Keeping
     clock: Clock
     rest: Rest | None = None
+    set_delay: SetDelay | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,7 @@ class Cast:
     gate: RobotsGate
     statuses: Statuses
     retrying: Retrying
+    guard: Guard = OPEN
     in_thread: InThread | None = None
 
 
@@ -73,7 +79,8 @@ def downloader_of(cast: Cast, site: Site) -> Downloader:
     """Return what downloads for a spider, with its middlewares."""
     types, headers = cast.rules.content_types, fetch_settings_of(cast.member.settings).headers
     chain = _downloader_chain(cast, site)
-    return Downloader(cast.fetcher, chain, cast.retrying, site.clock, accept_types(types), headers, site.rest)
+    accept = accept_types(types)
+    return Downloader(cast.fetcher, chain, cast.retrying, site.clock, accept, headers, site.rest, cast.guard)
 
 
 def visitor_of(cast: Cast, site: Site, downloader: Downloader, chain: SpiderChain, pipelines: Pipelines) -> Visitor:
@@ -90,6 +97,7 @@ def visitor_of(cast: Cast, site: Site, downloader: Downloader, chain: SpiderChai
         site.known,
         site.stats,
         cast.crawler,
+        cast.guard,
         cast.member.target.naming,
     )
 
@@ -115,6 +123,7 @@ def _downloader_chain(cast: Cast, site: Site) -> DownloaderChain:
         "metarefresh": _metarefresh(cast),
         "redirect": Redirect(settings.redirects_max, cast.statuses) if settings.redirect else None,
         "cookies": _cookies(cast, site) if settings.cookies else None,
+        "throttle": _throttle(settings, site) if settings.auto_throttle else None,
         "stats": Counting(stats, cast.crawler.signals, spider),
         "httpcache": _cache(cast, site),
     }
@@ -144,6 +153,15 @@ def _auth(cast: Cast) -> HttpAuth | None:
         domain = None if settings.http_auth_domain == "*" else settings.http_auth_domain
         return HttpAuth(settings.http_user, settings.http_pass, domain)
     return HttpAuth.of(spider)
+
+
+def _throttle(settings: Settings, site: Site) -> Throttle | None:
+    if site.set_delay is None:
+        return None
+    wanted = ThrottleSettings(
+        settings.auto_throttle_start, settings.auto_throttle_max, settings.delay, settings.auto_throttle_target
+    )
+    return Throttle(AutoThrottle(wanted), site.set_delay, site.clock.now, debug=settings.auto_throttle_debug)
 
 
 def _metarefresh(cast: Cast) -> MetaRefresh | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -29,6 +29,7 @@ from lycosa.clock import Clock, chance
 from lycosa.config import Settings
 from lycosa.core.errors import StateError
 from lycosa.core.model import Request
+from lycosa.core.private import Allowed
 from lycosa.core.robots import Robots
 from lycosa.engine.addresses import Addresses, FoundOnly
 from lycosa.engine.audience import Audience, Listener
@@ -36,11 +37,13 @@ from lycosa.engine.committer import Committer
 from lycosa.engine.download import Downloader
 from lycosa.engine.endings import Endings
 from lycosa.engine.engine import Engine, Limits
+from lycosa.engine.guard import Guard
 from lycosa.engine.handover import Handover
 from lycosa.engine.hearing import HeardFetcher
 from lycosa.engine.inline import Inline
 from lycosa.engine.keeping import Keeping, SpiderState
 from lycosa.engine.middleware import Method
+from lycosa.engine.middlewares.throttle import SetDelay
 from lycosa.engine.pipeline import Pipelines
 from lycosa.engine.robots import RobotsGate
 from lycosa.engine.signals import Signals, robots_parsed
@@ -115,14 +118,15 @@ async def _job(
     stack.push_async_callback(keeping.close)
     committer.keep = keeping.keep
     addresses = Addresses(frontier, SystemResolver(settings.connect_timeout), clock)
-    site = Site(_known(frontier, stats), _preparer(sinks), stats, keeping, clock, frontier.block_host)
+    rest, delay = frontier.block_host, _delayer(frontier, clock)
+    site = Site(_known(frontier, stats), _preparer(sinks), stats, keeping, clock, rest, delay)
     troupe = [await _cast(stack, member, frontier, addresses, seeds, site) for member in crew.members]
     gate = _joined([cast.gate for cast in troupe])
     inlines, visitors = [], {}
     begins: dict[str, Sequence[Method]] = {}
     for cast in troupe:
         downloader = downloader_of(cast, site)
-        inlines.append(_inline(cast, frontier, downloader, clock))
+        inlines.append(_inline(cast, frontier, downloader, clock, addresses))
         pipelines = await _extras(stack, cast, handover)
         name, chain = cast.member.target.naming.spider, spider_chain_of(cast)
         visitors[name] = visitor_of(cast, site, downloader, chain, pipelines)
@@ -181,7 +185,8 @@ async def _cast(
     stack.push_async_callback(fetcher.close)
     found_only = FoundOnly(fetcher, addresses)
     policy, now = retry_policy_of(settings), site.clock.now
-    gate = RobotsGate(frontier, found_only, settings.user_agent, policy, chance, now, stats)
+    guard = Guard(Allowed(settings.allow_private), proxied=bool(settings.proxy))
+    gate = RobotsGate(frontier, found_only, settings.user_agent, policy, chance, now, stats, guard)
     gate.on_parsed = partial(_robots_parsed, crawler.signals)
     rules = rules_of(settings, member.target, seeds)
     rules = replace(rules, scope=CountedScope(rules.scope, stats))
@@ -193,7 +198,7 @@ async def _cast(
         threads = CallbackThreads(settings.callback_threads)
         stack.push_async_callback(threads.close)
         in_thread = threads.run
-    return Cast(member, crawler, rules, heard, gate, statuses_of(member), retrying_of(member, site), in_thread)
+    return Cast(member, crawler, rules, heard, gate, statuses_of(member), retrying_of(member, site), guard, in_thread)
 
 
 def _robots_parsed(signals: Signals, robots: Robots, request: Request) -> None:
@@ -201,10 +206,20 @@ def _robots_parsed(signals: Signals, robots: Robots, request: Request) -> None:
         signals.post(robots_parsed, robotparser=robots, request=request)
 
 
-def _inline(cast: Cast, frontier: LocalFrontier[Any], downloader: Downloader, clock: Clock) -> Inline:
+def _delayer(frontier: LocalFrontier[Any], clock: Clock) -> SetDelay:
+    def set_delay(host: str, delay_s: float) -> Awaitable[None]:
+        return frontier.set_delay(host, delay_s, clock.now())
+
+    return set_delay
+
+
+def _inline(
+    cast: Cast, frontier: LocalFrontier[Any], downloader: Downloader, clock: Clock, addresses: Addresses
+) -> Inline:
     """Return what fetches for the callbacks of a spider, and give it to them."""
     gate = cast.gate if cast.member.settings.robots else None
-    inline = Inline(frontier, downloader, gate, cast.member.spider, cast.member.target.naming, clock)
+    spider, naming = cast.member.spider, cast.member.target.naming
+    inline = Inline(frontier, downloader, gate, spider, naming, clock, cast.guard, addresses.tell)
     cast.crawler.download = inline.fetch
     return inline
 

@@ -34,6 +34,7 @@ from lycosa.core.headers import Headers
 from lycosa.core.model import Request
 from lycosa.core.url import host_key
 from lycosa.engine import blame
+from lycosa.engine.guard import OPEN, Guard
 from lycosa.engine.middleware import DownloaderChain, Method
 from lycosa.engine.response import Response
 from lycosa.engine.results import is_item
@@ -78,6 +79,7 @@ class Downloader:
         accept: Accept | None = None,
         headers: Mapping[str, str] | None = None,
         rest: Rest | None = None,
+        guard: Guard = OPEN,
     ) -> None:
         self._fetcher = fetcher
         self._chain = chain
@@ -86,6 +88,7 @@ class Downloader:
         self._accept = accept
         self._headers = headers or {}
         self._rest = rest
+        self._guard = guard
 
     async def download(self, request: Request, address: str = "", into: Into | None = None) -> Found:
         """Return the response, or what becomes of the request without one. Raises only what cancels the task.
@@ -145,10 +148,9 @@ class Downloader:
         asked = request
         if record is not None and record.validators is not None:
             asked = conditional(request, record, self._headers)
-        if into is None:
-            raw = await self._fetcher.fetch(asked, accept=self._accept, address=address)
-        else:
-            raw = await self._fetcher.fetch(asked, address=address, into=into)
+        guarded = self._guard.public_only(record)
+        accept = self._accept if into is None else None
+        raw = await self._fetcher.fetch(asked, accept=accept, address=address, public_only=guarded, into=into)
         if not isinstance(raw, model.Response):
             raise BadMiddleware(f"the fetcher returned {raw!r:.60}: write a model.Response, or raise FetchError")
         now = self._clock.now()
@@ -167,6 +169,8 @@ class Downloader:
                 if _is_final(verdict) and verdict.cause is response:
                     given_up = given_up or verdict
                     continue
+                if isinstance(verdict, Instead):
+                    verdict = verdict._replace(ip=response.raw.ip)
                 if not isinstance(verdict, Response):
                     return verdict if response.contacted else without_contact(verdict)
                 if verdict is not response:

@@ -18,6 +18,7 @@ from lycosa.core.errors import BadSpider, CloseSpider, FetchError, IgnoreRequest
 from lycosa.core.model import Lease, Request
 from lycosa.engine.claims import turn_of
 from lycosa.engine.download import Downloader, Found
+from lycosa.engine.guard import Guard
 from lycosa.engine.hops import HOPS_MAX
 from lycosa.engine.records import Naming, in_place_of, to_record
 from lycosa.engine.response import Response
@@ -27,6 +28,9 @@ from lycosa.ports import Frontier
 
 working: ContextVar[Lease | None] = ContextVar("working", default=None)
 """The lease of the page that the running task works on."""
+
+found_on: ContextVar[str] = ContextVar("found_on", default="")
+"""The IP address that the page came from which the running task works on, "" as long as there is none."""
 
 WAIT_MAX_S = 600.0
 """A retry that would have to wait longer is not waited for: the page that asked has a lease to keep."""
@@ -45,6 +49,8 @@ class Inline:
         spider: object,
         naming: Naming,
         clock: Clock,
+        guard: Guard,
+        find: Callable[[str], Awaitable[None]],
     ) -> None:
         self._frontier = frontier
         self._downloader = downloader
@@ -52,6 +58,8 @@ class Inline:
         self._spider = spider
         self._naming = naming
         self._clock = clock
+        self._guard = guard
+        self._find = find
         self.wake: Callable[[], None] = _nobody
 
     async def fetch(self, request: Request | str, into: Into | None = None) -> Response:
@@ -69,7 +77,8 @@ class Inline:
                 return found.cause  # a status that was still there after the last try
             if not isinstance(found, Instead):
                 raise _error(found)
-            record = in_place_of(request.record, found.request, self._spider, self._naming)
+            guarded = bool(found.ip) and self._guard.guards(request.record, found.ip)
+            record = in_place_of(request.record, found.request, self._spider, self._naming, guarded=guarded)
             request = found.request
             request.record = record
         raise FetchError(f"{request.url}: replaced more than {HOPS_MAX} times", retry=False)
@@ -79,10 +88,13 @@ class Inline:
             request = Request(request)
         if not isinstance(request, Request):
             raise BadSpider(f"fetch takes a URL or a Request, not a {type(request).__name__}")
-        lease = working.get()
+        lease, parent, guarded = working.get(), None, False
+        if lease is not None:
+            parent = lease.record
+            guarded = parent.guarded if not found_on.get() else self._guard.guards(parent, found_on.get())
         prepared = request.copy()
         plain = request.replace(callback=None, errback=None)  # nobody calls it back: they need not be found again
-        prepared.record = to_record(plain, self._spider, lease.record if lease else None, self._naming)
+        prepared.record = to_record(plain, self._spider, parent, self._naming, guarded=guarded)
         prepared.url = prepared.record.url
         prepared.params = None
         return prepared
@@ -116,11 +128,9 @@ class Inline:
         return await self._downloader.download(request, address, into)
 
     async def _in_turn(self, host: str, transfer: Callable[[str], Awaitable[Any]]) -> Any:
-        try:
-            async with turn_of(host, self._frontier, self._clock, working.get()) as address:
-                return await transfer(address)
-        finally:
-            self.wake()
+        turn = turn_of(host, self._frontier, self._clock, working.get(), self._find, self.wake)
+        async with turn as address:
+            return await transfer(address)
 
 
 def _nobody() -> None:

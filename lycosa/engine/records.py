@@ -38,9 +38,17 @@ PLAIN = Naming()
 
 
 def to_record(
-    request: Request, spider: object, parent: UrlRecord | None = None, naming: Naming = PLAIN, *, segment: str = ""
+    request: Request,
+    spider: object,
+    parent: UrlRecord | None = None,
+    naming: Naming = PLAIN,
+    *,
+    segment: str = "",
+    guarded: bool = False,
 ) -> UrlRecord:
     """Return the record of a request found on `parent`, or of a first request, in the segment of its run.
+
+    `guarded` says that it was found on a public page (`guard.py`).
 
     Raises `BadUrl`, or `BadSpider` for what cannot be stored or named.
     """
@@ -57,6 +65,7 @@ def to_record(
         not_before=request.not_before,
         dont_filter=request.dont_filter,
         extras=extras,
+        guarded=guarded,
     )
     if not _is_simple(request):
         _check_storable(record)
@@ -88,7 +97,9 @@ def to_request(record: UrlRecord) -> Request:
     return request
 
 
-def in_place_of(record: UrlRecord, request: Request, spider: object, naming: Naming = PLAIN) -> UrlRecord:
+def in_place_of(
+    record: UrlRecord, request: Request, spider: object, naming: Naming = PLAIN, *, guarded: bool = False
+) -> UrlRecord:
     """Return the record of a request that is fetched in the place of another: same depth, same segment.
 
     Where it counts as one that came before (a site drops a parameter, adds a slash; a middleware adds a header) it is
@@ -102,6 +113,7 @@ def in_place_of(record: UrlRecord, request: Request, spider: object, naming: Nam
         depth=record.depth,
         priority=request.priority,
         redirects=record.redirects + 1,
+        guarded=guarded or record.guarded,
         dont_filter=record.dont_filter
         or made.dont_filter
         or (made.fingerprint in on_the_way and made.url not in trail),

@@ -11,12 +11,13 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
-from lycosa.core.errors import FetchError
+from lycosa.core.errors import FetchError, PrivateAddress
 from lycosa.core.frontier import ROBOTS_TTL_S
 from lycosa.core.model import RECORD_VERSION, HostFacts, Lease, Request, UrlRecord
 from lycosa.core.retry import Decision, RetryPolicy, decide_error, decide_status
 from lycosa.core.robots import Robots, rules_of
 from lycosa.core.url import host_key, redirected
+from lycosa.engine.guard import OPEN, Guard
 from lycosa.engine.statscollector import StatsCollector
 from lycosa.ports import Fetcher, Frontier
 
@@ -47,7 +48,9 @@ class RobotsGate:
         chance: Callable[[], float],
         now: Callable[[], float],
         stats: StatsCollector | None = None,
+        guard: Guard = OPEN,
     ) -> None:
+        self._guard = guard
         self._now = now
         self._frontier = frontier
         self._fetcher = fetcher
@@ -87,6 +90,9 @@ class RobotsGate:
         self._count("request_count")
         try:
             status, body, retry_after = await self._fetch(lease)
+        except PrivateAddress:  # of a link of a public page, which will be told so itself
+            await self._remember(host, HostFacts(b"", 404, now - ROBOTS_TTL_S + ASK_AGAIN_S), now)
+            return None
         except FetchError as error:
             self._count(f"exception_count/{type(error).__name__}")
             decision = decide_error(self._retry, attempts, error, now, self._chance())
@@ -120,9 +126,13 @@ class RobotsGate:
 
     async def _fetch(self, lease: Lease) -> tuple[int, bytes, str]:
         url, host = lease.record.url, lease.record.host
+        guarded = self._guard.public_only(lease.record)
         for _ in range(REDIRECTS_MAX + 1):
             address = lease.address if host_key(url) == host else ""  # it is that of this host, not of where it leads
-            response = await self._fetcher.fetch(Request(url), max_body=BODY_MAX, cut=True, address=address)
+            response = await self._fetcher.fetch(
+                Request(url), max_body=BODY_MAX, cut=True, address=address, public_only=guarded
+            )
+            guarded = guarded or self._guard.guards(lease.record, response.ip)
             location = response.headers.get("location") if 300 <= response.status < 400 else ""
             target = redirected(url, location)
             if target is None:

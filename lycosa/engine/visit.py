@@ -42,8 +42,9 @@ from lycosa.engine import blame
 from lycosa.engine.crawler import Crawler
 from lycosa.engine.download import Downloader, Found, is_being_cancelled, looks_like_a_page
 from lycosa.engine.failure import Failure
+from lycosa.engine.guard import OPEN, Guard
 from lycosa.engine.hops import HOPS_MAX
-from lycosa.engine.inline import working
+from lycosa.engine.inline import found_on, working
 from lycosa.engine.itemerrors import explained
 from lycosa.engine.middlewares.offsite import ALLOW_OFFSITE
 from lycosa.engine.pipeline import Pipelines
@@ -104,6 +105,7 @@ class Visitor:
         known: Callable[[str, Sequence[int]], AbstractSet[int]],
         stats: RunStats,
         crawler: Crawler,
+        guard: Guard = OPEN,
         naming: Naming = PLAIN,
     ) -> None:
         self._spider = spider
@@ -117,6 +119,7 @@ class Visitor:
         self._stats = stats
         self._count = crawler.stats.inc_value
         self._signals = crawler.signals
+        self._guard = guard
         self._naming = naming
 
     async def visit(self, lease: Lease) -> Done | Failed | Closing:
@@ -154,6 +157,7 @@ class Visitor:
         refused = raw.skipped or (self._rules.content_types and not looks_like_a_page(raw))
         if refused and 200 <= raw.status < 300:
             return Done("content-type" if raw.skipped or raw.body else "no content", bytes=raw.size_bytes)
+        found_on.set(raw.ip)
         self._count("response_received_count")
         if self._signals.on_response_received:
             await self._signals.send(response_received, response=response, request=request, spider=self._spider)
@@ -202,7 +206,8 @@ class Visitor:
                 items, closing = passed.items, closing or passed.closing
             prepared = [self._prepare(item) for item in items]
             await self._scraped(items, response)
-        return Done(reason, prepared, self._children(results, record), closing=closing)
+        ip = response.raw.ip if response is not None else ""
+        return Done(reason, prepared, self._children(results, record, ip), closing=closing)
 
     async def _scraped(self, items: Sequence[Any], response: Response | None) -> None:
         self._count("item_scraped_count", len(items))
@@ -210,13 +215,14 @@ class Visitor:
             for item in items:
                 await self._signals.send(item_scraped, item=item, response=response, spider=self._spider)
 
-    def _children(self, results: Results, parent: UrlRecord) -> list[UrlRecord]:
-        children = self._followed(results.links, parent) if results.links else []
+    def _children(self, results: Results, parent: UrlRecord, ip: str) -> list[UrlRecord]:
+        guarded = bool(results.links or results.requests) and self._guard.guards(parent, ip)
+        children = self._followed(results.links, parent, guarded=guarded) if results.links else []
         for request in results.requests:
             try:
                 if request.dont_filter:  # of a callback it means any host too, as with Scrapy; what we mark so may not
                     request.meta[ALLOW_OFFSITE] = True
-                child = to_record(request, self._spider, parent, self._naming)
+                child = to_record(request, self._spider, parent, self._naming, guarded=guarded)
             except BadUrl as error:
                 self._stats.skip("bad URL")
                 log.info("not followed on %s: %s", parent.url, error)
@@ -225,7 +231,7 @@ class Visitor:
                 children.append(child)
         return children
 
-    def _followed(self, links: Sequence[Link], parent: UrlRecord) -> list[UrlRecord]:
+    def _followed(self, links: Sequence[Link], parent: UrlRecord, *, guarded: bool) -> list[UrlRecord]:
         segment, depth = parent.segment, parent.depth + 1
         named = self._naming.fingerprint
         if named is not fingerprint:  # links come with the one that needs no choice; only of ours can a resolver tell
@@ -233,7 +239,7 @@ class Visitor:
             links = [link._replace(fingerprint=named("GET", link.url, b"")) for link in wanted]
         known = self._known(segment, [link.fingerprint for link in links])
         return [
-            UrlRecord(RECORD_VERSION, link.fingerprint, link.url, link.host, segment, depth)
+            UrlRecord(RECORD_VERSION, link.fingerprint, link.url, link.host, segment, depth, guarded=guarded)
             for link in links
             if link.fingerprint not in known and self._wanted(link.url, link.host, depth)
         ]
@@ -250,7 +256,8 @@ class Visitor:
     def _replaced(self, record: UrlRecord, found: Instead) -> Done | Failed:
         if record.redirects >= HOPS_MAX and found.reason != "redirect":
             return Failed(f"replaced more than {HOPS_MAX} times", cause=found.request)
-        child = in_place_of(record, found.request, self._spider, self._naming)
+        guarded = bool(found.ip) and self._guard.guards(record, found.ip)
+        child = in_place_of(record, found.request, self._spider, self._naming, guarded=guarded)
         if self._in_scope(child, found.request):
             return Done(found.reason, children=[child], bytes=found.bytes, contacted=found.contacted)
         if record.depth == 0:

@@ -88,11 +88,3 @@ def test_a_slide_show_is_pages():
     assert not followed(back, "5; url=/")
     assert followed(Request(THERE, meta={"redirect_urls": ["x"] * 19}), "5; url=/")
     assert not followed(Request(THERE, meta={"redirect_urls": ["x"] * 20}), "5; url=/")
-
-
-def test_a_cached_one_costs_the_host_no_turn():
-    def contacted(*flags: str) -> bool:
-        request = Request(URL)
-        return MetaRefresh(20).process_response(request, answered(request, flags=flags)).contacted
-
-    assert [contacted(*flags) for flags in ((), ("cached",), ("cached", "revalidated"))] == [True, False, True]

@@ -44,7 +44,7 @@ def test_what_it_carries() -> None:
         "text/html",
         "utf-8",
     )
-    assert (page.meta, page.cb_kwargs, page.depth) == ({"k": 1}, {"n": 2}, 0)
+    assert (page.meta["k"], page.cb_kwargs, page.depth) == (1, {"n": 2}, 0)
     assert "200" in repr(page)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,9 +72,18 @@ def test_kinds_of_items(item: Any) -> None:
     assert collected([item]).items == [item]
 
 
-@pytest.mark.parametrize("nonsense", [5, "http://a.example/", b"x", Book, 1.5])
-def test_nonsense_is_named(nonsense: Any) -> None:
-    with pytest.raises(BadSpider, match=rf"parse yielded a {type(nonsense).__name__}.*yield items"):
+@pytest.mark.parametrize(
+    ("nonsense", "told"),
+    [
+        (5, "an int (5): yield items"),
+        ("http://a.example/", "a str ('http://a.example/'): yield response.follow("),
+        (b"x", "a bytes (b'x'): yield"),
+        (Book, "a class (<class"),
+        (1.5, "a float (1.5): yield items"),
+    ],
+)
+def test_nonsense_is_named(nonsense: Any, told: str) -> None:
+    with pytest.raises(BadSpider, match=re.escape(f"parse yielded {told}")):
         collected([nonsense])
 
 

@@ -15,7 +15,7 @@ from lycosa.app import wiring
 from lycosa.core import model
 from lycosa.core.errors import BodyTooLarge, FetchTimeout
 from lycosa.core.headers import Headers
-from lycosa.fetchers.curl import CurlFetcher
+from lycosa.engine.hearing import HeardFetcher
 from tests.conftest import ROOT
 from tests.engine import deciding
 from tests.engine.deciding import CELLS, START, outcome
@@ -157,10 +157,10 @@ class Cell:
 
         return Pipeline()
 
-    def fetcher(self) -> type[CurlFetcher]:
+    def fetcher(self) -> type[HeardFetcher]:
         cell = self
 
-        class Fetcher(CurlFetcher):
+        class Fetcher(HeardFetcher):
             async def fetch(self, request, **options):
                 if cell.acts_as("the fetcher", request.url):
                     return cell.acts()
@@ -189,7 +189,7 @@ def test_a_cell_of_the_tables(
     server: Server, monkeypatch: pytest.MonkeyPatch, row: str, stage: str, text: str, has_errback: bool
 ):
     cell = Cell(server, row, stage, has_errback=has_errback)
-    monkeypatch.setattr(wiring, "CurlFetcher", cell.fetcher())
+    monkeypatch.setattr(wiring, "HeardFetcher", cell.fetcher())
     expected = outcome(row, stage, text, has_errback=has_errback)
     played = cell.play()
     start = path_of(server, cell.start)
