@@ -90,7 +90,7 @@ def test_variables_attributes_and_what_lists_can_do() -> None:
     assert isinstance(found[:2], SelectorList)
     assert [each.get() for each in found[::-1]] == [each.get() for each in theirs.css("li")[::-1]]
     one = [1]
-    for joined in (one + ours.css("li"), ours.css("li") + one, [*ours.css("li"), 1], list(ours.css("li")) + one):  # noqa: RUF005
+    for joined in (one + ours.css("li"), ours.css("li") + one, [*ours.css("li"), 1], list(ours.css("li")) + one):
         assert {type(each) for each in joined} == {Selector, int}
     grown: list[Any] = []
     grown.extend(ours.css("li"))
