@@ -22,11 +22,15 @@ if TYPE_CHECKING:  # parsel is loaded by the first selector: a crawl without one
     from parsel import Selector, SelectorList
     from selectolax.lexbor import LexborHTMLParser
 
+DATALOSS = "dataloss"
+"""The flag of a response whose body was cut off."""
+
 
 class Response:
     """A response with the request it answers. `url` is where the body came from, `fetched_at` is in unix seconds.
 
-    `flags` are words that middlewares leave, such as "cached". `raw` is what the fetcher brought.
+    `flags` are words that middlewares leave, such as "cached", and "dataloss" when the body was cut off. `raw` is what
+    the fetcher brought.
     """
 
     contacted = True
@@ -64,7 +68,7 @@ class Response:
         response.request = request
         response.fetched_at = fetched_at
         response.url = raw.url
-        response.flags = []
+        response.flags = [DATALOSS] if raw.partial else []
         return response
 
     @property

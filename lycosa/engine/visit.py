@@ -176,7 +176,7 @@ class Visitor:
         except RetryRequest as asked:
             return await self._judge(record, request, self._retrying.asked_for(request, asked))
         done = await self._kept(str(raw.status), record, results, response)
-        validators = validators_of(raw.headers, response.fetched_at) if raw.status == 200 else None
+        validators = validators_of(raw.headers, response.fetched_at) if raw.status == 200 and not raw.partial else None
         return done._replace(page=True, bytes=raw.size_bytes, validators=validators)
 
     async def _judge(self, record: UrlRecord, request: Request, found: Verdict) -> Outcome:
