@@ -103,6 +103,7 @@ class Handle:
         "_limit",
         "_lines",
         "_plain",
+        "_proxied",
         "_settings",
         "_size",
         "_skipped",
@@ -161,10 +162,11 @@ class Handle:
                 self._undecoded, self._plain = True, False
                 self.curl.setopt(pycurl.ACCEPT_ENCODING, "identity")
                 self.curl.setopt(pycurl.HTTP_CONTENT_DECODING, 0)
+            self._proxied = bool(request.asked("proxy", self._settings.proxy))
             if address or self._address:
-                self._connect_to("" if request.asked("proxy", self._settings.proxy) else address)
+                self._connect_to("" if self._proxied else address)
             if public_only or self._guard.is_on:
-                self._guard_against_private(request, url, public_only=public_only)
+                self._guard_against_private(url, public_only=public_only)
         except (BadUrl, pycurl.error, UnicodeError, ValueError, TypeError) as error:
             raise FetchError(f"a request that cannot be sent: {error}", retry=False) from error
 
@@ -212,7 +214,7 @@ class Handle:
             headers,
             body,
             Timings._make(map(get, TIMES)),
-            get(pycurl.PRIMARY_IP),
+            "" if self._proxied else get(pycurl.PRIMARY_IP),
             HTTP_VERSIONS.get(get(pycurl.INFO_HTTP_VERSION), ""),
             get(pycurl.SIZE_DOWNLOAD_T),
             self._skipped,
@@ -290,8 +292,8 @@ class Handle:
         set_proxy(self.curl, proxy, {**usual, **request.headers})
         return for_hosts(request.headers)
 
-    def _guard_against_private(self, request: Request, url: str, *, public_only: bool) -> None:
-        if request.asked("proxy", self._settings.proxy):
+    def _guard_against_private(self, url: str, *, public_only: bool) -> None:
+        if self._proxied:
             if public_only:
                 check_url(url, self._settings.may_connect)
             public_only = False

@@ -193,6 +193,7 @@ def test_it_goes_round_in_circles_at(server, tmp_path, path, last, reason, reque
 def test_a_site_that_redirects_to_itself_until_it_has_its_cookie_gets_it(server, tmp_path):
     crawled = crawl(tmp_path, server.url("/cookies-required"))
     assert (crawled.code, crawled.items["/cookies-required"]["title"]) == (0, "With cookie")
+    (tmp_path / "refused").mkdir()
     refused = crawl(tmp_path / "refused", server.url("/cookies-required"), "--no-cookies")
     assert (refused.code, refused.dead) == (1, {"/cookies-required": "redirect loop"})
 

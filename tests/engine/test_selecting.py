@@ -27,8 +27,8 @@ CSS = [
     "div.b li::attr(data-n)",
 ]
 XPATH = [
-    "//p", "//p/text()", "//@href", "count(//p)", "boolean(//p)", "not(//p)", "string(//title)", "//li[1]", ".", "//b/..",
-    "//comment()", "//div//text()", "id('i')", "1 div 0", "//p | //a", "normalize-space(//p)",
+    "//p", "//p/text()", "//@href", "count(//p)", "boolean(//p)", "not(//p)", "string(//title)", "//li[1]", ".",
+    "//b/..", "//comment()", "//div//text()", "id('i')", "1 div 0", "//p | //a", "normalize-space(//p)",
     "//li[re:test(., '^[0-9]+ EUR$')]/text()", "set:distinct(//a)",
 ]  # fmt: skip
 
