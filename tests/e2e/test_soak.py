@@ -86,7 +86,7 @@ def grown(home: Path, pages: int) -> tuple[float, float]:
 
 @pytest.mark.nginx
 def test_memory_is_bounded_in_a_small_crawl(tmp_path):
-    """The same with few pages, where most of what grows has not found its bound: a leak of two kilobytes a page shows."""
+    """The same with few pages, before most of what grows has found its bound: a leak of two kilobytes a page shows."""
     before, after = grown(tmp_path, 10_000)
     assert after <= before + 12
 
