@@ -12,7 +12,7 @@ import uvloop
 
 from lycosa.app.job import Observer
 from lycosa.app.members import Crawled, Crew, crew_of
-from lycosa.app.parts import indexer_of, policy_of, sinks_of, state_of
+from lycosa.app.parts import indexer_of, sinks_of, state_of
 from lycosa.app.wiring import wired
 from lycosa.clock import Clock
 from lycosa.config import Settings
@@ -54,7 +54,7 @@ async def crawl(crew: Crew, observe: Observer | None = None) -> Summary:
             await _start_afresh(settings, state)
         state.refuse_half()
         frontier = embedded_frontier(
-            state.frontier, policy_of(settings), sync=settings.sync, now=Clock().now(), expected=settings.expect
+            state.frontier, crew.policy, sync=settings.sync, now=Clock().now(), expected=settings.expect
         )
         stack.push_async_callback(frontier.close)
         job = await stack.enter_async_context(wired(crew, state, frontier, sinks_of(settings, state)))

@@ -11,6 +11,8 @@ from lycosa.config import Settings
 from lycosa.core.errors import BadSetting
 from lycosa.engine.closing import Conditions, Memory
 from lycosa.engine.crawler import Crawler, made
+from lycosa.engine.failure import Failure
+from lycosa.engine.handover import Handover
 from lycosa.engine.pipeline import Pipelines
 from lycosa.engine.signals import Signal, item_dropped, item_error, memusage_warning_reached
 
@@ -18,7 +20,7 @@ BUILT_IN_EXTENSIONS = frozenset({"closespider", "memusage", "throttle", "logstat
 ORDER_STEP = 100
 
 
-def pipelines_of(member: Member, crawler: Crawler) -> Pipelines:
+def pipelines_of(member: Member, crawler: Crawler, handover: Handover | None = None) -> Pipelines:
     """Return the pipelines of the spider's class (100, 200...) and of the settings, with what listens to them."""
     parts: dict[Any, int | None] = {}
     for number, part in enumerate(member.spider.pipelines, 1):
@@ -34,12 +36,14 @@ def pipelines_of(member: Member, crawler: Crawler) -> Pipelines:
 
     def failed(item: Any, response: Any, exception: Exception) -> Any:
         stats.inc_value("item_error_count")
-        return _send(item_error, item=item, response=response, failure=exception)
+        failure = Failure(exception, getattr(response, "request", None), response)
+        return _send(item_error, item=item, response=response, failure=failure)
 
     def _send(signal: Signal, **values: Any) -> Any:
         return signals.send(signal, spider=member.spider, **values) if getattr(signals, f"on_{signal.name}") else None
 
-    return Pipelines(parts, member.spider, crawler, on_dropped=dropped, on_error=failed)
+    hand_over = handover.give if handover is not None else None
+    return Pipelines(parts, member.spider, crawler, on_dropped=dropped, on_error=failed, hand_over=hand_over)
 
 
 def extensions_of(settings: Settings, crawler: Crawler) -> list[Any]:

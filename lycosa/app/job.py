@@ -162,7 +162,7 @@ class Job:
                 reason = self._engine.closing or ("shutdown" if self._interrupted else await self._finished())
         except BaseException:
             with suppress(BadSpider):  # what came first is told
-                await self._tell_the_spiders("failed")
+                await self._tell_the_spiders("shutdown" if self._interrupted else "failed")
             raise
         await self._tell_the_spiders(reason)
 
@@ -273,8 +273,14 @@ class Job:
         """Stop; called again, at once."""
         if not self._interrupted and self._engine.busy:
             log.warning("stopping: what is under way gets %g s to end; once more ends it at once", STOP_GRACE_S)
+        self.stop()
+
+    def stop(self, *, at_once: bool = False) -> None:
+        """Lend no more; `at_once` gives up what is under way, too."""
         self._interrupted = True
         self._engine.stop()
+        if at_once:
+            self._engine.stop()
 
     async def _watched(self, observe: Observer | None) -> None:
         watching = asyncio.create_task(self._observe(observe)) if observe else None

@@ -17,18 +17,19 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from lycosa.app.job import Job
 from lycosa.app.members import Crew, crew_of
-from lycosa.app.parts import items_file, policy_of, sinks_of, state_of
+from lycosa.app.parts import items_file, sinks_of, state_of
 from lycosa.app.wiring import wired
 from lycosa.clock import Clock
 from lycosa.config import Settings, load
 from lycosa.core.errors import UsageError
+from lycosa.engine.handover import Handover
 from lycosa.engine.routes import Handler, RoutedSpider, Routes
 from lycosa.engine.spider import Spider
 from lycosa.engine.stats import Snapshot, Summary
@@ -38,7 +39,6 @@ from lycosa.frontiers.served import served
 from lycosa.frontiers.statedir import StateDir
 from lycosa.ports import Sink
 from lycosa.sinks.memory import MemorySink
-from lycosa.sinks.stream import StreamLeft, StreamSink
 
 NOWHERE = Path("/dev/null")
 """No settings files are read: what a program says is all that counts."""
@@ -60,11 +60,9 @@ class Crawl:
         self._given = settings
         self._settings({})  # what is wrong is told here
         self._routes = Routes()
-        self._used = False
+        self._used = self._stopped = False
         self._job: Job | None = None
-        self._stack = AsyncExitStack()
         self._running: asyncio.Task[None] | None = None
-        self._stream: StreamSink | None = None
         self.items: list[Any] = []
         """The items of a crawl that was `run` without an output."""
         self.summary: Summary | None = None
@@ -86,33 +84,35 @@ class Crawl:
         """Crawl until nothing is left. Return how it ended; the items are in `items`, or in the output."""
         self._use()
         kept = MemorySink()
-        await self._crawl(kept)
         self.items = kept.items
+        await self._crawl(kept, None)
         assert self.summary is not None
         return self.summary
 
     async def stream(self) -> AsyncIterator[Any]:
-        """Crawl, and yield the items as they are committed. The crawl waits while nobody asks for the next one."""
+        """Crawl, and yield the items as the pages come. The crawl waits while nobody asks for the next one."""
         self._use()
-        stream = self._stream = StreamSink()
-        self._running = asyncio.create_task(self._crawl_to(stream))
-        first = True
+        handover = Handover()
+        self._running = asyncio.create_task(self._crawl(None, handover))
+        self._running.add_done_callback(lambda _task: handover.end())
         while True:
             try:
-                item = await stream.next(first=first)
+                item = await handover.next()
             except StopAsyncIteration:
                 break
-            first = False
             yield item
         await self._running
 
     async def stop(self) -> None:
         """End the crawl: lend no more, and let what is under way end."""
+        self._stopped = True
         if self._job is not None:
-            self._job.interrupt()
+            self._job.stop()
 
     async def snapshot(self) -> Snapshot:
-        """Return the state of the crawl that runs. Raises `UsageError` when none does."""
+        """Return the state of the crawl, of one that has ended the last. Raises `UsageError` before it has begun."""
+        if self.summary is not None:
+            return self.summary.snapshot
         if self._job is None:
             raise UsageError("the crawl has not begun: loop over crawl.stream(), or await crawl.run()")
         return await self._job.snapshot()
@@ -123,21 +123,14 @@ class Crawl:
         self._used = True
 
     async def _end(self) -> None:
-        if self._running is None or self._stream is None:
+        self._stopped = True
+        if self._running is None:
             return
-        await self._stream.leave()
         if self._job is not None and not self._running.done():
-            self._job.interrupt()
-        with suppress(StreamLeft):
-            await self._running
+            self._job.stop(at_once=True)  # nobody takes the items of what is under way
+        await self._running
 
-    async def _crawl_to(self, stream: StreamSink) -> None:
-        try:
-            await self._crawl(stream)
-        finally:
-            await stream.end()
-
-    async def _crawl(self, sink: Sink) -> None:
+    async def _crawl(self, kept: Sink | None, handover: Handover | None) -> None:
         crew = self._crew()
         settings = crew.settings
         async with AsyncExitStack() as stack:
@@ -145,17 +138,20 @@ class Crawl:
             folder = "" if durable else stack.enter_context(tempfile.TemporaryDirectory(prefix="lycosa-"))
             state = StateDir(state_of(settings, crew.target) if durable else Path(folder) / "state")
             stack.callback(state.close)
-            sinks = [*(sinks_of(settings, state) if items_file(settings) else []), sink]
-            policy, now = policy_of(settings), Clock().now()
+            output = sinks_of(settings, state) if items_file(settings) else []
+            sinks = output if output or kept is None else [kept]
+            policy, now = crew.policy, Clock().now()
             frontier: Any = memory_frontier(policy)
             if durable:
                 state.refuse_half()
                 frontier = embedded_frontier(state.frontier, policy, sync=settings.sync, now=now)
             stack.push_async_callback(frontier.close)
-            job = self._job = await stack.enter_async_context(wired(crew, state, frontier, sinks))
+            job = self._job = await stack.enter_async_context(wired(crew, state, frontier, sinks, handover))
             if durable:
                 await stack.enter_async_context(served(state.socket, job.operations))
             await job.push_seeds()
+            if self._stopped:
+                job.stop()
             idle = await job.nothing_to_do()
             await (job.end() if idle else job.run(signals=False))
             self.summary = await job.summary(nothing_to_do=idle)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
-from lycosa.app.parts import Target, own_fingerprint, target_of
+from lycosa.app.parts import Target, own_fingerprint, policy_of, target_of
 from lycosa.config import Settings
 from lycosa.core.errors import BadSetting, BadSpider
+from lycosa.core.frontier import Policy
 from lycosa.engine.spider import Spider
 from lycosa.engine.statscollector import StatsCollector
 
@@ -51,6 +52,11 @@ class Crew:
     def settings(self) -> Settings:
         """What all of them share."""
         return self.members[0].settings
+
+    @property
+    def policy(self) -> Policy:
+        """How the frontier treats hosts and leases; it asks for robots.txt when any of the members obeys it."""
+        return replace(policy_of(self.settings), robots=any(member.settings.robots for member in self.members))
 
     @property
     def spiders(self) -> str:

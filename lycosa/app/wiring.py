@@ -38,6 +38,7 @@ from lycosa.engine.download import Downloader
 from lycosa.engine.endings import Endings
 from lycosa.engine.engine import Engine, Limits
 from lycosa.engine.guard import Guard
+from lycosa.engine.handover import Handover
 from lycosa.engine.hearing import HeardFetcher
 from lycosa.engine.inline import Inline
 from lycosa.engine.keeping import Keeping, SpiderState
@@ -62,13 +63,22 @@ from lycosa.records.sqlite import SqliteRecords
 
 
 @asynccontextmanager
-async def wired(crew: Crew, state: StateDir, frontier: LocalFrontier[Any], sinks: Sequence[Sink]) -> AsyncIterator[Job]:
-    """Wire the parts of one run around a frontier, and close them afterwards, the last one first."""
+async def wired(
+    crew: Crew,
+    state: StateDir,
+    frontier: LocalFrontier[Any],
+    sinks: Sequence[Sink],
+    handover: Handover | None = None,
+) -> AsyncIterator[Job]:
+    """Wire the parts of one run around a frontier, and close them afterwards, the last one first.
+
+    With `handover` the items go there, too.
+    """
     job = None
     try:
         async with AsyncExitStack() as stack:
             stack.enter_context(counting_logs(crew.target.crawler.stats))
-            job = await _job(stack, crew, state, frontier, sinks)
+            job = await _job(stack, crew, state, frontier, sinks, handover)
             yield job
     finally:
         if job is not None:
@@ -76,7 +86,12 @@ async def wired(crew: Crew, state: StateDir, frontier: LocalFrontier[Any], sinks
 
 
 async def _job(
-    stack: AsyncExitStack, crew: Crew, state: StateDir, frontier: LocalFrontier[Any], sinks: Sequence[Sink]
+    stack: AsyncExitStack,
+    crew: Crew,
+    state: StateDir,
+    frontier: LocalFrontier[Any],
+    sinks: Sequence[Sink],
+    handover: Handover | None,
 ) -> Job:
     settings, crawlers = crew.settings, [member.target.crawler for member in crew.members]
     seeds = remember_seeds(state, crew)
@@ -112,7 +127,7 @@ async def _job(
     for cast in troupe:
         downloader = downloader_of(cast, site)
         inlines.append(_inline(cast, frontier, downloader, clock, addresses))
-        pipelines = await _extras(stack, cast)
+        pipelines = await _extras(stack, cast, handover)
         name, chain = cast.member.target.naming.spider, spider_chain_of(cast)
         visitors[name] = visitor_of(cast, site, downloader, chain, pipelines)
         begins[name] = chain.starts
@@ -170,7 +185,7 @@ async def _cast(
     stack.push_async_callback(fetcher.close)
     found_only = FoundOnly(fetcher, addresses)
     policy, now = retry_policy_of(settings), site.clock.now
-    guard = Guard(Allowed(settings.allow_private), proxied=bool(settings.proxy))
+    guard = Guard(Allowed(settings.allow_private))
     gate = RobotsGate(frontier, found_only, settings.user_agent, policy, chance, now, stats, guard)
     gate.on_parsed = partial(_robots_parsed, crawler.signals)
     rules = rules_of(settings, member.target, seeds)
@@ -204,16 +219,16 @@ def _inline(
     """Return what fetches for the callbacks of a spider, and give it to them."""
     gate = cast.gate if cast.member.settings.robots else None
     spider, naming = cast.member.spider, cast.member.target.naming
-    inline = Inline(frontier, downloader, gate, spider, naming, clock, cast.guard, addresses.tell)
+    inline = Inline(frontier, downloader, gate, spider, naming, clock, addresses.tell)
     cast.crawler.download = inline.fetch
     return inline
 
 
-async def _extras(stack: AsyncExitStack, cast: Cast) -> Pipelines:
+async def _extras(stack: AsyncExitStack, cast: Cast, handover: Handover | None) -> Pipelines:
     """Make and open what the settings add to a spider. Return its pipelines; the stack closes them."""
     for extension in extensions_of(cast.member.settings, cast.crawler):
         stack.callback(lambda _kept: None, extension)  # it lives as long as the run
-    pipelines = pipelines_of(cast.member, cast.crawler)
+    pipelines = pipelines_of(cast.member, cast.crawler, handover)
     await pipelines.open()
     stack.push_async_callback(pipelines.close)
     return pipelines

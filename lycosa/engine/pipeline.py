@@ -74,7 +74,8 @@ class Page:
 class Pipelines:
     """The pipelines of a crawl. `parts` are in order, or a mapping of each to its number, None for not at all.
 
-    The hooks are called when the items of a page have been through, `on_scraped` only if none of them failed.
+    The hooks are called when the items of a page have been through, `on_scraped` only if none of them failed; then
+    `hand_over` waits until somebody has taken those that were kept.
     Raises `BadSpider` for a part that cannot process items.
     """
 
@@ -88,6 +89,7 @@ class Pipelines:
         on_scraped: Hook | None = None,
         on_dropped: Hook | None = None,
         on_error: Hook | None = None,
+        hand_over: Callable[[Sequence[Any]], Awaitable[None]] | None = None,
     ) -> None:
         each = (made("pipeline", part, crawler) for part in _in_order(parts))
         self._parts = [part for part in each if part is not None]
@@ -97,12 +99,13 @@ class Pipelines:
         self._on_scraped = on_scraped
         self._on_dropped = on_dropped
         self._on_error = on_error
+        self._hand_over = hand_over
         if self._parts:
             _teach_itemadapter()
 
     def __bool__(self) -> bool:
         """Whether there is anything to do for an item."""
-        return bool(self._steps) or self._on_scraped is not None
+        return bool(self._steps) or self._on_scraped is not None or self._hand_over is not None
 
     async def open(self) -> None:
         """Call `open_spider` of each; when one fails, close those before it."""
@@ -153,6 +156,8 @@ class Pipelines:
         if self._on_scraped is not None:
             for item in kept:
                 await _hear(self._on_scraped, item, response)
+        if self._hand_over is not None and kept:
+            await self._hand_over(kept)
         return Passed(kept, dropped, closing)
 
     async def process(self, item: Any) -> Any:
