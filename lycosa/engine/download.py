@@ -109,6 +109,7 @@ class Downloader:
                 found = await self._saved(request, error)
             if isinstance(found, Response):
                 found.contacted = asked
+                self._guard.has_read(request.record, found.raw.ip)
                 found = await self._in(request, found)
         except BaseException as error:  # noqa: BLE001  becomes a verdict, or is raised again
             found = self._ended(request, error)
@@ -173,8 +174,6 @@ class Downloader:
                 if _is_final(verdict) and verdict.cause is response:
                     given_up = given_up or verdict
                     continue
-                if isinstance(verdict, Instead):
-                    verdict = verdict._replace(ip=response.raw.ip)
                 if not isinstance(verdict, Response):
                     return verdict if response.contacted else without_contact(verdict)
                 if verdict is not response:

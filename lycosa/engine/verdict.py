@@ -30,16 +30,12 @@ class Failed(NamedTuple):
 
 
 class Instead(NamedTuple):
-    """The record is done for this reason; `request` is fetched in its place, at the same depth.
-
-    `ip` is the address that the response came from which led there, "" for none.
-    """
+    """The record is done for this reason; `request` is fetched in its place, at the same depth."""
 
     request: Request
     reason: str = "replaced"
     bytes: int = 0
     contacted: bool = True
-    ip: str = ""
 
 
 class Ignored(NamedTuple):

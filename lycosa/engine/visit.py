@@ -42,9 +42,8 @@ from lycosa.engine import blame
 from lycosa.engine.crawler import Crawler
 from lycosa.engine.download import Downloader, Found, is_being_cancelled, looks_like_a_page
 from lycosa.engine.failure import Failure
-from lycosa.engine.guard import OPEN, Guard
+from lycosa.engine.guard import Work, is_guarded, working
 from lycosa.engine.hops import HOPS_MAX
-from lycosa.engine.inline import found_on, working
 from lycosa.engine.itemerrors import explained
 from lycosa.engine.middlewares.offsite import ALLOW_OFFSITE
 from lycosa.engine.pipeline import Pipelines
@@ -119,7 +118,6 @@ class Visitor:
         known: Callable[[str, Sequence[int]], AbstractSet[int]],
         stats: RunStats,
         crawler: Crawler,
-        guard: Guard = OPEN,
         naming: Naming = PLAIN,
     ) -> None:
         self._spider = spider
@@ -133,13 +131,12 @@ class Visitor:
         self._stats = stats
         self._count = crawler.stats.inc_value
         self._signals = crawler.signals
-        self._guard = guard
         self._naming = naming
 
     async def visit(self, lease: Lease) -> Outcome:
         """Fetch the record and say what becomes of it. Never raises but for bugs and cancellation."""
         record = lease.record
-        working.set(lease)
+        working.set(Work(lease, guarded=record.guarded))
         request = to_request(record)
         found = await self._downloader.download(request, lease.address)
         outcome = await self._outcome(record, request, found)
@@ -171,7 +168,6 @@ class Visitor:
         refused = raw.skipped or (self._rules.content_types and not looks_like_a_page(raw))
         if refused and 200 <= raw.status < 300:
             return Done("content-type" if raw.skipped or raw.body else "no content", bytes=raw.size_bytes)
-        found_on.set(raw.ip)
         self._count("response_received_count")
         if self._signals.on_response_received:
             await self._signals.send(response_received, response=response, request=request, spider=self._spider)
@@ -180,7 +176,7 @@ class Visitor:
         except RetryRequest as asked:
             return await self._judge(record, request, self._retrying.asked_for(request, asked))
         done = await self._kept(str(raw.status), record, results, response)
-        validators = validators_of(raw.headers, response.fetched_at) if raw.status == 200 else None
+        validators = validators_of(raw.headers, response.fetched_at) if raw.status == 200 and not raw.partial else None
         return done._replace(page=True, bytes=raw.size_bytes, validators=validators)
 
     async def _judge(self, record: UrlRecord, request: Request, found: Verdict) -> Outcome:
@@ -220,8 +216,7 @@ class Visitor:
                 items, closing = passed.items, closing or passed.closing
             prepared = [self._prepare(item) for item in items]
             await self._scraped(items, response)
-        ip = response.raw.ip if response is not None else ""
-        return Done(reason, prepared, self._children(results, record, ip), closing=closing)
+        return Done(reason, prepared, self._children(results, record), closing=closing)
 
     async def _scraped(self, items: Sequence[Any], response: Response | None) -> None:
         self._count("item_scraped_count", len(items))
@@ -229,8 +224,8 @@ class Visitor:
             for item in items:
                 await self._signals.send(item_scraped, item=item, response=response, spider=self._spider)
 
-    def _children(self, results: Results, parent: UrlRecord, ip: str) -> list[UrlRecord]:
-        guarded = bool(results.links or results.requests) and self._guard.guards(parent, ip)
+    def _children(self, results: Results, parent: UrlRecord) -> list[UrlRecord]:
+        guarded = is_guarded()
         children = self._followed(results.links, parent, guarded=guarded) if results.links else []
         for request in results.requests:
             try:
@@ -270,8 +265,7 @@ class Visitor:
     def _replaced(self, record: UrlRecord, found: Instead) -> Done | Failed:
         if record.redirects >= HOPS_MAX and found.reason != "redirect":
             return Failed(f"replaced more than {HOPS_MAX} times", cause=found.request)
-        guarded = bool(found.ip) and self._guard.guards(record, found.ip)
-        child = in_place_of(record, found.request, self._spider, self._naming, guarded=guarded)
+        child = in_place_of(record, found.request, self._spider, self._naming, guarded=is_guarded())
         if self._in_scope(child, found.request):
             return Done(found.reason, children=[child], bytes=found.bytes, contacted=found.contacted)
         if record.depth == 0:
