@@ -94,7 +94,10 @@ class Inline:
             guarded = parent.guarded if not found_on.get() else self._guard.guards(parent, found_on.get())
         prepared = request.copy()
         plain = request.replace(callback=None, errback=None)  # nobody calls it back: they need not be found again
-        prepared.record = to_record(plain, self._spider, parent, self._naming, guarded=guarded)
+        record = to_record(plain, self._spider, parent, self._naming, guarded=guarded)
+        if lease is not None:  # it is part of that page, not a link of it
+            record = msgspec.structs.replace(record, depth=max(1, lease.record.depth))
+        prepared.record = record
         prepared.url = prepared.record.url
         prepared.params = None
         return prepared

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from lycosa import Crawl, Request, Spider
+from lycosa.core.frontier import Policy
 from lycosa.core.model import RECORD_VERSION, Lease, UrlRecord
 from lycosa.core.retry import RetryPolicy
-from lycosa.core.frontier import Policy
 from lycosa.engine.robots import RobotsGate
 from lycosa.fetchers.curl import CurlFetcher, FetchSettings
 from lycosa.frontiers.memory import memory_frontier
