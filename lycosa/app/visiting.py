@@ -97,7 +97,6 @@ def visitor_of(cast: Cast, site: Site, downloader: Downloader, chain: SpiderChai
         site.known,
         site.stats,
         cast.crawler,
-        cast.guard,
         cast.member.target.naming,
     )
 

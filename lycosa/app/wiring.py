@@ -186,7 +186,7 @@ async def _cast(
     stack.push_async_callback(fetcher.close)
     found_only = FoundOnly(fetcher, addresses)
     policy, now = retry_policy_of(settings), site.clock.now
-    guard = Guard(Allowed(settings.allow_private), proxied=bool(settings.proxy))
+    guard = Guard(Allowed(settings.allow_private))
     gate = RobotsGate(frontier, found_only, settings.user_agent, policy, chance, now, stats, guard)
     gate.on_parsed = partial(_robots_parsed, crawler.signals)
     rules = rules_of(settings, member.target, seeds)
@@ -230,7 +230,7 @@ def _inline(
     """Return what fetches for the callbacks of a spider, and give it to them."""
     gate = cast.gate if cast.member.settings.robots else None
     spider, naming = cast.member.spider, cast.member.target.naming
-    inline = Inline(frontier, downloader, gate, spider, naming, clock, cast.guard, addresses.tell)
+    inline = Inline(frontier, downloader, gate, spider, naming, clock, addresses.tell)
     cast.crawler.download = partial(_received, cast, inline)
     return inline
 

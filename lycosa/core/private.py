@@ -45,9 +45,9 @@ class Allowed:
         return any(address in network for network in self._networks)
 
 
-def is_public_page(ip: str, host: str, *, proxied: bool = False) -> bool:
-    """Whether a page came from a public address, so that its links and redirects are guarded.
+def is_public_page(ip: str, host: str) -> bool:
+    """Whether a page came from a public address, so that what it leads to is guarded.
 
-    Where that is not known (through a proxy, out of a cache) every host counts as public that does not look private.
+    Where that is not known (through a proxy, made by a middleware) every host is public that does not look private.
     """
-    return is_public(ip) if ip and not proxied else not looks_private(host)
+    return is_public(ip) if ip else not looks_private(host)

@@ -1,40 +1,64 @@
-"""Keeps links of public pages away from private addresses (SSRF), unless the settings allow them.
+"""Keeps what public pages lead to away from private addresses (SSRF), unless the settings allow them.
 
-A page that came from a public address makes what it leads to *guarded*: links, redirects, and what its callbacks fetch.
-The fetcher connects for a guarded request to public addresses only, whatever a name resolves to.
+Once a visit has read a page from a public address, all that it leads to is *guarded*: links, redirects, and what is
+fetched on the way. So is what comes of a guarded page, even of one that may be private. The fetcher connects for a
+guarded request to public addresses only, whatever a name resolves to.
 """
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from functools import lru_cache
 
-from lycosa.core.model import UrlRecord
+from lycosa.core.model import Lease, UrlRecord
 from lycosa.core.private import Allowed, is_public_page
 
 ADDRESSES_MAX = 4096
 """Addresses of which is remembered whether they are public."""
 
 
+class Work:
+    """What the running task works on: a page by its lease, or a request of nobody's page. `guarded`: see above."""
+
+    __slots__ = ("guarded", "lease")
+
+    def __init__(self, lease: Lease | None, *, guarded: bool = False) -> None:
+        self.lease = lease
+        self.guarded = guarded
+
+
+working: ContextVar[Work | None] = ContextVar("working", default=None)
+"""The work of the running task, shared with the tasks that it starts."""
+
+
+def is_guarded() -> bool:
+    """Return whether what the running task leads to is guarded."""
+    work = working.get()
+    return work is not None and work.guarded
+
+
 class Guard:
-    """`proxied`: the requests go through a proxy, whose address says nothing of a host."""
+    """Decides for one spider."""
 
-    def __init__(self, allowed: Allowed, *, proxied: bool = False) -> None:
+    def __init__(self, allowed: Allowed) -> None:
         self._allowed = allowed
-        self._proxied = proxied
-        self._is_public = lru_cache(ADDRESSES_MAX)(self._look)
+        self._is_public = lru_cache(ADDRESSES_MAX)(is_public_page)
 
-    def guards(self, record: UrlRecord, ip: str) -> bool:
+    def has_read(self, record: UrlRecord | None, ip: str) -> None:
+        """Note that the running task has read a response, of this record and from this address ("": not known)."""
+        work = working.get()
+        if work is not None and not work.guarded:
+            work.guarded = self.guards(record, ip)
+
+    def guards(self, record: UrlRecord | None, ip: str) -> bool:
         """Return whether what the page of this record, which came from this address, leads to is guarded."""
         if self._allowed.everywhere:
             return False
-        return self._is_public(ip, "" if ip and not self._proxied else name_of(record.host))
+        return self._is_public(ip, "" if ip or record is None else name_of(record.host))
 
     def public_only(self, record: UrlRecord | None) -> bool:
         """Return whether the request of a record may only go to public addresses."""
         return record is not None and record.guarded and not self._allowed.is_named(name_of(record.host))
-
-    def _look(self, ip: str, name: str) -> bool:
-        return is_public_page(ip, name, proxied=self._proxied)
 
 
 OPEN = Guard(Allowed(["*"]))

@@ -8,29 +8,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextvars import ContextVar
 from typing import Any
 
 import msgspec
 
 from lycosa.clock import Clock
-from lycosa.core.errors import BadSpider, CloseSpider, FetchError, IgnoreRequest
+from lycosa.core.errors import BadSpider, FetchError
 from lycosa.core.model import Lease, Request
 from lycosa.engine.claims import turn_of
 from lycosa.engine.download import Downloader, Found
-from lycosa.engine.guard import Guard
+from lycosa.engine.guard import Work, is_guarded, working
 from lycosa.engine.hops import HOPS_MAX
 from lycosa.engine.records import Naming, in_place_of, to_record
 from lycosa.engine.response import Response
 from lycosa.engine.robots import RobotsGate
-from lycosa.engine.verdict import Answered, Closing, Failed, Ignored, Instead
+from lycosa.engine.verdict import Failed, Instead, NotYet, exception_of
 from lycosa.ports import Frontier
-
-working: ContextVar[Lease | None] = ContextVar("working", default=None)
-"""The lease of the page that the running task works on."""
-
-found_on: ContextVar[str] = ContextVar("found_on", default="")
-"""The IP address that the page came from which the running task works on, "" as long as there is none."""
 
 WAIT_MAX_S = 600.0
 """A retry that would have to wait longer is not waited for: the page that asked has a lease to keep."""
@@ -49,7 +42,6 @@ class Inline:
         spider: object,
         naming: Naming,
         clock: Clock,
-        guard: Guard,
         find: Callable[[str], Awaitable[None]],
     ) -> None:
         self._frontier = frontier
@@ -58,7 +50,6 @@ class Inline:
         self._spider = spider
         self._naming = naming
         self._clock = clock
-        self._guard = guard
         self._find = find
         self.wake: Callable[[], None] = _nobody
 
@@ -68,7 +59,15 @@ class Inline:
         `into` takes the pieces of the body as they come; its `restart`, if it has one, is called before each transfer.
         Raises `FetchError`, `IgnoreRequest`, or what a middleware raised.
         """
-        request = self._prepared(request)
+        if working.get() is not None:
+            return await self._fetched(self._prepared(request), into)
+        token = working.set(Work(None))
+        try:
+            return await self._fetched(self._prepared(request), into)
+        finally:
+            working.reset(token)
+
+    async def _fetched(self, request: Request, into: Into | None) -> Response:
         for _ in range(HOPS_MAX + 1):
             found = await self._tried(request, into)
             if isinstance(found, Response):
@@ -76,9 +75,8 @@ class Inline:
             if isinstance(found, Failed) and isinstance(found.cause, Response):
                 return found.cause  # a status that was still there after the last try
             if not isinstance(found, Instead):
-                raise _error(found)
-            guarded = bool(found.ip) and self._guard.guards(request.record, found.ip)
-            record = in_place_of(request.record, found.request, self._spider, self._naming, guarded=guarded)
+                raise exception_of(found)
+            record = in_place_of(request.record, found.request, self._spider, self._naming, guarded=is_guarded())
             request = found.request
             request.record = record
         raise FetchError(f"{request.url}: replaced more than {HOPS_MAX} times", retry=False)
@@ -88,15 +86,13 @@ class Inline:
             request = Request(request)
         if not isinstance(request, Request):
             raise BadSpider(f"fetch takes a URL or a Request, not a {type(request).__name__}")
-        lease, parent, guarded = working.get(), None, False
-        if lease is not None:
-            parent = lease.record
-            guarded = parent.guarded if not found_on.get() else self._guard.guards(parent, found_on.get())
+        lease = _lease()
+        parent = lease.record if lease is not None else None
         prepared = request.copy()
         plain = request.replace(callback=None, errback=None)  # nobody calls it back: they need not be found again
-        record = to_record(plain, self._spider, parent, self._naming, guarded=guarded)
-        if lease is not None:  # it is part of that page, not a link of it
-            record = msgspec.structs.replace(record, depth=max(1, lease.record.depth))
+        record = to_record(plain, self._spider, parent, self._naming, guarded=is_guarded())
+        if parent is not None:  # it is part of that page, not a link of it
+            record = msgspec.structs.replace(record, depth=max(1, parent.depth))
         prepared.record = record
         prepared.url = prepared.record.url
         prepared.params = None
@@ -106,6 +102,9 @@ class Inline:
         """Return what comes of the request when it was tried as often as it may be."""
         while True:
             found = await self._once(request, into)
+            if isinstance(found, NotYet):
+                await self._frontier.block_host(request.record.host, found.until)
+                continue
             if not isinstance(found, Failed) or found.retry_at is None:
                 return found
             if found.block_until > self._clock.now():
@@ -120,7 +119,7 @@ class Inline:
     async def _once(self, request: Request, into: Into | None) -> Found:
         host = request.record.host
         if self._gate is not None and not request.asked("dont_obey_robotstxt"):
-            await self._gate.ask_if_unknown(host, self._in_turn)
+            await self._gate.ask_if_unknown(host, self._in_turn, guarded=request.record.guarded)
         found: Found = await self._in_turn(host, lambda address: self._download(request, address, into))
         return found
 
@@ -131,25 +130,16 @@ class Inline:
         return await self._downloader.download(request, address, into)
 
     async def _in_turn(self, host: str, transfer: Callable[[str], Awaitable[Any]]) -> Any:
-        turn = turn_of(host, self._frontier, self._clock, working.get(), self._find, self.wake)
+        turn = turn_of(host, self._frontier, self._clock, _lease(), self._find, self.wake)
         async with turn as address:
             return await transfer(address)
 
 
+def _lease() -> Lease | None:
+    """Return the lease of the page that the running task works on."""
+    work = working.get()
+    return work.lease if work is not None else None
+
+
 def _nobody() -> None:
     """Nobody waits yet."""
-
-
-def _error(found: Found) -> Exception:
-    """Return what is raised for a request that came to nothing."""
-    if isinstance(found, Failed):
-        if isinstance(found.cause, Exception):
-            return found.cause
-        return FetchError(found.reason, retry=False)
-    if isinstance(found, Ignored):
-        return found.cause if isinstance(found.cause, Exception) else IgnoreRequest(found.reason)
-    if isinstance(found, Closing):
-        return CloseSpider(found.reason)
-    if isinstance(found, Answered):
-        return BadSpider("a middleware answered an inline request with an item: return a Response there")
-    return FetchError("nothing came back", retry=False)

@@ -31,6 +31,10 @@ ASK_AGAIN_S = 3600.0
 PARSED_MAX = 2000
 """Parsed robots.txt kept in memory."""
 
+NOT_ASKED = b"# not asked: a public page led there"
+"""Stands for the robots.txt of a private host that only guarded requests wanted so far. Nothing is forbidden to them:
+they do not get there either."""
+
 
 InTurn = Callable[[str, Callable[[str], Awaitable[None]]], Awaitable[None]]
 """Waits for the turn of a host, and calls with the address to connect to."""
@@ -64,24 +68,33 @@ class RobotsGate:
         self.on_parsed: Callable[[Robots, Request], None] | None = None
         """Hears of every robots.txt that was read."""
 
-    async def rules(self, host: str) -> Robots:
-        """Return the rules of a host; one that was never asked allows everything."""
+    async def rules(self, host: str, *, guarded: bool = False) -> Robots:
+        """Return the rules of a host for a request; one that was never asked allows everything."""
         rules = self._parsed.get(host)
-        if rules is None:
-            facts = await self._frontier.host_facts(host)
-            rules = self._keep(host, rules_of(facts or HostFacts(robots_status=404), self._user_agent))
-        return rules
+        if rules is not None:
+            return rules
+        facts = await self._frontier.host_facts(host) or HostFacts(robots_status=404)
+        if facts.robots == NOT_ASKED:
+            if guarded:
+                return rules_of(facts, self._user_agent)
+            await self.learn(self._question(host, guarded=False), self._now())
+            facts = await self._frontier.host_facts(host) or facts
+        return self._keep(host, facts)
 
-    async def ask_if_unknown(self, host: str, in_turn: InTurn) -> None:
+    async def ask_if_unknown(self, host: str, in_turn: InTurn, *, guarded: bool = False) -> None:
         """Fetch the robots.txt of a host that no page was fetched from, politely."""
         if host in self._parsed or await self._frontier.host_facts(host) is not None:
             return
-        record = UrlRecord(RECORD_VERSION, 0, f"{host}/robots.txt", host, attempts=self._retry.retries_max)
 
         async def transfer(address: str) -> None:
-            await self.learn(Lease(0, record, 0.0, address), self._now())
+            await self.learn(self._question(host, address, guarded=guarded), self._now())
 
         await in_turn(host, transfer)
+
+    def _question(self, host: str, address: str = "", *, guarded: bool) -> Lease:
+        """Return what asks a host for its robots.txt at once, and once."""
+        url, tries = f"{host}/robots.txt", self._retry.retries_max
+        return Lease(0, UrlRecord(RECORD_VERSION, 0, url, host, attempts=tries, guarded=guarded), 0.0, address)
 
     async def learn(self, lease: Lease, now: float) -> Decision | None:
         """Fetch the host's robots.txt; a decision to try again later, or None when it is known now."""
@@ -91,7 +104,7 @@ class RobotsGate:
         try:
             status, body, retry_after = await self._fetch(lease)
         except PrivateAddress:  # of a link of a public page, which will be told so itself
-            await self._remember(host, HostFacts(b"", 404, now - ROBOTS_TTL_S + ASK_AGAIN_S), now)
+            await self._remember(host, HostFacts(NOT_ASKED, 404, now - ROBOTS_TTL_S + ASK_AGAIN_S), now)
             return None
         except FetchError as error:
             self._count(f"exception_count/{type(error).__name__}")
@@ -129,9 +142,14 @@ class RobotsGate:
         guarded = self._guard.public_only(lease.record)
         for _ in range(REDIRECTS_MAX + 1):
             address = lease.address if host_key(url) == host else ""  # it is that of this host, not of where it leads
-            response = await self._fetcher.fetch(
-                Request(url), max_body=BODY_MAX, cut=True, address=address, public_only=guarded
-            )
+            try:
+                response = await self._fetcher.fetch(
+                    Request(url), max_body=BODY_MAX, cut=True, address=address, public_only=guarded
+                )
+            except PrivateAddress:
+                if url == lease.record.url:
+                    raise
+                break  # the host has none that anybody may see
             guarded = guarded or self._guard.guards(lease.record, response.ip)
             location = response.headers.get("location") if 300 <= response.status < 400 else ""
             target = redirected(url, location)
@@ -147,8 +165,8 @@ class RobotsGate:
 
     def told(self, host: str, facts: HostFacts) -> float:
         """Take what a host says anew. Return the seconds that it asks for between two requests."""
-        rules = self._keep(host, rules_of(facts, self._user_agent))
-        if self.on_parsed is not None:
+        rules = self._keep(host, facts)
+        if facts.robots != NOT_ASKED and self.on_parsed is not None:
             self.on_parsed(rules, Request(f"{host}/robots.txt"))
         return rules.crawl_delay_s
 
@@ -156,7 +174,10 @@ class RobotsGate:
         if self._stats is not None:
             self._stats.inc_value("robotstxt/" + what)
 
-    def _keep(self, host: str, rules: Robots) -> Robots:
+    def _keep(self, host: str, facts: HostFacts) -> Robots:
+        rules = rules_of(facts, self._user_agent)
+        if facts.robots == NOT_ASKED:  # by the next one who may, perhaps
+            return rules
         self._parsed[host] = rules
         if len(self._parsed) > PARSED_MAX:
             self._parsed.popitem(last=False)

@@ -93,4 +93,4 @@ def check_url(url: str, may_connect: MayConnect) -> None:
 
 def refusal(address: str) -> PrivateAddress:
     """Return the error that names the address."""
-    return PrivateAddress(f"{address} is no public address, and a public page led there")
+    return PrivateAddress(f"{address} is no public address, and a public page led there: see allow_private")

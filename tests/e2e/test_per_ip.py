@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from lycosa.app import crawl as app
+from lycosa.app import wiring
 from lycosa.app.members import crew_of
 from lycosa.config import Settings
 from lycosa.engine.stats import Summary
@@ -125,7 +126,7 @@ def test_through_a_proxy_the_limits_do_not_hold_and_it_says_so(hosts, tmp_path):
 def test_what_the_resolver_does_not_find_the_fetcher_does_not_find_either(hosts, tmp_path, monkeypatch):
     """Else nobody would know which address to count."""
     url = hosts[0].url("/good").replace(SHARED, "localhost")
-    monkeypatch.setattr(app, "SystemResolver", lambda *_: StaticResolver({}))
+    monkeypatch.setattr(wiring, "SystemResolver", lambda *_: StaticResolver({}))
     for name, robots in (("a", True), ("b", False)):
         given = {"state": tmp_path / name, "output": tmp_path / f"{name}.jsonl", "delay_per_ip": 0.1}
         summary = crawl_here([url], **given, robots=robots, retries=1)
@@ -137,7 +138,7 @@ def test_names_of_one_address(tmp_path, monkeypatch):
     with running(host=SHARED) as server:
         port = server.address.rpartition(":")[2]
         table = {"a.example": [SHARED], "b.example": [SHARED, ALONE]}
-        monkeypatch.setattr(app, "SystemResolver", lambda *_: StaticResolver(table))
+        monkeypatch.setattr(wiring, "SystemResolver", lambda *_: StaticResolver(table))
         urls = [f"http://a.example:{port}/tree/4/0", f"http://b.example:{port}/tree/5/0"]
         summary = crawl_here(urls, state=tmp_path / "state", output=tmp_path / "items.jsonl", delay_per_ip=0.1)
         assert (summary.finished, summary.reasons) == (True, {"200": 9})

@@ -24,8 +24,9 @@ class ObeyRobots:
         """Return None for a request that may be made."""
         if request.asked("dont_obey_robotstxt"):
             return None
-        host = request.record.host if request.record is not None else host_key(request.url)
-        rules = await self._gate.rules(host)
+        record = request.record
+        host = record.host if record is not None else host_key(request.url)
+        rules = await self._gate.rules(host, guarded=record is not None and record.guarded)
         if rules.unreachable:
             why = await self._gate.why_unreachable(host)
             return Failed(storable(f"robots.txt unreachable: {why}"), contacted=False)
