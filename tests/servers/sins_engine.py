@@ -427,6 +427,18 @@ async def private_links(x: Exchange) -> None:
     await x.answer(200, page("Private links", *(f"http://{host}:{port}/private" for host in hosts)))
 
 
+@sin("/leads")
+async def leads(x: Exchange) -> None:
+    """Not a sin: link to every `?to=`; /leads/sitemap.xml does so as a sitemap, /leads/missing with a 404."""
+    to = parse_qs(urlsplit(x.hit.target).query).get("to", [])
+    if x.rest == "sitemap.xml":
+        entries = "".join(f"<url><loc>{escape(url)}</loc></url>" for url in to)
+        space = 'xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"'
+        await x.answer(200, f'<?xml version="1.0"?><urlset {space}>{entries}</urlset>', kind="application/xml")
+    else:
+        await x.answer(404 if x.rest == "missing" else 200, page("Leads", *to))
+
+
 @sin("/huge-links")
 async def huge_links(x: Exchange) -> None:
     """Link to URLs of 2,000, 2,083, 2,084, 8,192, 8,193 and 100,000 characters."""
