@@ -230,6 +230,23 @@ def test_what_a_private_page_fetches_from_a_public_one():
     playing(play)
 
 
+def test_what_is_fetched_before_there_is_a_page():
+    async def play(here: World) -> None:
+        target = here.trap.url("/good")
+
+        class Starts(Reads):
+            async def start(self):
+                with pytest.raises(PrivateAddress):
+                    await self.fetch(here.to("/redirect-to?url=", target))
+                yield Request((await self.fetch(target)).url)  # what the program itself asks for is nobody's link
+
+        ended = await crawl(Starts())
+        assert (ended.items, ended.summary.dead) == ([{"url": target}], [])
+        assert here.trap.paths() == ["/good"] * 2
+
+    playing(play)
+
+
 def test_the_picture_of_an_item(tmp_path):
     async def play(here: World) -> None:
         class Shows(Spider):
@@ -362,6 +379,17 @@ def test_robots_txt_of_a_private_host_that_a_public_page_led_to_first():
             refused(ended, target)
             assert ended.summary.reasons == {"200": 2, "robots": 1}
             assert here.trap.paths() == ["/robots.txt"]
+
+    playing(play)
+
+
+def test_a_name_that_leads_to_a_private_page_is_no_public_one(monkeypatch):
+    monkeypatch.setattr(wiring, "SystemResolver", lambda *_: StaticResolver({"intranet.example": [PRIVATE]}))
+
+    async def play(here: World) -> None:
+        start = here.to("/leads?to=", here.trap.url("/good"), here.trap).replace(PRIVATE, "intranet.example", 1)
+        ended = await crawl(Reads(start), delay_per_ip=0.001)
+        assert (ended.summary.dead, here.trap.paths()[1:]) == ([], ["/good"])
 
     playing(play)
 
