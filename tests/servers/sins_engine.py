@@ -189,7 +189,9 @@ async def missing(x: Exchange) -> None:
 
 @sin("/congested")
 async def congested(x: Exchange) -> None:
-    """Take `?ms=` (20) milliseconds for every request that is being answered at the same time."""
+    """Take `?ms=` (20) milliseconds for every request that is being answered at the same time; `memory["busy"]` has the
+    numbers of those, as each request found it."""
+    x.server.memory.setdefault("busy", []).append(x.server.busy)
     await asyncio.sleep(float(x.query("ms", "20")) * x.server.busy / 1000)
     await x.answer(200, page(f"Congested {x.rest}"))
 
