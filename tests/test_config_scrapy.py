@@ -56,6 +56,7 @@ MEANT = {
     "DEPTH_PRIORITY": (-1, "depth_priority", -1),
     "DOWNLOADER_MIDDLEWARES": ({"shop.m.Own": 543}, "downloader_middlewares", {"shop.m:Own": 543}),
     "DOWNLOAD_DELAY": (0.5, "delay", 0.5),
+    "DOWNLOAD_FAIL_ON_DATALOSS": (False, "fail_on_dataloss", False),
     "DOWNLOAD_MAXSIZE": (1000, "max_body", 1000),
     "DOWNLOAD_TIMEOUT": (180, "timeout", 180.0),
     "DOWNLOAD_VERIFY_CERTIFICATES": (False, "insecure", True),

@@ -11,6 +11,7 @@ from lycosa.config import Settings
 from lycosa.core.errors import BadSetting
 from lycosa.engine.closing import Conditions, Memory
 from lycosa.engine.crawler import Crawler, made
+from lycosa.engine.failure import Failure
 from lycosa.engine.handover import Handover
 from lycosa.engine.pipeline import Pipelines
 from lycosa.engine.signals import Signal, item_dropped, item_error, memusage_warning_reached
@@ -35,7 +36,8 @@ def pipelines_of(member: Member, crawler: Crawler, handover: Handover | None = N
 
     def failed(item: Any, response: Any, exception: Exception) -> Any:
         stats.inc_value("item_error_count")
-        return _send(item_error, item=item, response=response, failure=exception)
+        failure = Failure(exception, getattr(response, "request", None), response)
+        return _send(item_error, item=item, response=response, failure=failure)
 
     def _send(signal: Signal, **values: Any) -> Any:
         return signals.send(signal, spider=member.spider, **values) if getattr(signals, f"on_{signal.name}") else None

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from lycosa.app.parts import STATES, fingerprint_by, own_fingerprint, salt_of, scope_of
+from lycosa.app.parts import fingerprint_by, own_fingerprint, salt_of, scope_of
 from lycosa.clock import Clock
 from lycosa.core.errors import ForeignState, StateLocked, UsageError
 from lycosa.core.explain import Bounds, Known
@@ -80,17 +80,17 @@ class OpenState:
         return replace(record, fingerprint=record.fingerprint ^ salt_of(spider))
 
 
-def find_state(given: str | None) -> Path:
-    """Return the folder of the state that is meant: the one given, else the only one there is. Raises `UsageError`."""
+def find_state(given: str | None, home: Path) -> Path:
+    """Return the folder of the state that is meant: the one given, else the only one in `home`. Raises `UsageError`."""
     if given:
         if not (Path(given) / DESCRIPTION).is_file():
             raise UsageError(f"{given} is not the state of a crawl: give the folder that its summary names")
         return Path(given)
-    found = sorted(file.parent for file in STATES.glob(f"*/{DESCRIPTION}"))
+    found = sorted(file.parent for file in home.glob(f"*/{DESCRIPTION}"))
     if len(found) == 1:
         return found[0]
     if not found:
-        raise UsageError(f"which crawl? There is no state in {STATES}/ of this folder: give --state DIR")
+        raise UsageError(f"which crawl? There is no state in {home}/: give --state DIR")
     names = ", ".join(map(str, found[:NAMES_SHOWN])) + (", ..." if len(found) > NAMES_SHOWN else "")
     raise UsageError(f"which crawl? Give --state with one of {names}")
 

@@ -39,7 +39,6 @@ from lycosa.sinks.stdout import StdoutSink
 
 log = logging.getLogger(__name__)
 
-STATES = Path(".lycosa")
 NAME_MAX = 80
 KEY_ARGUMENTS, SEGMENT_ARGUMENTS = "method, url, body", "request, now"
 OWN_KEY, OWN_SEGMENT = ".key_resolver", ".segment_resolver"
@@ -230,6 +229,7 @@ def fetch_settings_of(settings: Settings) -> FetchSettings:
         headers={name.strip(): value.strip() for name, _, value in pairs},
         proxy=settings.proxy,
         insecure=settings.insecure,
+        fail_on_dataloss=settings.fail_on_dataloss,
         may_connect=Allowed(settings.allow_private).may_connect,
     )
 

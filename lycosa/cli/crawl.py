@@ -16,6 +16,7 @@ import click
 
 from lycosa.cli import progress
 from lycosa.cli.options import GroupedCommand, crawl_options, given, spider_arguments
+from lycosa.cli.spiders import enter_project
 from lycosa.config import Settings, load
 from lycosa.core.errors import BadSpider, BadUrl, StorageError, UsageError
 
@@ -42,6 +43,7 @@ def command(targets: Sequence[str], arguments: Sequence[str], sets: Sequence[str
         _refuse_names([each for each in targets if "://" not in each])
         if named:
             raise UsageError("-a is for the arguments of a spider, and a crawl of URLs has none: give a spider's name")
+        enter_project()
         return run(urls, load(flags, sets=sets, environ=os.environ, folder=Path.cwd()), {})
     return run_spiders(_spiders(targets, sets), flags, sets, named)
 
@@ -84,7 +86,7 @@ def run(
 
 def _spiders(names: Sequence[str], sets: Sequence[str]) -> list[type[Any]]:
     """Return the spiders of the project with these names. Raises `BadUrl` for what can only be meant as an address."""
-    from lycosa.cli.spiders import enter_project, find_spiders, no_spiders, project_settings
+    from lycosa.cli.spiders import find_spiders, no_spiders, project_settings
 
     enter_project()
     modules = project_settings(sets).spider_modules

@@ -6,7 +6,6 @@ On standard output: aligned columns, or a JSON object a line. Colours only on a 
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import sys
 import time
@@ -173,14 +172,17 @@ async def between_slices() -> None:
 def run(state_dir: str | None, story: Callable[[Opened], Awaitable[T]], *, make: bool = False) -> T:
     """Open the state that is meant, and do this with it. `make` it, and say so, where there is none."""
     from lycosa.app.operations import find_state, make_state, opened
-    from lycosa.config import load
+    from lycosa.cli.spiders import enter_project, project_settings
 
-    given = state_dir or load({}, environ=os.environ, folder=Path.cwd()).state
+    enter_project()  # a function that the state names may lie there
+    settings = project_settings()
+    given = state_dir or settings.state
     if make and given and make_state(Path(given)):
         progress.write([f"{given}: a new state was made, since there was none"])
 
     async def told() -> T:
-        async with opened(find_state(given), say=lambda line: progress.write([one_line(line)])) as state:
+        path = find_state(given, Path(settings.home))
+        async with opened(path, say=lambda line: progress.write([one_line(line)])) as state:
             return await story(state)
 
     return asyncio.run(told())

@@ -102,6 +102,7 @@ SAME: Mapping[str, Same] = {
     "DEPTH_PRIORITY": Same("depth_priority"),
     "DOWNLOADER_MIDDLEWARES": Same("downloader_middlewares"),
     "DOWNLOAD_DELAY": Same("delay"),
+    "DOWNLOAD_FAIL_ON_DATALOSS": Same("fail_on_dataloss"),
     "DOWNLOAD_MAXSIZE": Same("max_body", partial(_zero, BODY_MAX)),
     "DOWNLOAD_TIMEOUT": Same("timeout"),
     "DOWNLOAD_VERIFY_CERTIFICATES": Same("insecure", _not, _not),

@@ -106,7 +106,6 @@ EXPLAINED: Mapping[str, Explained] = {
     "DOWNLOADER_CLIENT_TLS_METHOD": Explained(TLS, ("TLS",)),
     "DOWNLOADER_MIDDLEWARES_BASE": Explained("downloader_middlewares with none switches off a built-in one"),
     "DOWNLOAD_BIND_ADDRESS": Explained("the system chooses the local address", (None,)),
-    "DOWNLOAD_FAIL_ON_DATALOSS": Explained("a body that is cut off is always a failure, and tried again", (True,)),
     "DOWNLOAD_HANDLERS": Explained(DOWNLOADS, ({},)),
     "DOWNLOAD_HANDLERS_BASE": Explained(DOWNLOADS),
     "DOWNLOAD_SLOTS": Explained("give the requests of that host a download_delay in their meta", ({},)),

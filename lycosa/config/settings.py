@@ -126,6 +126,8 @@ class Settings:
     """Longest time for name lookup, connection and TLS handshake, in seconds."""
     max_body: Annotated[int, Size(1, BODY_MAX)] = 16 * 1024**2
     """Largest body, after decompression, in bytes."""
+    fail_on_dataloss: Annotated[bool, Switch()] = True
+    """A body that is cut off is a failure, and tried again; else it is a response with what came."""
     user_agent: Annotated[str, Text("a line of printable ASCII text", PRINTABLE_LINE)] = USER_AGENT
     """What the crawler calls itself, in requests and when it reads robots.txt."""
     header: Annotated[
@@ -257,7 +259,7 @@ class Settings:
     # State
 
     state: Annotated[str | None, Location("a folder")] = None
-    """Folder of the crawl's state; None for a folder in `.lycosa/`, by crawl name."""
+    """Folder of the crawl's state; None for a folder in `home`, by crawl name."""
     index: Annotated[str | None, Location("a folder")] = None
     """Folder of the search index; None for no index."""
     segment: Annotated[str, Text("none, hour, day, week, month, 3d, spider or module:function", SHORT, "")] = ""

@@ -141,7 +141,8 @@ class ReplayRules(NamedTuple):
 
     def storable(self, asked: Asked, response: Response, received_at: float) -> bool:
         """True when the response is to be kept. A 304 is none without the one that it is about."""
-        return response.status not in self.ignore_http_codes and response.status != 304 and not response.skipped
+        whole = not response.skipped and not response.partial
+        return response.status not in self.ignore_http_codes and response.status != 304 and whole
 
     def decide(self, asked: Asked, stored: StoredResponse | None, now: float) -> Decision:
         """Say what the stored response may do now."""
@@ -176,6 +177,7 @@ class PrivateRules(NamedTuple):
         understood = "must-understand" in said and response.status in UNDERSTOOD
         if (
             response.skipped
+            or response.partial
             or asked.method not in {"GET", "HEAD"}
             or response.status < 200
             or response.status in PARTIAL

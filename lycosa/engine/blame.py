@@ -13,6 +13,7 @@ import io
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -192,12 +193,13 @@ def allowed_domains(domains: object, owner: str) -> str:
 
 
 def attributes(spider: object) -> str:
-    """Blame an attribute of the spider's class that looks like one with a meaning."""
+    """Blame an attribute of the spider's class that looks like one with a meaning, and that its code never uses."""
     known = ("start_urls", "allowed_domains", "custom_settings")
-    for name in vars(type(spider)):
+    owner = type(spider)
+    for name in vars(owner):
         near = _nearest(name, known, 0.9)
-        if near and name not in known:
-            return f"{type(spider).__name__}.{name} is never looked at: did you mean {near}?"
+        if near and name not in known and not _has_own(owner, near) and not _is_used(owner, name):
+            return f"{owner.__name__}.{name} is never looked at: did you mean {near}?"
     return ""
 
 
@@ -252,6 +254,26 @@ def _nearest(name: str, known: Iterable[str], cutoff: float) -> str:
 
 def _methods(spider: object) -> list[str]:
     return [name for name in dir(type(spider)) if not name.startswith("_") and callable(getattr(spider, name, None))]
+
+
+def _users(owner: type) -> list[type]:
+    """Return the class and its bases, as far as they are not ours or Python's."""
+    return [each for each in owner.__mro__ if each.__module__.partition(".")[0] not in {"lycosa", "builtins"}]
+
+
+def _has_own(owner: type, name: str) -> bool:
+    """Tell whether the user's classes have this attribute, or a `start` in place of start_urls."""
+    instead = {name, "start"} if name == "start_urls" else {name}
+    return any(instead & vars(each).keys() for each in _users(owner))
+
+
+def _is_used(owner: type, name: str) -> bool:
+    """Tell whether the user's classes speak of an attribute more than once: where it is set, and elsewhere."""
+    mentions = 0
+    for each in _users(owner):
+        with suppress(OSError, TypeError):  # there is no source: a class made by a call, or typed in
+            mentions += len(re.findall(rf"\b{name}\b", inspect.getsource(each)))
+    return mentions > 1
 
 
 def _is_open(parameter: inspect.Parameter) -> bool:

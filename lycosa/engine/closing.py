@@ -145,8 +145,7 @@ class Memory:
 
     def look(self) -> str:
         """Note how much memory is held; return why to close, or ""."""
-        held = self._read()
-        self._stats.max_value("memusage/max", held)
+        held = self.measure()
         if 0 < self._warning < held and not self._stats.get_value("memusage/warning_reached"):
             self._stats.set_value("memusage/warning_reached", 1)
             log.warning("the process holds %d MiB of memory (MEMUSAGE_WARNING_MB)", held // MIB)
@@ -156,6 +155,12 @@ class Memory:
         self._stats.set_value("memusage/limit_reached", 1)
         log.error("the process holds %d MiB of memory (MEMUSAGE_LIMIT_MB): the crawl is closed", held // MIB)
         return MEMUSAGE_EXCEEDED
+
+    def measure(self) -> int:
+        """Note how much memory is held, and return it, in bytes."""
+        held = self._read()
+        self._stats.max_value("memusage/max", held)
+        return held
 
     async def watch(self, close: Callable[[str], None], every_s: float = MEMORY_CHECK_S) -> None:
         """Look again and again until the limit is reached, then call `close` with the reason."""

@@ -22,7 +22,6 @@ from lycosa.clock import Clock
 from lycosa.core import model
 from lycosa.core.errors import (
     BadMiddleware,
-    BadSpider,
     CloseSpider,
     FetchError,
     IgnoreRequest,
@@ -37,6 +36,7 @@ from lycosa.engine import blame
 from lycosa.engine.guard import OPEN, Guard
 from lycosa.engine.middleware import DownloaderChain, Method
 from lycosa.engine.response import Response
+from lycosa.engine.resting import Resting
 from lycosa.engine.results import is_item
 from lycosa.engine.retrying import Retrying
 from lycosa.engine.validators import conditional, confirmed
@@ -47,6 +47,7 @@ from lycosa.engine.verdict import (
     Failed,
     Ignored,
     Instead,
+    NotYet,
     Unchanged,
     Verdict,
     storable,
@@ -59,9 +60,6 @@ log = logging.getLogger(__name__)
 Found = Response | Verdict
 Into = Callable[[bytes], None]
 Rest = Callable[[str, float], Awaitable[None]]
-
-DELAY_MAX_S = 86_400.0
-"""Longest delay that a request may ask of its host."""
 
 
 class Downloader:
@@ -89,6 +87,7 @@ class Downloader:
         self._headers = headers or {}
         self._rest = rest
         self._guard = guard
+        self._resting = Resting()
 
     async def download(self, request: Request, address: str = "", into: Into | None = None) -> Found:
         """Return the response, or what becomes of the request without one. Raises only what cancels the task.
@@ -97,6 +96,8 @@ class Downloader:
         """
         asked = False
         try:
+            if until := self._resting.begin(request, self._clock.now):
+                return NotYet(until)
             try:
                 found = await self._out(request)
                 if found is None:
@@ -112,7 +113,11 @@ class Downloader:
                 found = await self._in(request, found)
         except BaseException as error:  # noqa: BLE001  becomes a verdict, or is raised again
             found = self._ended(request, error)
-        return found if asked else without_contact(found)
+        if asked:
+            return found
+        if request.asked("download_delay") is not None:
+            self._resting.never_mind(request)
+        return without_contact(found)  # type: ignore[no-any-return]
 
     async def _out(self, request: Request) -> Found | None:
         for method in self._chain.requests:
@@ -142,10 +147,9 @@ class Downloader:
 
     async def _fetched(self, request: Request, address: str, into: Into | None) -> Response | Unchanged:
         record = request.record
-        delay = request.asked("download_delay")
-        if delay is not None and self._rest is not None:
+        if self._rest is not None and request.asked("download_delay") is not None:
             host = host_key(request.url) if record is None else record.host
-            await self._rest(host, self._clock.now() + _delay_s(delay))
+            await self._rest(host, self._resting.until(request))
         asked = request
         if record is not None and record.validators is not None:
             asked = conditional(request, record, self._headers)
@@ -220,12 +224,6 @@ async def _settled(method: Method, request: Request, found: Any) -> Found | None
 
 def _nonsense(method: Method, found: object) -> str:
     return blame.returned(getattr(method, "__qualname__", "a middleware"), found)
-
-
-def _delay_s(delay: Any) -> float:
-    if isinstance(delay, (int, float)) and 0 <= delay <= DELAY_MAX_S:
-        return float(delay)
-    raise BadSpider(f"download_delay in meta is {delay!r:.60}: write seconds, from 0 to {DELAY_MAX_S:.0f}")
 
 
 def is_being_cancelled() -> bool:

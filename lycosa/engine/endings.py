@@ -31,9 +31,9 @@ class Endings:
         return reason
 
     def end(self) -> None:
-        """Look at the memory once more."""
+        """Note the memory once more."""
         if self._memory is not None:
-            self._memory.look()
+            self._memory.measure()
 
     def next_at(self) -> float | None:
         """Return when to look again even if nothing happens."""

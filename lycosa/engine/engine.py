@@ -31,8 +31,8 @@ from lycosa.engine.robots import RobotsGate
 from lycosa.engine.settling import Settler
 from lycosa.engine.space import SHORTAGE_CHECK_S, FreeSpace
 from lycosa.engine.stats import RunStats, Snapshot
-from lycosa.engine.verdict import Closing, Failed
-from lycosa.engine.visit import UNCHANGED, Done, Visitor, Visitors
+from lycosa.engine.verdict import Failed
+from lycosa.engine.visit import UNCHANGED, Outcome, Visitor, Visitors
 from lycosa.ports import Frontier, FrontierOperations, Sink
 
 log = logging.getLogger(__name__)
@@ -318,7 +318,7 @@ class Engine:
         finally:
             self._leases.end(lease)
 
-    async def _visited(self, lease: Lease) -> Done | Failed | Closing:
+    async def _visited(self, lease: Lease) -> Outcome:
         try:
             return await self._visitor.visit(lease)
         except asyncio.CancelledError:

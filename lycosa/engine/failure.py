@@ -22,6 +22,7 @@ from lycosa.core.errors import (
     ConnectionLost,
     FetchTimeout,
     HttpError,
+    PrivateAddress,
     TlsFailed,
 )
 from lycosa.core.model import Request
@@ -45,7 +46,7 @@ NAMES_ELSEWHERE: dict[str, tuple[type[Exception], ...]] = {
     "ResponseNeverReceived": (ConnectionLost,),
     "ResponseDataLossError": (ConnectionLost,),
     "DownloadFailedError": (ConnectionLost, BadResponse, ConnectFailed, TlsFailed),
-    "DownloadCancelledError": (BodyTooLarge,),
+    "DownloadCancelledError": (BodyTooLarge, PrivateAddress),
     "SSLError": (TlsFailed,),
     "TunnelError": (ConnectFailed,),
     "HttpError": (HttpError,),

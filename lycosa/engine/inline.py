@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from lycosa.clock import Clock
-from lycosa.core.errors import BadSpider, CloseSpider, FetchError, IgnoreRequest
+from lycosa.core.errors import BadSpider, FetchError
 from lycosa.core.model import Lease, Request
 from lycosa.engine.claims import turn_of
 from lycosa.engine.download import Downloader, Found
@@ -22,7 +22,7 @@ from lycosa.engine.hops import HOPS_MAX
 from lycosa.engine.records import Naming, in_place_of, to_record
 from lycosa.engine.response import Response
 from lycosa.engine.robots import RobotsGate
-from lycosa.engine.verdict import Answered, Closing, Failed, Ignored, Instead
+from lycosa.engine.verdict import Failed, Instead, NotYet, exception_of
 from lycosa.ports import Frontier
 
 WAIT_MAX_S = 600.0
@@ -75,7 +75,7 @@ class Inline:
             if isinstance(found, Failed) and isinstance(found.cause, Response):
                 return found.cause  # a status that was still there after the last try
             if not isinstance(found, Instead):
-                raise _error(found)
+                raise exception_of(found)
             record = in_place_of(request.record, found.request, self._spider, self._naming, guarded=is_guarded())
             request = found.request
             request.record = record
@@ -99,6 +99,9 @@ class Inline:
         """Return what comes of the request when it was tried as often as it may be."""
         while True:
             found = await self._once(request, into)
+            if isinstance(found, NotYet):
+                await self._frontier.block_host(request.record.host, found.until)
+                continue
             if not isinstance(found, Failed) or found.retry_at is None:
                 return found
             if found.block_until > self._clock.now():
@@ -137,18 +140,3 @@ def _lease() -> Lease | None:
 
 def _nobody() -> None:
     """Nobody waits yet."""
-
-
-def _error(found: Found) -> Exception:
-    """Return what is raised for a request that came to nothing."""
-    if isinstance(found, Failed):
-        if isinstance(found.cause, Exception):
-            return found.cause
-        return FetchError(found.reason, retry=False)
-    if isinstance(found, Ignored):
-        return found.cause if isinstance(found.cause, Exception) else IgnoreRequest(found.reason)
-    if isinstance(found, Closing):
-        return CloseSpider(found.reason)
-    if isinstance(found, Answered):
-        return BadSpider("a middleware answered an inline request with an item: return a Response there")
-    return FetchError("nothing came back", retry=False)

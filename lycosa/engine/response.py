@@ -22,11 +22,15 @@ if TYPE_CHECKING:  # parsel is loaded by the first selector: a crawl without one
     from parsel import Selector, SelectorList
     from selectolax.lexbor import LexborHTMLParser
 
+DATALOSS = "dataloss"
+"""The flag of a response whose body was cut off."""
+
 
 class Response:
     """A response with the request it answers. `url` is where the body came from, `fetched_at` is in unix seconds.
 
-    `flags` are words that middlewares leave, such as "cached". `raw` is what the fetcher brought.
+    `flags` are words that middlewares leave, such as "cached", and "dataloss" when the body was cut off. `raw` is what
+    the fetcher brought.
     """
 
     contacted = True
@@ -64,7 +68,7 @@ class Response:
         response.request = request
         response.fetched_at = fetched_at
         response.url = raw.url
-        response.flags = []
+        response.flags = [DATALOSS] if raw.partial else []
         return response
 
     @property
@@ -135,8 +139,8 @@ class Response:
 
     @cached_property
     def text(self) -> str:
-        """The body as text; undecodable bytes are replaced."""
-        return self.body.decode(self.encoding, "replace")
+        """The body as text, without a byte order mark; undecodable bytes are replaced."""
+        return self.body.decode(self.encoding, "replace").removeprefix("\ufeff")
 
     @cached_property
     def tree(self) -> LexborHTMLParser:
@@ -146,9 +150,10 @@ class Response:
     @cached_property
     def selector(self) -> Selector:
         """The parsel selector behind `css`, `xpath` and `re`."""
-        from parsel import Selector
+        from lycosa.engine.selecting import Selector  # loads parsel and lxml
 
-        return Selector(text=self.text, type=_kind_of(self.content_type), base_url=self.url)
+        text: str | None = self.__dict__.get("text")
+        return Selector.of_page(self.body, self.encoding, text, _kind_of(self.content_type), self.url)
 
     def css(self, query: str) -> SelectorList[Selector]:
         """Select by CSS, with parsel's `::text` and `::attr(name)`."""
@@ -170,9 +175,9 @@ class Response:
         """Return the body as JSON, in whatever encoding. Raises `ValueError` when it is none."""
         try:
             return msgspec.json.decode(self.body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             try:
-                return json.loads(self.text.removeprefix("\ufeff"))  # NaN and UTF-16 are no JSON either, and are sent
+                return json.loads(self.text)  # NaN and UTF-16 are no JSON either, and are sent
             except (ValueError, RecursionError):
                 raise ValueError(f"{self.url}: the body is not JSON: {error}") from error
 
@@ -214,7 +219,8 @@ class Response:
 
     @cached_property
     def _base(self) -> str:
-        may_have = b"<base" in self.body.lower() and _kind_of(self.content_type) != "json"
+        body = self.body  # as it is always written: to look at the whole page without case would cost more than to join
+        may_have = (b"<base" in body or b"<BASE" in body) and _kind_of(self.content_type) != "json"
         href = self.selector.xpath("//base/@href").get() if may_have else None
         return (join(self.url, href) if href else None) or self.url
 

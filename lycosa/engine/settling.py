@@ -11,7 +11,7 @@ from lycosa.engine.audience import Audience
 from lycosa.engine.committer import Committer
 from lycosa.engine.stats import RunStats
 from lycosa.engine.verdict import Closing, Failed
-from lycosa.engine.visit import UNCHANGED, Done
+from lycosa.engine.visit import UNCHANGED, Done, Outcome
 from lycosa.ports import Frontier, Sink
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class Settler:
         self._close = close
         self.retry_until = 0.0
 
-    async def settle(self, lease: Lease, outcome: Done | Failed | Closing) -> None:
+    async def settle(self, lease: Lease, outcome: Outcome) -> None:
         """Do what the outcome says. An exception means that nothing since the last commit may become durable."""
         async with self._committer.settling:
             try:
@@ -52,7 +52,10 @@ class Settler:
                     await self._failed(lease, outcome)
                 else:
                     await self._frontier.release(lease, self._clock.now())
-                    self._close(outcome.reason)
+                    if isinstance(outcome, Closing):
+                        self._close(outcome.reason)
+                    else:
+                        await self._frontier.block_host(lease.record.host, outcome.until)
             except BaseException:
                 self._committer.give_up()
                 raise

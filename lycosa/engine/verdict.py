@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from lycosa.core.errors import BadSpider, CloseSpider, FetchError, HttpError, IgnoreRequest
 from lycosa.core.model import Request, Validators
 from lycosa.core.retry import Decision
+from lycosa.engine.response import Response
 
 REASON_MAX = 120
 """Characters of a reason that are kept."""
@@ -65,13 +67,34 @@ class Closing(NamedTuple):
     reason: str
 
 
-Verdict = Failed | Instead | Ignored | Unchanged | Answered | Closing
-VERDICTS = (Failed, Instead, Ignored, Unchanged, Answered, Closing)
+class NotYet(NamedTuple):
+    """The host rests until then (unix seconds); the record stays as it was."""
+
+    until: float
+
+
+Verdict = Failed | Instead | Ignored | Unchanged | Answered | Closing | NotYet
+VERDICTS = (Failed, Instead, Ignored, Unchanged, Answered, Closing, NotYet)
 
 
 def failed(decision: Decision, cause: Any = None) -> Failed:
     """Return the failure that a retry decision means."""
     return Failed(decision.reason, decision.retry_at, decision.block_host_until, cause=cause)
+
+
+def exception_of(found: Any) -> Exception:
+    """Return what is raised, or given to an errback, for a request that came to nothing."""
+    cause = getattr(found, "cause", None)
+    if isinstance(cause, Exception):
+        return cause
+    if isinstance(cause, Response):
+        return HttpError(cause)
+    if isinstance(found, Closing):
+        return CloseSpider(found.reason)
+    if isinstance(found, Answered):
+        return BadSpider("a middleware answered an inline request with an item: return a Response there")
+    reason = getattr(found, "reason", "nothing came back")
+    return IgnoreRequest(reason) if isinstance(found, Ignored) else FetchError(reason, retry=False)
 
 
 def without_contact(found: Any) -> Any:

@@ -12,6 +12,7 @@ ignored (robots.txt, scope...)  -> errback, if there is one; Done with the reaso
 unchanged since the last fetch  -> Done "unchanged": nothing is read, no item is written, its validators are kept
 failed                          -> Failed: again later; after the last try the errback, if there is one, or dead
 a callback or pipeline raises   -> Failed: dead, and nothing of the page is kept
+its host rests already          -> NotYet: the record stays as it was
 the crawl is to end             -> Closing: the record stays as it was (a callback's own CloseSpider: Done)
 """
 
@@ -28,7 +29,6 @@ from lycosa.core.errors import (
     BadSpider,
     BadUrl,
     CloseSpider,
-    HttpError,
     IgnoreRequest,
     LycosaError,
     RetryRequest,
@@ -56,7 +56,18 @@ from lycosa.engine.signals import item_scraped, response_received, spider_error
 from lycosa.engine.spider import Spider
 from lycosa.engine.stats import RunStats
 from lycosa.engine.validators import validators_of
-from lycosa.engine.verdict import Answered, Closing, Failed, Instead, Unchanged, Verdict, storable, without_contact
+from lycosa.engine.verdict import (
+    Answered,
+    Closing,
+    Failed,
+    Instead,
+    NotYet,
+    Unchanged,
+    Verdict,
+    exception_of,
+    storable,
+    without_contact,
+)
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +90,9 @@ class Done(NamedTuple):
     contacted: bool = True
     validators: Validators | None = None
     closing: str = ""
+
+
+Outcome = Done | Failed | Closing | NotYet
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +133,7 @@ class Visitor:
         self._signals = crawler.signals
         self._naming = naming
 
-    async def visit(self, lease: Lease) -> Done | Failed | Closing:
+    async def visit(self, lease: Lease) -> Outcome:
         """Fetch the record and say what becomes of it. Never raises but for bugs and cancellation."""
         record = lease.record
         working.set(Work(lease, guarded=record.guarded))
@@ -128,7 +142,7 @@ class Visitor:
         outcome = await self._outcome(record, request, found)
         return without_contact(outcome) if isinstance(found, Response) and not found.contacted else outcome
 
-    async def _outcome(self, record: UrlRecord, request: Request, found: Found) -> Done | Failed | Closing:
+    async def _outcome(self, record: UrlRecord, request: Request, found: Found) -> Outcome:
         try:
             if isinstance(found, Response):
                 return await self._parse(record, request, found)
@@ -149,7 +163,7 @@ class Visitor:
         except (Exception, SystemExit) as error:  # noqa: BLE001  whatever it is: the page is dead, not the crawl
             return self._spider_failed(request, error)
 
-    async def _parse(self, record: UrlRecord, request: Request, response: Response) -> Done | Failed | Closing:
+    async def _parse(self, record: UrlRecord, request: Request, response: Response) -> Outcome:
         raw = response.raw
         refused = raw.skipped or (self._rules.content_types and not looks_like_a_page(raw))
         if refused and 200 <= raw.status < 300:
@@ -162,10 +176,10 @@ class Visitor:
         except RetryRequest as asked:
             return await self._judge(record, request, self._retrying.asked_for(request, asked))
         done = await self._kept(str(raw.status), record, results, response)
-        validators = validators_of(raw.headers, response.fetched_at) if raw.status == 200 else None
+        validators = validators_of(raw.headers, response.fetched_at) if raw.status == 200 and not raw.partial else None
         return done._replace(page=True, bytes=raw.size_bytes, validators=validators)
 
-    async def _judge(self, record: UrlRecord, request: Request, found: Verdict) -> Done | Failed | Closing:
+    async def _judge(self, record: UrlRecord, request: Request, found: Verdict) -> Outcome:
         if isinstance(found, Instead):
             return self._replaced(record, found)
         if isinstance(found, Unchanged):
@@ -173,11 +187,11 @@ class Visitor:
         if isinstance(found, Answered):
             done = await self._kept("answered", record, Results([found.item], [], []))
             return done._replace(contacted=found.contacted)
-        if isinstance(found, Closing) or (isinstance(found, Failed) and found.retry_at is not None):
+        if isinstance(found, (Closing, NotYet)) or (isinstance(found, Failed) and found.retry_at is not None):
             return found
         results = None
         if request.errback is not None:
-            cause = _http_error(found.cause)
+            cause = exception_of(found)
             results = await self._scraper.rescue(request, cause, getattr(cause, "response", None))
         if results is not None:
             done = await self._kept(found.reason, record, results)
@@ -275,18 +289,13 @@ class Visitor:
         return Failed(storable(text), cause=error)
 
 
-def _http_error(cause: Any) -> Any:
-    """Return a response that was the end of a request as the exception an errback expects."""
-    return HttpError(cause) if isinstance(cause, Response) else cause
-
-
 class Visitors:
     """The visitors of a crawl of several spiders, by the name that their records carry."""
 
     def __init__(self, visitors: Mapping[str, Visitor]) -> None:
         self._visitors = visitors
 
-    async def visit(self, lease: Lease) -> Done | Failed | Closing:
+    async def visit(self, lease: Lease) -> Outcome:
         """Let the spider of the record visit it."""
         extras = lease.record.extras
         visitor = self._visitors.get(extras.spider if extras is not None else "")

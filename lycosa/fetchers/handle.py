@@ -20,7 +20,15 @@ from lycosa.core.headers import Headers
 from lycosa.core.model import Request, Response, Timings
 from lycosa.core.url import canonicalize
 from lycosa.fetchers.guard import Guard, MayConnect, check_url
-from lycosa.fetchers.options import PER_REQUEST, body_max, set_bind_address, set_proxy, timeout_s, to_address
+from lycosa.fetchers.options import (
+    PER_REQUEST,
+    body_max,
+    for_hosts,
+    set_bind_address,
+    set_proxy,
+    timeout_s,
+    to_address,
+)
 from lycosa.fetchers.reasons import UNDECODABLE
 from lycosa.ports import Accept, Into
 
@@ -57,9 +65,10 @@ TIMES = (
 class FetchSettings:
     """How to fetch. `timeout_s` is for a whole transfer, `connect_timeout_s` for name, connection and handshake.
 
-    `max_body_bytes` counts after decompression, `headers` go with every request, an empty `proxy` is none,
-    `connections_per_host_max` 0 means no limit of its own, `insecure` accepts any certificate, `fail_on_dataloss` says
-    that a body of which a part was lost is no body. `may_connect(ip)` decides for transfers that are `public_only`.
+    `max_body_bytes` counts after decompression. `headers` go with every request, a Proxy-Authorization to `proxy` only;
+    "" is none. `connections_per_host_max` 0 means no limit of its own, `insecure` accepts any certificate,
+    `fail_on_dataloss` says that a body of which a part was lost is no body. `may_connect(ip)` decides for transfers that
+    are `public_only`.
     """
 
     user_agent: str = "Lycosa"
@@ -100,6 +109,7 @@ class Handle:
         "_skipped",
         "_undecoded",
         "_url",
+        "_usual",
         "_was_cut",
         "curl",
         "timeout_s",
@@ -110,7 +120,8 @@ class Handle:
         self._settings = settings
         self._bundle = bundle
         self._guard = Guard(self.curl, settings.may_connect)
-        self._lines = _header_lines(settings.headers)
+        self._usual = for_hosts(settings.headers)
+        self._lines = _header_lines(self._usual)
         self._accept: Accept | None = None
         self._into: Into | None = None
         self._cut = self._headers_set = False
@@ -231,7 +242,7 @@ class Handle:
         setopt(pycurl.HEADERFUNCTION, self._head.append)
         setopt(pycurl.WRITEFUNCTION, self._take)
         # Empty values silence http_proxy and no_proxy of the environment: what a crawl does stands in its settings.
-        setopt(pycurl.PROXY, settings.proxy)
+        set_proxy(self.curl, settings.proxy, settings.headers)
         setopt(pycurl.NOPROXY, "")
         if self._bundle:
             setopt(pycurl.CAINFO, self._bundle)
@@ -253,7 +264,7 @@ class Handle:
             headers = self._set_from_meta(request)
         if headers:
             self._headers_set = True
-            setopt(pycurl.HTTPHEADER, _header_lines({**self._settings.headers, **headers}))
+            setopt(pycurl.HTTPHEADER, _header_lines({**self._usual, **headers}))
 
     def _set_method(self, method: str, body: bytes) -> None:
         setopt = self.curl.setopt
@@ -276,7 +287,10 @@ class Handle:
             set_bind_address(self.curl, asked("bindaddress"))
         if asked("download_fail_on_dataloss") is not None:
             self._keeps_part = not asked("download_fail_on_dataloss")
-        return set_proxy(self.curl, str(asked("proxy", self._settings.proxy) or ""), request.headers)
+        proxy = str(asked("proxy", self._settings.proxy) or "")
+        usual = self._settings.headers if proxy == self._settings.proxy else {}  # the usual secret is for no other
+        set_proxy(self.curl, proxy, {**usual, **request.headers})
+        return for_hosts(request.headers)
 
     def _guard_against_private(self, url: str, *, public_only: bool) -> None:
         if self._proxied:

@@ -12,6 +12,7 @@ import pycurl
 
 TIMEOUT_MAX_S = 86_400.0
 PORT_MAX = 65_535
+FOR_PROXIES = "proxy-authorization"
 
 PER_REQUEST = frozenset({"proxy", "download_timeout", "bindaddress", "download_fail_on_dataloss"})
 """Keys of `meta` that change the options of a handle, and `download_maxsize` beside them."""
@@ -47,17 +48,20 @@ def set_bind_address(curl: pycurl.Curl, value: Any) -> None:
         curl.setopt(pycurl.LOCALPORT, port)
 
 
-def set_proxy(curl: pycurl.Curl, proxy: str, headers: Mapping[str, str]) -> Mapping[str, str]:
-    """Use this proxy, "" for none, and return the header fields for the host: a Proxy-Authorization is not for it."""
+def set_proxy(curl: pycurl.Curl, proxy: str, headers: Mapping[str, str]) -> None:
+    """Use this proxy, "" for none, and tell it, and nobody else, the last Proxy-Authorization among the fields."""
     curl.setopt(pycurl.PROXY, proxy)
-    secret = next((name for name in headers if name.lower() == "proxy-authorization"), None)
-    if secret is None:
-        return headers
-    if proxy:
-        if any(char in "\r\n\0" for char in headers[secret]):
-            raise ValueError("the value of Proxy-Authorization holds a line break")
-        curl.setopt(pycurl.PROXYHEADER, [f"Proxy-Authorization: {headers[secret]}"])
-    return {name: value for name, value in headers.items() if name != secret}
+    secrets = [value for name, value in headers.items() if name.lower() == FOR_PROXIES] if proxy else []
+    if any(char in "\r\n\0" for value in secrets for char in value):
+        raise ValueError("the value of Proxy-Authorization holds a line break")
+    curl.unsetopt(pycurl.PROXYHEADER)  # an empty list would leave the one before
+    if secrets:
+        curl.setopt(pycurl.PROXYHEADER, [f"Proxy-Authorization: {secrets[-1]}"])
+
+
+def for_hosts(headers: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the header fields that are for the host: all but a Proxy-Authorization."""
+    return {name: value for name, value in headers.items() if name.lower() != FOR_PROXIES}
 
 
 @lru_cache(1024)

@@ -770,6 +770,18 @@ def test_which_state_is_meant(frontier, monkeypatch):
     assert ".lycosa/one: " in frontier("status").out
 
 
+def test_from_below_a_project_its_states_are_meant(frontier, monkeypatch, tmp_path):
+    Path("lycosa.toml").touch()
+    (tmp_path / "below" / "deep").mkdir(parents=True)
+    monkeypatch.chdir("below/deep")
+    assert f"There is no state in {tmp_path}/.lycosa/" in fails(frontier, "status")
+    a_state(tmp_path / ".lycosa" / "one")
+    assert f"{tmp_path}/.lycosa/one: " in frontier("status").out
+    (tmp_path / "lycosa.toml").write_text("home = 'kept'")
+    a_state(tmp_path / "kept" / "other")
+    assert f"{tmp_path}/kept/other: " in frontier("status").out
+
+
 @pytest.mark.parametrize("made", ["nothing", "empty", "file", "foreign"])
 def test_what_is_no_state_is_left_alone(frontier, made):
     path = Path("s")

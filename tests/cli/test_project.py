@@ -332,6 +332,12 @@ def test_from_below_the_project_its_state_is_in_the_project(project, says, crawl
     assert settings.output == "here.jsonl"
 
 
+def test_a_crawl_of_urls_finds_the_modules_of_the_project_too(project, says, crawled, monkeypatch):
+    monkeypatch.chdir(project / "shop" / "spiders")
+    assert says("crawl", "https://a.example/", "-q") == (0, "", "")
+    assert sys.path[-1] == str(project)
+
+
 def test_several_spiders_run_together_each_with_its_settings(project, says, crawled):
     write(project, "a", "{'timeout': 5}")
     write(project, "b")

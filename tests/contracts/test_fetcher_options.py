@@ -128,6 +128,30 @@ def test_a_proxy_authorization_is_not_for_the_host(run):
     run(play)
 
 
+def test_a_proxy_authorization_of_the_settings_is_for_their_proxy_alone(run):
+    secret, other = "Basic c2VjcmV0", "Basic b3RoZXI="
+
+    async def play(_: CurlFetcher, server: Server) -> None:
+        headers = {"Proxy-Authorization": secret, "X-Mine": "1"}
+        host, page = Request(server.url("/echo")), "http://page.example/"
+        async with fetching(headers=headers) as direct, fetching(proxy=server.url(), headers=headers) as own:
+            for fetcher, request, sent in (
+                (direct, host, None),
+                (own, Request(page), secret),
+                (own, Request(page, headers={"X-Own": "2"}), secret),
+                (own, Request(page, headers={"proxy-authorization": other}), other),
+                (own, Request(page, meta={"download_timeout": 5}), secret),
+                (own, Request(page, meta={"proxy": server.url().replace("127.0.0.1", "localhost")}), None),
+                (own, Request(host.url, meta={"proxy": None}), None),
+                (own, Request(page), secret),
+            ):
+                await fetcher.fetch(request)
+                assert server.hits[-1].headers.get("proxy-authorization") == sent, request
+                assert server.hits[-1].headers["x-mine"] == "1"
+
+    run(play)
+
+
 def test_header_fields_of_one_request_do_not_stick_to_the_next(run):
     async def play(fetcher: CurlFetcher, server: Server) -> list[dict[str, str]]:
         for headers in ({"X-Once": "1"}, {}, {"X-Twice": "2"}, None):

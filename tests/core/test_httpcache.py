@@ -119,6 +119,7 @@ def test_what_requests_say_about_keeping():
     assert not RULES.storable(Asked("POST", URL), good, NOW)
     assert not RULES.storable(Asked("GET", URL, {"cache-control": "no-store"}), good, NOW)
     assert not RULES.storable(GET, response(cc("max-age=60"), skipped=True), NOW)
+    assert not RULES.storable(GET, response(cc("max-age=60"), partial=True), NOW)
     assert [RULES.concerns(Asked(method, URL)) for method in ("GET", "HEAD", "POST", "OPTIONS")] == [
         True,
         True,
@@ -495,6 +496,7 @@ def test_replay_serves_everything_for_ever():
     assert rules.storable(GET, response(cc("no-store"), status=404), NOW)
     assert rules.storable(Asked("POST", URL), response(), NOW)
     assert not rules.storable(GET, response(skipped=True), NOW)
+    assert not rules.storable(GET, response(partial=True), NOW)
     assert action(stored, 10**9, rules, cache_control="no-cache") is Action.SERVE
     assert action(None, rules=rules) is Action.FETCH
 

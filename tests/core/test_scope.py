@@ -139,3 +139,18 @@ def test_memory_of_hosts_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_any_globs_are_understood(globs: list[str]) -> None:
     scope = Scope.of("any", [], depth_max=None, allow=globs, deny=globs)
     assert reason(scope, "http://a/b") in ("", "allow", "deny")
+
+
+def test_a_domain_that_is_meant_exactly_keeps_its_www() -> None:
+    scope = Scope.of("domain", [SEED], depth_max=None, exact=True)
+    assert [reason(scope, f"http://{host}/") for host in ("www.example.com", "a.www.example.com")] == ["", ""]
+    assert [reason(scope, f"http://{host}/") for host in ("example.com", "b.example.com")] == ["scope", "scope"]
+
+
+def test_what_may_be_anywhere_is_not_too_deep_and_not_denied_all_the_same() -> None:
+    scope = Scope.of("host", [SEED], depth_max=2, deny=["*/private"])
+    url = "http://elsewhere.example/"
+    assert scope.reason(url, host_key(url), 2) == "scope"
+    assert scope.reason(url, host_key(url), 2, anywhere=True) == ""
+    assert scope.reason(url, host_key(url), 3, anywhere=True) == "depth"
+    assert scope.reason(url + "private", host_key(url), 2, anywhere=True) == "deny"

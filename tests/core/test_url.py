@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lycosa.core.errors import BadUrl
-from lycosa.core.url import URL_MAX, canonicalize, fingerprint, host_key, join
+from lycosa.core.url import URL_MAX, canonicalize, fingerprint, host_key, join, redirected
 
 
 @pytest.mark.parametrize(
@@ -157,3 +157,19 @@ def test_fingerprints_are_64_bits_and_unambiguous(one: tuple[str, str, bytes], o
 
 GET_FINGERPRINT = 825967155076963135
 POST_FINGERPRINT = 4061896238395794603
+
+
+@pytest.mark.parametrize(
+    ("location", "url"),
+    [
+        ("/a?b", "http://a.example/a?b"),
+        ("x", "http://a.example/d/x"),
+        ("/ação".encode().decode("latin-1"), "http://a.example/a%C3%A7%C3%A3o"),
+        ("/ação", "http://a.example/a%E7%E3o"),
+        ("//bücher.example/".encode().decode("latin-1"), "http://xn--bcher-kva.example/"),
+        ("mailto:x@y.example", None),
+        ("", None),
+    ],
+)
+def test_where_a_location_leads(location: str, url: str | None) -> None:
+    assert redirected("http://a.example/d/p", location) == url

@@ -1,8 +1,10 @@
 """A seeded crawl of a made-up site on an embedded frontier with real items, in a process that can be killed anywhere.
 
 `Site` knows what every page leads to and what becomes of it, so that the outcome of a whole crawl is known beforehand.
-`crawl` plays the engine with the real state folder, frontier, sink and committer: it leases, settles in random order
-and commits after at most `acks` settled leases. Time is virtual; each run begins later than the one before.
+`crawl` plays the engine with the real state folder, frontier, sink, committer and, where the order `keeps`, records
+beside the frontier: it leases, settles in random order and commits after at most `acks` settled leases. What a page
+leads to is noted in the records, as cookies are that its children need: they must be there when a child is leased.
+Time is virtual; each run begins later than the one before.
 
 As a program it runs the `Order` given as JSON; with no argument it reads orders from standard input, one a line, runs
 each in a fork of its own (a fresh process without the time to import), and answers with the exit status.
@@ -32,9 +34,13 @@ import msgspec
 from lycosa.core.frontier import Policy
 from lycosa.core.model import HostFacts, Lease, SegmentState, UrlRecord
 from lycosa.engine.committer import Committer
+from lycosa.engine.keeping import Keeping
 from lycosa.frontiers import embedded, filters, levels, store, stretch, tables
 from lycosa.frontiers.operations import LocalOperations
 from lycosa.frontiers.statedir import Description, StateDir
+from lycosa.ports import KeyStore
+from lycosa.records.memory import MemoryRecords
+from lycosa.records.sqlite import SqliteRecords
 from lycosa.sinks.jsonl import JsonlSink
 
 CONCURRENCY = 8
@@ -46,8 +52,8 @@ T0 = 2_000_000_000.0
 RUN_S = 10_000.0
 """Virtual seconds between the starts of two runs; no page waits that long."""
 
-ITEMS_FLUSHED, COMMITTED = "items flushed", "commit returned"
-STEPS = (ITEMS_FLUSHED, *embedded.STEPS, COMMITTED)
+ITEMS_FLUSHED, KEPT, COMMITTED = "items flushed", "records flushed", "commit returned"
+STEPS = (ITEMS_FLUSHED, KEPT, *embedded.STEPS, COMMITTED)
 LIMITS: dict[tuple[Any, str], int] = {
     (levels, "LATE_MAX"): 60,
     (levels, "SCAN_ROWS"): 10,
@@ -63,6 +69,9 @@ LIMITS: dict[tuple[Any, str], int] = {
 EXPECTED = 32
 """URLs that the Bloom filter is first made for."""
 
+FOUND = "found"
+"""The table of the records."""
+
 FETCHES, PROMISES = "fetches.log", "promises.log"
 OUTPUT = "output"
 """A folder of its own, there from the start: what is done for the names in one folder must not help another."""
@@ -73,7 +82,8 @@ ITEMS = f"{OUTPUT}/items.jsonl"
 class Order(msgspec.Struct):
     """What one process does. It kills itself at the `occurrence`-th time of `step`, or is killed after `kill_after_s`.
 
-    `folder` holds the state and the items, `logs` what the test wants to know; `small` asks for `LIMITS`.
+    `folder` holds the state and the items, `logs` what the test wants to know; `small` asks for `LIMITS`, `keeps` for
+    records.
     """
 
     folder: str
@@ -87,6 +97,7 @@ class Order(msgspec.Struct):
     occurrence: int = 1
     kill_after_s: float | None = None
     small: bool = True
+    keeps: bool = False
 
 
 class Promise(msgspec.Struct):
@@ -193,6 +204,16 @@ class Sink(JsonlSink):
         return position
 
 
+class Records(SqliteRecords):
+    """Say when they have been flushed."""
+
+    on_step: Callable[[str], None] = staticmethod(lambda _: None)
+
+    async def flush(self) -> None:
+        await super().flush()
+        self.on_step(KEPT)
+
+
 class Crawl:
     """One run over a folder. `fetched` hears every page that is leased and `promise` what each commit made durable."""
 
@@ -224,10 +245,12 @@ class Crawl:
         )
         self.sink = Sink(folder / ITEMS, sync=self.order.sync)
         self.sink.on_step = self.on_step
+        self.keeping = Keeping(self._records(state))
         try:
             if not state.description.name:
                 state.describe(Description(name="made up", seeds=["http://h0.example/0"]))
             self.committer = Committer(self.frontier, [self.sink], 1e9, self.order.acks, self._committed)
+            self.committer.keep = self.keeping.keep
             self.operations = LocalOperations(self.frontier, self.committer.commit)
             await self.opened()
             starts = await self.committer.open_sinks()
@@ -242,8 +265,16 @@ class Crawl:
             await self.ended()
         finally:
             await self.sink.close()
+            await self.keeping.close()
             await self.frontier.close()
             state.close()
+
+    def _records(self, state: StateDir) -> KeyStore:
+        if not self.order.keeps:
+            return MemoryRecords()
+        records = Records(state.records, sync=self.order.sync)
+        records.on_step = self.on_step
+        return records
 
     async def opened(self) -> None:
         """For whoever looks into the frontier before anything changes."""
@@ -265,8 +296,11 @@ class Crawl:
     async def _lease(self) -> bool:
         while True:
             for lease in await self.frontier.lease(CONCURRENCY - len(self.held), self.now):
+                page = self.site.page(lease.record)
+                forgotten = self.order.keeps and page >= ROOTS and self.keeping.store.get(FOUND, str(page)) is None
+                assert not forgotten, f"page {page} was committed without the record of it"
                 self.held.append(lease)
-                self.fetched(self.site.page(lease.record))
+                self.fetched(page)
             if self.held:
                 return True
             ready = self.frontier.next_ready(self.now)
@@ -321,6 +355,8 @@ class Crawl:
 
     async def _finish(self, lease: Lease, page: int) -> None:
         children = [self.site.record(child) for child in self.site.children(page)]
+        for child in self.site.children(page):
+            self.keeping.store.put(FOUND, str(child), b"%d" % page)
         assert await self.frontier.ack(lease, self.site.reason(page), children, self.now)
         self.sink.write(self.sink.prepare({"page": page, "attempts": lease.record.attempts}))
         self.settled.done.append(page)

@@ -93,7 +93,7 @@ def new_order(folder: Path, seed: int, *, sync: bool) -> Order:
     state, logs = folder / f"{seed}", folder / f"{seed}-logs"
     (state / OUTPUT).mkdir(parents=True)
     logs.mkdir()
-    return Order(str(state), str(logs), seed, PAGES, sync=sync, acks=ACKS)
+    return Order(str(state), str(logs), seed, PAGES, sync=sync, acks=ACKS, keeps=True)
 
 
 def fetches(order: Order) -> list[list[str]]:

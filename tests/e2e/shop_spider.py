@@ -1,7 +1,7 @@
 """The spider of `test_engine_killed.py`: uses all of the engine that a kill could leave half done.
 
-`-a site=URL`, and `-a inline=1` to ask for the stock of each product from its callback. Traders' pages have a cookie jar
-of their own.
+`-a site=URL`, and `-a inline=1` to ask for the stock of each product from its callback. Traders' pages have a cookie
+jar of their own.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class ShopSpider(Spider):
         yield from response.follow_all(css="a.next", callback=self.parse_list, meta=meta)
 
     def parse_product(self, response: Any, way: str) -> dict[str, Any]:
-        self.state["products"] = self.state.get("products", 0) + 1
+        self.state.setdefault("seen", []).append(int(response.url.rpartition("/")[2]))
         loader = Products(response=response)
         loader.add_css("n", "h1::text")
         loader.add_css("price", ".price::text")

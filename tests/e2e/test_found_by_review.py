@@ -66,7 +66,7 @@ def test_an_interrupted_crawl_goes_on_behind_the_items_of_another(tmp_path):
         "yield response.follow('/2', priority=10**30)",
         "yield response.follow('/2', not_before=float('inf'))",
         "yield response.follow('/2', meta={1: 2})",
-        "yield response.follow('/2', headers={'X-Id': 5})",
+        "yield response.follow('/2', headers={'X-Id': '\\ud800'})",
         "yield response.follow('/2', cb_kwargs={'\\ud800': 1})",
         "raise ValueError('bad \\ud800 title')",
         "raise SystemExit('enough')",

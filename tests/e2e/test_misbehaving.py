@@ -182,13 +182,20 @@ def test_many_bombs_at_once_cost_no_more_than_their_limit_each(server, tmp_path)
         ("/redirect-loop/a", "/redirect-loop/b", "redirect loop", 2),
         ("/redirect-self", "/redirect-self", "redirect loop", 1),
         ("/redirect-chain/0", "/redirect-chain/20", "more than 20 redirects", 21),
-        ("/cookies-required", "/cookies-required", "redirect loop", 1),
     ],
 )
 def test_it_goes_round_in_circles_at(server, tmp_path, path, last, reason, requests):
     crawled = crawl(tmp_path, server.url(path), "--no-robots")
     assert (crawled.code, crawled.items, crawled.dead) == (1, {}, {last: reason})
     assert (len(server.hits), len(set(server.paths()))) == (requests, requests)
+
+
+def test_a_site_that_redirects_to_itself_until_it_has_its_cookie_gets_it(server, tmp_path):
+    crawled = crawl(tmp_path, server.url("/cookies-required"))
+    assert (crawled.code, crawled.items["/cookies-required"]["title"]) == (0, "With cookie")
+    (tmp_path / "refused").mkdir()
+    refused = crawl(tmp_path / "refused", server.url("/cookies-required"), "--no-cookies")
+    assert (refused.code, refused.dead) == (1, {"/cookies-required": "redirect loop"})
 
 
 def test_a_cookie_that_is_required_can_be_given(server, tmp_path):

@@ -219,14 +219,14 @@ def test_explain_list_and_export_tell_the_spiders_apart(tmp_path, server):
 def test_what_is_imported_belongs_to_a_spider(tmp_path, server):
     write(tmp_path, PAIR)
     crawled(tmp_path, "a", "b", site=server.url("/good"))
-    (tmp_path / "bare").write_text(server.url("/echo") + "\n")
+    (tmp_path / "bare").write_text(server.url("/index") + "\n")
     done = lycosa("frontier", "import", "bare", "--state", "state", "--strict", cwd=tmp_path)
     assert (done.returncode, "this crawl has several spiders: say whose it is" in done.stderr) == (2, True), done.stderr
     (tmp_path / "rows").write_text(
-        "".join(json.dumps({"url": server.url(path), "spider": "b"}) + "\n" for path in ("/echo", "/good"))
+        "".join(json.dumps({"url": server.url(path), "spider": "b"}) + "\n" for path in ("/index", "/good"))
     )
     done = lycosa("frontier", "import", "rows", "--state", "state", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     crawled(tmp_path, "a", "b", site=server.url("/good"))
-    assert Counter(found(tmp_path))[f"b {server.url('/echo')}"] == 1
+    assert Counter(found(tmp_path))[f"b {server.url('/index')}"] == 1
     assert Counter(found(tmp_path))[f"b {server.url('/good')}"] == 1, "b had it, and its key is the same"

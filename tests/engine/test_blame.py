@@ -367,6 +367,49 @@ def test_misspelt_attributes() -> None:
     assert blame.attributes(QUOTES) == ""
 
 
+class UsesIt(Spider):
+    name = "uses-it"
+    start_url = "http://a.example/"
+    allowed_domain = "a.example"
+
+    def __init__(self, **arguments: str) -> None:
+        super().__init__(**arguments)
+        self.start_urls, self.allowed_domains = [self.start_url], [self.allowed_domain]
+
+
+class HasBoth(Spider):
+    name = "has-both"
+    start_urls = ("http://a.example/",)
+    start_url = "http://b.example/"
+
+
+class Starts(Spider):
+    name = "starts"
+    start_url = "http://a.example/"
+
+    async def start(self) -> AsyncIterator[Any]:
+        yield "nothing"
+
+
+class BuildsOn(UsesIt):
+    start_url = "http://b.example/"
+
+
+class Forgets(Spider):
+    name = "forgets"
+    allowed_domain = ("a.example",)
+
+
+@pytest.mark.parametrize("spider", [UsesIt, HasBoth, Starts, BuildsOn])
+def test_attributes_that_the_spider_uses_itself_are_its_own(spider: type[Spider]) -> None:
+    assert blame.attributes(spider(start_url="http://c.example/")) == ""
+
+
+def test_an_attribute_that_the_source_never_uses_is_blamed() -> None:
+    line = "Forgets.allowed_domain is never looked at: did you mean allowed_domains?"
+    assert blame.attributes(Forgets()) == line
+
+
 class Good:
     def process_request(self, request: Any) -> None: ...
     def process_url(self, url: str) -> None: ...

@@ -7,7 +7,7 @@ import pytest
 from lycosa.core import model
 from lycosa.core.errors import BadUrl
 from lycosa.core.headers import Headers
-from lycosa.core.model import Request
+from lycosa.core.model import RECORD_VERSION, Request, UrlRecord
 from lycosa.engine.records import to_record
 from lycosa.engine.response import Response
 
@@ -86,3 +86,51 @@ def test_json() -> None:
 def test_xml_is_selected_as_xml() -> None:
     page = response("<rss><channel><link>http://x.example/</link></channel></rss>", "application/rss+xml")
     assert page.xpath("//link/text()").get() == "http://x.example/"
+
+
+def test_meta_tells_what_scrapy_tells_there() -> None:
+    record = UrlRecord(RECORD_VERSION, 1, "http://a.example/", "http://a.example:80", depth=3, attempts=2, redirects=1)
+    request = Request(record.url, meta={"k": 1, "depth": 99})
+    request.record = record
+    meta = Response(record.url, request=request).meta
+    assert {name: meta[name] for name in ("k", "depth", "retry_times", "redirect_times", "download_latency")} == {
+        "k": 1,
+        "depth": 3,
+        "retry_times": 2,
+        "redirect_times": 1,
+        "download_latency": 0.0,
+    }
+
+
+def test_what_leads_nowhere_is_told_and_left_out() -> None:
+    page = response(b"<a name=x>x</a><a href=y>y</a><a href=''>here</a>")
+    with pytest.raises(BadUrl, match="neither href nor src"):
+        page.follow(page.css("a")[0])
+    assert [request.url for request in page.follow_all(css="a")] == ["http://a.example/d/y", "http://a.example/d/a"]
+    with pytest.raises(TypeError, match="one of links, css and xpath"):
+        list(page.follow_all(css="a", xpath="//a"))
+    with pytest.raises(TypeError, match="one of links"):
+        list(page.follow_all())
+    with pytest.raises(TypeError, match="SelectorList"):
+        page.follow(page.css("a"))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"a": ["é"]}'.encode(),
+        '{"a": ["é"]}'.encode("cp1252"),
+        '{"a": ["é"]}'.encode("utf-16"),
+        '\ufeff{"a": ["é"]}'.encode(),
+    ],
+)
+def test_json_in_any_encoding(body: bytes) -> None:
+    page = response(body, "application/json")
+    assert page.json() == {"a": ["é"]}
+    assert page.jmespath("a[0]").get() == "é"
+
+
+@pytest.mark.parametrize("body", [b"", b"<p>", b"{'a': 1}", b"[" * 200_000])
+def test_what_is_no_json_is_a_value_error(body: bytes) -> None:
+    with pytest.raises(ValueError, match="is not JSON"):
+        response(body, "application/json").json()

@@ -1,0 +1,29 @@
+"""What the engine needs from the outside, as Protocols. One contract test per port in `tests/contracts/`.
+
+    frontier.py  Frontier FrontierOperations       fetching.py  Resolver Fetcher
+    storing.py   Sink KeyStore HttpCacheStore Index   queue.py  Queue QueueLease
+
+Times are unix seconds. An adapter turns every error of its driver into one of `core.errors`. Everything is imported
+from here: `from lycosa.ports import Frontier`.
+"""
+
+from lycosa.ports.fetching import Accept, Fetcher, Into, Resolver
+from lycosa.ports.frontier import Frontier, FrontierOperations
+from lycosa.ports.queue import Queue, QueueLease, ShutDown
+from lycosa.ports.storing import HttpCacheStore, Index, KeyStore, Sink
+
+__all__ = [
+    "Accept",
+    "Fetcher",
+    "Frontier",
+    "FrontierOperations",
+    "HttpCacheStore",
+    "Index",
+    "Into",
+    "KeyStore",
+    "Queue",
+    "QueueLease",
+    "Resolver",
+    "ShutDown",
+    "Sink",
+]

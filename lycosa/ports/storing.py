@@ -1,0 +1,117 @@
+"""Where a crawl keeps what it made and what it has to remember: items, keys, cached responses, an index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from lycosa.core.httpcache import StoredResponse
+from lycosa.core.model import Document, SearchPage
+
+
+class Sink(Protocol):
+    """Where items go, exactly once: what was written after the committed position is cut off on resume."""
+
+    name: str
+    """Identity of the sink in the state: the same output has the same name in every run."""
+
+    async def open(self, position: int | None, *, keep: bool = False) -> int:
+        """Start to write at `position`, cutting off what is behind it, or at the end when None. Return where.
+
+        With `keep` what is behind `position` is somebody else's: write behind that.
+        """
+        ...
+
+    def prepare(self, item: Any) -> Any:
+        """Return the item in the form that `write` takes. Raises `BadItem` when it has none."""
+        ...
+
+    def write(self, prepared: Any) -> None:
+        """Take one prepared item; it may stay in memory until `flush`."""
+        ...
+
+    async def flush(self) -> int:
+        """Hand everything written to the operating system (to the disk with sync). Return the position.
+
+        Raises `StorageError` when it is not open: it has no position then, and 0 would cut everything off.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Release the output. What was not flushed is dropped."""
+        ...
+
+
+class KeyStore(Protocol):
+    """A small durable memory of a crawl beside its frontier: cookies, what a spider keeps, what media were fetched.
+
+    What is put counts at once, and is durable after the next `flush`: before the frontier commits, as with sinks.
+    """
+
+    def get(self, table: str, key: str) -> bytes | None:
+        """Return the value, or None. Raises `StorageError`."""
+        ...
+
+    def put(self, table: str, key: str, value: bytes | None) -> None:
+        """Keep a value; None forgets the key."""
+        ...
+
+    def items(self, table: str) -> Iterator[tuple[str, bytes]]:
+        """Return the keys of a table and their values, as they are now, in the order of the keys."""
+        ...
+
+    async def flush(self) -> None:
+        """Make everything that was put durable, in one step. Raises `StorageError`, `StorageFull`."""
+        ...
+
+    async def close(self) -> None:
+        """Release the store. What was not flushed is dropped."""
+        ...
+
+
+class HttpCacheStore(Protocol):
+    """Where an HTTP cache keeps responses. It may forget any at any time, to stay within its size."""
+
+    async def get(self, key: str) -> StoredResponse | None:
+        """Return the response, or None when there is none that can be read."""
+        ...
+
+    async def put(self, key: str, stored: StoredResponse) -> None:
+        """Keep the response, in place of the one before; one that is too large is not kept."""
+        ...
+
+    async def delete(self, key: str) -> None:
+        """Forget the response."""
+        ...
+
+    async def close(self) -> None:
+        """Release the store."""
+        ...
+
+
+class Index(Protocol):
+    """Answers searches. Blocking; callers on a loop use a thread. One process writes, any number read."""
+
+    def add(self, documents: Sequence[Document]) -> None:
+        """Add or replace documents by key; visible after `commit`."""
+        ...
+
+    def commit(self, positions: Mapping[str, int]) -> None:
+        """Make the added documents searchable and durable, and remember how far each source was read (bytes)."""
+        ...
+
+    def positions(self) -> dict[str, int]:
+        """Return the positions of the last commit; never ahead of the documents."""
+        ...
+
+    def search(self, query: str, *, limit: int = 10, offset: int = 0) -> SearchPage:
+        """Return the best matches. Raises `IndexFailure` for a query that cannot be understood."""
+        ...
+
+    def count(self) -> int:
+        """Return the number of documents."""
+        ...
+
+    def close(self) -> None:
+        """Release the index."""
+        ...
