@@ -36,7 +36,7 @@ def pipelines_of(member: Member, crawler: Crawler, handover: Handover | None = N
 
     def failed(item: Any, response: Any, exception: Exception) -> Any:
         stats.inc_value("item_error_count")
-        request: Any = getattr(response, "request", None)  # none of an item in place of a response
+        request: Any = getattr(response, "request", None)
         failure = Failure(exception, request, response)
         return _send(item_error, item=item, response=response, failure=failure)
 

@@ -18,10 +18,12 @@ from lycosa.clock import Clock
 from lycosa.core.errors import BadSpider, LycosaError, StateError
 from lycosa.core.frontier import State
 from lycosa.core.model import Request, SegmentState, UrlRecord
+from lycosa.engine import blame
 from lycosa.engine.audience import Audience
 from lycosa.engine.committer import Committer
 from lycosa.engine.endings import Endings
 from lycosa.engine.engine import STOP_GRACE_S, Engine
+from lycosa.engine.guard import is_guarded
 from lycosa.engine.middleware import Method
 from lycosa.engine.records import to_record
 from lycosa.engine.refresh import CarryOver, refresh
@@ -93,7 +95,7 @@ class Job:
             found = await self._push_seeds_of(member, look_up=before.dead > 0)
             if not (found or self._resumed or before.unfinished or self._audience.hears_idle):
                 what = f"{type(member.spider).__name__} has nothing to start with"
-                raise BadSpider(f"{what}: write start_urls in the class")
+                raise BadSpider(blame.start(member.spider) or f"{what}: write start_urls in the class")
         if self._begun is None:
             await self._fetch_again("")
         for member in self._crew.members:
@@ -118,7 +120,8 @@ class Job:
         return segment is not None
 
     async def _push_one(self, member: Member, request: Request) -> bool:
-        record = to_record(request, member.spider, naming=member.target.naming, segment=self._segment)
+        naming = member.target.naming
+        record = to_record(request, member.spider, naming=naming, segment=self._segment, guarded=is_guarded())
         return await self._engine.push([record]) > 0
 
     async def nothing_to_do(self) -> bool:
