@@ -18,6 +18,7 @@ from lycosa.clock import Clock
 from lycosa.core.errors import BadSpider, LycosaError, StateError
 from lycosa.core.frontier import State
 from lycosa.core.model import Request, SegmentState, UrlRecord
+from lycosa.engine import blame
 from lycosa.engine.audience import Audience
 from lycosa.engine.committer import Committer
 from lycosa.engine.endings import Endings
@@ -94,7 +95,7 @@ class Job:
             found = await self._push_seeds_of(member, look_up=before.dead > 0)
             if not (found or self._resumed or before.unfinished or self._audience.hears_idle):
                 what = f"{type(member.spider).__name__} has nothing to start with"
-                raise BadSpider(f"{what}: write start_urls in the class")
+                raise BadSpider(blame.start(member.spider) or f"{what}: write start_urls in the class")
         if self._begun is None:
             await self._fetch_again("")
         for member in self._crew.members:

@@ -59,6 +59,15 @@ ELSEWHERE = {
 }
 """Methods that other parts or other versions have, and what to do about them in a middleware."""
 
+SETTINGS_ELSEWHERE = {
+    "download_delay": "DOWNLOAD_DELAY",
+    "download_maxsize": "DOWNLOAD_MAXSIZE",
+    "download_timeout": "DOWNLOAD_TIMEOUT",
+    "max_concurrent_requests": "CONCURRENT_REQUESTS_PER_DOMAIN",
+    "user_agent": "USER_AGENT",
+}
+"""Attributes by which spiders of Scrapy used to have settings of their own, and the settings."""
+
 
 def callback(given: object, spider: object, what: str = "callback") -> str:
     """Blame a callback or errback that is not a method of the spider."""
@@ -197,6 +206,9 @@ def attributes(spider: object) -> str:
     known = ("start_urls", "allowed_domains", "custom_settings")
     owner = type(spider)
     for name in vars(owner):
+        if name in SETTINGS_ELSEWHERE and not _is_used(owner, name):
+            setting = f"custom_settings = {{{SETTINGS_ELSEWHERE[name]!r}: {vars(owner)[name]!r:.60}}}"
+            return f"{owner.__name__}.{name} is never looked at: write {setting}"
         near = _nearest(name, known, 0.9)
         if near and name not in known and not _has_own(owner, near) and not _is_used(owner, name):
             return f"{owner.__name__}.{name} is never looked at: did you mean {near}?"

@@ -491,3 +491,23 @@ def test_lines_are_lines() -> None:
     line = blame.result("two\nlines " * 40, "parse")
     assert "\n" not in line
     assert len(line) < 250
+
+
+class Old(Spider):
+    name = "old"
+    user_agent = "Mine/1.0"
+
+
+def test_an_attribute_that_is_a_setting_now_is_blamed() -> None:
+    line = "Old.user_agent is never looked at: write custom_settings = {'USER_AGENT': 'Mine/1.0'}"
+    assert blame.attributes(Old()) == line
+
+
+def test_a_start_of_old_is_named_where_there_is_nothing_to_start_with() -> None:
+    class Before(Spider):
+        name = "before"
+
+        def start_requests(self) -> list[Request]:
+            return [Request("http://a.example/")]
+
+    assert blame.start(Before()) == "Before.start_requests is never called: write async def start(self) instead"

@@ -122,8 +122,23 @@ def test_the_links_of_real_pages(docs_root: Path) -> None:
     print(f"seed {seed}")
     pages = sorted(path for path in docs_root.rglob("*.html") if path.is_file() and path.stat().st_size < 200_000)
     some = random.Random(seed).sample(pages, SAMPLE)
-    found = differences(some, lambda path: links_both(path.read_bytes(), f"{HERE}/{path.relative_to(docs_root)}"))
+    found = differences(some, urls_both)
     assert found == {}
+
+
+def urls_both(path: Path) -> tuple[list[str], list[str]]:
+    """Return the URLs that can be fetched. Of nested links, which HTML does not know, the texts differ."""
+    body, url = path.read_bytes(), f"http://a.example{path}"
+    theirs = canonical(TheirExtractor(deny_extensions=()).extract_links(their_page(body, url)))
+    ours = LinkExtractor(deny_extensions=()).extract_links(our_page(body, url))
+    return [each for each, _ in theirs if is_ours(each)], [link.url for link in ours]
+
+
+def is_ours(url: str) -> bool:
+    try:
+        return canonicalize(url) == url
+    except BadUrl:
+        return False
 
 
 # --------------------------------------------------------------------------------------------------------------- forms
