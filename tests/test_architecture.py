@@ -183,9 +183,12 @@ def test_no_utils():
     assert [name(path) for path in sources() if re.search(r"util|helper|common|misc", path.stem)] == []
 
 
+REQUIRED = re.compile(r"[\[<>=~! ]")
+
+
 def test_every_dependency_is_used_and_every_import_is_declared():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    declared = {re.split(r"[\[<>=~! ]", line)[0].replace("-", "_") for line in project["dependencies"]}
+    declared = {REQUIRED.split(line)[0].replace("-", "_") for line in project["dependencies"]}
     imported = {
         what.split(".")[0] for path in sources() for _, what in imports(ast.parse(path.read_text(encoding="utf-8")))
     }
@@ -196,6 +199,43 @@ def test_every_dependency_is_used_and_every_import_is_declared():
     third_party -= extras
     assert third_party <= declared, "imported, but not in pyproject.toml"
     assert declared <= third_party | {"httptools"}, "in pyproject.toml, but imported nowhere"
+
+
+def test_every_dependency_is_explained_and_pinned():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    page = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
+    pinned = (ROOT / "requirements" / "constraints.txt").read_text(encoding="utf-8")
+    told = " ".join(re.findall(r"^\| ([^|]+) \|", page, re.MULTILINE))
+    needed = [REQUIRED.split(line)[0] for line in [*project["dependencies"], *extras["images"]]]
+    assert [each for each in needed if each not in told] == []
+    others = [REQUIRED.split(line)[0] for line in [*extras["dev"], *extras["bench"]]]
+    pins = set(re.findall(r"^([^=]+)==", pinned, re.MULTILINE))
+    assert {*needed, *others} - pins == set()
+
+
+def tree_of_the_design() -> dict[str, set[str]]:
+    """Return the files and folders that the tree in docs/architecture.md names, by the folder they are in."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    tree = page.split("```\nlycosa/\n", 1)[1].split("\ntests/  ", 1)[0]
+    told: dict[str, set[str]] = {"": set()}
+    for entry in re.split(r"^[├└]── ", tree, flags=re.MULTILINE)[1:]:
+        head = re.match(r"(?:\w+/ +)*", entry)
+        assert head is not None
+        names = set(re.findall(r"\b(\w+)(?:\.py\b|/\W)", entry[head.end() :]))
+        folders = re.findall(r"(\w+)/", head[0])
+        told.update(dict.fromkeys(folders, names))
+        told[""] |= set(folders) or names
+    return told
+
+
+def test_the_tree_of_the_design_names_the_files_that_there_are():
+    told = tree_of_the_design()
+    del told["cli"]  # one file a verb
+    for folder, names in told.items():
+        inside = (PACKAGE / folder).iterdir()
+        there = {path.stem for path in inside if (path.suffix == ".py" or path.is_dir()) and path.stem[0] != "_"}
+        assert names == there, f"lycosa/{folder}: in the tree on one side, in the package on the other"
 
 
 def committed() -> list[Path]:

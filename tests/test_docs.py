@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import ast
+import asyncio
 import inspect
 import re
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import fields
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
-from types import ModuleType
+from types import CodeType, ModuleType
+from typing import Any
 
 import pytest
 
+import lycosa
 from lycosa.cli.settings import as_text
 from lycosa.config import SCRAPY_NAMES, Settings
 from lycosa.config.view import SettingsView
@@ -147,3 +153,58 @@ def test_every_key_of_meta_that_the_code_reads_is_known():
             named = re.search(rf'^{constant} = "(\w+)"', text, re.MULTILINE) if constant else None
             found |= {literal} if literal else {named[1]} if named else set()
     assert found - OURS == set(META_KEYS)
+
+
+PAGE = """<!doctype html><title>Quotes {n}</title>
+<div class="quote"><span class="text">So it goes {n}</span> <span>by <small>Kurt</small></span></div>
+<div class="quote"><span class="text">{long}</span> <span>by <small>Marcel</small></span></div>
+<li class="next"><a href="/{next}">Next</a></li>"""
+
+
+@asynccontextmanager
+async def quotes() -> AsyncIterator[str]:
+    """Serve two pages of quotes, which link to each other. Yield the address of the first."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        path = (await reader.readuntil(b"\r\n\r\n")).split()[1].decode()
+        number = 2 if path == "/2" else 1
+        body = PAGE.format(n=number, next=2 if number == 1 else "", long="x" * 300).encode()
+        status = "404 Not Found" if path == "/robots.txt" else "200 OK"
+        head = (
+            f"HTTP/1.1 {status}\r\nContent-Type: text/html\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        )
+        writer.write(head.encode() + body)
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+
+
+def readme(mark: str, url: str) -> CodeType:
+    """Return the block of the README that has this word, made to crawl a site that is there."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    (block,) = [each for each in blocks if mark in each]
+    text = block.replace("https://quotes.example.org/", url).replace("delay=0.5", "delay=0")
+    return compile(text, "README.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+
+
+def test_the_spider_of_the_readme_does_what_it_says():
+    async def story() -> list[tuple[str, str]]:
+        async with quotes() as url:
+            names: dict[str, Any] = {"__name__": __name__}
+            exec(readme("class Quotes", url), names)
+            async with lycosa.Crawl(names["Quotes"]) as crawl:
+                await crawl.run()
+            return sorted((item.text, item.author) for item in crawl.items)
+
+    assert asyncio.run(story()) == [("So it goes 1", "Kurt"), ("So it goes 2", "Kurt")]
+
+
+def test_the_crawl_of_the_readme_runs_in_the_loop_that_is_there(capsys):
+    async def story() -> None:
+        async with quotes() as url:
+            await eval(readme("lycosa.Crawl", url))
+
+    asyncio.run(story())
+    assert sorted(capsys.readouterr().out.splitlines()) == ["{'title': 'Quotes 1'}", "{'title': 'Quotes 2'}"]

@@ -36,7 +36,8 @@ def pipelines_of(member: Member, crawler: Crawler, handover: Handover | None = N
 
     def failed(item: Any, response: Any, exception: Exception) -> Any:
         stats.inc_value("item_error_count")
-        failure = Failure(exception, getattr(response, "request", None), response)
+        request: Any = getattr(response, "request", None)
+        failure = Failure(exception, request, response)
         return _send(item_error, item=item, response=response, failure=failure)
 
     def _send(signal: Signal, **values: Any) -> Any:

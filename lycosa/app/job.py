@@ -23,6 +23,7 @@ from lycosa.engine.audience import Audience
 from lycosa.engine.committer import Committer
 from lycosa.engine.endings import Endings
 from lycosa.engine.engine import STOP_GRACE_S, Engine
+from lycosa.engine.guard import is_guarded
 from lycosa.engine.middleware import Method
 from lycosa.engine.records import to_record
 from lycosa.engine.refresh import CarryOver, refresh
@@ -119,7 +120,8 @@ class Job:
         return segment is not None
 
     async def _push_one(self, member: Member, request: Request) -> bool:
-        record = to_record(request, member.spider, naming=member.target.naming, segment=self._segment)
+        naming = member.target.naming
+        record = to_record(request, member.spider, naming=naming, segment=self._segment, guarded=is_guarded())
         return await self._engine.push([record]) > 0
 
     async def nothing_to_do(self) -> bool:

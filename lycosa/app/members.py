@@ -15,7 +15,8 @@ from lycosa.engine.statscollector import StatsCollector
 OWN = frozenset(
     {
         "allow", "backoff_base", "backoff_max", "connect_timeout", "content_types", "cookies", "cookies_debug", "deny",
-        "depth", "depth_priority", "downloader_middlewares", "extensions", "files_store", "follow_nofollow", "header",
+        "depth", "depth_priority", "downloader_middlewares", "extensions", "fail_on_dataloss", "files_store",
+        "follow_nofollow", "header",
         "http_auth_domain", "http_pass", "http_user", "httperror_allow_all", "httperror_allowed",
         "images_min_height", "images_min_width", "images_store", "images_thumbs", "insecure", "max_body",
         "media_expires", "meta_refresh", "meta_refresh_max_delay", "pipelines", "proxy", "redirect", "redirects_max",

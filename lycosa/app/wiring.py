@@ -45,8 +45,9 @@ from lycosa.engine.keeping import Keeping, SpiderState
 from lycosa.engine.middleware import Method
 from lycosa.engine.middlewares.throttle import SetDelay
 from lycosa.engine.pipeline import Pipelines
+from lycosa.engine.response import Response
 from lycosa.engine.robots import RobotsGate
-from lycosa.engine.signals import Signals, robots_parsed
+from lycosa.engine.signals import Signals, response_received, robots_parsed
 from lycosa.engine.space import FreeSpace
 from lycosa.engine.stats import RunStats
 from lycosa.engine.statscollector import counting_logs
@@ -58,7 +59,7 @@ from lycosa.fetchers.resolver import SystemResolver
 from lycosa.frontiers.local import LocalFrontier
 from lycosa.frontiers.operations import LocalOperations
 from lycosa.frontiers.statedir import StateDir
-from lycosa.ports import Sink
+from lycosa.ports import Into, Sink
 from lycosa.records.sqlite import SqliteRecords
 
 
@@ -201,6 +202,16 @@ async def _cast(
     return Cast(member, crawler, rules, heard, gate, statuses_of(member), retrying_of(member, site), guard, in_thread)
 
 
+async def _received(cast: Cast, inline: Inline, request: Request | str, into: Into | None = None) -> Response:
+    """Fetch inline, and count the response."""
+    response = await inline.fetch(request, into)
+    crawler, about = cast.crawler, {"request": response.request, "spider": cast.member.spider}
+    crawler.stats.inc_value("response_received_count")
+    if crawler.signals.on_response_received:
+        await crawler.signals.send(response_received, response=response, **about)
+    return response
+
+
 def _robots_parsed(signals: Signals, robots: Robots, request: Request) -> None:
     if signals.on_robots_parsed:
         signals.post(robots_parsed, robotparser=robots, request=request)
@@ -220,7 +231,7 @@ def _inline(
     gate = cast.gate if cast.member.settings.robots else None
     spider, naming = cast.member.spider, cast.member.target.naming
     inline = Inline(frontier, downloader, gate, spider, naming, clock, addresses.tell)
-    cast.crawler.download = inline.fetch
+    cast.crawler.download = partial(_received, cast, inline)
     return inline
 
 

@@ -125,7 +125,8 @@ class Response:
     """What came back: status, headers, the body decompressed but not decoded, and how long each step took.
 
     `skipped` is true when the caller's `accept` refused the headers, so that the body was not read; `partial` when the
-    connection was lost within the body, and the caller wanted what there is. `ip` is that of the host, "" through a proxy.
+    connection was lost within the body, and the caller wanted what there is. `ip` is that of the host, or "" through a
+    proxy.
     """
 
     url: str

@@ -149,7 +149,7 @@ class Downloader:
         record = request.record
         if self._rest is not None and request.asked("download_delay") is not None:
             host = host_key(request.url) if record is None else record.host
-            await self._rest(host, self._resting.until(request))
+            await self._rest(host, self._resting.started(request, self._clock.now()))
         asked = request
         if record is not None and record.validators is not None:
             asked = conditional(request, record, self._headers)

@@ -60,11 +60,14 @@ NAMES_OF_REFUSALS = frozenset({"ConnectionRefusedError", "DownloadConnectionRefu
 
 
 class Failure:
-    """Why the request failed: `value` is the exception. `cause` is that, or the response whose status ended it."""
+    """Why the request failed: `value` is the exception. `cause` is that, or the response whose status ended it.
+
+    Of an item that a middleware gave in place of a response there is no request.
+    """
 
     __slots__ = ("request", "response", "value")
 
-    def __init__(self, cause: Any, request: Request, response: Response | None = None) -> None:
+    def __init__(self, cause: Any, request: Request | None, response: Response | None = None) -> None:
         self.value: BaseException = HttpError(cause) if isinstance(cause, Response) else cause
         self.request = request
         self.response: Response | None = response or getattr(self.value, "response", None)

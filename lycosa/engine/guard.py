@@ -10,21 +10,20 @@ from __future__ import annotations
 from contextvars import ContextVar
 from functools import lru_cache
 
+import msgspec
+
 from lycosa.core.model import Lease, UrlRecord
 from lycosa.core.private import Allowed, is_public_page
 
-ADDRESSES_MAX = 4096
-"""Addresses of which is remembered whether they are public."""
+ANSWERS_MAX = 4096
+"""Addresses of which is remembered whether they are public, and hosts of which whether they are allowed by name."""
 
 
-class Work:
+class Work(msgspec.Struct):  # made in a third of the time that a class with slots takes
     """What the running task works on: a page by its lease, or a request of nobody's page. `guarded`: see above."""
 
-    __slots__ = ("guarded", "lease")
-
-    def __init__(self, lease: Lease | None, *, guarded: bool = False) -> None:
-        self.lease = lease
-        self.guarded = guarded
+    lease: Lease | None
+    guarded: bool = False
 
 
 working: ContextVar[Work | None] = ContextVar("working", default=None)
@@ -42,7 +41,8 @@ class Guard:
 
     def __init__(self, allowed: Allowed) -> None:
         self._allowed = allowed
-        self._is_public = lru_cache(ADDRESSES_MAX)(is_public_page)
+        self._is_public = lru_cache(ANSWERS_MAX)(is_public_page)
+        self._is_named = lru_cache(ANSWERS_MAX)(self._look_up)
 
     def has_read(self, record: UrlRecord | None, ip: str) -> None:
         """Note that the running task has read a response, of this record and from this address ("": not known)."""
@@ -58,7 +58,10 @@ class Guard:
 
     def public_only(self, record: UrlRecord | None) -> bool:
         """Return whether the request of a record may only go to public addresses."""
-        return record is not None and record.guarded and not self._allowed.is_named(name_of(record.host))
+        return record is not None and record.guarded and not self._is_named(record.host)
+
+    def _look_up(self, host: str) -> bool:
+        return self._allowed.is_named(name_of(host))
 
 
 OPEN = Guard(Allowed(["*"]))

@@ -35,7 +35,7 @@ class HeardFetcher:
             raw = await _Heard(self._signals, self._spider, request, accept, into).by(self._fetcher, options)
         else:
             raw = await self._fetcher.fetch(request, accept=accept, into=into, **options)
-        if raw.headers.get("content-encoding"):
+        if raw.headers.may_have(b"content-encoding") and raw.headers.get("content-encoding"):
             self._count("httpcompression/response_count")
             self._count("httpcompression/response_bytes", len(raw.body))
         return raw

@@ -90,7 +90,10 @@ class Inline:
         parent = lease.record if lease is not None else None
         prepared = request.copy()
         plain = request.replace(callback=None, errback=None)  # nobody calls it back: they need not be found again
-        prepared.record = to_record(plain, self._spider, parent, self._naming, guarded=is_guarded())
+        record = to_record(plain, self._spider, parent, self._naming, guarded=is_guarded())
+        if parent is not None:  # it is part of that page, not a link of it
+            record = msgspec.structs.replace(record, depth=max(1, parent.depth))
+        prepared.record = record
         prepared.url = prepared.record.url
         prepared.params = None
         return prepared

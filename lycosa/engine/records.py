@@ -113,7 +113,7 @@ def in_place_of(
         depth=record.depth,
         priority=request.priority,
         redirects=record.redirects + 1,
-        guarded=guarded or record.guarded,
+        guarded=guarded,
         dont_filter=record.dont_filter
         or made.dont_filter
         or (made.fingerprint in on_the_way and made.url not in trail),

@@ -45,9 +45,10 @@ class Resting:
             self._forget(now)
         return 0.0
 
-    def until(self, request: Request) -> float:
-        """Return until when the host of a request that asks for a delay rests."""
-        return self._until.get(_host_of(request), 0.0)
+    def started(self, request: Request, now: float) -> float:
+        """The host is asked now, for a request with a delay. Return until when it rests."""
+        until = self._until[_host_of(request)] = now + _seconds(request.asked("download_delay"))
+        return until
 
     def never_mind(self, request: Request) -> None:
         """The host was not asked, after all."""

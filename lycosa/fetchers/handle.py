@@ -67,7 +67,7 @@ class FetchSettings:
 
     `max_body_bytes` counts after decompression. `headers` go with every request, a Proxy-Authorization to `proxy` only;
     "" is none. `connections_per_host_max` 0 means no limit of its own, `insecure` accepts any certificate,
-    `fail_on_dataloss` says that a body of which a part was lost is no body. `may_connect(ip)` decides for transfers that
+    `fail_on_dataloss` says that a body of which a part was lost is none. `may_connect(ip)` decides for transfers that
     are `public_only`.
     """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import random
@@ -13,6 +14,10 @@ from textwrap import dedent
 
 import pytest
 
+from lycosa import Crawl, Request, Spider
+from lycosa.core.errors import ForeignState
+from lycosa.core.model import RECORD_VERSION, Extras, Lease, UrlRecord
+from lycosa.engine.visit import Visitors
 from tests.e2e.command import assert_exactly_once, assert_one_line, items, lycosa, started
 from tests.servers.misbehaving import Server, running
 from tests.servers.tree import Tree, grow
@@ -135,37 +140,47 @@ def test_killed_again_and_again_and_resumed(tmp_path):
     write(tmp_path, PAIR)
     chance = random.Random(seed := random.randrange(10**6))
     print("seed", seed)
-    with grow(300, delay_s=0.01) as tree:
-        line = command("a", "b", site=tree.url)
-        for number in range(5):
-            with started(*line, cwd=tmp_path) as run:
+    with grow(150, delay_s=0.05) as tree:
+        for _ in range(3):
+            with started(*command("a", "b", site=tree.url), cwd=tmp_path) as run:
                 seen = tree.hit_bytes()
-                if not run.until(lambda seen=seen: tree.hit_bytes() > seen):
-                    break
-                if not run.kill_at(time.monotonic() + chance.uniform(0.05, 0.4)):
-                    break
-            assert number < 5
+                assert run.until(lambda seen=seen: tree.hit_bytes() > seen), run.said
+                assert run.kill_at(time.monotonic() + chance.uniform(0.05, 0.3)), run.said
         crawled(tmp_path, "a", "b", site=tree.url)
         assert_exactly_once([each for each in found(tmp_path) if "away" not in each], [*of(tree, "a"), *of(tree, "b")])
 
 
-@pytest.mark.parametrize(("first", "then", "whose"), [
-    (("a", "b"), ("a",), "the spiders 'a', 'b'"),
-    (("a",), ("a", "b"), "the spider 'a'"),
-    (("a", "b"), ("a", "c"), "the spiders 'a', 'b'"),
-])  # fmt: skip
+class Good(Spider):
+    """Named when it is used."""
+
+    async def start(self):
+        yield Request(self.site)
+
+    def parse(self, response):
+        return None
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "whose"),
+    [
+        (("a", "b"), ("a",), "the spiders 'a', 'b'"),
+        (("a",), ("a", "b"), "the spider 'a'"),
+        (("a", "b"), ("a", "c"), "the spiders 'a', 'b'"),
+        (("a", "b"), ("a+b",), "the spiders 'a', 'b'"),
+    ],
+)
 def test_the_state_of_other_spiders_is_refused_in_one_line(tmp_path, server, first, then, whose):
-    write(tmp_path, PAIR + '\nclass C(Base):\n    name = "c"\n')
-    crawled(tmp_path, *first, site=server.url("/good"))
-    said = crawled(tmp_path, *then, site=server.url("/good"), code=3)
-    line = assert_one_line(said)
-    assert line == f"state is the state of {whose}; give another --state, or -O to start afresh"
+    async def crawled_by(names: tuple[str, ...]) -> None:
+        spiders = [type("Named", (Good,), {"name": name}) for name in names]
+        site = {"site": server.url("/good")}
+        async with Crawl(spiders, spider_args=site, state=str(tmp_path / "state"), robots=False) as crawl:
+            await crawl.run()
 
-
-def test_a_plus_in_a_name_is_not_two_spiders(tmp_path, server):
-    write(tmp_path, PAIR + '\nclass C(Base):\n    name = "a+b"\n')
-    crawled(tmp_path, "a", "b", site=server.url("/good"))
-    assert "the state of the spiders 'a', 'b'" in crawled(tmp_path, "a+b", site=server.url("/good"), code=3)
+    asyncio.run(crawled_by(first))
+    with pytest.raises(ForeignState) as caught:
+        asyncio.run(crawled_by(then))
+    told = f"{tmp_path / 'state'} is the state of {whose}; give another --state, or -O to start afresh"
+    assert str(caught.value) == told
 
 
 def test_settings_they_share_must_agree(tmp_path, server):
@@ -216,17 +231,35 @@ def test_explain_list_and_export_tell_the_spiders_apart(tmp_path, server):
     assert sorted(row["spider"] for row in rows if row["url"] == url) == ["a", "b"]
 
 
+def test_they_share_the_cache(tmp_path, server):
+    write(tmp_path, PAIR)
+    url = server.url("/cached?control=max-age=900")
+    for state in ("one", "other"):
+        more = ("-s", "http_cache=rfc9111", "--concurrency", "1", "--state", state)
+        crawled(tmp_path, "a", "b", site=url, more=more)
+    assert Counter(found(tmp_path)) == {f"a {url}": 2, f"b {url}": 2}
+    assert server.paths().count("/cached?control=max-age=900") == 1
+
+
+def test_a_record_of_a_spider_that_is_not_there_is_dead_with_the_reason():
+    lease = Lease(
+        1, UrlRecord(RECORD_VERSION, 1, "http://a.example/", "http://a.example:80", extras=Extras(spider="c")), 0
+    )
+    failed = asyncio.run(Visitors({"a": None, "b": None}).visit(lease))
+    assert (failed.reason, failed.retry_at) == ("no spider 'c' takes part in this run", None)
+
+
 def test_what_is_imported_belongs_to_a_spider(tmp_path, server):
     write(tmp_path, PAIR)
     crawled(tmp_path, "a", "b", site=server.url("/good"))
-    (tmp_path / "bare").write_text(server.url("/index") + "\n")
+    (tmp_path / "bare").write_text(server.url("/slow?ms=1") + "\n")
     done = lycosa("frontier", "import", "bare", "--state", "state", "--strict", cwd=tmp_path)
     assert (done.returncode, "this crawl has several spiders: say whose it is" in done.stderr) == (2, True), done.stderr
     (tmp_path / "rows").write_text(
-        "".join(json.dumps({"url": server.url(path), "spider": "b"}) + "\n" for path in ("/index", "/good"))
+        "".join(json.dumps({"url": server.url(path), "spider": "b"}) + "\n" for path in ("/slow?ms=1", "/good"))
     )
     done = lycosa("frontier", "import", "rows", "--state", "state", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     crawled(tmp_path, "a", "b", site=server.url("/good"))
-    assert Counter(found(tmp_path))[f"b {server.url('/index')}"] == 1
+    assert Counter(found(tmp_path))[f"b {server.url('/slow?ms=1')}"] == 1
     assert Counter(found(tmp_path))[f"b {server.url('/good')}"] == 1, "b had it, and its key is the same"

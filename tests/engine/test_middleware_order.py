@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lycosa import BadMiddleware, IgnoreRequest, NotConfigured, Request, Response, Spider
+from lycosa import BadMiddleware, CloseSpider, IgnoreRequest, NotConfigured, Request, Response, RetryRequest, Spider
 from lycosa.app.middlewares import DOWNLOADER_ORDER, SPIDER_ORDER
 from lycosa.core.errors import BadSetting, FetchError
 from tests.conftest import ROOT
@@ -110,6 +110,66 @@ def test_who_comes_late_may_have_something_in_place_of_a_failure(server):
         played = crawled(server, path, downloader_middlewares={Else: 540})
         assert (played.of(path), played.items) == (("done", str(status)), [{"page": status}])
         assert played.hits[path] == 2
+
+
+def test_orders_are_no_exceptions_and_an_errback_gets_what_was_raised(server):
+    log: list[str] = []
+
+    class Own(IgnoreRequest):
+        """A reason of its own."""
+
+    class Orders:
+        def process_request(self, request):
+            word = request.url.rpartition("?")[2]
+            raise {"retry": RetryRequest("why"), "close": CloseSpider("why"), "own": Own("why")}[word]
+
+    class Wanted(Page):
+        async def start(self):
+            for url in self.start_urls:
+                yield Request(url, errback=self.told)
+
+        def told(self, failure):
+            yield {"own": failure.check(Own) is Own}
+
+    parts = {Orders: 1, Seen("2", log): 2}
+    for word, seen_here in (("retry", []), ("close", []), ("own", ["2 ! Own"])):
+        log.clear()
+        played = crawled(server, f"/good?{word}", Wanted, downloader_middlewares=parts)
+        assert log == seen_here
+    assert played.items == [{"own": True}]
+
+
+@pytest.mark.parametrize("mode", ["loop", "thread"])
+def test_close_spider_of_functions_that_yield_nothing(server, mode):
+    class Closing(Page):
+        def parse(self, response):
+            raise CloseSpider("parse")
+
+        def told(self, failure):
+            raise CloseSpider("told")
+
+        async def start(self):
+            yield Request(self.start_urls[0], errback=self.told)
+
+    class Last:
+        def process_spider_output(self, response, result):
+            raise CloseSpider("output")
+
+        def process_spider_exception(self, response, exception):
+            raise CloseSpider("exception")
+
+    class Broken(Page):
+        def parse(self, response):
+            raise ValueError
+
+    for path, spider, parts, why in (
+        ("/good", Closing, {}, "parse"),
+        ("/404", Closing, {}, "told"),
+        ("/good", Page, {Last: 5}, "output"),
+        ("/good", Broken, {Last: 5}, "exception"),
+    ):
+        played = crawled(server, path, spider, spider_middlewares=parts, callback_mode=mode)
+        assert (played.summary.closing, played.items, played.rows[path].state) == (why, [], "done")
 
 
 def test_one_that_waits_and_gives_the_same_response_does_not_undo_a_failure(server):
@@ -218,13 +278,18 @@ def test_first_requests_go_through_process_start(server):
             async for request in start:
                 yield request.replace(flags=[*request.flags, spider.name])
 
+    class Again:
+        async def process_start(self, start):
+            async for request in start:
+                yield request.replace(flags=[*request.flags, "again"])
+
     class Flagged(Page):
         def parse(self, response):
             yield {"flags": response.request.flags}
 
-    played = crawled(server, spider=Flagged, spider_middlewares={Twice: 1, Tagged: 2})
+    played = crawled(server, spider=Flagged, spider_middlewares={Twice: 1, Again: 2, Tagged: 3})
     assert played.hits == {"/good": 1, "/good?again": 1}
-    assert played.items == [{"flags": ["page"]}] * 2
+    assert played.items == [{"flags": ["page", "again"]}] * 2
 
 
 def test_what_rescues_a_page_goes_on_through_those_nearer_to_the_engine(server):

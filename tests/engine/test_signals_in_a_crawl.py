@@ -312,6 +312,26 @@ def test_a_crawl_that_is_kept_alive_is_asked_again_and_takes_what_is_pushed(serv
     assert 0.4 <= stats["elapsed_time_seconds"] < 3
 
 
+def test_a_push_wakes_a_crawl_that_is_kept_alive(server, monkeypatch):
+    monkeypatch.setattr(engine_module, "IDLE_AGAIN_S", 30.0)
+
+    class Woken(Hears):
+        name = "woken"
+        wanted = (signals.spider_idle,)
+
+        def on_spider_idle(self, spider: Any) -> None:
+            if len(self.heard) == 1:
+                asyncio.get_running_loop().call_later(0.1, self.push)
+                raise DontCloseSpider
+
+        def push(self) -> None:
+            self.task = asyncio.ensure_future(self.crawler.crawl(Request(self.urls[0] + "?later")))
+
+    spider, stats = crawled(Woken, [server.url("/index")])
+    assert (len(spider.heard), stats["response_received_count"]) == (2, 2)
+    assert stats["elapsed_time_seconds"] < 5
+
+
 def test_a_spider_may_begin_with_nothing_and_be_fed_when_it_is_idle(server):
     class Fed(Hears):
         name = "fed"

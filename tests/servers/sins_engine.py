@@ -189,7 +189,9 @@ async def missing(x: Exchange) -> None:
 
 @sin("/congested")
 async def congested(x: Exchange) -> None:
-    """Take `?ms=` (20) milliseconds for every request that is being answered at the same time."""
+    """Take `?ms=` (20) milliseconds for every request that is being answered at the same time; `memory["busy"]` has the
+    numbers of those, as each request found it."""
+    x.server.memory.setdefault("busy", []).append(x.server.busy)
     await asyncio.sleep(float(x.query("ms", "20")) * x.server.busy / 1000)
     await x.answer(200, page(f"Congested {x.rest}"))
 
@@ -425,6 +427,18 @@ async def private_links(x: Exchange) -> None:
         "[::ffff:127.0.0.8]", "10.0.0.1", "172.16.0.1", "192.168.0.1", "169.254.169.254", "[fe80::1]", "[fd00::1]",
     ]  # fmt: skip
     await x.answer(200, page("Private links", *(f"http://{host}:{port}/private" for host in hosts)))
+
+
+@sin("/leads")
+async def leads(x: Exchange) -> None:
+    """Not a sin: link to every `?to=`; /leads/sitemap.xml does so as a sitemap, /leads/missing with a 404."""
+    to = parse_qs(urlsplit(x.hit.target).query).get("to", [])
+    if x.rest == "sitemap.xml":
+        entries = "".join(f"<url><loc>{escape(url)}</loc></url>" for url in to)
+        space = 'xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"'
+        await x.answer(200, f'<?xml version="1.0"?><urlset {space}>{entries}</urlset>', kind="application/xml")
+    else:
+        await x.answer(404 if x.rest == "missing" else 200, page("Leads", *to))
 
 
 @sin("/huge-links")

@@ -125,7 +125,7 @@ class CrawlSpider(Spider):
 
     def _failed_by_rule(self, failure: Failure) -> Any:
         """Hand a failure to the errback of the rule."""
-        errback = self._rule_of(failure.request).errback
+        errback = self._rule_of(failure.request).errback if failure.request is not None else None
         return None if errback is None else errback(failure)
 
     def _requests_to_follow(self, response: Response) -> Iterator[Request]:
