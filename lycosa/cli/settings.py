@@ -14,6 +14,7 @@ import click
 from lycosa.cli.options import set_option
 from lycosa.cli.outcome import one_line
 from lycosa.config import Settings, trace
+from lycosa.config.kinds import without_login
 from lycosa.core.errors import BadSetting
 
 SECRET = frozenset({"http_pass"})
@@ -35,8 +36,7 @@ def command(name: str | None, spider: str | None, as_json: bool, sets: Sequence[
     if name is not None:
         _show_one(loaded.settings, name, as_json=as_json)
         return
-    rows = [(each.name, getattr(loaded.settings, each.name)) for each in fields(Settings)]
-    rows = [(name, "***" if name in SECRET and value else value) for name, value in rows]
+    rows = [(each.name, _safe(each.name, getattr(loaded.settings, each.name))) for each in fields(Settings)]
     if as_json:
         told = {name: {"value": value, "from": loaded.places.get(name, "default")} for name, value in rows}
         print(_json(told, indent=2))
@@ -66,6 +66,12 @@ def _show_one(settings: Settings, name: str, *, as_json: bool) -> None:
     if known is None:
         raise BadSetting(f"unknown setting {name!r}{instead_of(name)}")
     print(_json(view[known]) if as_json else as_text(view[known]))
+
+
+def _safe(name: str, value: Any) -> Any:
+    if name == "proxy":
+        return without_login(value)
+    return "***" if name in SECRET and value else value
 
 
 def _show_all(rows: Sequence[tuple[str, Any]], places: Mapping[str, str]) -> None:

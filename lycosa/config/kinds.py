@@ -24,6 +24,7 @@ AGES_S = {"": 1, "s": 1, "m": 60, "h": 3600, "d": DAY_S, "w": 7 * DAY_S}
 YES = frozenset({"true", "yes", "on", "1"})
 NO = frozenset({"false", "no", "off", "0"})
 PROXY_URL = re.compile(r"(?:https?|socks(?:4a?|5h?))://[^\s/]+/?", re.IGNORECASE)
+LOGIN = re.compile(r"^((?:[^/@]*//)?).*@", re.DOTALL)
 HEADER_LINE = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\x00-\x08\x0a-\x1f\x7f]*")
 CONTENT_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+", re.ASCII)
 SHORT = re.compile(r".{1,1000}")
@@ -211,6 +212,11 @@ class Location(NamedTuple):
 
 class WrongPart(ValueError):
     """One of several values is wrong: this one."""
+
+
+def without_login(proxy: object) -> object:
+    """Return the URL of a proxy, or what was meant to be one, as it may be shown."""
+    return LOGIN.sub(r"\1***@", proxy) if isinstance(proxy, str) else proxy
 
 
 def within(low: float, value: float, high: float) -> float:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lycosa.config.kinds import STANDARD_OUTPUT, Location, WrongPart
+from lycosa.config.kinds import STANDARD_OUTPUT, Location, WrongPart, without_login
 from lycosa.config.project import find_project, read_files
 from lycosa.config.scrapy_names import SAME, SCRAPY_NAMES, TOGETHER
 from lycosa.config.scrapy_others import EXPLAINED, NOT_NEEDED
@@ -159,6 +159,7 @@ def _tried(given: Given, name: str, convert: Any) -> Any:
         return convert()
     except (BadSetting, TypeError, ValueError, OverflowError, RuntimeError) as error:
         wrong = error.args[0] if isinstance(error, WrongPart) else given.value
+        wrong = without_login(wrong) if name == "proxy" else wrong
         why = str(error) if isinstance(error, BadSetting) else f"{_shown(wrong)} is not {kinds()[name].wanted}"
         raise BadSetting(f"{_where(given)}: {why}") from None
 

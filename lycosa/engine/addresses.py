@@ -68,7 +68,10 @@ class Addresses:
 
 
 class FoundOnly:
-    """See `ports.Fetcher`: another one, which is not asked for what lies on a host that could not be found."""
+    """See `ports.Fetcher`: another one, which is not asked for what lies on a host that could not be found.
+
+    Unless the request has a proxy, which finds hosts itself.
+    """
 
     def __init__(self, fetcher: Fetcher, addresses: Addresses) -> None:
         self._fetcher = fetcher
@@ -86,7 +89,7 @@ class FoundOnly:
         into: Into | None = None,
     ) -> Response:
         """Do one transfer, or raise why the host is lost."""
-        if not address and (why := self._addresses.why_lost(request.url)):
+        if not address and (why := self._addresses.why_lost(request.url)) and not request.asked("proxy"):
             raise ConnectFailed(why)
         return await self._fetcher.fetch(
             request, accept=accept, max_body=max_body, cut=cut, address=address, public_only=public_only, into=into

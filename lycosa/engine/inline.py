@@ -85,7 +85,7 @@ class Inline:
         if isinstance(request, str):
             request = Request(request)
         if not isinstance(request, Request):
-            raise BadSpider(f"fetch takes a URL or a Request, not a {type(request).__name__}")
+            raise BadSpider(f"fetch takes a URL or a Request: {type(request).__name__} is neither")
         lease = _lease()
         parent = lease.record if lease is not None else None
         prepared = request.copy()

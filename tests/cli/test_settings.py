@@ -101,6 +101,18 @@ def test_a_password_is_shown_only_when_asked_for(capsys):
     assert shown(capsys, "--get", "http_pass", *secret) == "hunter2\n"
 
 
+def test_the_name_and_password_of_a_proxy_are_shown_only_when_asked_for(capsys):
+    proxy = "socks5h://ann:hunt@er2@127.0.0.1:3128"
+    assert "socks5h://***@127.0.0.1:3128 " in shown(capsys, "-s", f"proxy={proxy}")
+    assert "er2" not in shown(capsys, "--json", "-s", f"proxy={proxy}")
+    assert shown(capsys, "--get", "proxy", "-s", f"proxy={proxy}") == proxy + "\n"
+    for wrong in ("ann:hunter2@host", "htp://ann:hunter2@host", "http://ann:hunt/er2@host"):
+        assert main(["settings", "-s", f"proxy={wrong}"]) == 2
+        said = capsys.readouterr().err
+        assert "er2" not in said
+        assert "***@host' is not a proxy such as" in said
+
+
 def test_a_value_cannot_write_to_the_terminal(capsys):
     Path("lycosa.toml").write_text('[user]\ntoken = "a\\u001b[2J"')
     assert "\x1b" not in shown(capsys)

@@ -241,4 +241,4 @@ def test_nonsense_is_named(server):
     async def does(spider, response):
         await spider.fetch(5)
 
-    assert crawled(server, does).of("/good") == ("dead", "fetch takes a URL or a Request, not a int")
+    assert crawled(server, does).of("/good") == ("dead", "fetch takes a URL or a Request: int is neither")
