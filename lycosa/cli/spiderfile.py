@@ -79,6 +79,8 @@ def _shown(path: Path, filename: str) -> Path:
 
 def _says(error: BaseException) -> str:
     text = error.msg if isinstance(error, SyntaxError) else str(error)
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == "scrapy":
+        text += ": write import lycosa, as docs/scrapy.md says"
     return one_line(f"{type(error).__name__}: {text}" if text else type(error).__name__)
 
 

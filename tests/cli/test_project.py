@@ -310,6 +310,9 @@ def test_an_empty_project_and_none(project, says, monkeypatch, tmp_path):
     assert says("list") == (2, "", "the project does not say where its spiders are: set spider_modules")
     monkeypatch.chdir(tmp_path)
     assert says("list") == (2, "", "there is no project here: lycosa startproject NAME makes one")
+    Path("scrapy.cfg").touch()
+    told = "scrapy.cfg is not ours: write lycosa.toml beside it, with spider_modules = ['shop.spiders']"
+    assert says("list") == (2, "", told)
 
 
 # --- crawl NAME

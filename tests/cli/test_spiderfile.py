@@ -92,6 +92,10 @@ def test_dataclasses_in_the_file_find_their_module(write):
         ("a = 1\n  b = 2\n", "spider.py:2: IndentationError: unexpected indent"),
         ("\nimport not_there\n", "spider.py:2: ModuleNotFoundError: No module named 'not_there'"),
         ("\n\n1 / 0\n", "spider.py:3: ZeroDivisionError: division by zero"),
+        (
+            "raise ModuleNotFoundError(\"No module named 'scrapy'\", name='scrapy')\n",
+            "spider.py:1: ModuleNotFoundError: No module named 'scrapy': write import lycosa, as docs/scrapy.md says",
+        ),
         ("def f():\n    raise KeyError\nf()\n", "spider.py:2: KeyError"),
         ("raise SystemExit(3)\n", "spider.py:1: SystemExit: 3"),
         ("import json\njson.loads('x')\n", "spider.py:2: JSONDecodeError: Expecting value"),
