@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack, closing
+from contextlib import AsyncExitStack, closing, suppress
 from pathlib import Path
 
 import uvloop
@@ -16,6 +16,7 @@ from lycosa.app.parts import indexer_of, sinks_of, state_of
 from lycosa.app.wiring import wired
 from lycosa.clock import Clock
 from lycosa.config import Settings
+from lycosa.core.errors import UsageError
 from lycosa.engine.stats import Summary
 from lycosa.frontiers.embedded import embedded_frontier
 from lycosa.frontiers.served import served
@@ -37,6 +38,9 @@ def run_crawl(
     Several classes share one crawl; their settings, one for all or one each, must agree on what they share. SIGINT and
     SIGTERM interrupt. Blocks. Raises `LycosaError`; what was committed before stands, and the same call resumes it.
     """
+    with suppress(RuntimeError):
+        asyncio.get_running_loop()
+        raise UsageError("run_crawl blocks, and a loop runs here: await Crawl(...).run()")
     # A crawl makes garbage by the page and hardly any of it in cycles: looking for them less often saves a tenth.
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD, 20, 20)

@@ -55,13 +55,16 @@ def load(
     spider_settings: Mapping[str, object] | None = None,
     environ: Mapping[str, str],
     folder: Path,
+    spider_place: str = "custom_settings",
 ) -> Settings:
     """Return the settings of a run. Raises `BadSetting`.
 
     `flags` holds the options that were given, by setting name (None: not given); `sets` the texts after `-s`; the
-    project is looked for from `folder` upwards.
+    project is looked for from `folder` upwards. `spider_place` says in messages where `spider_settings` stand.
     """
-    return trace(flags, sets=sets, spider_settings=spider_settings, environ=environ, folder=folder).settings
+    return trace(
+        flags, sets=sets, spider_settings=spider_settings, environ=environ, folder=folder, spider_place=spider_place
+    ).settings
 
 
 def trace(
@@ -71,6 +74,7 @@ def trace(
     spider_settings: Mapping[str, object] | None = None,
     environ: Mapping[str, str],
     folder: Path,
+    spider_place: str = "custom_settings",
 ) -> Loaded:
     """Return the settings of a run with their places. See `load`."""
     project = find_project(folder)
@@ -80,7 +84,7 @@ def trace(
         merged.values["home"] = str(base / Settings().home)
     merged.add(_from_files(project or folder, base))
     merged.add(_from_environment(environ))
-    merged.add(Given("custom_settings", str(name), value, base) for name, value in (spider_settings or {}).items())
+    merged.add(Given(spider_place, str(name), value, base) for name, value in (spider_settings or {}).items())
     merged.add(_from_text(text) for text in sets)
     merged.add(Given(flag(name), name, value) for name, value in flags.items() if value is not None)
     merged.check()
