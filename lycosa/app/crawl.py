@@ -12,6 +12,7 @@ import uvloop
 
 from lycosa.app.job import Observer
 from lycosa.app.members import Crawled, Crew, crew_of
+from lycosa.app.named import class_named
 from lycosa.app.parts import indexer_of, sinks_of, state_of
 from lycosa.app.wiring import wired
 from lycosa.clock import Clock
@@ -55,6 +56,7 @@ async def crawl(crew: Crew, observe: Observer | None = None) -> Summary:
         state = StateDir(state_of(settings, crew.target))
         stack.callback(state.close)
         if settings.overwrite:
+            _check(crew)
             await _start_afresh(settings, state)
         state.refuse_half()
         frontier = embedded_frontier(
@@ -70,6 +72,18 @@ async def crawl(crew: Crew, observe: Observer | None = None) -> Summary:
         else:
             await job.run(observe)
         return await job.summary(nothing_to_do=idle)
+
+
+def _check(crew: Crew) -> None:
+    """Look for mistakes that would be found later, when what the crawl has is gone. Raises `BadSetting`.
+
+    Classes are looked up, not called: what a pipeline or middleware says when it is made comes too late for this.
+    """
+    for member in crew.members:
+        for what in ("pipelines", "downloader_middlewares", "spider_middlewares", "extensions"):
+            for part, order in getattr(member.settings, what).items():
+                if isinstance(part, str) and ":" in part and order is not None:
+                    class_named(what, part)
 
 
 async def _start_afresh(settings: Settings, state: StateDir) -> None:

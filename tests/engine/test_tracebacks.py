@@ -9,6 +9,7 @@ import re
 import pytest
 
 from lycosa import Request, Spider
+from lycosa.core.errors import BadSpider
 from lycosa.engine.tracebacks import PLACES_MAX, Tracebacks, users
 from tests.engine.playing import Played, play
 from tests.servers.misbehaving import serving
@@ -115,6 +116,24 @@ def test_requests_for_relative_urls_are_hinted_at_once() -> None:
     assert re.fullmatch(
         r"Request\('/echo/2'\) on http://\S+/echo/1 is no whole URL: write response.follow\(...\)", note
     )
+
+
+def test_start_requests_is_refused_although_there_are_start_urls() -> None:
+    class Old(Spider):
+        name = "old"
+        start_urls = ("http://a.example/",)
+
+        def start_requests(self):
+            yield Request("http://a.example/login")
+
+    class Both(Old):
+        async def start(self):
+            for request in self.start_requests():
+                yield request
+
+    Both()
+    with pytest.raises(BadSpider, match=r"Old.start_requests is never called: write async def start"):
+        Old()
 
 
 class Returns(Spider):
