@@ -62,6 +62,12 @@ def test_a_class_is_picked_by_name(write):
     assert complaint(f"{file}:Nope") == "spider.py holds no spider 'Nope', but: Quotes, More"
 
 
+def test_a_class_that_others_build_on_runs_when_it_is_named(write):
+    file = write(GOOD + "class More(Quotes): name = 'more'\n")
+    assert load_spider(str(file)).name == "more"
+    assert load_spider(f"{file}:Quotes").name == "quotes"
+
+
 def test_a_file_called_like_a_module_of_python_hides_nothing(write):
     sys.modules.pop("colorsys", None)
     write("broken(", "colorsys.py")
