@@ -124,6 +124,15 @@ def entered(error: BaseException, default: str) -> str:
     return default
 
 
+def hint(error: BaseException) -> str:
+    """Return what to add to the text of an exception whose usual cause is another than it says."""
+    if isinstance(error, (AttributeError, TypeError)) and str(error).startswith("'coroutine' object"):
+        return ": await what is async, such as self.fetch(...)"
+    if isinstance(error, AttributeError) and str(error) == "'str' object has no attribute 'decode'":
+        return ": header fields are text already"
+    return ""
+
+
 def data(where: str, value: object) -> str:
     """Blame what cannot be stored in `where`: `meta` or `cb_kwargs`, with `value` the whole of it."""
     found = _unstorable(where, value, 0)

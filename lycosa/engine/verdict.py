@@ -104,4 +104,6 @@ def without_contact(found: Any) -> Any:
 
 def storable(text: str) -> str:
     """Return a reason as it is kept: one line, bounded, without halves of surrogate pairs."""
-    return text.split("\n", 1)[0][:REASON_MAX].encode("utf-8", "replace").decode()
+    line = text.split("\n", 1)[0]
+    shown = line if len(line) <= REASON_MAX else f"{line[: REASON_MAX - 3]}..."
+    return shown.encode("utf-8", "replace").decode()

@@ -299,8 +299,9 @@ class Visitor:
             return Failed(storable(about), cause=error)
         told = isinstance(error, (BadSpider, LycosaError))
         shown = None if told else self._tracebacks.of(error)
-        log.error("%s failed on %s: %s: %s", name, request.url, type(error).__name__, error, exc_info=shown)
-        text = str(error) if told else f"{type(error).__name__} in {name}: {error}"
+        text = f"{error}{blame.hint(error)}"
+        log.error("%s failed on %s: %s: %s", name, request.url, type(error).__name__, text, exc_info=shown)
+        text = text if told else f"{type(error).__name__} in {name}: {text}"
         return Failed(storable(text), cause=error)
 
 

@@ -11,6 +11,7 @@ import pytest
 from lycosa import Request, Spider
 from lycosa.core.errors import BadSpider
 from lycosa.engine.tracebacks import PLACES_MAX, Tracebacks, users
+from lycosa.engine.verdict import REASON_MAX, storable
 from tests.engine.playing import Played, play
 from tests.servers.misbehaving import serving
 
@@ -94,6 +95,38 @@ def test_arguments_that_do_not_fit_and_a_parse_that_is_not_written_are_told_in_a
     assert played.of("/echo/2") == ("dead", nothing)
     unwritten = "Mistaken.parse is not written: write it, or give each Request a callback"
     assert played.of("/echo/3") == ("dead", unwritten)
+
+
+class Forgets(Spider):
+    name = "forgets"
+
+    async def start(self):
+        yield Request(self.site + "/echo/1")
+        yield Request(self.site + "/echo/2", self.decodes)
+
+    async def later(self):
+        return {}
+
+    async def parse(self, response):
+        coroutine = self.later()
+        coroutine.close()
+        yield coroutine.json()
+
+    def decodes(self, response):
+        yield {"kind": response.headers["Content-Type"].decode()}
+
+
+def test_what_was_forgotten_is_hinted_at() -> None:
+    played = asyncio.run(played_by(Forgets))
+    awaits = "'coroutine' object has no attribute 'json': await what is async, such as self.fetch(...)"
+    assert played.of("/echo/1") == ("dead", f"AttributeError in parse: {awaits}")
+    decodes = "'str' object has no attribute 'decode': header fields are text already"
+    assert played.of("/echo/2") == ("dead", f"AttributeError in decodes: {decodes}")
+
+
+def test_a_reason_that_is_cut_off_says_so() -> None:
+    assert storable("x" * REASON_MAX + "\nmore") == "x" * REASON_MAX
+    assert storable("x" * REASON_MAX + "y") == "x" * (REASON_MAX - 3) + "..."
 
 
 class Relative(Spider):
