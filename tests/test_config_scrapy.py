@@ -231,6 +231,10 @@ def test_scrapys_built_in_parts_are_ours(tmp_path, given, ours):
 
 def test_a_part_of_scrapy_that_is_not_here_cannot_be_switched_on(tmp_path):
     given = {"EXTENSIONS": {"scrapy.extensions.telnet.TelnetConsole": 500}}
+    for order in (None, 550):
+        misspelt = {"scrapy.downloadermiddlewares.retry.RetryMiddlewar": order}
+        says = complaint(tmp_path, {"DOWNLOADER_MIDDLEWARES": misspelt})
+        assert "did you mean scrapy.downloadermiddlewares.retry.RetryMiddleware?" in says
     assert "scrapy.extensions.telnet:TelnetConsole is a part of Scrapy that is not needed here" in complaint(
         tmp_path, given
     )

@@ -162,10 +162,18 @@ def _part(name: object) -> Any:
     return name
 
 
+MISSPELT = 0.9
+"""How alike a path must be to that of a part of Scrapy to be a misspelling of it; its parts are less alike."""
+
+
 def _is_foreign(part: str | type, order: int | None) -> bool:
     """True for a part of Scrapy that is not here and is switched off. Raises `BadSetting` when it is switched on."""
     if not isinstance(part, str) or not part.startswith("scrapy."):
         return False
+    from difflib import get_close_matches  # slow to import, and seldom needed
+
+    if near := get_close_matches(part, SCRAPY_PARTS, n=1, cutoff=MISSPELT):
+        raise BadSetting(f"Scrapy has no {part}: did you mean {near[0].replace(':', '.')}?")
     if order is not None:
         raise BadSetting(f"{part} is a part of Scrapy that is not needed here: leave it out")
     return True
