@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 SEEDS_BATCH = 1000
 OBSERVE_EVERY_S = 0.25
-DEAF_S = 1.0
+DEAF_S = 0.5
 """A loop that has not heard of a signal for so long is blocked, by a callback that does not await."""
 
 DEAD_SHOWN = 10

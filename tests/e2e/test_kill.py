@@ -295,7 +295,7 @@ def test_a_blocked_loop_hears_the_second_interrupt(tmp_path, name):
         with started("runspider", "b.py", "-s", "robots=false", cwd=tmp_path) as run:
             assert run.until(lambda: "has blocked the crawl" in run.said), run.said
             run.process.send_signal(getattr(signal, name))
-            time.sleep(1.2)  # `DEAF_S`, and a little
+            time.sleep(0.7)  # `DEAF_S`, and a little
             run.process.send_signal(getattr(signal, name))
             assert run.end() == 130
             assert "Traceback" not in run.said
