@@ -201,4 +201,5 @@ def _cache(cast: Cast, site: Site) -> HttpCache | None:
         lambda what: stats.inc_value("httpcache/" + what),
         usual=usual,
         accept=accept_types(cast.rules.content_types),
+        owner=cast.member.spider.name,
     )
