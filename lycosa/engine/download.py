@@ -28,6 +28,7 @@ from lycosa.core.errors import (
     LycosaError,
     RetryRequest,
     StateError,
+    StopDownload,
 )
 from lycosa.core.headers import Headers
 from lycosa.core.model import Request
@@ -106,6 +107,8 @@ class Downloader:
             except (RetryRequest, CloseSpider, StateError):
                 raise
             except Exception as error:  # noqa: BLE001  it goes to the middlewares, or becomes a verdict
+                if isinstance(error, StopDownload):  # it has a response, too
+                    self._guard.has_read(request.record, "")
                 found = await self._saved(request, error)
             if isinstance(found, Response):
                 found.contacted = asked

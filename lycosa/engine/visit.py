@@ -152,6 +152,9 @@ class Visitor:
         except CloseSpider as close:
             return Closing(close.reason)
         except IgnoreRequest as ignored:
+            if ignored.inline:  # and nobody caught it: the items of this page are not to be lost
+                error = BadSpider(f"{type(ignored).__name__} of an inline fetch: {ignored}")
+                return self._spider_failed(request, error)
             size = found.raw.size_bytes if isinstance(found, Response) else 0
             return Done(storable(str(ignored)), bytes=size)
         except asyncio.CancelledError as error:
