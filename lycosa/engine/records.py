@@ -130,6 +130,11 @@ def method_of(spider: object, callback: Any, usual: str = "parse") -> Callable[.
     return found  # type: ignore[no-any-return]
 
 
+def host_of(request: Request) -> str:
+    """Return the key of the host that a request goes to."""
+    return host_key(request.url) if request.record is None else str(request.record.host)
+
+
 def _is_simple(request: Request) -> bool:
     """Whether what the user gave can be stored for certain: text of ASCII, numbers as they should be, and no data."""
     if type(request.priority) is not int or not -PRIORITY_MAX < request.priority < PRIORITY_MAX:
