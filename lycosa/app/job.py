@@ -6,9 +6,11 @@ import asyncio
 import inspect
 import logging
 import signal
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
+from types import FrameType
 from typing import Any
 
 from lycosa.app.feeds import Feeds
@@ -37,6 +39,9 @@ from lycosa.ports import Frontier, FrontierOperations
 log = logging.getLogger(__name__)
 
 OBSERVE_EVERY_S = 0.25
+DEAF_S = 1.0
+"""A loop that has not heard of a signal for so long is blocked, by a callback that does not await."""
+
 DEAD_SHOWN = 10
 CLOSED = (SegmentState.ARCHIVED, SegmentState.DROPPED)
 SEEDS_LOOKED_UP = 100
@@ -297,13 +302,25 @@ class Job:
 
 @contextmanager
 def _signals(handler: Callable[[], None]) -> Iterator[None]:
-    """SIGINT and SIGTERM call `handler` while this is open."""
+    """SIGINT and SIGTERM call `handler`, on the loop, while this is open; on a loop that is blocked the second raises
+    `KeyboardInterrupt` where it is blocked."""
     loop = asyncio.get_running_loop()
-    names = (signal.SIGINT, signal.SIGTERM)
-    for name in names:
-        loop.add_signal_handler(name, handler)
+    unheard: list[float] = []
+
+    def heard() -> None:
+        unheard.clear()
+        handler()
+
+    def came(_signal: int, _frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if unheard and now - unheard[0] > DEAF_S:
+            raise KeyboardInterrupt
+        unheard.append(now)
+        loop.call_soon_threadsafe(heard)
+
+    before = {name: signal.signal(name, came) for name in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        for name in names:
-            loop.remove_signal_handler(name)
+        for name, handled in before.items():
+            signal.signal(name, handled)

@@ -164,6 +164,21 @@ def test_a_redirect_takes_no_secret_to_another_host_and_no_description_of_a_body
     }
 
 
+@pytest.mark.parametrize(
+    ("referer", "target", "told"),
+    [
+        ("http://a.example/account?token=1", "http://a.example/new", "http://a.example/account?token=1"),
+        ("http://a.example/account?token=1", "http://b.example/", "http://a.example/"),
+        ("https://a.example/account?token=1", "http://b.example/", None),
+        ("http://b.example/page", "http://b.example/new", "http://b.example/page"),
+        ("nonsense", "http://b.example/", None),
+    ],
+)
+def test_a_redirect_does_not_tell_another_host_which_page_led_there(referer: str, target: str, told: str) -> None:
+    record = to_record(Request("http://a.example/old", headers={"Referer": referer}), SHOP)
+    assert to_request(redirected(record, target, 302)).headers.get("Referer") == told
+
+
 BY_DAY = Naming(segments=segments("day", "shop"))
 DAY_S = 86_400.0
 NOON = 20_778.5 * DAY_S  # of 2026-11-21
