@@ -40,6 +40,7 @@ from lycosa.engine.response import Response
 from lycosa.engine.resting import Resting
 from lycosa.engine.results import is_item
 from lycosa.engine.retrying import Retrying
+from lycosa.engine.tracebacks import Tracebacks
 from lycosa.engine.validators import conditional, confirmed
 from lycosa.engine.verdict import (
     VERDICTS,
@@ -88,6 +89,7 @@ class Downloader:
         self._headers = headers or {}
         self._rest = rest
         self._guard = guard
+        self._tracebacks = Tracebacks()
         self._resting = Resting()
 
     async def download(self, request: Request, address: str = "", into: Into | None = None) -> Found:
@@ -199,8 +201,9 @@ class Downloader:
         if isinstance(error, StateError) or not (of_its_own or isinstance(error, (Exception, SystemExit))):
             raise error
         told = isinstance(error, LycosaError)
+        shown = None if told else self._tracebacks.of(error)
         where = blame.entered(error, "a middleware")
-        log.error("%s failed on %s: %s: %s", where, request.url, type(error).__name__, error, exc_info=not told)
+        log.error("%s failed on %s: %s: %s", where, request.url, type(error).__name__, error, exc_info=shown)
         return Failed(storable(str(error) if told else f"{type(error).__name__} in {where}: {error}"), cause=error)
 
 
