@@ -154,6 +154,9 @@ class DropItem(LycosaError):
 class IgnoreRequest(LycosaError):
     """The request was ignored."""
 
+    inline = False
+    """Whether the request was that of an `await self.fetch`, and not the one whose page is in work."""
+
 
 class HttpError(IgnoreRequest):
     """The status was not asked for."""

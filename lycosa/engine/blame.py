@@ -12,7 +12,7 @@ import inspect
 import io
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
 from functools import partial
@@ -91,12 +91,15 @@ def callback(given: object, spider: object, what: str = "callback") -> str:
 
 
 def arguments(function: Callable[..., Any], given: Mapping[str, Any]) -> str:
-    """Blame `cb_kwargs` that do not fit the callback, a bound method."""
+    """Blame a callback, a bound method, that takes no response, and `cb_kwargs` that do not fit it."""
     try:
-        parameters = list(inspect.signature(function).parameters.values())[1:]
+        taken = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         return ""
     name = getattr(function, "__name__", "the callback")
+    if not taken:
+        return f"{name} takes no response: write def {name}(self, response)"
+    parameters = taken[1:]
     names = {each.name for each in parameters}
     if any(each.kind is each.VAR_KEYWORD for each in parameters):
         names |= set(given)
@@ -152,6 +155,23 @@ def lost_return(function: Callable[..., Any]) -> str:
             what = ast.unparse(node)[:SHOWN_MAX]
             return f"{function.__qualname__} yields, so that `{what}` in line {line} is lost: yield it, then return"
     return ""
+
+
+def lost_returns(spider: object) -> Iterator[str]:
+    """Blame each method of a spider that is a generator and returns a value, but for those whose value is taken."""
+    for owner in type(spider).__mro__:
+        if owner.__module__.startswith("lycosa."):
+            continue
+        for name, method in vars(owner).items():
+            line = lost_return(method) if inspect.isfunction(method) else ""
+            if line and not _is_delegated_to(owner, name):
+                yield line
+
+
+def _is_delegated_to(owner: type, name: str) -> bool:
+    with suppress(OSError, TypeError):
+        return f"yield from self.{name}(" in inspect.getsource(owner)
+    return False
 
 
 def start(spider: object) -> str:

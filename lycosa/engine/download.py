@@ -28,6 +28,7 @@ from lycosa.core.errors import (
     LycosaError,
     RetryRequest,
     StateError,
+    StopDownload,
 )
 from lycosa.core.headers import Headers
 from lycosa.core.model import Request
@@ -39,6 +40,7 @@ from lycosa.engine.response import Response
 from lycosa.engine.resting import Resting
 from lycosa.engine.results import is_item
 from lycosa.engine.retrying import Retrying
+from lycosa.engine.tracebacks import Tracebacks
 from lycosa.engine.validators import conditional, confirmed
 from lycosa.engine.verdict import (
     VERDICTS,
@@ -87,6 +89,7 @@ class Downloader:
         self._headers = headers or {}
         self._rest = rest
         self._guard = guard
+        self._tracebacks = Tracebacks()
         self._resting = Resting()
 
     async def download(self, request: Request, address: str = "", into: Into | None = None) -> Found:
@@ -106,6 +109,8 @@ class Downloader:
             except (RetryRequest, CloseSpider, StateError):
                 raise
             except Exception as error:  # noqa: BLE001  it goes to the middlewares, or becomes a verdict
+                if isinstance(error, StopDownload):  # it has a response, too
+                    self._guard.has_read(request.record, "")
                 found = await self._saved(request, error)
             if isinstance(found, Response):
                 found.contacted = asked
@@ -196,8 +201,9 @@ class Downloader:
         if isinstance(error, StateError) or not (of_its_own or isinstance(error, (Exception, SystemExit))):
             raise error
         told = isinstance(error, LycosaError)
+        shown = None if told else self._tracebacks.of(error)
         where = blame.entered(error, "a middleware")
-        log.error("%s failed on %s: %s: %s", where, request.url, type(error).__name__, error, exc_info=not told)
+        log.error("%s failed on %s: %s: %s", where, request.url, type(error).__name__, error, exc_info=shown)
         return Failed(storable(str(error) if told else f"{type(error).__name__} in {where}: {error}"), cause=error)
 
 

@@ -173,6 +173,11 @@ class Engine:
             self.closing = reason
             self.stop()
 
+    def fail(self, error: BaseException) -> None:
+        """End the crawl: `run` raises this."""
+        self._error = self._error or error
+        self.wake()
+
     def wake(self) -> None:
         """Look at the frontier now: something was pushed from outside, or is due earlier than it was."""
         self._alarm.ring()

@@ -7,7 +7,9 @@ from lycosa.core.referrer import referrer
 from lycosa.core.request import HeaderMap
 from lycosa.core.url import host_key
 
-SECRETS = frozenset({"authorization", "cookie", "proxy-authorization"})
+SECRETS = frozenset({"authorization", "cookie"})
+"""Header fields that another host must not see. A Proxy-Authorization is told to the proxy alone, which stays."""
+
 REDIRECT_URLS = "redirect_urls"
 """The key of `meta` under which the URLs are kept that were redirected to this one, oldest first (as in Scrapy)."""
 

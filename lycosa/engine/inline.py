@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from lycosa.clock import Clock
-from lycosa.core.errors import BadSpider, FetchError
+from lycosa.core.errors import BadSpider, FetchError, IgnoreRequest
 from lycosa.core.model import Lease, Request
 from lycosa.engine.claims import turn_of
 from lycosa.engine.download import Downloader, Found
@@ -75,7 +75,7 @@ class Inline:
             if isinstance(found, Failed) and isinstance(found.cause, Response):
                 return found.cause  # a status that was still there after the last try
             if not isinstance(found, Instead):
-                raise exception_of(found)
+                raise _of_inline(exception_of(found))
             record = in_place_of(request.record, found.request, self._spider, self._naming, guarded=is_guarded())
             request = found.request
             request.record = record
@@ -139,6 +139,12 @@ def _lease() -> Lease | None:
     """Return the lease of the page that the running task works on."""
     work = working.get()
     return work.lease if work is not None else None
+
+
+def _of_inline(error: BaseException) -> BaseException:
+    if isinstance(error, IgnoreRequest):
+        error.inline = True
+    return error
 
 
 def _nobody() -> None:

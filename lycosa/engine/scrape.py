@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
-from lycosa.core.errors import BadMiddleware, CloseSpider, RetryRequest, StateError
+from lycosa.core.errors import BadMiddleware, BadSpider, CloseSpider, RetryRequest, StateError
 from lycosa.core.model import Request
 from lycosa.engine import blame
 from lycosa.engine.failure import Failure
@@ -49,8 +49,13 @@ class Scraper:
         except Exception as error:  # noqa: BLE001  raised again where nobody rescues the page
             results = await self.rescue(request, error, response)
             return await self._saved(response, error) if results is None else results
-        callback = method_of(self._spider, request.callback)
-        return await self._called(response, callback, response, **request.asked_arguments())
+        callback, arguments = method_of(self._spider, request.callback), request.asked_arguments()
+        try:
+            return await self._called(response, callback, response, **arguments)
+        except TypeError as error:
+            if complaint := blame.arguments(callback, arguments):
+                raise BadSpider(complaint) from error
+            raise
 
     async def rescue(self, request: Request, cause: Any, response: Response | None = None) -> Results | None:
         """Return what the errback of the request makes of its failure; None when it has none."""

@@ -65,6 +65,8 @@ class Spider:
             raise BadSpider(wrong)
         if suspicious := blame.attributes(self):
             log.warning("%s", suspicious)
+        for lost in blame.lost_returns(self):
+            log.warning("%s", lost)
 
     @classmethod
     def from_crawler(cls, crawler: Any, **arguments: Any) -> Self:
@@ -103,7 +105,7 @@ class Spider:
 
     def parse(self, response: Response) -> Any:
         """Make items and requests of a response. The callback of requests that name no other."""
-        raise NotImplementedError(f"{type(self).__name__}.parse is not written")
+        raise BadSpider(f"{type(self).__name__}.parse is not written: write it, or give each Request a callback")
 
     def closed(self, reason: str) -> Any:
         """Called at the end with "finished", "shutdown" (interrupted), "failed", or why it was closed."""
@@ -152,6 +154,12 @@ def users_code(name: str) -> Iterator[None]:
         raise
     except Exception as error:
         logging.getLogger(__name__).info("%s failed", name, exc_info=True)
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        message = f"{name} failed ({Path(last.filename).name}:{last.lineno}): {type(error).__name__}: {error}"
-        raise BadSpider(message) from error
+        raise BadSpider(f"{name} failed{_place(error)}: {type(error).__name__}: {error}") from error
+
+
+def _place(error: BaseException) -> str:
+    """Return the user's line that failed, "" where there is none: what was called with what it does not take."""
+    frames = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(blame.OURS)]
+    folders = [Path(each.filename).parent for each in frames]
+    near = [each for each, folder in zip(frames, folders, strict=True) if folder == folders[0]]
+    return f" ({Path(near[-1].filename).name}:{near[-1].lineno})" if near else ""

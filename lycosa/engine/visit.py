@@ -55,6 +55,7 @@ from lycosa.engine.scrape import Scraper
 from lycosa.engine.signals import item_scraped, response_received, spider_error
 from lycosa.engine.spider import Spider
 from lycosa.engine.stats import RunStats
+from lycosa.engine.tracebacks import Tracebacks
 from lycosa.engine.validators import validators_of
 from lycosa.engine.verdict import (
     Answered,
@@ -132,6 +133,7 @@ class Visitor:
         self._count = crawler.stats.inc_value
         self._signals = crawler.signals
         self._naming = naming
+        self._tracebacks = Tracebacks()
 
     async def visit(self, lease: Lease) -> Outcome:
         """Fetch the record and say what becomes of it. Never raises but for bugs and cancellation."""
@@ -152,6 +154,9 @@ class Visitor:
         except CloseSpider as close:
             return Closing(close.reason)
         except IgnoreRequest as ignored:
+            if ignored.inline:  # and nobody caught it: the items of this page are not to be lost
+                error = BadSpider(f"{type(ignored).__name__} of an inline fetch: {ignored}")
+                return self._spider_failed(request, error)
             size = found.raw.size_bytes if isinstance(found, Response) else 0
             return Done(storable(str(ignored)), bytes=size)
         except asyncio.CancelledError as error:
@@ -284,7 +289,8 @@ class Visitor:
             log.error("%s failed on %s: %s", name, request.url, about)
             return Failed(storable(about), cause=error)
         told = isinstance(error, (BadSpider, LycosaError))
-        log.error("%s failed on %s: %s: %s", name, request.url, type(error).__name__, error, exc_info=not told)
+        shown = None if told else self._tracebacks.of(error)
+        log.error("%s failed on %s: %s: %s", name, request.url, type(error).__name__, error, exc_info=shown)
         text = str(error) if told else f"{type(error).__name__} in {name}: {error}"
         return Failed(storable(text), cause=error)
 

@@ -76,7 +76,7 @@ def test_a_host_that_answers_at_once_is_asked_soon_again():
         summary = await crawl(server, *(f"/good?{number}" for number in range(100)))
         assert summary.reasons == {"200": 100}
         assert gaps(server)[0] > 0.05 - ARRIVAL_S
-        assert mean(gaps(server)[-50:]) < 0.025
+        assert mean(gaps(server)[-50:]) < 0.04
 
     playing(play)
 
@@ -109,7 +109,7 @@ def test_what_is_not_to_count_does_not():
     async def play(server: Server) -> None:
         paths = [f"/slow?ms=200&{number}" for number in range(12)]
         await crawl(server, *paths, meta={"autothrottle_dont_adjust_delay": True})
-        assert 0.05 - ARRIVAL_S < mean(gaps(server)) < 0.08
+        assert 0.05 - ARRIVAL_S < mean(gaps(server)) < 0.13  # of 0.2 else
 
     playing(play)
 
@@ -118,7 +118,7 @@ def test_the_delay_is_the_least():
     async def play(server: Server) -> None:
         await crawl(server, *(f"/good?{number}" for number in range(10)), delay=0.15)
         assert min(gaps(server)) > 0.15 - ARRIVAL_S
-        assert mean(gaps(server)) < 0.15 + ARRIVAL_S
+        assert mean(gaps(server)) < 0.15 * 1.5
 
     playing(play)
 
@@ -128,7 +128,7 @@ def test_the_crawl_delay_of_robots_txt_is_the_least():
         await crawl(server, *(f"/good?{number}" for number in range(10)), robots=True)
         assert server.paths()[0] == "/robots.txt"
         assert min(gaps(server)) > 0.15 - ARRIVAL_S
-        assert mean(gaps(server)) < 0.15 + ARRIVAL_S
+        assert mean(gaps(server)) < 0.15 * 1.5
 
     playing(play, robots="User-agent: *\nCrawl-delay: 0.15\n")
 
@@ -136,7 +136,7 @@ def test_the_crawl_delay_of_robots_txt_is_the_least():
 def test_the_longest_delay():
     async def play(server: Server) -> None:
         await crawl(server, *(f"/slow?ms=300&{number}" for number in range(10)), auto_throttle_max=0.1)
-        assert mean(gaps(server)[3:]) < 0.1 + ARRIVAL_S
+        assert mean(gaps(server)[3:]) < 0.2  # of 0.3 else
 
     playing(play)
 

@@ -15,10 +15,10 @@ from urllib.parse import quote
 import pytest
 
 import lycosa
-from lycosa import Request, SitemapSpider, Spider
+from lycosa import Request, SitemapSpider, Spider, signals
 from lycosa.app import job, wiring
 from lycosa.core import addresses, private
-from lycosa.core.errors import HttpError, PrivateAddress
+from lycosa.core.errors import HttpError, PrivateAddress, StopDownload
 from lycosa.engine.media.images import ImagesPipeline
 from lycosa.engine.stats import Summary
 from lycosa.fetchers.resolver import StaticResolver
@@ -178,6 +178,41 @@ def test_by_a_middleware_and_by_the_crawler():
 
         spider = Queues(here.site.url("/good"), here.site.url("/empty"))
         ended = await crawl(spider, downloader_middlewares={Moves: 100})
+        assert dict(ended.summary.dead) == dict.fromkeys([one, two], REASON.format(PRIVATE))
+        assert here.trap.connections == 0
+
+    playing(play)
+
+
+def test_by_who_listens():
+    """A receiver of a signal that queues what it finds, and an errback that reads the part that came."""
+
+    async def play(here: World) -> None:
+        one, two = here.trap.url("/good?1"), here.trap.url("/good?2")
+
+        class Hears(Spider):
+            name = "hears"
+
+            async def start(self):
+                self.crawler.signals.connect(self.came, signals.response_received)
+                self.crawler.signals.connect(self.stop, signals.bytes_received)
+                yield Request(here.to("/leads?to=", one), errback="failed")
+                yield Request(here.to("/leads?to=", two), errback="failed")
+
+            async def came(self, response):
+                await self.crawler.crawl(Request(response.css("a::attr(href)").get()))
+
+            def stop(self, request):
+                raise StopDownload(fail=request.url.endswith("2"))
+
+            def parse(self, response):
+                pass
+
+            def failed(self, failure):
+                if failure.check(StopDownload):
+                    yield Request(failure.value.response.css("a::attr(href)").get())
+
+        ended = await crawl(Hears)
         assert dict(ended.summary.dead) == dict.fromkeys([one, two], REASON.format(PRIVATE))
         assert here.trap.connections == 0
 

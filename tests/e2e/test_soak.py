@@ -49,7 +49,7 @@ SPIDER = """
                 self.note(count)
             yield {"n": n, "title": response.css("title::text").get(), "status": response.status}
             for child in range(10 * n + 1, min(10 * n + 11, int(self.pages))):
-                meta = {"cookiejar": child % 1000} if child % 10 == 0 else None
+                meta = {"cookiejar": child // 100 % 1000} if child % 10 == 0 else None
                 yield Request(self.url_of(child), cb_kwargs={"n": child}, errback=self.gone, meta=meta)
 
         def gone(self, failure):

@@ -100,6 +100,7 @@ HEADERS = {
     "Content-Language": "de",
     "Authorization": "Basic eA==",
     "Cookie": "a=b",
+    "Proxy-Authorization": "Basic eQ==",
 }
 METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS")
 PLACES = (

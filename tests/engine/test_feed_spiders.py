@@ -253,5 +253,5 @@ def test_a_delimiter_that_is_none_is_told() -> None:
 @pytest.mark.parametrize(("base", "method"), [(XMLFeedSpider, "parse_node"), (CSVFeedSpider, "parse_row")])
 def test_a_method_that_is_not_written_is_told(base: type, method: str) -> None:
     spider = news(base, name="x")
-    with pytest.raises(NotImplementedError, match=f"News.{method} is not written"):
+    with pytest.raises(BadSpider, match=f"News.{method} is not written"):
         items(spider, RSS if method == "parse_node" else "a\n1\n")

@@ -105,6 +105,20 @@ def test_it_obeys_robots_txt_also_that_of_another_host():
     asyncio.run(both())
 
 
+def test_one_that_is_ignored_and_not_caught_makes_the_page_dead_and_loses_no_item_silently():
+    async def does(spider, response):
+        await spider.fetch(response.urljoin("/private"))
+        return {"never": "written"}
+
+    async def one() -> None:
+        async with serving(robots="User-agent: *\nDisallow: /private") as server:
+            spider = Fetching(start_urls=[server.url("/good")], does=does)  # type: ignore[arg-type]
+            done = await play(server, spider, robots=True)
+            assert (done.items, done.of("/good")) == ([], ("dead", "IgnoreRequest of an inline fetch: robots"))
+
+    asyncio.run(one())
+
+
 def test_it_waits_for_the_turn_of_its_host_and_of_others():
     async def does(spider, response):
         urls = [

@@ -143,7 +143,7 @@ def test_a_class_that_cannot_be_made_is_named() -> None:
         def __init__(self, path):
             pass
 
-    with pytest.raises(BadSpider, match=r"Needs.__init__ failed \(crawler.py:\d+\): TypeError"):
+    with pytest.raises(BadSpider, match=r"Needs.__init__ failed: TypeError: .* missing 1 required .* 'path'"):
         Pipelines([Needs], SPIDER)
 
 

@@ -159,7 +159,7 @@ class Keeper:
         if path in {"/", "/trade"}:
             first = TRADE if path == "/trade" else 0
             who = self._issue("who=" + ("trader" if first else "customer"))
-            return Answer(200, self._page("home", [f"/s/{first}/"], "next"), more=(f"Set-Cookie: {who}; Path=/",))
+            return Answer(200, self._page("home", [f"/s/{first}/"]), more=(f"Set-Cookie: {who}; Path=/",))
         if path.startswith("/image/"):
             return self._image(path)
         if path == "/cookies":
@@ -169,8 +169,10 @@ class Keeper:
             return Answer(404)
         section, what, number = int(found[1]), found[2] or "", int(found[3] or 0)
         if not self._is_welcome(section, what, head):
-            return _to("302", "/cookies")
-        return getattr(self, f"_{what or 'section'}", _nothing)(section, number, path)
+            return _to(302, "/cookies")
+        answers = {"": self._section, "list": self._list, "go": self._hop, "via": self._hop}
+        answers |= {"product": self._product, "stock": self._stock}
+        return answers.get(what, _nothing)(section, number, path)
 
     def _issue(self, cookie: str) -> str:
         issued = f"{cookie}-{len(self._issued)}"
@@ -187,7 +189,7 @@ class Keeper:
 
     def _section(self, section: int, _number: int, path: str) -> Answer:
         key = self._issue(f"key={section}")
-        return _to("302", f"{path}list/0", f"Set-Cookie: {key}; Path={path}")
+        return _to(302, f"{path}list/0", f"Set-Cookie: {key}; Path={path}")
 
     def _list(self, section: int, number: int, _path: str) -> Answer:
         own, start = self._lists[section], number * PER_LIST
@@ -197,13 +199,11 @@ class Keeper:
             onwards = [] if section + 1 in {TRADE, SECTIONS} else [f"/s/{section + 1}/"]
         products = "".join(f'<a class="product" href="{way}">product</a>' for way in ways)
         missing = f'<a class="missing" href="/s/{section}/missing/{number}">gone</a>'
-        return Answer(200, self._page("list", onwards, "next", products + missing))
+        return Answer(200, self._page("list", onwards, products + missing))
 
-    def _go(self, section: int, number: int, path: str) -> Answer:
+    def _hop(self, section: int, number: int, path: str) -> Answer:
         ways = way_to(number, self._products)
-        return _to(("301", "302", "307")[number % 5 % 3], ways[ways.index(path) + 1])
-
-    _via = _go
+        return _to((301, 302, 307)[number % 5 % 3], ways[ways.index(path) + 1])
 
     def _product(self, _section: int, number: int, path: str) -> Answer:
         failed = self._failure(path, failures(number))
@@ -211,7 +211,7 @@ class Keeper:
             return failed
         shown = "".join(f'<img src="{image}">' for image in images(number))
         body = f'<h1>Product {number}</h1><b class="price">{number}.50</b>{shown}'
-        return Answer(200, self._page("product", [], "next", body), more=("Cache-Control: private, max-age=3600",))
+        return Answer(200, self._page("product", [], body), more=("Cache-Control: private, max-age=3600",))
 
     def _stock(self, _section: int, number: int, path: str) -> Answer:
         failed = self._failure(path, failures(number)[:1])
@@ -228,8 +228,8 @@ class Keeper:
             return Answer(404)
         return Answer(200, picture(path), "image/png" if path.endswith("png") else "image/jpeg")
 
-    def _page(self, title: str, links: list[str], kind: str, body: str = "") -> bytes:
-        anchors = "".join(f'<a class="{kind}" href="{link}">{kind}</a>' for link in links)
+    def _page(self, title: str, onwards: list[str], body: str = "") -> bytes:
+        anchors = "".join(f'<a class="next" href="{link}">next</a>' for link in onwards)
         return f"<!doctype html><title>{title}</title>{body}{anchors}".encode()
 
 
@@ -238,8 +238,8 @@ def _field(head: str, name: str) -> str:
     return found[1] if found else ""
 
 
-def _to(status: str, path: str, *more: str) -> Answer:
-    return Answer(int(status), more=(f"Location: {path}", *more))
+def _to(status: int, path: str, *more: str) -> Answer:
+    return Answer(status, more=(f"Location: {path}", *more))
 
 
 def _nothing(_section: int, _number: int, _path: str) -> Answer:

@@ -85,7 +85,7 @@ class XMLFeedSpider(_FeedSpider):
 
     def parse_node(self, response: Response, selector: Selector) -> Any:
         """Make items and requests of a node. Yours to write."""
-        raise NotImplementedError(f"{type(self).__name__}.parse_node is not written")
+        raise BadSpider(f"{type(self).__name__}.parse_node is not written")
 
     def parse_nodes(self, response: Response, nodes: Iterable[Selector]) -> Any:
         """Yield what `parse_node` makes of each node."""
@@ -138,7 +138,7 @@ class CSVFeedSpider(_FeedSpider):
 
     def parse_row(self, response: Response, row: dict[str, str]) -> Any:
         """Make items and requests of a row. Yours to write."""
-        raise NotImplementedError(f"{type(self).__name__}.parse_row is not written")
+        raise BadSpider(f"{type(self).__name__}.parse_row is not written")
 
     def parse_rows(self, response: Response) -> Any:
         """Yield what `parse_row` makes of each row."""
