@@ -129,7 +129,7 @@ class Crawl:
         if self._job is not None and not self._running.done():
             self._job.stop(at_once=True)  # nobody takes the items of what is under way
         if not self._begun:
-            self._running.cancel()  # a `start` that waits for something has nobody to wait for
+            self._running.cancel()  # what waits before the crawl begins (`open_spider`, say) has nobody to wait for
             await asyncio.wait([self._running])
             if self._running.cancelled():
                 return
