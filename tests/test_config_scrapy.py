@@ -260,6 +260,10 @@ def test_a_fine_value_may_be_text(tmp_path):
     ("given", "says"),
     [
         ({"DOWNLOAD_DELY": 1}, "unknown setting 'DOWNLOAD_DELY': did you mean DOWNLOAD_DELAY?"),
+        (
+            {"TEXT_LIMIT": 1},
+            "'TEXT_LIMIT': did you mean DEPTH_LIMIT? One of your own goes into the table user, as user.TEXT_LIMIT",
+        ),
         ({"TWISTED_REACTR": 1}, "did you mean TWISTED_REACTOR?"),
         ({"SHOP_TOKEN": 1}, "unknown setting 'SHOP_TOKEN': one of your own goes into the table user, as user.SHOP"),
         ({"HTTPCACHE_ENABLED": "perhaps"}, "HTTPCACHE_ENABLED: 'perhaps' is not true or false"),

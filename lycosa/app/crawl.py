@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack, closing
+from contextlib import AsyncExitStack, closing, suppress
 from pathlib import Path
 
 import uvloop
 
 from lycosa.app.job import Observer
 from lycosa.app.members import Crawled, Crew, crew_of
+from lycosa.app.named import class_named
 from lycosa.app.parts import indexer_of, sinks_of, state_of
 from lycosa.app.wiring import wired
 from lycosa.clock import Clock
 from lycosa.config import Settings
+from lycosa.core.errors import UsageError
 from lycosa.engine.stats import Summary
 from lycosa.frontiers.embedded import embedded_frontier
 from lycosa.frontiers.served import served
@@ -37,6 +39,9 @@ def run_crawl(
     Several classes share one crawl; their settings, one for all or one each, must agree on what they share. SIGINT and
     SIGTERM interrupt. Blocks. Raises `LycosaError`; what was committed before stands, and the same call resumes it.
     """
+    with suppress(RuntimeError):
+        asyncio.get_running_loop()
+        raise UsageError("run_crawl blocks, and a loop runs here: await Crawl(...).run()")
     # A crawl makes garbage by the page and hardly any of it in cycles: looking for them less often saves a tenth.
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD, 20, 20)
@@ -51,6 +56,7 @@ async def crawl(crew: Crew, observe: Observer | None = None) -> Summary:
         state = StateDir(state_of(settings, crew.target))
         stack.callback(state.close)
         if settings.overwrite:
+            _check(crew)
             await _start_afresh(settings, state)
         state.refuse_half()
         frontier = embedded_frontier(
@@ -66,6 +72,18 @@ async def crawl(crew: Crew, observe: Observer | None = None) -> Summary:
         else:
             await job.run(observe)
         return await job.summary(nothing_to_do=idle)
+
+
+def _check(crew: Crew) -> None:
+    """Look for mistakes that would be found later, when what the crawl has is gone. Raises `BadSetting`.
+
+    Classes are looked up, not called: what a pipeline or middleware says when it is made comes too late for this.
+    """
+    for member in crew.members:
+        for what in ("pipelines", "downloader_middlewares", "spider_middlewares", "extensions"):
+            for part, order in getattr(member.settings, what).items():
+                if isinstance(part, str) and ":" in part and order is not None:
+                    class_named(what, part)
 
 
 async def _start_afresh(settings: Settings, state: StateDir) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -43,6 +43,8 @@ from lycosa.sinks.memory import MemorySink
 NOWHERE = Path("/dev/null")
 """No settings files are read: what a program says is all that counts."""
 
+WANTED = "Crawl(URL), Crawl([URL, ...]) or Crawl(SpiderClass)"
+
 Started = str | Sequence[str] | type[Spider] | Spider | Sequence[type[Spider]]
 
 
@@ -55,10 +57,12 @@ class Crawl:
     """
 
     def __init__(self, target: Started = (), *, spider_args: Mapping[str, Any] | None = None, **settings: Any) -> None:
+        if not isinstance(target, (Iterable, type, Spider)):
+            raise UsageError(f"nothing to crawl in {target!r:.60}: {WANTED}")
         self._target = [target] if isinstance(target, str) else target
         self._arguments = dict(spider_args or {})
         self._given = settings
-        self._settings({})  # what is wrong is told here
+        self._settings({}, "Crawl(...)")  # what is wrong is told here
         self._routes = Routes()
         self._used = self._stopped = self._begun = False
         self._job: Job | None = None
@@ -70,6 +74,8 @@ class Crawl:
 
     def route(self, name: str | None = None, *, match: str | None = None) -> Callable[[Handler], Handler]:
         """Decorate a callback: of requests that name it, of URLs that match a glob, or of all others."""
+        if callable(name):
+            raise UsageError(f"write @crawl.route() with brackets above {getattr(name, '__name__', 'the function')}")
         return self._routes.add(name, match)
 
     async def __aenter__(self) -> Self:
@@ -169,11 +175,11 @@ class Crawl:
                 raise UsageError("routes are for a crawl of URLs: a spider has its callbacks itself")
             return crew_of(self._settings({}), RoutedSpider([str(url) for url in urls], self._routes))
         if isinstance(self._target, (list, tuple)) and not self._target:
-            raise UsageError("nothing to crawl: Crawl(URL), Crawl([URL, ...]) or Crawl(SpiderClass)")
+            raise UsageError(f"nothing to crawl: {WANTED}")
         spiders = self._target if isinstance(self._target, (list, tuple)) else [self._target]
         custom = [getattr(each, "custom_settings", None) or {} for each in spiders]
         settings = [self._settings(each) for each in custom]
         return crew_of(settings if len(settings) > 1 else settings[0], self._target, self._arguments)
 
-    def _settings(self, custom: Mapping[str, object]) -> Settings:
-        return load({}, spider_settings={**custom, **self._given}, environ={}, folder=NOWHERE)
+    def _settings(self, custom: Mapping[str, object], place: str = "custom_settings") -> Settings:
+        return load({}, spider_settings={**custom, **self._given}, environ={}, folder=NOWHERE, spider_place=place)

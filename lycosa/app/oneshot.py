@@ -16,6 +16,7 @@ from lycosa.app.members import crew_of
 from lycosa.app.parts import policy_of
 from lycosa.app.wiring import wired
 from lycosa.config import Settings
+from lycosa.core.errors import IgnoreRequest
 from lycosa.core.model import Request
 from lycosa.engine.response import Response
 from lycosa.engine.spider import Spider
@@ -48,5 +49,10 @@ async def _fetched(settings: Settings, request: Request, spider_class: type[Any]
         frontier: Any = memory_frontier(policy_of(settings))
         stack.push_async_callback(frontier.close)
         await stack.enter_async_context(wired(crew, state, frontier, [MemorySink()]))
-        response: Response = await crew.target.crawler.download(request)
+        try:
+            response: Response = await crew.target.crawler.download(request)
+        except IgnoreRequest as ignored:
+            if str(ignored) != "robots":
+                raise
+            raise IgnoreRequest(f"robots.txt forbids {request.url}: -s robots=false ignores it, if you may") from None
         return response

@@ -19,7 +19,9 @@ from lycosa.core.headers import Headers
 
 @click.command("fetch")
 @click.argument("url", metavar="URL")
-@click.option("--headers", is_flag=True, help="Show the header fields that were sent and received, not the body.")
+@click.option(
+    "--headers", is_flag=True, help="Show the header fields that the request set, and what was received, not the body."
+)
 @click.option("--spider", metavar="NAME", help="As this spider of the project would, with its settings.")
 @click.option("--no-redirect", is_flag=True, help="Show a redirect itself, not what it leads to.")
 @click.option("-o", "output", metavar="FILE", help="Write the body to this file. [default: standard output]")

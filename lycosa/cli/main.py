@@ -40,6 +40,15 @@ VERBS = {
     "version": ("lycosa.cli.version", "Show the version."),
 }
 
+ELSEWHERE = {
+    "bench": "bench/ in the source has the benchmarks",
+    "check": "there are no contracts",
+    "edit": "lycosa list says where each spider is",
+    "parse": "try lycosa shell URL --spider NAME",
+    "view": "try lycosa shell URL, then view(response)",
+}
+"""Commands of Scrapy that are not here, and what is."""
+
 
 class Verbs(click.Group):
     """The verbs, imported one at a time."""
@@ -181,6 +190,8 @@ def _unknown_verb(name: str) -> str:
 
     if "://" in name:
         return f"what to do with {name}? To crawl it: lycosa crawl {name}"
+    if name in ELSEWHERE:
+        return f"unknown command {name!r}: {ELSEWHERE[name]}"
     nearest = next(iter(difflib.get_close_matches(name, VERBS, n=1)), "")
     return f"unknown command {name!r}" + (did_you_mean(nearest) or ": lycosa --help lists them")
 

@@ -28,6 +28,9 @@ from lycosa.cli.spiders import address, enter_project, load_named, project_setti
 from lycosa.config import Settings
 from lycosa.core.errors import LycosaError, UsageError
 
+PAGES = frozenset({".html", ".htm", ".xhtml", ".xml", ".json"})
+"""Endings of names that are files rather than hosts."""
+
 HELP = "response, request, sel, fetch(url_or_request), view(response), spider, settings"
 
 
@@ -88,6 +91,8 @@ class Shell:
         """Take the first page from a URL or a file. Raises `LycosaError`."""
         if "://" not in where and Path(where).is_file():
             self._take(_response_of(Path(where), self._settings.max_body))
+        elif Path(where).suffix in PAGES:
+            raise UsageError(f"{where}: no such file")
         else:
             self.fetch(address(where), redirect=redirect)
 

@@ -25,7 +25,8 @@ def load_spider(where: str) -> type[Spider]:
         raise BadSpider(f"{path}: no such file")
     if path.suffix != ".py":
         raise BadSpider(f"{path} is not a Python file: its name must end in .py")
-    return _choose(path, _spiders(_run(path)), class_name)
+    own = _own_spiders(_run(path))
+    return _choose(path, own if class_name in own else _not_bases(own), class_name)
 
 
 def told(error: BaseException, folder: Path, *, default: str) -> str:
@@ -79,16 +80,22 @@ def _shown(path: Path, filename: str) -> Path:
 
 def _says(error: BaseException) -> str:
     text = error.msg if isinstance(error, SyntaxError) else str(error)
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == "scrapy":
+        text += ": write import lycosa, as docs/scrapy.md says"
     return one_line(f"{type(error).__name__}: {text}" if text else type(error).__name__)
 
 
-def _spiders(module: ModuleType) -> dict[str, type[Spider]]:
-    """The spiders that the file defines itself, not those it imports or that others in it build on."""
-    own = {
+def _own_spiders(module: ModuleType) -> dict[str, type[Spider]]:
+    """The spiders that the file defines itself, not those it imports."""
+    return {
         name: each
         for name, each in vars(module).items()
         if isinstance(each, type) and issubclass(each, Spider) and each.__module__ == module.__name__
     }
+
+
+def _not_bases(own: dict[str, type[Spider]]) -> dict[str, type[Spider]]:
+    """Without those that others of the file build on: they run when they are named."""
     bases = {base for each in own.values() for base in each.__mro__[1:]}
     return {name: each for name, each in own.items() if each not in bases}
 

@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from lycosa.config import Settings, load
-from lycosa.config.project import find_project
+from lycosa.config.project import OWN_FILE, find_project
 from lycosa.core.errors import BadSpider, BadUrl, UsageError
 
 
@@ -72,6 +72,8 @@ def project_settings(sets: Sequence[str] = ()) -> Settings:
 def no_spiders() -> str:
     """Return why no spider can be called by name here, and what to do about it."""
     if find_project(Path.cwd()) is None:
+        if Path("scrapy.cfg").exists():
+            return f"scrapy.cfg is not ours: write {OWN_FILE} beside it, with spider_modules = ['shop.spiders']"
         return "there is no project here: lycosa startproject NAME makes one"
     return "the project does not say where its spiders are: set spider_modules"
 
@@ -98,6 +100,8 @@ def load_named(name: str, settings: Settings) -> type[Any]:
 
 def address(text: str) -> str:
     """Return what is meant as a URL. Raises `BadUrl`."""
+    if text.startswith(("/", ".")):
+        raise BadUrl(f"{text!r} is no URL: write the whole of it, https://...")
     if "://" not in text:
         raise BadUrl(f"{text!r} has no scheme: write https://{text}")
     return text

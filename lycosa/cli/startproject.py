@@ -28,6 +28,8 @@ def command(name: str, folder: str | None) -> None:
         raise UsageError(f"{root} is a file: choose another folder")
     if (root / OWN_FILE).exists():
         raise UsageError(f"{root / OWN_FILE} is there already: {root} is a project")
+    if (root / "__init__.py").exists():
+        raise UsageError(f"{root} is a package: choose another folder, lycosa startproject {name} DIR")
     write_new({root / path: text for path, text in project_texts(name, {"name": name}).items()})
     inside = "" if root.resolve() == Path.cwd() else f"cd {root} && "
     print(f"{root / OWN_FILE}: the project {name} was made. Write a spider:", file=sys.stderr)

@@ -25,6 +25,9 @@ SHOWN_MAX = 80
 PREFIX = "LYCOSA_"
 NOT_SETTINGS = frozenset({"LYCOSA_DEBUG", "LYCOSA_PROVE"})
 """Variables of the environment with our prefix that say something else: LYCOSA_DEBUG=1 shows tracebacks."""
+SURELY = 0.8
+"""How alike a name must be to a setting for nothing else to be meant."""
+
 USER = "user"
 DEFAULT = "default"
 
@@ -52,13 +55,16 @@ def load(
     spider_settings: Mapping[str, object] | None = None,
     environ: Mapping[str, str],
     folder: Path,
+    spider_place: str = "custom_settings",
 ) -> Settings:
     """Return the settings of a run. Raises `BadSetting`.
 
     `flags` holds the options that were given, by setting name (None: not given); `sets` the texts after `-s`; the
-    project is looked for from `folder` upwards.
+    project is looked for from `folder` upwards. `spider_place` says in messages where `spider_settings` stand.
     """
-    return trace(flags, sets=sets, spider_settings=spider_settings, environ=environ, folder=folder).settings
+    return trace(
+        flags, sets=sets, spider_settings=spider_settings, environ=environ, folder=folder, spider_place=spider_place
+    ).settings
 
 
 def trace(
@@ -68,6 +74,7 @@ def trace(
     spider_settings: Mapping[str, object] | None = None,
     environ: Mapping[str, str],
     folder: Path,
+    spider_place: str = "custom_settings",
 ) -> Loaded:
     """Return the settings of a run with their places. See `load`."""
     project = find_project(folder)
@@ -77,7 +84,7 @@ def trace(
         merged.values["home"] = str(base / Settings().home)
     merged.add(_from_files(project or folder, base))
     merged.add(_from_environment(environ))
-    merged.add(Given("custom_settings", str(name), value, base) for name, value in (spider_settings or {}).items())
+    merged.add(Given(spider_place, str(name), value, base) for name, value in (spider_settings or {}).items())
     merged.add(_from_text(text) for text in sets)
     merged.add(Given(flag(name), name, value) for name, value in flags.items() if value is not None)
     merged.check()
@@ -95,9 +102,15 @@ def did_you_mean(name: str) -> str:
 
 
 def instead_of(name: str) -> str:
-    """Return the end of an error line for a setting that does not exist: the nearest name, or where own ones go."""
+    """Return the end of an error line for a setting that does not exist: the nearest name, or where own ones go.
+
+    Names that are but a little alike, TEXT_LIMIT and DEPTH_LIMIT, are rather two than one misspelt: then it says both.
+    """
+    own = f"ne of your own goes into the table user, as user.{name:.40}"
     nearest = _nearest(name)
-    return did_you_mean(nearest) if nearest else f": one of your own goes into the table user, as user.{name:.40}"
+    if not nearest:
+        return f": o{own}"
+    return did_you_mean(nearest) + ("" if _nearest(name, SURELY) else f" O{own}")
 
 
 @dataclass(slots=True)
@@ -178,12 +191,12 @@ def _shown(value: object) -> str:
     return text if len(text) <= SHOWN_MAX else text[: SHOWN_MAX - 3] + "..."
 
 
-def _nearest(name: str) -> str:
+def _nearest(name: str, cutoff: float = 0.6) -> str:
     """The setting whose name looks most like this one, or nothing."""
     import difflib
 
     names = [*kinds(), *SCRAPY_NAMES, *EXPLAINED] if name.isupper() else [*kinds()]
-    return next(iter(difflib.get_close_matches(name.replace("-", "_"), names, n=1)), "")
+    return next(iter(difflib.get_close_matches(name.replace("-", "_"), names, n=1, cutoff=cutoff)), "")
 
 
 def _from_environment(environ: Mapping[str, str]) -> Iterator[Given]:

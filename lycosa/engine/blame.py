@@ -177,16 +177,24 @@ def _is_delegated_to(owner: type, name: str) -> bool:
 def start(spider: object) -> str:
     """Blame a `start` that is not async, and a `start_requests` that has no `start` beside it."""
     owner = type(spider)
-    begins: Mapping[str, Any] = next(
-        (vars(each) for each in owner.__mro__ if {"start", "start_requests"} & set(vars(each))), {}
-    )
-    if "start" not in begins and "start_requests" in begins:
-        return f"{owner.__name__}.start_requests is never called: write async def start(self) instead"
+    if never_called := start_requests(spider):
+        return never_called
     if inspect.isasyncgenfunction(getattr(owner, "start", None)):
         return ""
     if inspect.iscoroutinefunction(getattr(owner, "start", None)):
         return f"{owner.__name__}.start yields nothing: yield Requests in it"
     return f"{owner.__name__}.start is not async: write async def start(self), and yield Requests"
+
+
+def start_requests(spider: object) -> str:
+    """Blame a `start_requests` that has no `start` beside it: what it wants, a login perhaps, would not happen."""
+    owner = type(spider)
+    begins: Mapping[str, Any] = next(
+        (vars(each) for each in owner.__mro__ if {"start", "start_requests"} & set(vars(each))), {}
+    )
+    if "start" in begins or "start_requests" not in begins:
+        return ""
+    return f"{owner.__name__}.start_requests is never called: write async def start(self) instead"
 
 
 def start_urls(urls: object, owner: str) -> str:

@@ -36,7 +36,7 @@ FINISH_REASONS = {
     "cancelled": "CloseSpider without a reason; with one, that is the word",
     "failed": "it could not go on: the state, a sink or the spider failed",
     "closespider_itemcount": "CLOSESPIDER_ITEMCOUNT items were scraped",
-    "closespider_pagecount": "CLOSESPIDER_PAGECOUNT responses were received",
+    "closespider_pagecount": "CLOSESPIDER_PAGECOUNT pages are done, counted over all runs of the crawl",
     "closespider_errorcount": "CLOSESPIDER_ERRORCOUNT callbacks failed",
     "closespider_timeout": "CLOSESPIDER_TIMEOUT seconds have passed",
     "closespider_timeout_no_item": "CLOSESPIDER_TIMEOUT_NO_ITEM seconds have passed without an item",

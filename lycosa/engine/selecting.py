@@ -86,6 +86,9 @@ class Selector(parsel.Selector):
             return super().xpath(query)
         return SelectorList.found(_run(query, root), self, query)
 
+    def _css2xpath(self, query: str) -> str:
+        return _translated(query, "html" if self.type == "text" else self.type)
+
     def get(self) -> Any:
         """Return the markup of the element, or the text that was selected."""
         return _text(self.root, self.type) if self.type in MARKUP else self.root
@@ -219,7 +222,10 @@ def _like(one: SelectorList, results: list[Any], query: str) -> SelectorList:
 def _translated(query: str, markup: str) -> str:
     from parsel.selector import _ctgroup
 
-    return _ctgroup[markup]["_csstranslator"].css_to_xpath(query)
+    try:
+        return _ctgroup[markup]["_csstranslator"].css_to_xpath(query)
+    except (SyntaxError, RuntimeError) as error:  # cssselect's, which do not name the query
+        raise type(error)(f"{error} in {query!r}") from None
 
 
 def _wrapping(name: str) -> Any:

@@ -61,7 +61,7 @@ class Spider:
             raise BadSpider(f"{type(self).__name__} has no name: write name = '...' in the class")
         owner = type(self).__name__
         wrong = blame.start_urls(self.start_urls, owner) or blame.allowed_domains(self.allowed_domains, owner)
-        if wrong:
+        if wrong := wrong or (blame.start_requests(self) if self.start_urls else ""):
             raise BadSpider(wrong)
         if suspicious := blame.attributes(self):
             log.warning("%s", suspicious)

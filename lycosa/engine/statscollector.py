@@ -24,7 +24,7 @@ LEFT_OUT = "stats/left_out"
 STAT_NAMES = {
     "start_time": "when the run started (datetime, UTC)",
     "finish_time": "when it ended (datetime, UTC)",
-    "finish_reason": "why it ended: a word of closing.py, or what CloseSpider was given",
+    "finish_reason": "why it ended: `finished`, `shutdown`..., or what CloseSpider was given",
     "elapsed_time_seconds": "from start to finish",
     "items_per_minute": "mean of the run; not set when no time passed",
     "responses_per_minute": "mean of the run; not set when no time passed",

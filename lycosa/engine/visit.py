@@ -24,6 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from lycosa.core.errors import (
     BadSpider,
@@ -134,6 +135,7 @@ class Visitor:
         self._signals = crawler.signals
         self._naming = naming
         self._tracebacks = Tracebacks()
+        self._hinted = False
 
     async def visit(self, lease: Lease) -> Outcome:
         """Fetch the record and say what becomes of it. Never raises but for bugs and cancellation."""
@@ -239,11 +241,18 @@ class Visitor:
                 child = to_record(request, self._spider, parent, self._naming, guarded=guarded)
             except BadUrl as error:
                 self._stats.skip("bad URL")
+                self._hint_at_follow(request.url, parent)
                 log.info("not followed on %s: %s", parent.url, error)
                 continue
             if self._in_scope(child, request):
                 children.append(child)
         return children
+
+    def _hint_at_follow(self, url: str, parent: UrlRecord) -> None:
+        """Say once that a Request wants a whole URL: this is the spider's mistake, and not that of the page."""
+        if not self._hinted and not urlsplit(url).scheme:
+            self._hinted = True
+            self._stats.note(f"Request({url!r:.60}) on {parent.url} is no whole URL: write response.follow(...)")
 
     def _followed(self, links: Sequence[Link], parent: UrlRecord, *, guarded: bool) -> list[UrlRecord]:
         segment, depth = parent.segment, parent.depth + 1

@@ -41,6 +41,8 @@ def fails(capsys, *argv: str) -> tuple[int, str]:
     ("argv", "says"),
     [
         ("crwl", "unknown command 'crwl': did you mean crawl?"),
+        ("bench", "unknown command 'bench': bench/ in the source has the benchmarks"),
+        ("parse", "unknown command 'parse': try lycosa shell URL --spider NAME"),
         ("levitate", "unknown command 'levitate': lycosa --help lists them"),
         ("http://a.example/", "To crawl it: lycosa crawl http://a.example/"),
         ("--verson", "unknown option --verson: did you mean --version?"),

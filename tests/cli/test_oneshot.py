@@ -99,6 +99,7 @@ def test_a_spider_of_the_project_lends_its_settings(engine, project, capfd):
     ("argv", "error", "code", "line"),
     [
         (["a.example"], None, 2, "'a.example' has no scheme: write https://a.example"),
+        (["/page"], None, 2, "'/page' is no URL: write the whole of it, https://..."),
         (["http://a.example/", "--spider", "qotes"], None, 2, "no spider is called 'qotes': did you mean quotes?"),
         (["http://a.example/", "-s", "depht=1"], None, 2, "-s depht: unknown setting 'depht': did you mean depth?"),
         (["http://a.example/"], ConnectFailed("nobody answers"), 3, "nobody answers"),
@@ -168,7 +169,7 @@ def test_a_file_is_as_good_as_a_page(engine, capsys):
     assert main(["shell", "page2.html"]) == 2
     assert capsys.readouterr().err.splitlines() == [
         "lycosa: page.html is larger than max_body (10 bytes)",
-        "lycosa: 'page2.html' has no scheme: write https://page2.html",
+        "lycosa: page2.html: no such file",
     ]
 
 

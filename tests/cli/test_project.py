@@ -157,10 +157,13 @@ def test_a_project_may_go_into_another_folder(says, folder):
         (["lycosa"], "'lycosa' is a module already"),
         (["shop", "there"], "there/README.md is there already, and is not overwritten"),
         (["shop", "file"], "file is a file: choose another folder"),
+        (["pack"], "pack is a package: choose another folder, lycosa startproject pack DIR"),
         (["shop", "made"], "made/lycosa.toml is there already: made is a project"),
     ],
 )
 def test_a_project_that_cannot_be(says, tmp_path, argv, line):
+    (tmp_path / "pack").mkdir()
+    (tmp_path / "pack" / "__init__.py").touch()
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "README.md").write_text("mine")
     (tmp_path / "file").write_text("")
@@ -310,6 +313,9 @@ def test_an_empty_project_and_none(project, says, monkeypatch, tmp_path):
     assert says("list") == (2, "", "the project does not say where its spiders are: set spider_modules")
     monkeypatch.chdir(tmp_path)
     assert says("list") == (2, "", "there is no project here: lycosa startproject NAME makes one")
+    Path("scrapy.cfg").touch()
+    told = "scrapy.cfg is not ours: write lycosa.toml beside it, with spider_modules = ['shop.spiders']"
+    assert says("list") == (2, "", told)
 
 
 # --- crawl NAME

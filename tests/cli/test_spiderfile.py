@@ -62,6 +62,12 @@ def test_a_class_is_picked_by_name(write):
     assert complaint(f"{file}:Nope") == "spider.py holds no spider 'Nope', but: Quotes, More"
 
 
+def test_a_class_that_others_build_on_runs_when_it_is_named(write):
+    file = write(GOOD + "class More(Quotes): name = 'more'\n")
+    assert load_spider(str(file)).name == "more"
+    assert load_spider(f"{file}:Quotes").name == "quotes"
+
+
 def test_a_file_called_like_a_module_of_python_hides_nothing(write):
     sys.modules.pop("colorsys", None)
     write("broken(", "colorsys.py")
@@ -92,6 +98,10 @@ def test_dataclasses_in_the_file_find_their_module(write):
         ("a = 1\n  b = 2\n", "spider.py:2: IndentationError: unexpected indent"),
         ("\nimport not_there\n", "spider.py:2: ModuleNotFoundError: No module named 'not_there'"),
         ("\n\n1 / 0\n", "spider.py:3: ZeroDivisionError: division by zero"),
+        (
+            "raise ModuleNotFoundError(\"No module named 'scrapy'\", name='scrapy')\n",
+            "spider.py:1: ModuleNotFoundError: No module named 'scrapy': write import lycosa, as docs/scrapy.md says",
+        ),
         ("def f():\n    raise KeyError\nf()\n", "spider.py:2: KeyError"),
         ("raise SystemExit(3)\n", "spider.py:1: SystemExit: 3"),
         ("import json\njson.loads('x')\n", "spider.py:2: JSONDecodeError: Expecting value"),

@@ -242,6 +242,24 @@ def test_an_index_that_is_not_ours_or_newer_is_left_as_it_is(tmp_path, files, sa
 
 # ------------------------------------------------------------------------------------------------------- spiders, files
 
+
+def kept(folder):
+    state = {
+        name: text for name, text in everything(folder / "state").items() if not name.endswith(("lock", "lock.mdb"))
+    }
+    return state, (folder / "items.jsonl").read_bytes()
+
+
+def test_a_part_that_is_not_there_is_told_before_the_crawl_is_forgotten(tmp_path):
+    with grow(10) as tree:
+        finishes(tree, tmp_path)
+        before = kept(tmp_path)
+        for setting in ("pipelines", "downloader_middlewares", "spider_middlewares", "extensions"):
+            command = [*afresh(crawl(tree)), "-s", f"{setting}=shop.parts:Part=300"]
+            assert f"{setting}: there is no module 'shop'" in refused(2, *command, cwd=tmp_path)
+        assert kept(tmp_path) == before
+
+
 SPIDER = """
 import lycosa
 class Broken(lycosa.Spider):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from lycosa import CloseSpider, Crawl, DropItem, LycosaError, Request, Spider
+from lycosa import CloseSpider, Crawl, DropItem, LycosaError, Request, Settings, Spider, run_crawl
 from lycosa.core.errors import BadSetting, BadSpider, BadUrl, UsageError
 from tests.e2e.command import assert_exactly_once
 from tests.servers.misbehaving import Server, running
@@ -180,7 +180,10 @@ def twice_a_name(crawl: Crawl) -> None:
     [
         (lambda: Crawl("a.example"), "a.example"),
         (Crawl, "nothing to crawl"),
-        (lambda: Crawl("http://a.example/", detph=3), "detph"),
+        (lambda: Crawl(None), r"nothing to crawl in None: Crawl\(URL\)"),
+        (lambda: Crawl("http://a.example/", detph=3), r"Crawl\(...\): unknown setting 'detph'"),
+        (lambda: Crawl("http://a.example/").route(nothing), r"write @crawl.route\(\) with brackets above nothing"),
+        (lambda: run_crawl(Settings(), ["http://a.example/"]), r"a loop runs here: await Crawl\(...\).run\(\)"),
         (lambda: Crawl("http://a.example/", delay=-1), "delay"),
         (lambda: twice_the_default(Crawl("http://a.example/")), "second default route"),
         (lambda: twice_a_name(Crawl("http://a.example/")), "two routes 'one'"),

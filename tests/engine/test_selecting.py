@@ -51,6 +51,15 @@ def same(theirs: Any, ours: Any) -> None:
     assert ours.getall() == theirs.getall(), "after they were looked at"
 
 
+@pytest.mark.parametrize(("query", "says"), [("div::txt(", "Expected an argument"), ("p::nothing", "pseudo-element")])
+def test_a_query_that_is_wrong_is_named(query: str, says: str) -> None:
+    _, ours = both()
+    for found in (ours, ours.css("body")):
+        with pytest.raises((SyntaxError, RuntimeError), match=says) as caught:
+            found.css(query)
+        assert str(caught.value).endswith(f" in {query!r}")
+
+
 @pytest.mark.parametrize("query", CSS)
 def test_css(query: str) -> None:
     theirs, ours = both()

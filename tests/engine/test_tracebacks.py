@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 
 import pytest
 
 from lycosa import Request, Spider
+from lycosa.core.errors import BadSpider
 from lycosa.engine.tracebacks import PLACES_MAX, Tracebacks, users
 from tests.engine.playing import Played, play
 from tests.servers.misbehaving import serving
@@ -92,6 +94,46 @@ def test_arguments_that_do_not_fit_and_a_parse_that_is_not_written_are_told_in_a
     assert played.of("/echo/2") == ("dead", nothing)
     unwritten = "Mistaken.parse is not written: write it, or give each Request a callback"
     assert played.of("/echo/3") == ("dead", unwritten)
+
+
+class Relative(Spider):
+    name = "relative"
+
+    async def start(self):
+        yield Request(self.site + "/echo/1")
+
+    def parse(self, response):
+        yield {"a": 1}
+        yield Request("/echo/2")
+        yield Request("/echo/3")
+        yield Request("javascript:void(0)")
+
+
+def test_requests_for_relative_urls_are_hinted_at_once() -> None:
+    played = asyncio.run(played_by(Relative))
+    assert (len(played.items), played.summary.skipped) == (1, {"bad URL": 3})
+    (note,) = played.summary.notes
+    assert re.fullmatch(
+        r"Request\('/echo/2'\) on http://\S+/echo/1 is no whole URL: write response.follow\(...\)", note
+    )
+
+
+def test_start_requests_is_refused_although_there_are_start_urls() -> None:
+    class Old(Spider):
+        name = "old"
+        start_urls = ("http://a.example/",)
+
+        def start_requests(self):
+            yield Request("http://a.example/login")
+
+    class Both(Old):
+        async def start(self):
+            for request in self.start_requests():
+                yield request
+
+    Both()
+    with pytest.raises(BadSpider, match=r"Old.start_requests is never called: write async def start"):
+        Old()
 
 
 class Returns(Spider):
