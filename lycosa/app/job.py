@@ -6,19 +6,21 @@ import asyncio
 import inspect
 import logging
 import signal
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
+from types import FrameType
 from typing import Any
 
 from lycosa.app.feeds import Feeds
 from lycosa.app.members import Crew, Member
 from lycosa.app.parts import items_file
+from lycosa.app.seeding import Seeding
 from lycosa.clock import Clock
 from lycosa.core.errors import BadSpider, LycosaError, StateError
 from lycosa.core.frontier import State
 from lycosa.core.model import Request, SegmentState, UrlRecord
-from lycosa.engine import blame
 from lycosa.engine.audience import Audience
 from lycosa.engine.committer import Committer
 from lycosa.engine.endings import Endings
@@ -28,7 +30,7 @@ from lycosa.engine.middleware import Method
 from lycosa.engine.records import to_record
 from lycosa.engine.refresh import CarryOver, refresh
 from lycosa.engine.signals import Signal, engine_started, engine_stopped, spider_closed, spider_opened
-from lycosa.engine.spider import start_requests, users_code
+from lycosa.engine.spider import users_code
 from lycosa.engine.stats import RunStats, Snapshot, Summary
 from lycosa.engine.watchdog import Watchdog
 from lycosa.frontiers.statedir import StateDir
@@ -36,8 +38,10 @@ from lycosa.ports import Frontier, FrontierOperations
 
 log = logging.getLogger(__name__)
 
-SEEDS_BATCH = 1000
 OBSERVE_EVERY_S = 0.25
+DEAF_S = 0.5
+"""A loop that has not heard of a signal for so long is blocked, by a callback that does not await."""
+
 DEAD_SHOWN = 10
 CLOSED = (SegmentState.ARCHIVED, SegmentState.DROPPED)
 SEEDS_LOOKED_UP = 100
@@ -84,40 +88,37 @@ class Job:
         self._carry = CarryOver(frontier, operations, committer, "")
 
     async def push_seeds(self) -> None:
-        """Queue the start requests; those known from an earlier run are dropped by the frontier.
+        """Begin to queue the start requests; those known from an earlier run are dropped by the frontier.
 
         The first one decides which segment the run belongs to.
         """
         before = await self._frontier.stats()
         self._resumed = bool(before.done or before.dead)
-        self._first: list[UrlRecord] = []
-        for member in self._crew.members:
-            found = await self._push_seeds_of(member, look_up=before.dead > 0)
-            if not (found or self._resumed or before.unfinished or self._audience.hears_idle):
-                what = f"{type(member.spider).__name__} has nothing to start with"
-                raise BadSpider(blame.start(member.spider) or f"{what}: write start_urls in the class")
+        self._to_look_up = SEEDS_LOOKED_UP if before.dead else 0
+        needed = not (self._resumed or before.unfinished or self._audience.hears_idle)
+        self._seeding = Seeding(self._crew, self._begins, self, needed=needed)
+        await self._seeding.begin()
         if self._begun is None:
             await self._fetch_again("")
         for member in self._crew.members:
             member.target.crawler.push = partial(self._push_one, member)
-        await self._note_the_dead(self._first)
         await self._note_a_closed_segment()
 
-    async def _push_seeds_of(self, member: Member, *, look_up: bool) -> bool:
-        batch: list[UrlRecord] = []
-        segment = None
-        naming = member.target.naming
-        async for request in start_requests(member.spider, self._begins.get(naming.spider, ())):
-            if segment is None:
-                segment = await self._begin(naming.segments.of_run(request, self._stats.started_at))
-            batch.append(to_record(request, member.spider, naming=naming, segment=segment))
-            if look_up and len(self._first) < SEEDS_LOOKED_UP:
-                self._first.append(batch[-1])
-            if len(batch) >= SEEDS_BATCH:
-                await self._push(batch)
-                batch = []
-        await self._push(batch)
-        return segment is not None
+    async def begin(self, member: Member, first: Request) -> str:
+        """Return the segment of the run: that of the first request of all."""
+        if self._begun is None:
+            self._begun = member.target.naming.segments.of_run(first, self._stats.started_at)
+            await self._fetch_again(self._begun)
+        return self._begun
+
+    async def take(self, seeds: list[UrlRecord]) -> None:
+        """Queue start requests, durably."""
+        await self._audience.push(self._frontier, seeds)
+        await self._committer.commit()
+        self._engine.wake()
+        looked_up, self._to_look_up = seeds[: self._to_look_up], max(0, self._to_look_up - len(seeds))
+        await self._note_the_dead(looked_up)
+        await asyncio.sleep(0)  # or Ctrl-C would have to wait for the last of millions
 
     async def _push_one(self, member: Member, request: Request) -> bool:
         naming = member.target.naming
@@ -126,14 +127,9 @@ class Job:
 
     async def nothing_to_do(self) -> bool:
         """Whether the crawl is finished already, and nobody wants to be asked for more."""
-        return not self._audience.hears_idle and (await self._frontier.stats()).unfinished == 0
-
-    async def _begin(self, segment: str) -> str:
-        """Return the segment of the run: that of the first request of all."""
-        if self._begun is None:
-            self._begun = segment
-            await self._fetch_again(segment)
-        return self._begun
+        if self._audience.hears_idle or not self._seeding.is_over:
+            return False
+        return (await self._frontier.stats()).unfinished == 0
 
     async def _note_the_dead(self, seeds: Sequence[UrlRecord]) -> None:
         for seed in seeds:
@@ -267,11 +263,6 @@ class Job:
         if old or carried:
             log.info("to be fetched again: %d by age, %d of the segment before", old, carried)
 
-    async def _push(self, batch: list[UrlRecord]) -> None:
-        await self._audience.push(self._frontier, batch)
-        await self._committer.commit()
-        await asyncio.sleep(0)  # or Ctrl-C would have to wait for the last of millions
-
     def interrupt(self) -> None:
         """Stop; called again, at once."""
         if not self._interrupted and self._engine.busy:
@@ -287,13 +278,19 @@ class Job:
 
     async def _watched(self, observe: Observer | None) -> None:
         watching = asyncio.create_task(self._observe(observe)) if observe else None
+        self._seeding.then(self._engine.wake, self._engine.fail)
         try:
-            await self._engine.run(self.operations, self._segment, self._carry.more)
+            await self._engine.run(self.operations, self._segment, self._more)
         finally:
+            await self._seeding.stop()
             if watching is not None:
                 watching.cancel()
                 with suppress(asyncio.CancelledError):
                     await watching
+
+    async def _more(self, now: float) -> int:
+        """Queue more, or say that there will be more."""
+        return await self._carry.more(now) or int(not self._seeding.is_over)
 
     async def _observe(self, observe: Observer) -> None:
         while True:
@@ -305,13 +302,25 @@ class Job:
 
 @contextmanager
 def _signals(handler: Callable[[], None]) -> Iterator[None]:
-    """SIGINT and SIGTERM call `handler` while this is open."""
+    """SIGINT and SIGTERM call `handler`, on the loop, while this is open; on a loop that is blocked the second raises
+    `KeyboardInterrupt` where it is blocked."""
     loop = asyncio.get_running_loop()
-    names = (signal.SIGINT, signal.SIGTERM)
-    for name in names:
-        loop.add_signal_handler(name, handler)
+    unheard: list[float] = []
+
+    def heard() -> None:
+        unheard.clear()
+        handler()
+
+    def came(_signal: int, _frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if unheard and now - unheard[0] > DEAF_S:
+            raise KeyboardInterrupt
+        unheard.append(now)
+        loop.call_soon_threadsafe(heard)
+
+    before = {name: signal.signal(name, came) for name in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        for name in names:
-            loop.remove_signal_handler(name)
+        for name, handled in before.items():
+            signal.signal(name, handled)

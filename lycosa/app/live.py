@@ -64,7 +64,7 @@ class Crawl:
         self._given = settings
         self._settings({}, "Crawl(...)")  # what is wrong is told here
         self._routes = Routes()
-        self._used = self._stopped = False
+        self._used = self._stopped = self._begun = False
         self._job: Job | None = None
         self._running: asyncio.Task[None] | None = None
         self.items: list[Any] = []
@@ -134,6 +134,11 @@ class Crawl:
             return
         if self._job is not None and not self._running.done():
             self._job.stop(at_once=True)  # nobody takes the items of what is under way
+        if not self._begun:
+            self._running.cancel()  # what waits before the crawl begins (`open_spider`, say) has nobody to wait for
+            await asyncio.wait([self._running])
+            if self._running.cancelled():
+                return
         await self._running
 
     async def _crawl(self, kept: Sink | None, handover: Handover | None) -> None:
@@ -156,6 +161,7 @@ class Crawl:
             if durable:
                 await stack.enter_async_context(served(state.socket, job.operations))
             await job.push_seeds()
+            self._begun = True
             if self._stopped:
                 job.stop()
             idle = await job.nothing_to_do()

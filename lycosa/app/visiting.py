@@ -118,7 +118,7 @@ def _downloader_chain(cast: Cast, site: Site) -> DownloaderChain:
         "offsite": Offsite(cast.rules.scope),
         "robots": ObeyRobots(cast.gate, stats) if settings.robots else None,
         "httpauth": _auth(cast),
-        "retry": Retry(cast.retrying, cast.statuses) if settings.retry_enabled else None,
+        "retry": Retry(cast.retrying, cast.statuses, site.rest) if settings.retry_enabled else None,
         "metarefresh": _metarefresh(cast),
         "redirect": Redirect(settings.redirects_max, cast.statuses) if settings.redirect else None,
         "cookies": _cookies(cast, site) if settings.cookies else None,
@@ -201,4 +201,5 @@ def _cache(cast: Cast, site: Site) -> HttpCache | None:
         lambda what: stats.inc_value("httpcache/" + what),
         usual=usual,
         accept=accept_types(cast.rules.content_types),
+        owner=cast.member.spider.name,
     )

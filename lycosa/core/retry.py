@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from lycosa.core.errors import ConnectFailed, FetchError
 
@@ -27,8 +27,6 @@ DATE = re.compile(
 """The three forms of an HTTP date (RFC 9110 §5.6.7): IMF-fixdate, RFC 850, asctime."""
 
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-
-Outcome = Literal["ok", "redirect", "retry", "final"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +52,6 @@ class Decision(NamedTuple):
     retry_at: float | None
     block_host_until: float
     reason: str
-
-
-def outcome_of(status: int, retry_statuses: frozenset[int] = RETRY_STATUSES) -> Outcome:
-    """Return how a status is treated: 2xx ok, the redirects, the retry list, and all else is final."""
-    if 200 <= status < 300:
-        return "ok"
-    if status in REDIRECTS:
-        return "redirect"
-    return "retry" if status in retry_statuses else "final"
 
 
 def parse_retry_after(value: str, now: float, max_s: float = 3600.0) -> float | None:

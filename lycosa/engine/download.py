@@ -32,10 +32,10 @@ from lycosa.core.errors import (
 )
 from lycosa.core.headers import Headers
 from lycosa.core.model import Request
-from lycosa.core.url import host_key
 from lycosa.engine import blame
 from lycosa.engine.guard import OPEN, Guard
 from lycosa.engine.middleware import DownloaderChain, Method
+from lycosa.engine.records import host_of
 from lycosa.engine.response import Response
 from lycosa.engine.resting import Resting
 from lycosa.engine.results import is_item
@@ -153,8 +153,7 @@ class Downloader:
     async def _fetched(self, request: Request, address: str, into: Into | None) -> Response | Unchanged:
         record = request.record
         if self._rest is not None and request.asked("download_delay") is not None:
-            host = host_key(request.url) if record is None else record.host
-            await self._rest(host, self._resting.started(request, self._clock.now()))
+            await self._rest(host_of(request), self._resting.started(request, self._clock.now()))
         asked = request
         if record is not None and record.validators is not None:
             asked = conditional(request, record, self._headers)

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lycosa.clock import Clock
 from lycosa.core.frontier import Event, State, expire
@@ -48,6 +48,9 @@ WAITING_S = 10.0
 
 LEASE_EXPIRED = "lease expired"
 """The reason of a record that took too long again and again: frontiers say the same."""
+
+CANCELLED_ITSELF = "the callback, or what it called, cancelled its own task"
+"""The reason of such a record: were it lent again, it would be asked for again and again."""
 
 IDLE_AFTER_S = 60.0
 """With `exit_when_idle` the crawl still waits for what is due within this time."""
@@ -121,7 +124,9 @@ class Engine:
         self._settler = Settler(frontier, sinks, committer, stats, clock, self._audience, self.close)
         self._error: BaseException | None = None
         self._pages_before = 0
+        self._running: asyncio.Task[Any] | None = None
         self._ending: asyncio.Task[None] | None = None
+        self._gives_up = False
         self.stopping = False
         self.closing = ""
         """Why a spider or a condition ended the crawl, "" when none did."""
@@ -136,6 +141,7 @@ class Engine:
         """
         self._operations = operations
         self._more = more
+        self._running = asyncio.current_task()
         self._space.check()
         before = next((view.reasons for view in await operations.segments() if view.name == segment), {})
         self._pages_before = sum(count for reason, count in before.items() if _is_page(reason))
@@ -145,7 +151,7 @@ class Engine:
             await self._wind_down()
         finally:
             self._alarm.cancel()
-            await _cancel([committing, *self._tasks])
+            await self._cancel([committing, *self._tasks])
         if self._error is not None:
             raise self._error
         self._ending = asyncio.create_task(self._committer.end())
@@ -155,6 +161,7 @@ class Engine:
     def stop(self) -> None:
         """Lend no more; let what is under way end, within the grace. Called again: without waiting for anything."""
         if self.stopping:
+            self._gives_up = True
             for task in (*self._tasks, *filter(None, [self._ending])):
                 task.cancel()
         self.stopping = True
@@ -165,6 +172,11 @@ class Engine:
         if not self.stopping:
             self.closing = reason
             self.stop()
+
+    def fail(self, error: BaseException) -> None:
+        """End the crawl: `run` raises this."""
+        self._error = self._error or error
+        self.wake()
 
     def wake(self) -> None:
         """Look at the frontier now: something was pushed from outside, or is due earlier than it was."""
@@ -322,17 +334,16 @@ class Engine:
         try:
             return await self._visitor.visit(lease)
         except asyncio.CancelledError:
-            if not self._leases.is_overdue(lease) or self._is_wanted_to_end():
+            if self._gives_up or self._running is None or self._running.cancelling():
                 await self._frontier.release(lease, self._clock.now())
                 raise
+            _go_on()
+        if not self._leases.is_overdue(lease):
+            log.error("%s failed: %s", lease.record.url, CANCELLED_ITSELF)
+            return Failed(CANCELLED_ITSELF)
         log.warning("%s took longer than %g s (lease_max)", lease.record.url, self._limits.lease_max_s)
         _, event = expire(lease.record)
         return Failed(LEASE_EXPIRED, self._clock.now() if event is Event.EXPIRE else None)
-
-    def _is_wanted_to_end(self) -> bool:
-        """Take back the one wish to end that was about the lease. Return whether there was another."""
-        task = asyncio.current_task()
-        return task is None or task.uncancel() > 0
 
     async def _learn(self, lease: Lease) -> None:
         try:
@@ -364,14 +375,21 @@ class Engine:
     async def _wind_down(self) -> None:
         if self._tasks and self._error is None:
             await asyncio.wait(self._tasks, timeout=STOP_GRACE_S)
-        await _cancel(list(self._tasks))
+        await self._cancel(list(self._tasks))
+
+    async def _cancel(self, tasks: Sequence[asyncio.Task[None]]) -> None:
+        self._gives_up = True
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    if tasks:
-        await asyncio.gather(*tasks, return_exceptions=True)
+def _go_on() -> None:
+    """Take back all wishes that the running task ends."""
+    task = asyncio.current_task()
+    while task is not None and task.cancelling():
+        task.uncancel()
 
 
 def _is_page(reason: str) -> bool:

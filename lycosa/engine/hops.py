@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lycosa.core.model import Request
+from lycosa.core.referrer import referrer
 from lycosa.core.request import HeaderMap
 from lycosa.core.url import host_key
 
@@ -27,7 +28,9 @@ def hops_of(request: Request) -> int:
 def moved(request: Request, target: str, status: int | str) -> Request:
     """Return the request for the target of a redirect: same callback, GET where RFC 9110 §15.4 says so.
 
-    The canonical `target` of another host is not told credentials and cookies. `status` is "meta refresh" for one.
+    The canonical `target` of another host is not told credentials and cookies, and of a Referer from elsewhere only the
+    origin: the page that redirects may not tell others what its policy kept from them. `status` is "meta refresh" for
+    one.
     """
     keep = request.method in {"GET", "HEAD"} or (status in {301, 302} and request.method != "POST")
     keep = keep or status in {307, 308}
@@ -39,7 +42,7 @@ def moved(request: Request, target: str, status: int | str) -> Request:
         url=target,
         method=request.method if keep else "GET",
         body=request.body if keep else b"",
-        headers=_headers_after(request, elsewhere=elsewhere, body_gone=not keep),
+        headers=_headers_after(request, target if elsewhere else "", body_gone=not keep),
         cookies=None if elsewhere else request.cookies,
         meta=meta,
         params=None,
@@ -47,12 +50,15 @@ def moved(request: Request, target: str, status: int | str) -> Request:
     )
 
 
-def _headers_after(request: Request, *, elsewhere: bool, body_gone: bool) -> HeaderMap:
-    """Leave out what another host must not see, and what described a body that is gone (RFC 9110 §15.4)."""
-    return HeaderMap(
+def _headers_after(request: Request, elsewhere: str, *, body_gone: bool) -> HeaderMap:
+    """Leave out what `elsewhere`, a URL of another host, must not see, and what described a body that is gone."""
+    headers = HeaderMap(
         {
             name: value
             for name, value in request.headers.items()
             if not (elsewhere and name.lower() in SECRETS) and not (body_gone and name.lower().startswith("content-"))
         }
     )
+    if elsewhere and "Referer" in headers:
+        headers["Referer"] = referrer("strict-origin-when-cross-origin", headers["Referer"], elsewhere) or None
+    return headers

@@ -130,6 +130,11 @@ def method_of(spider: object, callback: Any, usual: str = "parse") -> Callable[.
     return found  # type: ignore[no-any-return]
 
 
+def host_of(request: Request) -> str:
+    """Return the key of the host that a request goes to."""
+    return host_key(request.url) if request.record is None else str(request.record.host)
+
+
 def _is_simple(request: Request) -> bool:
     """Whether what the user gave can be stored for certain: text of ASCII, numbers as they should be, and no data."""
     if type(request.priority) is not int or not -PRIORITY_MAX < request.priority < PRIORITY_MAX:
@@ -141,13 +146,16 @@ def _is_simple(request: Request) -> bool:
 
 def _check_storable(record: UrlRecord) -> None:
     """Make sure that the record comes back from the store as it went in. Raises `BadSpider`."""
+    if type(record.not_before) not in (int, float) or not 0 <= record.not_before <= NOT_BEFORE_MAX:
+        raise BadSpider(f"the request for {record.url} has not_before={record.not_before!r:.60}: write unix seconds")
+    if not isinstance(record.priority, int):
+        raise BadSpider(f"the request for {record.url} has priority={record.priority!r:.60}: write a whole number")
+    if record.extras is not None and not isinstance(record.extras.cookies, (dict, list)):
+        raise BadSpider(f"the request for {record.url} has cookies={record.extras.cookies!r:.60}: write a dict")
     try:
-        known_time = 0 <= record.not_before <= NOT_BEFORE_MAX
         msgspec.msgpack.decode(msgspec.msgpack.encode(record), type=UrlRecord)
     except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
         raise BadSpider(f"the request for {record.url} cannot be stored: {error}") from error
-    if not known_time:
-        raise BadSpider(f"the request for {record.url} has not_before={record.not_before}: write unix seconds")
 
 
 def _in_its_segment(record: UrlRecord, naming: Naming) -> UrlRecord:

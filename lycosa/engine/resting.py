@@ -12,7 +12,7 @@ from typing import Any
 
 from lycosa.core.errors import BadSpider
 from lycosa.core.model import Request
-from lycosa.core.url import host_key
+from lycosa.engine.records import host_of
 
 DELAY_MAX_S = 86_400.0
 """Longest delay that a request may ask of its host."""
@@ -35,7 +35,7 @@ class Resting:
         delay = request.asked("download_delay")
         if delay is None and not self._until:
             return 0.0
-        host, now = _host_of(request), clock()
+        host, now = host_of(request), clock()
         until = self._until.get(host, 0.0)
         if until > now:
             return until
@@ -47,22 +47,18 @@ class Resting:
 
     def started(self, request: Request, now: float) -> float:
         """The host is asked now, for a request with a delay. Return until when it rests."""
-        until = self._until[_host_of(request)] = now + _seconds(request.asked("download_delay"))
+        until = self._until[host_of(request)] = now + _seconds(request.asked("download_delay"))
         return until
 
     def never_mind(self, request: Request) -> None:
         """The host was not asked, after all."""
-        self._until.pop(_host_of(request), None)
+        self._until.pop(host_of(request), None)
 
     def _forget(self, now: float) -> None:
         if len(self._until) > HOSTS_MAX:
             self._until = {host: until for host, until in self._until.items() if until > now}
         while len(self._until) > HOSTS_MAX:
             del self._until[max(self._until, key=self._until.__getitem__)]
-
-
-def _host_of(request: Request) -> str:
-    return host_key(request.url) if request.record is None else str(request.record.host)
 
 
 def _seconds(delay: Any) -> float:

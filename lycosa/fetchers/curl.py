@@ -54,7 +54,8 @@ class CurlFetcher:
         self._multi.setopt(pycurl.M_MAXCONNECTS, IDLE_CONNECTIONS_MAX)
         self._busy: dict[pycurl.Curl, tuple[Handle, asyncio.Future[Response | Exception]]] = {}
         self._deadline = 0.0
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None  # of what is due at once, uvloop makes no TimerHandle
+        self._fires_at = 0.0
         self._kick: asyncio.Handle | None = None
         self._closed = False
 
@@ -142,13 +143,13 @@ class CurlFetcher:
                 self._kick = self._loop.call_soon(self._kicked)
             return
         self._deadline = self._loop.time() + timeout_ms / 1000 if timeout_ms > 0 else 0.0
-        if timeout_ms > 0 and (self._timer is None or self._timer.when() > self._deadline):
+        if timeout_ms > 0 and (self._timer is None or self._fires_at > self._deadline):
             self._arm()
 
     def _arm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_at(self._deadline, self._time_is_up)
+        self._timer, self._fires_at = self._loop.call_at(self._deadline, self._time_is_up), self._deadline
 
     def _kicked(self) -> None:
         self._kick = None

@@ -23,26 +23,12 @@ from lycosa.core.retry import (
     RetryPolicy,
     decide_error,
     decide_status,
-    outcome_of,
     parse_retry_after,
 )
 
 NOW = 1_784_111_777.0  # Wed, 15 Jul 2026 10:36:17 GMT
 POLICY = RetryPolicy()
 LATER = NOW + 90
-
-
-@pytest.mark.parametrize(
-    ("outcome", "statuses"),
-    {
-        "ok": (200, 201, 204, 206, 299),
-        "redirect": (301, 302, 303, 307, 308),
-        "retry": (408, 429, 500, 502, 503, 504, 522, 524),
-        "final": (0, 100, 300, 304, 305, 400, 401, 403, 404, 410, 451, 501, 505, 600, 999),
-    }.items(),
-)
-def test_outcomes(outcome, statuses):
-    assert {outcome_of(status) for status in statuses} == {outcome}
 
 
 def test_the_retry_list_is_that_of_scrapy():

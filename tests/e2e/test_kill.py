@@ -287,6 +287,20 @@ def test_the_second_interrupt_waits_for_no_server(tmp_path):
         assert "Traceback" not in run.said
 
 
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_blocked_loop_hears_the_second_interrupt(tmp_path, name):
+    blocks = "import lycosa, time\nclass B(lycosa.Spider):\n    name = 'b'\n    def parse(self, r): time.sleep(1000)\n"
+    with grow(1) as tree:
+        (tmp_path / "b.py").write_text(f"{blocks}    start_urls = ['{tree.url}']\n")
+        with started("runspider", "b.py", "-s", "robots=false", cwd=tmp_path) as run:
+            assert run.until(lambda: "has blocked the crawl" in run.said), run.said
+            run.process.send_signal(getattr(signal, name))
+            time.sleep(0.7)  # `DEAF_S`, and a little
+            run.process.send_signal(getattr(signal, name))
+            assert run.end() == 130
+            assert "Traceback" not in run.said
+
+
 def test_interrupts_while_it_starts(tmp_path):
     """Before the command has begun to run, the signal is Python's; from then on it is 130 and no traceback."""
     with grow(100) as tree:

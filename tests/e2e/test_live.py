@@ -418,6 +418,41 @@ def test_left_before_the_first_item(run, server):
     run(asyncio.wait_for(story(), 20))
 
 
+def test_left_while_it_waits_in_start(run, server):
+    class Waits(Pages):
+        async def start(self) -> AsyncIterator[Request]:
+            yield Request(server.url("/good"))
+            await asyncio.Event().wait()
+
+    async def story() -> None:
+        async with crawl_of(server, spider=Waits) as crawl:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0.2):
+                    await anext(crawl.stream())
+
+    run(asyncio.wait_for(story(), 10))
+
+
+def test_a_callback_that_cancels_its_own_task_kills_its_page_only(run, server):
+    class Cancels(Pages):
+        async def parse(self, response: Any) -> Any:
+            for each in super().parse(response):
+                yield each
+            if response.url.endswith("/3"):
+                task = asyncio.current_task()
+                assert task is not None
+                task.cancel()
+                await asyncio.sleep(0)
+
+    crawl = crawl_of(server, 10, Cancels)
+    found = run(asyncio.wait_for(streamed(crawl), 10))
+    lost = {server.url("/tree/10/3")}
+    assert_exactly_once(found, all_of(server, 10) - lost)
+    assert crawl.summary is not None
+    reason = "the callback, or what it called, cancelled its own task"
+    assert crawl.summary.dead == [(*lost, reason)]
+
+
 def test_an_exception_in_a_callback_kills_its_page_only(run, server):
     class Fails(Pages):
         def parse(self, response: Any) -> Any:

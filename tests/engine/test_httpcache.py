@@ -377,6 +377,20 @@ def test_replay_serves_whatever_was_there(tmp_path: Path):
     asyncio.run(main())
 
 
+def test_what_a_spider_gets_for_its_cookies_is_for_no_other_one():
+    async def played(it: World):
+        it.answers = [Answer(fields=HOUR)]
+        mine, nobodys = Request(it.url, headers={"Cookie": "who=ann"}), Request(it.url)
+        await it.get(mine.copy())
+        assert cached(await it.get(mine.copy())) == ["cached"]
+        assert cached(await it.get(nobodys.copy())) == []
+        it.cache._owner = "bob"
+        assert cached(await it.get(mine.copy())) == []
+        assert cached(await it.get(nobodys.copy())) == ["cached"]
+
+    play(played, owner="ann")
+
+
 def test_replay_does_not_look_at_header_fields():
     async def played(it: World):
         it.answers = [Answer(fields={"Vary": "X"})]

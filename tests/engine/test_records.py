@@ -109,6 +109,20 @@ def test_data_that_cannot_be_stored_is_refused_by_name(field: str) -> None:
         to_record(Request("http://a.example/", **{field: {"where": object()}}), SHOP)
 
 
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"not_before": "soon"}, "not_before='soon': write unix seconds"),
+        ({"not_before": -1.0}, "not_before=-1.0: write unix seconds"),
+        ({"priority": "high"}, "priority='high': write a whole number"),
+        ({"cookies": "a=b"}, "cookies='a=b': write a dict"),
+    ],
+)
+def test_what_is_of_another_kind_is_refused_by_name(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(BadSpider, match=re.escape(f"the request for http://a.example/ has {told}")):
+        to_record(Request("http://a.example/", **given), SHOP)
+
+
 def test_no_url_no_record() -> None:
     with pytest.raises(BadUrl):
         to_record(Request("not a url"), SHOP)
@@ -162,6 +176,21 @@ def test_a_redirect_takes_no_secret_to_another_host_and_no_description_of_a_body
         "cookie",
         "X-A",
     }
+
+
+@pytest.mark.parametrize(
+    ("referer", "target", "told"),
+    [
+        ("http://a.example/account?token=1", "http://a.example/new", "http://a.example/account?token=1"),
+        ("http://a.example/account?token=1", "http://b.example/", "http://a.example/"),
+        ("https://a.example/account?token=1", "http://b.example/", None),
+        ("http://b.example/page", "http://b.example/new", "http://b.example/page"),
+        ("nonsense", "http://b.example/", None),
+    ],
+)
+def test_a_redirect_does_not_tell_another_host_which_page_led_there(referer: str, target: str, told: str) -> None:
+    record = to_record(Request("http://a.example/old", headers={"Referer": referer}), SHOP)
+    assert to_request(redirected(record, target, 302)).headers.get("Referer") == told
 
 
 BY_DAY = Naming(segments=segments("day", "shop"))

@@ -192,3 +192,35 @@ def test_a_redirect_out_of_scope_is_not_followed():
             assert (len(went.items), len(other.hits)) == (1, 1)
 
     asyncio.run(played())
+
+
+class Seeing(Asked):
+    """Sees a 503 of the last try itself: with an errback, a status that is asked for, or an inline fetch."""
+
+    name = "seeing"
+    way = ""
+
+    async def start(self):
+        yield Request(self.start_urls[0], self.look)
+
+    async def look(self, response):
+        busy = response.urljoin("/429?after=1")
+        if self.way == "inline":
+            yield {"status": (await self.fetch(busy)).status}
+        yield response.follow("/good", priority=-1)
+        if self.way == "errback":
+            yield Request(busy, errback=self.told)
+        elif self.way == "handled":
+            yield Request(busy, meta={"handle_httpstatus_list": [429]})
+        elif self.way == "not tried again":
+            yield Request(busy, meta={"handle_httpstatus_list": [429], "dont_retry": True})
+
+
+@pytest.mark.parametrize("way", ["errback", "handled", "not tried again", "inline"])
+def test_a_host_rests_after_the_last_try_too_whoever_handles_that(server, way):
+    spider = Seeing(start_urls=[server.url("/links/1")], way=way)
+    played = asyncio.run(play(server, spider, concurrency_per_host=1, retries=0))
+    (busy,) = (hit.at for hit in server.hits if hit.path == "/429")
+    (good,) = (hit.at for hit in server.hits if hit.path == "/good")
+    assert len(played.items) == 2
+    assert good - busy >= 1.0, "Retry-After: 1"

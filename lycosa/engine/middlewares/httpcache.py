@@ -41,7 +41,7 @@ class HttpCache:
 
     `usual` are the header fields that go with every request, by lower-case names: Vary may name them. `accept` says
     which bodies the crawl wants, as it does to the fetcher. `count` is called with the name of each thing to count,
-    without its "httpcache/".
+    without its "httpcache/". `owner` is the name of the spider: others may use the same store.
     """
 
     def __init__(
@@ -53,6 +53,7 @@ class HttpCache:
         *,
         usual: Mapping[str, str] | None = None,
         accept: Accept | None = None,
+        owner: str = "",
     ) -> None:
         self._store = store
         self._rules = rules
@@ -60,6 +61,7 @@ class HttpCache:
         self._count = count
         self._usual = dict(usual or {})
         self._accept = accept
+        self._owner = owner
         self._broken = False
 
     async def process_request(self, request: Request) -> Response | Ignored | None:
@@ -67,7 +69,7 @@ class HttpCache:
         asked = self._asked(request)
         if self._passes(request, asked):
             return None
-        stored = await self._get(_key(asked, request))
+        stored = await self._get(self._key(asked, request))
         if stored is None:
             self._count("miss")
         now = self._clock.now()
@@ -98,7 +100,7 @@ class HttpCache:
         if held is not None and response.status == 304 and held[1].conditions:
             self._count("revalidate")
             fresh = httpcache.freshened(held[0], response.raw, now)
-            await self._put(_key(asked, request), fresh)
+            await self._put(self._key(asked, request), fresh)
             return self._served(request, fresh, now, response.raw, REVALIDATED)
         if held is not None and response.status in FAILED and held[1].stand_in:
             self._count("errorrecovery")
@@ -130,16 +132,16 @@ class HttpCache:
     async def _keep(self, asked: Asked, request: Request, raw: model.Response, now: float, *, replaces: bool) -> None:
         if self._rules.storable(asked, raw, now):
             self._count("store")
-            await self._put(_key(asked, request), httpcache.stored_of(asked, raw, now))
+            await self._put(self._key(asked, request), httpcache.stored_of(asked, raw, now))
             return
         self._count("uncacheable")
         if replaces and raw.status < 500 and raw.status not in PARTIAL:  # the host answers otherwise now
-            await self._delete(_key(asked, request))
+            await self._delete(self._key(asked, request))
 
     async def _invalidate(self, asked: Asked, request: Request, raw: model.Response) -> None:
         for url in httpcache.invalidated(asked, raw):
             for method in ("GET", "HEAD"):
-                await self._delete(_key(asked._replace(method=method, url=url), request, body=b""))
+                await self._delete(self._key(asked._replace(method=method, url=url), request, body=b""))
 
     def _served(
         self, request: Request, stored: StoredResponse, now: float, latest: model.Response | None = None, *flags: str
@@ -158,6 +160,13 @@ class HttpCache:
         response = Response.of(raw, request, stored.received_at)
         response.flags = [CACHED, *flags]
         return response
+
+    def _key(self, asked: Asked, request: Request, body: bytes | None = None) -> str:
+        """Return what a response is kept under: what one spider is shown for its cookies is for no other one."""
+        jar = str(request.asked("cookiejar", ""))
+        if self._owner and request.has_header("Cookie") and not isinstance(self._rules, ReplayRules):
+            jar = f"{jar} of {self._owner}"
+        return httpcache.key_of(asked, request.body if body is None else body, jar)
 
     async def _get(self, key: str) -> StoredResponse | None:
         try:
@@ -185,10 +194,6 @@ class HttpCache:
         if not self._broken:
             log.warning("the crawl goes on without its HTTP cache: %s", error)
         self._broken = True
-
-
-def _key(asked: Asked, request: Request, body: bytes | None = None) -> str:
-    return httpcache.key_of(asked, request.body if body is None else body, str(request.asked("cookiejar", "")))
 
 
 def _released(request: Request) -> tuple[StoredResponse, Decision] | None:

@@ -7,7 +7,7 @@ A host whose robots.txt cannot be had forbids everything: its pages are dead, an
 from __future__ import annotations
 
 from lycosa.core.model import Request
-from lycosa.core.url import host_key
+from lycosa.engine.records import host_of
 from lycosa.engine.robots import RobotsGate
 from lycosa.engine.statscollector import StatsCollector
 from lycosa.engine.verdict import Failed, Ignored, storable
@@ -25,7 +25,7 @@ class ObeyRobots:
         if request.asked("dont_obey_robotstxt"):
             return None
         record = request.record
-        host = record.host if record is not None else host_key(request.url)
+        host = host_of(request)
         rules = await self._gate.rules(host, guarded=record is not None and record.guarded)
         if rules.unreachable:
             why = await self._gate.why_unreachable(host)

@@ -13,7 +13,7 @@ from lycosa.core.errors import ConnectFailed, FetchTimeout
 from lycosa.core.model import Request
 from lycosa.core.retry import parse_retry_after
 from lycosa.core.throttle import OVERLOADED, AutoThrottle
-from lycosa.core.url import host_key
+from lycosa.engine.records import host_of
 from lycosa.engine.response import Response
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class Throttle:
         timings = response.raw.timings
         if not timings.first_byte_s or request.asked("autothrottle_dont_adjust_delay"):
             return response
-        host, now, status = _host_of(request), response.fetched_at, response.status
+        host, now, status = host_of(request), response.fetched_at, response.status
         after_s = parse_retry_after(response.headers.get("retry-after"), now) if status in OVERLOADED else None
         delay_s = self._throttle.answered(
             host, status, timings.first_byte_s, now - timings.total_s, now, after_s or 0.0
@@ -57,7 +57,7 @@ class Throttle:
         """Learn from a failure."""
         if not isinstance(exception, (ConnectFailed, FetchTimeout)) or request.asked("autothrottle_dont_adjust_delay"):
             return
-        host = _host_of(request)
+        host = host_of(request)
         delay_s = self._throttle.failed(host, self._now())
         if delay_s is None:
             return
@@ -66,11 +66,6 @@ class Throttle:
         told = self._set_delay(host, delay_s)
         if told is not None:
             await told
-
-
-def _host_of(request: Request) -> str:
-    record = request.record
-    return str(record.host) if record is not None else host_key(request.url)
 
 
 async def _after(told: Awaitable[None], response: Response) -> Response:
