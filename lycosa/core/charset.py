@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from functools import lru_cache
 
 PRESCAN_MAX = 1024
 """Bytes in which a page may name its encoding."""
@@ -23,6 +24,8 @@ CONTENT_TYPE_MAX = 1_000
 """Characters of a Content-Type header that are looked at."""
 
 _BOMS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xfe\xff", "utf-16-be"), (b"\xff\xfe", "utf-16-le"))
+
+_BOMS_BEGIN = {mark[:1] for mark, _ in _BOMS}
 
 # Python's codec: WHATWG's labels for it.
 _LABELS = {
@@ -97,9 +100,10 @@ _ATTRIBUTE = re.compile(
 
 def detect_encoding(body: bytes, content_type: str) -> str:
     """Return the name of the Python codec for this page. `content_type` is the HTTP header, "" if there is none."""
-    for mark, codec in _BOMS:
-        if body.startswith(mark):
-            return codec
+    if body[:1] in _BOMS_BEGIN:
+        for mark, codec in _BOMS:
+            if body.startswith(mark):
+                return codec
     return _of_header(content_type) or _of_page(body[:PRESCAN_MAX]) or _of_bytes(body)
 
 
@@ -108,6 +112,7 @@ def codec_of(label: str) -> str:
     return _CODECS.get(label.strip("\t\n\f\r ").lower(), "")
 
 
+@lru_cache(256)
 def _of_header(content_type: str) -> str:
     charset = _HTTP_CHARSET.search(content_type[:CONTENT_TYPE_MAX])
     return codec_of(charset[1] or charset[2] or "") if charset else ""

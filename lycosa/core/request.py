@@ -68,7 +68,10 @@ class HeaderMap(MutableMapping[str, str]):
     def __init__(self, fields: HeadersLike = ()) -> None:
         self._fields: dict[str, tuple[str, str]] = {}
         for name, value in fields.items() if isinstance(fields, Mapping) else fields:
-            self[name] = value
+            if type(name) is str and type(value) is str:
+                self._fields[name.lower()] = (name, value)
+            else:
+                self[name] = value
 
     def __getitem__(self, name: str) -> str:
         return self._fields[_name(name)][1]
@@ -99,6 +102,14 @@ class HeaderMap(MutableMapping[str, str]):
 
     def __repr__(self) -> str:
         return repr(dict(self._fields.values()))
+
+    def to_dict(self) -> dict[str, str]:
+        """Return the fields with their names as they were written."""
+        return dict(self._fields.values())
+
+    def lone(self, name: str) -> str:
+        """Return the value of this field (in lower case) if there is no other, else ""."""
+        return self._fields[name][1] if len(self._fields) == 1 and name in self._fields else ""
 
     def _compared(self) -> dict[str, str]:
         return {name: value for name, (_, value) in self._fields.items()}
@@ -204,6 +215,11 @@ class Request:
         )
 
     @property
+    def has_headers(self) -> bool:
+        """Whether there are header fields of its own."""
+        return bool(self._headers)
+
+    @property
     def holds_no_data(self) -> bool:
         """Whether meta, cb_kwargs, cookies and flags are empty."""
         return not (self._meta or self._cb_kwargs or self.cookies or self.flags)
@@ -212,6 +228,13 @@ class Request:
     def has_ascii_headers(self) -> bool:
         """Whether all header fields are plain text."""
         return self._headers is None or all(value.isascii() for value in self._headers.values())
+
+    @property
+    def lone_referer(self) -> str:
+        """The Referer of a request that is a GET with this header field and nothing more, else ""."""
+        if self._meta or self.body or self.cookies or self.method != "GET" or self._headers is None:
+            return ""
+        return self._headers.lone("referer")
 
     def asked(self, key: str, default: Any = None) -> Any:
         """Return what `meta` holds under the key, without making one."""

@@ -22,12 +22,19 @@ FINGERPRINT_KEY = 0x4C79_636F_7361_0001
 PARTS_KEY = 0x4C79_636F_7361_0002
 """Keys of the two forms of `fingerprint`. Changing them makes every stored state foreign."""
 
+JOINED_MAX = 4096
+"""Results of `join` that are remembered: what is followed is asked for in its canonical form at once."""
+
+_joined: set[str] = set()
+
 SHOWN_MAX = 100
 """Characters of a bad URL that an error message repeats."""
 
 
 def canonicalize(url: str) -> str:
     """Return the canonical form of an absolute http(s) URL. Raises `BadUrl`, which says what to write instead."""
+    if url in _joined:
+        return url
     if len(url) <= URL_MAX:
         try:
             canonical = _accepted(ada_url.normalize_url(url))
@@ -43,9 +50,14 @@ def join(base_url: str, href: str) -> str | None:
     if len(href) > URL_MAX:
         return None
     try:
-        return _accepted(ada_url.join_url(base_url, href))
+        joined = _accepted(ada_url.join_url(base_url, href))
     except ValueError:
         return None
+    if joined is not None:
+        if len(_joined) >= JOINED_MAX:
+            _joined.clear()
+        _joined.add(joined)
+    return joined
 
 
 def redirected(url: str, location: str) -> str | None:

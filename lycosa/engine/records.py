@@ -180,7 +180,7 @@ def _extras(request: Request, spider: object, tag: str) -> Extras | None:
         _check_data(request)
     return Extras(
         request.method,
-        dict(request.headers),
+        request.headers.to_dict() if request.has_headers else {},
         request.body,
         callback,
         request.meta,

@@ -53,6 +53,13 @@ def _compiled(query: str) -> etree.XPath:
     return etree.XPath(query, smart_strings=False)
 
 
+@lru_cache(QUERIES_MAX)
+def _compiled_css(query: str, markup: str) -> tuple[str, etree.XPath | None]:
+    """Return the XPath that CSS stands for, and compiled, where it needs no name spaces."""
+    xpath = _translated(query, markup)
+    return xpath, None if any(prefix in xpath for prefix in PREFIXES) else _compiled(xpath)
+
+
 def _text(found: Any, kind: str) -> str:
     """Return what `Selector.get` returns for a result."""
     if type(found) is str:
@@ -89,6 +96,16 @@ class Selector(parsel.Selector):
     def _css2xpath(self, query: str) -> str:
         return _translated(query, "html" if self.type == "text" else self.type)
 
+    def css(self, query: str) -> parsel.SelectorList[Any]:
+        """Select by CSS."""
+        markup, root = self.type, self.root
+        if markup not in MARKUP or self.namespaces != USUAL or not isinstance(root, etree._Element):  # noqa: SLF001
+            return super().css(query)
+        xpath, compiled = _compiled_css(query, markup)
+        if compiled is None:
+            return super().xpath(xpath)
+        return SelectorList.found(_run(xpath, root, compiled), self, xpath)
+
     def get(self) -> Any:
         """Return the markup of the element, or the text that was selected."""
         return _text(self.root, self.type) if self.type in MARKUP else self.root
@@ -105,9 +122,9 @@ def _is_usual(query: Any, namespaces: object, variables: object, registered: Map
     return plain and not any(prefix in query for prefix in PREFIXES)
 
 
-def _run(query: str, root: Any) -> list[Any]:
+def _run(query: str, root: Any, compiled: etree.XPath | None = None) -> list[Any]:
     try:
-        found = _compiled(query)(root)
+        found = (compiled or _compiled(query))(root)
     except etree.XPathError as error:
         raise ValueError(f"XPath error: {error} in {query}") from error
     return found if isinstance(found, list) else [found]
@@ -116,7 +133,7 @@ def _run(query: str, root: Any) -> list[Any]:
 class SelectorList(parsel.SelectorList[Any]):
     """See parsel. Holds the bare results, and their selectors from the moment that somebody looks at one."""
 
-    __slots__ = ("_about",)
+    _about: tuple[type[Selector], str, dict[str, str], str] | None = None
 
     @classmethod
     def found(cls, results: Iterable[Any], parent: Selector, query: str) -> SelectorList:
@@ -124,10 +141,6 @@ class SelectorList(parsel.SelectorList[Any]):
         made = cls(results)
         made._about = (type(parent), query, parent.namespaces, parent.type)
         return made
-
-    def __init__(self, selectors: Iterable[Any] = ()) -> None:
-        super().__init__(selectors)
-        self._about: tuple[type[Selector], str, dict[str, str], str] | None = None
 
     def _wrap(self) -> None:
         """Make a selector of each result."""
@@ -181,7 +194,7 @@ class SelectorList(parsel.SelectorList[Any]):
         about = self._about
         if about is None or about[3] not in MARKUP:
             return self.__class__([each for one in self for each in one.css(query)])
-        return self.xpath(_translated(query, about[3]))
+        return self.xpath(_compiled_css(query, about[3])[0])
 
     def re(self, regex: Any, replace_entities: bool = True) -> list[str]:
         """Return what the regular expression finds in the text of each."""

@@ -104,6 +104,8 @@ class Handle:
         "_lines",
         "_plain",
         "_proxied",
+        "_refers",
+        "_refers_always",
         "_settings",
         "_size",
         "_skipped",
@@ -122,9 +124,10 @@ class Handle:
         self._guard = Guard(self.curl, settings.may_connect)
         self._usual = for_hosts(settings.headers)
         self._lines = _header_lines(self._usual)
+        self._refers_always = any(name.lower() == "referer" for name in self._usual)
         self._accept: Accept | None = None
         self._into: Into | None = None
-        self._cut = self._headers_set = False
+        self._cut = self._headers_set = self._refers = False
         self._address = ""
         self._head: list[bytes] = []
         self._chunks: list[bytes] = []
@@ -151,6 +154,8 @@ class Handle:
         self._url = url = request.url
         self._limit = self._settings.max_body_bytes if max_body is None else max_body
         try:
+            if self._refers and not request.lone_referer:
+                self._reset()  # libcurl cannot be told to forget it
             if request.params or not url.isascii():
                 url = canonicalize(_with_params(url, request.params))
             self.curl.setopt(pycurl.URL, url)
@@ -182,12 +187,15 @@ class Handle:
         self._was_cut = False
         self._undecoded = False
         if not self._plain:
-            self.curl.reset()
-            self._guard.forget()
-            self._configure()
+            self._reset()
         elif self._headers_set:
             self._headers_set = False
             self.curl.setopt(pycurl.HTTPHEADER, self._lines)
+
+    def _reset(self) -> None:
+        self.curl.reset()
+        self._guard.forget()
+        self._configure()
 
     def result(self, code: int) -> Response | Exception | None:
         """Return the response, or our own reason to have stopped; None when libcurl failed with `code`."""
@@ -224,7 +232,7 @@ class Handle:
     def _configure(self) -> None:
         setopt, settings = self.curl.setopt, self._settings
         self._plain = True
-        self._headers_set = False
+        self._headers_set = self._refers = False
         self._keeps_part = not settings.fail_on_dataloss
         self._address = ""
         self.timeout_s = settings.timeout_s
@@ -254,6 +262,11 @@ class Handle:
                 setopt(option, 0)
 
     def _set_options(self, request: Request) -> None:
+        referer = request.lone_referer
+        if referer and referer.isascii() and referer.isprintable() and not self._refers_always:
+            self._refers = True  # nearly every page of a spider does: a list of lines would cost more
+            self.curl.setopt(pycurl.REFERER, referer)
+            return
         setopt, method, body = self.curl.setopt, request.method, request.body
         headers: Mapping[str, str] = request.headers
         if method != "GET" or body:

@@ -164,6 +164,23 @@ def test_header_fields_of_one_request_do_not_stick_to_the_next(run):
     assert not {"x-once", "x-twice"} & (second.keys() | fourth.keys())
 
 
+@pytest.mark.parametrize("usual", ["", "http://usual.example/"])
+def test_a_referer_of_one_request_does_not_stick_to_the_next(run, usual):
+    asked = [{"Referer": "http://a.example/"}, {"Referer": "http://b.example/", "X": "1"}, {}, {"X": "1"}]
+
+    async def play(fetcher: CurlFetcher, server: Server) -> list[str]:
+        for headers in asked:
+            for _ in range(2):
+                await fetcher.fetch(Request(server.url("/echo"), headers=headers))
+        await fetcher.fetch(Request(server.url("/echo"), headers=asked[0]))
+        await fetcher.fetch(Request(server.url("/echo")))
+        return [hit.headers.get("referer", "") for hit in server.hits]
+
+    said = run(play, headers={"Referer": usual} if usual else {})
+    a, b = "http://a.example/", "http://b.example/"
+    assert said == [a, a, b, b, usual, usual, usual, usual, a, usual]
+
+
 @pytest.mark.parametrize(("path", "begins"), [("/short", b"only this"), ("/cut-chunks", b"")])
 def test_download_fail_on_dataloss(run, path, begins):
     async def play(fetcher: CurlFetcher, server: Server) -> Response:
