@@ -20,6 +20,7 @@ PAGE_BYTES = 3_000
 START = "catalogue/page-1.html"
 CATEGORIES = ("Travel", "Mystery", "Poetry", "History", "Science & Nature", "Children's", "Philosophy", "Crime")
 PLAIN = re.compile(r"[\w./-]+", re.ASCII)
+LEADS_AWAY = re.compile(rb"http-equiv\s*=\s*[\"']?refresh", re.IGNORECASE)
 RATINGS = ("One", "Two", "Three", "Four", "Five")
 WORDS = [
     "amber",
@@ -149,8 +150,12 @@ def _prose(chance: Random, size_bytes: int) -> str:
 
 
 def real_pages(site: Path, count: int) -> list[str]:
-    """Return the paths of so many HTML pages of a site, the same ones on each machine that has the same site."""
-    paths = (path.relative_to(site).as_posix() for path in site.rglob("*.html") if path.is_file())
+    """Return the paths of so many HTML pages of a site, the same ones on each machine that has the same site.
+
+    Pages that lead elsewhere at once are left out: not every crawler follows them.
+    """
+    files = (path for path in site.rglob("*.html") if path.is_file() and not LEADS_AWAY.search(path.read_bytes()))
+    paths = (path.relative_to(site).as_posix() for path in files)
     found = sorted(path for path in paths if PLAIN.fullmatch(path))
     step = max(1, len(found) // count)
     return list(islice(found[::step], count))

@@ -58,6 +58,8 @@ class Site:
     clock: Clock
     rest: Rest | None = None
     set_delay: SetDelay | None = None
+    state: str = ""
+    """The folder of the crawl's state: who logs in there is one user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,5 +203,5 @@ def _cache(cast: Cast, site: Site) -> HttpCache | None:
         lambda what: stats.inc_value("httpcache/" + what),
         usual=usual,
         accept=accept_types(cast.rules.content_types),
-        owner=cast.member.spider.name,
+        owner=f"{cast.member.spider.name} {site.state}",
     )

@@ -120,7 +120,9 @@ async def _job(
     committer.keep = keeping.keep
     addresses = Addresses(frontier, SystemResolver(settings.connect_timeout), clock)
     rest, delay = frontier.block_host, _delayer(frontier, clock)
-    site = Site(_known(frontier, stats), _preparer(sinks), stats, keeping, clock, rest, delay)
+    site = Site(
+        _known(frontier, stats), _preparer(sinks), stats, keeping, clock, rest, delay, str(state.path.resolve())
+    )
     troupe = [await _cast(stack, member, frontier, addresses, seeds, site) for member in crew.members]
     gate = _joined([cast.gate for cast in troupe])
     inlines, visitors = [], {}
