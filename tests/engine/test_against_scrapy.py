@@ -40,7 +40,7 @@ from lycosa.engine.statscollector import StatsCollector
 from lycosa.engine.statuses import Statuses
 from lycosa.engine.verdict import Failed, Instead
 
-scrapy = pytest.importorskip("scrapy", reason="needs Scrapy: pip install 'lycosa[bench]'")
+scrapy = pytest.importorskip("scrapy", reason="needs Scrapy: pip install 'lycosa[dev]'")
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of Twisted's
     from scrapy import exceptions as theirs

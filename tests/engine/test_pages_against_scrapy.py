@@ -23,9 +23,11 @@ from lycosa.engine.forms import FormRequest
 from lycosa.engine.linkextractor import LinkExtractor
 from lycosa.engine.response import Response
 from lycosa.engine.suffixes import is_suffix
-from tests.engine.test_against_scrapy import assert_listed, differences
 
-scrapy = pytest.importorskip("scrapy", reason="needs Scrapy: pip install 'lycosa[bench]'")
+scrapy = pytest.importorskip("scrapy", reason="needs Scrapy: pip install 'lycosa[dev]'")
+
+from tests.engine.test_against_scrapy import assert_listed, differences  # noqa: E402  it needs Scrapy, too
+
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of Twisted's
     from scrapy import http
