@@ -271,24 +271,13 @@ class Handle:
         headers: Mapping[str, str] = request.headers
         if method != "GET" or body:
             self._plain = False
-            self._set_method(method, body)
+            _set_method(self.curl, method, body)
         if not PER_REQUEST.isdisjoint(request.meta) or "proxy-authorization" in headers:
             self._plain = False
             headers = self._set_from_meta(request)
         if headers:
             self._headers_set = True
             setopt(pycurl.HTTPHEADER, _header_lines({**self._usual, **headers}))
-
-    def _set_method(self, method: str, body: bytes) -> None:
-        setopt = self.curl.setopt
-        if not TOKEN.fullmatch(method):
-            raise ValueError(f"{method!r} is no method")
-        if method == "HEAD":
-            setopt(pycurl.NOBODY, 1)
-        elif body or method in {"POST", "PUT", "PATCH"}:
-            setopt(pycurl.POSTFIELDS, body)
-        if method not in {"GET", "HEAD", "POST"} or (body and method == "GET"):
-            setopt(pycurl.CUSTOMREQUEST, method)
 
     def _set_from_meta(self, request: Request) -> Mapping[str, str]:
         """Set the options that the meta asks for, and return the header fields that remain to be sent."""
@@ -421,6 +410,17 @@ def _is_soon_over(headers: Headers) -> bool:
         and int(length) <= DRAIN_MAX
         and not headers.get("content-encoding")
     )
+
+
+def _set_method(curl: pycurl.Curl, method: str, body: bytes) -> None:
+    if not TOKEN.fullmatch(method):
+        raise ValueError(f"{method!r} is no method")
+    if method == "HEAD":
+        curl.setopt(pycurl.NOBODY, 1)
+    elif body or method in {"POST", "PUT", "PATCH"}:
+        curl.setopt(pycurl.POSTFIELDS, body)
+    if method not in {"GET", "HEAD", "POST"} or (body and method == "GET"):
+        curl.setopt(pycurl.CUSTOMREQUEST, method)
 
 
 def _with_params(url: str, params: Mapping[str, Any] | None) -> str:
