@@ -48,8 +48,9 @@ def script(home: Path, *words: str, **environment: str) -> subprocess.CompletedP
 
 
 @pytest.fixture
-def copy(tmp_path: Path) -> Path:
+def copy(tmp_path: Path, monkeypatch) -> Path:
     """A project of its own, as if it had been compiled: the files are empty, and nothing here loads them."""
+    monkeypatch.chdir(Path.cwd())  # the script goes to the project, and the next test is to be where this one was
     for name in ("lycosa", "scripts", "requirements"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)

@@ -215,7 +215,9 @@ def _prepare(database: sqlite3.Connection, path: Path) -> None:
 
 
 def _refuse_foreign(database: sqlite3.Connection, path: Path) -> None:
-    mark, tables = database.execute("PRAGMA application_id").fetchone()[0], _tables(database)
+    database.execute("BEGIN")  # of one moment: another process may be making them
+    tables, mark = _tables(database), database.execute("PRAGMA application_id").fetchone()[0]
+    database.execute("COMMIT")
     if (mark or tables) and (mark, tables) != (FORMAT, {TABLE, INDEX}):
         raise StorageError(f"{path} is not an HTTP cache; delete it, or name another folder")
 

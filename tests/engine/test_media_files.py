@@ -645,7 +645,7 @@ def test_after_kills_no_file_is_half_and_what_was_remembered_is_not_asked_for_ag
 
 
 def tree_of_store(store: Path) -> dict[str, bytes]:
-    return {str(path): path.read_bytes() for path in (store / "full").iterdir()}
+    return {str(path): path.read_bytes() for path in store.glob("full/*")}
 
 
 # --------------------------------------------------------------------------------------------------------- settings

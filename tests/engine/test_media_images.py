@@ -19,6 +19,7 @@ from PIL import Image, ImageDraw
 from lycosa.engine.media.images import ImageException, ImagesPipeline
 from lycosa.engine.media.pipeline import settings_of
 from lycosa.records.memory import MemoryRecords
+from tests.conftest import ROOT
 from tests.engine.downloads import opened
 from tests.servers.misbehaving import serving
 from tests.servers.sins import SINS, Exchange
@@ -253,7 +254,8 @@ def test_without_pillow_one_line_says_what_to_install() -> None:
         except BadSetting as error:
             print(error)
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.stdout == "ImagesPipeline needs Pillow: pip install 'lycosa[images]'\n", done.stderr
 
 
