@@ -48,9 +48,8 @@ def script(home: Path, *words: str, **environment: str) -> subprocess.CompletedP
 
 
 @pytest.fixture
-def copy(tmp_path: Path, monkeypatch) -> Path:
+def copy(tmp_path: Path) -> Path:
     """A project of its own, as if it had been compiled: the files are empty, and nothing here loads them."""
-    monkeypatch.chdir(Path.cwd())  # the script goes to the project, and the next test is to be where this one was
     for name in ("lycosa", "scripts", "requirements"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
@@ -200,6 +199,7 @@ def test_a_copy_that_breaks_off_leaves_nothing(copy: Path, monkeypatch, failure:
     assert compiled(copy) == []
     assert not made.BUILD.exists()
     monkeypatch.undo()
+    monkeypatch.chdir(copy)  # where the script goes: the next test is to be where this one was
     monkeypatch.setattr(made, "generate", list)
     monkeypatch.setattr(made, "build", build)
     made.compile_all()
