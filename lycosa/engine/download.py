@@ -33,6 +33,7 @@ from lycosa.core.errors import (
 from lycosa.core.headers import Headers
 from lycosa.core.model import Request
 from lycosa.engine import blame
+from lycosa.engine.cancelling import is_being_cancelled
 from lycosa.engine.guard import OPEN, Guard
 from lycosa.engine.middleware import DownloaderChain, Method
 from lycosa.engine.records import host_of
@@ -229,12 +230,6 @@ async def _settled(method: Method, request: Request, found: Any) -> Found | None
 
 def _nonsense(method: Method, found: object) -> str:
     return blame.returned(getattr(method, "__qualname__", "a middleware"), found)
-
-
-def is_being_cancelled() -> bool:
-    """Return whether somebody cancels the task that runs: not one that it waits for."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def accept_types(types: Sequence[str] | frozenset[str]) -> Accept | None:

@@ -26,6 +26,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from lycosa.core.errors import BadSpider, CloseSpider, DropItem
+from lycosa.engine.cancelling import is_being_cancelled
 from lycosa.engine.crawler import made
 from lycosa.engine.items import is_item
 from lycosa.engine.spider import users_code
@@ -210,8 +211,7 @@ class Pipelines:
         except (Exception, SystemExit) as error:  # noqa: BLE001
             page.fail(number, error)
         except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
+            if is_being_cancelled():
                 raise
             page.fail(number, error)  # what it awaited was cancelled
 

@@ -40,8 +40,9 @@ from lycosa.core.model import RECORD_VERSION, Lease, Request, UrlRecord, Validat
 from lycosa.core.scope import Scope
 from lycosa.core.url import fingerprint
 from lycosa.engine import blame
+from lycosa.engine.cancelling import is_being_cancelled
 from lycosa.engine.crawler import Crawler
-from lycosa.engine.download import Downloader, Found, is_being_cancelled, looks_like_a_page
+from lycosa.engine.download import Downloader, Found, looks_like_a_page
 from lycosa.engine.failure import Failure
 from lycosa.engine.guard import Work, is_guarded, working
 from lycosa.engine.hops import HOPS_MAX

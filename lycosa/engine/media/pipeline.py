@@ -25,6 +25,7 @@ from lycosa.clock import Clock
 from lycosa.core.errors import BadItem, BadSetting, BadSpider, FetchError, IgnoreRequest, LycosaError, StateError
 from lycosa.core.model import Request
 from lycosa.core.url import canonicalize, fingerprint
+from lycosa.engine.cancelling import is_being_cancelled
 from lycosa.engine.items import adapt
 from lycosa.engine.media.store import FileException, FolderStore, Part
 from lycosa.engine.response import Response
@@ -245,7 +246,7 @@ class MediaPipeline:
         try:
             return {**await asyncio.shield(task), "url": request.url}
         except asyncio.CancelledError:
-            if task.cancelled() and not _is_being_cancelled():
+            if task.cancelled() and not is_being_cancelled():
                 raise FileException(f"{request.url}: the crawl ends") from None
             raise
 
@@ -358,11 +359,6 @@ def _expires_s(kind: type[MediaPipeline], settings: Any, days: float) -> float |
         age: float | None = settings["media_expires"]
         return age
     return float(days) * DAY_S
-
-
-def _is_being_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def _folder(store: str, name: str) -> str:
