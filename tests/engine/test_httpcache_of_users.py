@@ -1,0 +1,38 @@
+"""An HTTP cache that several crawls share shows no user's page to another (C10; issue 4)."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import lycosa
+from tests.servers.misbehaving import running
+
+
+class Member(lycosa.Spider):
+    name = "member"
+
+    async def start(self):
+        yield lycosa.Request(self.url, headers={"Cookie": self.cookie}, meta={"dont_merge_cookies": True})
+
+    def parse(self, response):
+        return {"flags": response.flags}
+
+
+def test_what_came_for_cookies_is_for_the_state_that_has_them(tmp_path: Path) -> None:
+    async def flags(url: str, cookie: str, state: str) -> list[str]:
+        spider = Member(url=url, cookie=cookie)
+        settings = {"http_cache": "rfc9111", "http_cache_dir": tmp_path / "cache", "robots": False}
+        crawl = lycosa.Crawl(spider, state=tmp_path / state, overwrite=False, **settings)
+        await crawl.run()
+        return crawl.items[0]["flags"]
+
+    async def story(url: str) -> None:
+        first = await flags(url, "who=ann", "ann")
+        (tmp_path / "ann").rename(tmp_path / "ann-before")  # a new state in the same place: the same user
+        assert (first, await flags(url, "who=ann", "ann")) == ([], ["cached"])
+        assert await flags(url, "who=bob", "bob") == [], "the host is asked for what is bob's"
+
+    with running() as server:
+        asyncio.run(story(server.url("/cached?control=max-age=600")))
+        assert len(server.hits) == 2
