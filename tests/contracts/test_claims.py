@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -15,32 +14,15 @@ import pytest
 from lycosa.clock import Clock
 from lycosa.core import claims as claims_module
 from lycosa.core.errors import UsageError
-from lycosa.core.frontier import Policy
 from lycosa.core.model import HostFacts, Lease
 from lycosa.engine.claims import turn_of
 from lycosa.frontiers.embedded import embedded_frontier
-from lycosa.frontiers.memory import memory_frontier
 from lycosa.frontiers.operations import LocalOperations
+from tests.contracts.conftest import Open
 from tests.contracts.test_frontier import HOST, OTHER, PLAIN, run, url, urls_of
 
-Open = Callable[[Policy], Any]
 ONE = replace(PLAIN, concurrency_per_host=1)
 SLOW = replace(PLAIN, delay_s=10.0)
-
-
-@pytest.fixture(params=["memory", "embedded"])
-def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
-    """A function that makes a new frontier of this back end."""
-    made: list[Any] = []
-
-    def open_(policy: Policy) -> Any:
-        path = tmp_path / str(len(made))
-        made.append(memory_frontier(policy) if request.param == "memory" else embedded_frontier(path, policy))
-        return made[-1]
-
-    yield open_
-    for frontier in made:
-        asyncio.run(frontier.close())
 
 
 def nothing() -> None:

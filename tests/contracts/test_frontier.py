@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,30 +15,13 @@ from lycosa.core.frontier import EXPIRIES_MAX, Policy
 from lycosa.core.model import Extras, HostFacts, Kind, Selection, UrlRecord
 from lycosa.frontiers.embedded import embedded_frontier
 from lycosa.frontiers.local import BLOCK_MAX_S
-from lycosa.frontiers.memory import memory_frontier
 from lycosa.frontiers.operations import LocalOperations
 from lycosa.frontiers.store import BUFFER_MAX
+from tests.contracts.conftest import Open
 
 HOST = "http://a.example:80"
 OTHER = "http://b.example:80"
 PLAIN = Policy(robots=False, concurrency_per_host=100)
-
-Open = Callable[[Policy], Any]
-
-
-@pytest.fixture(params=["memory", "embedded"])
-def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
-    """A function that makes a new frontier of this back end."""
-    made: list[Any] = []
-
-    def open_(policy: Policy) -> Any:
-        path = tmp_path / str(len(made))
-        made.append(memory_frontier(policy) if request.param == "memory" else embedded_frontier(path, policy))
-        return made[-1]
-
-    yield open_
-    for frontier in made:
-        asyncio.run(frontier.close())
 
 
 def url(number: int, host: str = HOST, **fields: Any) -> UrlRecord:
