@@ -84,13 +84,24 @@ _XML_ENCODING = re.compile(
 )
 _META = re.compile(rb"<meta[\t\n\f\r /]", re.IGNORECASE)
 _TAG = re.compile(rb"</?[a-zA-Z][^\t\n\f\r >]*")
-_ATTRIBUTES = rb"(?:\s+[\w:.-]+(?:=(?:\"[^\"]*\"|'[^']*'|[^\s\"'>=<`]+))?)*\s*"
+_NAME = rb"[\w:.-]+"
+_ATTRIBUTES = rb"(?:\s+%s(?:=(?:\"[^\"]*\"|'[^']*'|[^\s\"'>=<`]+))?)*+\s*+"
 _USUAL = re.compile(
-    rb"\s*(?:<!doctype\s[^>]*>\s*)?(?:<html" + _ATTRIBUTES + rb">\s*)?(?:<head" + _ATTRIBUTES + rb">\s*)?"
-    rb"(?:<title>[^<]*</title>\s*)?<meta\s+charset=(?:\"([\w:.-]+)\"|'([\w:.-]+)'|([\w:.-]+)(?=[\s>]))\s*/?>",
-    re.IGNORECASE,
+    rb"""
+    [^<]*+
+    (?: < (?: !doctype\s[^>]*+ | \?xml\s[^>]*+ | /?(?:html|head|title|link|base) %(any)s /? | meta(?=\s) %(others)s /? )
+        > [^<]*+
+    )*+
+    <meta \s+
+    (?: charset= (?: \"([\w:.-]+)\" | '([\w:.-]+)' | ([\w:.-]+)(?=[\s>]) )
+    |   http-equiv= (?: \"content-type\" | content-type ) \s+ content=\" [\w/+.-]+ ; \x20? charset=([\w:.-]+) \"
+    )
+    \s* /?>
+    """
+    % {b"any": _ATTRIBUTES % _NAME, b"others": _ATTRIBUTES % (rb"(?!charset|http-equiv)" + _NAME)},
+    re.IGNORECASE | re.VERBOSE,
 )
-"""The beginning of most pages; what `_prescan` finds there, at once."""
+"""The beginning of most pages; what `_prescan` finds there, ten times as fast."""
 
 _ATTRIBUTE = re.compile(
     rb"[\t\n\f\r /]*([^\t\n\f\r />][^\t\n\f\r />=]*)"
@@ -120,11 +131,13 @@ def _of_header(content_type: str) -> str:
 
 def _of_page(head: bytes) -> str:
     """The codec a page names for itself. Where ASCII could be read this far it is not UTF-16, whatever it says."""
-    lower = head.lower()
-    if b"charset" not in lower and b"encoding" not in lower:
-        return ""
-    usual = _USUAL.match(head)
-    codec = (codec_of((usual[1] or usual[2] or usual[3]).decode("latin-1")) if usual else "") or _prescan(head)
+    usual = None if b"\v" in head else _USUAL.match(head)  # the one white space of Python that is none of HTML's
+    codec = codec_of((usual[1] or usual[2] or usual[3] or usual[4]).decode("latin-1")) if usual else ""
+    if not codec:
+        lower = head.lower()
+        if b"charset" not in lower and b"encoding" not in lower:
+            return ""
+        codec = _prescan(head)
     if not codec and (declared := _XML_ENCODING.match(head)):
         codec = codec_of((declared[1] or declared[2]).decode("latin-1"))
     return "utf-8" if codec.startswith("utf-16") else codec

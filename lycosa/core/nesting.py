@@ -2,7 +2,7 @@
 
 Its time grows with the square of the nesting depth (100,000 open `<div>`: 11 s), and, as the HTML standard demands, it
 copies unclosed formatting elements into every later block: 2,000 times `<p><b id=N>`, 27 KB, make two million nodes and
-700 MB. `tamed` cuts such a page at the point where it passes the bounds. Ordinary pages cost one count of their tags.
+700 MB. `tamed` cuts such a page at the point where it passes the bounds. Ordinary pages cost a count in samples.
 
 What it reads is close to the standard's tokenizer, but not it: a page written against this module can still be slow.
 """
@@ -25,6 +25,7 @@ DEPTH_MAX = 2_000
 COPIES_MAX = 200_000
 """Formatting elements that the parser would have to copy into later blocks."""
 
+_TAG_BYTES_MIN = len(b"<b>")
 _SAMPLE = 4_096  # bytes of each sample, one in
 _SAMPLED = 4 * _SAMPLE
 _TOKEN = re.compile(
@@ -45,7 +46,8 @@ _NEVER_NESTED = frozenset(
 
 def tamed(body: bytes) -> bytes:
     """Return the page, or the part of it before it nests too deeply."""
-    if body.count(b"<") <= TAGS_FREE or _opened(body) <= OPEN_FREE + len(body) // OPEN_FREE_BYTES:
+    free = len(body) <= TAGS_FREE * _TAG_BYTES_MIN or _opened(body) <= OPEN_FREE + len(body) // OPEN_FREE_BYTES
+    if free or body.count(b"<") <= TAGS_FREE:  # last, since it alone reads the whole page
         return body
     return body[: _bound(body)]
 

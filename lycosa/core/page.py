@@ -55,10 +55,11 @@ def parse_html(body: bytes, encoding: str) -> LexborHTMLParser:
     Raises LookupError for an encoding that Python does not know; `detect_encoding` never names one.
     """
     if encoding == "utf-8":
-        try:
-            body.decode()
-        except UnicodeDecodeError:
-            body = body.decode("utf-8", "replace").encode()
+        if not body.isascii():
+            try:
+                body.decode()
+            except UnicodeDecodeError:
+                body = body.decode("utf-8", "replace").encode()
     else:
         body = body.decode(encoding, "replace").encode("utf-8", "replace")
     return LexborHTMLParser(tamed(body.removeprefix(b"\xef\xbb\xbf")))

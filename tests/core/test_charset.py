@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import re
 import time
 
 import pytest
@@ -166,3 +167,72 @@ HEADS = st.lists(
 def test_anything_names_a_codec(body: bytes, content_type: str) -> None:
     encoding = detect_encoding(body, content_type)
     assert isinstance(body.decode(encoding, "replace"), str)
+
+
+PIECES = [
+    *(
+        "<!DOCTYPE html>",
+        "<?xml version='1.0'?>",
+        "<html lang=en>",
+        "<head>",
+        "<title>",
+        "</title>",
+        "<link rel=x href='a>b'/>",
+    ),
+    *(
+        "<meta",
+        "<meta name=a content='b'>",
+        "<meta name=charset>",
+        "<META xcharset=1>",
+        "<base/href=x>",
+        "<title-x>",
+        "<!-->",
+        "<!--",
+    ),
+    *(
+        "-->",
+        ">",
+        "/>",
+        " ",
+        "\v",
+        "\n",
+        '"',
+        "'",
+        "5' <b",
+        "=",
+        " charset=",
+        "charset='koi8-r'",
+        ' charset="utf-16"',
+        " charset=l2",
+    ),
+    *(
+        ' http-equiv="Content-Type"',
+        " http-equiv=refresh",
+        ' content="text/html; charset=sjis"',
+        " content=charset=big5",
+    ),
+]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=14))
+def test_the_usual_beginnings_say_what_the_slow_way_finds(pieces: list[str]) -> None:
+    head = "".join(pieces).encode()
+    said = charset._of_page(head)
+    usual, charset._USUAL = charset._USUAL, re.compile(rb"\Zx")
+    try:
+        assert said == charset._of_page(head)
+    finally:
+        charset._USUAL = usual
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        '<!doctype html>\n<html lang="en"><head><meta charset="koi8-r">',
+        "<html><head><title>Bob's 5\" disks</title><meta name='a' content=\"b\"><meta charset=koi8-r />",
+        '<?xml version="1.0"?><head><link rel="x"/><meta http-equiv="Content-Type" content="text/html; charset=koi8-r">',
+    ],
+)
+def test_the_usual_beginnings_are_read_at_once(head: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(charset, "_prescan", lambda head: pytest.fail("the slow way"))
+    assert detect_encoding(head.encode(), "") == "koi8-r"
