@@ -94,7 +94,7 @@ def lexbor_document(tree: Any, url: str) -> dict[str, Any]:
         "url": url,
         "title": words([each.text() for each in tree.css("title")]),
         "headings": [words([each.text(separator=" ")]) for each in tree.css("h1, h2")],
-        "links": [href for each in tree.css("a[href]") if (href := each.attributes["href"]) is not None],
+        "links": [href for each in tree.css("a[href]") if (href := each.attrs["href"]) is not None],
         "samples": len(tree.css("pre")),
         "rows": len(tree.css("table tr")),
         "meta": generator.attributes.get("content") if generator is not None else None,

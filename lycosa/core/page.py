@@ -12,10 +12,11 @@ which costs more than everything else in this module (`bench/parts.py`), for a w
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from selectolax.lexbor import LexborHTMLParser, LexborNode
+from selectolax.lexbor import LexborCSSSelector, LexborHTMLParser, LexborNode
 
 from lycosa.core.nesting import tamed
 
@@ -47,6 +48,25 @@ class PageText(NamedTuple):
     lang: str
 
 
+class _Mine(threading.local):
+    def __init__(self) -> None:
+        self.selector: Any = LexborCSSSelector()  # type: ignore[no-untyped-call]
+
+
+_mine = _Mine()
+
+
+class Tree(LexborHTMLParser):
+    """selectolax's tree, whose searches use one engine for all pages of a thread: one of its own costs 10 us a page."""
+
+    @property
+    def selector(self) -> LexborCSSSelector:
+        """The engine; another one in the middle of a search, where finalizers may search too, and would crash it."""
+        shared = _mine.selector
+        idle = getattr(shared, "current_node", self) is None  # a selectolax that does not say is never idle
+        return shared if idle else LexborCSSSelector()  # type: ignore[no-any-return, no-untyped-call]
+
+
 def parse_html(body: bytes, encoding: str) -> LexborHTMLParser:
     """Parse a page, decoded with `encoding` whatever its own meta elements say; what cannot be decoded becomes U+FFFD.
 
@@ -62,7 +82,7 @@ def parse_html(body: bytes, encoding: str) -> LexborHTMLParser:
                 body = body.decode("utf-8", "replace").encode()
     else:
         body = body.decode(encoding, "replace").encode("utf-8", "replace")
-    return LexborHTMLParser(tamed(body.removeprefix(b"\xef\xbb\xbf")))
+    return Tree(tamed(body.removeprefix(b"\xef\xbb\xbf")))
 
 
 def extract_page(tree: LexborHTMLParser, content_language: str = "") -> PageText:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -134,3 +138,42 @@ def test_random_bytes_never_raise(body: bytes) -> None:
     result = extract_page(parse_html(body, "utf-8"))
     assert "\x1f" not in result.text
     assert result.text == " ".join(result.text.split())
+
+
+SEARCH_WITHIN_A_SEARCH = """
+import gc
+from lycosa.core.page import parse_html
+
+tree, other = parse_html(b"<ul>" + b"<li>a<b>c</b>" * 50, "utf-8"), parse_html(b"<b>x", "utf-8")
+late = []
+
+class Late:
+    def __init__(self):
+        self.me = self  # only the garbage collector finds it
+
+    def __del__(self):
+        late.append((tree.selector is not usual, len(other.css("b")), len(tree.css("b"))))
+
+usual = tree.selector
+gc.set_threshold(3)
+for _ in range(100):
+    Late()
+    assert [node.tag for node in tree.css("li")] == ["li"] * 50
+gc.disable()
+print(*sorted(set(late)))
+"""
+
+
+def test_a_search_within_a_search_has_an_engine_of_its_own() -> None:
+    """A finalizer may run in the middle of one; with the same engine that is a segmentation fault."""
+    search = [sys.executable, "-c", SEARCH_WITHIN_A_SEARCH]
+    done = subprocess.run(search, check=False, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "(True, 1, 50)" in done.stdout
+
+
+def test_pages_of_a_thread_share_the_engine_and_threads_do_not() -> None:
+    trees = [parse_html(b"<p>", "utf-8") for _ in range(2)]
+    assert trees[0].selector is trees[1].selector
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(lambda: trees[0].selector).result() is not trees[0].selector
