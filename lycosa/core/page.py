@@ -64,7 +64,7 @@ class Tree(LexborHTMLParser):
         """The engine; another one in the middle of a search, where finalizers may search too, and would crash it."""
         shared = _mine.selector
         idle = getattr(shared, "current_node", self) is None  # a selectolax that does not say is never idle
-        return shared if idle else LexborCSSSelector()  # type: ignore[no-any-return, no-untyped-call]
+        return shared if idle else LexborCSSSelector()  # type: ignore[no-untyped-call]
 
 
 def parse_html(body: bytes, encoding: str) -> LexborHTMLParser:
