@@ -37,7 +37,7 @@ CONCURRENT_ITEMS = 100
 DROP_LOG_LEVEL = logging.INFO
 
 Hook = Callable[..., Any]
-"""`on_scraped(item, response)`, `on_dropped(item, response, exception)`, `on_error(item, response, exception)`."""
+"""`on_dropped(item, response, exception)`, `on_error(item, response, exception)`."""
 
 
 class Step(NamedTuple):
@@ -75,8 +75,8 @@ class Page:
 class Pipelines:
     """The pipelines of a crawl. `parts` are in order, or a mapping of each to its number, None for not at all.
 
-    The hooks are called when the items of a page have been through, `on_scraped` only if none of them failed; then
-    `hand_over` waits until somebody has taken those that were kept.
+    The hooks are called when the items of a page have been through; then `hand_over` waits until somebody has taken
+    those that were kept.
     Raises `BadSpider` for a part that cannot process items.
     """
 
@@ -87,7 +87,6 @@ class Pipelines:
         crawler: Any = None,
         *,
         concurrent_items: int = CONCURRENT_ITEMS,
-        on_scraped: Hook | None = None,
         on_dropped: Hook | None = None,
         on_error: Hook | None = None,
         hand_over: Callable[[Sequence[Any]], Awaitable[None]] | None = None,
@@ -97,7 +96,6 @@ class Pipelines:
         self._spider = spider
         self._steps = [_step(part, spider) for part in self._parts]
         self._concurrent_items = concurrent_items
-        self._on_scraped = on_scraped
         self._on_dropped = on_dropped
         self._on_error = on_error
         self._hand_over = hand_over
@@ -106,7 +104,7 @@ class Pipelines:
 
     def __bool__(self) -> bool:
         """Whether there is anything to do for an item."""
-        return bool(self._steps) or self._on_scraped is not None or self._hand_over is not None
+        return bool(self._steps) or self._hand_over is not None
 
     async def open(self) -> None:
         """Call `open_spider` of each; when one fails, close those before it."""
@@ -154,9 +152,6 @@ class Pipelines:
                 await _hear(self._on_error, item, response, outcome)
         if failure is not None:
             raise failure
-        if self._on_scraped is not None:
-            for item in kept:
-                await _hear(self._on_scraped, item, response)
         if self._hand_over is not None and kept:
             await self._hand_over(kept)
         return Passed(kept, dropped, closing)

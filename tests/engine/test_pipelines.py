@@ -80,9 +80,6 @@ def test_numbers_give_the_order_and_none_leaves_out() -> None:
 def test_no_pipelines_is_nothing_to_do() -> None:
     assert not Pipelines([], SPIDER)
     assert through([], {"a": 1}) == [{"a": 1}]
-    heard: list[Any] = []
-    assert Pipelines([], SPIDER, on_scraped=lambda item, _: heard.append(item))
-    assert through([], {"a": 1}, on_scraped=lambda item, _: heard.append(item)) == heard == [{"a": 1}]
 
 
 # ------------------------------------------------------------------------------------------------ classes, open, close
@@ -243,25 +240,19 @@ class Odd(Note):
 def test_dropped_items_go_nowhere_and_the_order_stays(slow: bool, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     dropped: list[Any] = []
-    scraped: list[Any] = []
 
-    async def on_scraped(item: Any, response: Any) -> None:
+    async def on_dropped(item: Any, response: Any, drop: Any) -> None:
         await asyncio.sleep(0)
-        scraped.append(item["n"])
-
-    def on_dropped(item: Any, response: Any, drop: Any) -> None:
         dropped.append((item, str(drop)))
 
-    kept = through([Odd(slow)], *({"n": n} for n in range(9)), on_scraped=on_scraped, on_dropped=on_dropped)
+    kept = through([Odd(slow)], *({"n": n} for n in range(9)), on_dropped=on_dropped)
     assert kept == [{"n": n, "ok": True} for n in range(0, 9, 2)]
-    assert scraped == [0, 2, 4, 6, 8]
     assert dropped == [({"n": n}, f"odd: {n}") for n in range(1, 9, 2)]
     assert "dropped: odd: 7" in caplog.text
 
 
 @pytest.mark.parametrize("slow", [False, True])
 def test_a_failure_fails_the_page_and_counts_no_item(slow: bool) -> None:
-    scraped: list[Any] = []
     failed: list[Any] = []
 
     def on_error(item: Any, response: Any, error: Any) -> None:
@@ -273,10 +264,8 @@ def test_a_failure_fails_the_page_and_counts_no_item(slow: bool) -> None:
             {"n": 0},
             {"n": -3},
             {"n": 2},
-            on_scraped=lambda item, _: scraped.append(item),
             on_error=on_error,
         )
-    assert scraped == []
     assert failed == [({"n": -3}, "number -3")]
 
 
