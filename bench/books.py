@@ -103,7 +103,7 @@ class BookTrack(Track):
         home.mkdir(parents=True)
         os.truncate(self._log, 0)
         items = home / "items.jsonl"
-        wall_s, usage = self._measured(contender.key, self.command(contender, items), home)
+        wall_s, usage, peak_mb = self._measured(contender.key, self.command(contender, items), home)
         requests = self._requested(contender.key, [f"{self._url}/{uri}" for uri in self._uris])
         digest, chars = self._items(contender.key, items)
         at = [each["at"] for each in requests]
@@ -113,7 +113,7 @@ class BookTrack(Track):
             wall_s=wall_s,
             span_s=max(at) - min(at),
             cpu_s=usage.ru_utime + usage.ru_stime,
-            peak_mb=usage.ru_maxrss / 1024,
+            peak_mb=peak_mb,
             requests=len(requests),
             digest=digest,
             text_chars=chars,

@@ -1,7 +1,7 @@
 """One contender, one crawl: run it in a process of its own on a core of its own, and measure and check what it did.
 
-What is measured comes from outside the contender: CPU time and peak memory from the kernel (wait4), requests from the
-access log of nginx, pages from the items. A run in which something does not fit raises `BadRun`.
+What is measured comes from outside the contender: CPU time and peak memory from the kernel, requests from the access
+log of nginx, pages from the items. A run in which something does not fit raises `BadRun`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +26,7 @@ PEERS = ROOT / "bench" / "peers"
 CONCURRENCY = 64
 RUN_MAX_S = 300.0
 LOG_MAX_S = 5.0
+LOOK_S = 0.05
 LYCOSA = ("-c", "import sys; from lycosa.cli.main import main; sys.exit(main())")
 FIELDS = {
     "url", "final_url", "status", "content_type", "title", "headings", "text", "lang", "out_links", "fetched_at",
@@ -107,7 +109,7 @@ class Track:
         home.mkdir(parents=True)
         os.truncate(self._log, 0)
         items = home / "items.jsonl"
-        wall_s, usage = self._measured(contender.key, command(contender, self.starts, items), home)
+        wall_s, usage, peak_mb = self._measured(contender.key, command(contender, self.starts, items), home)
         pages = self._pages(contender.key, items)
         requests = self._requested(contender.key, [url for url, _ in pages])
         at = [each["at"] for each in requests]
@@ -118,14 +120,14 @@ class Track:
             wall_s=wall_s,
             span_s=max(at) - min(at),
             cpu_s=usage.ru_utime + usage.ru_stime,
-            peak_mb=usage.ru_maxrss / 1024,
+            peak_mb=peak_mb,
             requests=len(requests),
             digest=hashlib.blake2b(urls.encode(), digest_size=8).hexdigest(),
             text_chars=sum(length for _, length in pages),
             bytes=sum(each["bytes"] for each in requests if each["status"] == 200),
         )
 
-    def _measured(self, key: str, arguments: Sequence[str], home: Path) -> tuple[float, Any]:
+    def _measured(self, key: str, arguments: Sequence[str], home: Path) -> tuple[float, Any, float]:
         output = home / "output.log"
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed program finds itself compiled
@@ -144,6 +146,8 @@ class Track:
         os.sched_setaffinity(0, mine)
         watchdog = threading.Timer(RUN_MAX_S, process.kill)
         watchdog.start()
+        memory = Memory(process.pid)
+        memory.start()
         try:
             _, status, usage = os.wait4(process.pid, 0)
         except BaseException:
@@ -151,15 +155,15 @@ class Track:
             raise
         finally:
             watchdog.cancel()
+            memory.over.set()
         wall_s = time.monotonic() - started
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
             raise BadRun(f"{key} ended with {process.returncode}:\n{output.read_text(errors='replace')[-2000:]}")
-        return wall_s, usage
+        return wall_s, usage, memory.peak_mb
 
     def _pages(self, key: str, items: Path) -> list[tuple[str, int]]:
-        """Return URL and length of the text of each item, line by line: this process must stay small, for what
-        wait4 says of a child includes what its parent had when it forked."""
+        """Return URL and length of the text of each item."""
         pages = []
         with items.open("rb") as file:
             for line in file:
@@ -189,6 +193,25 @@ class Track:
                 differing = sorted((served - wanted) + (wanted - served))
                 raise BadRun(f"{key}: items and requests differ in {len(differing)} pages, among them {differing[0]}")
             time.sleep(0.1)  # nginx writes its log in blocks
+
+
+class Memory(threading.Thread):
+    """Watches the peak of a process (VmHWM): what wait4 says of a child includes what its parent had when it forked."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(daemon=True)
+        self.peak_mb = 0.0
+        self.over = threading.Event()
+        self._status = Path(f"/proc/{pid}/status")
+
+    def run(self) -> None:
+        """Look now and then, and at once."""
+        while True:
+            with suppress(OSError):  # it has just ended
+                lines = self._status.read_text().splitlines()
+                self.peak_mb = next((int(line.split()[1]) / 1024 for line in lines if "VmHWM" in line), self.peak_mb)
+            if self.over.wait(LOOK_S):
+                return
 
 
 def command(contender: Contender, starts: Sequence[str], items: Path) -> list[str]:
