@@ -26,7 +26,7 @@ from lycosa.core.amounts import size
 FALSE_POSITIVES = 1e-2
 """Share of unknown fingerprints that the first layer takes for known; each costs one look-up in the exact store."""
 
-GROWTH = 16
+GROWTH = 4
 EXPECTED = 1_000_000
 """Fingerprints the first layer has room for, when nothing better is known."""
 
