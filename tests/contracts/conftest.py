@@ -18,12 +18,16 @@ from tests.contracts.fetching import LOOPS, runner_on
 Open = Callable[[Policy], Any]
 
 
-@pytest.fixture(params=["memory", "embedded"])
+@pytest.fixture(params=["memory", "embedded", "redis"])
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
     """A function that makes a new frontier of this back end."""
     made: list[Any] = []
 
     def open_(policy: Policy) -> Any:
+        if request.param == "redis":
+            from lycosa.frontiers.redis.frontier import redis_frontier
+            made.append(at_once(redis_frontier(Sync(), "test", policy, now=0.0)))
+            return made[-1]
         path = tmp_path / str(len(made))
         made.append(memory_frontier(policy) if request.param == "memory" else embedded_frontier(path, policy))
         return made[-1]
@@ -33,6 +37,22 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
         asyncio.run(frontier.close())
 
 
+class Sync:
+    """What the frontier needs of a client, over one that blocks: each test has a loop of its own."""
+
+    def __init__(self):
+        import redis
+        self._real = redis.Redis(port=16999)
+        self._real.flushall()
+
+    async def execute_command(self, *arguments): return self._real.execute_command(*arguments)
+    async def hget(self, *arguments): return self._real.hget(*arguments)
+    async def hgetall(self, *arguments): return self._real.hgetall(*arguments)
+    async def hscan_iter(self, *arguments):
+        for each in self._real.hscan_iter(*arguments): yield each
+    async def aclose(self): self._real.close()
+
+
 @pytest.fixture(params=[*LOOPS, "asyncio, each socket watched by the loop"])
 def run(request, monkeypatch) -> Callable[..., Any]:
     """Run a play of a fetcher; see `runner_on`."""
@@ -40,3 +60,11 @@ def run(request, monkeypatch) -> Callable[..., Any]:
     if alone:
         monkeypatch.setattr(sockets, "EpollSockets", sockets.LoopSockets)
     return runner_on(name)
+
+
+def at_once(story):
+    """Play what never waits, also within a loop."""
+    try:
+        story.send(None)
+    except StopIteration as end:
+        return end.value

@@ -1,0 +1,88 @@
+-- The one script. Arguments: now ("" for the clock of the server), a command, the worker, and what the command takes.
+
+local commands = {}
+
+local function soonest(name)
+  return call('ZRANGE', key(name), 0, 0, 'WITHSCORES')[2] or ''
+end
+
+-- When something can be lent: "0" now, "" never as far as known; how much is unfinished; what arrived so far.
+local function outlook()
+  local due, waits = soonest('d'), soonest('r')
+  if call('EXISTS', key('t')) == 1 then
+    due = '0'
+  elseif due == '' or (waits ~= '' and tonumber(waits) < tonumber(due)) then
+    due = waits
+  end
+  return { due, call('HGETALL', key('c')), call('HGET', key('m'), 'arrived') or '0', text(now) }
+end
+
+-- all: how many verbs, the verbs; how many records are wanted
+commands['exchange'] = function(worker)
+  if not is_known(worker) then return { 'unknown' } end
+  hear(worker)
+  watch()
+  for _ = 1, number() do verbs[argument()](worker) end
+  local leases = lend(worker, number())
+  write_hosts()
+  write_groups()
+  write_seen()
+  write_counts()
+  return { 'ok', new, refused, leases, outlook() }
+end
+
+-- open: name of the worker, the policy as pairs
+commands['open'] = function()
+  watch()
+  local name = argument()
+  for _ = 1, number() do
+    local field, value = argument(), argument()
+    call('HSET', key('m'), field, value)
+  end
+  local worker = name .. '#' .. call('HINCRBY', key('m'), 'workers', 1)
+  hear(worker)
+  write_hosts()
+  write_counts()
+  return { 'ok', worker }
+end
+
+commands['beat'] = function(worker)
+  if not is_known(worker) then return { 'unknown' } end
+  hear(worker)
+  return { 'ok' }
+end
+
+-- claim a turn: the claim, the host, the token whose place it takes ("" none)
+commands['turn'] = function(worker)
+  if not is_known(worker) then return { 'unknown' } end
+  local claim, name, holder = argument(), argument(), argument()
+  local host = host_of(name)
+  local group = group_of(host)
+  local at = math.max(host.ra, group and group.ra or 0)
+  local busy = host.fl >= asked('places') or full(group)
+  if not busy and at <= now then
+    host.cw, host.row = 0, host.row + 1
+    starts(host)
+    call('HSET', key('K|' .. worker), claim, name .. '\n' .. (group and group.address or ''))
+    at = 0
+  else
+    host.cw = math.max(at, now) + CLAIM_WAITS_S
+    if busy then at = now + CLAIM_AGAIN_S end
+  end
+  offer(host)
+  write_hosts()
+  write_groups()
+  write_counts()
+  return { 'ok', text(at), host.ad }
+end
+
+commands['leave'] = function(worker)
+  bury_worker(worker)
+  write_hosts()
+  write_groups()
+  write_counts()
+  return { 'ok' }
+end
+
+local command, worker = argument(), argument()
+return commands[command](worker)

@@ -1,0 +1,166 @@
+-- Leases: who was lent what. They end with the worker, not with time: a worker watches over its own, and one that is
+-- silent for SILENT_S gives back all it has. So a lease that comes back late comes from a worker that is not known.
+
+local SILENT_S = 2
+local AWAY_S = 1 -- a longer silence of everybody is not theirs: the server was away, or nobody worked
+local PAGE, ROBOTS, RESOLVE = '0', '1', '2'
+
+local function packed(lease)
+  return cmsgpack.pack({
+    lease.kind, lease.host, lease.lane, lease.at, lease.next, lease.address, lease.group_at, lease.group_next,
+    lease.over, lease.record, lease.reason,
+  })
+end
+
+local function unpacked(data)
+  local fields = cmsgpack.unpack(data)
+  return {
+    kind = fields[1], host = fields[2], lane = fields[3], at = fields[4], next = fields[5], address = fields[6],
+    group_at = fields[7], group_next = fields[8], over = fields[9], record = fields[10], reason = fields[11],
+  }
+end
+
+local function put_back(lease)
+  local segment = segment_of(lease.lane)
+  if call('HGET', key('g'), segment) == 'open' then enqueue(lease.host, lease.lane, lease.record, true) end
+end
+
+-- A record is done, or not after all.
+local function done(lease, by)
+  local segment = segment_of(lease.lane)
+  if call('HGET', key('g'), segment) == 'dropped' then return end
+  count('a|' .. segment, by)
+  because('y', segment, lease.reason, by)
+end
+
+-- Give back everything of a worker.
+local function bury_worker(worker)
+  for _, data in ipairs(call('HVALS', key('L|' .. worker))) do
+    local lease = unpacked(data)
+    local host = host_of(lease.host)
+    if lease.kind ~= PAGE then host.as = 0 end
+    if lease.kind == PAGE then
+      count('l|' .. segment_of(lease.lane), -1)
+      put_back(lease)
+    end
+    if lease.over == 0 then ended(host, lease.address) else offer(host) end
+  end
+  for _, data in ipairs(call('HVALS', key('P|' .. worker))) do
+    local lease = unpacked(data)
+    count('u|' .. segment_of(lease.lane), -1)
+    done(lease, -1)
+    put_back(lease)
+  end
+  local claims = call('HVALS', key('K|' .. worker))
+  for _, claimed in ipairs(claims) do
+    local name, address = string.match(claimed, '^([^\n]*)\n(.*)$')
+    ended(host_of(name), address)
+  end
+  call('DEL', key('L|' .. worker), key('P|' .. worker), key('U|' .. worker), key('K|' .. worker))
+  call('ZREM', key('w'), worker)
+end
+
+local function watch()
+  local seen = tonumber(call('HGET', key('m'), 'seen') or now)
+  local away = now - seen
+  call('HSET', key('m'), 'seen', text(math.max(now, seen)))
+  if away > AWAY_S then
+    for _, worker in ipairs(call('ZRANGE', key('w'), 0, -1)) do call('ZINCRBY', key('w'), text(away), worker) end
+    return
+  end
+  for _, worker in ipairs(call('ZRANGEBYSCORE', key('w'), '-inf', '(' .. text(now - SILENT_S))) do
+    bury_worker(worker)
+  end
+end
+
+local function hear(worker)
+  call('ZADD', key('w'), text(now), worker)
+end
+
+local function is_known(worker)
+  return call('ZSCORE', key('w'), worker) ~= false
+end
+
+local function lend_to(worker, host, kind, lane, record)
+  local group = group_of(host)
+  local lease = {
+    kind = kind, host = host.name, lane = lane, at = host.ra, next = 0, address = '', group_at = 0, group_next = 0,
+    over = 0, record = record, reason = '',
+  }
+  if kind == RESOLVE then
+    host.fl = host.fl + 1
+  else
+    if group then lease.address, lease.group_at = group.address, group.ra end
+    starts(host)
+    lease.next = host.ra
+    if group then lease.group_next = group.ra end
+  end
+  local id = token()
+  call('HSET', key('L|' .. worker), id, packed(lease))
+  return { id, kind, host.name, record, host.ad, kind == ROBOTS and host.rt or host.at }
+end
+
+local function peeked(host)
+  local lane = call('ZRANGE', key('l|' .. host.name), 0, 0)[1]
+  return lane and call('LINDEX', key('q|' .. host.name .. '|' .. lane), 0) or ''
+end
+
+local function question(worker, host)
+  if asked('resolves') == 1 and host.au <= now then
+    host.as = 1
+    return lend_to(worker, host, RESOLVE, '', '')
+  end
+  if asked('robots') == 1 and now - host.rb >= asked('robots_ttl') then
+    host.as = 1
+    return lend_to(worker, host, ROBOTS, '', peeked(host))
+  end
+end
+
+local function lend_one(worker, host, leases)
+  local lease = question(worker, host)
+  if not lease then
+    local lane, record = take(host)
+    if lane then
+      local segment = segment_of(lane)
+      count('q|' .. segment, -1)
+      count('l|' .. segment, 1)
+      lease = lend_to(worker, host, PAGE, lane, record)
+      host.row = 0
+    end
+  end
+  if lease then leases[#leases + 1] = lease end
+  offer(host)
+end
+
+local function lend(worker, limit)
+  local leases = {}
+  wake()
+  come()
+  while #leases < limit do
+    local first = call('ZPOPMIN', key('t'), math.min(limit - #leases, 100))
+    if #first == 0 then break end
+    for at = 1, #first, 2 do
+      local host = host_of(string.sub(first[at], 16))
+      host.tk = ''
+      lend_one(worker, host, leases)
+    end
+  end
+  return leases
+end
+
+-- The lease of a token, nil when this worker does not hold it.
+local function held(worker, id)
+  local data = call('HGET', key('L|' .. worker), id)
+  if not data then return nil end
+  call('HDEL', key('L|' .. worker), id)
+  return unpacked(data)
+end
+
+local function free(lease, contacted)
+  local host = host_of(lease.host)
+  if lease.kind ~= PAGE then host.as = 0 end
+  if lease.over == 1 then return offer(host) end
+  ended(host, lease.address, contacted == '0' and {
+    at = lease.at, next = lease.next, group_at = lease.group_at, group_next = lease.group_next,
+  } or nil)
+end
