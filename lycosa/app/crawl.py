@@ -14,12 +14,11 @@ from lycosa.app.job import Observer
 from lycosa.app.members import Crawled, Crew, crew_of
 from lycosa.app.named import class_named
 from lycosa.app.parts import indexer_of, sinks_of, state_of
+from lycosa.app.shared import frontier_of
 from lycosa.app.wiring import wired
-from lycosa.clock import Clock
 from lycosa.config import Settings
 from lycosa.core.errors import UsageError
 from lycosa.engine.stats import Summary
-from lycosa.frontiers.embedded import embedded_frontier
 from lycosa.frontiers.served import served
 from lycosa.frontiers.statedir import StateDir
 
@@ -58,11 +57,7 @@ async def crawl(crew: Crew, observe: Observer | None = None) -> Summary:
         if settings.overwrite:
             _check(crew)
             await _start_afresh(settings, state)
-        state.refuse_half()
-        frontier = embedded_frontier(
-            state.frontier, crew.policy, sync=settings.sync, now=Clock().now(), expected=settings.expect
-        )
-        stack.push_async_callback(frontier.close)
+        frontier = await frontier_of(stack, crew, state)
         job = await stack.enter_async_context(wired(crew, state, frontier, sinks_of(settings, state)))
         await stack.enter_async_context(served(state.socket, job.operations))
         await job.push_seeds()

@@ -25,8 +25,8 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
 
     def open_(policy: Policy) -> Any:
         if request.param == "redis":
-            from lycosa.frontiers.redis.frontier import redis_frontier
-            made.append(at_once(redis_frontier(Sync(), "test", policy, now=0.0)))
+            from lycosa.frontiers.redis.frontier import simulated_frontier
+            made.append(at_once(simulated_frontier(Sync(), "test", policy, 0.0)))
             return made[-1]
         path = tmp_path / str(len(made))
         made.append(memory_frontier(policy) if request.param == "memory" else embedded_frontier(path, policy))
@@ -50,6 +50,8 @@ class Sync:
     async def hgetall(self, *arguments): return self._real.hgetall(*arguments)
     async def hscan_iter(self, *arguments):
         for each in self._real.hscan_iter(*arguments): yield each
+    async def zscan_iter(self, *arguments):
+        for each in self._real.zscan_iter(*arguments): yield each
     async def aclose(self): self._real.close()
 
 

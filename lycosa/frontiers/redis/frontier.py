@@ -7,17 +7,21 @@ before its next `commit`. Leases end with their worker, not with time: `expire` 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from lycosa.core.errors import StateError
-from lycosa.core.frontier import Event, Policy, expire, fail, give_up
-from lycosa.core.model import FrontierStats, HostFacts, Kind, Lease, UrlRecord, Validators
+from lycosa.core.frontier import Event, Policy, State, expire, fail, give_up
+from lycosa.core.model import FrontierStats, HostFacts, Kind, Lease, Row, UrlRecord, Validators
 from lycosa.core.workbench import Claim, Host
+from lycosa.frontiers.redis.connection import check, clients_of, patiently, shown
+from lycosa.frontiers.redis.heart import Heart
 from lycosa.frontiers.redis.known import Known
 from lycosa.frontiers.redis.lanes import decode, encode, question
 from lycosa.frontiers.redis.partition import Partition, policy_pairs, pushed
@@ -32,6 +36,8 @@ VERBS_MAX = 1000
 
 DELAY_MAX_S = 3600.0
 
+Patiently = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
+
 _facts = msgspec.msgpack.Decoder(HostFacts).decode
 
 
@@ -41,8 +47,23 @@ class RedisFrontier:
     `clock` is the time of callers, who pass it as `now`, when the script is to use that too: in simulations.
     """
 
-    def __init__(self, client: Any, name: str, policy: Policy, worker: str, *, callers_clock: bool = False) -> None:
+    def __init__(
+        self,
+        client: Any,
+        name: str,
+        policy: Policy,
+        worker: str,
+        patiently: Patiently,
+        *,
+        clock: Callable[[], float] = time.time,
+        callers_clock: bool = False,
+    ) -> None:
         self._client = client
+        self._patiently = patiently
+        self._clock = clock
+        self._serial = 0
+        self.heart: Heart | None = None
+        self._exchanging = asyncio.Lock()
         self._policy = policy
         self._name = worker
         self._callers_clock = callers_clock
@@ -245,39 +266,80 @@ class RedisFrontier:
         counts = {name: count for name, count in self._partition.counts.items() if name != "uncommitted"}
         return FrontierStats(**counts, reasons=reasons, dead_reasons=dead, offered=self._offered, added=self._added)
 
+    async def segment_states(self) -> dict[str, str]:
+        """Return the state of each segment."""
+        found = await self._client.hgetall(self._partition.key + "g")
+        return {name.decode(): state.decode() for name, state in found.items()}
+
+    async def segment_counts(self) -> dict[str, dict[str, int]]:
+        """Return the counts of each segment."""
+        await self._exchange(0)
+        return self._partition.segments
+
+    async def reasons_by_segment(self, name: str) -> dict[str, dict[str, int]]:
+        """Return why the URLs of each segment are done ("y") or dead ("z")."""
+        found = await self._client.hgetall(self._partition.key + name)
+        reasons: dict[str, dict[str, int]] = {}
+        for field, count in found.items():
+            segment, _, reason = field.decode().partition("\n")
+            reasons.setdefault(segment, {})[reason] = int(count)
+        return reasons
+
+    async def dead_rows(self) -> AsyncIterator[Row]:
+        """Yield what is dead."""
+        async for _, data in self._client.hscan_iter(self._partition.key + "e"):
+            at, _, reason, record = data.split(b"\n", 3)
+            yield Row(State.DEAD, decode(record), float(at), reason.decode())
+
+    async def sleeping_rows(self) -> AsyncIterator[Row]:
+        """Yield what sleeps."""
+        async for member, due in self._client.zscan_iter(self._partition.key + "d"):
+            record = decode(member.split(b"\n", 2)[2])
+            yield Row(State.RETRY if record.attempts else State.DELAYED, record, float(due))
+
     async def dead(self, limit: int) -> list[tuple[UrlRecord, str]]:
         """Return the dead."""
         found: list[tuple[UrlRecord, str]] = []
-        async for _, data in self._client.hscan_iter(self._partition.key + "e"):
-            _, _, reason, record = data.split(b"\n", 3)
-            found.append((decode(record), reason.decode()))
+        async for row in self.dead_rows():
+            found.append((row.record, row.reason))
             if len(found) >= limit:
                 break
         return found
 
+    @property
+    def identity(self) -> tuple[str, str]:
+        """The key of our partition, and our name in it."""
+        return self._partition.key, self._partition.worker
+
     async def close(self) -> None:
         """Leave; what is not committed goes back."""
-        await self._run("leave")
+        if self.heart is not None:
+            await asyncio.to_thread(self.heart.stop)
+        with suppress(StateError):  # we were not there any more, or the server is not: others take over
+            await self._run("leave")
         await self._client.aclose()
 
     # ----------------------------------------------------------------------------------------------------------------
 
     async def _run(self, command: str, *arguments: Any) -> list[Any]:
         now = repr(self._now) if self._callers_clock else ""
-        said = await run(self._client, self._partition.key, now, command, self._partition.worker, *arguments)
+        key, worker = self._partition.key, self._partition.worker
+        said = await self._patiently(lambda: run(self._client, key, now, command, worker, *arguments))
         if said[0] == b"unknown":
-            raise StateError(f"worker {self._partition.worker} was silent for too long: others go on with its URLs")
+            raise StateError(f"worker {worker} was silent for too long: others go on with its URLs; start it again")
         return said
 
     async def _exchange(self, limit: int) -> tuple[int, list[Lease]]:
-        said = await self._run("exchange", *self._partition.take(), limit)
+        async with self._exchanging:
+            self._serial += 1
+            said = await self._run("exchange", self._serial, *self._partition.take(), limit)
         _, added, refused, lent, (due, counts, arrived, at) = said
         if not self._callers_clock:
-            self._shift_s = 0.0
+            self._shift_s = float(at) - self._clock()
         self._partition.heard(due, counts, arrived)
         if refused:
             raise StateError(f"{len(refused)} leases were not ours any more")
-        return added, [self._lent(each) for each in lent]
+        return added, [self._lent(each) for each in lent if int(each[0]) not in self._held]
 
     def _lent(self, said: list[Any]) -> Lease:
         token, kind, host, data, address, attempts = said
@@ -323,11 +385,29 @@ class RedisFrontier:
         return reasons
 
 
-async def redis_frontier(
-    client: Any, name: str, policy: Policy, worker: str = "worker", *, now: float = math.nan
-) -> RedisFrontier:
-    """Join a crawl. With `now` the clock of the callers counts, else that of the server. Raises `StateError`."""
-    simulated = not math.isnan(now)
-    frontier = RedisFrontier(client, name, policy, worker, callers_clock=simulated)
-    await frontier.open(now if simulated else 0.0)
+async def simulated_frontier(client: Any, name: str, policy: Policy, now: float) -> RedisFrontier:
+    """Join a crawl by the clock of the callers, with no heart."""
+    frontier = RedisFrontier(client, name, policy, "worker", _at_once, callers_clock=True)
+    await frontier.open(now)
     return frontier
+
+
+async def redis_frontier(url: str, name: str, policy: Policy, worker: str, say: Callable[[str], None]) -> RedisFrontier:
+    """Join the crawl of this name. Raises `UsageError` for what is no address of a Redis, and `StateError`.
+
+    `say` hears that the server is waited for.
+    """
+    clients, where = clients_of(url), shown(url)
+
+    async def patient(act: Callable[[], Awaitable[Any]]) -> Any:
+        return await patiently(act, where, say)
+
+    frontier = RedisFrontier(clients.loop, name, policy, worker, patient)
+    await patient(lambda: check(clients.loop, where))
+    await frontier.open()
+    frontier.heart = Heart(clients.blocking, *frontier.identity)
+    return frontier
+
+
+async def _at_once(act: Callable[[], Awaitable[Any]]) -> Any:
+    return await act()

@@ -16,6 +16,7 @@
 --   r                 zset    hosts that wait for their turn: score the time
 --   d                 zset    records that sleep: score when they are due, member "STAMP|HOST\nLANE\nRECORD"
 --   w                 zset    workers: score when they were heard last
+--   n                 hash    workers: number of their last exchange
 --   L|WORKER          hash    what it was lent: token -> lease
 --   P|WORKER          hash    what it has done and not committed: token -> lease with its reason
 --   U|WORKER          hash    how many of these there are in each segment

@@ -17,11 +17,38 @@ local function outlook()
   return { due, call('HGETALL', key('c')), call('HGET', key('m'), 'arrived') or '0', text(now) }
 end
 
--- all: how many verbs, the verbs; how many records are wanted
+-- What a worker holds, for one that did not hear the answer to its last exchange.
+local function said_before(worker)
+  local leases = {}
+  local all = call('HGETALL', key('L|' .. worker))
+  for at = 1, #all, 2 do
+    local lease = unpacked(all[at + 1])
+    if lease.over == 0 then
+      local host = host_of(lease.host)
+      local tries = lease.kind == ROBOTS and host.rt or host.at
+      leases[#leases + 1] = { all[at], lease.kind, lease.host, lease.record, host.ad, tries }
+    end
+  end
+  return { 'ok', 0, {}, leases, outlook() }
+end
+
+-- all: the serial number of the exchange, one more than that before; how many verbs, the verbs; how many records are
+-- wanted. The same number again: the answer was lost, and nothing is done twice. Another: the server has lost what came
+-- in between (a replica took over), or the worker has.
 commands['exchange'] = function(worker)
   if not is_known(worker) then return { 'unknown' } end
   hear(worker)
   watch()
+  local serial, last = number(), tonumber(call('HGET', key('n'), worker) or 0)
+  if serial == last then return said_before(worker) end
+  if serial ~= last + 1 then
+    bury_worker(worker)
+    write_hosts()
+    write_groups()
+    write_counts()
+    return { 'unknown' }
+  end
+  call('HSET', key('n'), worker, serial)
   for _ = 1, number() do verbs[argument()](worker) end
   local leases = lend(worker, number())
   write_hosts()

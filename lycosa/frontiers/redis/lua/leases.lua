@@ -58,6 +58,7 @@ local function bury_worker(worker)
   end
   call('DEL', key('L|' .. worker), key('P|' .. worker), key('U|' .. worker), key('K|' .. worker))
   call('ZREM', key('w'), worker)
+  call('HDEL', key('n'), worker)
 end
 
 local function watch()

@@ -1,0 +1,57 @@
+"""Opens the frontier of a crawl: its own, or one that it shares with other workers."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+from lycosa.app.members import Crew
+from lycosa.clock import Clock
+from lycosa.frontiers.embedded import embedded_frontier
+from lycosa.frontiers.local import LocalFrontier
+from lycosa.frontiers.operations import LocalOperations
+from lycosa.frontiers.statedir import StateDir
+from lycosa.ports import Frontier, FrontierOperations
+
+log = logging.getLogger(__name__)
+
+WORKER = "worker"
+"""The file of a state that holds the name under which it takes part in a shared crawl."""
+
+
+async def frontier_of(stack: AsyncExitStack, crew: Crew, state: StateDir) -> Frontier:
+    """Open the frontier; the stack closes it. Raises `LycosaError`."""
+    settings = crew.settings
+    if settings.frontier:
+        from lycosa.frontiers.redis.frontier import redis_frontier  # an extra
+
+        name = settings.crawl_name or crew.target.name
+        frontier: Any = await redis_frontier(settings.frontier, name, crew.policy, _worker(state), log.warning)
+    else:
+        state.refuse_half()
+        frontier = embedded_frontier(
+            state.frontier, crew.policy, sync=settings.sync, now=Clock().now(), expected=settings.expect
+        )
+    stack.push_async_callback(frontier.close)
+    return frontier  # type: ignore[no-any-return]
+
+
+def operations_of(
+    frontier: Frontier, commit: Callable[[], Awaitable[None]], changed: Callable[[], None], paused: Callable[[], str]
+) -> FrontierOperations:
+    """Return the operations on it."""
+    if isinstance(frontier, LocalFrontier):
+        return LocalOperations(frontier, commit, changed, paused)
+    from lycosa.frontiers.redis.operations import RedisOperations
+
+    return RedisOperations(frontier, commit, changed, paused)  # type: ignore[arg-type, return-value]
+
+
+def _worker(state: StateDir) -> str:
+    file = state.path / WORKER
+    if not file.exists():
+        file.write_text(secrets.token_hex(4))
+    return file.read_text().strip()

@@ -1,0 +1,93 @@
+"""Connects to Redis, and says in one line why that cannot be."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import urlsplit, urlunsplit
+
+import redis
+import redis.asyncio
+from redis.exceptions import (
+    AuthenticationError,
+    BusyLoadingError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+)
+from redis.exceptions import ConnectionError as Lost
+from redis.exceptions import TimeoutError as TooSlow
+
+from lycosa.core.errors import StateError, StorageFull, UsageError
+
+OLDEST = (7, 0)
+ANSWER_MAX_S = 10.0
+RECONNECT_MAX_S = 60.0
+"""A server that is away (restarted, or a replica takes over) is waited for so long."""
+
+AGAIN_S, AGAIN_MAX_S = 0.05, 1.0
+
+Answer = TypeVar("Answer")
+
+
+class Clients(NamedTuple):
+    """One for the loop, one that blocks."""
+
+    loop: Any
+    blocking: Any
+
+
+def clients_of(url: str) -> Clients:
+    """Return clients for `redis://[user:password@]host[:port][/db]` or `rediss://`. Raises `UsageError`."""
+    if urlsplit(url).scheme not in ("redis", "rediss", "unix"):
+        raise UsageError(f"{shown(url)!r} is no address of a Redis: write redis://host:6379/0")
+    options = {"socket_timeout": ANSWER_MAX_S, "socket_connect_timeout": ANSWER_MAX_S}
+    try:
+        return Clients(redis.asyncio.Redis.from_url(url, **options), redis.Redis.from_url(url, **options))
+    except ValueError as error:
+        raise UsageError(f"{shown(url)!r} is no address of a Redis: {error}") from None
+
+
+def shown(url: str) -> str:
+    """Return an address without its password."""
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    return urlunsplit(parts._replace(netloc=f"{parts.username or ''}:***@{parts.netloc.rpartition('@')[2]}"))
+
+
+async def check(client: Any, where: str) -> None:
+    """Raise `StateError` for a server that is too old, or that may throw keys away."""
+    server = await client.info("server")
+    version = tuple(int(part) for part in str(server.get("redis_version", "0")).split(".")[:2])
+    if version < OLDEST:
+        raise StateError(f"{where}: Redis {server['redis_version']} is too old: 7.0 or later is needed")
+    memory = await client.info("memory")
+    policy = memory.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
+        raise StateError(f"{where}: its maxmemory-policy {policy} throws keys away, and a crawl with them: noeviction")
+
+
+async def patiently(act: Callable[[], Awaitable[Answer]], where: str, say: Callable[[str], None]) -> Answer:
+    """Do it, again and again while the server is away. Raises `StateError` when it stays away, or refuses."""
+    loop = asyncio.get_running_loop()
+    started, pause_s, told = loop.time(), AGAIN_S, False
+    while True:
+        try:
+            return await act()
+        except AuthenticationError as error:
+            raise StateError(f"{where}: {error}") from None
+        except (Lost, TooSlow, BusyLoadingError, ReadOnlyError, OSError) as error:
+            if loop.time() - started > RECONNECT_MAX_S:
+                raise StateError(f"{where}: no answer for {RECONNECT_MAX_S:g} s: {error}") from error
+            if not told:
+                say(f"{where}: {error}: waiting for it, {RECONNECT_MAX_S:g} s at most")
+                told = True
+        except OutOfMemoryError as error:
+            raise StorageFull(f"{where}: {error}") from None
+        except (ResponseError, RedisError) as error:
+            raise StateError(f"{where}: {error}") from error
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, AGAIN_MAX_S)
