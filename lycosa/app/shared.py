@@ -29,7 +29,15 @@ async def frontier_of(stack: AsyncExitStack, crew: Crew, state: StateDir) -> Fro
         from lycosa.frontiers.redis.frontier import redis_frontier  # an extra
 
         name = settings.crawl_name or crew.target.name
-        frontier: Any = await redis_frontier(settings.frontier, name, crew.policy, _worker(state), log.warning)
+        frontier: Any = await redis_frontier(
+            settings.frontier,
+            name,
+            crew.policy,
+            _worker(state),
+            log.warning,
+            partitions=settings.partitions,
+            ahead=settings.concurrency,
+        )
     else:
         state.refuse_half()
         frontier = embedded_frontier(

@@ -274,6 +274,8 @@ class Settings:
     """Where the frontier is that several workers share, the address of a Redis; "" for one of our own."""
     crawl_name: Annotated[str, Text("a name", SHORT)] = ""
     """What the crawl is called in a shared frontier; "" for the name of its spider or site."""
+    partitions: Annotated[int, Whole(1, 1024)] = 1
+    """Into how many parts the hosts of a shared frontier are divided; it is fixed when the crawl begins."""
     sync: Annotated[bool, Switch()] = False
     """Force every group commit to the disk, so that it survives power loss."""
     commit_every: Annotated[float, Seconds(0.001, 60)] = 0.1

@@ -18,15 +18,15 @@ from tests.contracts.fetching import LOOPS, runner_on
 Open = Callable[[Policy], Any]
 
 
-@pytest.fixture(params=["memory", "embedded", "redis"])
+@pytest.fixture(params=["memory", "embedded", "redis", "redis, 3 partitions"])
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
     """A function that makes a new frontier of this back end."""
     made: list[Any] = []
 
     def open_(policy: Policy) -> Any:
-        if request.param == "redis":
+        if request.param.startswith("redis"):
             from lycosa.frontiers.redis.frontier import simulated_frontier
-            made.append(at_once(simulated_frontier(Sync(), "test", policy, 0.0)))
+            made.append(at_once(simulated_frontier(Sync(), "test", policy, 0.0, partitions=3 if "3" in request.param else 1)))
             return made[-1]
         path = tmp_path / str(len(made))
         made.append(memory_frontier(policy) if request.param == "memory" else embedded_frontier(path, policy))

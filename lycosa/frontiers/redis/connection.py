@@ -43,7 +43,7 @@ def clients_of(url: str) -> Clients:
     """Return clients for `redis://[user:password@]host[:port][/db]` or `rediss://`. Raises `UsageError`."""
     if urlsplit(url).scheme not in ("redis", "rediss", "unix"):
         raise UsageError(f"{shown(url)!r} is no address of a Redis: write redis://host:6379/0")
-    options = {"socket_timeout": ANSWER_MAX_S, "socket_connect_timeout": ANSWER_MAX_S}
+    options: dict[str, Any] = {"socket_timeout": ANSWER_MAX_S, "socket_connect_timeout": ANSWER_MAX_S}
     try:
         return Clients(redis.asyncio.Redis.from_url(url, **options), redis.Redis.from_url(url, **options))
     except ValueError as error:

@@ -3,18 +3,23 @@
 What a worker reports (done, failed, blocked...) waits here and goes to the server with the next `lease`, `push`,
 `commit` or `stats`: one round trip for all of it. What is done counts at once, and is taken back if the worker dies
 before its next `commit`. Leases end with their worker, not with time: `expire` is about our own.
+
+Hosts are spread over partitions, each a script of its own, that one step can be atomic in. A record that is found in
+one and belongs to another waits in the outbox of the first until somebody has brought it over.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from typing import Any
 
 import msgspec
+from xxhash import xxh3_64_intdigest
 
 from lycosa.core.errors import StateError
 from lycosa.core.frontier import Event, Policy, State, expire, fail, give_up
@@ -25,7 +30,7 @@ from lycosa.frontiers.redis.heart import Heart
 from lycosa.frontiers.redis.known import Known
 from lycosa.frontiers.redis.lanes import decode, encode, question
 from lycosa.frontiers.redis.partition import Partition, policy_pairs, pushed
-from lycosa.frontiers.redis.scripts import run
+from lycosa.frontiers.redis.wire import Asked, Patiently, Wire
 
 EXPIRED = "lease expired"
 POLL_S = 0.05
@@ -36,15 +41,14 @@ VERBS_MAX = 1000
 
 DELAY_MAX_S = 3600.0
 
-Patiently = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
-
 _facts = msgspec.msgpack.Decoder(HostFacts).decode
 
 
 class RedisFrontier:
     """See `ports.Frontier`; every method here is documented there. Make it with `redis_frontier`.
 
-    `clock` is the time of callers, who pass it as `now`, when the script is to use that too: in simulations.
+    So many records are lent `ahead` of what was asked for. Callers pass the time as `now`; with `callers_clock`, in
+    simulations, the script goes by it too.
     """
 
     def __init__(
@@ -55,66 +59,56 @@ class RedisFrontier:
         worker: str,
         patiently: Patiently,
         *,
-        clock: Callable[[], float] = time.time,
+        partitions: int = 1,
+        ahead: int = 0,
         callers_clock: bool = False,
     ) -> None:
-        self._client = client
-        self._patiently = patiently
-        self._clock = clock
-        self._serial = 0
-        self.heart: Heart | None = None
-        self._exchanging = asyncio.Lock()
         self._policy = policy
         self._name = worker
+        self._ahead = ahead
         self._callers_clock = callers_clock
         self._now = self._shift_s = 0.0
-        self._partition = Partition(f"lycosa:{{{name}.0}}:")
+        self._wire = Wire(client, patiently, lambda: repr(self._now) if callers_clock else "")
+        self._partitions = [Partition(f"lycosa:{{{name}.{number}}}:", number) for number in range(partitions)]
         self._known = Known()
         self._held: dict[int, Lease] = {}
-        self._claims: dict[int, Claim] = {}
-        self._claimed = self._offered = self._added = 0
-        self._facts: dict[str, HostFacts] = {}
+        self._stock: deque[Lease] = deque()
+        self._finished = False
+        self._claimed = self._offered = 0
+        self._heart: Heart | None = None
 
     async def open(self, now: float = 0.0) -> None:
         """Join the crawl."""
-        policy, self._now = self._policy, now
-        said = await self._run(
-            "open",
-            self._name,
-            *policy_pairs(
-                {
-                    "delay": policy.delay_s,
-                    "places": policy.concurrency_per_host,
-                    "robots": int(policy.robots),
-                    "robots_ttl": policy.robots_ttl_s,
-                    "resolves": int(policy.resolves),
-                    "ip_delay": policy.delay_per_ip_s,
-                    "ip_places": policy.concurrency_per_ip,
-                    "slack": 0,
-                }
-            ),
-        )
-        self._partition.worker = said[1].decode()
+        self._now = now
+        policy = policy_pairs(_policy(self._policy))
+        for partition in self._partitions:
+            said = await self._wire.run(partition, "open", self._name, *policy)
+            partition.worker = said[1].decode()
+
+    def beat(self, client: Any) -> None:
+        """Let a heart beat over a client that blocks."""
+        self._heart = Heart(client, [(each.key, each.worker) for each in self._partitions])
 
     async def push(self, records: Sequence[UrlRecord]) -> int:
         """Queue what is new."""
         for record in records:
-            self._partition.add("+", *pushed(record, self._shift_s))
+            self._of(record.host).add("+", *pushed(record, self._shift_s))
             self._remember(record)
-        added, _ = await self._exchange(0)
+        before = self._wire.added
+        await self._send()
         self._offered += len(records)
-        self._added += added
-        return added
+        return self._wire.added - before
 
     def known(self, segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
         """Ask what was pushed from here lately."""
         return self._known.among(segment, fingerprints)
 
     async def lease(self, limit: int, now: float) -> list[Lease]:
-        """Lend what may be fetched now."""
+        """Lend what may be fetched now: of the stock, if that is enough."""
         self._now = now
-        _, leases = await self._exchange(limit)
-        return leases
+        if len(self._stock) < limit:
+            await self._fetch(limit - len(self._stock))
+        return [self._stock.popleft() for _ in range(min(limit, len(self._stock)))]
 
     async def ack(
         self,
@@ -129,12 +123,16 @@ class RedisFrontier:
         """Done."""
         if not self._give_back(lease, now):
             return False
-        arguments: list[Any] = [lease.token, reason, int(contacted), len(children)]
+        home = self._of(lease.record.host)
+        arguments: list[Any] = [self._token(lease), reason, int(contacted), len(children)]
         for child in children:
-            arguments += pushed(child, self._shift_s)
+            there = self._of(child.host)
+            arguments += ("" if there is home else there.number, *pushed(child, self._shift_s))
+            if there is not home:
+                home.outgoing.add(there.number)
             self._remember(child)
         self._offered += len(children)
-        self._partition.add("a", *arguments)
+        home.add("a", *arguments)
         await self._settled(lease)
         return True
 
@@ -146,7 +144,7 @@ class RedisFrontier:
             return False
         record = give_up(lease.record) if retry_at is None else fail(lease.record, retry_at)
         again = "" if retry_at is None else repr(retry_at + self._shift_s)
-        self._partition.add("n", lease.token, int(contacted), again, reason, encode(record))
+        self._of(record.host).add("n", self._token(lease), int(contacted), again, reason, encode(record))
         await self._settled(lease)
         return True
 
@@ -154,7 +152,7 @@ class RedisFrontier:
         """Give back untouched."""
         if not self._give_back(lease, now):
             return False
-        self._partition.add("r", lease.token, "")
+        self._of(lease.record.host).add("r", self._token(lease), "")
         await self._settled(lease)
         return True
 
@@ -180,12 +178,12 @@ class RedisFrontier:
 
     async def block_host(self, host: str, until: float) -> None:
         """Pause the host."""
-        self._partition.add("b", host, repr(until + self._shift_s))
+        self._of(host).add("b", host, repr(until + self._shift_s))
 
     async def claim(self, host: str, wake: Callable[[], None], now: float, holder: Lease | None = None) -> Claim:
         """Join the line."""
         if holder is not None and holder.token in self._held:
-            self._partition.add("o", holder.token)
+            self._of(holder.record.host).add("o", self._token(holder))
         self._claimed += 1
         return Claim(Host(key=host), wake, self._claimed)
 
@@ -194,9 +192,10 @@ class RedisFrontier:
         if claim.granted:
             return 0.0
         self._now = now
-        if self._partition.waiting:
-            await self._exchange(0)
-        _, at, address = await self._run("turn", claim.stamp, claim.host.key, "")
+        partition = self._of(claim.host.key)
+        if partition.waiting:
+            await self._send()
+        _, at, address = await self._wire.run(partition, "turn", claim.stamp, claim.host.key, "")
         if float(at) > 0:
             return float(at) - self._shift_s
         claim.granted, claim.address = True, address.decode()
@@ -207,7 +206,7 @@ class RedisFrontier:
         self._now = now
         if claim.granted:
             claim.granted = False
-            self._partition.add("u", claim.stamp)
+            self._of(claim.host.key).add("u", claim.stamp)
 
     def wants_address(self, host: str, now: float) -> bool:
         """Ask."""
@@ -215,87 +214,70 @@ class RedisFrontier:
 
     async def set_delay(self, host: str, delay_s: float, now: float) -> None:
         """Throttle."""
-        self._partition.add("t", host, repr(min(max(0.0, delay_s), DELAY_MAX_S)))
+        self._of(host).add("t", host, repr(min(max(0.0, delay_s), DELAY_MAX_S)))
 
     async def host_facts(self, host: str) -> HostFacts | None:
         """Recall."""
-        found = self._facts.get(host)
-        if found is None:
-            data = await self._client.hget(self._partition.key + "f", host)
-            found = _facts(data) if data is not None else None
-        return found
+        data = await self._ask("hget", self._of(host), "f", host)
+        return _facts(data) if data is not None else None
 
     async def set_host_facts(self, host: str, facts: HostFacts, now: float) -> None:
         """Remember."""
         self._now = now
         fetched, since = repr(facts.robots_at + self._shift_s), repr(now + self._shift_s)
-        self._partition.add("f", host, fetched, since, repr(facts.crawl_delay_s), encode(facts))
-        await self._exchange(0)
+        self._of(host).add("f", host, fetched, since, repr(facts.crawl_delay_s), encode(facts))
+        await self._send()
 
     async def set_address(self, host: str, address: str, until: float, now: float) -> None:
         """Remember."""
         self._now = now
-        self._partition.add("i", host, address, repr(until + self._shift_s))
+        self._of(host).add("i", host, address, repr(until + self._shift_s))
 
     def next_ready(self, now: float) -> float | None:
         """As far as the last exchange told; while others have work, soon."""
-        due = self._partition.due
+        dues = [partition.due for partition in self._partitions if partition.due is not None]
+        if self._stock or 0.0 in dues:
+            return 0.0
+        due = min(dues, default=None)
         if due is not None:
-            return due - self._shift_s if due else 0.0
-        counts = self._partition.counts
-        others = counts.get("leased", 0) + counts.get("uncommitted", 0) - len(self._held)
-        return now + POLL_S if others > 0 and not self._callers_clock else None
+            due -= self._shift_s
+        if self._finished or self._callers_clock:
+            return due
+        return min(now + POLL_S, due) if due is not None else now + POLL_S
 
     async def commit(self, positions: Mapping[str, int]) -> None:
         """Make it durable."""
         fields = [part for name, position in positions.items() for part in (f"{self._name}/{name}", position)]
-        self._partition.add("c", len(positions), *fields)
-        await self._exchange(0)
+        for partition in self._partitions:
+            partition.add("c", *((len(positions), *fields) if partition is self._partitions[0] else (0,)))
+        await self._send()
 
     async def positions(self) -> dict[str, int]:
         """Return the sinks' positions."""
-        found = await self._client.hgetall(self._partition.key + "p")
+        found = await self._ask("hgetall", self._partitions[0], "p")
         mine = f"{self._name}/"
         told = ((name.decode(), int(position)) for name, position in found.items())
         return {name.removeprefix(mine): position for name, position in told if name.startswith(mine)}
 
     async def stats(self) -> FrontierStats:
         """Count."""
-        await self._exchange(0)
-        reasons, dead = await self._reasons("y"), await self._reasons("z")
-        counts = {name: count for name, count in self._partition.counts.items() if name != "uncommitted"}
-        return FrontierStats(**counts, reasons=reasons, dead_reasons=dead, offered=self._offered, added=self._added)
-
-    async def segment_states(self) -> dict[str, str]:
-        """Return the state of each segment."""
-        found = await self._client.hgetall(self._partition.key + "g")
-        return {name.decode(): state.decode() for name, state in found.items()}
-
-    async def segment_counts(self) -> dict[str, dict[str, int]]:
-        """Return the counts of each segment."""
-        await self._exchange(0)
-        return self._partition.segments
-
-    async def reasons_by_segment(self, name: str) -> dict[str, dict[str, int]]:
-        """Return why the URLs of each segment are done ("y") or dead ("z")."""
-        found = await self._client.hgetall(self._partition.key + name)
-        reasons: dict[str, dict[str, int]] = {}
-        for field, count in found.items():
-            segment, _, reason = field.decode().partition("\n")
-            reasons.setdefault(segment, {})[reason] = int(count)
-        return reasons
-
-    async def dead_rows(self) -> AsyncIterator[Row]:
-        """Yield what is dead."""
-        async for _, data in self._client.hscan_iter(self._partition.key + "e"):
-            at, _, reason, record = data.split(b"\n", 3)
-            yield Row(State.DEAD, decode(record), float(at), reason.decode())
-
-    async def sleeping_rows(self) -> AsyncIterator[Row]:
-        """Yield what sleeps."""
-        async for member, due in self._client.zscan_iter(self._partition.key + "d"):
-            record = decode(member.split(b"\n", 2)[2])
-            yield Row(State.RETRY if record.attempts else State.DELAYED, record, float(due))
+        await self._look()
+        parts = [partition.counts for partition in self._partitions]
+        queued, leased, delayed, done, dead = (
+            sum(part.get(name, 0) for part in parts) for name in ("queued", "leased", "delayed", "done", "dead")
+        )
+        reasons, dead_reasons = await self._reasons("y"), await self._reasons("z")
+        return FrontierStats(
+            queued + sum(part.get("outgoing", 0) for part in parts),
+            leased,
+            delayed,
+            done,
+            dead,
+            reasons=reasons,
+            dead_reasons=dead_reasons,
+            offered=self._offered,
+            added=self._wire.added,
+        )
 
     async def dead(self, limit: int) -> list[tuple[UrlRecord, str]]:
         """Return the dead."""
@@ -306,48 +288,134 @@ class RedisFrontier:
                 break
         return found
 
-    @property
-    def identity(self) -> tuple[str, str]:
-        """The key of our partition, and our name in it."""
-        return self._partition.key, self._partition.worker
-
     async def close(self) -> None:
         """Leave; what is not committed goes back."""
-        if self.heart is not None:
-            await asyncio.to_thread(self.heart.stop)
+        if self._heart is not None:
+            await asyncio.to_thread(self._heart.stop)
         with suppress(StateError):  # we were not there any more, or the server is not: others take over
-            await self._run("leave")
-        await self._client.aclose()
+            for partition in self._partitions:
+                await self._wire.run(partition, "leave")
+        await self._wire.client.aclose()
+
+    # What operations look into.
+
+    async def segment_states(self) -> dict[str, str]:
+        """Return the state of each segment."""
+        states: dict[str, str] = {}
+        for partition in self._partitions:
+            found = await self._ask("hgetall", partition, "g")
+            states |= {name.decode(): state.decode() for name, state in found.items()}
+        return states
+
+    async def segment_counts(self) -> dict[str, dict[str, int]]:
+        """Return the counts of each segment."""
+        await self._look()
+        counts: dict[str, dict[str, int]] = {}
+        for partition in self._partitions:
+            for name, part in partition.segments.items():
+                total = counts.setdefault(name, dict.fromkeys(part, 0))
+                for word, number in part.items():
+                    total[word] += number
+        return counts
+
+    async def reasons_by_segment(self, name: str) -> dict[str, dict[str, int]]:
+        """Return why the URLs of each segment are done ("y") or dead ("z")."""
+        reasons: dict[str, dict[str, int]] = {}
+        for partition in self._partitions:
+            for field, count in (await self._ask("hgetall", partition, name)).items():
+                segment, _, reason = field.decode().partition("\n")
+                mine = reasons.setdefault(segment, {})
+                mine[reason] = mine.get(reason, 0) + int(count)
+        return {segment: {why: n for why, n in mine.items() if n} for segment, mine in reasons.items()}
+
+    async def dead_rows(self) -> AsyncIterator[Row]:
+        """Yield what is dead."""
+        for partition in self._partitions:
+            async for _, data in self._wire.client.hscan_iter(partition.key + "e"):
+                at, _, reason, record = data.split(b"\n", 3)
+                yield Row(State.DEAD, decode(record), float(at), reason.decode())
+
+    async def sleeping_rows(self) -> AsyncIterator[Row]:
+        """Yield what sleeps."""
+        for partition in self._partitions:
+            async for member, due in self._wire.client.zscan_iter(partition.key + "d"):
+                record = decode(member.split(b"\n", 2)[2])
+                yield Row(State.RETRY if record.attempts else State.DELAYED, record, float(due))
 
     # ----------------------------------------------------------------------------------------------------------------
 
-    async def _run(self, command: str, *arguments: Any) -> list[Any]:
-        now = repr(self._now) if self._callers_clock else ""
-        key, worker = self._partition.key, self._partition.worker
-        said = await self._patiently(lambda: run(self._client, key, now, command, worker, *arguments))
-        if said[0] == b"unknown":
-            raise StateError(f"worker {worker} was silent for too long: others go on with its URLs; start it again")
-        return said
+    def _of(self, host: str) -> Partition:
+        if len(self._partitions) == 1:
+            return self._partitions[0]
+        return self._partitions[xxh3_64_intdigest(host.encode()) % len(self._partitions)]
 
-    async def _exchange(self, limit: int) -> tuple[int, list[Lease]]:
-        async with self._exchanging:
-            self._serial += 1
-            said = await self._run("exchange", self._serial, *self._partition.take(), limit)
-        _, added, refused, lent, (due, counts, arrived, at) = said
-        if not self._callers_clock:
-            self._shift_s = float(at) - self._clock()
-        self._partition.heard(due, counts, arrived)
-        if refused:
-            raise StateError(f"{len(refused)} leases were not ours any more")
-        return added, [self._lent(each) for each in lent if int(each[0]) not in self._held]
+    def _token(self, lease: Lease) -> int:
+        """Return what the partition calls the lease: our tokens hold the number of the partition too."""
+        return lease.token // len(self._partitions)
 
-    def _lent(self, said: list[Any]) -> Lease:
+    async def _ask(self, command: str, partition: Partition, name: str, *arguments: Any) -> Any:
+        method = getattr(self._wire.client, command)
+        return await self._wire.patiently(lambda: method(partition.key + name, *arguments))
+
+    async def _send(self) -> None:
+        """Send what waits."""
+        await self._exchange([Asked(each) for each in self._partitions if each.waiting])
+
+    async def _look(self) -> None:
+        """Ask all partitions how they are."""
+        await self._exchange([Asked(each) for each in self._partitions])
+
+    async def _fetch(self, wanted: int) -> None:
+        """Ask all partitions for their share, then those that gave it for more; see whether all is done."""
+        asked = self._partitions
+        while asked and wanted > 0:
+            share, ahead = -(-wanted // len(asked)), -(-self._ahead // len(asked))
+            given = await self._exchange([Asked(each, share, ahead) for each in asked])
+            asked = [each for each in asked if given[each] >= share]
+            wanted -= sum(given.values())
+        await self._forward()
+        if not self._stock and not self._held:
+            self._finished = await self._is_over()
+
+    async def _exchange(self, asked: Sequence[Asked]) -> dict[Partition, int]:
+        """Return how many records each of the partitions lent."""
+        lent = await self._wire.exchange(asked)
+        if not self._callers_clock and asked:
+            self._shift_s = asked[0].partition.at - time.time()
+        for partition, records in lent.items():
+            for each in records:
+                self._lent(partition, each)
+        return {partition: len(records) for partition, records in lent.items()}
+
+    async def _forward(self) -> None:
+        """Bring what is in our outboxes, or, when there is nothing to do, in any, to where it belongs."""
+        for source in self._partitions:
+            if not source.counts.get("outgoing"):
+                source.outgoing.clear()
+                continue
+            targets = source.outgoing or {each.number for each in self._partitions} - {source.number}
+            for number in list(targets):
+                await self._wire.forward(source, self._partitions[number])
+            source.outgoing.clear()
+
+    async def _is_over(self) -> bool:
+        """Look twice at all partitions: when nothing was live either time, and nothing came in between, all is done."""
+        if any(partition.live for partition in self._partitions):
+            return False
+        before = [partition.arrived for partition in self._partitions]
+        await self._look()
+        return not any(each.live for each in self._partitions) and before == [e.arrived for e in self._partitions]
+
+    def _lent(self, partition: Partition, said: list[Any]) -> None:
         token, kind, host, data, address, attempts = said
         what = Kind(int(kind))
+        number = int(token) * len(self._partitions) + partition.number
+        if number in self._held:
+            return  # the answer to an exchange that was sent twice
         record = decode(data) if what is Kind.PAGE else question(host.decode(), what, int(attempts), data)
-        lease = Lease(int(token), record, self._now + self._policy.lease_s, address.decode())
-        self._held[lease.token] = lease
-        return lease
+        lease = Lease(number, record, self._now + self._policy.lease_s, address.decode())
+        self._held[number] = lease
+        self._stock.append(lease)
 
     def _give_back(self, lease: Lease, now: float) -> bool:
         self._now = now
@@ -355,8 +423,8 @@ class RedisFrontier:
 
     async def _settled(self, lease: Lease) -> None:
         """A question holds up its host: it is answered at once."""
-        if lease.record.kind != Kind.PAGE or self._partition.waiting >= VERBS_MAX:
-            await self._exchange(0)
+        if lease.record.kind != Kind.PAGE or self._of(lease.record.host).waiting >= VERBS_MAX:
+            await self._send()
 
     async def _expired(self, lease: Lease, now: float) -> None:
         overdue, event = expire(lease.record)
@@ -368,7 +436,7 @@ class RedisFrontier:
             await self.set_host_facts(lease.record.host, HostFacts(EXPIRED.encode(), 0, now), now)
             await self.ack(lease, EXPIRED, (), now)
         elif event is Event.EXPIRE and self._give_back(lease, now):
-            self._partition.add("r", lease.token, encode(overdue))
+            self._of(overdue.host).add("r", self._token(lease), encode(overdue))
         else:
             await self.nack(lease, EXPIRED, None, now)
 
@@ -377,22 +445,37 @@ class RedisFrontier:
             self._known.add(record.segment, record.fingerprint)
 
     async def _reasons(self, name: str) -> dict[str, int]:
-        found = await self._client.hgetall(self._partition.key + name)
-        reasons: dict[str, int] = {}
-        for field, count in found.items():
-            reason = field.decode().partition("\n")[2]
-            reasons[reason] = reasons.get(reason, 0) + int(count)
-        return reasons
+        total: dict[str, int] = {}
+        for reasons in (await self.reasons_by_segment(name)).values():
+            for reason, count in reasons.items():
+                total[reason] = total.get(reason, 0) + count
+        return total
 
 
-async def simulated_frontier(client: Any, name: str, policy: Policy, now: float) -> RedisFrontier:
+def _policy(policy: Policy) -> dict[str, float]:
+    return {
+        "delay": policy.delay_s,
+        "places": policy.concurrency_per_host,
+        "robots": int(policy.robots),
+        "robots_ttl": policy.robots_ttl_s,
+        "resolves": int(policy.resolves),
+        "ip_delay": policy.delay_per_ip_s,
+        "ip_places": policy.concurrency_per_ip,
+    }
+
+
+async def simulated_frontier(
+    client: Any, name: str, policy: Policy, now: float, *, partitions: int = 1
+) -> RedisFrontier:
     """Join a crawl by the clock of the callers, with no heart."""
-    frontier = RedisFrontier(client, name, policy, "worker", _at_once, callers_clock=True)
+    frontier = RedisFrontier(client, name, policy, "worker", _at_once, partitions=partitions, callers_clock=True)
     await frontier.open(now)
     return frontier
 
 
-async def redis_frontier(url: str, name: str, policy: Policy, worker: str, say: Callable[[str], None]) -> RedisFrontier:
+async def redis_frontier(
+    url: str, name: str, policy: Policy, worker: str, say: Callable[[str], None], *, partitions: int = 1, ahead: int = 0
+) -> RedisFrontier:
     """Join the crawl of this name. Raises `UsageError` for what is no address of a Redis, and `StateError`.
 
     `say` hears that the server is waited for.
@@ -402,10 +485,10 @@ async def redis_frontier(url: str, name: str, policy: Policy, worker: str, say: 
     async def patient(act: Callable[[], Awaitable[Any]]) -> Any:
         return await patiently(act, where, say)
 
-    frontier = RedisFrontier(clients.loop, name, policy, worker, patient)
+    frontier = RedisFrontier(clients.loop, name, policy, worker, patient, partitions=partitions, ahead=ahead)
     await patient(lambda: check(clients.loop, where))
     await frontier.open()
-    frontier.heart = Heart(clients.blocking, *frontier.identity)
+    frontier.beat(clients.blocking)
     return frontier
 
 

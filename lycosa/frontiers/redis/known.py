@@ -1,7 +1,7 @@
 """Fingerprints that were pushed from here, as many as fit: whoever is among them need not be sent again.
 
-Exact, unlike a Bloom filter, which can tell only what is new: a slot holds a whole fingerprint, and a later one with the
-same slot takes its place. 8 bytes each.
+Exact, unlike a Bloom filter, which can tell only what is new: a slot holds a whole fingerprint, 8 bytes, and a later
+one with the same slot takes its place.
 """
 
 from __future__ import annotations

@@ -8,18 +8,27 @@ from typing import Any
 from lycosa.core.model import UrlRecord
 from lycosa.frontiers.redis.lanes import encode, fingerprint_of, lane_of
 
-COUNTED = {"q": "queued", "l": "leased", "d": "delayed", "a": "done", "x": "dead", "u": "uncommitted"}
+COUNTED = {"q": "queued", "l": "leased", "d": "delayed", "a": "done", "x": "dead", "u": "uncommitted", "o": "outgoing"}
+
+LIVE = ("queued", "leased", "delayed", "uncommitted", "outgoing")
 
 
 class Partition:
-    """`due` is when something can be lent (0: now; None: never, as far as this partition knows) in the script's time."""
+    """`due` is when something can be lent (0: now; None: never, as far as is known here), in the script's time.
 
-    def __init__(self, key: str) -> None:
+    `outgoing` are the partitions to which records may wait in its outbox.
+    """
+
+    def __init__(self, key: str, number: int) -> None:
         self.key = key
+        self.number = number
+        self.serial = 0
+        self.outgoing: set[int] = set()
         self.due: float | None = None
         self.counts: dict[str, int] = {}
         self.segments: dict[str, dict[str, int]] = {}
         self.arrived = 0
+        self.at = 0.0
         self.worker = ""
         self._verbs: list[Any] = []
         self.waiting = 0
@@ -36,9 +45,10 @@ class Partition:
         self.waiting = 0
         return verbs
 
-    def heard(self, due: bytes, counts: list[bytes], arrived: bytes) -> None:
+    def heard(self, due: bytes, counts: list[bytes], arrived: bytes, at: bytes) -> None:
         """Note what an exchange told."""
         self.due = float(due) if due else None
+        self.at = float(at)
         self.arrived = int(arrived)
         self.counts = dict.fromkeys(COUNTED.values(), 0)
         self.segments = {}
@@ -48,10 +58,9 @@ class Partition:
             self.counts[COUNTED[kind]] += int(count)
 
     @property
-    def unfinished(self) -> int:
-        """Records that are not done."""
-        counts = self.counts
-        return counts.get("queued", 0) + counts.get("leased", 0) + counts.get("delayed", 0)
+    def live(self) -> int:
+        """Records that are not done for good."""
+        return sum(self.counts.get(name, 0) for name in LIVE)
 
 
 def pushed(record: UrlRecord, shift_s: float) -> tuple[Any, ...]:

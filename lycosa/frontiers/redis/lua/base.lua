@@ -4,7 +4,7 @@
 --
 --   m                 hash    version, crawl, policy; the counters token, turn, arrived; `seen`, when we were here last
 --   c                 hash    counts: "q|SEGMENT", "l|", "d|" (queued, leased, delayed), "x|", "a|" (dead, done), and "u|",
---                             what of the done is not committed yet
+--                             what of the done is not committed yet; "o|" what is in outboxes
 --   y  z              hash    why URLs are done, and dead: "SEGMENT\nREASON" -> count
 --   g                 hash    segments: name -> state
 --   b                 hash    fingerprints of a segment: "n|" how many, "k|" in how many sets
@@ -23,6 +23,8 @@
 --   K|WORKER          hash    turns it has claimed: claim -> host
 --   i|ADDRESS         hash    the hosts of one IP address: turns and places they share
 --   j|ADDRESS         set     those of them that wait for a place
+--   o|PARTITION       list    records for another partition
+--   os  oi            hash    how many there ever were for each partition; how many of each have come in here
 --   f                 hash    host -> its robots.txt and what it asks for
 --   e                 hash    dead records: "STAMP" -> record with its reason
 --   p                 hash    committed positions of the sinks

@@ -33,7 +33,7 @@ local function said_before(worker)
 end
 
 -- all: the serial number of the exchange, one more than that before; how many verbs, the verbs; how many records are
--- wanted. The same number again: the answer was lost, and nothing is done twice. Another: the server has lost what came
+-- wanted now, and ahead. The same number again: the answer was lost, and nothing is done twice. Another: the server has lost what came
 -- in between (a replica took over), or the worker has.
 commands['exchange'] = function(worker)
   if not is_known(worker) then return { 'unknown' } end
@@ -50,7 +50,8 @@ commands['exchange'] = function(worker)
   end
   call('HSET', key('n'), worker, serial)
   for _ = 1, number() do verbs[argument()](worker) end
-  local leases = lend(worker, number())
+  local limit, ahead = number(), number()
+  local leases = lend(worker, limit, ahead)
   write_hosts()
   write_groups()
   write_seen()
@@ -58,7 +59,7 @@ commands['exchange'] = function(worker)
   return { 'ok', new, refused, leases, outlook() }
 end
 
--- open: name of the worker, the policy as pairs
+-- open: name of the worker, how many fields of the policy, name and value of each
 commands['open'] = function()
   watch()
   local name = argument()
@@ -77,6 +78,14 @@ commands['beat'] = function(worker)
   if not is_known(worker) then return { 'unknown' } end
   hear(worker)
   return { 'ok' }
+end
+
+-- what waits for another partition: which, how many at most; answers the number of the first
+commands['outgoing'] = function()
+  local to, most = argument(), number()
+  local list = key('o|' .. to)
+  local first = tonumber(call('HGET', key('os'), to) or 0) - call('LLEN', list) + 1
+  return { 'ok', first, call('LRANGE', list, 0, most - 1) }
 end
 
 -- claim a turn: the claim, the host, the token whose place it takes ("" none)

@@ -133,18 +133,26 @@ local function lend_one(worker, host, leases)
   offer(host)
 end
 
-local function lend(worker, limit)
+-- Lend so many, and beyond them `ahead` of hosts that keep no pause: those may start when the worker likes.
+local function lend(worker, limit, ahead)
   local leases = {}
   wake()
   come()
-  while #leases < limit do
-    local first = call('ZPOPMIN', key('t'), math.min(limit - #leases, 100))
+  while #leases < limit + ahead do
+    local first = call('ZPOPMIN', key('t'), math.min(limit + ahead - #leases, 100))
     if #first == 0 then break end
+    local paced = false
     for at = 1, #first, 2 do
       local host = host_of(string.sub(first[at], 16))
       host.tk = ''
-      lend_one(worker, host, leases)
+      if paced or (#leases >= limit and (delay_of(host) > 0 or group_of(host))) then
+        paced = true
+        offer(host)
+      else
+        lend_one(worker, host, leases)
+      end
     end
+    if paced then break end
   end
   return leases
 end

@@ -134,9 +134,8 @@ local function is_open(segment)
   return states[segment] == 'open'
 end
 
--- One record of the arguments: fingerprint, "" for one that is never a duplicate; host, lane, due (0: at once), record.
-local function push()
-  local fingerprint, name, lane, due, record = argument(), argument(), argument(), number(), argument()
+-- Take in a record: its fingerprint, "" for one that is never a duplicate; host, lane, when due (0: at once), record.
+local function add(fingerprint, name, lane, due, record)
   local segment = segment_of(lane)
   if not is_open(segment) or (fingerprint ~= '' and not learn(segment, fingerprint)) then return 0 end
   if due > 0 then
@@ -145,4 +144,20 @@ local function push()
     enqueue(name, lane, record)
   end
   return 1
+end
+
+local function push()
+  return add(argument(), argument(), argument(), number(), argument())
+end
+
+-- A record of another partition waits in the outbox until somebody has brought it there: in the order of its numbers.
+local function send(partition)
+  local entry = cmsgpack.pack({ argument(), argument(), argument(), number(), argument() })
+  call('RPUSH', key('o|' .. partition), entry)
+  call('HINCRBY', key('os'), partition, 1)
+  count('o|', 1)
+end
+
+local function take_in(entry)
+  return add(unpack(cmsgpack.unpack(entry)))
 end

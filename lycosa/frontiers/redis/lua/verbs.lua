@@ -9,20 +9,24 @@ local function lease_of(worker)
   return lease, id
 end
 
--- push: see `push`
+-- push from outside: see `push`
 verbs['+'] = function()
   new = new + push()
+  call('HINCRBY', key('m'), 'arrived', 1)
 end
 
--- done: token, reason, contacted, how many children, the children as for a push
+-- done: token, reason, contacted, how many children, each of them: its partition ("" this one), and as for a push
 verbs['a'] = function(worker)
   local lease, id = lease_of(worker)
   local reason, contacted, children = argument(), argument(), number()
   for _ = 1, children do
-    if lease then
+    local partition = argument()
+    if not lease then
+      cursor = cursor + 5
+    elseif partition == '' then
       new = new + push()
     else
-      cursor = cursor + 5
+      send(partition)
     end
   end
   if not lease then return end
@@ -36,6 +40,30 @@ verbs['a'] = function(worker)
     done(lease, 1)
   end
   free(lease, contacted)
+end
+
+-- arrived from another partition: which, the number of the first, how many, the records as its outbox has them
+verbs['>'] = function()
+  local from, first, entries = argument(), number(), number()
+  local last = tonumber(call('HGET', key('oi'), from) or 0)
+  for each = first, first + entries - 1 do
+    local record = argument()
+    if each > last then
+      new = new + take_in(record)
+      call('HINCRBY', key('m'), 'arrived', 1)
+    end
+  end
+  if first + entries - 1 > last then call('HSET', key('oi'), from, first + entries - 1) end
+end
+
+-- sent to another partition, which has all up to this number
+verbs['<'] = function()
+  local to, upto = argument(), number()
+  local length = call('LLEN', key('o|' .. to))
+  local gone = upto - (tonumber(call('HGET', key('os'), to) or 0) - length)
+  if gone <= 0 then return end
+  call('LTRIM', key('o|' .. to), gone, -1)
+  count('o|', -math.min(gone, length))
 end
 
 -- failed: token, contacted, when it is tried again ("" never), reason, record
