@@ -10,11 +10,13 @@ from typing import Any
 
 from lycosa.app.members import Crew
 from lycosa.clock import Clock
+from lycosa.core.model import Request, Response
+from lycosa.core.url import host_key
 from lycosa.frontiers.embedded import embedded_frontier
 from lycosa.frontiers.local import LocalFrontier
 from lycosa.frontiers.operations import LocalOperations
 from lycosa.frontiers.statedir import StateDir
-from lycosa.ports import Frontier, FrontierOperations
+from lycosa.ports import Fetcher, Frontier, FrontierOperations
 
 log = logging.getLogger(__name__)
 
@@ -63,3 +65,31 @@ def _worker(state: StateDir) -> str:
     if not file.exists():
         file.write_text(secrets.token_hex(4))
     return file.read_text().strip()
+
+
+class Punctual:
+    """See `ports.Fetcher`: another one, whose starts are told to a frontier that others share."""
+
+    def __init__(self, fetcher: Fetcher, started: Callable[[str, float], None], clock: Clock) -> None:
+        self._fetcher = fetcher
+        self._started = started
+        self._clock = clock
+
+    async def fetch(self, request: Request, **options: Any) -> Response:
+        """Do one transfer. See the port."""
+        host = host_key(request.url)
+        self._started(host, self._clock.now())
+        response = await self._fetcher.fetch(request, **options)
+        timings = response.timings  # a busy loop may have sent it later than it was told
+        self._started(host, self._clock.now() - timings.total_s + max(timings.connect_s, timings.tls_s))
+        return response
+
+    async def close(self) -> None:
+        """Close the other one."""
+        await self._fetcher.close()
+
+
+def punctual(fetcher: Fetcher, frontier: Frontier, clock: Clock) -> Fetcher:
+    """Return a fetcher whose starts the frontier is told, if it wants to know."""
+    started = getattr(frontier, "started", None)
+    return fetcher if started is None else Punctual(fetcher, started, clock)

@@ -23,7 +23,7 @@ from lycosa.app.parts import (
     tell,
     written_to,
 )
-from lycosa.app.shared import operations_of
+from lycosa.app.shared import operations_of, punctual
 from lycosa.app.visiting import Cast, Site, downloader_of, retrying_of, spider_chain_of, statuses_of, visitor_of
 from lycosa.clock import Clock, chance
 from lycosa.config import Settings
@@ -184,7 +184,7 @@ async def _cast(
     crawler.records = site.keeping.store
     fetcher = CurlFetcher(fetch_settings_of(settings))
     stack.push_async_callback(fetcher.close)
-    found_only = FoundOnly(fetcher, addresses)
+    found_only = punctual(FoundOnly(fetcher, addresses), frontier, site.clock)
     policy, now = retry_policy_of(settings), site.clock.now
     guard = Guard(Allowed(settings.allow_private))
     gate = RobotsGate(frontier, found_only, settings.user_agent, policy, chance, now, stats, guard)

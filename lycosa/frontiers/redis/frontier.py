@@ -39,6 +39,9 @@ POLL_S = 0.05
 VERBS_MAX = 1000
 """Reports that wait; with more they are sent at once."""
 
+SHIFTS = 50
+"""Exchanges by which our clock is compared with that of the server."""
+
 DELAY_MAX_S = 3600.0
 
 _facts = msgspec.msgpack.Decoder(HostFacts).decode
@@ -73,6 +76,8 @@ class RedisFrontier:
         self._known = Known()
         self._held: dict[int, Lease] = {}
         self._stock: deque[Lease] = deque()
+        self._shifts: deque[float] = deque(maxlen=SHIFTS)
+        self._paced: set[str] = set()
         self._finished = False
         self._claimed = self._offered = 0
         self._heart: Heart | None = None
@@ -179,6 +184,11 @@ class RedisFrontier:
     async def block_host(self, host: str, until: float) -> None:
         """Pause the host."""
         self._of(host).add("b", host, repr(until + self._shift_s))
+
+    def started(self, host: str, now: float) -> None:
+        """A transfer to the host starts now: its next turn counts from here, however long it was held up before."""
+        if host in self._paced:
+            self._of(host).add("s", host, repr(now + self._shift_s))
 
     async def claim(self, host: str, wake: Callable[[], None], now: float, holder: Lease | None = None) -> Claim:
         """Join the line."""
@@ -381,7 +391,9 @@ class RedisFrontier:
         """Return how many records each of the partitions lent."""
         lent = await self._wire.exchange(asked)
         if not self._callers_clock and asked:
-            self._shift_s = asked[0].partition.at - time.time()
+            # The answer was on its way, and waited for a busy loop: the largest difference is the nearest.
+            self._shifts.append(asked[0].partition.at - time.time())
+            self._shift_s = max(self._shifts)
         for partition, records in lent.items():
             for each in records:
                 self._lent(partition, each)
@@ -407,7 +419,7 @@ class RedisFrontier:
         return not any(each.live for each in self._partitions) and before == [e.arrived for e in self._partitions]
 
     def _lent(self, partition: Partition, said: list[Any]) -> None:
-        token, kind, host, data, address, attempts = said
+        token, kind, host, data, address, attempts, paced = said
         what = Kind(int(kind))
         number = int(token) * len(self._partitions) + partition.number
         if number in self._held:
@@ -416,6 +428,8 @@ class RedisFrontier:
         lease = Lease(number, record, self._now + self._policy.lease_s, address.decode())
         self._held[number] = lease
         self._stock.append(lease)
+        if paced:
+            self._paced.add(record.host)
 
     def _give_back(self, lease: Lease, now: float) -> bool:
         self._now = now

@@ -26,7 +26,7 @@ local function said_before(worker)
     if lease.over == 0 then
       local host = host_of(lease.host)
       local tries = lease.kind == ROBOTS and host.rt or host.at
-      leases[#leases + 1] = { all[at], lease.kind, lease.host, lease.record, host.ad, tries }
+      leases[#leases + 1] = { all[at], lease.kind, lease.host, lease.record, host.ad, tries, delay_of(host) > 0 and 1 or 0 }
     end
   end
   return { 'ok', 0, {}, leases, outlook() }

@@ -142,11 +142,11 @@ local function starts(host)
   host.fl = host.fl + 1
   host.st = now
   local delay = delay_of(host)
-  if delay > 0 then host.ra = now + delay + asked('slack') end
+  if delay > 0 then host.ra = now + delay end
   local group = group_of(host)
   if group then
     group.fl, group.changed = group.fl + 1, true
-    if asked('ip_delay') > 0 then group.ra = math.max(group.ra, now + asked('ip_delay') + asked('slack')) end
+    if asked('ip_delay') > 0 then group.ra = math.max(group.ra, now + asked('ip_delay')) end
   end
 end
 

@@ -98,7 +98,7 @@ local function lend_to(worker, host, kind, lane, record)
   end
   local id = token()
   call('HSET', key('L|' .. worker), id, packed(lease))
-  return { id, kind, host.name, record, host.ad, kind == ROBOTS and host.rt or host.at }
+  return { id, kind, host.name, record, host.ad, kind == ROBOTS and host.rt or host.at, delay_of(host) > 0 and 1 or 0 }
 end
 
 local function peeked(host)

@@ -123,6 +123,19 @@ verbs['b'] = function()
   block(host_of(name), until_)
 end
 
+-- started: host, when. A worker that was held up contacts it later than it was lent: its next turn counts from there.
+verbs['s'] = function()
+  local name, at = argument(), number()
+  local host = host_of(name)
+  local delay = delay_of(host)
+  if delay == 0 or at <= host.st then return end
+  host.st = math.min(at, now)
+  if host.st + delay > host.ra then
+    host.ra = host.st + delay
+    offer(host)
+  end
+end
+
 -- throttle: host, delay
 verbs['t'] = function()
   local name, delay = argument(), number()
