@@ -6,7 +6,7 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lycosa.app.members import Crew
 from lycosa.clock import Clock
@@ -17,6 +17,9 @@ from lycosa.frontiers.local import LocalFrontier
 from lycosa.frontiers.operations import LocalOperations
 from lycosa.frontiers.statedir import StateDir
 from lycosa.ports import Fetcher, Frontier, FrontierOperations
+
+if TYPE_CHECKING:
+    from lycosa.frontiers.redis.frontier import Membership
 
 log = logging.getLogger(__name__)
 
@@ -30,16 +33,18 @@ async def frontier_of(stack: AsyncExitStack, crew: Crew, state: StateDir) -> Fro
     if settings.frontier:
         from lycosa.frontiers.redis.frontier import redis_frontier  # an extra
 
+        member = _membership(state)
         name = settings.crawl_name or crew.target.name
         frontier: Any = await redis_frontier(
             settings.frontier,
             name,
             crew.policy,
-            _worker(state),
+            member,
             log.warning,
             partitions=settings.partitions,
             ahead=settings.concurrency,
         )
+        _remember(state, member)
     else:
         state.refuse_half()
         frontier = embedded_frontier(
@@ -60,11 +65,16 @@ def operations_of(
     return RedisOperations(frontier, commit, changed, paused)  # type: ignore[arg-type, return-value]
 
 
-def _worker(state: StateDir) -> str:
+def _membership(state: StateDir) -> Membership:
+    from lycosa.frontiers.redis.frontier import Membership
+
     file = state.path / WORKER
-    if not file.exists():
-        file.write_text(secrets.token_hex(4))
-    return file.read_text().strip()
+    worker, _, crawl = file.read_text().strip().partition(" ") if file.exists() else ("", "", "")
+    return Membership(worker or secrets.token_hex(4), crawl)
+
+
+def _remember(state: StateDir, member: Membership) -> None:
+    (state.path / WORKER).write_text(f"{member.worker} {member.crawl}")
 
 
 class Punctual:

@@ -16,6 +16,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
+from dataclasses import dataclass
+from secrets import token_hex
 from typing import Any
 
 import msgspec
@@ -47,6 +49,14 @@ DELAY_MAX_S = 3600.0
 _facts = msgspec.msgpack.Decoder(HostFacts).decode
 
 
+@dataclass(slots=True)
+class Membership:
+    """What a worker remembers of the crawl that it takes part in: under which name, and which crawl it is."""
+
+    worker: str
+    crawl: str = ""
+
+
 class RedisFrontier:
     """See `ports.Frontier`; every method here is documented there. Make it with `redis_frontier`.
 
@@ -67,6 +77,7 @@ class RedisFrontier:
         callers_clock: bool = False,
     ) -> None:
         self._policy = policy
+        self._crawl = name
         self._name = worker
         self._ahead = ahead
         self._callers_clock = callers_clock
@@ -82,13 +93,26 @@ class RedisFrontier:
         self._claimed = self._offered = 0
         self._heart: Heart | None = None
 
-    async def open(self, now: float = 0.0) -> None:
-        """Join the crawl."""
+    async def open(self, known: str = "", now: float = 0.0) -> str:
+        """Join the crawl: the one that is known, "" to begin it if there is none. Return which one it is.
+
+        Raises `StateError` when it is not there any more.
+        """
         self._now = now
-        policy = policy_pairs(_policy(self._policy))
+        policy, parts = policy_pairs(_policy(self._policy)), len(self._partitions)
+        crawl = "" if known else token_hex(8)
         for partition in self._partitions:
-            said = await self._wire.run(partition, "open", self._name, *policy)
-            partition.worker = said[1].decode()
+            said = await self._wire.run(partition, "open", self._name, crawl, parts, *policy)
+            partition.worker, found, divided = (part.decode() for part in said[1:])
+            if known and found != known:
+                what = "another has its name" if found else "the server has lost it"
+                raise StateError(f"the crawl {self._crawl!r} that this worker took part in is gone: {what}")
+            if int(divided) != parts:
+                raise StateError(
+                    f"the crawl {self._crawl!r} has {divided} partitions, not {parts}: partitions={divided}"
+                )
+            crawl = "" if known else found
+        return known or crawl
 
     def beat(self, client: Any) -> None:
         """Let a heart beat over a client that blocks."""
@@ -483,12 +507,19 @@ async def simulated_frontier(
 ) -> RedisFrontier:
     """Join a crawl by the clock of the callers, with no heart."""
     frontier = RedisFrontier(client, name, policy, "worker", _at_once, partitions=partitions, callers_clock=True)
-    await frontier.open(now)
+    await frontier.open(now=now)
     return frontier
 
 
 async def redis_frontier(
-    url: str, name: str, policy: Policy, worker: str, say: Callable[[str], None], *, partitions: int = 1, ahead: int = 0
+    url: str,
+    name: str,
+    policy: Policy,
+    member: Membership,
+    say: Callable[[str], None],
+    *,
+    partitions: int = 1,
+    ahead: int = 0,
 ) -> RedisFrontier:
     """Join the crawl of this name. Raises `UsageError` for what is no address of a Redis, and `StateError`.
 
@@ -499,9 +530,9 @@ async def redis_frontier(
     async def patient(act: Callable[[], Awaitable[Any]]) -> Any:
         return await patiently(act, where, say)
 
-    frontier = RedisFrontier(clients.loop, name, policy, worker, patient, partitions=partitions, ahead=ahead)
+    frontier = RedisFrontier(clients.loop, name, policy, member.worker, patient, partitions=partitions, ahead=ahead)
     await patient(lambda: check(clients.loop, where))
-    await frontier.open()
+    member.crawl = await frontier.open(member.crawl)
     frontier.beat(clients.blocking)
     return frontier
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
-from lycosa.core.errors import StateError
+from lycosa.core.errors import WorkerLost
 from lycosa.frontiers.redis.partition import Partition
 from lycosa.frontiers.redis.scripts import run
 
@@ -14,10 +14,6 @@ Patiently = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
 
 FORWARDED = 500
 """Records of an outbox that are brought over at a time."""
-
-
-class WorkerLost(StateError):
-    """This worker was silent for too long, or the server has lost what it was told: others go on with its URLs."""
 
 
 class Asked(NamedTuple):

@@ -59,10 +59,17 @@ commands['exchange'] = function(worker)
   return { 'ok', new, refused, leases, outlook() }
 end
 
--- open: name of the worker, how many fields of the policy, name and value of each
+-- open: name of the worker; which crawl this is, and into how many partitions it is divided, if it has just begun (""
+-- if it has not); how many fields of the policy, name and value of each. Answers who the worker is from now on, which
+-- crawl this is, and how it is divided; "" for no crawl.
 commands['open'] = function()
+  local name, crawl, partitions = argument(), argument(), argument()
+  if crawl ~= '' and call('HSETNX', key('m'), 'crawl', crawl) == 1 then
+    call('HSET', key('m'), 'partitions', partitions)
+  end
+  local found = call('HMGET', key('m'), 'crawl', 'partitions')
+  if not found[1] then return { 'ok', '', '', '' } end
   watch()
-  local name = argument()
   for _ = 1, number() do
     local field, value = argument(), argument()
     call('HSET', key('m'), field, value)
@@ -71,7 +78,7 @@ commands['open'] = function()
   hear(worker)
   write_hosts()
   write_counts()
-  return { 'ok', worker }
+  return { 'ok', worker, found[1], found[2] }
 end
 
 commands['beat'] = function(worker)
