@@ -9,7 +9,7 @@
 --   g                 hash    segments: name -> state
 --   b                 hash    fingerprints of a segment: "n|" how many, "k|" in how many sets
 --   s|SEGMENT|N       set     the N-th of them: 64-bit numbers, 8 bytes each (an intset)
---   h|HOST            hash    politeness, see hosts.lua
+--   h|HOST            string  politeness, see hosts.lua
 --   l|HOST            zset    the lanes in which the host has records, the first one first
 --   q|HOST|LANE       list    records of one host, segment and priority, first come, first served
 --   t                 zset    hosts whose turn it is: score the rank of their segment, member "STAMP|HOST"

@@ -1,56 +1,40 @@
 -- Whose turn it is. A host is in `t` when it may be contacted now, in `r` when it has work and its turn is to come, and
 -- in neither while it has no work, no free place, or is asked for its robots.txt: so nothing is ever scanned.
 --
--- Fields of h|HOST, all but `tk` and `ad` numbers, absent for 0:
+-- What h|HOST holds, packed; what is left out is 0, or "" for `tk` and `ad`:
 --   q queued   fl in flight   ra its next turn   pa paused until (by no start of ours)   bl blocked until
 --   dl delay it asks for   th delay of the throttle   st last start   as 1 while it is asked   rb robots.txt fetched at
 --   rt at  tries of robots.txt and of its address   ad address   au known until   rk rank of its first lane
 --   cw a claim waits until   row claims in a row   tk its member of `t`   wr 1 while it is in `r`
 
-local FIELDS = {
-  'q', 'fl', 'ra', 'pa', 'bl', 'dl', 'th', 'st', 'as', 'rb', 'rt', 'at', 'ad', 'au', 'rk', 'cw', 'row', 'tk', 'wr',
-}
-local TEXTS = { ad = true, tk = true }
 local NO_WORK = 1e300
 local CLAIMS_ROW = 8
 local CLAIM_WAITS_S = 0.25 -- the leases stand back for so long from where a claim waits
 local CLAIM_AGAIN_S = 0.02
+local NOTHING = { __index = {
+  q = 0, fl = 0, ra = 0, pa = 0, bl = 0, dl = 0, th = 0, st = 0, as = 0, rb = 0, rt = 0, at = 0, ad = '', au = 0,
+  rk = NO_WORK, cw = 0, row = 0, tk = '', wr = 0,
+} }
 
-local hosts = {}
+local hosts, packed_hosts = {}, {}
 
 local function host_of(name)
   local host = hosts[name]
   if host then return host end
-  host = { name = name, was = {} }
-  local found = call('HMGET', key('h|' .. name), unpack(FIELDS))
-  for at, field in ipairs(FIELDS) do
-    local value = found[at]
-    if TEXTS[field] then
-      host[field] = value or ''
-    elseif value then
-      host[field] = tonumber(value)
-    else
-      host[field] = 0
-    end
-    host.was[field] = host[field]
-  end
-  if not found[15] then host.rk = NO_WORK end
-  host.was.rk = host.rk
-  hosts[name] = host
+  local data = call('GET', key('h|' .. name))
+  host = data and cmsgpack.unpack(data) or {}
+  setmetatable(host, NOTHING)
+  host.name = nil
+  hosts[name], packed_hosts[name] = host, data
+  host.name = name
   return host
 end
 
 local function write_hosts()
   for name, host in pairs(hosts) do
-    local changed = {}
-    for _, field in ipairs(FIELDS) do
-      local value = host[field]
-      if value ~= host.was[field] then
-        changed[#changed + 1] = field
-        changed[#changed + 1] = TEXTS[field] and value or text(value)
-      end
-    end
-    if #changed > 0 then call('HSET', key('h|' .. name), unpack(changed)) end
+    host.name, host.in_rank = nil, nil
+    local data = cmsgpack.pack(host)
+    if data ~= packed_hosts[name] then call('SET', key('h|' .. name), data) end
   end
 end
 
