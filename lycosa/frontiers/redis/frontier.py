@@ -90,7 +90,7 @@ class RedisFrontier:
         self._shifts: deque[float] = deque(maxlen=SHIFTS)
         self._paced: set[str] = set()
         self._finished = False
-        self._claimed = self._offered = 0
+        self._claimed = self._offered = self._commit = 0
         self._heart: Heart | None = None
 
     async def open(self, known: str = "", now: float = 0.0) -> str:
@@ -102,7 +102,8 @@ class RedisFrontier:
         policy, parts = policy_pairs(_policy(self._policy)), len(self._partitions)
         crawl = "" if known else token_hex(8)
         for partition in self._partitions:
-            said = await self._wire.run(partition, "open", self._name, crawl, parts, *policy)
+            partition.worker = self._partitions[0].worker
+            said = await self._wire.run(partition, "open", self._name, crawl, parts, partition.number, *policy)
             partition.worker, found, divided = (part.decode() for part in said[1:])
             if known and found != known:
                 what = "another has its name" if found else "the server has lost it"
@@ -116,7 +117,7 @@ class RedisFrontier:
 
     def beat(self, client: Any) -> None:
         """Let a heart beat over a client that blocks."""
-        self._heart = Heart(client, [(each.key, each.worker) for each in self._partitions])
+        self._heart = Heart(client, self._partitions[0].key, self._partitions[0].worker)
 
     async def push(self, records: Sequence[UrlRecord]) -> int:
         """Queue what is new."""
@@ -161,7 +162,8 @@ class RedisFrontier:
                 home.outgoing.add(there.number)
             self._remember(child)
         self._offered += len(children)
-        home.add("a", *arguments)
+        home.acked = True
+        home.end("a", *arguments)
         await self._settled(lease)
         return True
 
@@ -173,7 +175,7 @@ class RedisFrontier:
             return False
         record = give_up(lease.record) if retry_at is None else fail(lease.record, retry_at)
         again = "" if retry_at is None else repr(retry_at + self._shift_s)
-        self._of(record.host).add("n", self._token(lease), int(contacted), again, reason, encode(record))
+        self._of(record.host).end("n", self._token(lease), int(contacted), again, reason, encode(record))
         await self._settled(lease)
         return True
 
@@ -181,7 +183,7 @@ class RedisFrontier:
         """Give back untouched."""
         if not self._give_back(lease, now):
             return False
-        self._of(lease.record.host).add("r", self._token(lease), "")
+        self._of(lease.record.host).end("r", self._token(lease), "")
         await self._settled(lease)
         return True
 
@@ -281,10 +283,18 @@ class RedisFrontier:
 
     async def commit(self, positions: Mapping[str, int]) -> None:
         """Make it durable."""
+        self._commit += 1
+        first, *others = self._partitions
+        prepared = [partition for partition in others if partition.acked]
+        for partition in prepared:
+            partition.acked = False
+            partition.add("p", self._commit)
+        await self._exchange([Asked(partition) for partition in prepared])
         fields = [part for name, position in positions.items() for part in (f"{self._name}/{name}", position)]
-        for partition in self._partitions:
-            partition.add("c", *((len(positions), *fields) if partition is self._partitions[0] else (0,)))
+        first.add("c", self._commit, len(positions), *fields)
         await self._send()
+        for partition in prepared:
+            partition.add("q")
 
     async def positions(self) -> dict[str, int]:
         """Return the sinks' positions."""
@@ -327,8 +337,9 @@ class RedisFrontier:
         if self._heart is not None:
             await asyncio.to_thread(self._heart.stop)
         with suppress(StateError):  # we were not there any more, or the server is not: others take over
-            for partition in self._partitions:
-                await self._wire.run(partition, "leave")
+            _, told = await self._wire.run(self._partitions[0], "leave")
+            self._partitions[0].heard(*told)
+            await self._tell_of_the_gone()
         await self._wire.client.aclose()
 
     # What operations look into.
@@ -407,6 +418,7 @@ class RedisFrontier:
             given = await self._exchange([Asked(each, share, ahead) for each in asked])
             asked = [each for each in asked if given[each] >= share]
             wanted -= sum(given.values())
+        await self._tell_of_the_gone()
         await self._forward()
         if not self._stock and not self._held:
             self._finished = await self._is_over()
@@ -423,6 +435,18 @@ class RedisFrontier:
                 self._lent(partition, each)
         return {partition: len(records) for partition, records in lent.items()}
 
+    async def _tell_of_the_gone(self) -> None:
+        """Tell the other partitions which workers were given up, and the first that they know."""
+        first, *others = self._partitions
+        gone = first.gone
+        if not gone:
+            return
+        for partition in others:
+            for worker, commit in gone.items():
+                await self._wire.run(partition, "gone", worker, commit)
+        for worker in gone:
+            await self._wire.run(first, "known", worker)
+
     async def _forward(self) -> None:
         """Bring what is in our outboxes, or, when there is nothing to do, in any, to where it belongs."""
         for source in self._partitions:
@@ -436,17 +460,21 @@ class RedisFrontier:
 
     async def _is_over(self) -> bool:
         """Look twice at all partitions: when nothing was live either time, and nothing came in between, all is done."""
-        if any(partition.live for partition in self._partitions):
-            return False
-        before = [partition.arrived for partition in self._partitions]
-        await self._look()
-        return not any(each.live for each in self._partitions) and before == [e.arrived for e in self._partitions]
+        arrived: list[int] = []
+        for _ in range(2):
+            before, arrived = arrived, [partition.arrived for partition in self._partitions]
+            if self._partitions[0].gone or any(partition.live for partition in self._partitions):
+                return False
+            if before:
+                return before == arrived
+            await self._look()
+        return False
 
     def _lent(self, partition: Partition, said: list[Any]) -> None:
         token, kind, host, data, address, attempts, paced = said
         what = Kind(int(kind))
         number = int(token) * len(self._partitions) + partition.number
-        if number in self._held:
+        if number in self._held or int(token) in partition.ending:
             return  # the answer to an exchange that was sent twice
         record = decode(data) if what is Kind.PAGE else question(host.decode(), what, int(attempts), data)
         lease = Lease(number, record, self._now + self._policy.lease_s, address.decode())
@@ -474,7 +502,7 @@ class RedisFrontier:
             await self.set_host_facts(lease.record.host, HostFacts(EXPIRED.encode(), 0, now), now)
             await self.ack(lease, EXPIRED, (), now)
         elif event is Event.EXPIRE and self._give_back(lease, now):
-            self._of(overdue.host).add("r", self._token(lease), encode(overdue))
+            self._of(overdue.host).end("r", self._token(lease), encode(overdue))
         else:
             await self.nack(lease, EXPIRED, None, now)
 

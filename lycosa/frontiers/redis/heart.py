@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -16,11 +15,12 @@ BEAT_S = 0.5
 
 
 class Heart:
-    """Beats for one worker, by its name in each of the partitions, over a client of its own, which blocks."""
+    """Beats for one worker in the first partition of its crawl, over a client of its own, which blocks."""
 
-    def __init__(self, client: Any, names: Sequence[tuple[str, str]]) -> None:
+    def __init__(self, client: Any, key: str, worker: str) -> None:
         self._client = client
-        self._names = names
+        self._key = key
+        self._worker = worker
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="lycosa-heart", daemon=True)
         self._thread.start()
@@ -34,9 +34,9 @@ class Heart:
     def _beat(self) -> None:
         text, checksum = script()
         while not self._over.wait(BEAT_S):
-            for key, worker in self._names:
-                with suppress(RedisError):  # the crawl itself finds out, and waits or gives up
-                    try:
-                        self._client.execute_command("EVALSHA", checksum, 1, key, "", "beat", worker)
-                    except NoScriptError:
-                        self._client.execute_command("EVAL", text, 1, key, "", "beat", worker)
+            beat = (1, self._key, "", "beat", self._worker)
+            with suppress(RedisError):  # the crawl itself finds out, and waits or gives up
+                try:
+                    self._client.execute_command("EVALSHA", checksum, *beat)
+                except NoScriptError:
+                    self._client.execute_command("EVAL", text, *beat)

@@ -31,7 +31,17 @@ class Partition:
         self.at = 0.0
         self.worker = ""
         self._verbs: list[Any] = []
+        self.ending: set[int] = set()
+        """Tokens of leases that have ended here, and of which the server does not know."""
+        self.gone: dict[str, int] = {}
+        """Workers that were given up, with their last commit."""
+        self.acked = False
         self.waiting = 0
+
+    def end(self, verb: str, token: int, *arguments: Any) -> None:
+        """Let the end of a lease go with the next exchange."""
+        self.ending.add(token)
+        self.add(verb, token, *arguments)
 
     def add(self, verb: str, *arguments: Any) -> None:
         """Let a verb go with the next exchange."""
@@ -43,13 +53,15 @@ class Partition:
         """Return the verbs that wait, their number first."""
         verbs, self._verbs = [self.waiting, *self._verbs], []
         self.waiting = 0
+        self.ending = set()
         return verbs
 
-    def heard(self, due: bytes, counts: list[bytes], arrived: bytes, at: bytes) -> None:
+    def heard(self, due: bytes, counts: list[bytes], arrived: bytes, at: bytes, gone: list[bytes]) -> None:
         """Note what an exchange told."""
         self.due = float(due) if due else None
         self.at = float(at)
         self.arrived = int(arrived)
+        self.gone = {who.decode(): int(commit) for who, commit in zip(gone[::2], gone[1::2], strict=True)}
         self.counts = dict.fromkeys(COUNTED.values(), 0)
         self.segments = {}
         for field, count in zip(counts[::2], counts[1::2], strict=True):

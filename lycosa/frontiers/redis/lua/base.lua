@@ -2,7 +2,8 @@
 --
 -- KEYS[1] is the prefix of a partition's keys and holds its hash tag, so that they lie in one slot of a cluster:
 --
---   m                 hash    version, crawl, policy; the counters token, turn, arrived; `seen`, when we were here last
+--   m                 hash    which crawl this is, how many partitions it has, the number of this one; its policy; the
+--                             counters token, turn, arrived, workers; `seen`, when somebody was heard last
 --   c                 hash    counts: "q|SEGMENT", "l|", "d|" (queued, leased, delayed), "x|", "a|" (dead, done), and "u|",
 --                             what of the done is not committed yet; "o|" what is in outboxes
 --   y  z              hash    why URLs are done, and dead: "SEGMENT\nREASON" -> count
@@ -15,11 +16,14 @@
 --   t                 zset    hosts whose turn it is: score the rank of their segment, member "STAMP|HOST"
 --   r                 zset    hosts that wait for their turn: score the time
 --   d                 zset    records that sleep: score when they are due, member "STAMP|HOST\nLANE\nRECORD"
---   w                 zset    workers: score when they were heard last
+--   w                 zset    workers: score when they were heard last (in the first partition, which decides)
 --   n                 hash    workers: number of their last exchange
 --   L|WORKER          hash    what it was lent: token -> lease
 --   P|WORKER          hash    what it has done and not committed: token -> lease with its reason
 --   U|WORKER          hash    how many of these there are in each segment
+--   Q|WORKER V|WORKER  hash   the same of what is prepared for a commit
+--   pn  kb            hash    workers: the commit that is prepared; the last one (in the first partition)
+--   gone              hash    workers that were given up -> their last commit, until all partitions know
 --   K|WORKER          hash    turns it has claimed: claim -> host
 --   i|ADDRESS         hash    the hosts of one IP address: turns and places they share
 --   j|ADDRESS         set     those of them that wait for a place

@@ -2,11 +2,19 @@
 
 local commands = {}
 
+local function write_all()
+  write_hosts()
+  write_groups()
+  write_seen()
+  write_counts()
+end
+
 local function soonest(name)
   return call('ZRANGE', key(name), 0, 0, 'WITHSCORES')[2] or ''
 end
 
--- When something can be lent: "0" now, "" never as far as known; how much is unfinished; what arrived so far.
+-- When something can be lent: "0" now, "" never as far as known; how much there is of what; what arrived so far; the
+-- time; workers that are gone, each with its last commit, of which the other partitions may not know.
 local function outlook()
   local due, waits = soonest('d'), soonest('r')
   if call('EXISTS', key('t')) == 1 then
@@ -14,7 +22,8 @@ local function outlook()
   elseif due == '' or (waits ~= '' and tonumber(waits) < tonumber(due)) then
     due = waits
   end
-  return { due, call('HGETALL', key('c')), call('HGET', key('m'), 'arrived') or '0', text(now) }
+  local arrived = call('HGET', key('m'), 'arrived') or '0'
+  return { due, call('HGETALL', key('c')), arrived, text(now), call('HGETALL', key('gone')) }
 end
 
 -- What a worker holds, for one that did not hear the answer to its last exchange.
@@ -26,15 +35,16 @@ local function said_before(worker)
     if lease.over == 0 then
       local host = host_of(lease.host)
       local tries = lease.kind == ROBOTS and host.rt or host.at
-      leases[#leases + 1] = { all[at], lease.kind, lease.host, lease.record, host.ad, tries, delay_of(host) > 0 and 1 or 0 }
+      local paced = delay_of(host) > 0 and 1 or 0
+      leases[#leases + 1] = { all[at], lease.kind, lease.host, lease.record, host.ad, tries, paced }
     end
   end
   return { 'ok', 0, {}, leases, outlook() }
 end
 
 -- all: the serial number of the exchange, one more than that before; how many verbs, the verbs; how many records are
--- wanted now, and ahead. The same number again: the answer was lost, and nothing is done twice. Another: the server has lost what came
--- in between (a replica took over), or the worker has.
+-- wanted now, and ahead. The same number again: the answer was lost, and nothing is done twice. Another: the server has
+-- lost what came in between (a replica took over), or the worker has.
 commands['exchange'] = function(worker)
   if not is_known(worker) then return { 'unknown' } end
   hear(worker)
@@ -42,48 +52,43 @@ commands['exchange'] = function(worker)
   local serial, last = number(), tonumber(call('HGET', key('n'), worker) or 0)
   if serial == last then return said_before(worker) end
   if serial ~= last + 1 then
-    bury_worker(worker)
-    write_hosts()
-    write_groups()
-    write_counts()
+    bury_here(worker)
+    write_all()
     return { 'unknown' }
   end
   call('HSET', key('n'), worker, serial)
   for _ = 1, number() do verbs[argument()](worker) end
   local limit, ahead = number(), number()
   local leases = lend(worker, limit, ahead)
-  write_hosts()
-  write_groups()
-  write_seen()
-  write_counts()
+  write_all()
   return { 'ok', new, refused, leases, outlook() }
 end
 
--- open: name of the worker; which crawl this is, and into how many partitions it is divided, if it has just begun (""
--- if it has not); how many fields of the policy, name and value of each. Answers who the worker is from now on, which
--- crawl this is, and how it is divided; "" for no crawl.
-commands['open'] = function()
-  local name, crawl, partitions = argument(), argument(), argument()
+-- open: who joins, "" for a new worker, and its name; which crawl this is, and how many partitions it has, if it has
+-- just begun ("" if it has not); the number of this partition; how many fields of the policy, name and value of each.
+-- Answers who the worker is from now on, which crawl this is, and how many partitions it has; "" for no crawl.
+commands['open'] = function(worker)
+  local name, crawl, partitions, here = argument(), argument(), argument(), argument()
   if crawl ~= '' and call('HSETNX', key('m'), 'crawl', crawl) == 1 then
-    call('HSET', key('m'), 'partitions', partitions)
+    call('HSET', key('m'), 'partitions', partitions, 'number', here)
   end
   local found = call('HMGET', key('m'), 'crawl', 'partitions')
   if not found[1] then return { 'ok', '', '', '' } end
-  watch()
   for _ = 1, number() do
     local field, value = argument(), argument()
     call('HSET', key('m'), field, value)
   end
-  local worker = name .. '#' .. call('HINCRBY', key('m'), 'workers', 1)
+  watch()
+  if worker == '' then worker = name .. '#' .. call('HINCRBY', key('m'), 'workers', 1) end
   hear(worker)
-  write_hosts()
-  write_counts()
+  write_all()
   return { 'ok', worker, found[1], found[2] }
 end
 
 commands['beat'] = function(worker)
   if not is_known(worker) then return { 'unknown' } end
   hear(worker)
+  call('HSET', key('m'), 'seen', text(now))
   return { 'ok' }
 end
 
@@ -113,17 +118,27 @@ commands['turn'] = function(worker)
     if busy then at = now + CLAIM_AGAIN_S end
   end
   offer(host)
-  write_hosts()
-  write_groups()
-  write_counts()
+  write_all()
   return { 'ok', text(at), host.ad }
 end
 
 commands['leave'] = function(worker)
-  bury_worker(worker)
-  write_hosts()
-  write_groups()
-  write_counts()
+  bury_here(worker)
+  write_all()
+  return { 'ok', outlook() }
+end
+
+-- a worker is gone, as the first partition says: which, its last commit
+commands['gone'] = function()
+  local gone, committed = argument(), number()
+  bury(gone, committed)
+  write_all()
+  return { 'ok' }
+end
+
+-- all other partitions know that a worker is gone
+commands['known'] = function()
+  call('HDEL', key('gone'), argument())
   return { 'ok' }
 end
 

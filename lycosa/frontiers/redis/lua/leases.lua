@@ -22,46 +22,67 @@ end
 
 local function put_back(lease)
   local segment = segment_of(lease.lane)
-  if call('HGET', key('g'), segment) == 'open' then enqueue(lease.host, lease.lane, lease.record, true) end
+  if state_of(segment) == 'open' then enqueue(lease.host, lease.lane, lease.record, true) end
 end
 
 -- A record is done, or not after all.
 local function done(lease, by)
   local segment = segment_of(lease.lane)
-  if call('HGET', key('g'), segment) == 'dropped' then return end
+  if state_of(segment) == 'dropped' then return end
   count('a|' .. segment, by)
   because('y', segment, lease.reason, by)
 end
 
--- Give back everything of a worker.
-local function bury_worker(worker)
-  for _, data in ipairs(call('HVALS', key('L|' .. worker))) do
-    local lease = unpacked(data)
-    local host = host_of(lease.host)
-    if lease.kind ~= PAGE then host.as = 0 end
-    if lease.kind == PAGE then
-      count('l|' .. segment_of(lease.lane), -1)
-      put_back(lease)
-    end
-    if lease.over == 0 then ended(host, lease.address) else offer(host) end
-  end
-  for _, data in ipairs(call('HVALS', key('P|' .. worker))) do
+-- What was acked and is in this hash becomes queued again: it was never committed.
+local function revert(name)
+  for _, data in ipairs(call('HVALS', key(name))) do
     local lease = unpacked(data)
     count('u|' .. segment_of(lease.lane), -1)
     done(lease, -1)
     put_back(lease)
   end
-  local claims = call('HVALS', key('K|' .. worker))
-  for _, claimed in ipairs(claims) do
+end
+
+-- What was acked is committed; this hash says how much there was of each segment.
+local function settle(name)
+  local all = call('HGETALL', key(name))
+  for at = 1, #all, 2 do count('u|' .. all[at], -tonumber(all[at + 1])) end
+end
+
+-- Give back everything of a worker, whose last commit was this one.
+local function bury(worker, committed)
+  for _, data in ipairs(call('HVALS', key('L|' .. worker))) do
+    local lease = unpacked(data)
+    local host = host_of(lease.host)
+    if lease.kind == PAGE then
+      count('l|' .. segment_of(lease.lane), -1)
+      put_back(lease)
+    else
+      host.as = 0
+    end
+    if lease.over == 0 then ended(host, lease.address) else offer(host) end
+  end
+  local prepared = tonumber(call('HGET', key('pn'), worker))
+  if prepared and prepared <= committed then settle('V|' .. worker) else revert('Q|' .. worker) end
+  revert('P|' .. worker)
+  for _, claimed in ipairs(call('HVALS', key('K|' .. worker))) do
     local name, address = string.match(claimed, '^([^\n]*)\n(.*)$')
     ended(host_of(name), address)
   end
-  call('DEL', key('L|' .. worker), key('P|' .. worker), key('U|' .. worker), key('K|' .. worker))
+  for _, kind in ipairs({ 'L', 'P', 'U', 'Q', 'V', 'K' }) do call('DEL', key(kind .. '|' .. worker)) end
+  for _, hash in ipairs({ 'n', 'pn', 'kb' }) do call('HDEL', key(hash), worker) end
   call('ZREM', key('w'), worker)
-  call('HDEL', key('n'), worker)
+end
+
+-- The first partition decides who lives, and tells the others by whoever comes by.
+local function bury_here(worker)
+  local committed = tonumber(call('HGET', key('kb'), worker) or 0)
+  bury(worker, committed)
+  if asked('partitions') > 1 then call('HSET', key('gone'), worker, committed) end
 end
 
 local function watch()
+  if asked('number') > 0 then return end
   local seen = tonumber(call('HGET', key('m'), 'seen') or now)
   local away = now - seen
   call('HSET', key('m'), 'seen', text(math.max(now, seen)))
@@ -70,7 +91,7 @@ local function watch()
     return
   end
   for _, worker in ipairs(call('ZRANGEBYSCORE', key('w'), '-inf', '(' .. text(now - SILENT_S))) do
-    bury_worker(worker)
+    bury_here(worker)
   end
 end
 

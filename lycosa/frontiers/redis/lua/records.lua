@@ -123,13 +123,19 @@ end
 
 local states = {}
 
+local function state_of(segment)
+  local state = states[segment]
+  if not state then
+    state = call('HGET', key('g'), segment) or 'new'
+    states[segment] = state
+  end
+  return state
+end
+
 local function is_open(segment)
-  if states[segment] == nil then
-    states[segment] = call('HGET', key('g'), segment) or 'new'
-    if states[segment] == 'new' then
-      call('HSET', key('g'), segment, 'open')
-      states[segment] = 'open'
-    end
+  if state_of(segment) == 'new' then
+    call('HSET', key('g'), segment, 'open')
+    states[segment] = 'open'
   end
   return states[segment] == 'open'
 end

@@ -79,7 +79,7 @@ verbs['n'] = function(worker)
   else
     local segment = segment_of(lease.lane)
     count('l|' .. segment, -1)
-    if call('HGET', key('g'), segment) == 'open' then
+    if state_of(segment) == 'open' then
       if again == '' then
         call('HSET', key('e'), stamp(), text(now) .. '\n' .. lease.lane .. '\n' .. reason .. '\n' .. record)
         count('x|' .. segment, 1)
@@ -179,13 +179,36 @@ verbs['u'] = function(worker)
   ended(host_of(name), address)
 end
 
--- commit: how many positions, name and position of each; what was done is done from now on
+-- A commit is one step where there is one partition. Else what was acked is first prepared in the others, under the
+-- number of the commit; the first partition decides; the others are told afterwards, or learn it when the worker is
+-- buried.
+
+-- prepare: number of the commit
+verbs['p'] = function(worker)
+  local commit = argument()
+  settle('V|' .. worker)
+  call('DEL', key('Q|' .. worker), key('V|' .. worker))
+  if call('EXISTS', key('P|' .. worker)) == 1 then
+    call('RENAME', key('P|' .. worker), key('Q|' .. worker))
+    call('RENAME', key('U|' .. worker), key('V|' .. worker))
+  end
+  call('HSET', key('pn'), worker, commit)
+end
+
+-- commit: its number, how many positions, name and position of each
 verbs['c'] = function(worker)
-  local all = call('HGETALL', key('U|' .. worker))
-  for at = 1, #all, 2 do count('u|' .. all[at], -tonumber(all[at + 1])) end
+  call('HSET', key('kb'), worker, argument())
+  settle('U|' .. worker)
   call('DEL', key('P|' .. worker), key('U|' .. worker))
   for _ = 1, number() do
     local name, position = argument(), argument()
     call('HSET', key('p'), name, position)
   end
+end
+
+-- what was prepared is committed
+verbs['q'] = function(worker)
+  settle('V|' .. worker)
+  call('DEL', key('Q|' .. worker), key('V|' .. worker))
+  call('HDEL', key('pn'), worker)
 end
