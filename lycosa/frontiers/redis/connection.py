@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
@@ -12,10 +12,15 @@ import redis.asyncio
 from redis.exceptions import (
     AuthenticationError,
     BusyLoadingError,
+    ClusterDownError,
+    ClusterError,
+    MasterDownError,
     OutOfMemoryError,
     ReadOnlyError,
     RedisError,
     ResponseError,
+    SlotNotCoveredError,
+    TryAgainError,
 )
 from redis.exceptions import ConnectionError as Lost
 from redis.exceptions import TimeoutError as TooSlow
@@ -26,6 +31,12 @@ OLDEST = (7, 0)
 ANSWER_MAX_S = 10.0
 RECONNECT_MAX_S = 60.0
 """A server that is away (restarted, or a replica takes over) is waited for so long."""
+
+AWAY = (
+    Lost, TooSlow, BusyLoadingError, ReadOnlyError, ClusterDownError, ClusterError, MasterDownError,
+    SlotNotCoveredError, TryAgainError, OSError,
+)  # fmt: skip
+"""What says that a server is not there at the moment."""
 
 AGAIN_S, AGAIN_MAX_S = 0.05, 1.0
 
@@ -40,14 +51,21 @@ class Clients(NamedTuple):
 
 
 def clients_of(url: str) -> Clients:
-    """Return clients for `redis://[user:password@]host[:port][/db]` or `rediss://`. Raises `UsageError`."""
+    """Return clients for `redis://[user:password@]host[:port][/db]` or `rediss://`, for a cluster if it is one.
+
+    Raises `UsageError`, or what redis-py raises when there is no server.
+    """
     if urlsplit(url).scheme not in ("redis", "rediss", "unix"):
         raise UsageError(f"{shown(url)!r} is no address of a Redis: write redis://host:6379/0")
     options: dict[str, Any] = {"socket_timeout": ANSWER_MAX_S, "socket_connect_timeout": ANSWER_MAX_S}
     try:
-        return Clients(redis.asyncio.Redis.from_url(url, **options), redis.Redis.from_url(url, **options))
+        single = redis.Redis.from_url(url, **options)
     except ValueError as error:
         raise UsageError(f"{shown(url)!r} is no address of a Redis: {error}") from None
+    if not single.info("cluster").get("cluster_enabled"):
+        return Clients(redis.asyncio.Redis.from_url(url, **options), single)
+    single.close()
+    return Clients(redis.asyncio.RedisCluster.from_url(url, **options), redis.RedisCluster.from_url(url, **options))
 
 
 def shown(url: str) -> str:
@@ -60,14 +78,21 @@ def shown(url: str) -> str:
 
 async def check(client: Any, where: str) -> None:
     """Raise `StateError` for a server that is too old, or that may throw keys away."""
-    server = await client.info("server")
-    version = tuple(int(part) for part in str(server.get("redis_version", "0")).split(".")[:2])
-    if version < OLDEST:
-        raise StateError(f"{where}: Redis {server['redis_version']} is too old: 7.0 or later is needed")
-    memory = await client.info("memory")
-    policy = memory.get("maxmemory_policy", "noeviction")
-    if policy != "noeviction":
-        raise StateError(f"{where}: its maxmemory-policy {policy} throws keys away, and a crawl with them: noeviction")
+    for server in _each(await client.info("server")):
+        version = tuple(int(part) for part in str(server.get("redis_version", "0")).split(".")[:2])
+        if version < OLDEST:
+            raise StateError(f"{where}: Redis {server['redis_version']} is too old: 7.0 or later is needed")
+    for memory in _each(await client.info("memory")):
+        policy = memory.get("maxmemory_policy", "noeviction")
+        if policy != "noeviction":
+            said = f"{where}: its maxmemory-policy {policy} throws keys away, and a crawl with them"
+            raise StateError(f"{said}: set it to noeviction")
+
+
+def _each(info: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+    """Return what each node of a cluster says, or the only one."""
+    several = all(isinstance(value, Mapping) for value in info.values())
+    return info.values() if several else [info]
 
 
 async def patiently(act: Callable[[], Awaitable[Answer]], where: str, say: Callable[[str], None]) -> Answer:
@@ -79,7 +104,7 @@ async def patiently(act: Callable[[], Awaitable[Answer]], where: str, say: Calla
             return await act()
         except AuthenticationError as error:
             raise StateError(f"{where}: {error}") from None
-        except (Lost, TooSlow, BusyLoadingError, ReadOnlyError, OSError) as error:
+        except AWAY as error:
             if loop.time() - started > RECONNECT_MAX_S:
                 raise StateError(f"{where}: no answer for {RECONNECT_MAX_S:g} s: {error}") from error
             if not told:

@@ -553,11 +553,12 @@ async def redis_frontier(
 
     `say` hears that the server is waited for.
     """
-    clients, where = clients_of(url), shown(url)
+    where = shown(url)
 
     async def patient(act: Callable[[], Awaitable[Any]]) -> Any:
         return await patiently(act, where, say)
 
+    clients = await patient(lambda: asyncio.to_thread(clients_of, url))
     frontier = RedisFrontier(clients.loop, name, policy, member.worker, patient, partitions=partitions, ahead=ahead)
     await patient(lambda: check(clients.loop, where))
     member.crawl = await frontier.open(member.crawl)
