@@ -12,7 +12,6 @@ which costs more than everything else in this module (`bench/parts.py`), for a w
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -48,23 +47,20 @@ class PageText(NamedTuple):
     lang: str
 
 
-class _Mine(threading.local):
-    def __init__(self) -> None:
-        self.selector: Any = LexborCSSSelector()  # type: ignore[no-untyped-call]
-
-
-_mine = _Mine()
+_ENGINE: Any = LexborCSSSelector()  # type: ignore[no-untyped-call]
+_TELLS = hasattr(_ENGINE, "current_node")
 
 
 class Tree(LexborHTMLParser):
-    """selectolax's tree, whose searches use one engine for all pages of a thread: one of its own costs 10 us a page."""
+    """selectolax's tree, whose searches share one engine with those of all pages: one of its own costs 10 us a page."""
 
     @property
     def selector(self) -> LexborCSSSelector:
-        """The engine; another one in the middle of a search, where finalizers may search too, and would crash it."""
-        shared = _mine.selector
-        idle = getattr(shared, "current_node", self) is None  # a selectolax that does not say is never idle
-        return shared if idle else LexborCSSSelector()  # type: ignore[no-untyped-call]
+        """The engine; another one in the middle of a search, where finalizers may search too, and would crash it.
+
+        Nothing is called between the look and the return, so that no other thread comes in between.
+        """
+        return _ENGINE if _TELLS and _ENGINE.current_node is None else LexborCSSSelector()  # type: ignore[no-untyped-call]
 
 
 def parse_html(body: bytes, encoding: str) -> LexborHTMLParser:

@@ -172,8 +172,21 @@ def test_a_search_within_a_search_has_an_engine_of_its_own() -> None:
     assert "(True, 1, 50)" in done.stdout
 
 
-def test_pages_of_a_thread_share_the_engine_and_threads_do_not() -> None:
+def test_pages_share_the_engine() -> None:
     trees = [parse_html(b"<p>", "utf-8") for _ in range(2)]
     assert trees[0].selector is trees[1].selector
-    with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(lambda: trees[0].selector).result() is not trees[0].selector
+
+
+def test_threads_that_select_at_once_do_not_mix() -> None:
+    trees = [parse_html(b"<ul>" + b"<li>a<b>c</b>" * count, "utf-8") for count in range(1, 9)]
+
+    def selected(number: int) -> bool:
+        return all(len(trees[number].css("li")) == number + 1 for _ in range(2000))
+
+    switch_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            assert all(pool.map(selected, range(8)))
+    finally:
+        sys.setswitchinterval(switch_s)
