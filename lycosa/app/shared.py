@@ -6,7 +6,7 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lycosa.app.members import Crew
 from lycosa.clock import Clock
@@ -15,11 +15,9 @@ from lycosa.core.url import host_key
 from lycosa.frontiers.embedded import embedded_frontier
 from lycosa.frontiers.local import LocalFrontier
 from lycosa.frontiers.operations import LocalOperations
+from lycosa.frontiers.redis.membership import Membership
 from lycosa.frontiers.statedir import StateDir
 from lycosa.ports import Fetcher, Frontier, FrontierOperations
-
-if TYPE_CHECKING:
-    from lycosa.frontiers.redis.frontier import Membership
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +29,7 @@ async def frontier_of(stack: AsyncExitStack, crew: Crew, state: StateDir) -> Fro
     """Open the frontier; the stack closes it. Raises `LycosaError`."""
     settings = crew.settings
     if settings.frontier:
-        from lycosa.frontiers.redis.frontier import redis_frontier  # an extra
+        from lycosa.frontiers.redis.joining import redis_frontier  # an extra
 
         member = _membership(state)
         name = settings.crawl_name or crew.target.name
@@ -66,8 +64,6 @@ def operations_of(
 
 
 def _membership(state: StateDir) -> Membership:
-    from lycosa.frontiers.redis.frontier import Membership
-
     file = state.path / WORKER
     worker, _, crawl = file.read_text().strip().partition(" ") if file.exists() else ("", "", "")
     return Membership(worker or secrets.token_hex(4), crawl)

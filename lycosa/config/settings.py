@@ -270,9 +270,9 @@ class Settings:
     """What identifies a request besides its URL as it is: what is left out of it, or a function."""
     expect: Annotated[int, Urls(1000, 10**9)] = 1_000_000
     """URLs for which the frontier's Bloom filter has room at once; it grows when there are more."""
-    frontier: Annotated[str, Text("redis://host:6379/0", SHORT)] = ""
+    frontier: Annotated[str, Text("an address such as redis://host:6379/0", SHORT, "")] = ""
     """Where the frontier is that several workers share, the address of a Redis; "" for one of our own."""
-    crawl_name: Annotated[str, Text("a name", SHORT)] = ""
+    crawl_name: Annotated[str, Text("a name", SHORT, "")] = ""
     """What the crawl is called in a shared frontier; "" for the name of its spider or site."""
     partitions: Annotated[int, Whole(1, 1024)] = 1
     """Into how many parts the hosts of a shared frontier are divided; it is fixed when the crawl begins."""

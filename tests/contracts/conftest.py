@@ -25,7 +25,7 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
 
     def open_(policy: Policy) -> Any:
         if request.param.startswith("redis"):
-            from lycosa.frontiers.redis.frontier import simulated_frontier
+            from lycosa.frontiers.redis.joining import simulated_frontier
             made.append(at_once(simulated_frontier(Sync(), "test", policy, 0.0, partitions=3 if "3" in request.param else 1)))
             return made[-1]
         path = tmp_path / str(len(made))

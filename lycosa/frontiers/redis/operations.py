@@ -23,6 +23,15 @@ from lycosa.core.model import (
 from lycosa.core.rows import Matcher
 from lycosa.core.segments import order, starts_at
 from lycosa.frontiers.redis.frontier import RedisFrontier
+from lycosa.frontiers.redis.looking import (
+    DEAD,
+    DONE,
+    dead_rows,
+    reasons_by_segment,
+    segment_counts,
+    segment_states,
+    sleeping_rows,
+)
 
 SLICE = 500
 """Elements read at a time."""
@@ -72,9 +81,12 @@ class RedisOperations:
 
     async def segments(self) -> list[SegmentView]:
         """Describe them."""
-        states = await self._frontier.segment_states()
-        counts = await self._frontier.segment_counts()
-        reasons, dead = await self._frontier.reasons_by_segment("y"), await self._frontier.reasons_by_segment("z")
+        states = await segment_states(self._frontier.session)
+        counts = await segment_counts(self._frontier.session)
+        reasons, dead = (
+            await reasons_by_segment(self._frontier.session, DONE),
+            await reasons_by_segment(self._frontier.session, DEAD),
+        )
         live = sorted((name for name in states if states[name] != SegmentState.DROPPED), key=order)
         gone = sorted((name for name in states if states[name] == SegmentState.DROPPED), key=order)
         views = [
@@ -99,10 +111,10 @@ class RedisOperations:
 
     async def _ended_or_asleep(self, selection: Selection) -> AsyncIterator[Row]:
         if not selection.states or State.DEAD in selection.states:
-            async for row in self._frontier.dead_rows():
+            async for row in dead_rows(self._frontier.session):
                 yield row
         if not selection.states or {State.DELAYED, State.RETRY} & set(selection.states):
-            async for row in self._frontier.sleeping_rows():
+            async for row in sleeping_rows(self._frontier.session):
                 yield row
 
 
