@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.servers.nginx import find_nginx
+from tests.servers.redis import find_redis
 
 ROOT = Path(__file__).resolve().parent.parent
 PROVE = os.environ.get("LYCOSA_PROVE") == "1"
@@ -44,6 +45,8 @@ def _programs(request: pytest.FixtureRequest) -> None:
     """Check what the markers of the test say it needs."""
     if request.node.get_closest_marker("nginx"):
         need("nginx (apt-get install nginx-light)", find_nginx() is not None)
+    if request.node.get_closest_marker("redis"):
+        need("redis (apt-get install redis-server)", find_redis())
     if request.node.get_closest_marker("browser"):
         found = bool(shutil.which("chromedriver") and (shutil.which("chromium") or shutil.which("google-chrome")))
         need("chromium and chromedriver (apt-get install chromium chromium-driver)", found)
