@@ -86,10 +86,10 @@ class Member:
         while True:
             name = self._living()
             slot = self._borrow()
-            slot.number += 1
-            token = f"{slot.index}.{slot.number}"
+            token = f"{slot.index}.{slot.number + 1}"
             if lend:
                 self._held.add(token)
+            slot.number += 1  # not before: see `_recounted`
             kept = False
             try:
                 reply = self._server.run(script, name, slot.index, slot.number, slot.arrived, *arguments)
@@ -243,12 +243,17 @@ class Member:
 
     def _beat(self, name: str, recount: bool) -> None:
         bounds = (round(each * 1000) for each in (SILENT_MAX_S, GAP_MAX_S, REPLY_KEPT_S))
-        held = ["1", *self._held.copy()] if recount else [""]
+        held = self._recounted() if recount else []
         reply = self._server.run("beat", name, 0, 0, 0, *bounds, *held, patience_s=0.0)
         if reply[0] == "stranger":
             self._join(name)
         elif reply[0] != "ok":
             raise refusal(self._server.address.text, reply)
+
+    def _recounted(self) -> list[object]:
+        """Return the last call of every slot, and the leases held of those up to it: later ones are not in question."""
+        numbers = [slot.number for slot in self._slots]
+        return [len(numbers), *numbers, *self._held.copy()]
 
     def _ring(self) -> int:
         """Wake the sleepers, and return how many there are."""

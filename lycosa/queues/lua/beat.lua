@@ -2,7 +2,8 @@
 -- A sign of life, and a look at the others. A member that was silent for silent_ms is dead: what it leased goes back.
 -- `seen` is the last sign of life of anybody. After a gap the server was away or stood still, or its clock was set:
 -- then nobody is taken for dead until all had silent_ms again to be heard (`since`).
--- ARGV 5..: silent_ms, gap_ms, kept_ms, '' or '1', in that case the tokens of the leases that this member holds.
+-- ARGV 5..: silent_ms, gap_ms, kept_ms; at times also the number of slots, the last call of each when the leases were
+-- counted, and the tokens of those that this member held.
 local refused = refusal()
 if refused then return refused end
 local silent, gap, kept, now = ARGV[5], ARGV[6], ARGV[7], now_ms()
@@ -24,11 +25,13 @@ for _, member in ipairs(call('ZRANGEBYSCORE', GONE, '-inf', now - kept)) do
   call('ZREM', GONE, member)
 end
 -- After a crash a server may have forgotten an ack: the lease is there again, and nobody holds it.
-if ARGV[8] == '1' then
+if ARGV[8] then
   local held = {}
-  for i = 9, #ARGV do held[ARGV[i]] = true end
+  for i = 9 + ARGV[8], #ARGV do held[ARGV[i]] = true end
   for _, lease in ipairs(leases_of(me)) do
-    if not held[string.match(lease, '^[^:]*:([^:]*):')] then
+    local token, of, nth = string.match(lease, '^[^:]*:((%d+)%.(%d+)):')
+    local counted = tonumber(of) < tonumber(ARGV[8]) and tonumber(ARGV[9 + of]) or 0
+    if not held[token] and tonumber(nth) <= counted then
       call('ZREM', LEASED, lease)
       give_back(place_of(lease), true)
     end
