@@ -27,6 +27,7 @@ VERSION_MIN = (7, 0)
 NAME_MAX = 200
 ANSWER_MAX_S = 5.0
 """A server that says nothing for so long is taken for gone, and the call is made again."""
+CONNECT_MAX_S = 3.0
 RETRY_PAUSE_S = 0.05
 # As lua/common.lua names them.
 KEYS = ["state", "waiting", "values", "attempts", "leased", "members", "got", "replies", "gone"]
@@ -180,9 +181,7 @@ def refuse_unfit(text: str, info: dict[str, Any]) -> None:
         raise StorageError(f"{text}: the server is Redis {version}; a queue needs 7.0 or later, or Valkey")
     policy = info.get("maxmemory_policy", "noeviction")
     if info.get("maxmemory", 0) and policy != "noeviction":
-        raise StorageError(
-            f"{text}: with maxmemory-policy {policy} the server would drop items; set it to noeviction"
-        )
+        raise StorageError(f"{text}: with maxmemory-policy {policy} the server would drop items; set it to noeviction")
 
 
 def _redis() -> Any:
@@ -200,7 +199,7 @@ def _client(address: Address) -> redis.Redis | redis.RedisCluster:
         "password": address.password,
         "protocol": 2,
         "socket_timeout": ANSWER_MAX_S,
-        "socket_connect_timeout": ANSWER_MAX_S,
+        "socket_connect_timeout": CONNECT_MAX_S,
         "socket_keepalive": True,
         "retry": package.retry.Retry(package.backoff.NoBackoff(), 0),
     }
@@ -262,7 +261,8 @@ def _ours(address: Address, error: Exception) -> LycosaError:
         return ForeignState(f"{address.text}: the server holds something else under this name; give another queue=")
     if isinstance(error, exceptions.InvalidResponse) or _is_any(said, "Connection closed by server", "reset by peer"):
         return StorageError(f"{address.text}: the server ended the connection ({said}); does it want TLS, rediss://?")
-    return StorageError(f"{address.text}: no answer from the server ({said})")
+    hint = "; without TLS write redis://" if address.tls else ""
+    return StorageError(f"{address.text}: no answer from the server ({said}){hint}")
 
 
 def _is_any(said: str, *parts: str) -> bool:

@@ -98,7 +98,8 @@ local function leases_of(member)
   return call('ZRANGEBYLEX', LEASED, '[' .. member .. ':', '(' .. member .. ';')
 end
 
--- What a reply handed out is gone when it arrived, and back in its place when it did not.
+-- What a reply handed out is gone when it arrived, and back in its place when it did not. (A server that lost its last
+-- calls in a crash may have the reply to one before the last that arrived.)
 local function settle(member, record, arrived)
   local places, token = record[3], record[4]
   if not places or (arrived and token) then return end
@@ -119,7 +120,7 @@ local function answered()
   if not packed then return nil end
   local record = cmsgpack.unpack(packed)
   if record[1] == number then return record end
-  settle(me, record, record[1] == confirmed)
+  settle(me, record, tonumber(record[1]) <= tonumber(confirmed))
   call('HDEL', REPLIES, me .. ':' .. slot)
 end
 
@@ -134,7 +135,7 @@ local function drop_replies(member, numbers)
   local field, packed = 0, call('HGET', REPLIES, member .. ':0')
   while packed do
     local record = cmsgpack.unpack(packed)
-    settle(member, record, not numbers or numbers[field + 1] == record[1])
+    settle(member, record, not numbers or tonumber(record[1]) <= tonumber(numbers[field + 1] or 0))
     call('HDEL', REPLIES, member .. ':' .. field)
     field = field + 1
     packed = call('HGET', REPLIES, member .. ':' .. field)
