@@ -139,15 +139,15 @@ class Member:
             if self.closed:
                 return
             self.closed = True
-            self._ring()
-            if not self._name:
-                return
-            arrived = [slot.arrived for slot in self._slots]
-            with suppress(LycosaError):
-                self._server.run("leave", self._name, 0, 0, 0, *arrived, patience_s=LEAVE_MAX_S)
-            if self._thread and self._thread is not threading.current_thread():
-                self._thread.join(LEAVE_MAX_S)
-            self._server.close()
+        self._ring()
+        if not self._name:
+            return
+        arrived = [slot.arrived for slot in self._slots]
+        with suppress(LycosaError):
+            self._server.run("leave", self._name, 0, 0, 0, *arrived, patience_s=LEAVE_MAX_S)
+        if self._thread and self._thread is not threading.current_thread():
+            self._thread.join(LEAVE_MAX_S)
+        self._server.close()
 
     def after_fork(self) -> None:
         """Be nobody in a forked child, until the first call: a member of its own then."""
@@ -155,9 +155,12 @@ class Member:
         self._begin()
 
     def _living(self) -> str:
+        self._refuse_closed()
+        return self._name or self._join("")
+
+    def _refuse_closed(self) -> None:
         if self.closed:
             raise ValueError(f"the queue {self._server.address.text} is closed")
-        return self._name or self._join("")
 
     def _borrow(self) -> Slot:
         try:
@@ -184,6 +187,7 @@ class Member:
     def _join(self, old: str) -> str:
         """Become a member, unless another thread has done it for the one that was `old`."""
         with self._turn:
+            self._refuse_closed()
             if self._name != old:
                 return self._name
             name, made, first = token_hex(8), self._made, not self._era
@@ -246,7 +250,8 @@ class Member:
         held = self._recounted() if recount else []
         reply = self._server.run("beat", name, 0, 0, 0, *bounds, *held, patience_s=0.0)
         if reply[0] == "stranger":
-            self._join(name)
+            with suppress(ValueError):  # closed in the meantime
+                self._join(name)
         elif reply[0] != "ok":
             raise refusal(self._server.address.text, reply)
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import cache
 from hashlib import sha1
 from importlib.resources import files
+from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
@@ -27,7 +28,6 @@ VERSION_MIN = (7, 0)
 NAME_MAX = 200
 ANSWER_MAX_S = 5.0
 """A server that says nothing for so long is taken for gone, and the call is made again."""
-CONNECT_MAX_S = 3.0
 RETRY_PAUSE_S = 0.05
 # As lua/common.lua names them.
 KEYS = ["state", "waiting", "values", "attempts", "leased", "members", "got", "replies", "gone"]
@@ -67,6 +67,8 @@ def read_address(url: str) -> Address:
     ca = options.pop("ca", None)
     if options:
         raise UsageError(f"{text}: there is no option {next(iter(options))!r}; write queue= and ca= only")
+    if ca and not Path(ca).is_file():
+        raise UsageError(f"{text}: ca={ca} is no file")
     cluster = parts.scheme.endswith("+cluster")
     return Address(
         f"{text}?queue={name}",
@@ -199,7 +201,7 @@ def _client(address: Address) -> redis.Redis | redis.RedisCluster:
         "password": address.password,
         "protocol": 2,
         "socket_timeout": ANSWER_MAX_S,
-        "socket_connect_timeout": CONNECT_MAX_S,
+        "socket_connect_timeout": ANSWER_MAX_S,
         "socket_keepalive": True,
         "retry": package.retry.Retry(package.backoff.NoBackoff(), 0),
     }
@@ -255,7 +257,7 @@ def _ours(address: Address, error: Exception) -> LycosaError:
         return UsageError(
             f"{address.text}: the certificate of the server is not trusted; name its authority with ca=FILE"
         )
-    if _is_any(said, "SSL", "[TLS", "Invalid CA", "No such file"):
+    if _is_any(said, "SSL", "[TLS"):
         return UsageError(f"{address.text}: no TLS with this server ({said}); without TLS write redis://")
     if said.startswith("WRONGTYPE"):
         return ForeignState(f"{address.text}: the server holds something else under this name; give another queue=")

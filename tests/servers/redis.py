@@ -1,4 +1,4 @@
-"""Real Redis servers as child processes, on loopback, each in a temporary folder of its own; they die with their parent.
+"""Real Redis servers as child processes, on loopback, each in a temporary folder; they die with their parent.
 
     with redis_server(append="always", password="secret") as server:
         ... server.url ...
