@@ -18,7 +18,6 @@ from redis.exceptions import (
     OutOfMemoryError,
     ReadOnlyError,
     RedisError,
-    ResponseError,
     SlotNotCoveredError,
     TryAgainError,
 )
@@ -31,6 +30,9 @@ OLDEST = (7, 0)
 ANSWER_MAX_S = 10.0
 RECONNECT_MAX_S = 60.0
 """A server that is away (restarted, or a replica takes over) is waited for so long."""
+
+JOIN_MAX_S = 3.0
+"""One that is not there when a worker joins may have another address."""
 
 AWAY = (
     Lost, TooSlow, BusyLoadingError, ReadOnlyError, ClusterDownError, ClusterError, MasterDownError,
@@ -95,7 +97,9 @@ def _each(info: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
     return info.values() if several else [info]
 
 
-async def patiently(act: Callable[[], Awaitable[Answer]], where: str, say: Callable[[str], None]) -> Answer:
+async def patiently(
+    act: Callable[[], Awaitable[Answer]], where: str, say: Callable[[str], None], max_s: float = RECONNECT_MAX_S
+) -> Answer:
     """Do it, again and again while the server is away. Raises `StateError` when it stays away, or refuses."""
     loop = asyncio.get_running_loop()
     started, pause_s, told = loop.time(), AGAIN_S, False
@@ -103,16 +107,18 @@ async def patiently(act: Callable[[], Awaitable[Answer]], where: str, say: Calla
         try:
             return await act()
         except AuthenticationError as error:
-            raise StateError(f"{where}: {error}") from None
+            raise StateError(f"{where}: it wants another password: redis://:PASSWORD@host ({error})") from None
         except AWAY as error:
-            if loop.time() - started > RECONNECT_MAX_S:
-                raise StateError(f"{where}: no answer for {RECONNECT_MAX_S:g} s: {error}") from error
+            if loop.time() - started > max_s:
+                raise StateError(f"{where}: no answer for {max_s:g} s: {error}") from error
             if not told:
-                say(f"{where}: {error}: waiting for it, {RECONNECT_MAX_S:g} s at most")
+                say(f"{where}: {error}: waiting for it, {max_s:g} s at most")
                 told = True
         except OutOfMemoryError as error:
             raise StorageFull(f"{where}: {error}") from None
-        except (ResponseError, RedisError) as error:
+        except RedisError as error:
+            if "HELLO must be called" in str(error):
+                raise StateError(f"{where}: it wants a password: redis://:PASSWORD@host") from None
             raise StateError(f"{where}: {error}") from error
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, AGAIN_MAX_S)

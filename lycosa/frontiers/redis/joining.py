@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from lycosa.core.frontier import Policy
-from lycosa.frontiers.redis.connection import check, clients_of, patiently, shown
+from lycosa.frontiers.redis.connection import JOIN_MAX_S, check, clients_of, patiently, shown
 from lycosa.frontiers.redis.frontier import RedisFrontier
 from lycosa.frontiers.redis.heart import Heart
 from lycosa.frontiers.redis.membership import Membership
@@ -33,7 +33,7 @@ async def redis_frontier(
     async def patient(act: Callable[[], Awaitable[Any]]) -> Any:
         return await patiently(act, where, say)
 
-    clients = await patient(lambda: asyncio.to_thread(clients_of, url))
+    clients = await patiently(lambda: asyncio.to_thread(clients_of, url), where, say, JOIN_MAX_S)
     await patient(lambda: check(clients.loop, where))
     session = Session(clients.loop, name, member.worker, patient, partitions, callers_clock=False)
     frontier = RedisFrontier(session, policy, ahead=ahead)
