@@ -107,7 +107,8 @@ async def patiently(
         try:
             return await act()
         except AuthenticationError as error:
-            raise StateError(f"{where}: it wants another password: redis://:PASSWORD@host ({error})") from None
+            which = "a" if "HELLO must be called" in str(error) else "another"
+            raise StateError(f"{where}: it wants {which} password: redis://:PASSWORD@host") from None
         except AWAY as error:
             if loop.time() - started > max_s:
                 raise StateError(f"{where}: no answer for {max_s:g} s: {error}") from error
@@ -117,8 +118,6 @@ async def patiently(
         except OutOfMemoryError as error:
             raise StorageFull(f"{where}: {error}") from None
         except RedisError as error:
-            if "HELLO must be called" in str(error):
-                raise StateError(f"{where}: it wants a password: redis://:PASSWORD@host") from None
             raise StateError(f"{where}: {error}") from error
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, AGAIN_MAX_S)
