@@ -70,6 +70,8 @@ async def crawl(crew: Crew, observe: Observer | None = None) -> Summary:
     async with AsyncExitStack() as stack:
         state = StateDir(state_of(settings, crew.target))
         stack.callback(state.close)
+        if settings.overwrite and settings.frontier:
+            raise UsageError("-O would start a crawl afresh that others share: give it another --crawl-name, and -o")
         if settings.overwrite:
             _check(crew)
             await _start_afresh(settings, state)

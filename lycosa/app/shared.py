@@ -41,6 +41,7 @@ async def frontier_of(stack: AsyncExitStack, crew: Crew, state: StateDir) -> Fro
             log.warning,
             partitions=settings.partitions,
             ahead=settings.concurrency,
+            keep_alive=settings.keep_alive,
         )
         _remember(state, member)
     else:

@@ -274,6 +274,8 @@ class Settings:
     """Where the frontier is that several workers share, the address of a Redis; "" for one of our own."""
     crawl_name: Annotated[str, Text("a name", SHORT, "")] = ""
     """What the crawl is called in a shared frontier; "" for the name of its spider or site."""
+    keep_alive: Annotated[bool, Switch()] = False
+    """Do not end when a shared crawl is done, but wait for more."""
     partitions: Annotated[int, Whole(1, 1024)] = 1
     """Into how many parts the hosts of a shared frontier are divided; it is fixed when the crawl begins."""
     sync: Annotated[bool, Switch()] = False

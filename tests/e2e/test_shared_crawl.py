@@ -78,7 +78,7 @@ class Crawl:
         told = {"pages": PAGES, "hosts": HOSTS, "port": self.port}
         arguments = [part for name, value in told.items() for part in ("-a", f"{name}={value}")]
         mine = ("-o", f"{number}.jsonl", "--state", f"state{number}", "--frontier", self.frontier)
-        command = [*LYCOSA, "runspider", "spider.py", *arguments, *mine, "--crawl-name", self.name, "--no-robots"]
+        command = [*LYCOSA, "worker", "spider.py", *arguments, *mine, "--crawl-name", self.name, "--no-robots"]
         with (self.home / f"{number}.log").open("ab") as log:
             self.workers[number] = subprocess.Popen(
                 [*command, *self.options], cwd=self.home, env=environment(), stdout=subprocess.DEVNULL, stderr=log
@@ -221,6 +221,26 @@ def test_a_cluster(tmp_path: Path) -> None:
                 running.start(number)
             kills = kill_workers(running, random.Random(1), KILLS)
             running.check(running.wait(), kills=kills)
+
+
+def test_a_worker_that_is_kept_alive_takes_what_comes_later(tmp_path: Path, redis) -> None:
+    with crawl(tmp_path, redis.url, "--keep-alive") as running:
+        running.start(0)
+        while len(running_items(tmp_path)) < PAGES:
+            time.sleep(0.05)
+        running.options = ()
+        running.start(1)  # finds nothing, and ends
+        assert running.workers[1].wait(END_MAX_S) == 0
+        assert running.alive() == [0]
+        running.workers[0].send_signal(signal.SIGTERM)
+        assert running.workers[0].wait(END_MAX_S) == 0
+        assert running.items() == Counter(range(PAGES))
+
+
+def test_a_crawl_that_others_share_is_not_started_afresh(tmp_path: Path, redis) -> None:
+    done = lycosa("crawl", "http://127.0.0.1:9/", "--frontier", redis.url, "-O", "items.jsonl", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "give it another --crawl-name" in done.stderr
 
 
 def running_items(home: Path) -> list[str]:

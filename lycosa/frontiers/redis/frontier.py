@@ -35,6 +35,12 @@ EXPIRED = "lease expired"
 POLL_S = 0.05
 """How often is asked for work while other workers may make some."""
 
+IDLE_POLL_S = 0.5
+"""The same while nobody has any."""
+
+TELL_S = 0.005
+"""Starts of so long are told together."""
+
 VERBS_MAX = 1000
 """Reports that wait; with more they are sent at once."""
 
@@ -46,24 +52,27 @@ _facts = msgspec.msgpack.Decoder(HostFacts).decode
 class RedisFrontier:
     """See `ports.Frontier`; every method here is documented there. Make it with `joining`.
 
-    So many records are lent `ahead` of what was asked for.
+    So many records are lent `ahead` of what was asked for. With `keep_alive` there may always be more to come.
     """
 
-    def __init__(self, session: Session, policy: Policy, *, ahead: int = 0) -> None:
+    def __init__(self, session: Session, policy: Policy, *, ahead: int = 0, keep_alive: bool = False) -> None:
         self.session = session
         self.heart: Heart | None = None
         self._policy = policy
         self._ahead = ahead
+        self._keep_alive = keep_alive
         self._known = Known()
         self._held: dict[int, Lease] = {}
         self._stock: deque[Lease] = deque()
         self._paced: set[str] = set()
+        self._telling: asyncio.Task[None] | None = None
         self._finished = False
         self._claimed = self._offered = self._commit = 0
 
     async def open(self, known: str = "") -> str:
         """Join the crawl. See `Session.open`."""
-        return await self.session.open(_policy(self._policy), known)
+        punctual = int(not self.session.callers_clock)
+        return await self.session.open({**_policy(self._policy), "punctual": punctual}, known)
 
     async def push(self, records: Sequence[UrlRecord]) -> int:
         """Queue what is new."""
@@ -161,6 +170,14 @@ class RedisFrontier:
         """A transfer to the host starts now: its next turn counts from here, however long it was held up before."""
         if host in self._paced:
             self.session.of(host).add("s", host, repr(now + self.session.shift_s))
+            if self._telling is None or self._telling.done():
+                self._telling = asyncio.create_task(self._tell_soon())
+
+    async def _tell_soon(self) -> None:
+        """Until it is known when a host heard of a request, nobody else may ask it."""
+        await asyncio.sleep(TELL_S)
+        with suppress(StateError):  # whoever asks next hears of it
+            await self.session.send()
 
     async def claim(self, host: str, wake: Callable[[], None], now: float, holder: Lease | None = None) -> Claim:
         """Join the line."""
@@ -223,9 +240,10 @@ class RedisFrontier:
         due = min(dues, default=None)
         if due is not None:
             due -= self.session.shift_s
-        if self._finished or self.session.callers_clock:
+        if self.session.callers_clock or (self._finished and not self._keep_alive):
             return due
-        return min(now + POLL_S, due) if due is not None else now + POLL_S
+        again_at = now + (IDLE_POLL_S if self._finished else POLL_S)
+        return again_at if due is None else min(again_at, due)
 
     async def commit(self, positions: Mapping[str, int]) -> None:
         """Make it durable."""
@@ -276,6 +294,8 @@ class RedisFrontier:
 
     async def close(self) -> None:
         """Leave; what is not committed goes back."""
+        if self._telling is not None:
+            await asyncio.gather(self._telling, return_exceptions=True)
         if self.heart is not None:
             await asyncio.to_thread(self.heart.stop)
         with suppress(StateError):  # we were not there any more, or the server is not: others take over

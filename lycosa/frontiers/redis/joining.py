@@ -23,6 +23,7 @@ async def redis_frontier(
     *,
     partitions: int = 1,
     ahead: int = 0,
+    keep_alive: bool = False,
 ) -> RedisFrontier:
     """Join the crawl of this name. Raises `UsageError` for what is no address of a Redis, and `StateError`.
 
@@ -36,7 +37,7 @@ async def redis_frontier(
     clients = await patiently(lambda: asyncio.to_thread(clients_of, url), where, say, JOIN_MAX_S)
     await patient(lambda: check(clients.loop, where))
     session = Session(clients.loop, name, member.worker, patient, partitions, callers_clock=False)
-    frontier = RedisFrontier(session, policy, ahead=ahead)
+    frontier = RedisFrontier(session, policy, ahead=ahead, keep_alive=keep_alive)
     member.crawl = await frontier.open(member.crawl)
     frontier.heart = Heart(clients.blocking, session.partitions[0].key, session.partitions[0].worker)
     return frontier

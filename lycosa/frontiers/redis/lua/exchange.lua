@@ -107,10 +107,10 @@ commands['turn'] = function(worker)
   local host = host_of(name)
   local group = group_of(host)
   local at = math.max(host.ra, group and group.ra or 0)
-  local busy = host.fl >= asked('places') or full(group)
+  local busy = host.uc ~= '' or host.fl >= asked('places') or full(group)
   if not busy and at <= now then
     host.cw, host.row = 0, host.row + 1
-    starts(host)
+    starts(host, worker .. '|' .. claim)
     call('HSET', key('K|' .. worker), claim, name .. '\n' .. (group and group.address or ''))
     at = 0
   else

@@ -1,11 +1,12 @@
 -- Whose turn it is. A host is in `t` when it may be contacted now, in `r` when it has work and its turn is to come, and
 -- in neither while it has no work, no free place, or is asked for its robots.txt: so nothing is ever scanned.
 --
--- What h|HOST holds, packed; what is left out is 0, or "" for `tk` and `ad`:
+-- What h|HOST holds, packed; what is left out is 0, or "" for `tk`, `ad` and `uc`:
 --   q queued   fl in flight   ra its next turn   pa paused until (by no start of ours)   bl blocked until
 --   dl delay it asks for   th delay of the throttle   st last start   as 1 while it is asked   rb robots.txt fetched at
 --   rt at  tries of robots.txt and of its address   ad address   au known until   rk rank of its first lane
 --   cw a claim waits until   row claims in a row   tk its member of `t`   wr 1 while it is in `r`
+--   uc the lease or claim of which nobody has said yet when the host heard of it: no other turn before that
 
 local NO_WORK = 1e300
 local CLAIMS_ROW = 8
@@ -13,7 +14,7 @@ local CLAIM_WAITS_S = 0.25 -- the leases stand back for so long from where a cla
 local CLAIM_AGAIN_S = 0.02
 local NOTHING = { __index = {
   q = 0, fl = 0, ra = 0, pa = 0, bl = 0, dl = 0, th = 0, st = 0, as = 0, rb = 0, rt = 0, at = 0, ad = '', au = 0,
-  rk = NO_WORK, cw = 0, row = 0, tk = '', wr = 0,
+  rk = NO_WORK, cw = 0, row = 0, tk = '', wr = 0, uc = '',
 } }
 
 local hosts, packed_hosts = {}, {}
@@ -88,7 +89,7 @@ end
 
 -- Put the host where it belongs. Lanes that have not begun keep it waiting until they do.
 local function offer(host)
-  if host.q <= 0 or host.as == 1 or host.fl >= asked('places') then return leave(host) end
+  if host.q <= 0 or host.as == 1 or host.uc ~= '' or host.fl >= asked('places') then return leave(host) end
   local group = group_of(host)
   if full(group) then
     leave(host)
@@ -121,12 +122,15 @@ local function block(host, until_)
   pause(host, until_)
 end
 
--- A transfer to the host starts now.
-local function starts(host)
+-- A transfer to the host starts now, by this lease or claim; or later, when the worker is held up, and then it says so.
+local function starts(host, by)
   host.fl = host.fl + 1
   host.st = now
   local delay = delay_of(host)
-  if delay > 0 then host.ra = now + delay end
+  if delay > 0 then
+    host.ra = now + delay
+    if asked('punctual') == 1 then host.uc = by end
+  end
   local group = group_of(host)
   if group then
     group.fl, group.changed = group.fl + 1, true
@@ -135,8 +139,9 @@ local function starts(host)
 end
 
 -- A transfer is over; one that did not contact the host gives its turn back.
-local function ended(host, address, turn)
+local function ended(host, address, by, turn)
   host.fl = math.max(0, host.fl - 1)
+  if host.uc == by then host.uc = '' end
   if turn and host.ra == turn.next then host.ra = math.max(turn.at, host.pa) end
   if address ~= '' then
     local group = group_of({ ad = address })

@@ -51,23 +51,26 @@ end
 
 -- Give back everything of a worker, whose last commit was this one.
 local function bury(worker, committed)
-  for _, data in ipairs(call('HVALS', key('L|' .. worker))) do
-    local lease = unpacked(data)
+  local held = call('HGETALL', key('L|' .. worker))
+  for at = 1, #held, 2 do
+    local lease = unpacked(held[at + 1])
     local host = host_of(lease.host)
+    if host.uc == held[at] then host.ra = math.max(host.ra, now + delay_of(host)) end -- it may just have been asked
     if lease.kind == PAGE then
       count('l|' .. segment_of(lease.lane), -1)
       put_back(lease)
     else
       host.as = 0
     end
-    if lease.over == 0 then ended(host, lease.address) else offer(host) end
+    if lease.over == 0 then ended(host, lease.address, held[at]) else offer(host) end
   end
   local prepared = tonumber(call('HGET', key('pn'), worker))
   if prepared and prepared <= committed then settle('V|' .. worker) else revert('Q|' .. worker) end
   revert('P|' .. worker)
-  for _, claimed in ipairs(call('HVALS', key('K|' .. worker))) do
-    local name, address = string.match(claimed, '^([^\n]*)\n(.*)$')
-    ended(host_of(name), address)
+  local claims = call('HGETALL', key('K|' .. worker))
+  for at = 1, #claims, 2 do
+    local name, address = string.match(claims[at + 1], '^([^\n]*)\n(.*)$')
+    ended(host_of(name), address, worker .. '|' .. claims[at])
   end
   for _, kind in ipairs({ 'L', 'P', 'U', 'Q', 'V', 'K' }) do call('DEL', key(kind .. '|' .. worker)) end
   for _, hash in ipairs({ 'n', 'pn', 'kb' }) do call('HDEL', key(hash), worker) end
@@ -104,7 +107,7 @@ local function is_known(worker)
 end
 
 local function lend_to(worker, host, kind, lane, record)
-  local group = group_of(host)
+  local id, group = token(), group_of(host)
   local lease = {
     kind = kind, host = host.name, lane = lane, at = host.ra, next = 0, address = '', group_at = 0, group_next = 0,
     over = 0, record = record, reason = '',
@@ -113,11 +116,10 @@ local function lend_to(worker, host, kind, lane, record)
     host.fl = host.fl + 1
   else
     if group then lease.address, lease.group_at = group.address, group.ra end
-    starts(host)
+    starts(host, id)
     lease.next = host.ra
     if group then lease.group_next = group.ra end
   end
-  local id = token()
   call('HSET', key('L|' .. worker), id, packed(lease))
   return { id, kind, host.name, record, host.ad, kind == ROBOTS and host.rt or host.at, delay_of(host) > 0 and 1 or 0 }
 end
@@ -186,11 +188,11 @@ local function held(worker, id)
   return unpacked(data)
 end
 
-local function free(lease, contacted)
+local function free(lease, id, contacted)
   local host = host_of(lease.host)
   if lease.kind ~= PAGE then host.as = 0 end
   if lease.over == 1 then return offer(host) end
-  ended(host, lease.address, contacted == '0' and {
+  ended(host, lease.address, id, contacted == '0' and {
     at = lease.at, next = lease.next, group_at = lease.group_at, group_next = lease.group_next,
   } or nil)
 end

@@ -39,7 +39,7 @@ verbs['a'] = function(worker)
     call('HINCRBY', key('U|' .. worker), segment, 1)
     done(lease, 1)
   end
-  free(lease, contacted)
+  free(lease, id, contacted)
 end
 
 -- arrived from another partition: which, the number of the first, how many, the records as its outbox has them
@@ -68,7 +68,7 @@ end
 
 -- failed: token, contacted, when it is tried again ("" never), reason, record
 verbs['n'] = function(worker)
-  local lease = lease_of(worker)
+  local lease, id = lease_of(worker)
   local contacted, again, reason, record = argument(), argument(), argument(), argument()
   if not lease then return end
   if lease.kind ~= PAGE then
@@ -89,12 +89,12 @@ verbs['n'] = function(worker)
       end
     end
   end
-  free(lease, contacted)
+  free(lease, id, contacted)
 end
 
 -- given back: token, record ("" as it was)
 verbs['r'] = function(worker)
-  local lease = lease_of(worker)
+  local lease, id = lease_of(worker)
   local record = argument()
   if not lease then return end
   if lease.kind == PAGE then
@@ -102,7 +102,7 @@ verbs['r'] = function(worker)
     if record ~= '' then lease.record = record end
     put_back(lease)
   end
-  free(lease, '1')
+  free(lease, id, '1')
 end
 
 -- its transfer is over, and its place free: token
@@ -114,7 +114,7 @@ verbs['o'] = function(worker)
   if lease.kind ~= PAGE or lease.over == 1 then return end
   lease.over = 1
   call('HSET', key('L|' .. worker), id, packed(lease))
-  ended(host_of(lease.host), lease.address)
+  ended(host_of(lease.host), lease.address, id)
 end
 
 -- block: host, until
@@ -128,12 +128,11 @@ verbs['s'] = function()
   local name, at = argument(), number()
   local host = host_of(name)
   local delay = delay_of(host)
-  if delay == 0 or at <= host.st then return end
-  host.st = math.min(at, now)
-  if host.st + delay > host.ra then
-    host.ra = host.st + delay
-    offer(host)
-  end
+  if delay == 0 then return end
+  host.uc = ''
+  host.st = math.max(host.st, math.min(at, now))
+  host.ra = math.max(host.ra, host.st + delay)
+  offer(host)
 end
 
 -- throttle: host, delay
@@ -176,7 +175,7 @@ verbs['u'] = function(worker)
   if not claimed then return end
   call('HDEL', key('K|' .. worker), claim)
   local name, address = string.match(claimed, '^([^\n]*)\n(.*)$')
-  ended(host_of(name), address)
+  ended(host_of(name), address, worker .. '|' .. claim)
 end
 
 -- A commit is one step where there is one partition. Else what was acked is first prepared in the others, under the
