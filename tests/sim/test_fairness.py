@@ -95,9 +95,11 @@ class Crawl:
     def start(self, lease: Lease) -> float:
         if lease.record.kind == Kind.RESOLVE:
             return self.now + LOOK_UP_S
-        end = self.now + self.chance.uniform(FAST_S, SLOW_S)
-        self.transfers[lease.record.host].append((self.now, end))
-        return end
+        transfers = self.transfers[lease.record.host]
+        # The same in every order of the hosts, so that crawls can be compared.
+        chance = random.Random(f"{self.seed} {lease.record.host} {len(transfers)}")
+        transfers.append((self.now, self.now + chance.uniform(FAST_S, SLOW_S)))
+        return transfers[-1][1]
 
     def end(self, lending: Lending[int], lease: Lease) -> None:
         if lease.record.kind == Kind.RESOLVE:
