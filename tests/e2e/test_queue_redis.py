@@ -288,7 +288,7 @@ def test_when_the_one_that_was_woken_cannot_take_it_another_is(url, start):
         waiter.until("waits")
         until(lambda: queue._server._client.zcard(queue._server._keys[-4]) == 1)
         waiter.process.send_signal(signal.SIGSTOP)
-        with Queue(url) as other, ThreadPoolExecutor(1) as pool:
+        with ThreadPoolExecutor(1) as pool, Queue(url) as other:
             getting = pool.submit(other.get)
             until(lambda: queue._server._client.zcard(queue._server._keys[-4]) == 2)
             began = time.monotonic()
