@@ -72,7 +72,14 @@ def two_on_redis(order: Order, path, maxsize: int) -> Any:
     return TwoHandles(KINDS[order], path, maxsize)
 
 
-REDIS = [pytest.param(each, marks=pytest.mark.redis) for each in (on_redis, two_on_redis)]
+def on_a_cluster(order: Order, path, maxsize: int) -> Any:
+    return KINDS[order](path, maxsize)
+
+
+REDIS = [
+    *(pytest.param(each, marks=pytest.mark.redis) for each in (on_redis, two_on_redis)),
+    pytest.param(on_a_cluster, marks=[pytest.mark.redis, pytest.mark.prove]),
+]
 OURS = [in_memory, embedded, two_handles, *REDIS]
 
 
@@ -80,7 +87,8 @@ OURS = [in_memory, embedded, two_handles, *REDIS]
 def make(request, tmp_path):
     """Make queues, each in a folder or under a name of its own, and close them."""
     made = []
-    server = request.getfixturevalue("redis") if "redis" in request.param.__name__ else None
+    wanted = {on_redis: "redis", two_on_redis: "redis", on_a_cluster: "cluster"}.get(request.param)
+    server = request.getfixturevalue(wanted) if wanted else None
 
     def make_one(maxsize: int = 0, order: Order = Order.FIFO) -> Any:
         path = new_url(server) if server else tmp_path / f"queue {len(made)}"
