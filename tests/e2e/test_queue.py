@@ -87,6 +87,7 @@ def test_kill_at_random(place, start, chance, kind):
         running[victim].kill()
         everyone.append(start(roles[victim], place, f"{number}", kind))
         running[victim] = everyone[-1]
+    until(lambda: all(len(member.lines()) > 60 for member in running))
     for member in running:
         member.kill()
     diaries = [line for member in everyone for line in member.lines()]
