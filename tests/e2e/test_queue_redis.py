@@ -191,6 +191,9 @@ def test_a_server_that_was_emptied_says_so():
                     call()
             thread.join(LONG_S)
             assert "gone" in str(failed)
+            queue._member.after_fork()
+            with pytest.raises(StorageError, match="gone"):
+                queue.get_nowait()
             with Queue(url) as new:
                 new.put("c")
                 with pytest.raises(StorageError, match="gone"):
