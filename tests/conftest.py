@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.servers.nginx import find_nginx
-from tests.servers.redis import RedisServer, find_redis, redis_server
+from tests.servers.redis import RedisCluster, RedisServer, find_redis, redis_cluster, redis_server
 
 ROOT = Path(__file__).resolve().parent.parent
 PROVE = os.environ.get("LYCOSA_PROVE") == "1"
@@ -60,6 +60,14 @@ def redis() -> Iterator[RedisServer]:
     need(REDIS, find_redis())
     with redis_server() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[RedisCluster]:
+    """A Redis Cluster that all tests share likewise."""
+    need(REDIS, find_redis())
+    with redis_cluster() as servers:
+        yield servers
 
 
 @pytest.fixture(scope="session")

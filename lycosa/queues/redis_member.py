@@ -193,7 +193,7 @@ class Member:
             name, made, first = token_hex(8), self._made, not self._era
             maxsize = made.maxsize if first and made.maxsize is not None else ""
             bounds = (MEMBERS_MAX, round(SILENT_MAX_S * 1000))
-            era = token_hex(8) if first else self._era
+            era = token_hex(8) if first else ""
             patience_s = 0.0 if first else None
             reply = self._accepted(
                 self._server.run(

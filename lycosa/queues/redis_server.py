@@ -263,6 +263,8 @@ def _ours(address: Address, error: Exception) -> LycosaError:
         return ForeignState(f"{address.text}: the server holds something else under this name; give another queue=")
     if isinstance(error, exceptions.InvalidResponse) or _is_any(said, "Connection closed by server", "reset by peer"):
         return StorageError(f"{address.text}: the server ended the connection ({said}); does it want TLS, rediss://?")
+    if isinstance(error, exceptions.ResponseError):
+        return StorageError(f"{address.text}: the server refuses the call ({said})")
     hint = "; without TLS write redis://" if address.tls else ""
     return StorageError(f"{address.text}: no answer from the server ({said}){hint}")
 

@@ -26,7 +26,7 @@ import pytest
 
 from lycosa.core.errors import StorageError, UsageError
 from lycosa.queue import Empty, Full, LifoQueue, MemoryQueue, PriorityQueue, Queue, ShutDown
-from lycosa.queues.order import Order
+from lycosa.queues.order import Order, sortable
 
 SHORT_S = 0.02
 LONG_S = 20.0
@@ -72,7 +72,14 @@ def two_on_redis(order: Order, path, maxsize: int) -> Any:
     return TwoHandles(KINDS[order], path, maxsize)
 
 
-REDIS = [pytest.param(each, marks=pytest.mark.redis) for each in (on_redis, two_on_redis)]
+def on_a_cluster(order: Order, path, maxsize: int) -> Any:
+    return KINDS[order](path, maxsize)
+
+
+REDIS = [
+    *(pytest.param(each, marks=pytest.mark.redis) for each in (on_redis, two_on_redis)),
+    pytest.param(on_a_cluster, marks=[pytest.mark.redis, pytest.mark.prove]),
+]
 OURS = [in_memory, embedded, two_handles, *REDIS]
 
 
@@ -80,7 +87,8 @@ OURS = [in_memory, embedded, two_handles, *REDIS]
 def make(request, tmp_path):
     """Make queues, each in a folder or under a name of its own, and close them."""
     made = []
-    server = request.getfixturevalue("redis") if "redis" in request.param.__name__ else None
+    wanted = {on_redis: "redis", two_on_redis: "redis", on_a_cluster: "cluster"}.get(request.param)
+    server = request.getfixturevalue(wanted) if wanted else None
 
     def make_one(maxsize: int = 0, order: Order = Order.FIFO) -> Any:
         path = new_url(server) if server else tmp_path / f"queue {len(made)}"
@@ -512,6 +520,33 @@ def test_what_is_no_priority(make, item):
     q = make(order=Order.PRIORITY)
     with pytest.raises(TypeError, match="no priority"):
         q.put(item)
+
+
+def test_priorities_as_bytes_sort_as_they_do():
+    large = 1 << 53
+    numbers = [
+        0,
+        0.5,
+        1,
+        3.5,
+        1e-300,
+        1e300,
+        float("inf"),
+        large,
+        large + 1,
+        large + 2,
+        float(large),
+        2**62 + 1,
+        2**63 - 1,
+    ]
+    numbers += [-number for number in numbers]
+    texts = ["", "a", "a\0", "a\0b", "ab", "\uffff", "\U0001f577"]
+    for kind in (numbers, texts):
+        for one in kind:
+            for other in kind:
+                assert (sortable(one) < sortable(other)) == (one < other), (one, other)
+                assert (sortable(one) + b"9" < sortable(other) + b"1") == (one < other), (one, other)
+    assert max(map(sortable, numbers)) < min(map(sortable, texts))
 
 
 # ------------------------------------------------------------------------------------------------------ close

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import count
 from typing import Any
@@ -20,10 +21,10 @@ import pytest
 from lycosa.core.errors import ForeignState, LycosaError, StateError, StorageError, StorageFull, UsageError
 from lycosa.queue import Empty, Queue
 from lycosa.queues import redis_server as server_of_a_queue
-from lycosa.queues.redis_member import SILENT_MAX_S
+from lycosa.queues.redis_member import BEAT_S, SILENT_MAX_S
 from lycosa.queues.redis_server import refuse_unfit
 from tests.conftest import PROVE
-from tests.e2e.members import LONG_S, members
+from tests.e2e.members import LONG_S, members, until
 from tests.servers.redis import free_port, redis_cluster, redis_server
 
 pytestmark = pytest.mark.redis
@@ -190,6 +191,9 @@ def test_a_server_that_was_emptied_says_so():
                     call()
             thread.join(LONG_S)
             assert "gone" in str(failed)
+            queue._member.after_fork()
+            with pytest.raises(StorageError, match="gone"):
+                queue.get_nowait()
             with Queue(url) as new:
                 new.put("c")
                 with pytest.raises(StorageError, match="gone"):
@@ -257,6 +261,43 @@ def test_one_who_waited_when_it_was_paused_waits_again(url, start):
         assert queue.qsize() == 1
         waiter.process.send_signal(signal.SIGCONT)
         assert waiter.until("got")[3] == "late"
+
+
+@pytest.mark.parametrize("call", ["get", "put", "join"])
+def test_who_waits_is_woken_by_the_call_and_not_by_the_next_beat(url, call):
+    took = []
+    with Queue(url, 1) as queue, Queue(url) as other:
+        waits = {"get": other.get, "put": lambda: other.put("b"), "join": other.join}[call]
+        wakes = {"get": lambda: queue.put("a"), "put": queue.get, "join": queue.task_done}[call]
+        for _ in range(5):
+            if call != "get":
+                queue.put("a")
+            thread = threading.Thread(target=waits)
+            thread.start()
+            time.sleep(0.05)
+            began = time.monotonic()
+            wakes()
+            thread.join(LONG_S)
+            took.append(time.monotonic() - began)
+            if call != "get":
+                queue.get()
+    print(call, [f"{each * 1000:.1f} ms" for each in took])
+    assert min(took) < BEAT_S / 4
+
+
+def test_when_the_one_that_was_woken_cannot_take_it_another_is(url, start):
+    with Queue(url) as queue:
+        waiter = start("wait", url, "get")
+        waiter.until("waits")
+        until(lambda: queue._server._client.zcard(queue._server._keys[-4]) == 1)
+        waiter.process.send_signal(signal.SIGSTOP)
+        with ThreadPoolExecutor(1) as pool, Queue(url) as other:
+            getting = pool.submit(other.get)
+            until(lambda: queue._server._client.zcard(queue._server._keys[-4]) == 2)
+            began = time.monotonic()
+            queue.put("a")
+            assert getting.result(LONG_S) == "a"
+            assert time.monotonic() - began < BEAT_S + 0.5
 
 
 def test_a_thread_that_blocks_is_no_death(url):

@@ -1,10 +1,11 @@
 #!lua flags=allow-oom
 -- Become a member; make the queue when it is not there.
--- ARGV 5..: version, order, packing, era of a new queue, maxsize or '', most members, silent_ms.
+-- ARGV 5..: version, order, packing, era of a new queue or '' where none may be made, maxsize or '', most members,
+-- silent_ms.
 local version, order, packing, era, maxsize = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 local now = now_ms()
 if call('EXISTS', STATE) == 0 then
-  if ARGV[10] == '0' then return {'gone'} end
+  if era == '' then return {'gone'} end
   call('HSET', STATE, 'version', version, 'era', era, 'order', order, 'packing', packing, 'maxsize', 0, 'shut', 0,
     'next', 0, 'unfinished', 0, 'seen', now, 'since', now)
 end
