@@ -19,7 +19,7 @@
 #define WORKERS 2
 #endif
 #ifndef URLS
-#define URLS 3      /* at most 4 */
+#define URLS 3      /* 2 to 4 */
 #endif
 #ifndef CRASHES
 #define CRASHES 1   /* kills; whoever is killed may come back under a new name, or not */
@@ -75,7 +75,7 @@ bool killed[WORKERS], dead[WORKERS], finished[WORKERS];
 #define live(p) (works(p, 0) || works(p, 1) || works(p, 2) || works(p, 3) || sends(p))
 
 /* What is true, whatever is told. */
-#define all_done (state[0] == done && state[1] == done && state[2] == done && (URLS < 4 || state[3] == done))
+#define all_done (state[0] == done && state[1] == done && (URLS < 3 || state[2] == done) && (URLS < 4 || state[3] == done))
 
 /* What a worker can do. */
 #define lendable(w, n) (n < URLS && state[n] == queued && member(w, home(n)))

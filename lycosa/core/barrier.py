@@ -1,10 +1,10 @@
 """When a crawl that many workers share is over: from what its partitions tell to a decision.
 
 A partition tells how much of it is `live` (queued, leased, not committed, asleep, or on its way out to another one) and
-how much `arrived` from elsewhere so far (from other partitions and from outside). Partitions are read one after the other
-or at once, in any order, while work moves between them. Nothing comes of nothing: a partition in which nothing is live
-gets work by arrival only. So two rounds in which nothing was live anywhere, and between which nothing arrived, enclose
-an instant at which nothing was live at all, and the crawl is over for good.
+how much `arrived` from elsewhere so far (from other partitions and from outside). Partitions are read in any order,
+also at once, while work moves between them. Nothing comes of nothing: a partition in which nothing is live gets work by
+arrivals only. So two rounds in which nothing was live anywhere, and between which nothing arrived, enclose an instant
+at which nothing was live at all, and the crawl is over for good.
 
 `docs/models/finish.pml` is the proof, by exhaustion within its bounds.
 """

@@ -3,7 +3,7 @@
 Calls and answers are lost, late and repeated; workers stop for longer than the silence after which they are buried, are
 killed and come back, or not; partitions are away. Workers follow the protocol of the frontier, with the real barrier.
 Each history checks that nobody finishes while anything is left, that each URL is committed once and its item is in the
-files once, that what comes late from the buried changes nothing, and that everybody finishes soon after the last commit.
+files once, that what comes late from the buried changes nothing, and that all finish soon after the last commit.
 What is broken on purpose has to be found.
 """
 
@@ -80,7 +80,7 @@ class History:
         self.slow = chance.randrange(WORKERS)
         self.troubled_at = 0.0
 
-    # ------------------------------------------------------------------------------------------------------ what happens
+    # ----------------------------------------------------------------------------------------------------- what happens
 
     def after(self, seconds: float, do: Callable[[], None]) -> None:
         self.number += 1
@@ -189,7 +189,7 @@ class History:
                     self.step(partition, name, 0, "beat")
         self.after(BEAT_S, lambda: self.beat(worker, life))
 
-    # ------------------------------------------------------------------------------------------------ what a worker does
+    # ----------------------------------------------------------------------------------------------- what a worker does
 
     def live(self, worker: Worker) -> Steps:
         """Yield calls, or seconds to wait, until the crawl is finished."""
@@ -276,7 +276,7 @@ class History:
         worker.finished_at = self.now
         assert all(each.is_over for each in self.partitions), f"{worker.slot} finishes too early, at {self.now:.3f}"
 
-    # ------------------------------------------------------------------------------------------------- what must be true
+    # ------------------------------------------------------------------------------------------------ what must be true
 
     def is_right(self) -> None:
         urls = Counter(self.graph.keys())
@@ -301,7 +301,7 @@ class History:
 
 
 def graph_of(chance: random.Random, count: int) -> dict[int, list[int]]:
-    """Return pages with links, all within reach of page 0; the last, or all, in a row that goes round the partitions."""
+    """Return pages with links, all within reach of page 0; the last or all in a row that goes round the partitions."""
     row = chance.choice((0, count // 2))
     graph: dict[int, list[int]] = {url: [] for url in range(count)}
     for url in range(1, count):

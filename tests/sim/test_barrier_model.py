@@ -1,4 +1,4 @@
-"""The model of the finish barrier, checked by Spin (C7): what is right within the bounds, and what is broken is refuted.
+"""The model of the finish barrier, checked by Spin (C7): what is right within bounds, and what is broken is refuted.
 
 The bounds of a proof, what takes minutes, behind `prove`. The numbers of states are in docs/models/README.md.
 """
@@ -48,12 +48,12 @@ def check(folder, bounds: str, how: list[str]) -> str:
     return " ".join(wrong)
 
 
-@pytest.mark.parametrize("bounds", [f"{KILL}", f"{PAUSE}", f"{TINY} {CHAIN} -DWORKERS=3", f"{TINY} {THREE} -DURLS=4"])
+@pytest.mark.parametrize("bounds", [KILL, PAUSE, f"{TINY} {CHAIN} -DWORKERS=3", f"{TINY} {THREE} -DURLS=4"])
 def test_nobody_finishes_too_early(tmp_path, bounds):
     assert check(tmp_path, bounds, SAFETY) == ""
 
 
-@pytest.mark.parametrize("bounds", [TINY, PAUSE])
+@pytest.mark.parametrize("bounds", [f"{KILL} -DURLS=2", f"{PAUSE} -DURLS=2", f"{TINY} {CHAIN}", f"{TINY} {THREE}"])
 def test_everybody_finishes(tmp_path, bounds):
     assert check(tmp_path, bounds, LIVENESS) == ""
 
@@ -95,6 +95,6 @@ def test_nobody_finishes_too_early_in_larger_bounds(tmp_path, bounds):
 
 
 @pytest.mark.prove
-@pytest.mark.parametrize("bounds", [KILL, f"{TINY} {CHAIN}", f"{TINY} {THREE}", f"{TINY} -DWORKERS=3"])
+@pytest.mark.parametrize("bounds", [KILL, PAUSE, f"{PAUSE} {THREE}", f"{TINY} -DWORKERS=3"])
 def test_everybody_finishes_in_larger_bounds(tmp_path, bounds):
     assert check(tmp_path, bounds, LIVENESS) == ""
