@@ -1,4 +1,4 @@
-"""The model of the finish barrier, checked by Spin (C7): what is right within bounds, and what is broken is refuted.
+"""The models of the finish barrier, checked by Spin (C7): what is right within bounds, and what is broken is refuted.
 
 The bounds of a proof, what takes minutes, behind `prove`. The numbers of states are in docs/models/README.md.
 """
@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from tests.conftest import ROOT
 
-MODEL = ROOT / "docs" / "models" / "finish.pml"
+MODELS = ROOT / "docs" / "models"
+FINISH, JOINING = MODELS / "finish.pml", MODELS / "joining.pml"
 CHECK_S_MAX = 900
 SAFETY = ["-DSAFETY", "-DNOCLAIM"]
 LIVENESS = ["-DNFAIR=3"]
@@ -31,7 +33,7 @@ NOT_ONCE = "assertion violated .*arrived"
 FOR_EVER = "acceptance cycle"
 
 
-def check(folder, bounds: str, how: list[str]) -> str:
+def check(folder, bounds: str, how: list[str], model: Path = FINISH) -> str:
     """Search all histories within the bounds; return what Spin found wrong, "" for nothing."""
 
     def run(*command: str) -> str:
@@ -39,7 +41,7 @@ def check(folder, bounds: str, how: list[str]) -> str:
         assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
         return done.stdout
 
-    run("spin", "-a", *bounds.split(), str(MODEL))
+    run("spin", "-a", *bounds.split(), str(model))
     run("gcc", "-O1", "-w", "-DCOLLAPSE", "-DMEMLIM=8000", *how, "-o", "pan", "pan.c")
     said = run("./pan", "-m100000", *([] if how is SAFETY else ["-a", "-f"]))
     wrong = re.findall(r"^pan:1: (.*)", said, re.MULTILINE)
@@ -74,8 +76,14 @@ def test_everybody_finishes(tmp_path, bounds):
     ],
 )
 def test_a_broken_barrier_is_refuted(tmp_path, variant, how, found):
-    assert f"#ifdef {variant}\n" in MODEL.read_text(encoding="utf-8")
+    assert f"#ifdef {variant}\n" in FINISH.read_text(encoding="utf-8")
     assert re.search(found, check(tmp_path, f"{KILL} {CHAIN} -D{variant}", how))
+
+
+@pytest.mark.parametrize("kills", [0, pytest.param(1, marks=pytest.mark.prove)])
+def test_what_was_buried_while_it_joined_holds_nothing_up(tmp_path, kills):
+    assert check(tmp_path, f"-DKILLS={kills}", LIVENESS, JOINING) == ""
+    assert FOR_EVER in check(tmp_path, f"-DKILLS={kills} -DFORGETS_THE_BURIED", LIVENESS, JOINING)
 
 
 @pytest.mark.prove
