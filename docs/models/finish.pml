@@ -75,7 +75,8 @@ bool killed[WORKERS], dead[WORKERS], finished[WORKERS];
 #define live(p) (works(p, 0) || works(p, 1) || works(p, 2) || works(p, 3) || sends(p))
 
 /* What is true, whatever is told. */
-#define all_done (state[0] == done && state[1] == done && (URLS < 3 || state[2] == done) && (URLS < 4 || state[3] == done))
+#define is_done(n) (n >= URLS || state[n] == done)
+#define all_done (is_done(0) && is_done(1) && is_done(2) && is_done(3))
 
 /* What a worker can do. */
 #define lendable(w, n) (n < URLS && state[n] == queued && member(w, home(n)))
