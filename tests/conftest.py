@@ -52,6 +52,8 @@ def _programs(request: pytest.FixtureRequest) -> None:
     if request.node.get_closest_marker("browser"):
         found = bool(shutil.which("chromedriver") and (shutil.which("chromium") or shutil.which("google-chrome")))
         need("chromium and chromedriver (apt-get install chromium chromium-driver)", found)
+    if request.node.get_closest_marker("spin"):
+        need("spin and gcc (apt-get install spin gcc)", bool(shutil.which("spin") and shutil.which("gcc")))
 
 
 @pytest.fixture(scope="session")
