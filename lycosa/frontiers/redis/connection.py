@@ -9,6 +9,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import redis
 import redis.asyncio
+from redis.backoff import NoBackoff
 from redis.exceptions import (
     AuthenticationError,
     BusyLoadingError,
@@ -23,6 +24,7 @@ from redis.exceptions import (
 )
 from redis.exceptions import ConnectionError as Lost
 from redis.exceptions import TimeoutError as TooSlow
+from redis.retry import Retry
 
 from lycosa.core.errors import StateError, StorageFull, UsageError
 
@@ -60,6 +62,7 @@ def clients_of(url: str) -> Clients:
     if urlsplit(url).scheme not in ("redis", "rediss", "unix"):
         raise UsageError(f"{shown(url)!r} is no address of a Redis: write redis://host:6379/0")
     options: dict[str, Any] = {"socket_timeout": ANSWER_MAX_S, "socket_connect_timeout": ANSWER_MAX_S}
+    options["retry"] = Retry(NoBackoff(), 0)  # we ask again ourselves, and know what was asked before
     try:
         single = redis.Redis.from_url(url, **options)
     except ValueError as error:

@@ -194,7 +194,7 @@ class RedisFrontier:
         partition = self.session.of(claim.host.key)
         if partition.waiting:
             await self.session.send()
-        _, at, address = await self.session.wire.run(partition, "turn", claim.stamp, claim.host.key, "")
+        _, at, address = await self.session.wire.run(partition, "turn", claim.stamp, claim.host.key)
         if float(at) > 0:
             return float(at) - self.session.shift_s
         claim.granted, claim.address = True, address.decode()

@@ -10,6 +10,7 @@ from typing import Any
 
 from xxhash import xxh3_64_intdigest
 
+from lycosa.core.barrier import Barrier, Reading, Verdict
 from lycosa.core.errors import StateError
 from lycosa.frontiers.redis.partition import Partition, policy_pairs
 from lycosa.frontiers.redis.wire import Asked, Patiently, Wire
@@ -110,19 +111,15 @@ class Session:
             await self.wire.run(first, "known", worker)
 
     async def is_over(self) -> bool:
-        """Look twice at all partitions: when nothing was live either time, and nothing came in between, all is done.
-
-        The last exchanges were the first look.
-        """
-        arrived: list[int] = []
-        for _ in range(2):
-            before, arrived = arrived, [partition.arrived for partition in self.partitions]
-            if self.partitions[0].gone or any(partition.live for partition in self.partitions):
-                return False
-            if before:
-                return before == arrived
+        """Look at all partitions, and once more if that may be the end. See `core.barrier`."""
+        barrier = Barrier(len(self.partitions))
+        verdict = Verdict.AGAIN
+        while verdict is Verdict.AGAIN:
             await self.look()
-        return False
+            gone = bool(self.partitions[0].gone)  # what they had may not be back in the other partitions
+            readings = {each.number: Reading(each.live + gone, each.arrived) for each in self.partitions}
+            verdict = barrier.round(readings)
+        return verdict is Verdict.FINISHED
 
     def total(self, name: str) -> int:
         """Return a count of all partitions, as they told it last."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
-from lycosa.core.errors import WorkerLost
+from lycosa.core.errors import StateError, WorkerLost
 from lycosa.frontiers.redis.partition import Partition
 from lycosa.frontiers.redis.scripts import run
 
@@ -46,6 +46,11 @@ class Wire:
         )
         if said[0] == b"unknown":
             raise WorkerLost(f"worker {partition.worker} is not known any more: others go on with its URLs")
+        if said[0] == b"gap":
+            what = f"records that partition {said[1].decode()} had brought here"
+            raise StateError(
+                f"{partition.key}: {what} are not there any more: a server came back without its last writes"
+            )
         return said
 
     async def exchange(self, partitions: Sequence[Asked]) -> dict[Partition, list[Any]]:

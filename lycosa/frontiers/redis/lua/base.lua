@@ -24,6 +24,7 @@
 --   Q|WORKER V|WORKER  hash   the same of what is prepared for a commit
 --   pn  kb            hash    workers: the commit that is prepared; the last one (in the first partition)
 --   gone              hash    workers that were given up -> their last commit, until all partitions know
+--   buried            set     workers that are not to join here any more (not in the first partition)
 --   K|WORKER          hash    turns it has claimed: claim -> host
 --   i|ADDRESS         hash    the hosts of one IP address: turns and places they share
 --   j|ADDRESS         set     those of them that wait for a place

@@ -58,6 +58,10 @@ commands['exchange'] = function(worker)
   end
   call('HSET', key('n'), worker, serial)
   for _ = 1, number() do verbs[argument()](worker) end
+  if lost then
+    write_all()
+    return { 'gap', lost }
+  end
   local limit, ahead = number(), number()
   local leases = lend(worker, limit, ahead)
   write_all()
@@ -79,6 +83,13 @@ commands['open'] = function(worker)
     call('HSET', key('m'), field, value)
   end
   watch()
+  if worker == '' then
+    for _, other in ipairs(call('ZRANGE', key('w'), 0, -1)) do -- an earlier process of the same name has ended
+      if string.sub(other, 1, #name + 1) == name .. '#' then bury_here(other) end
+    end
+  elseif call('SISMEMBER', key('buried'), worker) == 1 then
+    return { 'unknown' }
+  end
   if worker == '' then worker = name .. '#' .. call('HINCRBY', key('m'), 'workers', 1) end
   hear(worker)
   write_all()
@@ -88,7 +99,8 @@ end
 commands['beat'] = function(worker)
   if not is_known(worker) then return { 'unknown' } end
   hear(worker)
-  call('HSET', key('m'), 'seen', text(now))
+  watch()
+  write_all()
   return { 'ok' }
 end
 
@@ -100,11 +112,12 @@ commands['outgoing'] = function()
   return { 'ok', first, call('LRANGE', list, 0, most - 1) }
 end
 
--- claim a turn: the claim, the host, the token whose place it takes ("" none)
+-- claim a turn: the claim, the host; once more, when the answer was lost
 commands['turn'] = function(worker)
   if not is_known(worker) then return { 'unknown' } end
-  local claim, name, holder = argument(), argument(), argument()
+  local claim, name = argument(), argument()
   local host = host_of(name)
+  if call('HEXISTS', key('K|' .. worker), claim) == 1 then return { 'ok', '0', host.ad } end
   local group = group_of(host)
   local at = math.max(host.ra, group and group.ra or 0)
   local busy = host.uc ~= '' or host.fl >= asked('places') or full(group)
@@ -132,6 +145,7 @@ end
 commands['gone'] = function()
   local gone, committed = argument(), number()
   bury(gone, committed)
+  call('SADD', key('buried'), gone) -- it may be on its way here to join
   write_all()
   return { 'ok' }
 end

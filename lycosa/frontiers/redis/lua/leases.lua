@@ -84,13 +84,15 @@ local function bury_here(worker)
   if asked('partitions') > 1 then call('HSET', key('gone'), worker, committed) end
 end
 
+-- Bury whoever was not heard for SILENT_S. When nobody was heard for over AWAY_S, or the clock of the server was set back,
+-- that is nobody's fault: all are taken to have been heard so much later, or sooner.
 local function watch()
   if asked('number') > 0 then return end
-  local seen = tonumber(call('HGET', key('m'), 'seen') or now)
-  local away = now - seen
-  call('HSET', key('m'), 'seen', text(math.max(now, seen)))
-  if away > AWAY_S then
-    for _, worker in ipairs(call('ZRANGE', key('w'), 0, -1)) do call('ZINCRBY', key('w'), text(away), worker) end
+  local away = now - tonumber(call('HGET', key('m'), 'seen') or now)
+  call('HSET', key('m'), 'seen', text(now))
+  if away > AWAY_S or away < 0 then
+    local all = call('ZRANGE', key('w'), 0, -1, 'WITHSCORES')
+    for at = 1, #all, 2 do call('ZADD', key('w'), text(math.min(now, tonumber(all[at + 1]) + away)), all[at]) end
     return
   end
   for _, worker in ipairs(call('ZRANGEBYSCORE', key('w'), '-inf', '(' .. text(now - SILENT_S))) do

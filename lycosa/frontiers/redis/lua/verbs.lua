@@ -1,6 +1,6 @@
 -- The verbs of an exchange, each followed by its own arguments. They answer nothing, but for what is refused or new.
 
-local verbs, new, refused = {}, 0, {}
+local verbs, new, refused, lost = {}, 0, {}, nil
 
 local function lease_of(worker)
   local id = argument()
@@ -46,6 +46,7 @@ end
 verbs['>'] = function()
   local from, first, entries = argument(), number(), number()
   local last = tonumber(call('HGET', key('oi'), from) or 0)
+  if first > last + 1 then lost = from end -- we had those in between, and a replica that took over has not
   for each = first, first + entries - 1 do
     local record = argument()
     if each > last then
