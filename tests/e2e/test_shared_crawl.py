@@ -150,7 +150,7 @@ def kill_workers(running: Crawl, chance: random.Random, kills: int) -> int:
     return kills
 
 
-@pytest.mark.parametrize("partitions", [1, 4])
+@pytest.mark.parametrize("partitions", [pytest.param(1, marks=pytest.mark.prove), 4])
 def test_three_workers_that_are_killed(tmp_path: Path, redis, partitions: int) -> None:
     seed = random.randrange(1 << 32)
     print("seed", seed)
@@ -168,7 +168,7 @@ def test_three_workers_that_are_killed(tmp_path: Path, redis, partitions: int) -
         assert min(gaps) >= DELAY_S - LATE_S
 
 
-@pytest.mark.parametrize("silent_s", [0.5, 4.0])
+@pytest.mark.parametrize("silent_s", [pytest.param(0.5, marks=pytest.mark.prove), 4.0])
 def test_a_worker_that_stands_still(tmp_path: Path, redis, silent_s: float) -> None:
     """After two seconds the others have its URLs; when it wakes it takes part again."""
     with crawl(tmp_path, redis.url, "--delay", "0.3") as running:
