@@ -46,11 +46,6 @@ class Wire:
         )
         if said[0] == b"unknown":
             raise WorkerLost(f"worker {partition.worker} is not known any more: others go on with its URLs")
-        if said[0] == b"gap":
-            what = f"records that partition {said[1].decode()} had brought here"
-            raise StateError(
-                f"{partition.key}: {what} are not there any more: a server came back without its last writes"
-            )
         return said
 
     async def exchange(self, partitions: Sequence[Asked]) -> dict[Partition, list[Any]]:
@@ -71,15 +66,22 @@ class Wire:
             raise WorkerLost(f"{len(refused)} leases of {partition.worker} were not its any more")
         return lent  # type: ignore[no-any-return]
 
-    async def forward(self, source: Partition, target: Partition) -> int:
-        """Bring records from the outbox of one partition to another. Return how many.
+    async def forward(self, source: Partition, target: Partition) -> None:
+        """Bring what is in the outbox of one partition to another.
 
-        Killed anywhere, somebody else does it again: the target skips numbers that it has.
+        Killed anywhere, somebody else does it again: the target skips numbers that it has. One that has lost some, for
+        a replica took over, is brought them again. Raises `StateError` when they are not there any more.
         """
-        _, first, entries = await self.run(source, "outgoing", target.number, FORWARDED)
-        if entries:
-            target.add(">", source.number, first, len(entries), *entries)
-            await self.exchange([Asked(target)])
-            source.add("<", target.number, first + len(entries) - 1)
-            await self.exchange([Asked(source)])
-        return len(entries)
+        start: int | str = ""
+        while True:
+            _, server, base, first, entries = await self.run(source, "outgoing", target.number, FORWARDED, start)
+            if not first:
+                where = f"partition {target.number} of the crawl came back without what it was brought"
+                raise StateError(f"{where}, and it is not at hand any more: its server lost more than a moment")
+            if not entries:
+                return
+            name = f"{source.number}|{server.decode()}"
+            _, last = await self.run(target, "bring", name, int(base), int(first), len(entries), *entries)
+            if int(last) >= int(first):
+                await self.run(source, "brought", target.number, int(last))
+            start = int(last) + 1

@@ -28,8 +28,10 @@
 --   K|WORKER          hash    turns it has claimed: claim -> host
 --   i|ADDRESS         hash    the hosts of one IP address: turns and places they share
 --   j|ADDRESS         set     those of them that wait for a place
---   o|PARTITION       list    records for another partition
---   os  oi            hash    how many there ever were for each partition; how many of each have come in here
+--   o|PARTITION       list    records for another partition, the last of those that were brought there among them
+--   os  of            hash    how many there ever were for each partition; how many of them were brought
+--   ob                hash    who numbers them -> the number before
+--   oi                hash    "PARTITION|SERVER" -> the number of the last record that was brought from there
 --   f                 hash    host -> its robots.txt and what it asks for
 --   e                 hash    dead records: "STAMP" -> record with its reason
 --   p                 hash    committed positions of the sinks

@@ -58,10 +58,6 @@ commands['exchange'] = function(worker)
   end
   call('HSET', key('n'), worker, serial)
   for _ = 1, number() do verbs[argument()](worker) end
-  if lost then
-    write_all()
-    return { 'gap', lost }
-  end
   local limit, ahead = number(), number()
   local leases = lend(worker, limit, ahead)
   write_all()
@@ -104,12 +100,62 @@ commands['beat'] = function(worker)
   return { 'ok' }
 end
 
--- what waits for another partition: which, how many at most; answers the number of the first
+-- Outboxes. Each record for another partition has a number, and the other partition remembers the last that it took. So
+-- the same ones may be brought twice. What was brought stays in the outbox for a while: a replica that takes over the
+-- other partition may not have it. One that takes over this partition numbers anew what it has lost: so the numbers
+-- are those of one server, as its replication ID names it.
+local RETAINED = 1000
+
+local function numbers_of(to)
+  local ever, length = tonumber(call('HGET', key('os'), to) or 0), call('LLEN', key('o|' .. to))
+  return ever - length, ever, tonumber(call('HGET', key('of'), to) or ever - length)
+end
+
+-- what waits for another partition: which, how many at most, from which number on ("" what was not brought); answers
+-- who numbers them, the number before all that are so numbered, the first number, and the records; "" for the first
+-- when they are not here any more
 commands['outgoing'] = function()
-  local to, most = argument(), number()
-  local list = key('o|' .. to)
-  local first = tonumber(call('HGET', key('os'), to) or 0) - call('LLEN', list) + 1
-  return { 'ok', first, call('LRANGE', list, 0, most - 1) }
+  local to, most, from = argument(), number(), argument()
+  local before, _, brought = numbers_of(to)
+  local first = from == '' and brought + 1 or tonumber(from)
+  local server = string.match(call('INFO', 'replication'), 'master_replid:(%x+)')
+  call('HSETNX', key('ob'), server, brought)
+  local base = call('HGET', key('ob'), server)
+  if first <= before then return { 'ok', server, base, '', {} } end
+  return { 'ok', server, base, text(first), call('LRANGE', key('o|' .. to), first - before - 1, first - before - 2 + most) }
+end
+
+-- records of another partition: who numbered them, the number before all of those, the first number, how many, the
+-- records; answers the last number that we have now, which is before the first when those in between are missing
+commands['bring'] = function()
+  local from, base, first, entries = argument(), number(), number(), number()
+  local last = tonumber(call('HGET', key('oi'), from)) or base
+  if first > last + 1 then return { 'ok', text(last) } end
+  for each = first, first + entries - 1 do
+    local record = argument()
+    if each > last then
+      take_in(record)
+      call('HINCRBY', key('m'), 'arrived', 1)
+    end
+  end
+  last = math.max(last, first + entries - 1)
+  call('HSET', key('oi'), from, last)
+  write_all()
+  return { 'ok', text(last) }
+end
+
+-- another partition has all up to this number: which
+commands['brought'] = function()
+  local to, upto = argument(), number()
+  local before, ever, brought = numbers_of(to)
+  upto = math.min(upto, ever)
+  if upto > brought then
+    call('HSET', key('of'), to, upto)
+    count('o|', brought - upto)
+  end
+  if upto - before > RETAINED then call('LTRIM', key('o|' .. to), upto - before - RETAINED, -1) end
+  write_all()
+  return { 'ok' }
 end
 
 -- claim a turn: the claim, the host; once more, when the answer was lost

@@ -1,6 +1,6 @@
 -- The verbs of an exchange, each followed by its own arguments. They answer nothing, but for what is refused or new.
 
-local verbs, new, refused, lost = {}, 0, {}, nil
+local verbs, new, refused = {}, 0, {}
 
 local function lease_of(worker)
   local id = argument()
@@ -40,31 +40,6 @@ verbs['a'] = function(worker)
     done(lease, 1)
   end
   free(lease, id, contacted)
-end
-
--- arrived from another partition: which, the number of the first, how many, the records as its outbox has them
-verbs['>'] = function()
-  local from, first, entries = argument(), number(), number()
-  local last = tonumber(call('HGET', key('oi'), from) or 0)
-  if first > last + 1 then lost = from end -- we had those in between, and a replica that took over has not
-  for each = first, first + entries - 1 do
-    local record = argument()
-    if each > last then
-      new = new + take_in(record)
-      call('HINCRBY', key('m'), 'arrived', 1)
-    end
-  end
-  if first + entries - 1 > last then call('HSET', key('oi'), from, first + entries - 1) end
-end
-
--- sent to another partition, which has all up to this number
-verbs['<'] = function()
-  local to, upto = argument(), number()
-  local length = call('LLEN', key('o|' .. to))
-  local gone = upto - (tonumber(call('HGET', key('os'), to) or 0) - length)
-  if gone <= 0 then return end
-  call('LTRIM', key('o|' .. to), gone, -1)
-  count('o|', -math.min(gone, length))
 end
 
 -- failed: token, contacted, when it is tried again ("" never), reason, record
