@@ -44,10 +44,10 @@ async def redis_frontier(
 
 
 async def simulated_frontier(
-    client: Any, name: str, policy: Policy, now: float, *, partitions: int = 1
+    client: Any, name: str, policy: Policy, now: float, *, worker: str = "worker", partitions: int = 1
 ) -> RedisFrontier:
     """Join a crawl by the clock of the callers, with no heart."""
-    session = Session(client, name, "worker", _at_once, partitions, callers_clock=True)
+    session = Session(client, name, worker, _at_once, partitions, callers_clock=True)
     session.now = now
     frontier = RedisFrontier(session, policy)
     await frontier.open()
