@@ -33,6 +33,7 @@ pytestmark = [pytest.mark.nginx, pytest.mark.redis]
 PAGES = 30_000 if PROVE else 1_500
 HOSTS = 300 if PROVE else 100
 KILLS = 20 if PROVE else 4
+SERVER_KILLS = 2 if PROVE else 1
 DELAY_S = 0.5 if PROVE else 0.2
 CONCURRENCY = 64
 ACKS_OF_A_COMMIT = 256
@@ -188,12 +189,12 @@ def test_a_server_that_is_killed(tmp_path: Path) -> None:
     with redis_server(append="everysec") as server, crawl(tmp_path, server.url, "--delay", "0.3") as running:
         for number in range(3):
             running.start(number)
-        for _ in range(2):
+        for _ in range(SERVER_KILLS):
             time.sleep(2.0)
             server.kill()
             time.sleep(1.0)
             server.start()
-        running.check(running.wait(), kills=2)
+        running.check(running.wait(), kills=SERVER_KILLS)
 
 
 def test_a_server_that_comes_back_empty_is_no_end(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from tests.contracts.redis_client import LooplessClient
 
 pytestmark = pytest.mark.redis
 
-HISTORIES = 400 if PROVE else 24
+HISTORIES = 400 if PROVE else 16
 STEPS = 120
 HOSTS = [f"http://h{n}.example:80" for n in range(6)]
 URLS = 80

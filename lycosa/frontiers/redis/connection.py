@@ -33,7 +33,7 @@ ANSWER_MAX_S = 10.0
 RECONNECT_MAX_S = 60.0
 """A server that is away (restarted, or a replica takes over) is waited for so long."""
 
-JOIN_MAX_S = 3.0
+JOIN_MAX_S = 2.0
 """One that is not there when a worker joins may have another address."""
 
 AWAY = (

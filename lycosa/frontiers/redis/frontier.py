@@ -26,7 +26,7 @@ from lycosa.core.workbench import Claim, Host
 from lycosa.frontiers.redis.heart import Heart
 from lycosa.frontiers.redis.known import Known
 from lycosa.frontiers.redis.lanes import decode, encode, question
-from lycosa.frontiers.redis.looking import DEAD, DONE, dead_rows, reasons
+from lycosa.frontiers.redis.looking import counted, first_dead
 from lycosa.frontiers.redis.partition import Partition, pushed
 from lycosa.frontiers.redis.session import Session
 from lycosa.frontiers.redis.wire import Asked
@@ -269,28 +269,11 @@ class RedisFrontier:
 
     async def stats(self) -> FrontierStats:
         """Count."""
-        await self.session.look()
-        total = self.session.total
-        return FrontierStats(
-            total("queued") + total("outgoing"),
-            total("leased"),
-            total("delayed"),
-            total("done"),
-            total("dead"),
-            reasons=await reasons(self.session, DONE),
-            dead_reasons=await reasons(self.session, DEAD),
-            offered=self._offered,
-            added=self.session.wire.added,
-        )
+        return await counted(self.session, self._offered)
 
     async def dead(self, limit: int) -> list[tuple[UrlRecord, str]]:
         """Return the dead."""
-        found: list[tuple[UrlRecord, str]] = []
-        async for row in dead_rows(self.session):
-            found.append((row.record, row.reason))
-            if len(found) >= limit:
-                break
-        return found
+        return await first_dead(self.session, limit)
 
     async def close(self) -> None:
         """Leave; what is not committed goes back."""

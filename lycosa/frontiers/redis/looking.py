@@ -5,12 +5,39 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from lycosa.core.frontier import State
-from lycosa.core.model import Row
+from lycosa.core.model import FrontierStats, Row, UrlRecord
 from lycosa.frontiers.redis.lanes import decode
 from lycosa.frontiers.redis.session import Session
 
 DONE, DEAD = "y", "z"
 """The hashes of why URLs are done, and dead."""
+
+
+async def counted(session: Session, offered: int) -> FrontierStats:
+    """Return the counts of all partitions; so many records were offered by this worker."""
+    await session.look()
+    total = session.total
+    return FrontierStats(
+        total("queued") + total("outgoing"),
+        total("leased"),
+        total("delayed"),
+        total("done"),
+        total("dead"),
+        reasons=await reasons(session, DONE),
+        dead_reasons=await reasons(session, DEAD),
+        offered=offered,
+        added=session.wire.added,
+    )
+
+
+async def first_dead(session: Session, limit: int) -> list[tuple[UrlRecord, str]]:
+    """Return dead records with their reasons."""
+    found: list[tuple[UrlRecord, str]] = []
+    async for row in dead_rows(session):
+        found.append((row.record, row.reason))
+        if len(found) >= limit:
+            break
+    return found
 
 
 async def segment_states(session: Session) -> dict[str, str]:
