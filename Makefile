@@ -55,5 +55,6 @@ interpreted: ## remove what was compiled
 
 setup:
 	@scripts/venv dev
-	@scripts/packages nginx:nginx-light wget:wget chromium:chromium chromedriver:chromium-driver strace:strace
+	@scripts/packages nginx:nginx-light wget:wget chromium:chromium chromedriver:chromium-driver strace:strace \
+		redis-server:redis-server spin:spin gcc:gcc
 	@$(bin)/python scripts/docs-site >/dev/null

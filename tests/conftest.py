@@ -7,15 +7,18 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.servers.nginx import find_nginx
+from tests.servers.redis import RedisCluster, RedisServer, find_redis, redis_cluster, redis_server
 
 ROOT = Path(__file__).resolve().parent.parent
 PROVE = os.environ.get("LYCOSA_PROVE") == "1"
 """Full counts, sizes and soaks: `make prove`."""
+REDIS = "redis (apt-get install redis-server)"
 
 
 # Started in the background, we may have been told to ignore Ctrl-C, and so would every program that we start.
@@ -44,9 +47,29 @@ def _programs(request: pytest.FixtureRequest) -> None:
     """Check what the markers of the test say it needs."""
     if request.node.get_closest_marker("nginx"):
         need("nginx (apt-get install nginx-light)", find_nginx() is not None)
+    if request.node.get_closest_marker("redis"):
+        need(REDIS, find_redis())
     if request.node.get_closest_marker("browser"):
         found = bool(shutil.which("chromedriver") and (shutil.which("chromium") or shutil.which("google-chrome")))
         need("chromium and chromedriver (apt-get install chromium chromium-driver)", found)
+    if request.node.get_closest_marker("spin"):
+        need("spin and gcc (apt-get install spin gcc)", bool(shutil.which("spin") and shutil.which("gcc")))
+
+
+@pytest.fixture(scope="session")
+def redis() -> Iterator[RedisServer]:
+    """A Redis server that all tests share: each uses keys of its own, and none ends it."""
+    need(REDIS, find_redis())
+    with redis_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[RedisCluster]:
+    """A Redis Cluster that all tests share likewise."""
+    need(REDIS, find_redis())
+    with redis_cluster() as servers:
+        yield servers
 
 
 @pytest.fixture(scope="session")

@@ -194,8 +194,9 @@ def test_every_dependency_is_used_and_every_import_is_declared():
     }
     # httptools: uvicorn takes it when it is there, nobody imports it.
     third_party = imported - sys.stdlib_module_names - {"lycosa"}
-    extras = {"PIL"}  # the extra `images`
+    extras = {"PIL", "redis"}
     assert "pillow" in project["optional-dependencies"]["images"][0]
+    assert "redis" in project["optional-dependencies"]["redis"][1]
     third_party -= extras
     assert third_party <= declared, "imported, but not in pyproject.toml"
     assert declared <= third_party | {"httptools"}, "in pyproject.toml, but imported nowhere"
@@ -207,7 +208,7 @@ def test_every_dependency_is_explained_and_pinned():
     page = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
     pinned = (ROOT / "requirements" / "constraints.txt").read_text(encoding="utf-8")
     told = " ".join(re.findall(r"^\| ([^|]+) \|", page, re.MULTILINE))
-    needed = [REQUIRED.split(line)[0] for line in [*project["dependencies"], *extras["images"]]]
+    needed = [REQUIRED.split(line)[0] for line in [*project["dependencies"], *extras["images"], *extras["redis"]]]
     assert [each for each in needed if each not in told] == []
     others = [REQUIRED.split(line)[0] for line in [*extras["dev"], *extras["bench"]]]
     pins = set(re.findall(r"^([^=]+)==", pinned, re.MULTILINE))

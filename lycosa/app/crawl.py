@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, closing, suppress
 from pathlib import Path
@@ -14,14 +15,18 @@ from lycosa.app.job import Observer
 from lycosa.app.members import Crawled, Crew, crew_of
 from lycosa.app.named import class_named
 from lycosa.app.parts import indexer_of, sinks_of, state_of
+from lycosa.app.shared import frontier_of
 from lycosa.app.wiring import wired
-from lycosa.clock import Clock
 from lycosa.config import Settings
-from lycosa.core.errors import UsageError
+from lycosa.core.errors import UsageError, WorkerLost
 from lycosa.engine.stats import Summary
-from lycosa.frontiers.embedded import embedded_frontier
 from lycosa.frontiers.served import served
 from lycosa.frontiers.statedir import StateDir
+
+log = logging.getLogger(__name__)
+
+REJOINS_MAX = 100
+"""A worker of a shared crawl that was given up takes part again so often."""
 
 GC_THRESHOLD = 20_000
 """Objects made before the garbage collector looks for cycles."""
@@ -46,7 +51,17 @@ def run_crawl(
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD, 20, 20)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(crawl(crew_of(settings, target, spider_args), observe))
+        return runner.run(taking_part(crew_of(settings, target, spider_args), observe))
+
+
+async def taking_part(crew: Crew, observe: Observer | None = None) -> Summary:
+    """Crawl; a worker that others had to give up, since it was not heard for too long, begins anew."""
+    for _ in range(REJOINS_MAX):
+        try:
+            return await crawl(crew, observe)
+        except WorkerLost as lost:
+            log.warning("%s; this one takes part again", lost)
+    return await crawl(crew, observe)
 
 
 async def crawl(crew: Crew, observe: Observer | None = None) -> Summary:
@@ -55,14 +70,12 @@ async def crawl(crew: Crew, observe: Observer | None = None) -> Summary:
     async with AsyncExitStack() as stack:
         state = StateDir(state_of(settings, crew.target))
         stack.callback(state.close)
+        if settings.overwrite and settings.frontier:
+            raise UsageError("-O would start a crawl afresh that others share: give it another --crawl-name, and -o")
         if settings.overwrite:
             _check(crew)
             await _start_afresh(settings, state)
-        state.refuse_half()
-        frontier = embedded_frontier(
-            state.frontier, crew.policy, sync=settings.sync, now=Clock().now(), expected=settings.expect
-        )
-        stack.push_async_callback(frontier.close)
+        frontier = await frontier_of(stack, crew, state)
         job = await stack.enter_async_context(wired(crew, state, frontier, sinks_of(settings, state)))
         await stack.enter_async_context(served(state.socket, job.operations))
         await job.push_seeds()

@@ -1,8 +1,30 @@
-"""Queues by themselves, by folder; `lycosa.queue` is the door to them."""
+"""Queues by themselves, in a folder or, by URL, on Redis; `lycosa.queue` is the door to them."""
 
 from __future__ import annotations
 
-from lycosa.queues.embedded import LifoQueue, PriorityQueue, Queue
+from typing import Any
+
+from lycosa.queues import embedded
 from lycosa.queues.memory import MemoryQueue
+from lycosa.queues.redis import RedisQueue
+from lycosa.queues.redis_server import is_address
 
 __all__ = ["LifoQueue", "MemoryQueue", "PriorityQueue", "Queue"]
+
+
+class Queue(embedded.Queue):
+    """First in, first out: `queue.Queue`, in a folder or at a `redis://` URL. See `embedded.Queue`, docs/queue.md."""
+
+    def __new__(cls, path: Any, *arguments: Any, **options: Any) -> Any:
+        """Return a queue on Redis, which is no subclass, when `path` is a URL."""
+        if is_address(path):
+            return RedisQueue(path, *arguments, order=cls.order, **options)
+        return super().__new__(cls)
+
+
+class LifoQueue(Queue, embedded.LifoQueue):
+    """Last in, first out: `queue.LifoQueue`. See `Queue`."""
+
+
+class PriorityQueue(Queue, embedded.PriorityQueue):
+    """Lowest priority first: `queue.PriorityQueue`. See `Queue`."""

@@ -9,7 +9,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from lycosa.app.describing import remember_seeds
 from lycosa.app.extras import conditions_of, extensions_of, memory_of, pipelines_of
@@ -24,6 +23,7 @@ from lycosa.app.parts import (
     tell,
     written_to,
 )
+from lycosa.app.shared import operations_of, punctual
 from lycosa.app.visiting import Cast, Site, downloader_of, retrying_of, spider_chain_of, statuses_of, visitor_of
 from lycosa.clock import Clock, chance
 from lycosa.config import Settings
@@ -56,10 +56,8 @@ from lycosa.engine.threads import CallbackThreads
 from lycosa.engine.visit import Visitors
 from lycosa.fetchers.curl import CurlFetcher
 from lycosa.fetchers.resolver import SystemResolver
-from lycosa.frontiers.local import LocalFrontier
-from lycosa.frontiers.operations import LocalOperations
 from lycosa.frontiers.statedir import StateDir
-from lycosa.ports import Into, Sink
+from lycosa.ports import Frontier, Into, Sink
 from lycosa.records.sqlite import SqliteRecords
 
 
@@ -67,7 +65,7 @@ from lycosa.records.sqlite import SqliteRecords
 async def wired(
     crew: Crew,
     state: StateDir,
-    frontier: LocalFrontier[Any],
+    frontier: Frontier,
     sinks: Sequence[Sink],
     handover: Handover | None = None,
 ) -> AsyncIterator[Job]:
@@ -90,7 +88,7 @@ async def _job(
     stack: AsyncExitStack,
     crew: Crew,
     state: StateDir,
-    frontier: LocalFrontier[Any],
+    frontier: Frontier,
     sinks: Sequence[Sink],
     handover: Handover | None,
 ) -> Job:
@@ -146,7 +144,7 @@ async def _job(
     for crawler, inline in zip(crawlers, inlines, strict=True):
         crawler.stops_with(engine.close)
         inline.wake = engine.wake
-    operations = LocalOperations(frontier, partial(_commit, committer), engine.wake, partial(_paused, space))
+    operations = operations_of(frontier, partial(_commit, committer), engine.wake, partial(_paused, space))
     stats.notes += _moved(earlier, starts, settings)
     return Job(crew, state, frontier, operations, engine, committer, stats, begins, audience, endings, feeds)
 
@@ -155,7 +153,7 @@ def _listener(member: Member) -> Listener:
     return Listener(member.target.naming.spider, member.spider, member.target.crawler.signals)
 
 
-def _known(frontier: LocalFrontier[Any], stats: RunStats) -> Callable[[str, Sequence[int]], AbstractSet[int]]:
+def _known(frontier: Frontier, stats: RunStats) -> Callable[[str, Sequence[int]], AbstractSet[int]]:
     """Return the question for what is known, which counts the answers."""
 
     def known(segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
@@ -176,7 +174,7 @@ def _joined(gates: Sequence[RobotsGate]) -> RobotsGate:
 async def _cast(
     stack: AsyncExitStack,
     member: Member,
-    frontier: LocalFrontier[Any],
+    frontier: Frontier,
     addresses: Addresses,
     seeds: Sequence[str],
     site: Site,
@@ -186,7 +184,7 @@ async def _cast(
     crawler.records = site.keeping.store
     fetcher = CurlFetcher(fetch_settings_of(settings))
     stack.push_async_callback(fetcher.close)
-    found_only = FoundOnly(fetcher, addresses)
+    found_only = punctual(FoundOnly(fetcher, addresses), frontier, site.clock)
     policy, now = retry_policy_of(settings), site.clock.now
     guard = Guard(Allowed(settings.allow_private))
     gate = RobotsGate(frontier, found_only, settings.user_agent, policy, chance, now, stats, guard)
@@ -219,16 +217,14 @@ def _robots_parsed(signals: Signals, robots: Robots, request: Request) -> None:
         signals.post(robots_parsed, robotparser=robots, request=request)
 
 
-def _delayer(frontier: LocalFrontier[Any], clock: Clock) -> SetDelay:
+def _delayer(frontier: Frontier, clock: Clock) -> SetDelay:
     def set_delay(host: str, delay_s: float) -> Awaitable[None]:
         return frontier.set_delay(host, delay_s, clock.now())
 
     return set_delay
 
 
-def _inline(
-    cast: Cast, frontier: LocalFrontier[Any], downloader: Downloader, clock: Clock, addresses: Addresses
-) -> Inline:
+def _inline(cast: Cast, frontier: Frontier, downloader: Downloader, clock: Clock, addresses: Addresses) -> Inline:
     """Return what fetches for the callbacks of a spider, and give it to them."""
     gate = cast.gate if cast.member.settings.robots else None
     spider, naming = cast.member.spider, cast.member.target.naming

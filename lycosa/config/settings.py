@@ -270,6 +270,14 @@ class Settings:
     """What identifies a request besides its URL as it is: what is left out of it, or a function."""
     expect: Annotated[int, Urls(1000, 10**9)] = 1_000_000
     """URLs for which the frontier's Bloom filter has room at once; it grows when there are more."""
+    frontier: Annotated[str, Text("an address such as redis://host:6379/0", SHORT, "")] = ""
+    """Where the frontier is that several workers share, the address of a Redis; "" for one of our own."""
+    crawl_name: Annotated[str, Text("a name", SHORT, "")] = ""
+    """What the crawl is called in a shared frontier; "" for the name of its spider or site."""
+    keep_alive: Annotated[bool, Switch()] = False
+    """Do not end when a shared crawl is done, but wait for more."""
+    partitions: Annotated[int, Whole(1, 1024)] = 1
+    """Into how many parts the hosts of a shared frontier are divided; it is fixed when the crawl begins."""
     sync: Annotated[bool, Switch()] = False
     """Force every group commit to the disk, so that it survives power loss."""
     commit_every: Annotated[float, Seconds(0.001, 60)] = 0.1

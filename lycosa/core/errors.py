@@ -86,6 +86,10 @@ class StorageFull(StateError):
     """No space left on the device."""
 
 
+class WorkerLost(StateError):
+    """A worker of a shared crawl was not heard for too long: others go on with its URLs."""
+
+
 class StorageError(StateError):
     """The storage failed."""
 

@@ -29,7 +29,7 @@ LOCK = "lock"
 FRONTIER = "frontier"
 SOCKET = "socket"
 RECORDS = "records.sqlite"
-OURS = {DESCRIPTION, DESCRIPTION + ".new", LOCK, FRONTIER, SOCKET, "items.jsonl"}
+OURS = {"worker", DESCRIPTION, DESCRIPTION + ".new", LOCK, FRONTIER, SOCKET, "items.jsonl"}
 OURS |= {RECORDS, RECORDS + "-wal", RECORDS + "-shm", RECORDS + "-journal"}
 DESCRIPTION_MAX = 64 << 20
 

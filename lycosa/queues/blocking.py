@@ -24,9 +24,9 @@ Done = TypeVar("Done")
 
 
 class Taken(NamedTuple):
-    """What came out of the store. `attempts` counts earlier leases that ended without an ack."""
+    """What came out of the store. `id` is what that knows it by; `attempts` counts leases that ended without an ack."""
 
-    id: int
+    id: Any
     item: Any
     attempts: int
 

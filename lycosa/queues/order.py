@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any
@@ -32,3 +33,17 @@ def priority_of(item: Any) -> int | float | str:
     if isinstance(first, int) and abs(first) <= PRIORITY_INT_MAX:
         return first
     raise TypeError(f"{first!r} is no priority: put a number or text, or a tuple that begins with one")
+
+
+def sortable(priority: float | str) -> bytes:
+    """Return bytes that sort as priorities do, numbers before text; none is the beginning of another.
+
+    A number is the float next to it, and how far that is from it: no float has all the digits of a large integer.
+    """
+    if isinstance(priority, str):
+        return b">" + priority.encode().replace(b"\0", b"\0\xff") + b"\0\0"
+    number = float(priority) + 0.0  # -0.0 is 0.0
+    (bits,) = struct.unpack(">Q", struct.pack(">d", number))
+    bits ^= (1 << 64) - 1 if bits >> 63 else 1 << 63
+    rest = int(priority) - int(number) if isinstance(priority, int) else 0
+    return b"=" + struct.pack(">QH", bits, rest + (1 << 15))

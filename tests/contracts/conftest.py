@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import pytest
@@ -13,24 +14,43 @@ from lycosa.core.frontier import Policy
 from lycosa.fetchers import sockets
 from lycosa.frontiers.embedded import embedded_frontier
 from lycosa.frontiers.memory import memory_frontier
+from lycosa.frontiers.redis.joining import simulated_frontier
 from tests.contracts.fetching import LOOPS, runner_on
+from tests.contracts.redis_client import LooplessClient
 
 Open = Callable[[Policy], Any]
+PARTITIONS = {"redis": 1, "redis, 3 partitions": 3}
 
 
-@pytest.fixture(params=["memory", "embedded"])
+@pytest.fixture(params=["memory", "embedded", *PARTITIONS])
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
     """A function that makes a new frontier of this back end."""
     made: list[Any] = []
+    partitions = PARTITIONS.get(request.param)
+    url = request.getfixturevalue("redis").url if partitions else ""
 
     def open_(policy: Policy) -> Any:
-        path = tmp_path / str(len(made))
-        made.append(memory_frontier(policy) if request.param == "memory" else embedded_frontier(path, policy))
+        if request.param == "memory":
+            made.append(memory_frontier(policy))
+        elif partitions is None:
+            made.append(embedded_frontier(tmp_path / str(len(made)), policy))
+        else:
+            client, name = LooplessClient(url), token_hex(8)
+            made.append(at_once(simulated_frontier(client, name, policy, 0.0, partitions=partitions)))
         return made[-1]
 
     yield open_
     for frontier in made:
         asyncio.run(frontier.close())
+
+
+def at_once(story: Coroutine[Any, Any, Any]) -> Any:
+    """Play what never waits, also within a loop."""
+    try:
+        story.send(None)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("it waits")
 
 
 @pytest.fixture(params=[*LOOPS, "asyncio, each socket watched by the loop"])

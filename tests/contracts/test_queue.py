@@ -1,7 +1,8 @@
 """Contract of the queue port (C4): what Python's `queue.Queue` does, ours do, on the disk and in memory.
 
 The first part runs on `queue.Queue` itself too, which is the oracle: a test that it does not pass is wrong. "Two
-handles" puts into one handle of a folder and gets from another, as two processes do.
+handles" puts into one handle of a folder and gets from another, as two processes do. "Stored" queues are in a folder
+and on a Redis server.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from itertools import chain
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 import pytest
 
 from lycosa.core.errors import StorageError, UsageError
 from lycosa.queue import Empty, Full, LifoQueue, MemoryQueue, PriorityQueue, Queue, ShutDown
-from lycosa.queues.order import Order
+from lycosa.queues.order import Order, sortable
 
 SHORT_S = 0.02
 LONG_S = 20.0
@@ -62,16 +64,35 @@ def two_handles(order: Order, path, maxsize: int) -> Any:
     return TwoHandles(KINDS[order], path, maxsize)
 
 
-OURS = [in_memory, embedded, two_handles]
+def on_redis(order: Order, path, maxsize: int) -> Any:
+    return KINDS[order](path, maxsize)
+
+
+def two_on_redis(order: Order, path, maxsize: int) -> Any:
+    return TwoHandles(KINDS[order], path, maxsize)
+
+
+def on_a_cluster(order: Order, path, maxsize: int) -> Any:
+    return KINDS[order](path, maxsize)
+
+
+REDIS = [
+    *(pytest.param(each, marks=pytest.mark.redis) for each in (on_redis, two_on_redis)),
+    pytest.param(on_a_cluster, marks=[pytest.mark.redis, pytest.mark.prove]),
+]
+OURS = [in_memory, embedded, two_handles, *REDIS]
 
 
 @pytest.fixture
 def make(request, tmp_path):
-    """Make queues, each in a folder of its own, and close them."""
+    """Make queues, each in a folder or under a name of its own, and close them."""
     made = []
+    wanted = {on_redis: "redis", two_on_redis: "redis", on_a_cluster: "cluster"}.get(request.param)
+    server = request.getfixturevalue(wanted) if wanted else None
 
     def make_one(maxsize: int = 0, order: Order = Order.FIFO) -> Any:
-        made.append(request.param(order, tmp_path / f"queue {len(made)}", maxsize))
+        path = new_url(server) if server else tmp_path / f"queue {len(made)}"
+        made.append(request.param(order, path, maxsize))
         return made[-1]
 
     yield make_one
@@ -82,7 +103,11 @@ def make(request, tmp_path):
 
 every = pytest.mark.parametrize("make", [oracle, *OURS], indirect=True)
 ours = pytest.mark.parametrize("make", OURS, indirect=True)
-stored = pytest.mark.parametrize("make", [embedded, two_handles], indirect=True)
+stored = pytest.mark.parametrize("make", [embedded, two_handles, *REDIS], indirect=True)
+
+
+def new_url(server) -> str:
+    return f"{server.url}?queue={uuid4().hex}"
 
 
 def start(call, *arguments) -> tuple[threading.Thread, list[Any]]:
@@ -497,6 +522,33 @@ def test_what_is_no_priority(make, item):
         q.put(item)
 
 
+def test_priorities_as_bytes_sort_as_they_do():
+    large = 1 << 53
+    numbers = [
+        0,
+        0.5,
+        1,
+        3.5,
+        1e-300,
+        1e300,
+        float("inf"),
+        large,
+        large + 1,
+        large + 2,
+        float(large),
+        2**62 + 1,
+        2**63 - 1,
+    ]
+    numbers += [-number for number in numbers]
+    texts = ["", "a", "a\0", "a\0b", "ab", "\uffff", "\U0001f577"]
+    for kind in (numbers, texts):
+        for one in kind:
+            for other in kind:
+                assert (sortable(one) < sortable(other)) == (one < other), (one, other)
+                assert (sortable(one) + b"9" < sortable(other) + b"1") == (one < other), (one, other)
+    assert max(map(sortable, numbers)) < min(map(sortable, texts))
+
+
 # ------------------------------------------------------------------------------------------------------ close
 
 
@@ -526,8 +578,10 @@ def test_close_wakes_who_waits(make):
         assert outcome == [ValueError]
 
 
-def test_the_context_manager_closes(tmp_path):
-    for made in (Queue(tmp_path / "queue"), MemoryQueue()):
+@ours
+def test_the_context_manager_closes(make):
+    made = make()
+    if hasattr(type(made), "__enter__"):
         with made as q:
             q.put("a")
         with pytest.raises(ValueError, match="closed"):
@@ -537,9 +591,9 @@ def test_the_context_manager_closes(tmp_path):
 # ------------------------------------------------------------------------------------------------------ stored
 
 
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "queue"
+@pytest.fixture(params=["folder", pytest.param("redis", marks=pytest.mark.redis)])
+def path(request, tmp_path):
+    return tmp_path / "queue" if request.param == "folder" else new_url(request.getfixturevalue("redis"))
 
 
 def test_what_was_put_is_there_when_it_is_opened_again(path):
@@ -759,7 +813,7 @@ def test_opened_as_another_kind(path):
 def test_a_queue_travels_to_another_process(path):
     with Queue(path, 5) as q, pickle.loads(pickle.dumps(q)) as copy:
         q.put("a")
-        assert (type(copy), copy.maxsize, copy.get()) == (Queue, 5, "a")
+        assert (type(copy), copy.maxsize, copy.get()) == (type(q), 5, "a")
 
 
 def test_a_queue_that_is_dropped_leaves(path):
@@ -784,8 +838,8 @@ def test_a_signal_handler_may_use_the_queue_that_waits(path):
         signal.signal(signal.SIGALRM, before)
 
 
-def test_a_queue_inside_its_own_call(path):
-    with Queue(path) as q:
+def test_a_queue_inside_its_own_call(tmp_path):
+    with Queue(tmp_path / "queue") as q:
 
         def items():
             yield 1

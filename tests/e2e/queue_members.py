@@ -73,6 +73,21 @@ def hold(folder: str, diary: str) -> None:
         signal.pause()
 
 
+def late(folder: str, diary: str) -> None:
+    """Lease an item and end the lease when told to, which is too late; then go on."""
+    note = Diary(diary)
+    with Queue(folder) as queue:
+        lease = queue.lease()
+        note.write("holds", lease.item)
+        sys.stdin.readline()
+        for end in (lease.ack, lease.nack):
+            try:
+                end()
+            except ValueError:
+                note.write("refused")
+        queue.put("on it goes")
+
+
 def wait(folder: str, diary: str, call: str) -> None:
     """Block in a call; note how it ended and the CPU seconds it took."""
     note = Diary(diary)
@@ -156,7 +171,7 @@ def fill(folder: str, diary: str) -> None:
         note.write("error", type(error).__name__, error)
 
 
-ROLES = {role.__name__: role for role in (produce, consume, pass_on, hold, wait, fork, survive, fill)}
+ROLES = {role.__name__: role for role in (produce, consume, pass_on, hold, late, wait, fork, survive, fill)}
 
 if __name__ == "__main__":
     ROLES[sys.argv[1]](*sys.argv[2:])

@@ -1,0 +1,86 @@
+"""One partition as a worker sees it: verbs that wait for the next exchange, and what the last one told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lycosa.core.model import UrlRecord
+from lycosa.frontiers.redis.lanes import encode, fingerprint_of, lane_of
+
+COUNTED = {"q": "queued", "l": "leased", "d": "delayed", "a": "done", "x": "dead", "u": "uncommitted", "o": "outgoing"}
+
+LIVE = ("queued", "leased", "delayed", "uncommitted", "outgoing")
+
+
+class Partition:
+    """`due` is when something can be lent (0: now; None: never, as far as is known here), in the script's time.
+
+    `outgoing` are the partitions to which records may wait in its outbox.
+    """
+
+    def __init__(self, key: str, number: int) -> None:
+        self.key = key
+        self.number = number
+        self.serial = 0
+        self.outgoing: set[int] = set()
+        self.due: float | None = None
+        self.counts: dict[str, int] = {}
+        self.segments: dict[str, dict[str, int]] = {}
+        self.arrived = 0
+        self.at = 0.0
+        self.worker = ""
+        self._verbs: list[Any] = []
+        self.ending: set[int] = set()
+        """Tokens of leases that have ended here, and of which the server does not know."""
+        self.gone: dict[str, int] = {}
+        """Workers that were given up, with their last commit."""
+        self.acked = False
+        self.waiting = 0
+
+    def end(self, verb: str, token: int, *arguments: Any) -> None:
+        """Let the end of a lease go with the next exchange."""
+        self.ending.add(token)
+        self.add(verb, token, *arguments)
+
+    def add(self, verb: str, *arguments: Any) -> None:
+        """Let a verb go with the next exchange."""
+        self._verbs.append(verb)
+        self._verbs += arguments
+        self.waiting += 1
+
+    def take(self) -> list[Any]:
+        """Return the verbs that wait, their number first."""
+        verbs, self._verbs = [self.waiting, *self._verbs], []
+        self.waiting = 0
+        self.ending = set()
+        return verbs
+
+    def heard(self, due: bytes, counts: list[bytes], arrived: bytes, at: bytes, gone: list[bytes]) -> None:
+        """Note what an exchange told."""
+        self.due = float(due) if due else None
+        self.at = float(at)
+        self.arrived = int(arrived)
+        self.gone = {who.decode(): int(commit) for who, commit in zip(gone[::2], gone[1::2], strict=True)}
+        self.counts = dict.fromkeys(COUNTED.values(), 0)
+        self.segments = {}
+        for field, count in zip(counts[::2], counts[1::2], strict=True):
+            kind, _, segment = field.decode().partition("|")
+            self.segments.setdefault(segment, dict.fromkeys(COUNTED.values(), 0))[COUNTED[kind]] += int(count)
+            self.counts[COUNTED[kind]] += int(count)
+
+    @property
+    def live(self) -> int:
+        """Records that are not done for good."""
+        return sum(self.counts.get(name, 0) for name in LIVE)
+
+
+def pushed(record: UrlRecord, shift_s: float) -> tuple[Any, ...]:
+    """Return the arguments of a record to be pushed; `shift_s` is what the script's clock is ahead of ours."""
+    due = record.not_before + shift_s if record.not_before > 0 else 0
+    return fingerprint_of(record), record.host, lane_of(record), repr(due), encode(record)
+
+
+def policy_pairs(policy: Mapping[str, float]) -> list[Any]:
+    """Return the arguments that tell a policy."""
+    return [len(policy), *(part for name, value in policy.items() for part in (name, repr(value)))]

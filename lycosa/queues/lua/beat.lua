@@ -1,0 +1,44 @@
+#!lua flags=allow-oom
+-- A sign of life, and a look at the others. A member that was silent for silent_ms is dead: what it leased goes back.
+-- `seen` is the last sign of life of anybody. After a gap the server was away or stood still, or its clock was set:
+-- then nobody is taken for dead until all had silent_ms again to be heard (`since`).
+-- ARGV 5..: silent_ms, gap_ms, kept_ms; at times also the number of slots, the last call of each when the leases were
+-- counted, and the tokens of those that this member held.
+local refused = refusal()
+if refused then return refused end
+local silent, gap, kept, now = ARGV[5], ARGV[6], ARGV[7], now_ms()
+local seen = state('seen')
+if now - seen > tonumber(gap) or now < seen then
+  call('HSET', STATE, 'since', now)
+  for _, member in ipairs(call('ZRANGEBYSCORE', MEMBERS, '(' .. now, '+inf')) do call('ZADD', MEMBERS, now, member) end
+end
+call('HSET', STATE, 'seen', now)
+call('ZADD', MEMBERS, now, me)
+if now - state('since') >= tonumber(silent) then
+  for _, member in ipairs(call('ZRANGEBYSCORE', MEMBERS, '-inf', now - silent)) do
+    leave(member)
+    call('ZADD', GONE, now, member)
+  end
+end
+for _, member in ipairs(call('ZRANGEBYSCORE', GONE, '-inf', now - kept)) do
+  drop_replies(member)
+  call('ZREM', GONE, member)
+end
+-- After a crash a server may have forgotten an ack: the lease is there again, and nobody holds it.
+if ARGV[8] then
+  local held = {}
+  for i = 9 + ARGV[8], #ARGV do held[ARGV[i]] = true end
+  for _, lease in ipairs(leases_of(me)) do
+    local token, of, nth = string.match(lease, '^[^:]*:((%d+)%.(%d+)):')
+    local counted = tonumber(of) < tonumber(ARGV[8]) and tonumber(ARGV[9 + of]) or 0
+    if not held[token] and tonumber(nth) <= counted then
+      call('ZREM', LEASED, lease)
+      give_back(place_of(lease), true)
+    end
+  end
+end
+-- Who was woken may have died before it took anything: those who still wait are woken by this at the latest.
+wake_items()
+wake_room()
+if state('unfinished') == 0 then wake_done() end
+return {'ok'}

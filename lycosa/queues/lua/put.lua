@@ -1,0 +1,28 @@
+#!lua
+-- Store all or nothing. ARGV 5..: arm, order, then a rank and a packed item each.
+local earlier = answered()
+if earlier then return {earlier[2]} end
+local refused = refusal()
+if refused then return refused end
+if state('shut') == 1 then return {'shut'} end
+local arm, order, count = ARGV[5], ARGV[6], (#ARGV - 6) / 2
+local maxsize = state('maxsize')
+if maxsize > 0 and call('ZCARD', WAITING) + count > maxsize then
+  if count > math.max(1, maxsize) then return {'never', maxsize} end
+  if arm == '1' then call('ZADD', ROOM, 'LT', count, me) end
+  return {'full'}
+end
+local last = call('HINCRBY', STATE, 'next', count)
+local places, values = {}, {}
+for i = 1, count do
+  local id, rank = string.format('%016.0f', last - count + i), ARGV[5 + 2 * i]
+  places[2 * i - 1] = rank == '' and id or 0
+  places[2 * i] = rank .. id
+  values[2 * i - 1] = rank .. id
+  values[2 * i] = ARGV[6 + 2 * i]
+end
+in_chunks('ZADD', WAITING, places)
+in_chunks('HSET', VALUES, values)
+call('HINCRBY', STATE, 'unfinished', count)
+wake_items()
+return {answer('ok')[2]}

@@ -1,0 +1,20 @@
+#!lua flags=allow-oom
+-- Report got items as done: those of this member, or else of those it may have them from. ARGV 5: how many.
+local earlier = answered()
+if earlier then return {earlier[2]} end
+local refused = refusal()
+if refused then return refused end
+local count = tonumber(ARGV[5])
+if count > state('unfinished') then return {'many'} end
+local left = count
+local function report(member)
+  local done = math.min(left, tonumber(call('HGET', GOT, member) or 0))
+  if done > 0 then call('HINCRBY', GOT, member, -done) end
+  left = left - done
+end
+report(me)
+if left > 0 then
+  for _, member in ipairs(call('HKEYS', GOT)) do report(member) end
+end
+finish_tasks(count)
+return {answer('ok')[2]}

@@ -1,0 +1,41 @@
+"""A client for contracts: each play has a loop of its own, and a connection lives longer."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import redis
+
+
+class LooplessClient:
+    """What a frontier needs of redis-py's client for asyncio, over the one that blocks."""
+
+    def __init__(self, url: str) -> None:
+        self._real = redis.Redis.from_url(url)
+
+    async def execute_command(self, *arguments: Any) -> Any:
+        """Run a command."""
+        return self._real.execute_command(*arguments)
+
+    async def hget(self, key: str, field: str) -> Any:
+        """Return a field."""
+        return self._real.hget(key, field)
+
+    async def hgetall(self, key: str) -> Any:
+        """Return all fields."""
+        return self._real.hgetall(key)
+
+    async def hscan_iter(self, key: str) -> AsyncIterator[Any]:
+        """Yield all fields."""
+        for each in self._real.hscan_iter(key):
+            yield each
+
+    async def zscan_iter(self, key: str) -> AsyncIterator[Any]:
+        """Yield all members."""
+        for each in self._real.zscan_iter(key):
+            yield each
+
+    async def aclose(self) -> None:
+        """Close."""
+        self._real.close()

@@ -1,0 +1,255 @@
+"""Real Redis servers as child processes, on loopback, each in a temporary folder; they die with their parent.
+
+    with redis_server(append="always", password="secret") as server:
+        ... server.url ...
+        server.kill()
+        server.start()                        # on the same port, with what it had written (or keep=False: empty)
+
+    with redis_cluster() as cluster:          # three masters, a replica for each
+        ... cluster.url, cluster.nodes ...
+
+`python -m tests.servers.redis` serves an empty one until Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from tests.servers.nginx import free_port
+
+ADDRESS = "127.0.0.1"
+START_MAX_S = 10.0
+STOP_MAX_S = 10.0
+CLUSTER_MAX_S = 60.0
+PORT_TRIES_MAX = 5
+MASTERS, REPLICAS = 3, 3
+
+
+class RedisFailed(Exception):
+    """redis-server is missing or did not start."""
+
+
+class RedisServer:
+    """A server that can be ended and started again. `url` has its password; `ca` is the certificate of a TLS one."""
+
+    def __init__(
+        self, home: Path, port: int, options: dict[str, Any], *, password: str = "", tls: bool = False
+    ) -> None:
+        self.home, self.port, self.password, self.tls = home, port, password, tls
+        self.ca = home / "server.crt"
+        self.process: subprocess.Popen[bytes] | None = None
+        self._options = options
+
+    @property
+    def url(self) -> str:
+        """Where database 0 is."""
+        login = f":{self.password}@" if self.password else ""
+        return f"redis{'s' if self.tls else ''}://{login}{ADDRESS}:{self.port}/0"
+
+    def start(self, *, keep: bool = True) -> None:
+        """Start it, with the data it left or empty. Raises RedisFailed."""
+        if not keep:
+            for left in (self.home / "appendonlydir", self.home / "dump.rdb"):
+                shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
+        command = ["redis-server", *_words(self._options)]
+        if setpriv := shutil.which("setpriv"):
+            command = [setpriv, "--pdeathsig", "KILL", *command]
+        with (self.home / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                command, cwd=self.home, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        self._wait_until_it_answers()
+
+    def stop(self) -> None:
+        """End it in order: what it holds is written first, if it writes at all."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it with SIGKILL."""
+        self._end(signal.SIGKILL)
+
+    def pause(self) -> None:
+        """Let it stand still, with its connections, until `resume`."""
+        assert self.process
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        assert self.process
+        self.process.send_signal(signal.SIGCONT)
+
+    def cli(self, *words: str) -> str:
+        """Return what redis-cli says to this command. Raises RedisFailed."""
+        login = ["-a", self.password, "--no-auth-warning"] if self.password else []
+        tls = ["--tls", "--cacert", str(self.ca)] if self.tls else []
+        command = ["redis-cli", "-h", ADDRESS, "-p", str(self.port), *login, *tls, *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=CLUSTER_MAX_S, check=False)
+        if done.returncode:
+            raise RedisFailed(f"redis-cli {' '.join(words)}: {(done.stdout + done.stderr).strip()[-500:]}")
+        return done.stdout.strip()
+
+    def _end(self, how: signal.Signals) -> None:
+        if self.process is None:
+            return
+        self.process.send_signal(how)
+        self.process.send_signal(signal.SIGCONT)
+        try:
+            self.process.wait(STOP_MAX_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process = None
+
+    def _wait_until_it_answers(self) -> None:
+        deadline = time.monotonic() + START_MAX_S
+        while time.monotonic() < deadline and self.process and self.process.poll() is None:
+            with suppress(RedisFailed):
+                if self.cli("PING") == "PONG":
+                    return
+            time.sleep(0.01)
+        self._end(signal.SIGKILL)
+        raise RedisFailed(f"redis-server did not start: {(self.home / 'log').read_text(errors='replace')[-500:]}")
+
+
+class RedisCluster:
+    """Six servers that are one. `url` names them all."""
+
+    def __init__(self, nodes: list[RedisServer]) -> None:
+        self.nodes = nodes
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return f"redis+cluster://{','.join(f'{ADDRESS}:{node.port}' for node in self.nodes)}"
+
+    def owner(self, key: str) -> RedisServer:
+        """Return the master that holds this key now."""
+        slot = int(self.nodes[0].cli("CLUSTER", "KEYSLOT", key))
+        for line in next(node for node in self.nodes if node.process).cli("CLUSTER", "NODES").splitlines():
+            _, address, flags, _, _, _, _, _, *ranges = line.split()
+            if "master" in flags and "fail" not in flags and any(_holds(each, slot) for each in ranges):
+                port = int(address.partition("@")[0].rpartition(":")[2])
+                return next(node for node in self.nodes if node.port == port)
+        raise RedisFailed(f"nobody holds slot {slot}")
+
+    def is_whole(self) -> bool:
+        """Tell whether all slots are served and all replicas follow their masters."""
+        states = [node.cli("CLUSTER", "INFO") + node.cli("INFO", "replication") for node in self.nodes if node.process]
+        return all(
+            "cluster_state:ok" in state and ("role:master" in state or "master_link_status:up" in state)
+            for state in states
+        )
+
+
+@contextmanager
+def redis_server(
+    *,
+    password: str = "",
+    append: str = "",
+    maxmemory: str = "",
+    policy: str = "noeviction",
+    tls: bool = False,
+    **options: Any,
+) -> Iterator[RedisServer]:
+    """Run a server while the block runs. `append` is an appendfsync policy; `options` are lines of redis.conf."""
+    wanted = {"bind": ADDRESS, "save": "", "daemonize": "no", "databases": 512, "enable-debug-command": "yes"}
+    wanted |= {"requirepass": password} if password else {}
+    wanted |= {"appendonly": "yes", "appendfsync": append} if append else {}
+    wanted |= {"maxmemory": maxmemory, "maxmemory-policy": policy} if maxmemory else {}
+    wanted |= {name.replace("_", "-"): value for name, value in options.items()}
+    home = Path(tempfile.mkdtemp(prefix="lycosa-redis-"))
+    server = RedisServer(home, 0, {}, password=password, tls=tls)
+    try:
+        if tls:
+            _certify(home)
+            wanted |= {"tls-cert-file": "server.crt", "tls-key-file": "server.key", "tls-ca-cert-file": "server.crt"}
+            wanted |= {"tls-auth-clients": "no"}
+        _start_on_a_free_port(server, wanted)
+        yield server
+    finally:
+        server._end(signal.SIGKILL)
+        shutil.rmtree(home, ignore_errors=True)
+
+
+@contextmanager
+def redis_cluster(**options: Any) -> Iterator[RedisCluster]:
+    """Run three masters and a replica for each while the block runs; `options` as above. Raises RedisFailed."""
+    with _many(MASTERS + REPLICAS, {"cluster_enabled": "yes", "cluster_node_timeout": 1000} | options) as nodes:
+        addresses = [f"{ADDRESS}:{node.port}" for node in nodes]
+        nodes[0].cli("--cluster", "create", *addresses, "--cluster-replicas", "1", "--cluster-yes")
+        cluster = RedisCluster(nodes)
+        deadline = time.monotonic() + CLUSTER_MAX_S
+        while not cluster.is_whole():
+            if time.monotonic() > deadline:
+                raise RedisFailed("the cluster did not come up")
+            time.sleep(0.05)
+        yield cluster
+
+
+@contextmanager
+def _many(count: int, options: dict[str, Any]) -> Iterator[list[RedisServer]]:
+    if not count:
+        yield []
+        return
+    with redis_server(**options) as server, _many(count - 1, options) as others:
+        yield [server, *others]
+
+
+def find_redis() -> bool:
+    """Tell whether the programs are installed."""
+    return all(shutil.which(program) for program in ("redis-server", "redis-cli"))
+
+
+def _start_on_a_free_port(server: RedisServer, options: dict[str, Any]) -> None:
+    if not find_redis():
+        raise RedisFailed("redis is not installed: apt-get install redis-server")
+    for left in reversed(range(PORT_TRIES_MAX)):
+        server.port = free_port(ADDRESS)
+        ports = {"port": 0, "tls-port": server.port} if server.tls else {"port": server.port}
+        if "cluster-enabled" in options:
+            ports["cluster-port"] = free_port(ADDRESS)
+        server._options = options | ports
+        try:
+            server.start()
+        except RedisFailed:
+            if not left:
+                raise
+        else:
+            return
+
+
+def _words(options: dict[str, Any]) -> Iterator[str]:
+    for name, value in options.items():
+        yield from (f"--{name}", str(value))
+
+
+def _certify(home: Path) -> None:
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", "server.key"]
+    subject = ["-subj", f"/CN={ADDRESS}", "-addext", f"subjectAltName=IP:{ADDRESS}"]
+    command = ["openssl", "req", "-x509", *key, "-out", "server.crt", "-days", "2", *subject]
+    subprocess.run(command, cwd=home, check=True, capture_output=True, timeout=30)
+
+
+def _holds(slots: str, slot: int) -> bool:
+    first, _, last = slots.partition("-")
+    return first.isdigit() and int(first) <= slot <= int(last or first)
+
+
+def main() -> None:
+    """Serve until Ctrl-C."""
+    with suppress(KeyboardInterrupt), redis_server() as server:
+        print(server.url, flush=True)
+        assert server.process
+        server.process.wait()
+
+
+if __name__ == "__main__":
+    main()
