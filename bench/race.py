@@ -26,7 +26,7 @@ PEERS = ROOT / "bench" / "peers"
 CONCURRENCY = 64
 RUN_MAX_S = 300.0
 LOG_MAX_S = 5.0
-LOOK_S = 0.05
+LOOK_S = 0.02
 LYCOSA = ("-c", "import sys; from lycosa.cli.main import main; sys.exit(main())")
 FIELDS = {
     "url", "final_url", "status", "content_type", "title", "headings", "text", "lang", "out_links", "fetched_at",

@@ -25,7 +25,6 @@ DEPTH_MAX = 2_000
 COPIES_MAX = 200_000
 """Formatting elements that the parser would have to copy into later blocks."""
 
-_TAG_BYTES_MIN = len(b"<b>")
 _SAMPLE = 4_096  # bytes of each sample, one in
 _SAMPLED = 4 * _SAMPLE
 _TOKEN = re.compile(
@@ -46,10 +45,21 @@ _NEVER_NESTED = frozenset(
 
 def tamed(body: bytes) -> bytes:
     """Return the page, or the part of it before it nests too deeply."""
-    free = len(body) <= TAGS_FREE * _TAG_BYTES_MIN or _opened(body) <= OPEN_FREE + len(body) // OPEN_FREE_BYTES
-    if free or body.count(b"<") <= TAGS_FREE:  # last, since it alone reads the whole page
+    if len(body) <= _SAMPLED:  # what reads less comes first
+        harmless = _has_few_tags(body) or _leaves_few_open(body)
+    else:
+        harmless = _leaves_few_open(body) or _has_few_tags(body)
+    if harmless:
         return body
     return body[: _bound(body)]
+
+
+def _has_few_tags(body: bytes) -> bool:
+    return body.count(b"<") <= TAGS_FREE
+
+
+def _leaves_few_open(body: bytes) -> bool:
+    return _opened(body) <= OPEN_FREE + len(body) // OPEN_FREE_BYTES
 
 
 def _opened(body: bytes) -> int:

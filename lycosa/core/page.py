@@ -47,20 +47,38 @@ class PageText(NamedTuple):
     lang: str
 
 
-_ENGINE: Any = LexborCSSSelector()  # type: ignore[no-untyped-call]
-_TELLS = hasattr(_ENGINE, "current_node")
+class _Shared:
+    """One engine for the searches of all pages.
+
+    Whether something matches is asked of another one each time: there selectolax does not tell that it is at work.
+    """
+
+    def __init__(self) -> None:
+        engine: Any = LexborCSSSelector()  # type: ignore[no-untyped-call]
+        self.find, self.find_first = engine.find, engine.find_first
+        self.tells = hasattr(engine, "current_node")
+        self.engine = engine
+
+    def any_matches(self, query: str, node: LexborNode) -> Any:
+        """Return whether a node matches."""
+        other: Any = LexborCSSSelector()  # type: ignore[no-untyped-call]
+        return other.any_matches(query, node)
+
+
+_SHARED = _Shared()
+_ENGINE, _TELLS = _SHARED.engine, _SHARED.tells
 
 
 class Tree(LexborHTMLParser):
     """selectolax's tree, whose searches share one engine with those of all pages: one of its own costs 10 us a page."""
 
     @property
-    def selector(self) -> LexborCSSSelector:
+    def selector(self) -> Any:
         """The engine; another one in the middle of a search, where finalizers may search too, and would crash it.
 
         Nothing is called between the look and the return, so that no other thread comes in between.
         """
-        return _ENGINE if _TELLS and _ENGINE.current_node is None else LexborCSSSelector()  # type: ignore[no-untyped-call]
+        return _SHARED if _TELLS and _ENGINE.current_node is None else LexborCSSSelector()  # type: ignore[no-untyped-call]
 
 
 def parse_html(body: bytes, encoding: str) -> LexborHTMLParser:

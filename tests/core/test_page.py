@@ -164,6 +164,37 @@ print(*sorted(set(late)))
 """
 
 
+MATCH_AROUND_A_SEARCH = """
+import gc
+from lycosa.core.page import parse_html
+
+tree, other = parse_html(b"<ul>" + b"<li>a<b>c</b>" * 50, "utf-8"), parse_html(b"<b>x", "utf-8")
+
+class Late:
+    def __init__(self):
+        self.me = self
+
+    def __del__(self):
+        other.css("b")
+
+held = []
+for each in range(1, 40):
+    gc.set_threshold(0)
+    gc.collect()
+    Late()
+    held.append([[] for _ in range(300)])
+    gc.set_threshold(gc.get_count()[0] + each)
+    assert tree.css_matches("li > b")
+"""
+
+
+def test_a_search_within_a_question_has_an_engine_of_its_own() -> None:
+    """Whether something matches is asked of an engine that does not tell that it is at work."""
+    ask = [sys.executable, "-c", MATCH_AROUND_A_SEARCH]
+    done = subprocess.run(ask, check=False, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, (done.returncode, done.stderr)
+
+
 def test_a_search_within_a_search_has_an_engine_of_its_own() -> None:
     """A finalizer may run in the middle of one; with the same engine that is a segmentation fault."""
     search = [sys.executable, "-c", SEARCH_WITHIN_A_SEARCH]
