@@ -44,6 +44,21 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
         asyncio.run(frontier.close())
 
 
+@pytest.fixture(params=["memory", "embedded"])
+def opened_here(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
+    """The same of the frontiers of one process: on Redis claims have places and turns, but not all their rules yet."""
+    made: list[Any] = []
+
+    def open_(policy: Policy) -> Any:
+        path = tmp_path / str(len(made))
+        made.append(memory_frontier(policy) if request.param == "memory" else embedded_frontier(path, policy))
+        return made[-1]
+
+    yield open_
+    for frontier in made:
+        asyncio.run(frontier.close())
+
+
 def at_once(story: Coroutine[Any, Any, Any]) -> Any:
     """Play what never waits, also within a loop."""
     try:

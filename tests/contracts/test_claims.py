@@ -52,9 +52,9 @@ def test_a_claim_takes_a_turn_and_a_lease_waits_for_the_next(opened: Open) -> No
     run(story())
 
 
-def test_a_claim_takes_a_place_and_waits_to_be_woken(opened: Open) -> None:
+def test_a_claim_takes_a_place_and_waits_to_be_woken(opened_here: Open) -> None:
     async def story() -> None:
-        frontier = opened(ONE)
+        frontier = opened_here(ONE)
         await frontier.push([url(1), url(2)])
         (lease,) = await frontier.lease(5, 0.0)
         woken: list[str] = []
@@ -75,9 +75,9 @@ def test_a_claim_takes_a_place_and_waits_to_be_woken(opened: Open) -> None:
     run(story())
 
 
-def test_a_lease_gives_its_place_to_its_claims(opened: Open) -> None:
+def test_a_lease_gives_its_place_to_its_claims(opened_here: Open) -> None:
     async def story() -> None:
-        frontier = opened(ONE)
+        frontier = opened_here(ONE)
         await frontier.push([url(1), url(2), url(3, OTHER)])
         mine, others = sorted(await frontier.lease(5, 0.0), key=lambda lease: lease.record.host)
         claim = await claimed(frontier, HOST, 0.0, mine)
@@ -109,9 +109,9 @@ def test_blocks_and_crawl_delays_hold_for_claims(opened: Open) -> None:
     run(story())
 
 
-def test_a_host_with_claims_is_kept_and_then_forgotten(opened: Open) -> None:
+def test_a_host_with_claims_is_kept_and_then_forgotten(opened_here: Open) -> None:
     async def story() -> None:
-        frontier = opened(SLOW)
+        frontier = opened_here(SLOW)
         claim = await claimed(frontier, HOST, 100.0)
         waiting = await frontier.claim(OTHER, nothing, 100.0)
         frontier.workbench.forget_idle(1000.0)
@@ -140,9 +140,9 @@ def test_the_pause_after_a_claim_outlives_the_process(tmp_path: Path) -> None:
     run(story())
 
 
-def test_limits_per_address_hold_for_claims(opened: Open) -> None:
+def test_limits_per_address_hold_for_claims(opened_here: Open) -> None:
     async def story() -> None:
-        frontier = opened(replace(PLAIN, concurrency_per_ip=1))
+        frontier = opened_here(replace(PLAIN, concurrency_per_ip=1))
         assert frontier.wants_address(HOST, 0.0)
         for host in (HOST, OTHER):
             await frontier.set_address(host, "10.0.0.1", 1000.0, 0.0)
@@ -153,14 +153,14 @@ def test_limits_per_address_hold_for_claims(opened: Open) -> None:
         assert await frontier.turn(other, 0.0) == math.inf
         await frontier.unclaim(claim, 0.0)
         assert await frontier.turn(other, 0.0) == 0.0
-        assert not opened(PLAIN).wants_address(HOST, 0.0)
+        assert not opened_here(PLAIN).wants_address(HOST, 0.0)
 
     run(story())
 
 
-def test_a_clock_that_was_set_back_makes_no_claim_wait_for_the_difference(opened: Open) -> None:
+def test_a_clock_that_was_set_back_makes_no_claim_wait_for_the_difference(opened_here: Open) -> None:
     async def story() -> None:
-        frontier = opened(SLOW)
+        frontier = opened_here(SLOW)
         await claimed(frontier, HOST, 10_000.0)
         waiting = await frontier.claim(HOST, nothing, 10_002.0)
         assert await frontier.turn(waiting, 10_002.0) == 10_010.0
@@ -169,9 +169,9 @@ def test_a_clock_that_was_set_back_makes_no_claim_wait_for_the_difference(opened
     run(story())
 
 
-def test_a_throttled_host_keeps_its_new_delay_from_its_last_start_on(opened: Open) -> None:
+def test_a_throttled_host_keeps_its_new_delay_from_its_last_start_on(opened_here: Open) -> None:
     async def story() -> None:
-        frontier = opened(replace(PLAIN, delay_s=1.0))
+        frontier = opened_here(replace(PLAIN, delay_s=1.0))
         await frontier.push([url(1), url(2), url(3), url(4)])
         await frontier.set_host_facts(HOST, HostFacts(b"", 200, 90.0, 4.0), 90.0)
         await frontier.lease(1, 100.0)
@@ -193,9 +193,9 @@ def test_a_throttled_host_keeps_its_new_delay_from_its_last_start_on(opened: Ope
     run(story())
 
 
-def test_a_host_starts_with_the_delay_for_new_hosts(opened: Open) -> None:
+def test_a_host_starts_with_the_delay_for_new_hosts(opened_here: Open) -> None:
     async def story() -> None:
-        frontier = opened(replace(PLAIN, start_delay_s=5.0))
+        frontier = opened_here(replace(PLAIN, start_delay_s=5.0))
         await frontier.push([url(1), url(2), url(3)])
         assert len(await frontier.lease(9, 100.0)) == 1
         assert frontier.next_ready(100.0) == 105.0
@@ -205,11 +205,11 @@ def test_a_host_starts_with_the_delay_for_new_hosts(opened: Open) -> None:
     run(story())
 
 
-def test_an_engine_waits_for_its_turns(opened: Open) -> None:
+def test_an_engine_waits_for_its_turns(opened_here: Open) -> None:
     """On a real loop: places and delays, and one who gives up while it waits."""
 
     async def story() -> None:
-        frontier, clock = opened(replace(PLAIN, delay_s=0.02, concurrency_per_host=2)), Clock()
+        frontier, clock = opened_here(replace(PLAIN, delay_s=0.02, concurrency_per_host=2)), Clock()
         starts: list[float] = []
         flying = most = 0
 
@@ -236,9 +236,9 @@ def test_an_engine_waits_for_its_turns(opened: Open) -> None:
     run(story())
 
 
-def test_an_engine_finds_addresses_where_they_count(opened: Open) -> None:
+def test_an_engine_finds_addresses_where_they_count(opened_here: Open) -> None:
     async def story() -> None:
-        frontier, clock = opened(replace(PLAIN, concurrency_per_ip=1)), Clock()
+        frontier, clock = opened_here(replace(PLAIN, concurrency_per_ip=1)), Clock()
 
         async def find(host: str) -> None:
             await frontier.set_address(host, "10.0.0.7", clock.now() + 60.0, clock.now())
@@ -253,9 +253,9 @@ def test_an_engine_finds_addresses_where_they_count(opened: Open) -> None:
     run(story())
 
 
-def test_those_who_wait_are_bounded(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_those_who_wait_are_bounded(opened_here: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
-        frontier = opened(ONE)
+        frontier = opened_here(ONE)
         claims = [await frontier.claim(host, nothing, 0.0) for host in (HOST, OTHER, HOST)]
         with pytest.raises(UsageError, match="fetch fewer at a time"):
             await frontier.claim(OTHER, nothing, 0.0)
