@@ -8,17 +8,21 @@
     with redis_cluster() as cluster:          # three masters, a replica for each
         ... cluster.url, cluster.nodes ...
 
+    with redis_sentinels() as watched:        # a master, a replica, and three Sentinels that watch them
+        ... watched.url, watched.master() ...
+
 `python -m tests.servers.redis` serves an empty one until Ctrl-C.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -31,6 +35,16 @@ STOP_MAX_S = 10.0
 CLUSTER_MAX_S = 60.0
 PORT_TRIES_MAX = 5
 MASTERS, REPLICAS = 3, 3
+WATCHED = "shop"
+"""The name under which the Sentinels know their master."""
+
+SENTINEL = """
+bind {address}
+port {port}
+sentinel monitor {name} {address} {master} {quorum}
+sentinel down-after-milliseconds {name} 700
+sentinel failover-timeout {name} 3000
+"""
 
 
 class RedisFailed(Exception):
@@ -47,6 +61,8 @@ class RedisServer:
         self.ca = home / "server.crt"
         self.process: subprocess.Popen[bytes] | None = None
         self._options = options
+        self.is_sentinel = False
+        self.environment: dict[str, str] = {}
 
     @property
     def url(self) -> str:
@@ -59,12 +75,18 @@ class RedisServer:
         if not keep:
             for left in (self.home / "appendonlydir", self.home / "dump.rdb"):
                 shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
-        command = ["redis-server", *_words(self._options)]
+        command = ["redis-server", *(["sentinel.conf", "--sentinel"] if self.is_sentinel else _words(self._options))]
         if setpriv := shutil.which("setpriv"):
             command = [setpriv, "--pdeathsig", "KILL", *command]
         with (self.home / "log").open("ab") as log:
             self.process = subprocess.Popen(
-                command, cwd=self.home, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                command,
+                cwd=self.home,
+                env=os.environ | self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
         self._wait_until_it_answers()
 
@@ -85,6 +107,14 @@ class RedisServer:
         """Go on after `pause`."""
         assert self.process
         self.process.send_signal(signal.SIGCONT)
+
+    def fail(self, replica: RedisServer, behind_s: float) -> None:
+        """Die, and leave a replica that has not heard of what was written in the last `behind_s` seconds."""
+        replica.pause()
+        self.cli("CLIENT", "KILL", "TYPE", "replica")
+        time.sleep(behind_s)
+        self.kill()
+        replica.resume()
 
     def cli(self, *words: str) -> str:
         """Return what redis-cli says to this command. Raises RedisFailed."""
@@ -140,6 +170,11 @@ class RedisCluster:
                 return next(node for node in self.nodes if node.port == port)
         raise RedisFailed(f"nobody holds slot {slot}")
 
+    def replica_of(self, master: RedisServer) -> RedisServer:
+        """Return the one that follows it."""
+        line = next(each for each in master.cli("INFO", "replication").splitlines() if each.startswith("slave0:"))
+        return next(node for node in self.nodes if f"port={node.port}," in line)
+
     def is_whole(self) -> bool:
         """Tell whether all slots are served and all replicas follow their masters."""
         states = [node.cli("CLUSTER", "INFO") + node.cli("INFO", "replication") for node in self.nodes if node.process]
@@ -147,6 +182,31 @@ class RedisCluster:
             "cluster_state:ok" in state and ("role:master" in state or "master_link_status:up" in state)
             for state in states
         )
+
+
+class WatchedRedis:
+    """A master and its replica, and who decides which is which. `url` names the Sentinels."""
+
+    def __init__(self, nodes: list[RedisServer], sentinels: list[RedisServer]) -> None:
+        self.nodes = nodes
+        self.sentinels = sentinels
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return f"redis+sentinel://{','.join(f'{ADDRESS}:{each.port}' for each in self.sentinels)}/{WATCHED}/0"
+
+    def master(self) -> RedisServer:
+        """Return the one that the Sentinels take for the master."""
+        port = int(self.sentinels[0].cli("SENTINEL", "GET-MASTER-ADDR-BY-NAME", WATCHED).split()[1])
+        return next(node for node in self.nodes if node.port == port)
+
+    def is_whole(self) -> bool:
+        """Tell whether the replica follows and all Sentinels know of it and of each other."""
+        others = f"num-other-sentinels\n{len(self.sentinels) - 1}\n"
+        told = [each.cli("SENTINEL", "MASTER", WATCHED) for each in self.sentinels]
+        up = "master_link_status:up" in self.nodes[1].cli("INFO", "replication")
+        return up and all("num-slaves\n1\n" in each and others in each for each in told)
 
 
 @contextmanager
@@ -157,6 +217,7 @@ def redis_server(
     maxmemory: str = "",
     policy: str = "noeviction",
     tls: bool = False,
+    environment: Mapping[str, str] | None = None,
     **options: Any,
 ) -> Iterator[RedisServer]:
     """Run a server while the block runs. `append` is an appendfsync policy; `options` are lines of redis.conf."""
@@ -167,6 +228,7 @@ def redis_server(
     wanted |= {name.replace("_", "-"): value for name, value in options.items()}
     home = Path(tempfile.mkdtemp(prefix="lycosa-redis-"))
     server = RedisServer(home, 0, {}, password=password, tls=tls)
+    server.environment = dict(environment or {})
     try:
         if tls:
             _certify(home)
@@ -186,12 +248,38 @@ def redis_cluster(**options: Any) -> Iterator[RedisCluster]:
         addresses = [f"{ADDRESS}:{node.port}" for node in nodes]
         nodes[0].cli("--cluster", "create", *addresses, "--cluster-replicas", "1", "--cluster-yes")
         cluster = RedisCluster(nodes)
-        deadline = time.monotonic() + CLUSTER_MAX_S
-        while not cluster.is_whole():
-            if time.monotonic() > deadline:
-                raise RedisFailed("the cluster did not come up")
-            time.sleep(0.05)
+        _wait_for(cluster.is_whole)
         yield cluster
+
+
+@contextmanager
+def redis_sentinels(*, count: int = 3, **options: Any) -> Iterator[WatchedRedis]:
+    """Run a master, a replica and so many Sentinels while the block runs. Raises RedisFailed."""
+    with _many(2, options) as nodes:
+        nodes[1].cli("REPLICAOF", ADDRESS, str(nodes[0].port))
+        _wait_for(lambda: "master_link_status:up" in nodes[1].cli("INFO", "replication"))
+        with _sentinels(count, nodes[0].port) as sentinels:
+            watched = WatchedRedis(nodes, sentinels)
+            _wait_for(watched.is_whole)
+            yield watched
+
+
+@contextmanager
+def _sentinels(count: int, master: int) -> Iterator[list[RedisServer]]:
+    made: list[RedisServer] = []
+    try:
+        for _ in range(count):
+            home = Path(tempfile.mkdtemp(prefix="lycosa-sentinel-"))
+            made.append(RedisServer(home, free_port(ADDRESS), {}))
+            told = {"address": ADDRESS, "port": made[-1].port, "master": master, "quorum": count // 2 + 1}
+            (home / "sentinel.conf").write_text(SENTINEL.format(name=WATCHED, **told))
+            made[-1].is_sentinel = True
+            made[-1].start()
+        yield made
+    finally:
+        for each in made:
+            each._end(signal.SIGKILL)
+            shutil.rmtree(each.home, ignore_errors=True)
 
 
 @contextmanager
@@ -201,6 +289,14 @@ def _many(count: int, options: dict[str, Any]) -> Iterator[list[RedisServer]]:
         return
     with redis_server(**options) as server, _many(count - 1, options) as others:
         yield [server, *others]
+
+
+def _wait_for(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + CLUSTER_MAX_S
+    while not is_so():
+        if time.monotonic() > deadline:
+            raise RedisFailed("the servers did not find each other")
+        time.sleep(0.05)
 
 
 def find_redis() -> bool:
