@@ -64,10 +64,11 @@ class Cookie(msgspec.Struct, array_like=True, gc=False):
 class Jar:
     """The cookies of one session. `is_suffix` tells whether a domain is a public suffix (`co.uk`): nobody's own.
 
-    `changed` is True when cookies were added, replaced or removed; whoever stores the jar sets it back.
+    `changed` is True when cookies were added, replaced or removed; whoever stores the jar sets it back. `tell` hears of
+    each that was set or is over, in the form that `merge` takes; not of those that leave a full jar.
     """
 
-    __slots__ = ("_count", "_domains", "_is_suffix", "_sendable", "changed")
+    __slots__ = ("_count", "_domains", "_is_suffix", "_sendable", "changed", "tell")
 
     def __init__(self, is_suffix: Callable[[str], bool]) -> None:
         self._is_suffix = is_suffix
@@ -75,6 +76,7 @@ class Jar:
         self._count = 0
         self._sendable: dict[str, Sequence[Cookie]] = {}
         self.changed = False
+        self.tell: Callable[[Cookie], None] | None = None
 
     def __len__(self) -> int:
         return self._count
@@ -133,6 +135,12 @@ class Jar:
             if wrong:
                 complaints.append(f"the cookie {_named(given)} for {url:.200} is left out: {wrong}")
         return complaints
+
+    def merge(self, cookie: Cookie, now: float) -> None:
+        """Take a cookie that another jar of the same name told."""
+        told, self.tell = self.tell, None
+        self._put(cookie, now)
+        self.tell = told
 
     def to_bytes(self) -> bytes:
         """Return the jar as `from_bytes` reads it."""
@@ -234,6 +242,8 @@ class Jar:
             cookies[key] = cookie
         self._sendable.clear()
         self.changed = True
+        if self.tell is not None:
+            self.tell(cookie)
         return True
 
     def _make_room(self, cookies: Mapping[tuple[str, str, bool], Cookie], now: float) -> None:

@@ -109,6 +109,8 @@ def _on(at: str) -> str:
 
 
 def _because(reason: str) -> str:
+    if not reason:
+        return "when and why is not kept in this crawl (keep_done keeps it)"
     if reason in STATUSES or reason in REASONS:
         return STATUSES.get(reason) or REASONS[reason]
     return f"it was fetched ({reason})" if reason.isdecimal() and reason.startswith("2") else reason

@@ -195,13 +195,13 @@ class Lending(Generic[Place]):
     def _lend_question(self, host: Host, now: float) -> Lease | None:
         bench = self.workbench
         if self.needs_address(host, now):
-            record = _question(host, Kind.RESOLVE, "/", host.address_attempts)
+            record = question(host.key, Kind.RESOLVE, host.address_attempts)
             bench.asks_address(host)
             return self._keep(host, record, None, None, None, now)
         if self._policy.robots and now - host.robots_at >= self._policy.robots_ttl_s:
             page = self._store.peek(host.key)
             guarded = page is None or page.guarded  # as the page is for whose sake the host is asked
-            record = _question(host, Kind.ROBOTS, "/robots.txt", host.robots_attempts, guarded=guarded)
+            record = question(host.key, Kind.ROBOTS, host.robots_attempts, guarded=guarded)
             return self._hold(host, record, None, 0.0, now)
         return None
 
@@ -242,5 +242,7 @@ class Lending(Generic[Place]):
             held.turn = None
 
 
-def _question(host: Host, kind: Kind, path: str, attempts: int, *, guarded: bool = False) -> UrlRecord:
-    return UrlRecord(RECORD_VERSION, 0, host.key + path, host.key, kind=kind, attempts=attempts, guarded=guarded)
+def question(host: str, kind: Kind, attempts: int, *, guarded: bool = False) -> UrlRecord:
+    """Return the record of a robots.txt or an address, which must be known before the host is contacted."""
+    path = "/robots.txt" if kind is Kind.ROBOTS else "/"
+    return UrlRecord(RECORD_VERSION, 0, host + path, host, kind=kind, attempts=attempts, guarded=guarded)

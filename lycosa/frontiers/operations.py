@@ -7,7 +7,7 @@ leases lie among the queued rows of the shelf.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Generic, TypeVar
 
 from msgspec.structs import replace
@@ -111,9 +111,10 @@ class LocalOperations(Generic[Place]):
         rows = self._with_leases(found.rows)
         return Rows([row for row in rows if not selection.states or row.state in selection.states], found.after)
 
-    async def find(self, fingerprint: int, host: str = "") -> list[Row]:
+    async def find(self, fingerprint: int, host: str = "", states: Collection[str] = ()) -> list[Row]:
         """Look it up."""
-        return self._with_leases(self._shelf.find(fingerprint, host))
+        rows = self._with_leases(self._shelf.find(fingerprint, host))
+        return [row for row in rows if not states or row.state in states]
 
     async def requeue(self, selection: Selection, into: str | None, now: float, after: str, limit: int) -> Moved:
         """Queue again, and tell the workbench."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -108,10 +108,10 @@ class RemoteOperations:
         found: Rows = await self._ask("rows", selection, after, limit)
         return found
 
-    async def find(self, fingerprint: int, host: str = "") -> list[Row]:
+    async def find(self, fingerprint: int, host: str = "", states: Collection[str] = ()) -> list[Row]:
         """Ask."""
         found: list[Row] = await self._ask("find", fingerprint, host)
-        return found
+        return [row for row in found if not states or row.state in states]
 
     async def requeue(self, selection: Selection, into: str | None, now: float, after: str, limit: int) -> Moved:
         """Have it done."""

@@ -29,7 +29,10 @@ LOCK = "lock"
 FRONTIER = "frontier"
 SOCKET = "socket"
 RECORDS = "records.sqlite"
-OURS = {"worker", DESCRIPTION, DESCRIPTION + ".new", LOCK, FRONTIER, SOCKET, "items.jsonl"}
+WORKER = "worker"
+"""The file of a state that holds the name under which it takes part in a shared crawl."""
+
+OURS = {WORKER, WORKER + ".new", DESCRIPTION, DESCRIPTION + ".new", LOCK, FRONTIER, SOCKET, "items.jsonl"}
 OURS |= {RECORDS, RECORDS + "-wal", RECORDS + "-shm", RECORDS + "-journal"}
 DESCRIPTION_MAX = 64 << 20
 
@@ -102,8 +105,14 @@ class StateDir:
         return self.path / RECORDS
 
     def refuse_half(self) -> None:
-        """Raise `StorageError` when the state is described but its database is gone: it would begin anew, unasked."""
+        """Raise `StorageError` when the state is described but its database is gone: it would begin anew, unasked.
+
+        Raises `ForeignState` when it never had one, since it is that of a worker of a shared crawl.
+        """
         data = self.frontier / "data.mdb"
+        if (self.path / WORKER).exists() and not data.exists():
+            whose = f"{self.path} is the state of a worker of a shared crawl"
+            raise ForeignState(f"{whose}: give --frontier as to it, another --state, or -O to start afresh")
         described = self.description.name or self.description.imported
         if described and not (data.exists() and data.stat().st_size):
             raise StorageError(f"{data} is gone or empty: put it back, or let the crawl start afresh with -O")
@@ -121,6 +130,7 @@ class StateDir:
         """Forget the crawl, keeping the lock."""
         shutil.rmtree(self.frontier, ignore_errors=True)
         self.items.unlink(missing_ok=True)
+        (self.path / WORKER).unlink(missing_ok=True)
         for name in (RECORDS, RECORDS + "-wal", RECORDS + "-shm", RECORDS + "-journal"):
             (self.path / name).unlink(missing_ok=True)
         self.describe(Description())

@@ -1,7 +1,7 @@
 """What the engine needs from the outside, as Protocols. One contract test per port in `tests/contracts/`.
 
     frontier.py  Frontier FrontierOperations       fetching.py  Resolver Fetcher
-    storing.py   Sink KeyStore HttpCacheStore Index   queue.py  Queue QueueLease
+    storing.py   Sink KeyStore HttpCacheStore Index SharedCookies   queue.py  Queue QueueLease
 
 Times are unix seconds. An adapter turns every error of its driver into one of `core.errors`. Everything is imported
 from here: `from lycosa.ports import Frontier`.
@@ -10,7 +10,7 @@ from here: `from lycosa.ports import Frontier`.
 from lycosa.ports.fetching import Accept, Fetcher, Into, Resolver
 from lycosa.ports.frontier import Frontier, FrontierOperations
 from lycosa.ports.queue import Queue, QueueLease, ShutDown
-from lycosa.ports.storing import HttpCacheStore, Index, KeyStore, Sink
+from lycosa.ports.storing import HttpCacheStore, Index, KeyStore, SharedCookies, Sink
 
 __all__ = [
     "Accept",
@@ -24,6 +24,7 @@ __all__ = [
     "Queue",
     "QueueLease",
     "Resolver",
+    "SharedCookies",
     "ShutDown",
     "Sink",
 ]

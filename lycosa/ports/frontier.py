@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Protocol
 
@@ -194,8 +194,10 @@ class FrontierOperations(Protocol):
         """Return stored URLs, segment by segment, those that are lent as "leased"; robots.txt leases are none."""
         ...
 
-    async def find(self, fingerprint: int, host: str = "") -> list[Row]:
-        """Return what is known of a fingerprint, a row for each segment that has it; faster when its host is told."""
+    async def find(self, fingerprint: int, host: str = "", states: Collection[str] = ()) -> list[Row]:
+        """Return what is known of a fingerprint, a row for each segment that has it, with `states` only those in one of
+        them; faster when its host is told, and perhaps when its states are. What is done may have lost its URL.
+        """
         ...
 
     async def requeue(self, selection: Selection, into: str | None, now: float, after: str, limit: int) -> Moved:

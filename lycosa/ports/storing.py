@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from lycosa.core.httpcache import StoredResponse
-from lycosa.core.model import Document, SearchPage
+from lycosa.core.model import Document, SearchPage, UrlRecord
 
 
 class Sink(Protocol):
@@ -26,8 +26,11 @@ class Sink(Protocol):
         """Return the item in the form that `write` takes. Raises `BadItem` when it has none."""
         ...
 
-    def write(self, prepared: Any) -> None:
-        """Take one prepared item; it may stay in memory until `flush`."""
+    def write(self, prepared: Any, record: UrlRecord, number: int) -> None:
+        """Take one prepared item; it may stay in memory until `flush`.
+
+        It is that of this number (from 0) on the page of `record`, which makes it known if the page is fetched again.
+        """
         ...
 
     async def flush(self) -> int:
@@ -114,4 +117,16 @@ class Index(Protocol):
 
     def close(self) -> None:
         """Release the index."""
+        ...
+
+
+class SharedCookies(Protocol):
+    """Tells the changes of cookies between the workers of a crawl."""
+
+    def tell(self, jar: str, which: str, cookie: bytes) -> None:
+        """This cookie of the jar is another now, or over. What the worker does next, the others see after it."""
+        ...
+
+    def listen(self, heard: Callable[[str, bytes], None]) -> None:
+        """Call with the jar and the cookie for each change, from the crawl's first on, those of this worker too."""
         ...

@@ -15,38 +15,40 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
+from itertools import takewhile
 from typing import Any
 
-import msgspec
-
-from lycosa.core.errors import StateError
+from lycosa.core.errors import StateError, UsageError
 from lycosa.core.frontier import Event, Policy, expire, fail, give_up
+from lycosa.core.known import Known
 from lycosa.core.model import FrontierStats, HostFacts, Kind, Lease, UrlRecord, Validators
-from lycosa.core.workbench import Claim, Host
+from lycosa.core.workbench import Claim
+from lycosa.frontiers.local import DELAY_MAX_S, EXPIRED
+from lycosa.frontiers.redis.claims import Claims
+from lycosa.frontiers.redis.committing import Commits
+from lycosa.frontiers.redis.cookies import RedisCookies
 from lycosa.frontiers.redis.heart import Heart
-from lycosa.frontiers.redis.known import Known
-from lycosa.frontiers.redis.lanes import decode, encode, question
-from lycosa.frontiers.redis.looking import counted, first_dead
+from lycosa.frontiers.redis.hosts import Hosts
+from lycosa.frontiers.redis.lanes import done_row, encode, ended_row, lent_record
+from lycosa.frontiers.redis.looking import counted, facts_of, first_dead
+from lycosa.frontiers.redis.pacing import Pace
 from lycosa.frontiers.redis.partition import Partition, pushed
 from lycosa.frontiers.redis.session import Session
+from lycosa.frontiers.redis.telling import Teller
 from lycosa.frontiers.redis.wire import Asked
 
-EXPIRED = "lease expired"
 POLL_S = 0.05
 """How often is asked for work while other workers may make some."""
 
 IDLE_POLL_S = 0.5
 """The same while nobody has any."""
 
-TELL_S = 0.005
-"""Starts of so long are told together."""
-
+APART = "hosts of one IP address may be in several partitions: for limits per address set partitions=1"
 VERBS_MAX = 1000
 """Reports that wait; with more they are sent at once."""
 
-DELAY_MAX_S = 3600.0
-
-_facts = msgspec.msgpack.Decoder(HostFacts).decode
+WORDS_MAX = 100_000
+"""Arguments of reports that wait, six for each link of a page: with so many the server is at them for half a second."""
 
 
 class RedisFrontier:
@@ -56,31 +58,36 @@ class RedisFrontier:
     """
 
     def __init__(self, session: Session, policy: Policy, *, ahead: int = 0, keep_alive: bool = False) -> None:
-        self.session = session
+        self.session, self.where = session, "the server"
         self.heart: Heart | None = None
+        self.cookies: RedisCookies | None = None
         self._policy = policy
         self._ahead = ahead
         self._keep_alive = keep_alive
         self._known = Known()
         self._held: dict[int, Lease] = {}
         self._stock: deque[Lease] = deque()
-        self._paced: set[str] = set()
-        self._telling: asyncio.Task[None] | None = None
-        self._finished = False
-        self._claimed = self._offered = self._commit = 0
+        self._hosts = Hosts()
+        self._claims = Claims(session)
+        self._pace = Pace(Policy() if session.callers_clock else policy)
+        self._teller = Teller(session, self._pace.gather_s)
+        self._finished, self._offered = False, 0
+        self.commits = Commits(session)
 
     async def open(self, known: str = "") -> str:
-        """Join the crawl. See `Session.open`."""
-        punctual = int(not self.session.callers_clock)
-        return await self.session.open({**_policy(self._policy), "punctual": punctual}, known)
+        """Join the crawl. See `Session.open`. Raises `UsageError` for limits that could not be kept."""
+        if self._policy.resolves and len(self.session.partitions) > 1:
+            raise UsageError(APART)
+        return await self.session.open(shared_policy(self._policy, punctual=not self.session.callers_clock), known)
 
     async def push(self, records: Sequence[UrlRecord]) -> int:
         """Queue what is new."""
         for record in records:
-            self.session.of(record.host).add("+", *pushed(record, self.session.shift_s))
-            self._remember(record)
+            self.session.of(record.host).add("+", *pushed(record, self.session.of(record.host).shift_s))
+            self._known.add(record)
         before = self.session.wire.added
         await self.session.send()
+        await self.commits.replicated({self.session.of(record.host) for record in records})
         self._offered += len(records)
         return self.session.wire.added - before
 
@@ -91,9 +98,16 @@ class RedisFrontier:
     async def lease(self, limit: int, now: float) -> list[Lease]:
         """Lend what may be fetched now: of the stock, if that is enough."""
         self.session.now = now
-        if len(self._stock) < limit:
+        if self.shortage and not limit:  # which may last: what waits here goes back
+            await self._unstock(list(self._stock), now)
+            await self.session.look()
+        if len(self._stock) < limit and now >= self._pace.next_at():
             await self._fetch(limit - len(self._stock))
-        return [self._stock.popleft() for _ in range(min(limit, len(self._stock)))]
+            if self.cookies is not None and self._stock:
+                await self.cookies.ask()
+        leases = [self._stock.popleft() for _ in range(min(limit, len(self._stock)))]
+        self._pace.handed(len(leases))
+        return leases
 
     async def ack(
         self,
@@ -109,13 +123,14 @@ class RedisFrontier:
         if not self._give_back(lease, now):
             return False
         home = self.session.of(lease.record.host)
-        arguments: list[Any] = [self._token(lease), reason, int(contacted), len(children)]
+        kept = done_row(lease.record, reason, now, validators) if self.session.keeps_done else ""
+        arguments: list[Any] = [self._token(lease), reason, int(contacted), kept, len(children)]
         for child in children:
             there = self.session.of(child.host)
-            arguments += ("" if there is home else there.number, *pushed(child, self.session.shift_s))
+            arguments += ("" if there is home else there.number, *pushed(child, there.shift_s))
             if there is not home:
                 home.outgoing.add(there.number)
-            self._remember(child)
+            self._known.add(child)
         self._offered += len(children)
         home.acked = True
         home.end("a", *arguments)
@@ -128,9 +143,9 @@ class RedisFrontier:
         """Again later, or never."""
         if not self._give_back(lease, now):
             return False
-        record = give_up(lease.record) if retry_at is None else fail(lease.record, retry_at)
-        again = "" if retry_at is None else repr(retry_at + self.session.shift_s)
-        self.session.of(record.host).end("n", self._token(lease), int(contacted), again, reason, encode(record))
+        again = "" if retry_at is None else float(retry_at)
+        data = _failed(lease.record, reason, retry_at, now)
+        self.session.of(lease.record.host).end("n", self._token(lease), int(contacted), again, reason, data)
         await self._settled(lease)
         return True
 
@@ -153,119 +168,103 @@ class RedisFrontier:
     async def expire(self, now: float) -> int:
         """Take back what is overdue of our own."""
         self.session.now = now
-        late = []
-        for lease in self._held.values():
-            if lease.expires_at > now:
-                break
-            late.append(lease)
+        await self._unstock([lease for lease in self._stock if lease.expires_at <= now], now)
+        late = list(takewhile(lambda lease: lease.expires_at <= now, self._held.values()))
         for lease in late:
             await self._expired(lease, now)
         return len(late)
 
     async def block_host(self, host: str, until: float) -> None:
         """Pause the host."""
-        self.session.of(host).add("b", host, repr(until + self.session.shift_s))
+        self.session.of(host).add("b", host, float(until))
 
     def started(self, host: str, now: float) -> None:
         """A transfer to the host starts now: its next turn counts from here, however long it was held up before."""
-        if host in self._paced:
-            self.session.of(host).add("s", host, repr(now + self.session.shift_s))
-            if self._telling is None or self._telling.done():
-                self._telling = asyncio.create_task(self._tell_soon())
-
-    async def _tell_soon(self) -> None:
-        """Until it is known when a host heard of a request, nobody else may ask it."""
-        await asyncio.sleep(TELL_S)
-        with suppress(StateError):  # whoever asks next hears of it
-            await self.session.send()
+        if self._hosts.is_paced(host):
+            self.session.of(host).add("s", host, float(now))
+            self._teller.tell()
 
     async def claim(self, host: str, wake: Callable[[], None], now: float, holder: Lease | None = None) -> Claim:
         """Join the line."""
         if holder is not None and holder.token in self._held:
             self.session.of(holder.record.host).add("o", self._token(holder))
-        self._claimed += 1
-        return Claim(Host(key=host), wake, self._claimed)
+            self._claims.wake(holder.record.host)
+        return self._claims.claim(host, wake)
 
     async def turn(self, claim: Claim, now: float) -> float:
         """Ask for the turn."""
-        if claim.granted:
-            return 0.0
         self.session.now = now
-        partition = self.session.of(claim.host.key)
-        if partition.waiting:
-            await self.session.send()
-        _, at, address = await self.session.wire.run(partition, "turn", claim.stamp, claim.host.key)
-        if float(at) > 0:
-            return float(at) - self.session.shift_s
-        claim.granted, claim.address = True, address.decode()
-        return 0.0
+        told = await self._claims.turn(claim, now)
+        self._hosts.told(claim.host.key, told.known_until, paced=told.paced)
+        return told.at
 
     async def unclaim(self, claim: Claim, now: float) -> None:
         """End it."""
         self.session.now = now
-        if claim.granted:
-            claim.granted = False
-            self.session.of(claim.host.key).add("u", claim.stamp)
+        if self._claims.unclaim(claim):
+            self._teller.tell()
 
     def wants_address(self, host: str, now: float) -> bool:
         """Ask."""
-        return self._policy.resolves
+        return self._policy.resolves and self._hosts.known_until(host) <= now + self.session.of(host).shift_s
 
     async def set_delay(self, host: str, delay_s: float, now: float) -> None:
         """Throttle."""
+        self.session.now = now
         self.session.of(host).add("t", host, repr(min(max(0.0, delay_s), DELAY_MAX_S)))
+        self._claims.wake(host)
 
     async def host_facts(self, host: str) -> HostFacts | None:
         """Recall."""
-        data = await self.session.ask("hget", self.session.of(host), "f", host)
-        return _facts(data) if data is not None else None
+        await self._teller.is_told(host)
+        return await facts_of(self.session, host)
 
     async def set_host_facts(self, host: str, facts: HostFacts, now: float) -> None:
         """Remember."""
         self.session.now = now
-        fetched, since = repr(facts.robots_at + self.session.shift_s), repr(now + self.session.shift_s)
-        self.session.of(host).add("f", host, fetched, since, repr(facts.crawl_delay_s), encode(facts))
-        await self.session.send()
+        told = (float(facts.robots_at), float(now), repr(facts.crawl_delay_s), encode(facts))
+        self.session.of(host).add("f", host, *told)
+        await self._teller.learned(host)
 
     async def set_address(self, host: str, address: str, until: float, now: float) -> None:
         """Remember."""
         self.session.now = now
-        self.session.of(host).add("i", host, address, repr(until + self.session.shift_s))
+        self.session.of(host).add("i", host, address, float(until))
+        self._hosts.told(host, until + self.session.of(host).shift_s)
+        self._claims.wake(host)
+
+    @property
+    def shortage(self) -> str:
+        """Why nothing is lent though there may be something, "" for no such reason."""
+        return f"{self.where} has reached its maxmemory" if self.session.is_full else ""
 
     def next_ready(self, now: float) -> float | None:
         """As far as the last exchange told; while others have work, soon."""
-        dues = [partition.due for partition in self.session.partitions if partition.due is not None]
-        if self._stock or 0.0 in dues:
+        parts = [partition for partition in self.session.partitions if partition.due is not None]
+        if self._stock:
             return 0.0
-        due = min(dues, default=None)
-        if due is not None:
-            due -= self.session.shift_s
+        if any(partition.due == 0.0 for partition in parts) and not self.shortage:
+            return self._pace.next_at()
+        due = min((partition.due - partition.shift_s for partition in parts if partition.due), default=None)
         if self.session.callers_clock or (self._finished and not self._keep_alive):
             return due
         again_at = now + (IDLE_POLL_S if self._finished else POLL_S)
-        return again_at if due is None else min(again_at, due)
+        return max(self._pace.next_at(), again_at if due is None else min(again_at, due))
 
     async def commit(self, positions: Mapping[str, int]) -> None:
         """Make it durable."""
-        self._commit += 1
-        first, *others = self.session.partitions
-        prepared = [partition for partition in others if partition.acked]
-        for partition in prepared:
-            partition.acked = False
-            partition.add("p", self._commit)
-        await self.session.exchange([Asked(partition) for partition in prepared])
-        fields = [part for name, position in positions.items() for part in (f"{self.session.worker}/{name}", position)]
-        first.add("c", self._commit, len(positions), *fields)
-        await self.session.send()
-        for partition in prepared:
-            partition.add("q")
+        await self.commits.commit(positions)
+
+    async def forget(self, segment: str) -> None:
+        """Hold nothing of this segment any more: it was dropped."""
+        for lease in [each for each in self._held.values() if each.record.segment == segment]:
+            if lease.record.kind == Kind.PAGE:
+                await self.release(lease, self.session.now)
+        self._stock = deque(lease for lease in self._stock if lease.token in self._held)
 
     async def positions(self) -> dict[str, int]:
         """Return the sinks' positions."""
-        found = await self.session.ask("hgetall", self.session.partitions[0], "p")
-        mine = f"{self.session.worker}/"
-        told = ((name.decode(), int(position)) for name, position in found.items())
-        return {name.removeprefix(mine): position for name, position in told if name.startswith(mine)}
+        return await self.commits.positions()
 
     async def stats(self) -> FrontierStats:
         """Count."""
@@ -277,8 +276,7 @@ class RedisFrontier:
 
     async def close(self) -> None:
         """Leave; what is not committed goes back."""
-        if self._telling is not None:
-            await asyncio.gather(self._telling, return_exceptions=True)
+        await self._teller.close()
         if self.heart is not None:
             await asyncio.to_thread(self.heart.stop)
         with suppress(StateError):  # we were not there any more, or the server is not: others take over
@@ -293,6 +291,7 @@ class RedisFrontier:
 
     async def _fetch(self, wanted: int) -> None:
         """Ask all partitions for their share, then those that gave it for more; see whether all is done."""
+        wanted += min(self._ahead, self._pace.asks(self.session.now))
         asked = self.session.partitions
         while asked and wanted > 0:
             share, ahead = -(-wanted // len(asked)), -(-self._ahead // len(asked))
@@ -303,30 +302,39 @@ class RedisFrontier:
             wanted -= sum(map(len, lent.values()))
             asked = [each for each in asked if len(lent[each]) >= share]
         await self.session.tell_of_the_gone()
-        await self.session.forward()
+        await self.session.forward(hungry=not self._stock)
         if not self._stock and not self._held:
             self._finished = await self.session.is_over()
 
+    async def _unstock(self, leases: Sequence[Lease], now: float) -> None:
+        for lease in leases:
+            self._stock.remove(lease)
+            await self.release(lease, now)
+
     def _lent(self, partition: Partition, said: list[Any]) -> None:
-        token, kind, host, data, address, attempts, paced = said
-        what = Kind(int(kind))
+        token, kind, host, data, address, attempts, paced, known_until = said
         number = int(token) * len(self.session.partitions) + partition.number
         if number in self._held or int(token) in partition.ending:
             return  # the answer to an exchange that was sent twice
-        record = decode(data) if what is Kind.PAGE else question(host.decode(), what, int(attempts), data)
+        record = lent_record(Kind(int(kind)), host.decode(), data, int(attempts))
         lease = Lease(number, record, self.session.now + self._policy.lease_s, address.decode())
         self._held[number] = lease
         self._stock.append(lease)
-        if paced:
-            self._paced.add(record.host)
+        self._hosts.told(record.host, float(known_until), paced=bool(paced))
+        self._claims.wake(record.host)
 
     def _give_back(self, lease: Lease, now: float) -> bool:
         self.session.now = now
-        return self._held.pop(lease.token, None) is not None
+        if self._held.pop(lease.token, None) is None:
+            return False
+        self._claims.wake(lease.record.host)
+        return True
 
     async def _settled(self, lease: Lease) -> None:
-        """A question holds up its host: it is answered at once."""
-        if lease.record.kind != Kind.PAGE or self.session.of(lease.record.host).waiting >= VERBS_MAX:
+        """A question holds up its host: it is answered soon."""
+        if lease.record.kind != Kind.PAGE:
+            await self._teller.learned()
+        elif (home := self.session.of(lease.record.host)).waiting >= VERBS_MAX or home.words >= WORDS_MAX:
             await self.session.send()
 
     async def _expired(self, lease: Lease, now: float) -> None:
@@ -343,18 +351,23 @@ class RedisFrontier:
         else:
             await self.nack(lease, EXPIRED, None, now)
 
-    def _remember(self, record: UrlRecord) -> None:
-        if not record.dont_filter:
-            self._known.add(record.segment, record.fingerprint)
+
+def _failed(record: UrlRecord, reason: str, retry_at: float | None, now: float) -> bytes:
+    """Return what is sent of a record that failed: as it waits to be tried again, or its row among the dead."""
+    return ended_row(give_up(record), reason, now) if retry_at is None else encode(fail(record, retry_at))
 
 
-def _policy(policy: Policy) -> dict[str, float]:
+def shared_policy(policy: Policy, *, punctual: bool = False) -> dict[str, float]:
+    """Return what of a policy is the crawl's, by the names that it has there."""
     return {
+        "punctual": int(punctual),
         "delay": policy.delay_s,
+        "lease": policy.lease_s,
         "places": policy.concurrency_per_host,
         "robots": int(policy.robots),
         "robots_ttl": policy.robots_ttl_s,
         "resolves": int(policy.resolves),
         "ip_delay": policy.delay_per_ip_s,
         "ip_places": policy.concurrency_per_ip,
+        "start_delay": policy.start_delay_s,
     }

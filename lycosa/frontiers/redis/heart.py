@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from redis.exceptions import NoScriptError, RedisError
-
 from lycosa.frontiers.redis.scripts import script
+from lycosa.servers.redis import errors, package_redis
+
+log = logging.getLogger(__name__)
 
 BEAT_S = 0.5
 """A quarter of the silence after which a worker is dead."""
 
+REPORT_S = 0.9
+"""A beat takes a report with it when the last one is so long ago: every second beat."""
+
 
 class Heart:
-    """Beats for one worker in the first partition of its crawl, over a client of its own, which blocks."""
+    """Beats for one worker in the first partition of its crawl, over a client of its own, which blocks.
+
+    `report` makes what the worker tells of itself; it is called in the thread of the heart.
+    """
 
     def __init__(self, client: Any, key: str, worker: str) -> None:
         self._client = client
         self._key = key
         self._worker = worker
         self._over = threading.Event()
+        self._reported_at = 0.0
+        self.report: Callable[[], bytes] = bytes
         self._thread = threading.Thread(target=self._beat, name="lycosa-heart", daemon=True)
         self._thread.start()
 
@@ -33,10 +45,26 @@ class Heart:
 
     def _beat(self) -> None:
         text, checksum = script()
+        unknown = package_redis().exceptions.NoScriptError
         while not self._over.wait(BEAT_S):
-            beat = (1, self._key, "", "beat", self._worker)
-            with suppress(RedisError):  # the crawl itself finds out, and waits or gives up
-                try:
-                    self._client.execute_command("EVALSHA", checksum, *beat)
-                except NoScriptError:
-                    self._client.execute_command("EVAL", text, *beat)
+            beat = (1, self._key, "", "beat", self._worker, self._told())
+            try:
+                with suppress(*errors()):  # the crawl itself finds out, and waits or gives up
+                    try:
+                        self._client.execute_command("EVALSHA", checksum, *beat)
+                    except unknown:
+                        self._client.execute_command("EVAL", text, *beat)
+            except Exception:  # what a driver may raise in the middle of a failover: the next one may not
+                log.exception("no sign of life of this worker")
+
+    def _told(self) -> bytes:
+        """Return what the next beat is to tell, if it is time for that."""
+        now = time.monotonic()
+        if now - self._reported_at < REPORT_S:
+            return b""
+        self._reported_at = now
+        try:
+            return self.report()
+        except Exception:  # a worker that cannot tell of itself lives all the same
+            log.exception("no report of this worker")
+            return b""

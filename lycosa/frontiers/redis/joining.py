@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
+from lycosa.clock import Clock
+from lycosa.core.errors import StorageFull
 from lycosa.core.frontier import Policy
-from lycosa.frontiers.redis.connection import JOIN_MAX_S, check, clients_of, patiently, shown
-from lycosa.frontiers.redis.frontier import RedisFrontier
+from lycosa.frontiers.redis.company import changed_limits, refuse_twin
+from lycosa.frontiers.redis.connection import JOIN_MAX_S, RECONNECT_MAX_S, Server
+from lycosa.frontiers.redis.cookies import RedisCookies
+from lycosa.frontiers.redis.frontier import RedisFrontier, shared_policy
 from lycosa.frontiers.redis.heart import Heart
 from lycosa.frontiers.redis.membership import Membership
-from lycosa.frontiers.redis.session import Session
+from lycosa.frontiers.redis.packing import pack_in_c
+from lycosa.frontiers.redis.replicas import Replicas
+from lycosa.frontiers.redis.session import CRAWLS, Session
 
 
 async def redis_frontier(
@@ -21,33 +27,69 @@ async def redis_frontier(
     member: Membership,
     say: Callable[[str], None],
     *,
+    spider: str = "",
     partitions: int = 1,
     ahead: int = 0,
     keep_alive: bool = False,
+    keep_done: bool = False,
+    share_cookies: bool = False,
+    replicas: int = 0,
+    again: bool = False,
 ) -> RedisFrontier:
-    """Join the crawl of this name. Raises `UsageError` for what is no address of a Redis, and `StateError`.
+    """Join the crawl of this name, which is one of `spider`. Raises `UsageError` or `StateError`.
 
-    `say` hears that the server is waited for. What the member is to remember is noted in `member`.
+    `again`: this process took part before, and was given up. `say` hears that the server is waited for, and what
+    changes for others. A commit waits until so many `replicas` have it. What the member is to remember is noted in
+    `member`.
     """
-    where = shown(url)
-
-    async def patient(act: Callable[[], Awaitable[Any]]) -> Any:
-        return await patiently(act, where, say)
-
-    clients = await patiently(lambda: asyncio.to_thread(clients_of, url), where, say, JOIN_MAX_S)
-    await patient(lambda: check(clients.loop, where))
-    session = Session(clients.loop, name, member.worker, patient, partitions, callers_clock=False)
-    frontier = RedisFrontier(session, policy, ahead=ahead, keep_alive=keep_alive)
-    member.crawl = await frontier.open(member.crawl)
+    server = Server(url, say)
+    clients = await server.clients(RECONNECT_MAX_S if member.crawl else JOIN_MAX_S)
+    pack_in_c(clients.loop)
+    try:
+        session = Session(
+            clients.loop,
+            name,
+            member.worker,
+            server.patiently,
+            partitions,
+            callers_clock=False,
+            spider=spider,
+            keeps_done=keep_done,
+        )
+        session.now = Clock().now()
+        frontier = RedisFrontier(session, policy, ahead=ahead, keep_alive=keep_alive)
+        frontier.cookies = RedisCookies(session) if share_cookies else None
+        if again:
+            await refuse_twin(session)
+        changed = await changed_limits(session, shared_policy(policy))
+        member.crawl = await frontier.open(member.crawl)
+        if changed:
+            say(changed)
+        await session.look()
+        with suppress(StorageFull):  # who joins again is in it, and the crawl waits for room by itself
+            await server.patiently(lambda: clients.loop.sadd(CRAWLS, name))
+    except BaseException:
+        clients.blocking.close()
+        await clients.loop.aclose()
+        raise
+    frontier.where, frontier.commits.member = server.text, member
+    frontier.commits.replicas = Replicas(clients.blocking, replicas, say) if replicas else None
     frontier.heart = Heart(clients.blocking, session.partitions[0].key, session.partitions[0].worker)
     return frontier
 
 
 async def simulated_frontier(
-    client: Any, name: str, policy: Policy, now: float, *, worker: str = "worker", partitions: int = 1
+    client: Any,
+    name: str,
+    policy: Policy,
+    now: float,
+    *,
+    worker: str = "worker",
+    partitions: int = 1,
+    keep_done: bool = False,
 ) -> RedisFrontier:
     """Join a crawl by the clock of the callers, with no heart."""
-    session = Session(client, name, worker, _at_once, partitions, callers_clock=True)
+    session = Session(client, name, worker, _at_once, partitions, callers_clock=True, keeps_done=keep_done)
     session.now = now
     frontier = RedisFrontier(session, policy)
     await frontier.open()

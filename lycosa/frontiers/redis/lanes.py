@@ -7,15 +7,29 @@ the oldest segment first, then the best priority. Pure.
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import replace
 
-from lycosa.core.model import RECORD_VERSION, Kind, UrlRecord
+from lycosa.core.lending import question
+from lycosa.core.model import RECORD_VERSION, Kind, Row, UrlRecord, Validators
 from lycosa.core.segments import starts_at
 
 PRIORITY_TOP = 5 * 10**18
 """More than any priority, which is kept in 63 bits."""
 
+
+class Ended(msgspec.Struct, array_like=True, frozen=True):
+    """The row of a record that is done or dead."""
+
+    record: UrlRecord
+    reason: str
+    at: float
+
+
 encode = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder(UrlRecord).decode
+decode_ended = msgspec.msgpack.Decoder(Ended).decode
+PLACE = 30
+"""Bytes before the row in a sorted set of ended records: fingerprint and stamp."""
 
 
 def lane_of(record: UrlRecord) -> str:
@@ -25,14 +39,37 @@ def lane_of(record: UrlRecord) -> str:
 
 def fingerprint_of(record: UrlRecord) -> str:
     """Return the fingerprint as Redis keeps it in 8 bytes, a signed number; "" for what is never a duplicate."""
-    if record.dont_filter:
-        return ""
-    number = record.fingerprint
-    return str(number - (1 << 64) if number >> 63 else number)
+    return "" if record.dont_filter else signed(record.fingerprint)
 
 
-def question(host: str, kind: Kind, attempts: int, page: bytes) -> UrlRecord:
-    """Return the record of a robots.txt or an address, asked for the sake of a page."""
-    path = "/robots.txt" if kind is Kind.ROBOTS else "/"
-    guarded = kind is Kind.ROBOTS and (not page or decode(page).guarded)
-    return UrlRecord(RECORD_VERSION, 0, host + path, host, kind=kind, attempts=attempts, guarded=guarded)
+def signed(fingerprint: int) -> str:
+    """Return a fingerprint as Redis keeps it."""
+    return str(fingerprint - (1 << 64) if fingerprint >> 63 else fingerprint)
+
+
+def ended_row(record: UrlRecord, reason: str, at: float) -> bytes:
+    """Return the row of a record that is done or dead: its fingerprint, to be found by, and all that is known."""
+    return b"%016x" % record.fingerprint + encode(Ended(record, reason, at))
+
+
+def done_row(record: UrlRecord, reason: str, at: float, validators: Validators | None) -> bytes:
+    """Return the row of what is done, with what makes the next request for it conditional."""
+    return ended_row(replace(record, validators=validators), reason, at)
+
+
+def row_of(state: str, member: bytes) -> Row:
+    """Return the row behind a member of a sorted set of ended records."""
+    ended = decode_ended(memoryview(member)[PLACE:])
+    return Row(state, ended.record, ended.at, ended.reason)
+
+
+def needle_of(fingerprint: int) -> bytes:
+    """Return bytes that are near the beginning of a record with this fingerprint."""
+    return encode(RECORD_VERSION) + encode(fingerprint)
+
+
+def lent_record(kind: Kind, host: str, page: bytes, attempts: int) -> UrlRecord:
+    """Return the record that was lent: a page, or a question about its host, guarded as the page is that it is for."""
+    if kind is Kind.PAGE:
+        return decode(page)
+    return question(host, kind, attempts, guarded=kind is Kind.ROBOTS and (not page or decode(page).guarded))

@@ -1,13 +1,18 @@
-"""What can be read of a crawl in Redis beside its exchanges: segments, reasons, the dead, what sleeps."""
+"""What can be read of a crawl in Redis beside its exchanges: counts, segments, reasons, the first of the dead."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import Mapping
+
+import msgspec
 
 from lycosa.core.frontier import State
-from lycosa.core.model import FrontierStats, Row, UrlRecord
-from lycosa.frontiers.redis.lanes import decode
+from lycosa.core.model import FrontierStats, HostFacts, SegmentState, SegmentView, UrlRecord
+from lycosa.core.segments import order, starts_at
+from lycosa.frontiers.redis.lanes import row_of
 from lycosa.frontiers.redis.session import Session
+
+_facts = msgspec.msgpack.Decoder(HostFacts).decode
 
 DONE, DEAD = "y", "z"
 """The hashes of why URLs are done, and dead."""
@@ -16,6 +21,11 @@ DONE, DEAD = "y", "z"
 async def counted(session: Session, offered: int) -> FrontierStats:
     """Return the counts of all partitions; so many records were offered by this worker."""
     await session.look()
+    return await stats_of(session, offered)
+
+
+async def stats_of(session: Session, offered: int = 0, hosts: int = 0) -> FrontierStats:
+    """Return what the partitions told last, with the reasons."""
     total = session.total
     return FrontierStats(
         total("queued") + total("outgoing"),
@@ -25,6 +35,7 @@ async def counted(session: Session, offered: int) -> FrontierStats:
         total("dead"),
         reasons=await reasons(session, DONE),
         dead_reasons=await reasons(session, DEAD),
+        hosts=hosts,
         offered=offered,
         added=session.wire.added,
     )
@@ -33,11 +44,13 @@ async def counted(session: Session, offered: int) -> FrontierStats:
 async def first_dead(session: Session, limit: int) -> list[tuple[UrlRecord, str]]:
     """Return dead records with their reasons."""
     found: list[tuple[UrlRecord, str]] = []
-    async for row in dead_rows(session):
-        found.append((row.record, row.reason))
+    for name in sorted(await segment_states(session), key=order):
+        for members in await session.read_all("ended", "e", name, "", limit):
+            rows = (row_of(State.DEAD, member) for member in members)
+            found += [(row.record, row.reason) for row in rows]
         if len(found) >= limit:
             break
-    return found
+    return found[:limit]
 
 
 async def segment_states(session: Session) -> dict[str, str]:
@@ -51,7 +64,7 @@ async def segment_states(session: Session) -> dict[str, str]:
 
 async def segment_counts(session: Session) -> dict[str, dict[str, int]]:
     """Return the counts of each segment."""
-    await session.look()
+    await session.outlook()
     counts: dict[str, dict[str, int]] = {}
     for partition in session.partitions:
         for name, part in partition.segments.items():
@@ -81,17 +94,30 @@ async def reasons(session: Session, name: str) -> dict[str, int]:
     return total
 
 
-async def dead_rows(session: Session) -> AsyncIterator[Row]:
-    """Yield what is dead."""
-    for partition in session.partitions:
-        async for _, data in session.wire.client.hscan_iter(partition.key + "e"):
-            at, _, reason, record = data.split(b"\n", 3)
-            yield Row(State.DEAD, decode(record), float(at), reason.decode())
+async def segment_views(session: Session) -> list[SegmentView]:
+    """Describe the segments, those that were dropped last."""
+    states, counts = await segment_states(session), await segment_counts(session)
+    reasons, dead = await reasons_by_segment(session, DONE), await reasons_by_segment(session, DEAD)
+    live = sorted((name for name in states if states[name] != SegmentState.DROPPED), key=order)
+    gone = sorted((name for name in states if states[name] == SegmentState.DROPPED), key=order)
+    views = [
+        _view(name, states[name], counts.get(name, {}), reasons.get(name, {}), dead.get(name, {})) for name in live
+    ]
+    return views + [SegmentView(name, SegmentState.DROPPED, starts_at(name)) for name in gone]
 
 
-async def sleeping_rows(session: Session) -> AsyncIterator[Row]:
-    """Yield what sleeps."""
-    for partition in session.partitions:
-        async for member, due in session.wire.client.zscan_iter(partition.key + "d"):
-            record = decode(member.split(b"\n", 2)[2])
-            yield Row(State.RETRY if record.attempts else State.DELAYED, record, float(due))
+def _view(
+    name: str, state: str, counts: Mapping[str, int], reasons: dict[str, int], dead: dict[str, int]
+) -> SegmentView:
+    told = {key: counts.get(key, 0) for key in ("queued", "leased", "delayed", "done", "dead")}
+    busy = told["queued"] or told["leased"] or told["delayed"] or counts.get("uncommitted", 0)
+    word = SegmentState(state)
+    if word is SegmentState.OPEN and not busy:
+        word = SegmentState.FINISHED
+    return SegmentView(name, word, starts_at(name), **told, reasons=reasons, dead_reasons=dead)
+
+
+async def facts_of(session: Session, host: str) -> HostFacts | None:
+    """Return what a crawl remembers of a host."""
+    data = await session.ask("hget", session.of(host), "f", host)
+    return _facts(data) if data is not None else None

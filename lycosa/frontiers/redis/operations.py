@@ -1,17 +1,24 @@
 """What `lycosa frontier` does to a crawl in Redis: `ports.FrontierOperations`.
 
-A URL that is done is only a fingerprint here, so it can be found but not listed, and not queued again. Listings read
-the structures slice by slice with Redis' own cursors.
+It needs no worker: whoever has a session may look, and change things. Of a URL that is done only the fingerprint is
+kept, unless the crawl was begun with `keep_done`: then it can be found, but neither listed nor queued again.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from heapq import merge
+from itertools import islice
+from typing import Any
 
-from lycosa.core.frontier import State
+from msgspec.structs import replace
+
+from lycosa.core.errors import UsageError
+from lycosa.core.frontier import State, requeue
 from lycosa.core.model import (
     FrontierStats,
     HostFacts,
+    HostView,
     Moved,
     Row,
     Rows,
@@ -20,110 +27,197 @@ from lycosa.core.model import (
     Selection,
     UrlRecord,
 )
-from lycosa.core.rows import Matcher
-from lycosa.core.segments import order, starts_at
-from lycosa.frontiers.redis.frontier import RedisFrontier
-from lycosa.frontiers.redis.looking import (
-    DEAD,
-    DONE,
-    dead_rows,
-    reasons_by_segment,
-    segment_counts,
-    segment_states,
-    sleeping_rows,
+from lycosa.core.segments import existing
+from lycosa.frontiers.redis.checking import faults_of
+from lycosa.frontiers.redis.finding import find, host_view
+from lycosa.frontiers.redis.lanes import encode, fingerprint_of, lane_of
+from lycosa.frontiers.redis.listing import ENDED, KINDS, Slice, next_slice
+from lycosa.frontiers.redis.looking import facts_of, segment_views, stats_of
+from lycosa.frontiers.redis.memory import compacted
+from lycosa.frontiers.redis.partition import pushed
+from lycosa.frontiers.redis.session import Session
+
+HOSTS_MAX = 200
+"""Hosts of which one call tells."""
+
+PUSHED_MAX = 500
+"""Records that one call queues."""
+
+POLICY = (b"places", b"resolves", b"ip_places", b"ip_delay")
+
+CLEARING: dict[str, Any] = {"clear": "", "clear_asleep": 0, "clear_seen": 0}
+"""What clears a dropped segment, and where it begins."""
+
+NOT_KEPT = (
+    "of what is done this crawl keeps only that it is: to queue it again (requeue --done, --refresh), "
+    "begin a crawl with keep_done=true"
 )
 
-SLICE = 500
-"""Elements read at a time."""
+
+async def nothing() -> None:
+    """What there is to be made durable where no crawl runs."""
+
+
+async def forget_nothing(_: str) -> None:
+    """What is held of a segment where no crawl runs."""
 
 
 class RedisOperations:
     """See `ports.FrontierOperations`; every method here is documented there.
 
-    `commit` makes things durable where a crawl runs here, together with its items; `changed` is called when there may
-    be something to lend; `paused` says why the crawl lends nothing.
+    Where a crawl runs, `commit` makes things durable together with its items, `changed` is called when there may be
+    something to lend, `paused` says why the crawl lends nothing, and `forget` gives up what it holds of a segment.
+    Unless one `runs` somewhere, nobody knows how many transfers a host may have.
     """
 
     def __init__(
         self,
-        frontier: RedisFrontier,
-        commit: Callable[[], Awaitable[None]] | None = None,
+        session: Session,
+        commit: Callable[[], Awaitable[None]] = nothing,
         changed: Callable[[], None] = lambda: None,
         paused: Callable[[], str] = lambda: "",
+        forget: Callable[[str], Awaitable[None]] = forget_nothing,
+        *,
+        runs: bool = True,
     ) -> None:
-        self._frontier = frontier
-        self._commit = commit
+        self._session = session
         self._changed = changed
         self._paused = paused
+        self._forget = forget
+        self._runs = runs
+        self._commit = commit
 
     async def stats(self) -> FrontierStats:
         """Count."""
-        return (await self._frontier.stats())._replace(paused=self._paused())
+        await self._session.send()
+        seen = await self._session.outlook()
+        return (await stats_of(self._session, hosts=seen.hosts))._replace(paused=self._paused())
 
     async def next_due(self, now: float) -> float | None:
         """Ask."""
-        await self._frontier.stats()
-        return self._frontier.next_ready(now)
+        await self._session.send()
+        await self._session.outlook()
+        dues = [(each.due, each.shift_s) for each in self._session.partitions if each.due is not None]
+        return min((due - shift_s if due else due for due, shift_s in dues), default=None)
 
     async def push(self, records: Sequence[UrlRecord]) -> int:
-        """Queue what is new."""
-        pushed = await self._frontier.push(records)
+        """Queue what is new. Raises `StorageFull`."""
+        queued = 0
+        for partition in self._session.partitions:
+            mine = [record for record in records if self._session.of(record.host) is partition]
+            for start in range(0, len(mine), PUSHED_MAX):
+                part = mine[start : start + PUSHED_MAX]
+                arguments = [each for record in part for each in pushed(record, partition.shift_s)]
+                queued += (await self._session.read(partition, "push", len(part), *arguments))[1]
         self._changed()
-        return pushed
+        return queued
 
     async def commit(self) -> None:
-        """Commit."""
-        await (self._commit() if self._commit else self._frontier.commit({}))
+        """Commit, if a crawl runs here; for all others what is done is done."""
+        await self._commit()
+
+    async def host(self, host: str) -> HostView | None:
+        """Look it up."""
+        await self._session.send()
+        said = await self._session.read(self._session.of(host), "host", host)
+        return (await self._views(said))[0] if said else None
 
     async def host_facts(self, host: str) -> HostFacts | None:
         """Look it up."""
-        return await self._frontier.host_facts(host)
+        return await facts_of(self._session, host)
 
     async def segments(self) -> list[SegmentView]:
         """Describe them."""
-        states = await segment_states(self._frontier.session)
-        counts = await segment_counts(self._frontier.session)
-        reasons, dead = (
-            await reasons_by_segment(self._frontier.session, DONE),
-            await reasons_by_segment(self._frontier.session, DEAD),
-        )
-        live = sorted((name for name in states if states[name] != SegmentState.DROPPED), key=order)
-        gone = sorted((name for name in states if states[name] == SegmentState.DROPPED), key=order)
-        views = [
-            _view(name, states[name], counts.get(name, {}), reasons.get(name, {}), dead.get(name, {})) for name in live
-        ]
-        return views + [SegmentView(name, SegmentState.DROPPED, starts_at(name)) for name in gone]
+        await self._session.send()
+        return await segment_views(self._session)
+
+    async def hosts(self, after: str, limit: int) -> list[HostView]:
+        """Merge those of all partitions."""
+        await self._session.send()
+        limit = min(limit, HOSTS_MAX)
+        said = await self._session.read_all("hosts", after, limit)
+        return await self._views(islice(merge(*said, key=lambda each: each[0]), limit))
 
     async def rows(self, selection: Selection, after: str, limit: int) -> Rows:
-        """Read what is dead or asleep."""
-        wanted = Matcher(selection).matches
-        rows = [row async for row in self._ended_or_asleep(selection)]
-        return Rows([row for row in rows if wanted(row)][:limit], None)
+        """Read stretch by stretch."""
+        if not after:
+            await self._settle()
+        found = await next_slice(self._session, selection, after, limit)
+        return Rows([each.row for each in found.found], found.after)
 
-    async def find(self, fingerprint: int, host: str = "") -> list[Row]:
-        """Look it up among the dead."""
-        rows = [row async for row in self._ended_or_asleep(Selection(("dead",)))]
-        return [row for row in rows if row.record.fingerprint == fingerprint]
+    async def find(self, fingerprint: int, host: str = "", states: Collection[str] = ()) -> list[Row]:
+        """Look it up; with `states` only among these."""
+        await self._session.send()
+        return await find(self._session, fingerprint, host, states)
 
     async def requeue(self, selection: Selection, into: str | None, now: float, after: str, limit: int) -> Moved:
-        """Queue the dead again."""
-        return Moved(0, None)
+        """List dead and done rows, and queue these again."""
+        if not self._session.keeps_done and {State.DONE, State.ARCHIVED} & {*selection.states}:
+            raise UsageError(NOT_KEPT)
+        if not after:
+            await self._settle()
+        found = await next_slice(self._session, selection, after, limit, ENDED)
+        moved = await self._again(found, into) if found.found else 0
+        if moved:
+            self._changed()
+        return Moved(moved, found.after)
 
-    async def _ended_or_asleep(self, selection: Selection) -> AsyncIterator[Row]:
-        if not selection.states or State.DEAD in selection.states:
-            async for row in dead_rows(self._frontier.session):
-                yield row
-        if not selection.states or {State.DELAYED, State.RETRY} & set(selection.states):
-            async for row in sleeping_rows(self._frontier.session):
-                yield row
+    async def archive(self, segment: str) -> bool:
+        """Archive it in all partitions, or in none."""
+        await self._settle()
+        view = existing(segment, await self.segments())
+        if view.state is not SegmentState.FINISHED:
+            return False
+        archived = await self._session.read_all("archive", segment)
+        if all(archived):
+            return True
+        for partition, is_archived in zip(self._session.partitions, archived, strict=True):
+            if is_archived:
+                await self._session.read(partition, "reopen", segment)
+        return False
 
+    async def drop(self, segment: str) -> int:
+        """Drop it in all partitions, then clear what is left of it."""
+        await self._session.send()
+        existing(segment, await self.segments())
+        dropped = sum(await self._session.read_all("drop", segment))
+        await self._forget(segment)
+        await self._session.send()
+        for partition in self._session.partitions:
+            for command, first in CLEARING.items():
+                _, at = await self._session.read(partition, command, segment, first)
+                while at:
+                    _, at = await self._session.read(partition, command, segment, at)
+        return int(dropped)
 
-def _view(
-    name: str, state: str, counts: Mapping[str, int], reasons: dict[str, int], dead: dict[str, int]
-) -> SegmentView:
-    told = {key: counts.get(key, 0) for key in ("queued", "leased", "delayed", "done", "dead")}
-    busy = told["queued"] or told["leased"] or told["delayed"] or counts.get("uncommitted", 0)
-    word = SegmentState(state)
-    if word is SegmentState.OPEN and not busy:
-        word = SegmentState.FINISHED
-    return SegmentView(name, word, starts_at(name), **told, reasons=reasons, dead_reasons=dead)
+    async def verify(self, say: Callable[[str], None]) -> list[str]:
+        """Compare what is counted with what is there, while the crawl goes on."""
+        await self._settle()
+        return await faults_of(self._session, say)
+
+    async def compact(self) -> tuple[int, int]:
+        """Let the server give memory back to its system."""
+        return await compacted(self._session)
+
+    async def _settle(self) -> None:
+        """What was acked here is committed, in all partitions."""
+        await self.commit()
+        await self._session.send()
+
+    async def _views(self, said: Any) -> list[HostView]:
+        found = await self._session.ask("hgetall", self._session.partitions[0], "m")
+        policy = {name.decode(): float(value) for name, value in found.items() if name in POLICY}
+        return [host_view(each, policy, self._session.of(each[0].decode()).shift_s, runs=self._runs) for each in said]
+
+    async def _again(self, found: Slice, into: str | None) -> int:
+        arguments: list[object] = []
+        for member, row in found.found:
+            record = requeue(row.record)
+            if into is not None:
+                record = replace(record, segment=into, dont_filter=False)
+            fingerprint = fingerprint_of(record) if into is not None else ""
+            arguments += (member, record.host, lane_of(record), row.reason, fingerprint, encode(record))
+        kind, segment, partition = KINDS[found.place.table], found.place.segment, found.place.partition
+        told = kind, segment, int(into is not None), len(found.found)
+        _, moved = await self._session.read(self._session.partitions[partition], "again", *told, *arguments)
+        return int(moved)

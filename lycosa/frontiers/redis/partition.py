@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from lycosa.core.model import UrlRecord
 from lycosa.frontiers.redis.lanes import encode, fingerprint_of, lane_of
 
 COUNTED = {"q": "queued", "l": "leased", "d": "delayed", "a": "done", "x": "dead", "u": "uncommitted", "o": "outgoing"}
 
+SHIFTS = 50
+"""Exchanges by which our clock is compared with that of the server."""
+
+LEAP_S = 5.0
+"""A clock that is so far from where it was has been set."""
+
 LIVE = ("queued", "leased", "delayed", "uncommitted", "outgoing")
+
+
+class Told(NamedTuple):
+    """What the partition says to a claim: when to ask again (0: it has its turn), the address of the host and until
+    when that is known; whether the host keeps a pause between two starts."""
+
+    at: float
+    address: str = ""
+    known_until: float = 0.0
+    paced: bool = False
 
 
 class Partition:
@@ -37,6 +54,26 @@ class Partition:
         """Workers that were given up, with their last commit."""
         self.acked = False
         self.waiting = 0
+        self.turns: dict[int, Told | None] = {}
+        """Claims that ask whether it is their turn, and what they are told."""
+        self.full = False
+        """The server has reached its maxmemory."""
+        self.shift_s = 0.0
+        """What the script's clock is ahead of ours, as it last looked."""
+        self._shifts: deque[float] = deque(maxlen=SHIFTS)
+
+    @property
+    def words(self) -> int:
+        """Arguments that wait for the next exchange."""
+        return len(self._verbs)
+
+    def compare(self, now: float) -> None:
+        """Our clock shows `now`, and the answer that was just heard is on its way, or waits for a busy loop, since."""
+        shift = self.at - now
+        if self._shifts and shift < self.shift_s - LEAP_S:
+            self._shifts.clear()
+        self._shifts.append(shift)
+        self.shift_s = max(self._shifts)  # the largest difference is the nearest
 
     def end(self, verb: str, token: int, *arguments: Any) -> None:
         """Let the end of a lease go with the next exchange."""
@@ -44,9 +81,9 @@ class Partition:
         self.add(verb, token, *arguments)
 
     def add(self, verb: str, *arguments: Any) -> None:
-        """Let a verb go with the next exchange."""
+        """Let a verb go with the next exchange. A float is a time by our clock, and told by that of the script."""
         self._verbs.append(verb)
-        self._verbs += arguments
+        self._verbs += (repr(each + self.shift_s) if isinstance(each, float) else each for each in arguments)
         self.waiting += 1
 
     def take(self) -> list[Any]:
@@ -56,11 +93,12 @@ class Partition:
         self.ending = set()
         return verbs
 
-    def heard(self, due: bytes, counts: list[bytes], arrived: bytes, at: bytes, gone: list[bytes]) -> None:
+    def heard(self, due: bytes, counts: list[bytes], arrived: bytes, at: bytes, gone: list[bytes], full: int) -> None:
         """Note what an exchange told."""
         self.due = float(due) if due else None
         self.at = float(at)
         self.arrived = int(arrived)
+        self.full = bool(full)
         self.gone = {who.decode(): int(commit) for who, commit in zip(gone[::2], gone[1::2], strict=True)}
         self.counts = dict.fromkeys(COUNTED.values(), 0)
         self.segments = {}
@@ -68,6 +106,12 @@ class Partition:
             kind, _, segment = field.decode().partition("|")
             self.segments.setdefault(segment, dict.fromkeys(COUNTED.values(), 0))[COUNTED[kind]] += int(count)
             self.counts[COUNTED[kind]] += int(count)
+
+    def heard_of_turns(self, turns: list[list[Any]]) -> None:
+        """Note what an exchange said to claims that still want to know."""
+        for claim, at, address, until, paced in turns:
+            if int(claim) in self.turns:
+                self.turns[int(claim)] = Told(float(at), address.decode(), float(until), bool(paced))
 
     @property
     def live(self) -> int:

@@ -1,7 +1,7 @@
-"""The script of the frontier: its files put together, called by its checksum.
+"""The scripts of the frontier, one for its workers and one for who looks into it; each is called by its checksum.
 
-One script, since Redis shares no code between two. A server that does not know it (new, restarted, a replica that took
-over) is sent the text once.
+Redis shares no code between two scripts: so each is put together from files, of which they share most. A server that
+does not know one (new, restarted, a replica that took over) is sent the text once.
 """
 
 from __future__ import annotations
@@ -11,24 +11,28 @@ from hashlib import sha1
 from importlib.resources import files
 from typing import Any
 
-from redis.exceptions import NoScriptError
+from lycosa.servers.redis import package_redis
 
-PARTS = ("base", "hosts", "records", "leases", "verbs", "exchange")
+SHARED = ("base", "telemetry", "hosts", "claims", "records", "leases")
+WORKERS = (*SHARED, "verbs", "exchange")
+OPERATIONS = (*SHARED, "listing", "watching", "checking")
+APART = ("watching", "checking")
+"""Files whose names are their own: Lua has room for 200 in a block."""
 
 
 @cache
-def script() -> tuple[bytes, str]:
-    """Return the text of the script and its checksum."""
+def script(parts: tuple[str, ...] = WORKERS) -> tuple[bytes, str]:
+    """Return the text of a script and its checksum."""
     folder = files("lycosa.frontiers.redis") / "lua"
-    text = "\n".join((folder / f"{part}.lua").read_text("utf-8") for part in PARTS).encode()
+    codes = {part: (folder / f"{part}.lua").read_text("utf-8") for part in parts}
+    text = "\n".join(f"do\n{code}\nend" if part in APART else code for part, code in codes.items()).encode()
     return text, sha1(text, usedforsecurity=False).hexdigest()
 
 
-async def run(client: Any, key: str, *arguments: Any) -> list[Any]:
-    """Run the script on the partition behind `key`: one round trip."""
-    text, checksum = script()
+async def run(client: Any, key: str, *arguments: Any, parts: tuple[str, ...] = WORKERS) -> Any:
+    """Run a script on the partition behind `key`: one round trip."""
+    text, checksum = script(parts)
     try:
-        found: list[Any] = await client.execute_command("EVALSHA", checksum, 1, key, *arguments)
-    except NoScriptError:
-        found = await client.execute_command("EVAL", text, 1, key, *arguments)
-    return found
+        return await client.execute_command("EVALSHA", checksum, 1, key, *arguments)
+    except package_redis().exceptions.NoScriptError:
+        return await client.execute_command("EVAL", text, 1, key, *arguments)

@@ -1,67 +1,123 @@
-"""What one worker has with a crawl in Redis: its partitions, its calls to them, its idea of their clock."""
+"""What one worker has with a crawl in Redis: its partitions, its calls to them, its idea of their clocks."""
 
 from __future__ import annotations
 
+import asyncio
+import re
 import time
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from secrets import token_hex
-from typing import Any
+from typing import Any, NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
 from lycosa.core.barrier import Barrier, Reading, Verdict
-from lycosa.core.errors import StateError
+from lycosa.core.errors import UsageError
 from lycosa.frontiers.redis.partition import Partition, policy_pairs
+from lycosa.frontiers.redis.refusing import Found, Wanted, refuse
+from lycosa.frontiers.redis.repairing import bring_again, tell_of_strangers
 from lycosa.frontiers.redis.wire import Asked, Patiently, Wire
 
-SHIFTS = 50
-"""Exchanges by which our clock is compared with that of the server."""
+MEND_EVERY_S = 3.0
+"""How often a worker with nothing to do looks for what nobody will ever end."""
+
+FORWARD_S, HUNGRY_S, WORTH = 2.0, 0.02, 50
+"""Outboxes are brought over after so long, sooner when there is no other work, or when so many wait for each target."""
+
+CRAWLS = "lycosa:crawls"
+"""The set of the names of all crawls in a Redis."""
+
+NAME_SHOWN = 40
+"""Characters of a name that is none."""
+
+
+NAME = re.compile(r"[^{}\x00-\x1f\x7f-\x9f\u2028\u2029]{1,200}")
+
+
+def checked_crawl(name: str) -> str:
+    """Return the name of a crawl, if it can be part of a key and of a line. Raises `UsageError`."""
+    if not NAME.fullmatch(name):
+        shown = name if len(name) <= NAME_SHOWN else name[:NAME_SHOWN] + "..."
+        raise UsageError(f"{shown!r} is no name of a crawl: give a --crawl-name of at most 200 characters, no braces")
+    return name
+
+
+def key_of(crawl: str, number: int) -> str:
+    """Return what the keys of a partition begin with."""
+    return f"lycosa:{{{crawl}.{number}}}:"
+
+
+class Outlook(NamedTuple):
+    """What there is beside the counts."""
+
+    hosts: int
+    workers: int
 
 
 class Session:
-    """One worker in one crawl. `now` is what the caller's clock showed last, `shift_s` what the script's is ahead.
+    """One worker in one crawl, which is one of `spider`.
 
-    With `callers_clock`, in simulations, the script goes by the caller's.
+    Raises `UsageError` for a crawl that cannot be called so. With `callers_clock`, in simulations, the script goes by
+    the caller's. `report` makes what the worker tells at its end.
     """
 
     def __init__(
-        self, client: Any, crawl: str, worker: str, patiently: Patiently, partitions: int, *, callers_clock: bool
+        self,
+        client: Any,
+        crawl: str,
+        worker: str,
+        patiently: Patiently,
+        partitions: int,
+        *,
+        callers_clock: bool,
+        spider: str = "",
+        keeps_done: bool = False,
     ) -> None:
-        self.crawl = crawl
+        self.crawl = checked_crawl(crawl)
+        self.keeps_done = keeps_done
         self.worker = worker
+        self.spider = spider
         self.callers_clock = callers_clock
-        self.now = self.shift_s = 0.0
-        self.wire = Wire(client, patiently, lambda: repr(self.now) if callers_clock else "")
-        self.partitions = [Partition(f"lycosa:{{{crawl}.{number}}}:", number) for number in range(partitions)]
-        self._shifts: deque[float] = deque(maxlen=SHIFTS)
+        self._now = self._seen = self.exchanged_at = self._forwarded_at = 0.0
+        self._mended_at = time.monotonic()
+        self.wire = Wire(client, patiently, lambda: repr(self._now) if callers_clock else "")
+        self.partitions = [Partition(key_of(crawl, number), number) for number in range(partitions)]
+        self.first_first = False
+        """Whether the first partition is to hear what waits for it before the others hear anything."""
+        self.report: Callable[[], bytes] = bytes
+
+    @property
+    def now(self) -> float:
+        """What the caller's clock showed last."""
+        return self._now
+
+    @now.setter
+    def now(self, now: float) -> None:
+        self._now, self._seen = now, time.monotonic()
 
     async def open(self, policy: Mapping[str, float], known: str) -> str:
         """Join the crawl: the one that is known, "" to begin it if there is none. Return which one it is.
 
-        Raises `StateError` when it is not there any more, or otherwise divided.
+        Raises `StateError` when it is not there any more, in pieces, otherwise divided, of another version or spider.
         """
-        crawl, parts = "" if known else token_hex(8), len(self.partitions)
+        crawl, whole, first = known, "", self.partitions[0]
+        wanted = Wanted(self.crawl, len(self.partitions), self.spider, self.keeps_done)
         for partition in self.partitions:
-            partition.worker = self.partitions[0].worker
-            told = (self.worker, crawl, parts, partition.number, *policy_pairs(policy))
+            partition.worker = first.worker
+            begins = "" if known or whole else crawl or token_hex(8)
+            divided = (begins, len(self.partitions), partition.number)
+            told = (self.worker, *divided, int(self.keeps_done), self.spider, *policy_pairs(policy))
             _, *answer = await self.wire.run(partition, "open", *told)
-            partition.worker, found, divided = (part.decode() for part in answer)
-            self._check(known, found, divided)
-            crawl = "" if known else found
-        return known or crawl
-
-    def _check(self, known: str, found: str, divided: str) -> None:
-        if known and found != known:
-            what = "another has its name" if found else "the server has lost it"
-            raise StateError(f"the crawl {self.crawl!r} that this worker took part in is gone: {what}")
-        if int(divided) != len(self.partitions):
-            many = f"has {divided} partitions, not {len(self.partitions)}"
-            raise StateError(f"the crawl {self.crawl!r} {many}: set partitions={divided}")
+            partition.worker, layout, *found = (part.decode() for part in answer)
+            refuse(wanted, Found(*found), partition.number, crawl, layout)
+            crawl, whole = found[0], whole or found[4]
+        if not whole:
+            await self.wire.run(first, "whole")
+        return crawl
 
     async def leave(self) -> None:
         """Give everything back that is not committed, and be gone."""
-        _, told = await self.wire.run(self.partitions[0], "leave")
+        _, told = await self.wire.run(self.partitions[0], "leave", self.report())
         self.partitions[0].heard(*told)
         await self.tell_of_the_gone()
 
@@ -78,29 +134,70 @@ class Session:
 
     async def exchange(self, asked: Sequence[Asked]) -> dict[Partition, list[Any]]:
         """Send what waits for these partitions, and ask for records. Return what each of them lent."""
+        self.exchanged_at = time.monotonic()
+        if self.first_first:
+            self.first_first = False
+            await self.wire.exchange([Asked(self.partitions[0])])
         lent = await self.wire.exchange(asked)
-        if asked and not self.callers_clock:
-            # The answer was on its way, and waited for a busy loop: the largest difference is the nearest.
-            self._shifts.append(asked[0].partition.at - time.time())
-            self.shift_s = max(self._shifts)
+        self._compare_clocks(lent)
         return lent
+
+    def _compare_clocks(self, heard: Iterable[Partition]) -> None:
+        if self._now and not self.callers_clock:
+            for partition in heard:
+                partition.compare(self._now + time.monotonic() - self._seen)
+
+    async def read(self, partition: Partition, command: str, *arguments: Any) -> Any:
+        """Run a command of `lua/listing.lua`, for which one need not have joined."""
+        return await self.wire.read(partition, command, *arguments)
+
+    async def read_all(self, command: str, *arguments: Any) -> list[Any]:
+        """Run it in all partitions."""
+        return await asyncio.gather(*(self.read(each, command, *arguments) for each in self.partitions))
+
+    async def outlook(self) -> Outlook:
+        """Ask all partitions how they are, whoever asks. Return how many hosts and workers there are."""
+        told = await self.read_all("outlook")
+        for partition, (_, said, _, _) in zip(self.partitions, told, strict=True):
+            partition.heard(*said)
+        self._compare_clocks(self.partitions)
+        return Outlook(sum(hosts for _, _, hosts, _ in told), told[0][3])
+
+    async def describe(self, text: bytes, seeds: Sequence[str]) -> None:
+        """Let everybody who looks into the crawl know what it is; start URLs are added to those that are there."""
+        await self.read(self.partitions[0], "describe", text, len(seeds), *seeds)
+
+    async def description(self) -> tuple[bytes, list[str]]:
+        """Return what the crawl is, b"" when nobody has said so, and all start URLs."""
+        text = await self.ask("hget", self.partitions[0], "m", "described")
+        seeds = await self.ask("zrange", self.partitions[0], "sd", 0, -1)
+        return text or b"", [seed.decode() for seed in seeds]
 
     async def send(self) -> None:
         """Send what waits."""
-        await self.exchange([Asked(each) for each in self.partitions if each.waiting])
+        await self.exchange([Asked(each, always=False) for each in self.partitions if each.waiting])
 
     async def look(self) -> None:
         """Ask all partitions how they are."""
         await self.exchange([Asked(each) for each in self.partitions])
 
-    async def forward(self) -> None:
-        """Bring what is in our outboxes to where it belongs; when nothing of ours is there, what is in any."""
-        for source in self.partitions:
-            if source.counts.get("outgoing"):
-                others = {each.number for each in self.partitions} - {source.number}
-                for number in source.outgoing or others:
-                    await self.wire.forward(source, self.partitions[number])
-            source.outgoing = set()
+    async def forward(self, *, hungry: bool = True) -> None:
+        """Bring what is in our outboxes to where it belongs; when nothing of ours is there, what is in any.
+
+        It may wait until it is worth it, not so long when we are `hungry`.
+        """
+        now = time.monotonic()
+        if self.callers_clock or (hungry and now >= self._forwarded_at + HUNGRY_S):
+            enough = 1
+        else:
+            enough = 1 if now >= self._forwarded_at + FORWARD_S else WORTH * (len(self.partitions) - 1)
+        full = [source for source in self.partitions if source.counts.get("outgoing", 0) >= enough > 0]
+        if full:
+            self._forwarded_at = now
+        for source in full:
+            ours, source.outgoing = source.outgoing, set()  # more are added meanwhile
+            targets = ours or {each.number for each in self.partitions} - {source.number}
+            await asyncio.gather(*(self.wire.forward(source, self.partitions[number]) for number in targets))
 
     async def tell_of_the_gone(self) -> None:
         """Tell the other partitions which workers were given up, and the first that they know."""
@@ -110,8 +207,27 @@ class Session:
                 await self.wire.run(partition, "gone", worker, commit)
             await self.wire.run(first, "known", worker)
 
+    def is_live(self) -> bool:
+        """Tell whether anything is not done for good, as far as the partitions told last."""
+        return any(partition.live for partition in self.partitions)
+
     async def is_over(self) -> bool:
-        """Look at all partitions, and once more if that may be the end. See `core.barrier`."""
+        """Look at all partitions, and once more if that may be the end. See `core.barrier`.
+
+        Something may be missing, or never end, for a replica took over one of them: then it is mended first.
+        """
+        if self.is_live() or not await self._seems_over():
+            await self._mend_sometimes()
+            return False
+        return await bring_again(self.wire, self.partitions) == 0 or await self._seems_over()
+
+    async def _mend_sometimes(self) -> None:
+        if len(self.partitions) > 1 and time.monotonic() >= self._mended_at + MEND_EVERY_S:
+            self._mended_at = time.monotonic()
+            await tell_of_strangers(self.wire, self.partitions)
+            await self.tell_of_the_gone()
+
+    async def _seems_over(self) -> bool:
         barrier = Barrier(len(self.partitions))
         verdict = Verdict.AGAIN
         while verdict is Verdict.AGAIN:
@@ -120,6 +236,11 @@ class Session:
             readings = {each.number: Reading(each.live + gone, each.arrived) for each in self.partitions}
             verdict = barrier.round(readings)
         return verdict is Verdict.FINISHED
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a server has reached its maxmemory, as its partition told last."""
+        return any(partition.full for partition in self.partitions)
 
     def total(self, name: str) -> int:
         """Return a count of all partitions, as they told it last."""

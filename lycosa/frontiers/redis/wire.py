@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
 from lycosa.core.errors import StateError, WorkerLost
+from lycosa.frontiers.redis.cancelling import heeding
 from lycosa.frontiers.redis.partition import Partition
-from lycosa.frontiers.redis.scripts import run
+from lycosa.frontiers.redis.scripts import OPERATIONS, run
 
 Patiently = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
 
@@ -22,6 +23,8 @@ class Asked(NamedTuple):
     partition: Partition
     limit: int = 0
     ahead: int = 0
+    always: bool = True
+    """Also when nothing waits for it any more."""
 
 
 class Wire:
@@ -29,17 +32,14 @@ class Wire:
 
     def __init__(self, client: Any, patiently: Patiently, now: Callable[[], str]) -> None:
         self.client = client
-        self.patiently = patiently
+        self.patiently = heeding(patiently)
         self._now = now
         self._exchanging = asyncio.Lock()
-        self.trips = 0
-        """Round trips so far."""
         self.added = 0
         """Records that were new."""
 
     async def run(self, partition: Partition, command: str, *arguments: Any) -> list[Any]:
         """Run a command. Raises `StateError`."""
-        self.trips += 1
         now = self._now()
         said: list[Any] = await self.patiently(
             lambda: run(self.client, partition.key, now, command, partition.worker, *arguments)
@@ -48,9 +48,17 @@ class Wire:
             raise WorkerLost(f"worker {partition.worker} is not known any more: others go on with its URLs")
         return said
 
+    async def read(self, partition: Partition, command: str, *arguments: Any) -> Any:
+        """Run a command of who looks into the crawl. Raises `StateError`."""
+        now = self._now()
+        return await self.patiently(
+            lambda: run(self.client, partition.key, now, command, "", *arguments, parts=OPERATIONS)
+        )
+
     async def exchange(self, partitions: Sequence[Asked]) -> dict[Partition, list[Any]]:
         """Send what waits for these, and ask each for records. Return what each of them lent."""
         async with self._exchanging:
+            partitions = [each for each in partitions if each.always or each.partition.waiting]
             lent = await asyncio.gather(*(self._exchange(each) for each in partitions))
         return {each.partition: records for each, records in zip(partitions, lent, strict=True)}
 
@@ -59,29 +67,39 @@ class Wire:
         partition.serial += 1
         verbs = partition.take()
         said = await self.run(partition, "exchange", partition.serial, *verbs, asked.limit, asked.ahead)
-        _, new, refused, lent, told = said
+        _, new, refused, lent, told, turns = said
         partition.heard(*told)
+        partition.heard_of_turns(turns)
         self.added += new
         if refused:
             raise WorkerLost(f"{len(refused)} leases of {partition.worker} were not its any more")
         return lent  # type: ignore[no-any-return]
 
-    async def forward(self, source: Partition, target: Partition) -> None:
-        """Bring what is in the outbox of one partition to another.
+    async def forward(self, source: Partition, target: Partition, start: int | str = "") -> None:
+        """Bring what is in the outbox of one partition to another: what was not brought yet, or from a number on.
 
         Killed anywhere, somebody else does it again: the target skips numbers that it has. One that has lost some, for
         a replica took over, is brought them again. Raises `StateError` when they are not there any more.
         """
-        start: int | str = ""
         while True:
-            _, server, base, first, entries = await self.run(source, "outgoing", target.number, FORWARDED, start)
+            _, server, servers, first, entries = await self.run(source, "outgoing", target.number, FORWARDED, start)
+            if not first and (taken := await self._taken(source, target, servers)) >= int(start):
+                start = taken + 1  # others were faster, and what they brought is not kept any more
+                continue
             if not first:
                 where = f"partition {target.number} of the crawl came back without what it was brought"
                 raise StateError(f"{where}, and it is not at hand any more: its server lost more than a moment")
             if not entries:
                 return
-            name = f"{source.number}|{server.decode()}"
-            _, last = await self.run(target, "bring", name, int(base), int(first), len(entries), *entries)
+            who = (source.number, server, servers)
+            _, last = await self.run(target, "bring", *who, int(first), len(entries), *entries)
             if int(last) >= int(first):
-                await self.run(source, "brought", target.number, int(last))
+                await self.run(source, "brought", target.number, server, int(last))
+            if len(entries) < FORWARDED and int(last) >= int(first):
+                return
             start = int(last) + 1
+
+    async def _taken(self, source: Partition, target: Partition, servers: bytes) -> int:
+        """Return the number of the last record that the target has of those of the source."""
+        _, (last,) = await self.run(target, "taken", 1, source.number, servers)
+        return int(last)

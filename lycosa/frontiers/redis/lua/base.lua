@@ -2,8 +2,12 @@
 --
 -- KEYS[1] is the prefix of a partition's keys and holds its hash tag, so that they lie in one slot of a cluster:
 --
---   m                 hash    which crawl this is, how many partitions it has, the number of this one; its policy; the
---                             counters token, turn, arrived, workers; `seen`, when somebody was heard last
+--   m                 hash    which crawl this is, how many partitions it has, the number of this one; `layout`; `spider`,
+--                             whose it is; `whole`, once all partitions were made; its policy; the counters token,
+--                             turn, ready, line, arrived, workers; `wanted`, when leases were wanted last; `seen`, when
+--                             somebody was heard last; `real` and `ahead`, the clock; `waits`, written when replicas are
+--                             waited for; `keep_done`, 1 when what is done is kept; `described`, what crawl.json says
+--                             of a state
 --   c                 hash    counts: "q|SEGMENT", "l|", "d|" (queued, leased, delayed), "x|", "a|" (dead, done), and "u|",
 --                             what of the done is not committed yet; "o|" what is in outboxes
 --   y  z              hash    why URLs are done, and dead: "SEGMENT\nREASON" -> count
@@ -12,29 +16,42 @@
 --   s|SEGMENT|N       set     the N-th of them: 64-bit numbers, 8 bytes each (an intset)
 --   h|HOST            string  politeness, see hosts.lua
 --   l|HOST            zset    the lanes in which the host has records, the first one first
---   q|HOST|LANE       list    records of one host, segment and priority, first come, first served
---   t                 zset    hosts whose turn it is: score the rank of their segment, member "STAMP|HOST"
+--   a                 zset    all hosts, in order: score 0
+--   q|HOST|LANE       list    records of one host, segment and priority, first come, first served; see `stamped`
+--   t                 zset    hosts whose turn it is: score the rank of their segment, member "PLACE|HOST"
 --   r                 zset    hosts that wait for their turn: score the time
 --   d                 zset    records that sleep: score when they are due, member "STAMP|HOST\nLANE\nRECORD"
 --   w                 zset    workers: score when they were heard last (in the first partition, which decides)
---   n                 hash    workers: number of their last exchange
+--   n                 hash    workers: number of their last exchange, NEVER for one that was given up
 --   L|WORKER          hash    what it was lent: token -> lease
 --   P|WORKER          hash    what it has done and not committed: token -> lease with its reason
 --   U|WORKER          hash    how many of these there are in each segment
---   Q|WORKER V|WORKER  hash   the same of what is prepared for a commit
+--   W|WORKER          list    what it has found and may be a duplicate, as in an outbox: it is queued with the commit
+--   Q| V| X| R|       hash... the same three of what is prepared for a commit, and its positions
 --   pn  kb            hash    workers: the commit that is prepared; the last one (in the first partition)
 --   gone              hash    workers that were given up -> their last commit, until all partitions know
 --   buried            set     workers that are not to join here any more (not in the first partition)
---   K|WORKER          hash    turns it has claimed: claim -> host
---   i|ADDRESS         hash    the hosts of one IP address: turns and places they share
---   j|ADDRESS         set     those of them that wait for a place
+--   K|WORKER          hash    what it has claimed: claim -> host, see claims.lua
+--   k|HOST            zset    the claims that wait for a turn of the host, first come, first served
+--   i|ADDRESS         string  the group of hosts of one IP address, see hosts.lua: the turns and places they share
+--   it@ADDRESS        zset    those of them whose turn it is, as in `t`; in `t` and `r` the group is "@ADDRESS"
+--   ir@ADDRESS        zset    those of them that wait for their turn, as in `r`
+--   ik@ADDRESS        zset    those of them for which claims wait: score the number of the first one
 --   o|PARTITION       list    records for another partition, the last of those that were brought there among them
 --   os  of            hash    how many there ever were for each partition; how many of them were brought
---   ob                hash    who numbers them -> the number before
+--   ob                hash    for each partition, who numbered them: servers in the order of their failovers, each with
+--                             the number before its own, packed
 --   oi                hash    "PARTITION|SERVER" -> the number of the last record that was brought from there
 --   f                 hash    host -> its robots.txt and what it asks for
---   e                 hash    dead records: "STAMP" -> record with its reason
---   p                 hash    committed positions of the sinks
+--   e|SEGMENT         zset    dead records with their reasons: score 0, member "FINGERPRINT STAMP ROW" (no spaces), the
+--                             first two 16 hexadecimal and 14 decimal digits
+--   v|SEGMENT         zset    the same of what is done, in a crawl that keeps it
+--   sd                zset    start URLs of the crawl: score their number (in the first partition)
+--   p                 hash    committed positions of the sinks: the first partition decides, the others know them too
+--   room              never   what the server would refuse when it is full is tried on this
+--   ck                hash    shared cookies (in the first partition): which -> its jar and what it is
+--   cn                zset    which of them changed when: score the number of the change
+--   ws  we  wt                what workers tell of themselves, see telemetry.lua
 --
 -- Numbers beyond 2^53 (fingerprints) and times are passed as text: a Lua number would lose digits.
 
@@ -56,10 +73,30 @@ local function number()
   return tonumber(argument())
 end
 
+-- Keys as above and what they mean. A crawl has the number of whoever began it, and takes no others.
+local LAYOUT = '2'
+
+-- Our time never goes back: when the clock of the server was set back, or a replica took over whose clock is behind, it
+-- goes on from where it was, at half its pace until the clock has caught up. So pauses may become twice as long.
+local NOTED_S = 0.25
+local SLOWER = 0.5
+
 local now = argument()
+local noted
+
 if now == '' then
-  local time = call('TIME')
-  now = tonumber(time[1]) + tonumber(time[2]) / 1e6
+  local time, last = call('TIME'), call('HMGET', key('m'), 'crawl', 'real', 'ahead')
+  local real, before, ahead = tonumber(time[1]) + tonumber(time[2]) / 1e6, tonumber(last[2]), tonumber(last[3] or 0)
+  now = real
+  if before then
+    if real < before then
+      ahead = ahead + before - real
+    else
+      ahead = math.max(0, ahead - (real - before) * SLOWER)
+    end
+    now = real + ahead
+  end
+  if last[1] and (not before or real < before or real - before > NOTED_S) then noted = { real, ahead } end
 else
   now = tonumber(now)
 end
@@ -82,20 +119,25 @@ local function because(hash, segment, reason, by)
   all[field] = (all[field] or 0) + by
 end
 
-local stamps
+local numbers = {}
 
-local function stamp()
-  stamps = stamps or tonumber(call('HGET', key('m'), 'turn') or 0)
-  stamps = stamps + 1
-  return string.format('%014d', stamps)
+-- The next number of a counter in `m`.
+local function following(name)
+  numbers[name] = (numbers[name] or tonumber(call('HGET', key('m'), name) or 0)) + 1
+  return numbers[name]
 end
 
-local tokens
+local function stamp()
+  return string.format('%014d', following('turn'))
+end
 
-local function token()
-  tokens = tokens or tonumber(call('HGET', key('m'), 'token') or 0)
-  tokens = tokens + 1
-  return string.format('%d', tokens)
+local REASONS_MAX = 10000 -- parts of them may come from the network; what is beyond is counted as one
+
+local function write_reason(hash, field, by)
+  if call('HINCRBY', hash, field, by) == by and (by < 0 or call('HLEN', hash) > REASONS_MAX) then -- it was not there
+    call('HDEL', hash, field)
+    call('HINCRBY', hash, string.match(field, '^[^\n]*\n') .. 'other reasons', by)
+  end
 end
 
 local function write_counts()
@@ -103,10 +145,11 @@ local function write_counts()
     if by ~= 0 then call('HINCRBY', key('c'), field, by) end
   end
   for hash, all in pairs(moved) do
-    for field, by in pairs(all) do call('HINCRBY', key(hash), field, by) end
+    for field, by in pairs(all) do
+      if by ~= 0 then write_reason(key(hash), field, by) end
+    end
   end
-  if stamps then call('HSET', key('m'), 'turn', stamps) end
-  if tokens then call('HSET', key('m'), 'token', tokens) end
+  for name, last in pairs(numbers) do call('HSET', key('m'), name, last) end
 end
 
 -- Policy: how hosts are treated, the same for all workers.

@@ -1,30 +1,6 @@
--- The one script. Arguments: now ("" for the clock of the server), a command, the worker, and what the command takes.
+-- The script of the workers. Arguments: now ("" for the clock of the server), a command, the worker, and what the command takes.
 
 local commands = {}
-
-local function write_all()
-  write_hosts()
-  write_groups()
-  write_seen()
-  write_counts()
-end
-
-local function soonest(name)
-  return call('ZRANGE', key(name), 0, 0, 'WITHSCORES')[2] or ''
-end
-
--- When something can be lent: "0" now, "" never as far as known; how much there is of what; what arrived so far; the
--- time; workers that are gone, each with its last commit, of which the other partitions may not know.
-local function outlook()
-  local due, waits = soonest('d'), soonest('r')
-  if call('EXISTS', key('t')) == 1 then
-    due = '0'
-  elseif due == '' or (waits ~= '' and tonumber(waits) < tonumber(due)) then
-    due = waits
-  end
-  local arrived = call('HGET', key('m'), 'arrived') or '0'
-  return { due, call('HGETALL', key('c')), arrived, text(now), call('HGETALL', key('gone')) }
-end
 
 -- What a worker holds, for one that did not hear the answer to its last exchange.
 local function said_before(worker)
@@ -32,14 +8,9 @@ local function said_before(worker)
   local all = call('HGETALL', key('L|' .. worker))
   for at = 1, #all, 2 do
     local lease = unpacked(all[at + 1])
-    if lease.over == 0 then
-      local host = host_of(lease.host)
-      local tries = lease.kind == ROBOTS and host.rt or host.at
-      local paced = delay_of(host) > 0 and 1 or 0
-      leases[#leases + 1] = { all[at], lease.kind, lease.host, lease.record, host.ad, tries, paced }
-    end
+    if lease.over == 0 then leases[#leases + 1] = lent(all[at], lease, host_of(lease.host)) end
   end
-  return { 'ok', 0, {}, leases, outlook() }
+  return { 'ok', 0, {}, leases, outlook(), {} }
 end
 
 -- all: the serial number of the exchange, one more than that before; how many verbs, the verbs; how many records are
@@ -50,34 +21,39 @@ commands['exchange'] = function(worker)
   hear(worker)
   watch()
   local serial, last = number(), tonumber(call('HGET', key('n'), worker) or 0)
-  if serial == last then return said_before(worker) end
-  if serial ~= last + 1 then
-    bury_here(worker)
+  if serial <= last then
+    write_all() -- what others lost by being silent
+    return serial == last and said_before(worker) or { 'unknown' }
+  end
+  if serial > last + 1 then
+    give_up(worker)
     write_all()
     return { 'unknown' }
   end
   call('HSET', key('n'), worker, serial)
   for _ = 1, number() do verbs[argument()](worker) end
   local limit, ahead = number(), number()
-  local leases = lend(worker, limit, ahead)
+  local leases = no_room and {} or lend(worker, limit, ahead)
   write_all()
-  return { 'ok', new, refused, leases, outlook() }
+  return { 'ok', new, refused, leases, outlook(), turns }
 end
 
--- open: who joins, "" for a new worker, and its name; which crawl this is, and how many partitions it has, if it has
--- just begun ("" if it has not); the number of this partition; how many fields of the policy, name and value of each.
--- Answers who the worker is from now on, which crawl this is, and how many partitions it has; "" for no crawl.
+-- open: who joins, "" for a new worker, and its name; what `begin` takes; how many fields of the policy, name and value
+-- of each. Answers who the worker is from now on, "" when it cannot be; our layout; and what `begin` does.
 commands['open'] = function(worker)
-  local name, crawl, partitions, here = argument(), argument(), argument(), argument()
-  if crawl ~= '' and call('HSETNX', key('m'), 'crawl', crawl) == 1 then
-    call('HSET', key('m'), 'partitions', partitions, 'number', here)
+  local name, partitions, keeps_done, spider = argument(), ARGV[cursor + 1], ARGV[cursor + 3], ARGV[cursor + 4]
+  local found = begin(argument(), argument(), argument(), argument(), argument())
+  local is_ours = found[3] == '' and found[1] ~= '' -- seeds were first
+  if is_ours then found[3] = spider end
+  if found[1] == '' or found[2] ~= partitions or found[3] ~= spider or found[4] ~= LAYOUT or found[6] ~= keeps_done then
+    return { 'ok', '', LAYOUT, unpack(found) }
   end
-  local found = call('HMGET', key('m'), 'crawl', 'partitions')
-  if not found[1] then return { 'ok', '', '', '' } end
+  if is_ours then call('HSET', key('m'), 'spider', spider) end
   for _ = 1, number() do
     local field, value = argument(), argument()
     call('HSET', key('m'), field, value)
   end
+  policy = nil
   watch()
   if worker == '' then
     for _, other in ipairs(call('ZRANGE', key('w'), 0, -1)) do -- an earlier process of the same name has ended
@@ -89,12 +65,20 @@ commands['open'] = function(worker)
   if worker == '' then worker = name .. '#' .. call('HINCRBY', key('m'), 'workers', 1) end
   hear(worker)
   write_all()
-  return { 'ok', worker, found[1], found[2] }
+  return { 'ok', worker, LAYOUT, unpack(found) }
 end
 
+-- all partitions were made
+commands['whole'] = function()
+  call('HSET', key('m'), 'whole', 1)
+  return { 'ok' }
+end
+
+-- a sign of life: with a report, see `publish`
 commands['beat'] = function(worker)
   if not is_known(worker) then return { 'unknown' } end
   hear(worker)
+  publish(worker, argument())
   watch()
   write_all()
   return { 'ok' }
@@ -103,7 +87,8 @@ end
 -- Outboxes. Each record for another partition has a number, and the other partition remembers the last that it took. So
 -- the same ones may be brought twice. What was brought stays in the outbox for a while: a replica that takes over the
 -- other partition may not have it. One that takes over this partition numbers anew what it has lost: so the numbers
--- are those of one server, as its replication ID names it.
+-- are those of one server, as its replication ID names it, and only those that had been brought before are common to
+-- both.
 local RETAINED = 1000
 
 local function numbers_of(to)
@@ -111,25 +96,46 @@ local function numbers_of(to)
   return ever - length, ever, tonumber(call('HGET', key('of'), to) or ever - length)
 end
 
+local function server_here()
+  return string.match(call('INFO', 'replication'), 'master_replid:(%x+)')
+end
+
+-- Who numbered them: "SERVER BASE SERVER BASE ...", this server last, each with the number before its own.
+local function numberers(to, brought)
+  local server, all = server_here(), call('HGET', key('ob'), to) or ''
+  if not string.find(all, server .. ' %d+$') then
+    all = (all == '' and '' or all .. ' ') .. server .. ' ' .. text(brought)
+    call('HSET', key('ob'), to, all)
+  end
+  return server, all
+end
+
 -- what waits for another partition: which, how many at most, from which number on ("" what was not brought); answers
--- who numbers them, the number before all that are so numbered, the first number, and the records; "" for the first
--- when they are not here any more
+-- who numbers them and all who did, the first number, and the records; "" for the first when they are not here any more
 commands['outgoing'] = function()
   local to, most, from = argument(), number(), argument()
   local before, _, brought = numbers_of(to)
+  local server, all = numberers(to, brought)
   local first = from == '' and brought + 1 or tonumber(from)
-  local server = string.match(call('INFO', 'replication'), 'master_replid:(%x+)')
-  call('HSETNX', key('ob'), server, brought)
-  local base = call('HGET', key('ob'), server)
-  if first <= before then return { 'ok', server, base, '', {} } end
-  return { 'ok', server, base, text(first), call('LRANGE', key('o|' .. to), first - before - 1, first - before - 2 + most) }
+  if first <= before then return { 'ok', server, all, '', {} } end
+  return { 'ok', server, all, text(first), call('LRANGE', key('o|' .. to), first - before - 1, first - before - 2 + most) }
 end
 
--- records of another partition: who numbered them, the number before all of those, the first number, how many, the
--- records; answers the last number that we have now, which is before the first when those in between are missing
+-- The last number that was taken of those of the last server. A number up to the base of a server is what it was under
+-- the one before.
+local function taken_of(from, all)
+  local last = 0
+  for server, base in string.gmatch(all, '(%x+) (%d+)') do
+    last = tonumber(call('HGET', key('oi'), from .. '|' .. server)) or math.min(last, tonumber(base))
+  end
+  return last
+end
+
+-- records of another partition: which, who numbers them and all who did, the first number, how many, the records;
+-- answers the last number that we have now, which is before the first when those in between are missing
 commands['bring'] = function()
-  local from, base, first, entries = argument(), number(), number(), number()
-  local last = tonumber(call('HGET', key('oi'), from)) or base
+  local from, server, all, first, entries = argument(), argument(), argument(), number(), number()
+  local last = taken_of(from, all)
   if first > last + 1 then return { 'ok', text(last) } end
   for each = first, first + entries - 1 do
     local record = argument()
@@ -139,14 +145,15 @@ commands['bring'] = function()
     end
   end
   last = math.max(last, first + entries - 1)
-  call('HSET', key('oi'), from, last)
+  call('HSET', key('oi'), from .. '|' .. server, last)
   write_all()
   return { 'ok', text(last) }
 end
 
--- another partition has all up to this number: which
+-- another partition has all up to this number of this server: which
 commands['brought'] = function()
-  local to, upto = argument(), number()
+  local to, server, upto = argument(), argument(), number()
+  if server ~= server_here() then return { 'ok' } end -- numbers that we have lost
   local before, ever, brought = numbers_of(to)
   upto = math.min(upto, ever)
   if upto > brought then
@@ -158,31 +165,59 @@ commands['brought'] = function()
   return { 'ok' }
 end
 
--- claim a turn: the claim, the host; once more, when the answer was lost
-commands['turn'] = function(worker)
-  if not is_known(worker) then return { 'unknown' } end
-  local claim, name = argument(), argument()
-  local host = host_of(name)
-  if call('HEXISTS', key('K|' .. worker), claim) == 1 then return { 'ok', '0', host.ad } end
-  local group = group_of(host)
-  local at = math.max(host.ra, group and group.ra or 0)
-  local busy = host.uc ~= '' or host.fl >= asked('places') or full(group)
-  if not busy and at <= now then
-    host.cw, host.row = 0, host.row + 1
-    starts(host, worker .. '|' .. claim)
-    call('HSET', key('K|' .. worker), claim, name .. '\n' .. (group and group.address or ''))
-    at = 0
-  else
-    host.cw = math.max(at, now) + CLAIM_WAITS_S
-    if busy then at = now + CLAIM_AGAIN_S end
+-- shared cookies: the number of the last change that is known; answers that of the last one there is, and the cookies
+-- that changed in between
+commands['cookies'] = function()
+  local last = call('HGET', key('m'), 'cookies') or '0'
+  local known, cookies = argument(), {}
+  if tonumber(known) > tonumber(last) then known = '0' end -- a replica took over that lacks the last ones
+  for _, which in ipairs(call('ZRANGEBYSCORE', key('cn'), '(' .. known, last)) do
+    cookies[#cookies + 1] = call('HGET', key('ck'), which)
   end
-  offer(host)
-  write_all()
-  return { 'ok', text(at), host.ad }
+  return { 'ok', last, cookies }
 end
 
+-- What a failover can have torn apart. Answers for each other partition who numbered what waits for it and how many of
+-- these were brought; and who takes part here, as far as this partition knows.
+commands['state'] = function()
+  local sent = {}
+  for other = 0, asked('partitions') - 1 do
+    local to = tostring(other)
+    if other ~= asked('number') and call('HEXISTS', key('os'), to) == 1 then
+      local _, _, brought = numbers_of(to)
+      local _, all = numberers(to, brought)
+      sent[#sent + 1] = { to, all, text(brought) }
+    end
+  end
+  return { 'ok', sent, call('ZRANGE', key('w'), 0, -1) }
+end
+
+-- the last number taken of each: how many, each of them: which partition, who numbered them
+commands['taken'] = function()
+  local last = {}
+  for _ = 1, number() do
+    local from, all = argument(), argument()
+    last[#last + 1] = text(taken_of(from, all))
+  end
+  return { 'ok', last }
+end
+
+-- Other partitions know these workers, and this one, the first, does not: it has lost that they joined, or that they
+-- were given up. How many, and each of them.
+commands['strangers'] = function()
+  for _ = 1, number() do
+    local worker = argument()
+    if not is_known(worker) then call('HSETNX', key('gone'), worker, tonumber(call('HGET', key('kb'), worker) or 0)) end
+  end
+  return { 'ok', call('HGETALL', key('gone')) }
+end
+
+-- once more, when the answer was lost: what it committed last is not known any more, and was told
 commands['leave'] = function(worker)
-  bury_here(worker)
+  if is_known(worker) then
+    publish(worker, argument())
+    bury_here(worker)
+  end
   write_all()
   return { 'ok', outlook() }
 end
@@ -203,4 +238,4 @@ commands['known'] = function()
 end
 
 local command, worker = argument(), argument()
-return commands[command](worker)
+return may_write() or commands[command](worker)

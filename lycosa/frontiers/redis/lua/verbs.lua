@@ -1,6 +1,6 @@
 -- The verbs of an exchange, each followed by its own arguments. They answer nothing, but for what is refused or new.
 
-local verbs, new, refused = {}, 0, {}
+local verbs, new, refused, turns = {}, 0, {}, {}
 
 local function lease_of(worker)
   local id = argument()
@@ -15,34 +15,38 @@ verbs['+'] = function()
   call('HINCRBY', key('m'), 'arrived', 1)
 end
 
--- done: token, reason, contacted, how many children, each of them: its partition ("" this one), and as for a push
+-- done: token, reason, contacted, the row that is kept of it ("" for none), how many children, each of them: its
+-- partition ("" this one), and as for a push
 verbs['a'] = function(worker)
   local lease, id = lease_of(worker)
-  local reason, contacted, children = argument(), argument(), number()
+  local reason, contacted, row, children = argument(), argument(), argument(), number()
+  local segment = lease and lease.kind == PAGE and segment_of(lease.lane)
+  local dropped = segment and state_of(segment) == 'dropped'
   for _ = 1, children do
     local partition = argument()
-    if not lease then
+    if not lease or dropped then
       cursor = cursor + 5
+    elseif ARGV[cursor] == '' then
+      keep_back(worker, partition)
     elseif partition == '' then
       new = new + push()
     else
-      send(partition)
+      send(partition, packed_argument())
     end
   end
   if not lease then return end
-  if lease.kind == PAGE then
-    local segment = segment_of(lease.lane)
-    lease.reason = reason
+  if segment and not dropped then
+    lease.reason, lease.row = reason, row
     call('HSET', key('P|' .. worker), id, packed(lease))
-    count('l|' .. segment, -1)
-    count('u|' .. segment, 1)
+    tally('l|', segment, -1)
+    tally('u|', segment, 1)
     call('HINCRBY', key('U|' .. worker), segment, 1)
     done(lease, 1)
   end
   free(lease, id, contacted)
 end
 
--- failed: token, contacted, when it is tried again ("" never), reason, record
+-- failed: token, contacted, when it is tried again ("" never), reason, record (its row, when it is dead)
 verbs['n'] = function(worker)
   local lease, id = lease_of(worker)
   local contacted, again, reason, record = argument(), argument(), argument(), argument()
@@ -51,14 +55,14 @@ verbs['n'] = function(worker)
     local host = host_of(lease.host)
     local tries = lease.kind == ROBOTS and 'rt' or 'at'
     host[tries] = host[tries] + 1
-    block(host, tonumber(again) or now)
+    pause(host, tonumber(again) or now)
   else
     local segment = segment_of(lease.lane)
-    count('l|' .. segment, -1)
+    tally('l|', segment, -1)
     if state_of(segment) == 'open' then
       if again == '' then
-        call('HSET', key('e'), stamp(), text(now) .. '\n' .. lease.lane .. '\n' .. reason .. '\n' .. record)
-        count('x|' .. segment, 1)
+        keep('e', segment, record)
+        tally('x|', segment, 1)
         because('z', segment, reason, 1)
       else
         sleep(lease.host, lease.lane, record, tonumber(again))
@@ -74,7 +78,7 @@ verbs['r'] = function(worker)
   local record = argument()
   if not lease then return end
   if lease.kind == PAGE then
-    count('l|' .. segment_of(lease.lane), -1)
+    tally('l|', segment_of(lease.lane), -1)
     if record ~= '' then lease.record = record end
     put_back(lease)
   end
@@ -96,7 +100,7 @@ end
 -- block: host, until
 verbs['b'] = function()
   local name, until_ = argument(), number()
-  block(host_of(name), until_)
+  pause(host_of(name), until_)
 end
 
 -- started: host, when. A worker that was held up contacts it later than it was lent: its next turn counts from there.
@@ -134,56 +138,76 @@ verbs['i'] = function()
   local name, address, until_ = argument(), argument(), number()
   local host = host_of(name)
   host.at, host.au = 0, until_
-  if host.ad ~= address then
-    host.ad = address
-    local group = group_of(host)
-    if group and host.st > 0 and asked('ip_delay') > 0 then
-      group.ra, group.changed = math.max(group.ra, host.st + asked('ip_delay')), true
-    end
-  end
+  if host.ad ~= address then move(host, address) end
   offer(host)
+end
+
+-- claim: claim, host
+verbs['k'] = function(worker)
+  local claim, host = argument(), host_of(argument())
+  if call('HEXISTS', key('K|' .. worker), claim) == 0 then join(worker, claim, host) end
+end
+
+-- is it the turn of a claim: claim, host
+verbs['?'] = function(worker)
+  local claim, host = argument(), host_of(argument())
+  local at = ask(worker, claim, host)
+  turns[#turns + 1] = { claim, text(at), host.ad, text(host.au), delay_of(host) > 0 and 1 or 0 }
 end
 
 -- a claim is over: claim
 verbs['u'] = function(worker)
-  local claim = argument()
-  local claimed = call('HGET', key('K|' .. worker), claim)
-  if not claimed then return end
-  call('HDEL', key('K|' .. worker), claim)
-  local name, address = string.match(claimed, '^([^\n]*)\n(.*)$')
-  ended(host_of(name), address, worker .. '|' .. claim)
+  unclaim(worker, argument())
+end
+
+local COOKIES_MAX = 100000
+
+-- a shared cookie is another now, or over: which, its jar and what it is
+verbs['y'] = function()
+  local which, cookie = argument(), argument()
+  call('HSET', key('ck'), which, cookie)
+  call('ZADD', key('cn'), following('cookies'), which)
+  if call('ZCARD', key('cn')) > COOKIES_MAX then
+    call('HDEL', key('ck'), call('ZPOPMIN', key('cn'))[1])
+  end
 end
 
 -- A commit is one step where there is one partition. Else what was acked is first prepared in the others, under the
 -- number of the commit; the first partition decides; the others are told afterwards, or learn it when the worker is
 -- buried.
 
--- prepare: number of the commit
+local ACKED, PREPARED = { 'P', 'U', 'W' }, { 'Q', 'V', 'X' }
+
+local function positions_into(name)
+  for _ = 1, number() do
+    local sink, position = argument(), argument()
+    call('HSET', key(name), sink, position)
+  end
+end
+
+-- prepare: number of the commit, how many positions, name and position of each. They are known here, too, since a replica
+-- that takes over the first partition may have lost a commit that the others know.
 verbs['p'] = function(worker)
   local commit = argument()
-  settle('V|' .. worker)
-  call('DEL', key('Q|' .. worker), key('V|' .. worker))
-  if call('EXISTS', key('P|' .. worker)) == 1 then
-    call('RENAME', key('P|' .. worker), key('Q|' .. worker))
-    call('RENAME', key('U|' .. worker), key('V|' .. worker))
+  new = new + decide(worker)
+  for at, kind in ipairs(ACKED) do
+    if call('EXISTS', key(kind .. '|' .. worker)) == 1 then
+      call('RENAME', key(kind .. '|' .. worker), key(PREPARED[at] .. '|' .. worker))
+    end
   end
+  positions_into('R|' .. worker)
   call('HSET', key('pn'), worker, commit)
 end
 
 -- commit: its number, how many positions, name and position of each
 verbs['c'] = function(worker)
   call('HSET', key('kb'), worker, argument())
-  settle('U|' .. worker)
-  call('DEL', key('P|' .. worker), key('U|' .. worker))
-  for _ = 1, number() do
-    local name, position = argument(), argument()
-    call('HSET', key('p'), name, position)
-  end
+  new = new + settle('P|' .. worker, 'U|' .. worker, 'W|' .. worker)
+  positions_into('p')
 end
 
 -- what was prepared is committed
 verbs['q'] = function(worker)
-  settle('V|' .. worker)
-  call('DEL', key('Q|' .. worker), key('V|' .. worker))
+  new = new + decide(worker)
   call('HDEL', key('pn'), worker)
 end

@@ -7,10 +7,12 @@ one with the same slot takes its place.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
 from xxhash import xxh3_64_intdigest
+
+from lycosa.core.model import UrlRecord
 
 SLOTS = 1 << 17
 
@@ -22,22 +24,16 @@ class Known:
         self._slots = array("Q", bytes(8 * slots))
         self._mask = slots - 1
 
-    def add(self, segment: str, fingerprint: int) -> None:
-        """Remember one."""
-        mixed = fingerprint ^ _salt(segment)
-        self._slots[mixed & self._mask] = mixed
+    def add(self, record: UrlRecord) -> None:
+        """Remember one, unless it is never a duplicate."""
+        if not record.dont_filter:
+            mixed = record.fingerprint ^ _salt(record.segment)
+            self._slots[mixed & self._mask] = mixed
 
     def among(self, segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
         """Return those that are remembered."""
         salt, slots, mask = _salt(segment), self._slots, self._mask
         return {each for each in fingerprints if slots[(each ^ salt) & mask] == each ^ salt != 0}
-
-    def forget(self, fingerprints: Iterable[tuple[str, int]]) -> None:
-        """Forget these: they are not queued after all."""
-        for segment, fingerprint in fingerprints:
-            mixed = fingerprint ^ _salt(segment)
-            if self._slots[mixed & self._mask] == mixed:
-                self._slots[mixed & self._mask] = 0
 
 
 def _salt(segment: str) -> int:

@@ -1,0 +1,102 @@
+"""Looks into crawls in Redis without taking part: no worker, no policy, nothing lent.
+
+All crawls of a Redis are in one set, by name; a name without its keys is that of a crawl that was deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from secrets import token_hex
+from typing import Any, NamedTuple
+
+from lycosa.clock import Clock
+from lycosa.core.errors import UsageError
+from lycosa.frontiers.redis.connection import Server
+from lycosa.frontiers.redis.session import CRAWLS, Session, key_of
+from lycosa.frontiers.redis.wire import Patiently
+
+SHOWN_MAX = 10
+"""Names of crawls in a message."""
+
+
+class Beginning(NamedTuple):
+    """How a crawl is begun where there is none."""
+
+    partitions: int
+    keep_done: bool
+
+
+class Visit(NamedTuple):
+    """A crawl that is looked into: its name, where it is, and whether it was begun just now."""
+
+    session: Session
+    name: str
+    where: str
+    begun: bool
+
+
+@asynccontextmanager
+async def visiting(
+    url: str, name: str, say: Callable[[str], None], beginning: Beginning | None = None
+) -> AsyncIterator[Visit]:
+    """Look into the crawl of this name, "" for the only one there. With a `beginning`, begin it if it is not there.
+
+    Raises `UsageError` for what is no address, and for no or several crawls; `StateError` for a server that is not
+    there, or refuses.
+    """
+    server = Server(url, say)
+    where, patient = server.text, server.patiently
+    client, blocking = await server.clients()
+    blocking.close()
+    try:
+        there = await _crawls(client, patient)
+        begins = beginning is not None and bool(name) and name not in there
+        name = name if begins else _meant(name, there, where, begins=beginning is not None)
+        begun = there.get(name)
+        if begun is None and beginning is not None:
+            begun = await _begin(client, name, patient, beginning)
+            begins = not await patient(lambda: client.hexists(key_of(name, 0) + "m", "described"))
+        assert begun is not None
+        partitions, keeps = begun
+        session = Session(client, name, "", patient, partitions, callers_clock=False, keeps_done=keeps)
+        session.now = Clock().now()
+        await session.outlook()
+        yield Visit(session, name, where, begins)
+    finally:
+        await client.aclose()
+
+
+async def _begin(client: Any, name: str, patient: Patiently, wanted: Beginning) -> Beginning:
+    """Begin a crawl. One that somebody else has begun meanwhile, or half, is gone on with."""
+    first = Session(client, name, "", patient, 1, callers_clock=False)
+    told = (token_hex(8), wanted.partitions, 0, int(wanted.keep_done), "")
+    _, crawl, partitions, *_, keeps = await first.read(first.partitions[0], "begin", *told)
+    session = Session(client, name, "", patient, int(partitions), callers_clock=False)
+    for partition in session.partitions[1:]:
+        await session.read(partition, "begin", crawl, partitions, partition.number, keeps, "")
+    await patient(lambda: client.sadd(CRAWLS, name))
+    return Beginning(int(partitions), keeps == b"1")
+
+
+async def _crawls(client: Any, patient: Patiently) -> dict[str, Beginning]:
+    """Return how each crawl was begun, by name."""
+    found = {}
+    for each in await patient(lambda: client.smembers(CRAWLS)):
+        name = each.decode()
+        told = await patient(lambda: client.hmget(key_of(name, 0) + "m", "partitions", "keep_done"))  # noqa: B023
+        if told[0]:
+            found[name] = Beginning(int(told[0]), told[1] == b"1")
+    return found
+
+
+def _meant(name: str, there: dict[str, Beginning], where: str, *, begins: bool) -> str:
+    names = ", ".join(sorted(there)[:SHOWN_MAX]) + (", ..." if len(there) > SHOWN_MAX else "")
+    if name and name not in there:
+        raise UsageError(f"there is no crawl {name!r} in {where}" + (f": there is {names}" if there else ""))
+    if not name and len(there) > 1:
+        raise UsageError(f"which crawl? Give --crawl-name with one of {names}")
+    if not name and not there:
+        what = "give --crawl-name NAME to begin one" if begins else "lycosa crawl ... --frontier begins one"
+        raise UsageError(f"there is no crawl in {where}: {what}")
+    return name or next(iter(there))
