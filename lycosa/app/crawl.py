@@ -5,23 +5,29 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, closing, suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import uvloop
 
-from lycosa.app.job import Observer
+from lycosa.app.job import Job, Observer
 from lycosa.app.members import Crawled, Crew, crew_of
 from lycosa.app.named import class_named
-from lycosa.app.parts import indexer_of, sinks_of, state_of
-from lycosa.app.shared import frontier_of
+from lycosa.app.parts import indexer_of, items_file, sinks_of, state_of
+from lycosa.app.processes import refuse_processes
+from lycosa.app.shared import frontier_of, tells, told_by_all
 from lycosa.app.wiring import wired
 from lycosa.config import Settings
 from lycosa.core.errors import UsageError, WorkerLost
+from lycosa.core.metrics import exposition, metrics_of
 from lycosa.engine.stats import Summary
 from lycosa.frontiers.served import served
 from lycosa.frontiers.statedir import StateDir
+from lycosa.web.metrics import serving
 
 log = logging.getLogger(__name__)
 
@@ -56,35 +62,53 @@ def run_crawl(
 
 async def taking_part(crew: Crew, observe: Observer | None = None) -> Summary:
     """Crawl; a worker that others had to give up, since it was not heard for too long, begins anew."""
-    for _ in range(REJOINS_MAX):
+    for times in range(REJOINS_MAX):
         try:
-            return await crawl(crew, observe)
+            return await crawl(crew, observe, again=times > 0)
         except WorkerLost as lost:
             log.warning("%s; this one takes part again", lost)
-    return await crawl(crew, observe)
+    return await crawl(crew, observe, again=True)
 
 
-async def crawl(crew: Crew, observe: Observer | None = None) -> Summary:
-    """Crawl on the running loop. See `run_crawl`."""
+async def crawl(crew: Crew, observe: Observer | None = None, *, again: bool = False) -> Summary:
+    """Crawl on the running loop, `again` after others gave this worker up. See `run_crawl`."""
     settings = crew.settings
+    refuse_processes(crew)
     async with AsyncExitStack() as stack:
         state = StateDir(state_of(settings, crew.target))
         stack.callback(state.close)
         if settings.overwrite and settings.frontier:
-            raise UsageError("-O would start a crawl afresh that others share: give it another --crawl-name, and -o")
+            raise UsageError(
+                "-O would start a crawl afresh that others share: give it another --crawl-name, --state and -o"
+            )
         if settings.overwrite:
             _check(crew)
             await _start_afresh(settings, state)
-        frontier = await frontier_of(stack, crew, state)
-        job = await stack.enter_async_context(wired(crew, state, frontier, sinks_of(settings, state)))
+        if settings.frontier and _has_items(settings):
+            await _opened_and_closed(settings, state, None)  # who cannot write is not to change the limits of all
+        frontier = await frontier_of(stack, crew, state, again=again)
+        sinks = sinks_of(settings, state, crew.target.name)
+        job = await stack.enter_async_context(wired(crew, state, frontier, sinks))
+        tells(frontier, job.reporter)
         await stack.enter_async_context(served(state.socket, job.operations))
+        if settings.metrics:
+            log.info("metrics: %s", await stack.enter_async_context(serving(settings.metrics, partial(_metrics, job))))
         await job.push_seeds()
         idle = await job.nothing_to_do()
         if idle:
             await job.end()
         else:
             await job.run(observe)
-        return await job.summary(nothing_to_do=idle)
+        summary = await job.summary(nothing_to_do=idle)
+        return replace(summary, shared=await told_by_all(frontier, job.reporter))
+
+
+def _has_items(settings: Settings) -> bool:
+    return os.path.lexists(items_file(settings))
+
+
+async def _metrics(job: Job) -> bytes:
+    return exposition(metrics_of(await job.view()))
 
 
 def _check(crew: Crew) -> None:
@@ -125,6 +149,6 @@ def _forget_indexed(settings: Settings, state: StateDir, folder: Path) -> None:
 
 
 async def _opened_and_closed(settings: Settings, state: StateDir, position: int | None) -> None:
-    for sink in sinks_of(settings, state):
+    for sink in sinks_of(settings, state, state.description.name):
         await sink.open(position)
         await sink.close()

@@ -18,38 +18,42 @@ def remember_seeds(state: StateDir, crew: Crew) -> list[str]:
     Raises `ForeignState` for the state of other spiders, whose requests these could not handle, or of other keys,
     by which all URLs would be new.
     """
-    target, settings, known = crew.target, crew.settings, state.description
-    _refuse_others(state, crew)
-    seeds = list(dict.fromkeys([*known.seeds, *target.seeds]))
-    first = _described(crew.members[0])
-    state.describe(
-        Description(
-            name=target.name,
-            seeds=seeds,
-            spider=crew.spiders,
-            key=list(target.key),
-            scope=settings.scope if target.generic else "",
-            domains=first.domains,
-            depth=first.depth,
-            allow=first.allow,
-            deny=first.deny,
-            robots=first.robots,
-            user_agent=first.user_agent,
-            members=[_described(member) for member in crew.members] if len(crew.members) > 1 else [],
-        )
-    )
+    refuse_others(state.description, str(state.path), crew, "another --state, or -O to start afresh")
+    seeds = list(dict.fromkeys([*state.description.seeds, *crew.target.seeds]))
+    state.describe(description_of(crew, seeds))
     return seeds
 
 
-def _refuse_others(state: StateDir, crew: Crew) -> None:
-    known, key = state.description, list(crew.target.key)
+def description_of(crew: Crew, seeds: list[str]) -> Description:
+    """Return what a run is, with these start URLs."""
+    target, settings = crew.target, crew.settings
+    first = _described(crew.members[0])
+    return Description(
+        name=target.name,
+        seeds=seeds,
+        spider=crew.spiders,
+        key=list(target.key),
+        scope=settings.scope if target.generic else "",
+        domains=first.domains,
+        depth=first.depth,
+        allow=first.allow,
+        deny=first.deny,
+        robots=first.robots,
+        user_agent=first.user_agent,
+        members=[_described(member) for member in crew.members] if len(crew.members) > 1 else [],
+    )
+
+
+def refuse_others(known: Description, place: str, crew: Crew, instead: str) -> None:
+    """Raise `ForeignState` when what is known of `place` is of other spiders or keys; `instead` is what to give."""
+    key = list(crew.target.key)
     several = sorted(member.spider.name for member in crew.members) if len(crew.members) > 1 else []
     if known.name and (known.spider != crew.spiders or sorted(each.name for each in known.members) != several):
         whose = _whose(known)
-        raise ForeignState(f"{state.path} is the state of {whose}; give another --state, or -O to start afresh")
+        raise ForeignState(f"{place} is the state of {whose}; give {instead}")
     if (known.name or known.imported) and known.key != key:
-        message = f"{state.path} identifies requests {_by(known.key)}, this run {_by(key)}"
-        raise ForeignState(f"{message}: all URLs would be new; give another --state, or -O to start afresh")
+        message = f"{place} identifies requests {_by(known.key)}, this run {_by(key)}"
+        raise ForeignState(f"{message}: all URLs would be new; give {instead}")
 
 
 def _described(member: Member) -> Described:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lycosa.app.members import Member
@@ -61,15 +61,15 @@ def extensions_of(settings: Settings, crawler: Crawler) -> list[Any]:
     return [each for each in found if each is not None]
 
 
-def memory_of(settings: Settings, crawlers: Sequence[Crawler]) -> Memory:
-    """Return what watches the memory of the process."""
+def memory_of(settings: Settings, crawlers: Sequence[Crawler], held: Callable[[], int] | None = None) -> Memory:
+    """Return what watches the memory of the process, or what `held` returns, in bytes."""
     most, warning = settings.memory_max, settings.memory_warning
 
     def warn() -> None:
         for crawler in crawlers:
             crawler.signals.post(memusage_warning_reached)
 
-    return Memory(crawlers[0].stats, warn, limit_mb=(most or 0) >> 20, warning_mb=(warning or 0) >> 20)
+    return Memory(crawlers[0].stats, warn, limit_mb=(most or 0) >> 20, warning_mb=(warning or 0) >> 20, read=held)
 
 
 def conditions_of(settings: Settings) -> Conditions:

@@ -15,12 +15,14 @@ from typing import Any
 
 from lycosa.app.feeds import Feeds
 from lycosa.app.members import Crew, Member
-from lycosa.app.parts import items_file
+from lycosa.app.parts import items_place
+from lycosa.app.processes import Processes
 from lycosa.app.seeding import Seeding
 from lycosa.clock import Clock
-from lycosa.core.errors import BadSpider, LycosaError, StateError
+from lycosa.core.errors import BadSpider, LycosaError, StateError, WorkerLost
 from lycosa.core.frontier import State
 from lycosa.core.model import Request, SegmentState, UrlRecord
+from lycosa.core.telemetry import CrawlView, WorkerView
 from lycosa.engine.audience import Audience
 from lycosa.engine.committer import Committer
 from lycosa.engine.endings import Endings
@@ -29,6 +31,7 @@ from lycosa.engine.guard import is_guarded
 from lycosa.engine.middleware import Method
 from lycosa.engine.records import to_record
 from lycosa.engine.refresh import CarryOver, refresh
+from lycosa.engine.reporting import Reporter
 from lycosa.engine.signals import Signal, engine_started, engine_stopped, spider_closed, spider_opened
 from lycosa.engine.spider import users_code
 from lycosa.engine.stats import RunStats, Snapshot, Summary
@@ -66,6 +69,7 @@ class Job:
         audience: Audience,
         endings: Endings,
         feeds: Feeds,
+        processes: Processes | None = None,
     ) -> None:
         self._crew = crew
         self._counted = crew.target.crawler.stats
@@ -81,6 +85,8 @@ class Job:
         self._audience = audience
         self._endings = endings
         self._feeds = feeds
+        self.reporter = Reporter(engine, stats, self._counted, crew.settings.concurrency)
+        self._processes = processes
         self._interrupted = False
         self._resumed = False
         self._segment = self._closed = ""
@@ -112,7 +118,8 @@ class Job:
         return self._begun
 
     async def take(self, seeds: list[UrlRecord]) -> None:
-        """Queue start requests, durably."""
+        """Queue start requests, durably; slowly where there is no room."""
+        await self._engine.until_room()
         await self._audience.push(self._frontier, seeds)
         await self._committer.commit()
         self._engine.wake()
@@ -133,8 +140,8 @@ class Job:
 
     async def _note_the_dead(self, seeds: Sequence[UrlRecord]) -> None:
         for seed in seeds:
-            for row in await self.operations.find(seed.fingerprint, seed.host):
-                if row.state == State.DEAD and row.record.segment == seed.segment:
+            for row in await self.operations.find(seed.fingerprint, seed.host, (State.DEAD,)):
+                if row.record.segment == seed.segment:
                     again = f"lycosa frontier requeue --state {self._state.path} gives the dead a new life"
                     self._stats.note(f"the start URL {seed.url} is dead from an earlier run ({row.reason}): {again}")
 
@@ -154,14 +161,23 @@ class Job:
         self._feeds.began = True
         try:
             async with Watchdog(self._settings.blocked_after):
+                if self._processes is not None:
+                    await self._processes.start(self._segment)
                 await self._send(engine_started)
                 await self._send(spider_opened, of_spider=True)
                 with _signals(self.interrupt) if signals else nullcontext():
                     await self._watched(observe)
                 reason = self._engine.closing or ("shutdown" if self._interrupted else await self._finished())
-        except BaseException:
+                if self._processes is not None:
+                    await self._processes.end(reason)
+        except BaseException as error:
+            reason = "shutdown" if self._interrupted else "failed"
+            if self._processes is not None and isinstance(error, Exception):
+                await self._processes.fail(reason)
             with suppress(BadSpider):  # what came first is told
-                await self._tell_the_spiders("shutdown" if self._interrupted else "failed")
+                await self._tell_the_spiders(reason)
+            if self._interrupted and isinstance(error, WorkerLost):  # it is not to take part again
+                raise StateError(str(error)) from None
             raise
         await self._tell_the_spiders(reason)
 
@@ -213,6 +229,18 @@ class Job:
             about = {"spider": member.spider} if of_spider else {}
             await member.target.crawler.signals.send(signal, **about, **values)
 
+    async def view(self) -> CrawlView:
+        """Return what is to be seen of the crawl from this worker: itself, and its frontier.
+
+        What a shared crawl has done in all is known elsewhere.
+        """
+        report, stats = self.reporter.report(), await self._frontier.stats()
+        urls = {name: getattr(stats, name) for name in ("queued", "leased", "delayed", "done", "dead")}
+        totals = {} if self._settings.frontier else report.counts
+        worker = WorkerView(f"{report.machine}:{report.pid}", report.state, 0.0, stats.leased, report)
+        name = self._settings.crawl_name or self._crew.target.name
+        return CrawlView(name, self._clock.now(), [worker], [], totals, urls)
+
     async def snapshot(self) -> Snapshot:
         """Return the state of the crawl."""
         return await self._engine.snapshot()
@@ -240,7 +268,7 @@ class Job:
             notes=self._notes(enough=enough),
             idle_until=self._engine.idle_until,
             ended_at=self._stats.started_at + snapshot.elapsed_s,
-            items_path=items_file(self._settings),
+            items_path=items_place(self._settings),
             state_path=str(self._state.path),
             closed=self._closed,
             closing=self._engine.closing,
@@ -256,7 +284,8 @@ class Job:
     async def _fetch_again(self, segment: str) -> None:
         """Queue what of the kept state is to be fetched again; before the seeds, for it has validators."""
         self._segment = segment
-        self._carry = CarryOver(self._frontier, self.operations, self._committer, segment)
+        kept = not self._settings.frontier or self._settings.keep_done  # or all is fetched whole, with its links
+        self._carry = CarryOver(self._frontier, self.operations, self._committer, segment if kept else "")
         now, age_s = self._stats.started_at, self._settings.refresh
         old = 0 if age_s is None else await refresh(self.operations, segment, now - age_s, now)
         carried = await self._carry.more(now)

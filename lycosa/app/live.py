@@ -24,7 +24,7 @@ from typing import Any, Self
 
 from lycosa.app.job import Job
 from lycosa.app.members import Crew, crew_of
-from lycosa.app.parts import items_file, sinks_of, state_of
+from lycosa.app.parts import items_place, sinks_of, state_of
 from lycosa.app.wiring import wired
 from lycosa.clock import Clock
 from lycosa.config import Settings, load
@@ -149,7 +149,7 @@ class Crawl:
             folder = "" if durable else stack.enter_context(tempfile.TemporaryDirectory(prefix="lycosa-"))
             state = StateDir(state_of(settings, crew.target) if durable else Path(folder) / "state")
             stack.callback(state.close)
-            output = sinks_of(settings, state) if items_file(settings) else []
+            output = sinks_of(settings, state, crew.target.name) if items_place(settings) else []
             sinks = output if output or kept is None else [kept]
             policy, now = crew.policy, Clock().now()
             frontier: Any = memory_frontier(policy)
@@ -182,4 +182,8 @@ class Crawl:
         return crew_of(settings if len(settings) > 1 else settings[0], self._target, self._arguments)
 
     def _settings(self, custom: Mapping[str, object], place: str = "custom_settings") -> Settings:
-        return load({}, spider_settings={**custom, **self._given}, environ={}, folder=NOWHERE, spider_place=place)
+        given = {**custom, **self._given}
+        settings = load({}, spider_settings=given, environ={}, folder=NOWHERE, spider_place=place)
+        if settings.processes > 1:
+            raise UsageError("a Crawl lives in this process: several are for lycosa crawl --processes N")
+        return settings

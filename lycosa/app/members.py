@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 
 from lycosa.app.parts import Target, own_fingerprint, policy_of, target_of
 from lycosa.config import Settings
@@ -48,6 +48,9 @@ class Crew:
 
     members: Sequence[Member]
     target: Target
+    crawled: Crawled = ()
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    """What the crew was made of."""
 
     @property
     def settings(self) -> Settings:
@@ -67,9 +70,12 @@ class Crew:
 
 
 def crew_of(
-    settings: Settings | Sequence[Settings], crawled: Crawled, arguments: Mapping[str, str] | None = None
+    settings: Settings | Sequence[Settings],
+    crawled: Crawled,
+    arguments: Mapping[str, str] | None = None,
+    stats: StatsCollector | None = None,
 ) -> Crew:
-    """Return who crawls: start URLs, one spider class, or several with the settings of each.
+    """Return who crawls: start URLs, one spider class, or several with the settings of each; all count in `stats`.
 
     Raises `BadUrl`, `BadSpider` or `BadSetting`.
     """
@@ -77,16 +83,16 @@ def crew_of(
     several = [each for each in crawled if isinstance(each, type)] if isinstance(crawled, (list, tuple)) else []
     if len(several) < 2:
         first = settings if isinstance(settings, Settings) else settings[0]
-        target = target_of(first, several[0] if several else crawled, arguments)  # type: ignore[arg-type]
-        return Crew([Member(first, target)], target)
-    stats = StatsCollector()
+        target = target_of(first, several[0] if several else crawled, arguments, stats)  # type: ignore[arg-type]
+        return Crew([Member(first, target)], target, crawled, arguments)
+    stats = stats or StatsCollector()
     each_settings = [settings] * len(several) if isinstance(settings, Settings) else settings
     targets = [target_of(own, each, arguments, stats) for own, each in zip(each_settings, several, strict=True)]
     _check_names(targets)
     _check_agreement(targets, each_settings)
     members = [Member(own, _tagged(target)) for own, target in zip(each_settings, targets, strict=True)]
     name = "+".join(sorted(target.name for target in targets))
-    return Crew(members, replace(members[0].target, name=name))
+    return Crew(members, replace(members[0].target, name=name), crawled, arguments)
 
 
 def _tagged(target: Target) -> Target:

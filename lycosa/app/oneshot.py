@@ -40,7 +40,7 @@ def fetch(settings: Settings, request: Request, spider_class: type[Any] | None =
 
 
 async def _fetched(settings: Settings, request: Request, spider_class: type[Any]) -> Response:
-    settings = replace(settings, index=None, output=None, overwrite=False, state=None)
+    settings = replace(settings, index=None, output=None, overwrite=False, state=None, processes=1)
     crew = crew_of(settings, spider_class)
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="lycosa-"))

@@ -13,6 +13,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from lycosa.app.parts import fingerprint_by, own_fingerprint, salt_of, scope_of
+from lycosa.app.shared import describe, shared_description
 from lycosa.clock import Clock
 from lycosa.core.errors import ForeignState, StateLocked, UsageError
 from lycosa.core.explain import Bounds, Known
@@ -26,6 +27,7 @@ from lycosa.frontiers.remote import ANSWER_MAX_S, connected
 from lycosa.frontiers.statedir import (
     DESCRIPTION,
     SOCKET,
+    WORKER,
     Described,
     Description,
     StateDir,
@@ -40,17 +42,24 @@ START_MAX_S = 3.0
 TRY_EVERY_S = 0.05
 NAMES_SHOWN = 10
 STOPPED = "the crawl does not run: the command that started it goes on with it"
-NO_CRAWL = "no crawl has begun here: lycosa crawl START-URL --state {} begins one with what was imported"
+NO_CRAWL = "no crawl has begun here: lycosa crawl START-URL {} begins one with what was imported"
 
 
 @dataclass(frozen=True, slots=True)
 class OpenState:
-    """A state with its frontier. `pid` is that of the live owner, 0 when it is ours meanwhile."""
+    """A state with its frontier, or a crawl that several workers share.
 
-    path: Path
+    `place` is what it is called, `path` its folder if it has one; `runs` says where it runs ("process 12", "3
+    workers"), "" when it does not; `going_on` is how it goes on. `pid` is that of the live owner, 0 when there is none.
+    """
+
+    place: str
     description: Description
     operations: FrontierOperations
+    going_on: str
+    runs: str = ""
     pid: int = 0
+    path: Path | None = None
 
     @property
     def key_of(self) -> Fingerprint:
@@ -140,19 +149,20 @@ def bounds_of(description: Description, told: Description | Described) -> Bounds
 
 
 async def _look_up(state: OpenState, url: str, key_of: Fingerprint, told: Description | Described) -> Known:
-    path, operations, description, pid = state.path, state.operations, state.description, state.pid
+    operations, description = state.operations, state.description
     host = host_key(url)
     paused = (await operations.stats()).paused
-    stopped = NO_CRAWL.format(shlex.quote(str(path))) if description.imported else STOPPED
+    stopped = NO_CRAWL.format(state.going_on) if description.imported else STOPPED
+    rows = await operations.find(key_of("GET", url, b""), host)
     return Known(
         url,
-        await operations.find(key_of("GET", url, b""), host),
+        [row if row.record.url else replace(row, record=replace(row.record, url=url)) for row in rows],
         await operations.host(host),
         await operations.host_facts(host),
         {view.name: view for view in await operations.segments()},
         bounds_of(description, told),
-        f"the crawl is paused: {paused}" if paused else "" if pid else stopped,
-        stopped=not pid,
+        f"the crawl is paused: {paused}" if paused else "" if state.runs else stopped,
+        stopped=not state.runs,
     )
 
 
@@ -177,7 +187,8 @@ async def _open(
             pass
         try:
             remote = await stack.enter_async_context(connected(path / SOCKET, answer_max_s, say))
-            return OpenState(path, read_description(path), remote, remote.pid)
+            runs = f"process {remote.pid}"
+            return OpenState(str(path), read_description(path), remote, _by_folder(path), runs, remote.pid, path)
         except PermissionError:
             raise StateLocked(
                 f"{path / SOCKET}: no permission to ask process {owner_of(path)}, which owns it"
@@ -195,7 +206,40 @@ async def _open(
 def _own(stack: AsyncExitStack, path: Path) -> OpenState:
     state = StateDir(path)
     stack.callback(state.close)
+    if (path / WORKER).exists():
+        raise UsageError(f"{path} is that of a worker, which does not run: give --frontier and --crawl-name, as to it")
     state.refuse_half()
     frontier = embedded_frontier(state.frontier, Policy(), now=Clock().now())
     stack.push_async_callback(frontier.close)
-    return OpenState(path, state.description, LocalOperations(frontier, runs=False))
+    operations = LocalOperations(frontier, runs=False)
+    return OpenState(str(path), state.description, operations, _by_folder(path), path=path)
+
+
+def _by_folder(path: Path) -> str:
+    return f"--state {shlex.quote(str(path))}"
+
+
+@asynccontextmanager
+async def opened_shared(
+    url: str, name: str, say: Callable[[str], None], *, beginning: tuple[int, bool] | None = None
+) -> AsyncIterator[OpenState]:
+    """Open a crawl that several workers share, "" for the only one in this Redis, and take no part in it.
+
+    `beginning` (its partitions, whether it keeps what is done) begins one if it is not there. Raises `LycosaError`.
+    """
+    from lycosa.frontiers.redis.operations import RedisOperations  # an extra
+    from lycosa.frontiers.redis.visiting import Beginning, visiting
+
+    async with visiting(url, name, say, Beginning(*beginning) if beginning else None) as visit:
+        if visit.begun:
+            await describe(visit.session, Description(imported=True))
+            say(f"the crawl {visit.name!r} was begun in {visit.where}, since there was none")
+        workers = (await visit.session.outlook()).workers
+        operations = RedisOperations(visit.session, runs=workers > 0)
+        yield OpenState(
+            f"{visit.name} in {visit.where}",
+            await shared_description(visit.session),
+            operations,
+            f"--frontier {shlex.quote(visit.where)} --crawl-name {shlex.quote(visit.name)}",
+            "" if not workers else "1 worker" if workers == 1 else f"{workers:,} workers",
+        )

@@ -23,6 +23,7 @@ from lycosa.core.private import Allowed
 from lycosa.core.retry import RetryPolicy
 from lycosa.core.scope import Scope
 from lycosa.core.segments import Segments, segments
+from lycosa.core.streams import is_address, read_address
 from lycosa.core.url import canonicalize, fingerprint
 from lycosa.engine.crawler import Crawler
 from lycosa.engine.generic import SiteSpider
@@ -35,6 +36,7 @@ from lycosa.fetchers.curl import FetchSettings
 from lycosa.frontiers.statedir import StateDir
 from lycosa.ports import Index, Sink
 from lycosa.sinks.jsonl import JsonlSink
+from lycosa.sinks.redis_stream import RedisStreamSink
 from lycosa.sinks.stdout import StdoutSink
 
 log = logging.getLogger(__name__)
@@ -159,7 +161,10 @@ def segments_of(settings: Settings, spider: Spider) -> Segments:
 
 def state_of(settings: Settings, target: Target) -> Path:
     """Return where the state of the crawl is: what the user says, or a folder by the crawl's name."""
-    return Path(settings.state) if settings.state else Path(settings.home) / target.name
+    if settings.state:
+        return Path(settings.state)
+    called = settings.frontier and settings.crawl_name
+    return Path(settings.home) / (_safe(settings.crawl_name) if called else target.name)
 
 
 def rules_of(settings: Settings, target: Target, seeds: Sequence[str]) -> Rules:
@@ -235,20 +240,41 @@ def fetch_settings_of(settings: Settings) -> FetchSettings:
 
 
 def items_file(settings: Settings) -> str:
-    """Return the file the user wants the items in, "" for standard output."""
-    return settings.output if settings.output and settings.output != STANDARD_OUTPUT else ""
+    """Return the file the user wants the items in, "" for standard output or a stream."""
+    output = settings.output or STANDARD_OUTPUT
+    return "" if output == STANDARD_OUTPUT or is_address(output) else output
 
 
-def sinks_of(settings: Settings, state: StateDir) -> list[Sink]:
-    """Return where the items go. An index reads them from a file: the user's, or one in the state."""
+class HasItems(Protocol):
+    """A state folder, as far as sinks are concerned."""
+
+    @property
+    def items(self) -> Path:
+        """Where items go that an index needs."""
+        ...
+
+
+def items_place(settings: Settings) -> str:
+    """Return where the user wants the items, as it is shown; "" for standard output."""
+    if is_address(settings.output):
+        return read_address(settings.output or "").place
+    return items_file(settings)
+
+
+def sinks_of(settings: Settings, state: HasItems, crawl: str) -> list[Sink]:
+    """Return where the items of a crawl of this name go. An index reads them from a file: the user's, or one in the
+    state."""
     if file := items_file(settings):
         return [JsonlSink(file, sync=settings.sync)]
     spool: list[Sink] = [JsonlSink(state.items, sync=settings.sync)] if settings.index else []
-    return [StdoutSink(), *spool]
+    if not is_address(settings.output):
+        return [StdoutSink(), *spool]
+    name = settings.crawl_name or crawl
+    return [RedisStreamSink(settings.output or "", name, log.warning, sync=settings.sync), *spool]
 
 
 def written_to(settings: Settings, state: StateDir) -> list[Path]:
-    """Return where the crawl writes: state, items, index."""
+    """Return where on the disk the crawl writes: state, items, index."""
     places = (state.path, items_file(settings), settings.index)
     return [Path(place).absolute() for place in places if place]
 

@@ -7,7 +7,7 @@ from typing import Any
 from lycosa.queues import embedded
 from lycosa.queues.memory import MemoryQueue
 from lycosa.queues.redis import RedisQueue
-from lycosa.queues.redis_server import is_address
+from lycosa.servers.redis_address import is_address
 
 __all__ = ["LifoQueue", "MemoryQueue", "PriorityQueue", "Queue"]
 

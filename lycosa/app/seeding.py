@@ -47,6 +47,7 @@ class Seeding:
         self._taken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._flushing: asyncio.Task[None] | None = None
+        self._taking = asyncio.Lock()
         self._error: Exception | None = None
 
     @property
@@ -112,10 +113,11 @@ class Seeding:
         return segment is not None
 
     async def _flush(self) -> None:
-        if self._batch:
-            batch, self._batch = self._batch, []
-            await self._run.take(batch)
-            self._taken.set()
+        async with self._taking:  # whoever reads on, or is done, waits for the batch before
+            if self._batch:
+                batch, self._batch = self._batch, []
+                await self._run.take(batch)
+                self._taken.set()
 
     async def _flush_until_cancelled(self) -> None:
         try:

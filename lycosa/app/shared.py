@@ -2,55 +2,77 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import secrets
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
+from functools import partial
 from typing import Any
 
+import msgspec
+
+from lycosa.app.describing import description_of, refuse_others
 from lycosa.app.members import Crew
 from lycosa.clock import Clock
+from lycosa.core.errors import ForeignState, NewerState, StateError, UsageError
 from lycosa.core.model import Request, Response
 from lycosa.core.url import host_key
+from lycosa.engine.processes.away import FarFrontier, TellingFetcher
+from lycosa.engine.reporting import Reporter
+from lycosa.frontiers.disk import replace_file
 from lycosa.frontiers.embedded import embedded_frontier
 from lycosa.frontiers.local import LocalFrontier
 from lycosa.frontiers.operations import LocalOperations
 from lycosa.frontiers.redis.membership import Membership
-from lycosa.frontiers.statedir import StateDir
-from lycosa.ports import Fetcher, Frontier, FrontierOperations
+from lycosa.frontiers.statedir import WORKER, Description, StateDir
+from lycosa.ports import Fetcher, Frontier, FrontierOperations, SharedCookies
 
 log = logging.getLogger(__name__)
 
-WORKER = "worker"
-"""The file of a state that holds the name under which it takes part in a shared crawl."""
 
-
-async def frontier_of(stack: AsyncExitStack, crew: Crew, state: StateDir) -> Frontier:
-    """Open the frontier; the stack closes it. Raises `LycosaError`."""
+async def frontier_of(stack: AsyncExitStack, crew: Crew, state: StateDir, *, again: bool = False) -> Frontier:
+    """Open the frontier, `again` when it was given up; the stack closes it. Raises `LycosaError`."""
     settings = crew.settings
     if settings.frontier:
+        if settings.refresh is not None and not settings.keep_done:
+            raise UsageError("--refresh needs all of what is done: begin the shared crawl with -s keep_done=true")
         from lycosa.frontiers.redis.joining import redis_frontier  # an extra
 
-        member = _membership(state)
         name = settings.crawl_name or crew.target.name
+        member = _membership(state, name)
         frontier: Any = await redis_frontier(
             settings.frontier,
             name,
             crew.policy,
             member,
             log.warning,
+            spider=_kind_of(crew),
             partitions=settings.partitions,
             ahead=settings.concurrency,
             keep_alive=settings.keep_alive,
+            keep_done=settings.keep_done,
+            share_cookies=settings.cookies_shared,
+            replicas=settings.replicas,
+            again=again,
         )
-        _remember(state, member)
+        stack.push_async_callback(frontier.close)
+        member.changed()
+        await _describe(frontier.session, f"the crawl {name!r}", crew)
     else:
         state.refuse_half()
         frontier = embedded_frontier(
             state.frontier, crew.policy, sync=settings.sync, now=Clock().now(), expected=settings.expect
         )
-    stack.push_async_callback(frontier.close)
+        stack.push_async_callback(frontier.close)
     return frontier  # type: ignore[no-any-return]
+
+
+def _kind_of(crew: Crew) -> str:
+    """Return what the crawl is one of, in words: workers of the same one may take part in it."""
+    names = crew.spiders.replace("+", ", ")
+    kind = f"spider {names}" if names else "start URLs"
+    return f"{kind} (--key {' --key '.join(crew.target.key)})" if crew.target.key else kind
 
 
 def operations_of(
@@ -61,17 +83,75 @@ def operations_of(
         return LocalOperations(frontier, commit, changed, paused)
     from lycosa.frontiers.redis.operations import RedisOperations
 
-    return RedisOperations(frontier, commit, changed, paused)  # type: ignore[arg-type, return-value]
+    shared: Any = frontier
+    return RedisOperations(shared.session, commit, changed, paused, shared.forget)
 
 
-def _membership(state: StateDir) -> Membership:
+async def shared_description(session: Any) -> Description:
+    """Return what a crawl in Redis is, as far as somebody has said so. Raises `NewerState`."""
+    text, seeds = await session.description()
+    if not text:
+        return Description()
+    try:
+        return msgspec.structs.replace(msgspec.json.decode(text, type=Description), seeds=seeds)
+    except msgspec.MsgspecError as error:
+        raise NewerState(f"the crawl {session.crawl!r} is described in a way that is not known here: {error}") from None
+
+
+async def describe(session: Any, description: Description) -> None:
+    """Write down what a crawl in Redis is."""
+    await session.describe(msgspec.json.encode(msgspec.structs.replace(description, seeds=[])), description.seeds)
+
+
+async def _describe(session: Any, place: str, crew: Crew) -> None:
+    """Say what the crawl is, unless others are at something else under its name. Raises `ForeignState`."""
+    refuse_others(await shared_description(session), place, crew, "another --crawl-name")
+    await describe(session, description_of(crew, list(crew.target.seeds)))
+
+
+def shared_cookies(frontier: Frontier) -> SharedCookies | None:
+    """Return what shares cookies with other workers; None when nothing does."""
+    return getattr(frontier, "cookies", None)
+
+
+def tells(frontier: Frontier, reporter: Reporter) -> None:
+    """Let a worker of a shared frontier tell of itself, while it lives and at its end."""
+    heart, session = getattr(frontier, "heart", None), getattr(frontier, "session", None)
+    if heart is not None and session is not None:
+        heart.report = reporter.packed
+        session.report = partial(reporter.packed, ended=True)
+
+
+async def told_by_all(frontier: Frontier, reporter: Reporter) -> dict[str, int]:
+    """Return the totals of a shared crawl, our last report among them; nothing for a crawl of our own."""
+    session = getattr(frontier, "session", None)
+    if session is None:
+        return {}
+    with suppress(StateError):  # it is not what the crawl fails of
+        await session.wire.run(session.partitions[0], "beat", reporter.packed())
+        found = await session.ask("hgetall", session.partitions[0], "wt")
+        return {name.decode(errors="replace"): int(count) for name, count in found.items()}
+    return {}
+
+
+def _membership(state: StateDir, name: str) -> Membership:
+    """Return what the state remembers. Raises `ForeignState` when that is of a crawl of another name."""
     file = state.path / WORKER
-    worker, _, crawl = file.read_text().strip().partition(" ") if file.exists() else ("", "", "")
-    return Membership(worker or secrets.token_hex(4), crawl)
+    told = file.read_text().splitlines() if file.exists() else []
+    first, starts, known, *_ = [*told, "", "", ""]
+    worker, _, crawl = first.strip().partition(" ")
+    before = json.loads(known or '""')
+    if crawl and before not in {"", name}:
+        whose = f"{state.path} is the state of a worker of the crawl {before!r}, not of {name!r}"
+        raise ForeignState(f"{whose}: give another --state and -o")
+    member = Membership(worker or secrets.token_hex(4), crawl, name, json.loads(starts or "{}"))
+    member.changed = partial(_remember, state, member)
+    return member
 
 
 def _remember(state: StateDir, member: Membership) -> None:
-    (state.path / WORKER).write_text(f"{member.worker} {member.crawl}")
+    told = f"{member.worker} {member.crawl}\n{json.dumps(member.starts)}\n{json.dumps(member.name)}"
+    replace_file(state.path / WORKER, told.encode(), sync=False)
 
 
 class Punctual:
@@ -96,7 +176,14 @@ class Punctual:
         await self._fetcher.close()
 
 
+def shortage_of(frontier: Frontier) -> Callable[[], str]:
+    """Return what tells why the frontier lends nothing, "" for no reason of its own."""
+    return lambda: getattr(frontier, "shortage", "")
+
+
 def punctual(fetcher: Fetcher, frontier: Frontier, clock: Clock) -> Fetcher:
     """Return a fetcher whose starts the frontier is told, if it wants to know."""
+    if isinstance(frontier, FarFrontier):
+        return TellingFetcher(fetcher, frontier)
     started = getattr(frontier, "started", None)
     return fetcher if started is None else Punctual(fetcher, started, clock)

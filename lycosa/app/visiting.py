@@ -42,7 +42,7 @@ from lycosa.engine.scrape import InThread, Scraper
 from lycosa.engine.stats import RunStats
 from lycosa.engine.statuses import Statuses
 from lycosa.engine.visit import Rules, Visitor
-from lycosa.ports import Fetcher
+from lycosa.ports import Fetcher, SharedCookies
 
 CACHE_FOLDER = "httpcache"
 
@@ -60,6 +60,7 @@ class Site:
     set_delay: SetDelay | None = None
     state: str = ""
     """The folder of the crawl's state: who logs in there is one user."""
+    shared_cookies: SharedCookies | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +176,7 @@ def _metarefresh(cast: Cast) -> MetaRefresh | None:
 
 def _cookies(cast: Cast, site: Site) -> Cookies:
     owner, debug = cast.member.target.naming.spider, cast.member.settings.cookies_debug
-    cookies = Cookies(site.keeping.store, site.clock, owner=owner, debug=debug)
+    cookies = Cookies(site.keeping.store, site.clock, owner=owner, debug=debug, shared=site.shared_cookies)
     site.keeping.keepers.append(cookies.keep)
     return cookies
 

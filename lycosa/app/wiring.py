@@ -23,7 +23,8 @@ from lycosa.app.parts import (
     tell,
     written_to,
 )
-from lycosa.app.shared import operations_of, punctual
+from lycosa.app.processes import processes_of
+from lycosa.app.shared import operations_of, punctual, shared_cookies, shortage_of
 from lycosa.app.visiting import Cast, Site, downloader_of, retrying_of, spider_chain_of, statuses_of, visitor_of
 from lycosa.clock import Clock, chance
 from lycosa.config import Settings
@@ -36,15 +37,17 @@ from lycosa.engine.audience import Audience, Listener
 from lycosa.engine.committer import Committer
 from lycosa.engine.download import Downloader
 from lycosa.engine.endings import Endings
-from lycosa.engine.engine import Engine, Limits
+from lycosa.engine.engine import Engine, Limits, Visiting
 from lycosa.engine.guard import Guard
 from lycosa.engine.handover import Handover
 from lycosa.engine.hearing import HeardFetcher
+from lycosa.engine.indexer import Indexer
 from lycosa.engine.inline import Inline
 from lycosa.engine.keeping import Keeping, SpiderState
 from lycosa.engine.middleware import Method
 from lycosa.engine.middlewares.throttle import SetDelay
 from lycosa.engine.pipeline import Pipelines
+from lycosa.engine.processes.away import AllCookies
 from lycosa.engine.response import Response
 from lycosa.engine.robots import RobotsGate
 from lycosa.engine.signals import Signals, response_received, robots_parsed
@@ -53,7 +56,7 @@ from lycosa.engine.stats import RunStats
 from lycosa.engine.statscollector import counting_logs
 from lycosa.engine.straying import CountedScope
 from lycosa.engine.threads import CallbackThreads
-from lycosa.engine.visit import Visitors
+from lycosa.engine.visit import Visitor, Visitors
 from lycosa.fetchers.curl import CurlFetcher
 from lycosa.fetchers.resolver import SystemResolver
 from lycosa.frontiers.statedir import StateDir
@@ -96,15 +99,9 @@ async def _job(
     seeds = remember_seeds(state, crew)
     clock = Clock()
     stats = RunStats(clock.now())
-    indexer = None
-    if settings.index:
-        from lycosa.app.search import open_index  # slow to import, and seldom needed
-
-        index = open_index(Path(settings.index), write=True)
-        stack.callback(index.close)
-        indexer = indexer_of(settings, state, index)
+    indexer = _indexer(stack, settings, state)
     listener = tell(indexer)
-    space = FreeSpace(written_to(settings, state), settings.free_space)
+    space = FreeSpace(written_to(settings, state), settings.free_space, elsewhere=shortage_of(frontier))
     committer = Committer(frontier, sinks, settings.commit_every, settings.commit_acks, _each(listener, space))
     feeds = await stack.enter_async_context(Feeds(sinks, crawlers))
     earlier = await frontier.positions()
@@ -118,35 +115,59 @@ async def _job(
     committer.keep = keeping.keep
     addresses = Addresses(frontier, SystemResolver(settings.connect_timeout), clock)
     rest, delay = frontier.block_host, _delayer(frontier, clock)
-    site = Site(
-        _known(frontier, stats), _preparer(sinks), stats, keeping, clock, rest, delay, str(state.path.resolve())
-    )
-    troupe = [await _cast(stack, member, frontier, addresses, seeds, site) for member in crew.members]
+    known, prepare, folder = _known(frontier, stats), _preparer(sinks), str(state.path.resolve())
+    jars = AllCookies() if settings.processes > 1 else shared_cookies(frontier)
+    site = Site(known, prepare, stats, keeping, clock, rest, delay, folder, jars)
+    troupe = [await cast_of(stack, member, frontier, addresses, seeds, site) for member in crew.members]
     gate = _joined([cast.gate for cast in troupe])
-    inlines, visitors = [], {}
+    inlines = []
+    visitors: dict[str, Visitor] = {}
     begins: dict[str, Sequence[Method]] = {}
     for cast in troupe:
         downloader = downloader_of(cast, site)
-        inlines.append(_inline(cast, frontier, downloader, clock, addresses))
-        pipelines = await _extras(stack, cast, handover)
+        inlines.append(inline_of(cast, frontier, downloader, clock, addresses))
         name, chain = cast.member.target.naming.spider, spider_chain_of(cast)
-        visitors[name] = visitor_of(cast, site, downloader, chain, pipelines)
         begins[name] = chain.starts
-    visitor = visitors[""] if "" in visitors else Visitors(visitors)
+        if settings.processes == 1:
+            pipelines = await extras_of(stack, cast, handover)
+            visitors[name] = visitor_of(cast, site, downloader, chain, pipelines)
+    processes = None
+    if settings.processes > 1:
+        processes = processes_of(stack, crew, state, seeds, frontier, addresses, site, [cast.gate for cast in troupe])
+    visitor: Visiting = processes if processes is not None else visitor_among(visitors)
     limits = Limits(
         settings.concurrency, settings.max_pages, settings.lease_max, exit_when_idle=settings.exit_when_idle
     )
-    endings = Endings(conditions_of(settings), stats, crawlers[0].stats, memory_of(settings, crawlers))
+    held = processes.memory_bytes if processes is not None else None
+    endings = Endings(conditions_of(settings), stats, crawlers[0].stats, memory_of(settings, crawlers, held))
     audience = Audience([_listener(member) for member in crew.members])
     engine = Engine(
         frontier, sinks, visitor, gate, addresses, committer, limits, stats, clock, space, endings, audience
     )
+    if processes is not None:
+        processes.begin(engine)
     for crawler, inline in zip(crawlers, inlines, strict=True):
         crawler.stops_with(engine.close)
         inline.wake = engine.wake
     operations = operations_of(frontier, partial(_commit, committer), engine.wake, partial(_paused, space))
     stats.notes += _moved(earlier, starts, settings)
-    return Job(crew, state, frontier, operations, engine, committer, stats, begins, audience, endings, feeds)
+    return Job(crew, state, frontier, operations, engine, committer, stats, begins, audience, endings, feeds, processes)
+
+
+def _indexer(stack: AsyncExitStack, settings: Settings, state: StateDir) -> Indexer | None:
+    """Return what follows the items into the index, if there is to be one."""
+    if not settings.index:
+        return None
+    from lycosa.app.search import open_index  # slow to import, and seldom needed
+
+    index = open_index(Path(settings.index), write=True)
+    stack.callback(index.close)
+    return indexer_of(settings, state, index)
+
+
+def visitor_among(visitors: Mapping[str, Visitor]) -> Visitor | Visitors:
+    """Return the one visitor, or what lets each of several visit the records of its spider."""
+    return visitors[""] if "" in visitors else Visitors(visitors)
 
 
 def _listener(member: Member) -> Listener:
@@ -171,7 +192,7 @@ def _joined(gates: Sequence[RobotsGate]) -> RobotsGate:
     return gates[0]
 
 
-async def _cast(
+async def cast_of(
     stack: AsyncExitStack,
     member: Member,
     frontier: Frontier,
@@ -224,7 +245,7 @@ def _delayer(frontier: Frontier, clock: Clock) -> SetDelay:
     return set_delay
 
 
-def _inline(cast: Cast, frontier: Frontier, downloader: Downloader, clock: Clock, addresses: Addresses) -> Inline:
+def inline_of(cast: Cast, frontier: Frontier, downloader: Downloader, clock: Clock, addresses: Addresses) -> Inline:
     """Return what fetches for the callbacks of a spider, and give it to them."""
     gate = cast.gate if cast.member.settings.robots else None
     spider, naming = cast.member.spider, cast.member.target.naming
@@ -233,7 +254,7 @@ def _inline(cast: Cast, frontier: Frontier, downloader: Downloader, clock: Clock
     return inline
 
 
-async def _extras(stack: AsyncExitStack, cast: Cast, handover: Handover | None) -> Pipelines:
+async def extras_of(stack: AsyncExitStack, cast: Cast, handover: Handover | None) -> Pipelines:
     """Make and open what the settings add to a spider. Return its pipelines; the stack closes them."""
     for extension in extensions_of(cast.member.settings, cast.crawler):
         stack.callback(lambda _kept: None, extension)  # it lives as long as the run
@@ -269,4 +290,5 @@ def _moved(earlier: Mapping[str, int], starts: Mapping[str, int], settings: Sett
     others = [name.partition(":")[2] for name, size in earlier.items() if ":" in name and size and name not in starts]
     if not others or settings.overwrite:
         return []
-    return [f"earlier items of this crawl are in {', '.join(others)}; -O starts afresh"]
+    there = f"earlier items of this crawl are in {', '.join(others)}"
+    return [there if settings.frontier else f"{there}; -O starts afresh"]

@@ -1,6 +1,7 @@
 """`lycosa frontier status | segments | hosts | list | explain`: look into what a crawl has done and has to do.
 
-On a stopped state, or through the socket of the crawl that runs on it. What changes something is in `frontier_moves`.
+On a stopped state, through the socket of the crawl that runs on it, or in a frontier that workers share. What changes
+something is in `frontier_moves`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from lycosa.cli.rows import (
     SLICE,
     Opened,
     Table,
+    Where,
     between_slices,
     counts,
     host_cells,
@@ -59,7 +61,7 @@ def command(ctx: click.Context) -> None:
     """Look into the frontier of a crawl, and change what the crawl itself would not.
 
     Works on a stopped crawl, and on one that runs, through the socket in its state. Without --state it takes the only
-    crawl in .lycosa/.
+    crawl in .lycosa/. With --frontier it looks into a crawl that several workers share, and takes no part in it.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
@@ -72,15 +74,15 @@ for each in MOVES:
 @command.command("status", short_help="Show what a crawl has done and has to do.")
 @state_option
 @json_option
-def status(state_dir: str | None, as_json: bool) -> None:
+def status(where: Where, as_json: bool) -> None:
     """Show what a crawl has done and has to do, and how fast it is."""
-    run(state_dir, lambda state: _status(state, as_json=as_json))
+    run(where, lambda state: _status(state, as_json=as_json))
 
 
 @command.command("segments")
 @state_option
 @json_option
-def segments(state_dir: str | None, as_json: bool) -> None:
+def segments(where: Where, as_json: bool) -> None:
     """List the segments in the order in which they are served."""
 
     async def story(state: Opened) -> None:
@@ -93,7 +95,7 @@ def segments(state_dir: str | None, as_json: bool) -> None:
         now = time.time()
         table.write([segment_cells(view, now) for view in views])
 
-    run(state_dir, story)
+    run(where, story)
 
 
 @command.command("hosts", short_help="List the hosts.")
@@ -103,7 +105,7 @@ def segments(state_dir: str | None, as_json: bool) -> None:
     "--limit", type=click.IntRange(0), metavar="N", help=f"At most this many. [default: all; {TOP_HOSTS} by queued]"
 )
 @json_option
-def hosts(state_dir: str | None, sort: str, limit: int | None, as_json: bool) -> None:
+def hosts(where: Where, sort: str, limit: int | None, as_json: bool) -> None:
     """List the hosts: what they have queued, and when they may be asked again."""
 
     async def story(state: Opened) -> None:
@@ -123,7 +125,7 @@ def hosts(state_dir: str | None, sort: str, limit: int | None, as_json: bool) ->
             if left == 0:
                 return
 
-    run(state_dir, story)
+    run(where, story)
 
 
 @command.command("list")
@@ -131,7 +133,7 @@ def hosts(state_dir: str | None, sort: str, limit: int | None, as_json: bool) ->
 @selection_options
 @click.option("--limit", type=click.IntRange(0), default=LIST_LIMIT, show_default=True, metavar="N", help="0 for all.")
 @json_option
-def list_(state_dir: str | None, limit: int, as_json: bool, **selected: Any) -> None:
+def list_(where: Where, limit: int, as_json: bool, **selected: Any) -> None:
     """List URLs with their state, segment by segment.
 
     \b
@@ -154,14 +156,14 @@ def list_(state_dir: str | None, limit: int, as_json: bool, **selected: Any) -> 
                 progress.write([f"only the first {limit:,} {'is' if limit == 1 else 'are'} shown: --limit 0 shows all"])
                 return
 
-    run(state_dir, story)
+    run(where, story)
 
 
 @command.command("explain")
 @click.argument("url", metavar="URL")
 @state_option
 @json_option
-def explain(url: str, state_dir: str | None, as_json: bool) -> None:
+def explain(url: str, where: Where, as_json: bool) -> None:
     """Say why a URL is not fetched, or when it will be.
 
     \b
@@ -189,7 +191,7 @@ def explain(url: str, state_dir: str | None, as_json: bool) -> None:
         for line in lines:
             print(f"  {one_line(line)}")
 
-    run(state_dir, story)
+    run(where, story)
 
 
 async def _hosts(operations: FrontierOperations) -> AsyncIterator[list[HostView]]:
@@ -215,7 +217,7 @@ async def _status(state: Opened, *, as_json: bool) -> None:
     operations, now = state.operations, time.time()
     stats = await operations.stats()
     rate = None
-    if state.pid:
+    if state.runs:
         await asyncio.sleep(RATE_OVER_S)
         later = await operations.stats()
         rate, stats = (later.done - stats.done) / RATE_OVER_S, later
@@ -224,11 +226,11 @@ async def _status(state: Opened, *, as_json: bool) -> None:
     idle = not (stats.queued > not_started or stats.leased)
     lookups = stats.lookups
     known = {
-        "path": str(state.path),
+        "path": state.place,
         "name": state.description.name,
         "spider": state.description.spider,
         "seeds": len(state.description.seeds),
-        "running": bool(state.pid),
+        "running": bool(state.runs),
         "pid": state.pid or None,
         "paused": stats.paused or None,
         "queued": stats.queued,
@@ -243,20 +245,20 @@ async def _status(state: Opened, *, as_json: bool) -> None:
         "next_due": await operations.next_due(now) if idle else None,
         "segments": dict(Counter(str(view.state) for view in views)),
         "filter_share": stats.lookups_settled / lookups if lookups else None,
-        "size_bytes": _size(state.path),
+        "size_bytes": _size(state.path) if state.path else None,
     }
     if as_json:
         json_line(known)
     else:
-        _show_status(known, state.description.seeds, now)
+        _show_status(known, state.description.seeds, state.runs, now)
 
 
-def _show_status(known: dict[str, Any], seeds: list[str], now: float) -> None:
+def _show_status(known: dict[str, Any], seeds: list[str], runs: str, now: float) -> None:
     if known["spider"]:
         what = f"spider {known['spider']}"
     else:
         what = f"{progress.count(len(seeds), 'start URL')}" + (f", {seeds[0]}" if seeds else "")
-    how = f"running in process {known['pid']}" if known["running"] else "stopped"
+    how = f"running in {runs}" if runs else "stopped"
     print_styled(one_line(f"{known['path']}: {what}; {how}"), "bold")
     due, later = known["next_due"], known["not_started"]
     lines = {
@@ -270,7 +272,7 @@ def _show_status(known: dict[str, Any], seeds: list[str], now: float) -> None:
         "rate": f"{known['rate']:,.0f} done/s" if known["rate"] is not None else "",
         "segments": ", ".join(f"{number:,} {name}" for name, number in known["segments"].items()),
         "filter": f"settled {known['filter_share']:.2%} of the look-ups" if known["filter_share"] is not None else "",
-        "size": size(known["size_bytes"]),
+        "size": size(known["size_bytes"]) if known["size_bytes"] is not None else "",
     }
     for name, text in lines.items():
         if text:

@@ -1,4 +1,4 @@
-"""`lycosa frontier requeue | drop | export | import | verify | compact`: change what a crawl itself never would.
+"""`lycosa frontier requeue | drop | archive | export | import | verify | compact`: what a crawl itself never would do.
 
 What is long goes in slices with a commit after each: an end in the middle leaves what was done, and the same command
 does the rest. Memory does not depend on how much there is.
@@ -24,6 +24,7 @@ from lycosa.cli.outcome import DEAD, one_line
 from lycosa.cli.rows import (
     SLICE,
     Opened,
+    Where,
     between_slices,
     json_line,
     json_option,
@@ -37,7 +38,7 @@ from lycosa.cli.rows import (
 )
 from lycosa.core.amounts import size
 from lycosa.core.errors import StorageError, UsageError
-from lycosa.core.model import SegmentState, UrlRecord
+from lycosa.core.model import Extras, SegmentState, UrlRecord
 from lycosa.core.rows import ENDED, from_text, to_line
 from lycosa.core.segments import checked_name, existing
 
@@ -66,7 +67,7 @@ Show = Callable[[int, int], None]
 @click.option("--into", metavar="S", help="Push copies into this segment, and leave them what they are in theirs.")
 @where_options
 @json_option
-def requeue(state_dir: str | None, dead: bool, done: bool, into: str | None, as_json: bool, **selected: Any) -> None:
+def requeue(where: Where, dead: bool, done: bool, into: str | None, as_json: bool, **selected: Any) -> None:
     """Queue dead URLs again, or those that are done, with all their attempts.
 
     \b
@@ -90,7 +91,7 @@ def requeue(state_dir: str | None, dead: bool, done: bool, into: str | None, as_
             after = moved.after
             await between_slices()
 
-    total = run(state_dir, story)
+    total = run(where, story)
     if as_json:
         json_line({"requeued": total})
     else:
@@ -102,10 +103,13 @@ def requeue(state_dir: str | None, dead: bool, done: bool, into: str | None, as_
 @state_option
 @click.option("--force", is_flag=True, help="Drop it although some of its URLs are still to be fetched.")
 @json_option
-def drop(segment: str, state_dir: str | None, force: bool, as_json: bool) -> None:
+def drop(segment: str, where: Where, force: bool, as_json: bool) -> None:
     """Forget a segment with all its URLs. It takes no more: what was in it may only come back in another one."""
     if not segment:
-        raise UsageError("the segment without a name is the crawl itself: to forget it, start the crawl afresh with -O")
+        raise UsageError(
+            "the segment without a name is the crawl itself: to forget it, start the crawl afresh with -O, a "
+            "shared one under another --crawl-name"
+        )
 
     async def story(state: Opened) -> int:
         view = existing(segment, await state.operations.segments())
@@ -116,18 +120,38 @@ def drop(segment: str, state_dir: str | None, force: bool, as_json: bool) -> Non
         await state.operations.commit()
         return dropped
 
-    total = run(state_dir, story)
+    total = run(where, story)
     if as_json:
         json_line({"segment": segment, "dropped": total})
     else:
         print(f"segment {one_line(segment) or '(no name)'} dropped: {progress.count(total, 'URL')} forgotten")
 
 
+@click.command("archive")
+@click.argument("segment", metavar="SEGMENT")
+@state_option
+@json_option
+def archive(segment: str, where: Where, as_json: bool) -> None:
+    """Make a finished segment read only: it takes no more, and what is in it stays what it is."""
+
+    async def story(state: Opened) -> bool:
+        archived = await state.operations.archive(segment)
+        await state.operations.commit()
+        return archived
+
+    if not run(where, story):
+        raise UsageError(f"segment {segment or '(no name)'} is not finished, or archived already")
+    if as_json:
+        json_line({"segment": segment, "archived": True})
+    else:
+        print(f"segment {one_line(segment) or '(no name)'} archived")
+
+
 @click.command("export", short_help="Write URLs as JSON lines.")
 @click.argument("file", metavar="[FILE|-]", default=STREAM)
 @state_option
 @selection_options
-def export(file: str, state_dir: str | None, **selected: Any) -> None:
+def export(file: str, where: Where, **selected: Any) -> None:
     """Write URLs as JSON lines, to a new file or to standard output, with all that `import` needs to make them again.
 
     A line has url, and of these what is not usual: state, segment, priority, depth, redirects, attempts, not_before,
@@ -150,7 +174,7 @@ def export(file: str, state_dir: str | None, **selected: Any) -> None:
                 show(total, 0)
         return total
 
-    total = run(state_dir, story)
+    total = run(where, story)
     progress.write([f"{progress.count(total, 'URL')} exported" + ("" if file == STREAM else f" to {file}")])
 
 
@@ -166,7 +190,7 @@ def export(file: str, state_dir: str | None, **selected: Any) -> None:
 @json_option
 def import_(
     file: str,
-    state_dir: str | None,
+    where: Where,
     segment: str | None,
     priority: int | None,
     everything: bool,
@@ -179,7 +203,8 @@ def import_(
     still is. What is done is left out, unless --all is given. URLs that the crawl knows are left out too, so that an
     import that was ended can be given again. Bad lines are told and passed over, with exit code 1 at the end.
 
-    A state that is not there is made, if its folder is: the next crawl with this --state begins with what is in it.
+    A state that is not there is made, if its folder is: the next crawl with this --state begins with what is in it. So
+    is a crawl of this --crawl-name in a shared frontier.
 
     \b
     lycosa frontier import seeds.txt
@@ -188,37 +213,27 @@ def import_(
     checked_name(segment or "")
 
     async def story(state: Opened) -> Importer:
-        with _shown("imported", _size(stream)) as show:
-            closed = await _closed(state)
-            _refuse_closed(segment, closed)
-            importer = Importer(state, closed, everything=everything, strict=strict, segment=segment, priority=priority)
-            await importer.read(stream, show)
-            return importer
+        put = {"segment": segment, "priority": priority}
+        return await imported(state, stream, "imported", put, everything=everything, strict=strict)
 
-    with _input(file) as stream:  # before a state is made for what cannot be read
-        done = run(state_dir, story, make=True)
-    if as_json:
-        json_line({"queued": done.queued, "known": done.known, "left_out": done.left_out, "bad": done.bad})
-    else:
-        text = f"{progress.count(done.queued, 'URL')} queued, {done.known:,} known before"
-        text += f", {done.left_out:,} done in the file and left out" if done.left_out else ""
-        print(text + (f", {progress.count(done.bad, 'bad line')} passed over" if done.bad else ""))
-    return DEAD if done.bad else 0
+    with opened_input(file) as stream:  # before a state is made for what cannot be read
+        done = run(where, story, make=True)
+    return tell_imported(done, as_json=as_json)
 
 
 @click.command("verify", short_help="Read all that is stored, and say what is wrong.")
 @state_option
 @json_option
-def verify(state_dir: str | None, as_json: bool) -> int:
+def verify(where: Where, as_json: bool) -> int:
     """Read all that is stored, and say what does not fit together; the exit code is 1 when something does not.
 
-    A crawl that runs stands still meanwhile.
+    A crawl that runs stands still meanwhile; one that several workers share goes on, and what can be put right is.
     """
 
     async def story(state: Opened) -> list[str]:
         return await state.operations.verify(_say_now_and_then())
 
-    found = run(state_dir, story)
+    found = run(where, story)
     if as_json:
         json_line({"found": found})
     else:
@@ -231,20 +246,52 @@ def verify(state_dir: str | None, as_json: bool) -> int:
 @click.command("compact")
 @state_option
 @json_option
-def compact(state_dir: str | None, as_json: bool) -> None:
-    """Give unused room back to the disk. A crawl that runs stands still meanwhile."""
+def compact(where: Where, as_json: bool) -> None:
+    """Give unused room back to the disk, or memory of a shared frontier. Other crawls stand still meanwhile."""
 
     async def story(state: Opened) -> tuple[int, int]:
         return await state.operations.compact()
 
-    before, after = run(state_dir, story)
+    before, after = run(where, story)
     if as_json:
         json_line({"before_bytes": before, "after_bytes": after})
     else:
         print(f"{size(before)} before, {size(after)} after")
 
 
-MOVES = (requeue, drop, export, import_, verify, compact)
+MOVES = (requeue, drop, archive, export, import_, verify, compact)
+
+
+def tell_imported(done: Importer, *, as_json: bool) -> int:
+    """Say what became of an import. Return the exit code."""
+    if as_json:
+        json_line({"queued": done.queued, "known": done.known, "left_out": done.left_out, "bad": done.bad})
+    else:
+        text = f"{progress.count(done.queued, 'URL')} queued, {done.known:,} known before"
+        text += f", {done.left_out:,} done in the file and left out" if done.left_out else ""
+        print(text + (f", {progress.count(done.bad, 'bad line')} passed over" if done.bad else ""))
+    return DEAD if done.bad else 0
+
+
+async def imported(
+    state: Opened,
+    stream: BinaryIO,
+    verb: str,
+    put: Mapping[str, Any],
+    *,
+    everything: bool = False,
+    strict: bool = False,
+) -> Importer:
+    """Read all lines of a stream into a crawl, and show how far it is. Raises `UsageError`.
+
+    `put` has the segment, the priority and the spider of all of them; None, or nothing, where each has its own.
+    """
+    with _shown(verb, _size(stream)) as show:
+        closed = await _closed(state)
+        _refuse_closed(put["segment"], closed)
+        importer = Importer(state, closed, put, everything=everything, strict=strict)
+        await importer.read(stream, show)
+        return importer
 
 
 class Importer:
@@ -254,19 +301,18 @@ class Importer:
         self,
         state: Opened,
         closed: Mapping[str, SegmentState],
+        put: Mapping[str, Any],
         *,
         everything: bool,
         strict: bool,
-        segment: str | None,
-        priority: int | None,
     ) -> None:
         self._operations = state.operations
         self._closed = closed
         self._key_of, self._owned = state.key_of, state.owned
         self._everything = everything
         self._strict = strict
-        self._changes: dict[str, Any] = {"segment": segment, "priority": priority}
-        self._changes = {name: value for name, value in self._changes.items() if value is not None}
+        self._spider = put.get("spider")
+        self._changes = {name: put[name] for name in ("segment", "priority") if put[name] is not None}
         self._batch: list[UrlRecord] = []
         self.queued = self.known = self.left_out = self.bad = 0
 
@@ -302,6 +348,8 @@ class Importer:
             self.left_out += 1
             return
         record = replace(row.record, **self._changes) if self._changes else row.record
+        if self._spider:
+            record = replace(record, extras=replace(record.extras or Extras(), spider=self._spider))
         try:
             record = self._owned(record)
             _refuse_closed(record.segment, self._closed)
@@ -350,7 +398,8 @@ def lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 
 @contextmanager
-def _input(file: str) -> Iterator[BinaryIO]:
+def opened_input(file: str) -> Iterator[BinaryIO]:
+    """Yield a file, or standard input for `-`. Raises `UsageError`."""
     if file == STREAM:
         yield sys.stdin.buffer
         return

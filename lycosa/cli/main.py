@@ -28,6 +28,8 @@ VERBS = {
     "crawl": ("lycosa.cli.crawl", "Crawl sites, every page an item, or run spiders of the project."),
     "runspider": ("lycosa.cli.runspider", "Run a spider from a Python file."),
     "worker": ("lycosa.cli.worker", "Take part in a crawl that several workers share."),
+    "seed": ("lycosa.cli.seed", "Give a crawl start URLs from outside, before or while it runs."),
+    "top": ("lycosa.cli.top", "Watch a crawl that several workers share."),
     "startproject": ("lycosa.cli.startproject", "Start a project: a folder for spiders and their settings."),
     "genspider": ("lycosa.cli.genspider", "Write a spider to begin with."),
     "list": ("lycosa.cli.list", "List the spiders of the project."),

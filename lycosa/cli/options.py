@@ -44,6 +44,7 @@ FLAGS = (
     Flag("follow_nofollow", LIMITS, "", "Follow links marked rel=nofollow."),
     Flag("robots", LIMITS, "", "Obey robots.txt."),
     Flag("concurrency", REQUESTS, "N", "Requests in work at a time."),
+    Flag("processes", REQUESTS, "N", "Processes of this machine that fetch and parse."),
     Flag("concurrency_per_host", REQUESTS, "N", "Transfers at a time to one host."),
     Flag("delay", REQUESTS, "S", "Least seconds between two requests to one host."),
     Flag("concurrency_per_ip", REQUESTS, "N", "Transfers at a time to one IP address.", default="no limit"),
@@ -88,6 +89,7 @@ FLAGS = (
     ),
     Flag("lease", STORAGE, "S", "Seconds a worker may be silent before its pages are lent again."),
     Flag("lease_max", STORAGE, "S", "Most seconds a page may be in work; then it is given up and tried again."),
+    Flag("metrics", DISPLAY, "[ADDRESS:]PORT", "Serve /metrics for Prometheus while the crawl runs."),
     Flag("quiet", DISPLAY, "", "Show errors only: no progress, no summary.", letter="-q"),
     Flag("log_level", DISPLAY, "L", "Least severe message to log: DEBUG, INFO, WARNING, ERROR.", letter="-L"),
     Flag("log_file", DISPLAY, "F", "Append the log to this file.", default="standard error"),
@@ -127,7 +129,13 @@ def crawl_options(command: F) -> F:
         ),
     ]
     output = [
-        _grouped("-o", "output", OUTPUT, "FILE", "Append the items to a .jsonl file. [default: standard output]"),
+        _grouped(
+            "-o",
+            "output",
+            OUTPUT,
+            "FILE",
+            "Append the items to a .jsonl file, or to a stream in Redis. [default: standard output]",
+        ),
         _grouped("-O", "output_afresh", OUTPUT, "FILE", "Start afresh: forget the state, overwrite the file."),
     ]
     for decorate in reversed([*output, *map(_option, FLAGS), *spider]):

@@ -14,6 +14,7 @@ from datetime import datetime
 from lycosa.cli.outcome import DEAD, DONE, INTERRUPTED, printable
 from lycosa.config import STANDARD_OUTPUT, Settings
 from lycosa.core.amounts import size
+from lycosa.core.telemetry import pages
 from lycosa.engine.stats import Snapshot, Summary
 
 LIVE_EVERY_S = 0.25
@@ -59,7 +60,7 @@ def progress_line(snapshot: Snapshot, max_pages: int | None = None) -> str:
         f"{snapshot.leased:,} leased",
         f"{snapshot.delayed:,} delayed" if snapshot.delayed else "",
         f"{snapshot.dead:,} failed",
-        count(snapshot.hosts, "host"),
+        count(snapshot.hosts, "host") if snapshot.hosts else "",
         size(snapshot.bytes),
         _eta(snapshot, max_pages),
     ]
@@ -81,6 +82,8 @@ def summary_lines(summary: Summary) -> list[str]:
         lines += [_row("", f"{url}  {reason}") for url, reason in summary.dead]
         if now.dead > len(summary.dead):
             lines.append(_row("", f"... and {now.dead - len(summary.dead):,} more"))
+    if summary.shared:
+        lines.append(_row("shared", _shared(summary.shared)))
     items = "standard output" if summary.items_path == STANDARD_OUTPUT else summary.items_path
     lines += [_row(name, path) for name, path in (("items", items), ("state", summary.state_path)) if path]
     lines += [f"hint: {note}" for note in summary.notes]
@@ -91,10 +94,17 @@ def summary_lines(summary: Summary) -> list[str]:
     return lines
 
 
+def _shared(totals: Mapping[str, int]) -> str:
+    made = pages(totals)
+    what = f"{count(int(made), 'page')}, {count(totals.get('items', 0), 'item')}, {size(totals.get('bytes', 0))}"
+    return f"{what} by all workers so far"
+
+
 def _headline(summary: Summary) -> str:
     now = summary.snapshot
     if summary.nothing_to_do:
-        why, advice = (summary.closed, "") if summary.closed else ("the crawl is finished", "; -O starts afresh")
+        afresh = "; another --crawl-name, --state and -o start one afresh" if summary.shared else "; -O starts afresh"
+        why, advice = (summary.closed, "") if summary.closed else ("the crawl is finished", afresh)
         return f"nothing to do: {why} ({now.done:,} done, {now.dead:,} dead){advice}"
     rate = (now.pages + now.unchanged) / now.elapsed_s if now.elapsed_s > 0 else 0.0
     how = "interrupted" if summary.interrupted else "finished" if summary.finished else "stopped"

@@ -10,9 +10,11 @@ import re
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
+from functools import wraps
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import click
 import msgspec
@@ -20,6 +22,7 @@ import msgspec.structs
 
 from lycosa.cli import progress
 from lycosa.cli.outcome import one_line
+from lycosa.config import Settings
 from lycosa.core.errors import UsageError
 from lycosa.core.explain import Known
 from lycosa.core.keys import Fingerprint
@@ -41,16 +44,50 @@ TIMES = ("_at", "until")
 SLICE = 1000
 """Rows read or changed at a time; a live owner gives fewer."""
 
-state_option = click.option("--state", "state_dir", metavar="DIR", help="State of the crawl. [default: the only one]")
+STATE_OPTIONS = (
+    click.option("--state", "state_dir", metavar="DIR", help="State of the crawl. [default: the only one]"),
+    click.option("--frontier", metavar="redis://...", help="Where the crawl is that several workers share."),
+    click.option("--crawl-name", metavar="NAME", help="Its name there. [default: the only one]"),
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Write JSON, an object a line.")
 
 
+class Where(NamedTuple):
+    """Which crawl is meant: the folder of a state, or a name in a frontier that several workers share."""
+
+    state_dir: str | None
+    frontier: str | None
+    crawl_name: str | None
+
+
+def state_option(command: F) -> F:
+    """Add the options that say which crawl is meant; the command gets them as `where`."""
+
+    @wraps(command)
+    def told(*args: Any, state_dir: str | None, frontier: str | None, crawl_name: str | None, **options: Any) -> Any:
+        return command(*args, where=Where(state_dir, frontier, crawl_name), **options)
+
+    for option in reversed(STATE_OPTIONS):
+        told = option(told)
+    return told  # type: ignore[return-value]
+
+
 class Opened(Protocol):
-    """A state that was opened (`lycosa.app.operations.OpenState`, which is imported when it is used)."""
+    """A crawl that was opened (`lycosa.app.operations.OpenState`, which is imported when it is used)."""
 
     @property
-    def path(self) -> Path:
-        """Its folder."""
+    def place(self) -> str:
+        """What it is called."""
+        ...
+
+    @property
+    def path(self) -> Path | None:
+        """Its folder, if it has one."""
+        ...
+
+    @property
+    def runs(self) -> str:
+        """Where it runs, "" when it does not."""
         ...
 
     @property
@@ -65,7 +102,7 @@ class Opened(Protocol):
 
     @property
     def pid(self) -> int:
-        """The live owner, 0 for none."""
+        """The live owner of a state, 0 for none."""
         ...
 
     @property
@@ -169,23 +206,38 @@ async def between_slices() -> None:
     await asyncio.sleep(0)
 
 
-def run(state_dir: str | None, story: Callable[[Opened], Awaitable[T]], *, make: bool = False) -> T:
-    """Open the state that is meant, and do this with it. `make` it, and say so, where there is none."""
-    from lycosa.app.operations import find_state, make_state, opened
+def run(where: Where, story: Callable[[Opened], Awaitable[T]], *, make: bool = False) -> T:
+    """Open the crawl that is meant, and do this with it. `make` it, and say so, where there is none."""
     from lycosa.cli.spiders import enter_project, project_settings
 
     enter_project()  # a function that the state names may lie there
     settings = project_settings()
-    given = state_dir or settings.state
-    if make and given and make_state(Path(given)):
-        progress.write([f"{given}: a new state was made, since there was none"])
+    if where.state_dir is not None and where.frontier is not None:
+        raise UsageError("--state and --frontier exclude each other: a crawl is in a folder or in a Redis")
+    if where.crawl_name is not None and not (where.frontier or settings.frontier):
+        raise UsageError("--crawl-name is the name of a crawl in a Redis: give --frontier redis://host:6379/0 too")
 
     async def told() -> T:
-        path = find_state(given, Path(settings.home))
-        async with opened(path, say=lambda line: progress.write([one_line(line)])) as state:
+        async with _opened(where, settings, make=make) as state:
             return await story(state)
 
     return asyncio.run(told())
+
+
+def _opened(where: Where, settings: Settings, *, make: bool) -> AbstractAsyncContextManager[Opened]:
+    from lycosa.app.operations import find_state, make_state, opened, opened_shared
+
+    def say(line: str) -> None:
+        progress.write([one_line(line)])
+
+    frontier = where.frontier or settings.frontier
+    if frontier and where.state_dir is None:
+        beginning = (settings.partitions, settings.keep_done) if make else None
+        return opened_shared(frontier, where.crawl_name or settings.crawl_name, say, beginning=beginning)
+    given = where.state_dir or settings.state
+    if make and given and make_state(Path(given)):
+        progress.write([f"{given}: a new state was made, since there was none"])
+    return opened(find_state(given, Path(settings.home)), say=say)
 
 
 def when(at: float, now: float) -> str:

@@ -16,6 +16,7 @@ from lycosa.cli.outcome import one_line
 from lycosa.config import Settings, trace
 from lycosa.config.kinds import without_login
 from lycosa.core.errors import BadSetting
+from lycosa.core.streams import is_address
 
 SECRET = frozenset({"http_pass"})
 """Passwords: only `--get` shows them."""
@@ -69,7 +70,7 @@ def _show_one(settings: Settings, name: str, *, as_json: bool) -> None:
 
 
 def _safe(name: str, value: Any) -> Any:
-    if name == "proxy":
+    if name == "proxy" or (name == "output" and is_address(value)):
         return without_login(value)
     return "***" if name in SECRET and value else value
 

@@ -25,7 +25,7 @@ def command(
     """Take part in a crawl that several workers share, on this machine or others: start as many as you like.
 
     It ends when the whole crawl is done; with --keep-alive it waits for more. Each worker needs an output and a --state
-    of its own.
+    of its own. -O, --processes and a --state of another crawl are refused.
 
     \b
     lycosa worker quotes --frontier redis://host:6379/0 -o quotes-1.jsonl --state worker-1

@@ -12,7 +12,8 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from lycosa.core.errors import BadSetting
+from lycosa.core.errors import BadSetting, UsageError
+from lycosa.core.streams import is_address, read_address
 
 BODY_MAX = 1024**3
 DAY_S = 86_400.0
@@ -210,12 +211,25 @@ class Location(NamedTuple):
         return str(path)
 
 
+class Output(Location):
+    """A file, or the address of a stream in Redis."""
+
+    def convert(self, value: object) -> str | None:
+        if not is_address(value):
+            return super().convert(value)
+        try:
+            read_address(str(value))
+        except UsageError as error:
+            raise BadSetting(str(error)) from None
+        return str(value)
+
+
 class WrongPart(ValueError):
     """One of several values is wrong: this one."""
 
 
 def without_login(proxy: object) -> object:
-    """Return the URL of a proxy, or what was meant to be one, as it may be shown."""
+    """Return a URL, or what was meant to be one, as it may be shown."""
     return LOGIN.sub(r"\1***@", proxy) if isinstance(proxy, str) else proxy
 
 

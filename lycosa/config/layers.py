@@ -20,6 +20,7 @@ from lycosa.config.scrapy_names import SAME, SCRAPY_NAMES, TOGETHER
 from lycosa.config.scrapy_others import EXPLAINED, NOT_NEEDED
 from lycosa.config.settings import Settings, kinds
 from lycosa.core.errors import BadSetting
+from lycosa.core.streams import is_address
 
 SHOWN_MAX = 80
 PREFIX = "LYCOSA_"
@@ -160,10 +161,14 @@ class _Merged:
     def _keep(self, given: Given, name: str, value: object) -> None:
         kind = kinds()[name]
         converted = _tried(given, name, lambda: kind.convert(value))
-        if isinstance(kind, Location) and given.base and converted not in {None, STANDARD_OUTPUT}:
+        if isinstance(kind, Location) and given.base and _is_path(converted):
             converted = str(given.base / converted)
         self.values[name] = {**self.values.get(USER, {}), **converted} if name == USER else converted
         self.places[name] = given.place
+
+
+def _is_path(location: str | None) -> bool:
+    return location not in {None, STANDARD_OUTPUT} and not is_address(location)
 
 
 def _tried(given: Given, name: str, convert: Any) -> Any:
@@ -172,7 +177,7 @@ def _tried(given: Given, name: str, convert: Any) -> Any:
         return convert()
     except (BadSetting, TypeError, ValueError, OverflowError, RuntimeError) as error:
         wrong = error.args[0] if isinstance(error, WrongPart) else given.value
-        wrong = without_login(wrong) if name == "proxy" else wrong
+        wrong = without_login(wrong) if name == "proxy" or is_address(wrong) else wrong
         why = str(error) if isinstance(error, BadSetting) else f"{_shown(wrong)} is not {kinds()[name].wanted}"
         raise BadSetting(f"{_where(given)}: {why}") from None
 

@@ -27,6 +27,7 @@ from lycosa.config.kinds import (
     Location,
     Number,
     OneOf,
+    Output,
     Seconds,
     Size,
     Switch,
@@ -112,6 +113,8 @@ class Settings:
 
     concurrency: Annotated[int, Whole(1, 10_000)] = 64
     """Leases one worker holds at a time, from lease to ack."""
+    processes: Annotated[int, Whole(1, 256)] = 1
+    """Processes of this machine that fetch and parse; with more than one, a further one keeps the crawl together."""
     concurrency_per_host: Annotated[int, Whole(1, 10_000)] = 8
     """Transfers in flight to one host, in the whole crawl."""
     delay: Annotated[float, Seconds(0, DAY_S)] = 0.0
@@ -184,6 +187,8 @@ class Settings:
 
     cookies: Annotated[bool, Switch()] = True
     """Keep the cookies that servers set, and send them back."""
+    cookies_shared: Annotated[bool, Switch()] = False
+    """Share the cookies with the other workers of a crawl (`--frontier`): they are one user."""
     cookies_debug: Annotated[bool, Switch()] = False
     """Log the cookies that are sent and received."""
     http_cache: Annotated[str, OneOf(("off", "rfc9111", "replay"))] = "off"
@@ -201,10 +206,10 @@ class Settings:
 
     # Items
 
-    output: Annotated[str | None, Location(f"a file ending in {', '.join(ITEM_SUFFIXES)}, or '-'", ITEM_SUFFIXES)] = (
-        None
-    )
-    """File the items are appended to; None or `-` for standard output."""
+    output: Annotated[
+        str | None, Output(f"a file ending in {', '.join(ITEM_SUFFIXES)}, a stream in Redis, or '-'", ITEM_SUFFIXES)
+    ] = None
+    """File the items are appended to, or the address of a stream in Redis; None or `-` for standard output."""
     overwrite: Annotated[bool, Switch()] = False
     """Start afresh: forget the state and what the output holds."""
     files_store: Annotated[str | None, Location("a folder")] = None
@@ -278,6 +283,10 @@ class Settings:
     """Do not end when a shared crawl is done, but wait for more."""
     partitions: Annotated[int, Whole(1, 1024)] = 1
     """Into how many parts the hosts of a shared frontier are divided; it is fixed when the crawl begins."""
+    keep_done: Annotated[bool, Switch()] = False
+    """Keep what is done in a shared frontier whole, to list and refresh it; it is fixed when the crawl begins."""
+    replicas: Annotated[int, Whole(0, 10)] = 0
+    """How many replicas of a shared frontier's Redis have a commit before the crawl goes on."""
     sync: Annotated[bool, Switch()] = False
     """Force every group commit to the disk, so that it survives power loss."""
     commit_every: Annotated[float, Seconds(0.001, 60)] = 0.1
@@ -293,6 +302,8 @@ class Settings:
 
     # Messages
 
+    metrics: Annotated[str, Text("a port, or ADDRESS:PORT", SHORT, "")] = ""
+    """Where `/metrics` is served for Prometheus while the crawl runs, by itself on loopback; "" for nowhere."""
     quiet: Annotated[bool, Switch()] = False
     """Show no progress and no summary."""
     log_level: Annotated[str, OneOf(("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"))] = "WARNING"

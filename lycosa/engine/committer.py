@@ -8,8 +8,8 @@ again; their pages were not acked, so they are fetched again. So every item is i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 
 from lycosa.ports import Frontier, Sink
 
@@ -17,6 +17,40 @@ CLEAN = "clean"
 """The name among the positions under which a crawl notes that it ended cleanly: 1, or 0 while it runs."""
 
 NO_MARKS: Mapping[str, int] = {}
+
+
+class Settling:
+    """Any number at a time, or one alone. Those who wait for its end go on together, not one after the other."""
+
+    def __init__(self) -> None:
+        self._inside = 0
+        self._alone = asyncio.Lock()
+        self._open = asyncio.Event()
+        self._open.set()
+        self._empty = asyncio.Event()
+
+    async def __aenter__(self) -> None:
+        while not self._open.is_set():
+            await self._open.wait()
+        self._inside += 1
+
+    async def __aexit__(self, *error: object) -> None:
+        self._inside -= 1
+        if not self._inside:
+            self._empty.set()
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """Wait until nobody is inside, and let nobody in."""
+        async with self._alone:
+            self._open.clear()
+            try:
+                while self._inside:
+                    self._empty.clear()
+                    await self._empty.wait()
+                yield
+            finally:
+                self._open.set()
 
 
 class Committer:
@@ -44,8 +78,8 @@ class Committer:
         self._broken = False
         self.keep: Callable[[], Awaitable[None]] | None = None
         """Makes durable what the crawl keeps beside its frontier, before the frontier commits."""
-        self.settling = asyncio.Lock()
-        """Held while a lease is settled (ack and items belong to one commit) and while a commit takes its cut."""
+        self.settling = Settling()
+        """Held while leases are settled (ack and items belong to one commit), alone while a commit takes its cut."""
 
     def settled(self) -> None:
         """A lease was settled, or something else changed, since the last commit."""
@@ -72,7 +106,7 @@ class Committer:
 
         False when something was settled by half: then nothing becomes durable any more.
         """
-        async with self.settling:
+        async with self.settling.alone():
             self._acks = 0
             self._changed.clear()
             self._full.clear()

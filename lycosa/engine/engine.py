@@ -16,7 +16,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from lycosa.clock import Clock
 from lycosa.core.frontier import Event, State, expire
@@ -32,7 +32,7 @@ from lycosa.engine.settling import Settler
 from lycosa.engine.space import SHORTAGE_CHECK_S, FreeSpace
 from lycosa.engine.stats import RunStats, Snapshot
 from lycosa.engine.verdict import Failed
-from lycosa.engine.visit import UNCHANGED, Outcome, Visitor, Visitors
+from lycosa.engine.visit import UNCHANGED, Outcome
 from lycosa.ports import Frontier, FrontierOperations, Sink
 
 log = logging.getLogger(__name__)
@@ -59,6 +59,15 @@ IDLE_AGAIN_S = 5.0
 """A receiver of `spider_idle` that keeps the crawl alive is asked again after so long, or when something was done."""
 
 RETRIES = Selection(states=(State.RETRY,))
+
+
+class Visiting(Protocol):
+    """See `Visitor`: what visits pages, here or elsewhere."""
+
+    async def visit(self, lease: Lease) -> Outcome:
+        """Fetch the record and say what becomes of it. Never raises but for bugs and cancellation."""
+        ...
+
 
 More = Callable[[float], Awaitable[int]]
 
@@ -93,7 +102,7 @@ class Engine:
         self,
         frontier: Frontier,
         sinks: Sequence[Sink],
-        visitor: Visitor | Visitors,
+        visitor: Visiting,
         gate: RobotsGate,
         addresses: Addresses,
         committer: Committer,
@@ -119,7 +128,7 @@ class Engine:
         self._idle_again_at = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
         self._alarm = Alarm()
-        self._still = MOVING
+        self.still = MOVING
         self._stirred = asyncio.Event()
         self._settler = Settler(frontier, sinks, committer, stats, clock, self._audience, self.close)
         self._error: BaseException | None = None
@@ -193,18 +202,22 @@ class Engine:
     async def snapshot(self) -> Snapshot:
         """Return the state of the crawl."""
         snapshot = self._stats.snapshot(await self._frontier.stats(), self._clock.now())
-        return snapshot._replace(waiting_until=self._still.until, paused=self._still.paused)
+        return snapshot._replace(waiting_until=self.still.until, paused=self.still.paused)
 
     async def until_stirred(self, seen: Snapshot) -> None:
         """Return at once, but when the snapshot shows a crawl that waits or is paused: when that is over."""
-        while self._still == (seen.waiting_until, seen.paused) != MOVING:
+        while self.still == (seen.waiting_until, seen.paused) != MOVING:
             self._stirred.clear()
             await self._stirred.wait()
 
+    async def until_room(self) -> None:
+        """Return at once, but during a shortage in a crawl that runs: when it is over."""
+        await self._space.until_room(runs=self._running is not None)
+
     @property
-    def busy(self) -> bool:
-        """Whether something is under way."""
-        return bool(self._tasks)
+    def busy(self) -> int:
+        """How many are under way."""
+        return len(self._tasks)
 
     @property
     def enough(self) -> bool:
@@ -214,8 +227,7 @@ class Engine:
     async def _pump(self) -> None:
         while not self.stopping and self._error is None:
             self._alarm.hush()
-            if self._space.shortage:
-                self._space.check()
+            self._space.look()
             now = self._clock.now()
             if self._endings is not None and (reason := self._endings.look(now)):
                 self.close(reason)
@@ -293,15 +305,15 @@ class Engine:
 
     def _stand_still(self, due: float | None, now: float) -> None:
         if self._space.shortage:
-            self._be(Still(paused=self._still.paused or str(self._space.shortage)))
+            self._be(Still(paused=self.still.paused or str(self._space.shortage)))
         elif due is not None and due - now > WAITING_S:
             self._be(Still(until=due))
         else:
             self._be(MOVING)
 
     def _be(self, still: Still) -> None:
-        if self._still != still:
-            self._still = still
+        if self.still != still:
+            self.still = still
             self._stirred.set()
 
     def _start(self, lease: Lease, now: float) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -40,6 +41,14 @@ InTurn = Callable[[str, Callable[[str], Awaitable[None]]], Awaitable[None]]
 """Waits for the turn of a host, and calls with the address to connect to."""
 
 
+class Told(Protocol):
+    """Who is told what a host says."""
+
+    def told(self, host: str, facts: HostFacts) -> float:
+        """Take what a host says anew. Return the seconds that it asks for between two requests."""
+        ...
+
+
 class RobotsGate:
     """Knows what the hosts allow. `chance` returns a number from 0 to 1, `now` unix seconds."""
 
@@ -63,8 +72,8 @@ class RobotsGate:
         self._chance = chance
         self._parsed: OrderedDict[str, Robots] = OrderedDict()
         self._stats = stats
-        self.others: Sequence[RobotsGate] = ()
-        """The gates of this crawl with other user agents: what one learns is news to all."""
+        self.others: Sequence[Told] = ()
+        """The gates of this crawl with other user agents, say: what one learns is news to all."""
         self.on_parsed: Callable[[Robots, Request], None] | None = None
         """Hears of every robots.txt that was read."""
 
@@ -104,7 +113,7 @@ class RobotsGate:
         try:
             status, body, retry_after = await self._fetch(lease)
         except PrivateAddress:  # of a link of a public page, which will be told so itself
-            await self._remember(host, HostFacts(NOT_ASKED, 404, now - ROBOTS_TTL_S + ASK_AGAIN_S), now)
+            await self.remember(host, HostFacts(NOT_ASKED, 404, now - ROBOTS_TTL_S + ASK_AGAIN_S), now)
             return None
         except FetchError as error:
             self._count(f"exception_count/{type(error).__name__}")
@@ -122,7 +131,7 @@ class RobotsGate:
         facts = HostFacts(body, status, now)
         if decision is not None:
             facts = await self._older(host, now) or facts
-        await self._remember(host, facts, now)
+        await self.remember(host, facts, now)
         return None
 
     async def _older(self, host: str, now: float) -> HostFacts | None:
@@ -158,7 +167,8 @@ class RobotsGate:
             url = target
         return 404, b"", ""  # RFC 9309 §2.3.1.2: too many redirects count as unavailable
 
-    async def _remember(self, host: str, facts: HostFacts, now: float) -> None:
+    async def remember(self, host: str, facts: HostFacts, now: float) -> None:
+        """Keep what a host says, and tell the others."""
         delay_s = max(gate.told(host, facts) for gate in (self, *self.others))  # they share the host
         known = HostFacts(facts.robots, facts.robots_status, facts.robots_at, delay_s)
         await self._frontier.set_host_facts(host, known, now)
@@ -169,6 +179,10 @@ class RobotsGate:
         if facts.robots != NOT_ASKED and self.on_parsed is not None:
             self.on_parsed(rules, Request(f"{host}/robots.txt"))
         return rules.crawl_delay_s
+
+    def forget(self, host: str) -> None:
+        """Something new is known of the host: the frontier is asked again."""
+        self._parsed.pop(host, None)
 
     def _count(self, what: str) -> None:
         if self._stats is not None:

@@ -72,9 +72,9 @@ class Settler:
         ):
             log.warning("a late result was refused: %s", lease.record.url)
             return
-        for item in done.items:
+        for number, item in enumerate(done.items):
             for sink, prepared in zip(self._sinks, item, strict=True):
-                sink.write(prepared)
+                sink.write(prepared, lease.record, number)
         self._stats.pages += done.page
         self._stats.unchanged += done.reason == UNCHANGED
         self._stats.items += len(done.items)
@@ -87,5 +87,6 @@ class Settler:
         if failed.block_until > now:
             await self._frontier.block_host(lease.record.host, failed.block_until)
         if await self._frontier.nack(lease, failed.reason, failed.retry_at, now, contacted=failed.contacted):
+            self._stats.failures += 1
             self._stats.retries += failed.retry_at is not None
             self.retry_until = max(self.retry_until, failed.retry_at or 0.0, failed.block_until)

@@ -6,6 +6,7 @@ path, so it is done at every commit, and every few seconds while there is a shor
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from collections.abc import Callable, Sequence
@@ -57,15 +58,34 @@ def room_at(path: Path) -> Room:
 
 
 class FreeSpace:
-    """Watches the devices of `paths`. `floor_bytes` None means the usual floor, 0 none."""
+    """Watches the devices of `paths`. `floor_bytes` None means the usual floor, 0 none.
+
+    `elsewhere` tells what else is full.
+    """
 
     def __init__(
-        self, paths: Sequence[Path], floor_bytes: int | None = None, room: Callable[[Path], Room] = room_at
+        self,
+        paths: Sequence[Path],
+        floor_bytes: int | None = None,
+        room: Callable[[Path], Room] = room_at,
+        elsewhere: Callable[[], str] = lambda: "",
     ) -> None:
         self._paths = paths
         self._floor_bytes = floor_bytes
         self._room = room
-        self.shortage: Shortage | None = None
+        self._elsewhere = elsewhere
+        self.shortage: Shortage | str | None = None
+
+    def look(self) -> None:
+        """Check if there is a shortage, or if it costs nothing to know of one."""
+        if self.shortage or self._elsewhere():
+            self.check()
+
+    async def until_room(self, *, runs: bool) -> None:
+        """Return when there is room; in a crawl that does not run yet, and so does not look, at once."""
+        self.look()
+        while runs and self.shortage:  # noqa: ASYNC110  whoever lends looks as often
+            await asyncio.sleep(SHORTAGE_CHECK_S)
 
     def check(self) -> None:
         """Look at the devices, and say so when a shortage begins or ends."""
@@ -75,8 +95,9 @@ class FreeSpace:
         elif before and not self.shortage:
             log.warning("there is room again: the crawl goes on")
 
-    def _find(self) -> Shortage | None:
-        return next((found for path in self._paths if (found := self._shortage_at(path))), None)
+    def _find(self) -> Shortage | str | None:
+        here = next((found for path in self._paths if (found := self._shortage_at(path))), None)
+        return here or self._elsewhere() or None
 
     def _shortage_at(self, path: Path) -> Shortage | None:
         try:
@@ -85,7 +106,7 @@ class FreeSpace:
             return None  # whoever writes there will say what is wrong
         floor = self._floor(total_bytes)
         needed = round(floor * ROOM_SHARE)
-        enough = free_bytes >= (needed if self.shortage else floor)
+        enough = free_bytes >= (needed if isinstance(self.shortage, Shortage) else floor)
         return None if enough else Shortage(str(path), free_bytes, needed)
 
     def _floor(self, total_bytes: int) -> int:

@@ -51,6 +51,8 @@ class RunStats:
     dropped: int = 0
     bytes: int = 0
     retries: int = 0
+    failures: int = 0
+    """Visits that failed, whether they are tried again or not."""
     lent: int = 0
     known: int = 0
     """Links of which memory alone could tell that they are no news."""
@@ -102,7 +104,8 @@ class Summary:
     `dead` names the first dead URLs; `notes` are hints, a line each. `idle_until` (unix seconds) is when the rest is
     due, in a crawl that ended at `ended_at` because it was idle, else 0. `closed` says why the segment of the run
     takes no more, "" when it does; `closing` why a spider, or a condition of the settings, ended the crawl. `stats` are
-    those of this run, under Scrapy's names (`statscollector.py`).
+    those of this run, under Scrapy's names (`statscollector.py`). `shared` counts what all workers of a
+    shared crawl did.
     """
 
     finished: bool
@@ -122,3 +125,4 @@ class Summary:
     closed: str = ""
     closing: str = ""
     stats: Mapping[str, Any] = field(default_factory=dict)
+    shared: Mapping[str, int] = field(default_factory=dict)

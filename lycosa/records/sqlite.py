@@ -28,12 +28,14 @@ TABLE = (
 class SqliteRecords:
     """See `ports.KeyStore`. `path` is the file; with `sync` a flush is on the disk when it returns.
 
+    With `read_only` it reads what another process writes, and is not flushed.
     Raises `StorageError` for a file that is damaged or something else, `StorageFull`.
     """
 
-    def __init__(self, path: Path, *, sync: bool = False) -> None:
+    def __init__(self, path: Path, *, sync: bool = False, read_only: bool = False) -> None:
         self.path = path
         self._sync = sync
+        self._read_only = read_only
         self._database: sqlite3.Connection | None = None
         self._absent = False
         """There is no file, nobody else makes one, so there is nothing to read."""
@@ -75,13 +77,15 @@ class SqliteRecords:
             self._database = None
 
     def _read(self, query: str, *values: bytes) -> list[tuple[bytes, bytes]]:
-        if self._database is None and not self._absent:
+        if self._database is None and (self._read_only or not self._absent):
             self._absent = not self.path.exists()
         if self._absent:
             return []
         try:
             return self._open().execute(query, values).fetchall()
         except (sqlite3.Error, OSError) as error:
+            if self._read_only and "no such table" in str(error):  # its owner makes it just now
+                return []
             raise storage_error(self.path, error) from error
 
     def _write(self) -> None:
@@ -99,6 +103,11 @@ class SqliteRecords:
 
     def _open(self) -> sqlite3.Connection:
         if self._database is None:
+            if self._read_only:
+                self._database = sqlite3.connect(
+                    f"{self.path.absolute().as_uri()}?mode=ro", isolation_level=None, uri=True
+                )
+                return self._database
             self.path.parent.mkdir(parents=True, exist_ok=True)
             database = sqlite3.connect(self.path, isolation_level=None)
             try:

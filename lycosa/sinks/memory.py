@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lycosa.core.model import UrlRecord
 from lycosa.sinks.lines import not_open
 
 
@@ -28,7 +29,7 @@ class MemorySink:
         """Return the item."""
         return item
 
-    def write(self, item: Any) -> None:
+    def write(self, item: Any, record: UrlRecord, number: int) -> None:
         """Keep the item itself, not a copy."""
         self._pending.append(item)
 

@@ -9,25 +9,27 @@
 the jar alone: one that was written by hand is sent only with `dont_merge_cookies` (as in Scrapy).
 
 Changed jars are stored before each commit, cookies of the session too: a crawl that resumes is the same session. A jar
-that was not used for long leaves the memory, and comes back from the store when it is asked for.
+that was not used for long leaves the memory, and comes back from the store when it is asked for. Jars may be `shared`
+with the other workers of a crawl.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from lycosa.clock import Clock
-from lycosa.core.cookies import JARS_MAX, Jar, Jars
+from lycosa.core.cookies import JARS_MAX, Cookie, Jar, Jars
 from lycosa.core.errors import BadSpider
 from lycosa.core.model import Request
 from lycosa.engine.middlewares.redirect import COOKIES_CHANGED
 from lycosa.engine.response import Response
 from lycosa.engine.suffixes import is_suffix
-from lycosa.ports import KeyStore
+from lycosa.ports import KeyStore, SharedCookies
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +55,7 @@ class Cookies:
         debug: bool = False,
         jars_max: int = JARS_MAX,
         is_suffix: Callable[[str], bool] = is_suffix,
+        shared: SharedCookies | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -60,8 +63,11 @@ class Cookies:
         self._debug = debug
         self._is_suffix = is_suffix
         self._jars = Jars(jars_max)
+        self._shared = shared
         self._default = self._stored(self._name(None))
         self._complaints = 0
+        if shared is not None:
+            shared.listen(self._heard)
 
     def process_request(self, request: Request) -> None:
         """Put the cookies of the request into its jar, and those of the jar into the request."""
@@ -101,9 +107,9 @@ class Cookies:
 
     def _jar(self, request: Request) -> Jar:
         key = request.asked("cookiejar")
-        if key is None:
-            return self._default
-        name = self._name(key)
+        return self._default if key is None else self._named(self._name(key))
+
+    def _named(self, name: str) -> Jar:
         jar = self._jars.get(name)
         if jar is None:
             jar = self._stored(name)
@@ -120,7 +126,18 @@ class Cookies:
 
     def _stored(self, name: str) -> Jar:
         data = self._store.get(TABLE, name)
-        return Jar(self._is_suffix) if data is None else Jar.from_bytes(data, self._is_suffix)
+        jar = Jar(self._is_suffix) if data is None else Jar.from_bytes(data, self._is_suffix)
+        jar.tell = None if self._shared is None else partial(self._tell, self._shared, name)
+        return jar
+
+    def _tell(self, shared: SharedCookies, name: str, cookie: Cookie) -> None:
+        which = msgspec.json.encode((cookie.domain, cookie.path, cookie.host_only, cookie.name))
+        shared.tell(name, which.decode(), msgspec.msgpack.encode(cookie))
+
+    def _heard(self, name: str, cookie: bytes) -> None:
+        if msgspec.json.decode(name, type=tuple[str, Any])[0] == self._owner:
+            jar = self._default if name == self._name(None) else self._named(name)
+            jar.merge(msgspec.msgpack.decode(cookie, type=Cookie), self._clock.now())
 
     def _put(self, name: str, jar: Jar) -> None:
         self._store.put(TABLE, name, jar.to_bytes() if len(jar) else None)
