@@ -14,7 +14,7 @@ demo: ## crawl a site (URL=https://... or the Python documentation) and search i
 
 test: lint types setup compiled ## everything CI asks for
 	scripts/test-interpreted
-	$(bin)/pytest
+	scripts/test
 
 prove: setup compiled ## the tests, with the full counts, sizes and soaks
 	LYCOSA_PROVE=1 $(bin)/pytest -m "prove or not prove"
@@ -23,18 +23,19 @@ prove: setup compiled ## the tests, with the full counts, sizes and soaks
 bench: ## compare with other crawlers; writes docs/benchmarks.md
 	@scripts/venv dev bench
 	@$(bin)/python scripts/compile
-	@scripts/packages nginx:nginx-light
+	@scripts/packages nginx:nginx-light redis-server:redis-server
 	@$(bin)/python scripts/docs-site >/dev/null
 	@failed=0; $(bin)/python bench/run.py --write || failed=$$?; \
 	$(bin)/python bench/books.py --write || failed=$$?; \
-	$(bin)/python bench/frontier.py --urls 1000000 --urls 10000000 --write || failed=$$?; exit $$failed
+	$(bin)/python bench/frontier.py --urls 1000000 --urls 10000000 --write || failed=$$?; \
+	$(bin)/python bench/shared.py --write || failed=$$?; exit $$failed
 
 lint: ## ruff, import contracts, shellcheck where it is installed
 	@scripts/venv dev
 	$(bin)/ruff check .
 	$(bin)/ruff format --check .
 	$(bin)/lint-imports --no-logo 2>&1 || { $(bin)/lint-imports; exit 1; }
-	@if command -v shellcheck >/dev/null; then shellcheck scripts/venv scripts/packages scripts/test-interpreted .ci/run; fi
+	@if command -v shellcheck >/dev/null; then shellcheck scripts/venv scripts/packages scripts/test scripts/test-interpreted .ci/run; fi
 
 types: ## mypy, strict
 	@scripts/venv dev

@@ -194,7 +194,7 @@ def test_every_dependency_is_used_and_every_import_is_declared():
     }
     # httptools: uvicorn takes it when it is there, nobody imports it.
     third_party = imported - sys.stdlib_module_names - {"lycosa"}
-    extras = {"PIL", "redis"}
+    extras = {"PIL", "hiredis", "redis"}
     assert "pillow" in project["optional-dependencies"]["images"][0]
     assert "redis" in project["optional-dependencies"]["redis"][1]
     third_party -= extras

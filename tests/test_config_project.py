@@ -57,6 +57,12 @@ def test_relative_paths_in_files_and_spiders_start_at_the_project_others_where_o
     assert (settings(tmp_path).home, settings(tmp_path).index) == (".lycosa", "ix")
 
 
+def test_the_address_of_a_stream_is_no_path(tmp_path):
+    (tmp_path / "lycosa.toml").write_text('output = "redis://host/0?stream=items"')
+    (tmp_path / "below").mkdir()
+    assert settings(tmp_path / "below").output == "redis://host/0?stream=items"
+
+
 def test_home_may_be_elsewhere_but_not_nowhere(tmp_path):
     assert settings(tmp_path, sets=["home=/var/crawls"]).home == "/var/crawls"
     assert "-s home: '' is not a folder" in complaint(tmp_path, sets=["home="])

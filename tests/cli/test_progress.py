@@ -39,6 +39,11 @@ def test_one_line_tells_it_all():
     )
 
 
+def test_hosts_that_nobody_has_counted_are_not_told():
+    """A worker of a shared crawl does not know how many there are."""
+    assert "host" not in progress_line(Snapshot(pages=3, elapsed_s=1.0))
+
+
 @pytest.mark.parametrize(
     ("max_pages", "rate", "told"),
     [(None, 396.0, ""), (4760 + 792, 396.0, "2.0 s to go"), (10_000, 396.0, ""), (4760, 396.0, ""), (5000, 0.0, "")],
@@ -113,6 +118,11 @@ def test_the_summary_of_a_resumed_crawl_says_which_counts_are_of_this_run_and_wh
 def test_the_summary_when_there_was_nothing_to_do():
     summary = Summary(**{**SUMMARY, "nothing_to_do": True, "snapshot": Snapshot(done=120)})
     assert summary_lines(summary)[0] == "nothing to do: the crawl is finished (120 done, 0 dead); -O starts afresh"
+
+
+def test_a_crawl_that_others_share_is_not_started_afresh_with_a_flag():
+    summary = Summary(**{**SUMMARY, "nothing_to_do": True, "snapshot": Snapshot(done=120), "shared": {"pages": 120}})
+    assert summary_lines(summary)[0].endswith("; another --crawl-name, --state and -o start one afresh")
 
 
 def test_the_summary_when_the_segment_takes_no_more():
@@ -270,3 +280,9 @@ def test_rough(seconds, said):
 
 def test_a_date_that_no_calendar_has_is_no_error():
     assert date(1e18) == "unix second 1000000000000000000"
+
+
+def test_a_worker_tells_what_all_did():
+    lines = summary_lines(Summary(**SUMMARY, shared={"pages": 9000, "unchanged": 1, "items": 8000, "bytes": 10**9}))
+    assert "  shared  9,001 pages, 8,000 items, 1.0 GB by all workers so far" in lines
+    assert not any("shared" in line for line in summary_lines(Summary(**SUMMARY)))

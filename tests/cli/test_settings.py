@@ -113,6 +113,18 @@ def test_the_name_and_password_of_a_proxy_are_shown_only_when_asked_for(capsys):
         assert "***@host' is not a proxy such as" in said
 
 
+def test_the_password_of_a_stream_is_shown_only_when_asked_for(capsys):
+    output = "redis://ann:hunt@er2@127.0.0.1:3128/0?stream=items"
+    assert "redis://***@127.0.0.1:3128/0?stream=items " in shown(capsys, "-s", f"output={output}")
+    assert "er2" not in shown(capsys, "--json", "-s", f"output={output}")
+    assert shown(capsys, "--get", "output", "-s", f"output={output}") == output + "\n"
+    assert "items@home.jsonl " in shown(capsys, "-s", "output=items@home.jsonl")
+    assert main(["settings", "-s", "output=redis://ann:hunt@er2@127.0.0.1:3128/0"]) == 2
+    said = capsys.readouterr().err
+    assert "er2" not in said
+    assert "redis://127.0.0.1:3128/0: say which stream" in said
+
+
 def test_a_value_cannot_write_to_the_terminal(capsys):
     Path("lycosa.toml").write_text('[user]\ntoken = "a\\u001b[2J"')
     assert "\x1b" not in shown(capsys)

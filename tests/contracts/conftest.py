@@ -22,9 +22,11 @@ Open = Callable[[Policy], Any]
 PARTITIONS = {"redis": 1, "redis, 3 partitions": 3}
 
 
-@pytest.fixture(params=["memory", "embedded", *PARTITIONS])
-def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
-    """A function that makes a new frontier of this back end."""
+HERE = ["memory", "embedded"]
+
+
+def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
+    """Yield a function that makes a new frontier of this back end."""
     made: list[Any] = []
     partitions = PARTITIONS.get(request.param)
     url = request.getfixturevalue("redis").url if partitions else ""
@@ -44,19 +46,22 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
         asyncio.run(frontier.close())
 
 
-@pytest.fixture(params=["memory", "embedded"])
+@pytest.fixture(params=[*HERE, *PARTITIONS])
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
+    """A function that makes a new frontier, of each back end."""
+    yield from opener(request, tmp_path)
+
+
+@pytest.fixture(params=[*HERE, "redis"])
+def opened_whole(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
+    """The same of those that see all hosts at once, which limits per IP address need."""
+    yield from opener(request, tmp_path)
+
+
+@pytest.fixture(params=HERE)
 def opened_here(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
-    """The same of the frontiers of one process: on Redis claims have places and turns, but not all their rules yet."""
-    made: list[Any] = []
-
-    def open_(policy: Policy) -> Any:
-        path = tmp_path / str(len(made))
-        made.append(memory_frontier(policy) if request.param == "memory" else embedded_frontier(path, policy))
-        return made[-1]
-
-    yield open_
-    for frontier in made:
-        asyncio.run(frontier.close())
+    """The same of those of one process."""
+    yield from opener(request, tmp_path)
 
 
 def at_once(story: Coroutine[Any, Any, Any]) -> Any:

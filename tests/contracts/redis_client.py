@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import redis
@@ -26,15 +25,13 @@ class LooplessClient:
         """Return all fields."""
         return self._real.hgetall(key)
 
-    async def hscan_iter(self, key: str) -> AsyncIterator[Any]:
-        """Yield all fields."""
-        for each in self._real.hscan_iter(key):
-            yield each
+    async def info(self, section: str) -> Any:
+        """Return what the server says of itself."""
+        return self._real.info(section)
 
-    async def zscan_iter(self, key: str) -> AsyncIterator[Any]:
-        """Yield all members."""
-        for each in self._real.zscan_iter(key):
-            yield each
+    async def memory_purge(self) -> Any:
+        """Let it give memory back."""
+        return self._real.memory_purge()
 
     async def aclose(self) -> None:
         """Close."""

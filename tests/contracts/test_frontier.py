@@ -450,3 +450,14 @@ def test_what_is_guarded_stays_guarded(opened: Open) -> None:
                 assert moved.moved == 2
 
     run(story())
+
+
+def test_a_host_that_gets_more_work_keeps_its_place_in_the_line(opened: Open) -> None:
+    async def story() -> None:
+        frontier = opened(PLAIN)
+        await frontier.push([url(1), url(1, OTHER)])
+        await frontier.lease(0, 0.0)
+        await frontier.push([url(2)])
+        assert await urls_of(frontier, 1, 0.0) == [f"{HOST}/1"]
+
+    run(story())

@@ -11,7 +11,9 @@ import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 from zlib import crc32
 
@@ -24,8 +26,12 @@ from lycosa.frontiers import embedded, tables
 from lycosa.frontiers.embedded import embedded_frontier
 from lycosa.frontiers.memory import memory_frontier
 from lycosa.frontiers.operations import LocalOperations
+from lycosa.frontiers.redis.frontier import RedisFrontier
+from lycosa.frontiers.redis.joining import simulated_frontier
+from lycosa.frontiers.redis.operations import RedisOperations
 from lycosa.frontiers.remote import connected
 from lycosa.frontiers.served import served
+from tests.contracts.redis_client import LooplessClient
 
 HOST, OTHER = "http://a.example:80", "https://b.example:443"
 PLAIN = Policy(robots=False, concurrency_per_host=1000)
@@ -34,17 +40,31 @@ ALL = Selection()
 Story = Callable[[Any, Any], Awaitable[None]]
 
 
-@pytest.fixture(params=["memory", "memory, remote", "embedded", "embedded, remote"])
+LOCAL = ["memory", "memory, remote", "embedded", "embedded, remote"]
+SHARED = ["redis", "redis, remote", "redis, 3 partitions"]
+ONE_PART = [*LOCAL, *SHARED[:2]]
+"""The limits of an IP address hold within a partition."""
+
+
+@pytest.fixture(params=[*LOCAL, *SHARED])
 def play(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., None]:
     """A function that plays a story with a new frontier and its operations."""
     back_end, _, remote = request.param.partition(", ")
 
+    async def opened(policy: Policy) -> tuple[Any, Any]:
+        if back_end == "redis":
+            client, parts = LooplessClient(request.getfixturevalue("redis").url), 3 if "3" in remote else 1
+            made = simulated_frontier(client, token_hex(8), policy, 0.0, partitions=parts, keep_done=True)
+            shared = await made
+            return shared, RedisOperations(shared.session, partial(shared.commit, {}), forget=shared.forget)
+        local: Any = memory_frontier(policy) if back_end == "memory" else embedded_frontier(tmp_path / "f", policy)
+        return local, LocalOperations(local)
+
     async def told(story: Story, policy: Policy) -> None:
-        frontier: Any = memory_frontier(policy) if back_end == "memory" else embedded_frontier(tmp_path / "f", policy)
+        frontier, operations = await opened(policy)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(frontier.close)
-            operations: Any = LocalOperations(frontier)
-            if remote:
+            if remote == "remote":
                 path = tmp_path / "socket"
                 await stack.enter_async_context(served(path, operations))
                 operations = await stack.enter_async_context(connected(path))
@@ -463,6 +483,7 @@ def test_hosts_are_listed_in_order_with_what_they_wait_for(play: Callable[..., N
 BY_ADDRESS = Policy(robots=False, concurrency_per_host=8, delay_per_ip_s=5.0, concurrency_per_ip=2)
 
 
+@pytest.mark.parametrize("play", ONE_PART, indirect=True)
 def test_the_limits_of_an_ip_address_are_told_with_its_hosts(play: Callable[..., None]) -> None:
     async def story(frontier: Any, operations: Any) -> None:
         names = [f"http://h{number}.example:80" for number in range(3)]
@@ -484,7 +505,11 @@ def test_the_limits_of_an_ip_address_are_told_with_its_hosts(play: Callable[...,
             assert {view.shared.hosts for view in views} == {3}
             assert sum(view.in_flight for view in views) == in_flight
         assert {view.places for view in await operations.hosts("", 10)} == {8}
-        assert {view.places for view in await LocalOperations(frontier, runs=False).hosts("", 10)} == {0}
+        if isinstance(frontier, RedisFrontier):
+            stopped: Any = RedisOperations(frontier.session, runs=False)
+        else:
+            stopped = LocalOperations(frontier, runs=False)
+        assert {view.places for view in await stopped.hosts("", 10)} == {0}
 
     play(story, BY_ADDRESS)
 
@@ -527,8 +552,9 @@ def test_verify_and_compact(play: Callable[..., None]) -> None:
     play(story)
 
 
+@pytest.mark.parametrize("play", LOCAL, indirect=True)
 def test_a_finished_stretch_of_time_is_archived_when_a_later_one_has_started(play: Callable[..., None]) -> None:
-    """Also one that was archived by hand, and when nothing else is to be committed."""
+    """Also one that was archived by hand, and when nothing else is to be committed. On Redis only by hand."""
 
     async def story(frontier: Any, operations: Any) -> None:
         await frontier.push([url(1, segment="2026-11-21T08"), url(2, segment="2026-11-21T09")])

@@ -711,7 +711,7 @@ def exactly(item: Any) -> Any:
 
 
 @stored
-@pytest.mark.parametrize("item", ITEMS, ids=lambda item: repr(item)[:30])
+@pytest.mark.parametrize("item", ITEMS, ids=lambda item: type(item).__name__)
 def test_items_come_back_as_they_were(make, item):
     q = make()
     q.put(item)

@@ -18,20 +18,26 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
+from secrets import token_hex
 from typing import Any, NamedTuple
 
 import attrs
 import msgspec
 import pydantic
 import pytest
+import redis
 
 from lycosa.core.errors import BadItem, StorageError, StorageFull
-from lycosa.core.model import PageItem
+from lycosa.core.model import PageItem, UrlRecord
 from lycosa.ports import Sink
 from lycosa.sinks import jsonl, stdout
 from lycosa.sinks.jsonl import JsonlSink
 from lycosa.sinks.memory import MemorySink
+from lycosa.sinks.redis_stream import RedisStreamSink
 from lycosa.sinks.stdout import StdoutSink
+from tests.servers.redis import RedisServer
+
+RECORD = UrlRecord(1, 1, "http://a/", "http://a:80")
 
 
 class Harness(NamedTuple):
@@ -45,8 +51,21 @@ def lines(path: Path) -> list[Any]:
     return [msgspec.json.decode(line) for line in path.read_bytes().split(b"\n")[:-1]]
 
 
-@pytest.fixture(params=["memory", "jsonl", "jsonl --sync"])
+def stream(server: RedisServer) -> Harness:
+    """A stream of its own."""
+    name = token_hex(4)
+
+    def read() -> list[Any]:
+        with redis.Redis.from_url(server.url) as client:
+            return [msgspec.json.decode(fields[b"item"]) for _, fields in client.xrange(name)]
+
+    return Harness(lambda: RedisStreamSink(f"{server.url}?stream={name}", "crawl", print), read)
+
+
+@pytest.fixture(params=["memory", "jsonl", "jsonl --sync", pytest.param("stream", marks=pytest.mark.redis)])
 def rewindable(request, tmp_path) -> Harness:
+    if request.param == "stream":
+        return stream(request.getfixturevalue("redis"))
     if request.param == "memory":
         sink = MemorySink()
         return Harness(lambda: sink, lambda: sink.items)
@@ -54,9 +73,11 @@ def rewindable(request, tmp_path) -> Harness:
     return Harness(lambda: JsonlSink(path, sync="sync" in request.param), lambda: lines(path))
 
 
-@pytest.fixture(params=["memory", "jsonl", "stdout"])
+@pytest.fixture(params=["memory", "jsonl", "stdout", pytest.param("stream", marks=pytest.mark.redis)])
 def harness(request, tmp_path):
-    if request.param == "memory":
+    if request.param == "stream":
+        yield stream(request.getfixturevalue("redis"))
+    elif request.param == "memory":
         sink = MemorySink()
         yield Harness(lambda: sink, lambda: sink.items)
     elif request.param == "jsonl":
@@ -68,7 +89,7 @@ def harness(request, tmp_path):
 
 
 def put(sink: Any, item: Any) -> None:
-    sink.write(sink.prepare(item))
+    sink.write(sink.prepare(item), RECORD, 0)
 
 
 async def run(sink: Sink, position: int | None, *items: Any, flush: bool = True) -> int:
@@ -259,7 +280,7 @@ def circle() -> dict[str, Any]:
         (Whole(), "a 'Whole' cannot be written, only"),
         (circle(), "cannot be written"),
     ],
-    ids=str,
+    ids=lambda value: type(value).__name__,
 )
 def test_an_item_that_cannot_be_written_names_the_field_and_leaves_no_trace(tmp_path, item, says):
     async def write() -> None:

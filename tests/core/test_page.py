@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
@@ -206,18 +205,3 @@ def test_a_search_within_a_search_has_an_engine_of_its_own() -> None:
 def test_pages_share_the_engine() -> None:
     trees = [parse_html(b"<p>", "utf-8") for _ in range(2)]
     assert trees[0].selector is trees[1].selector
-
-
-def test_threads_that_select_at_once_do_not_mix() -> None:
-    trees = [parse_html(b"<ul>" + b"<li>a<b>c</b>" * count, "utf-8") for count in range(1, 9)]
-
-    def selected(number: int) -> bool:
-        return all(len(trees[number].css("li")) == number + 1 for _ in range(2000))
-
-    switch_s = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        with ThreadPoolExecutor(8) as pool:
-            assert all(pool.map(selected, range(8)))
-    finally:
-        sys.setswitchinterval(switch_s)

@@ -358,7 +358,7 @@ class Crawl:
         for child in self.site.children(page):
             self.keeping.store.put(FOUND, str(child), b"%d" % page)
         assert await self.frontier.ack(lease, self.site.reason(page), children, self.now)
-        self.sink.write(self.sink.prepare({"page": page, "attempts": lease.record.attempts}))
+        self.sink.write(self.sink.prepare({"page": page, "attempts": lease.record.attempts}), lease.record, 0)
         self.settled.done.append(page)
 
     async def _remember_host(self, host: str) -> None:

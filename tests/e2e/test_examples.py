@@ -18,7 +18,7 @@ from tests.e2e.command import environment, items, lycosa
 from tests.servers.misbehaving import Server, running
 
 EXAMPLES = ROOT / "examples"
-TESTED_ELSEWHERE = {"queue_workers.py"}
+TESTED_ELSEWHERE = {"queue_workers.py", "consume_stream.py"}
 
 
 @pytest.fixture(scope="module")

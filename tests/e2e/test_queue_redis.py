@@ -22,7 +22,7 @@ from lycosa.core.errors import ForeignState, LycosaError, StateError, StorageErr
 from lycosa.queue import Empty, Queue
 from lycosa.queues import redis_server as server_of_a_queue
 from lycosa.queues.redis_member import BEAT_S, SILENT_MAX_S
-from lycosa.queues.redis_server import refuse_unfit
+from lycosa.servers.redis import refuse_unfit
 from tests.conftest import PROVE
 from tests.e2e.members import LONG_S, members, until
 from tests.servers.redis import free_port, redis_cluster, redis_server
@@ -406,9 +406,9 @@ def test_a_server_that_would_drop_items():
 
 def test_an_old_server():
     with refused(StorageError, "Redis 6.2.14; a queue needs 7.0 or later"):
-        refuse_unfit("redis://host", {"redis_version": "6.2.14"})
+        refuse_unfit("redis://host", {"redis_version": "6.2.14"}, "a queue")
     for version in ("7.0.0", "7.2.4", "8.2.1", "10.0.0"):
-        refuse_unfit("redis://host", {"redis_version": version})
+        refuse_unfit("redis://host", {"redis_version": version}, "a queue")
 
 
 def test_sync_wants_a_server_that_syncs(redis, url):

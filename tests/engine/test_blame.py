@@ -80,7 +80,7 @@ def test_a_right_callback(given: Any) -> None:
             ),
         ),
     ],
-    ids=str,
+    ids=lambda value: str(value).partition(" at 0x")[0],
 )
 def test_a_wrong_callback(given: Any, line: str) -> None:
     assert blame.callback(given, QUOTES) == line

@@ -1,4 +1,4 @@
-"""The models of the finish barrier, checked by Spin (C7): what is right within bounds, and what is broken is refuted.
+"""The models of a shared crawl, checked by Spin (C7): what is right within bounds, and what is broken is refuted.
 
 The bounds of a proof, what takes minutes, behind `prove`. The numbers of states are in docs/models/README.md.
 """
@@ -14,7 +14,7 @@ import pytest
 from tests.conftest import ROOT
 
 MODELS = ROOT / "docs" / "models"
-FINISH, JOINING = MODELS / "finish.pml", MODELS / "joining.pml"
+FINISH, JOINING, COMMIT = MODELS / "finish.pml", MODELS / "joining.pml", MODELS / "commit.pml"
 CHECK_S_MAX = 900
 SAFETY = ["-DSAFETY", "-DNOCLAIM"]
 LIVENESS = ["-DNFAIR=3"]
@@ -31,6 +31,8 @@ THREE = "-DPARTITIONS=3"
 TOO_EARLY = "assertion violated .*state"
 NOT_ONCE = "assertion violated .*arrived"
 FOR_EVER = "acceptance cycle"
+ITEM_LOST = r"assertion violated +kept"
+ITEM_TWICE = r"assertion violated +!\(kept"
 
 
 def check(folder, bounds: str, how: list[str], model: Path = FINISH) -> str:
@@ -93,6 +95,48 @@ def test_a_broken_barrier_is_refuted(tmp_path, variant, how, found):
 def test_what_was_buried_while_it_joined_holds_nothing_up(tmp_path, kills):
     assert check(tmp_path, f"-DKILLS={kills}", LIVENESS, JOINING) == ""
     assert FOR_EVER in check(tmp_path, f"-DKILLS={kills} -DFORGETS_THE_BURIED", LIVENESS, JOINING)
+
+
+TWO = "-DURLS=2 -DTWINS=0"
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        "-DURLS=2 -DPAUSES=0",
+        f"-DTWINS=0 -DKILLS=0 -DPAUSES=0 {THREE}",
+        proved(f"{TWO} -DKILLS=1 -DPAUSES=1"),
+        proved("-DKILLS=0"),
+        proved("-DPAUSES=0"),
+        proved(f"-DTWINS=0 -DPAUSES=0 {THREE}"),
+        proved(f"-DTWINS=0 -DKILLS=0 {THREE}"),
+    ],
+)
+def test_a_commit_holds_everywhere_or_nowhere(tmp_path, bounds):
+    assert check(tmp_path, bounds, SAFETY, COMMIT) == ""
+
+
+@pytest.mark.parametrize("bounds", [f"{TWO} -DPAUSES=0", proved(f"{TWO} -DKILLS=0"), proved(TWO)])
+def test_nothing_stays_prepared_for_ever(tmp_path, bounds):
+    assert check(tmp_path, bounds, LIVENESS, COMMIT) == ""
+
+
+@pytest.mark.parametrize(
+    ("variant", "how", "found"),
+    [
+        ("THE_PREPARED_COUNT", SAFETY, ITEM_LOST),
+        proved("THE_PREPARED_DO_NOT_COUNT", SAFETY, ITEM_TWICE),
+        proved("DECIDES_BEFORE_IT_PREPARES", SAFETY, ITEM_TWICE),
+        ("A_LEAVE_COUNTS_TWICE", SAFETY, ITEM_TWICE),
+        proved("REPEATS_ARE_HEARD", SAFETY, ITEM_LOST),
+        ("THE_LATE_ARE_BURIED", SAFETY, ITEM_TWICE),
+        proved("KNOWN_BEFORE_IT_IS_TOLD", LIVENESS, FOR_EVER),
+    ],
+)
+def test_a_broken_commit_is_refuted(tmp_path, variant, how, found):
+    assert re.search(rf"^#(ifdef |elif defined\(){variant}\b", COMMIT.read_text(encoding="utf-8"), re.MULTILINE)
+    bounds = f"{TWO} -DPAUSES=1" if how is LIVENESS else "-DPAUSES=0"
+    assert re.search(found, check(tmp_path, f"{bounds} -D{variant}", how, COMMIT))
 
 
 @pytest.mark.prove

@@ -1,0 +1,345 @@
+"""Who may take part in a crawl on Redis, by which address, and what others are told in one line (C3, C6)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import contextmanager
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+import pytest
+import redis as driver
+
+from lycosa.core.errors import ForeignState, NewerState, StateError, StorageFull, UsageError
+from lycosa.core.frontier import Policy
+from lycosa.core.telemetry import CRAWLING, WorkerReport, encode
+from lycosa.frontiers.redis.joining import redis_frontier
+from lycosa.frontiers.redis.membership import Membership
+from lycosa.frontiers.redis.operations import RedisOperations
+from lycosa.frontiers.redis.session import CRAWLS, Session
+from lycosa.frontiers.redis.visiting import Beginning, visiting
+from lycosa.servers.redis_address import Form, read_address
+from tests.contracts.redis_client import LooplessClient
+from tests.contracts.test_frontier import url
+from tests.servers.redis import RedisCluster, RedisServer, redis_server
+
+pytestmark = pytest.mark.redis
+
+SPIDER = "spider shop"
+
+
+class Crawl:
+    """A crawl that workers try to join."""
+
+    def __init__(self, url: str) -> None:
+        self.url, self.name = url, token_hex(4)
+        self.server = driver.Redis.from_url(url)
+
+    def join(self, known: str = "", *, spider: str = SPIDER, partitions: int = 2, until: int = 99) -> str:
+        """Join. The worker dies after so many calls."""
+        left = [until]
+
+        async def at_once(act: Callable[[], Awaitable[Any]]) -> Any:
+            left[0] -= 1
+            if left[0] < 0:
+                raise KeyboardInterrupt
+            return await act()
+
+        client = LooplessClient(self.url)
+        session = Session(client, self.name, "w", at_once, partitions, callers_clock=True, spider=spider)
+        session.now = 1e9
+        return asyncio.run(session.open({}, known))
+
+    def key(self, number: int) -> str:
+        return f"lycosa:{{{self.name}.{number}}}:m"
+
+    def lose(self, number: int) -> None:
+        self.server.delete(*self.server.scan_iter(f"lycosa:{{{self.name}.{number}}}:*"))
+
+
+@pytest.fixture
+def crawl(redis) -> Crawl:
+    return Crawl(redis.url)
+
+
+@contextmanager
+def refused(error: type[Exception], says: str):
+    with pytest.raises(error, match=says) as caught:
+        yield
+    assert "\n" not in str(caught.value)
+
+
+def test_of_the_same_spider_all_may_join(crawl):
+    assert crawl.join() == crawl.join() == crawl.join(crawl.join())
+
+
+def test_another_spider(crawl):
+    crawl.join()
+    with refused(ForeignState, "is one of spider shop, not of spider news: give another --crawl-name"):
+        crawl.join(spider="spider news")
+
+
+def test_otherwise_divided(crawl):
+    crawl.join()
+    with refused(StateError, "has 2 partitions, not 4: set partitions=2"):
+        crawl.join(partitions=4)
+
+
+def test_other_versions(crawl):
+    crawl.join()
+    crawl.server.hset(crawl.key(0), "layout", "1000")
+    with refused(NewerState, r"newer version of Lycosa \(layout 1000, this one has \d+\): update this worker"):
+        crawl.join()
+    crawl.server.hdel(crawl.key(0), "layout")
+    with refused(StateError, r"older version of Lycosa \(layout 1, .*let workers of that version end it"):
+        crawl.join()
+    assert crawl.server.hget(crawl.key(0), "workers") == b"1", "nothing is changed by who is refused"
+
+
+def test_who_begins_may_die_anywhere(crawl):
+    for calls in (1, 2):
+        with pytest.raises(KeyboardInterrupt):
+            crawl.join(until=calls)
+    assert crawl.join() == crawl.join()
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_server_of_some_partitions_that_comes_back_empty(crawl, lost):
+    """A new worker that knows of no crawl does not fill the gap: what was there would be missing in silence."""
+    known = crawl.join()
+    crawl.lose(lost)
+    with refused(StateError, "is in pieces: its partition 1 is gone: .*; give another --crawl-name"):
+        crawl.join()
+    with refused(StateError, "is in pieces|is gone: another has its name"):
+        crawl.join(known)
+
+
+@pytest.mark.parametrize("name", ["", "{}", "}{", "a{b", "a\nb", "\x1b[31m", "x" * 201])
+def test_names_that_no_crawl_can_have(name):
+    """A brace would end the hash tag of its keys: a partition would be spread over a cluster."""
+    with refused(UsageError, "is no name of a crawl: give a --crawl-name of at most 200 characters, no braces"):
+        Session(None, name, "w", asyncio.sleep, 1, callers_clock=True)
+
+
+@pytest.mark.parametrize("name", ["shop", "a b/c", "..", "ü*☃", "x" * 200])
+def test_names_that_a_crawl_may_have(redis, name):
+    async def story() -> None:
+        frontier = await redis_frontier(redis.url, name, Policy(), Membership(token_hex(4)), print, partitions=2)
+        await frontier.close()
+
+    asyncio.run(story())
+
+
+def test_the_limits_of_the_last_worker_hold_and_that_is_told(redis):
+    said: list[str] = []
+
+    async def story(name: str) -> None:
+        first = await redis_frontier(redis.url, name, Policy(0.5), Membership("a"), said.append)
+        same = await redis_frontier(redis.url, name, Policy(0.5), Membership("b"), said.append)
+        assert said == []
+        last = await redis_frontier(redis.url, name, Policy(0.0, robots=False), Membership("c"), said.append)
+        for each in (first, same, last):
+            await each.close()
+        alone = await redis_frontier(redis.url, name, Policy(2.0), Membership("d"), said.append)
+        await alone.close()
+
+    name = token_hex(4)
+    asyncio.run(story(name))
+    changes = "delay 0 (it was 0.5), robots false (it was true)"
+    assert said == [f"all workers of the crawl '{name}' go by the settings of this one from now on: {changes}"]
+
+
+def test_a_process_with_a_copy_of_our_state(redis):
+    """Two that give up each other would do so for ever: the one that was given up finds out, and ends."""
+
+    def report() -> bytes:
+        return encode(WorkerReport("machine", 7, "1.0", time.monotonic(), CRAWLING))
+
+    async def story(name: str) -> None:
+        first = await redis_frontier(redis.url, name, Policy(), Membership("w"), print)
+        copy = await redis_frontier(redis.url, name, Policy(), Membership("w"), print)
+        copy.heart.report = report
+        await first.close()
+        with refused(ForeignState, "with a copy of this state: give each worker a --state of its own"):
+            await redis_frontier(redis.url, name, Policy(), Membership("w"), print, again=True)
+        await copy.close()
+        alone = await redis_frontier(redis.url, name, Policy(), Membership("w"), print, again=True)
+        await alone.close()
+
+    asyncio.run(story(token_hex(4)))
+
+
+def joined(url: str) -> None:
+    async def story() -> None:
+        member = Membership("w")
+        frontier = await redis_frontier(url, token_hex(4), Policy(), member, print)
+        assert member.crawl
+        await frontier.commit({})
+        await frontier.close()
+
+    asyncio.run(story())
+
+
+def test_who_is_refused_does_not_make_the_crawl_its_own(crawl):
+    """Seeds were first, and are nobody's."""
+    crawl.join(spider="")
+    with refused(StateError, "has 2 partitions, not 4"):
+        crawl.join(spider="spider news", partitions=4)
+    assert crawl.server.hget(crawl.key(0), "spider") == b""
+    crawl.join()
+
+
+def test_who_keeps_what_is_done_otherwise_changes_no_policy(crawl):
+    crawl.join()
+    crawl.server.hset(crawl.key(0), "keep_done", "1")
+    with refused(StateError, "was begun with keep_done: set keep_done=true"):
+        crawl.join()
+    assert crawl.server.hget(crawl.key(0), "workers") == b"1", "nothing is changed by who is refused"
+
+
+def looked_at(crawl: Crawl, partitions: int) -> int:
+    """Look at a crawl, which is begun if it is not there. Return how many partitions it has."""
+
+    async def story() -> int:
+        async with visiting(crawl.url, crawl.name, pytest.fail, Beginning(partitions, keep_done=False)) as visit:
+            return len(visit.session.partitions)
+
+    return asyncio.run(story())
+
+
+def test_a_beginning_that_others_made_is_gone_on_with(crawl):
+    """Somebody else died in the middle of it, or is at it."""
+    with pytest.raises(KeyboardInterrupt):
+        crawl.join(until=1)
+    assert looked_at(crawl, 4) == 2
+    assert crawl.server.hget(crawl.key(0), "crawl") == crawl.server.hget(crawl.key(1), "crawl")
+    crawl.join()
+
+
+def test_a_crawl_of_another_version_is_not_touched_from_outside(crawl):
+    crawl.join()
+    crawl.server.sadd(CRAWLS, crawl.name)
+    crawl.server.hset(crawl.key(0), "layout", "1000")
+    with refused(StateError, "another version of Lycosa: its layout is 1000"):
+        looked_at(crawl, 2)
+
+
+def test_a_commit_waits_for_replicas():
+    """And no longer than a second for one that stands still, which is said once."""
+    said: list[str] = []
+
+    async def story(url: str, replica: RedisServer) -> list[float]:
+        frontier = await redis_frontier(url, "shop", Policy(), Membership("w"), said.append, replicas=1)
+        took = []
+        for act in (lambda: None, replica.pause, lambda: None):
+            act()
+            began = time.monotonic()
+            await frontier.commit({"items": len(took)})
+            took.append(time.monotonic() - began)
+            if len(took) == 1:
+                there = driver.Redis.from_url(replica.url).hget("lycosa:{shop.0}:p", "w/items")
+                assert there == b"0", "committed, and not there"
+        replica.resume()
+        await frontier.close()
+        return took
+
+    with redis_server() as server, redis_server(replicaof=f"127.0.0.1 {server.port}") as replica:
+        while "state=online" not in server.cli("INFO", "replication"):
+            time.sleep(0.05)
+        at_once, late, later = asyncio.run(story(server.url, replica))
+    assert at_once < 0.5
+    assert 0.9 < late < 3
+    assert 0.9 < later < 3
+    assert said == ["0 of 1 replicas have a commit after 1 s; the crawl goes on"]
+
+
+def login(server: RedisServer) -> str:
+    return f"{server.url}?ca={server.ca}"
+
+
+def test_by_a_password_and_tls():
+    with redis_server(tls=True, password="a%20secret") as server:
+        with_password = login(server).replace("a%20secret", "a%2520secret")
+        joined(with_password)
+        joined(f"{with_password}&cert={server.ca}&key={server.home / 'server.key'}")
+        for wrong, error, says in (
+            (server.url, UsageError, "name its authority with ca=FILE"),
+            (login(server), UsageError, "refuses this user and password"),
+            (with_password.replace("rediss:", "redis:").partition("?")[0], StateError, "does it want TLS, rediss://"),
+        ):
+            with refused(error, says):
+                joined(wrong)
+
+
+def test_through_a_socket(tmp_path: Path):
+    with redis_server(unixsocket=tmp_path / "redis.sock", password="secret") as server:
+        joined(f"unix://:secret@{tmp_path}/redis.sock?db=3")
+        assert server.cli("INFO", "keyspace").count("db3:") == 1
+        with refused(UsageError, "refuses this user and password"):
+            joined(f"unix://{tmp_path}/redis.sock")
+        with refused(StateError, "no answer from the server"):
+            joined(f"unix://{tmp_path}/other.sock")
+
+
+def test_addresses():
+    assert read_address("redis://host").nodes == [("host", 6379)]
+    assert read_address("redis+cluster://ann:p%40ss@a,b:7/").login == ("ann", "p@ss")
+    assert read_address("redis+cluster://a,b:7").nodes == [("a", 6379), ("b", 7)]
+    watched = read_address("rediss+sentinel://:s@a,b:7/shop/3?sentinel_password=t")
+    assert (watched.form, watched.nodes, watched.master) == (Form.SENTINEL, [("a", 26379), ("b", 7)], "shop")
+    assert (watched.database, watched.login, watched.sentinel_login) == (3, (None, "s"), (None, "t"))
+    assert watched.text == "rediss+sentinel://a,b:7/shop/3"
+    assert read_address("redis://h/1?stream=s", own=["stream"]).own == {"stream": "s"}
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("http://host/", "http://host/ is no address of a Redis: write redis://host:6379/0"),
+        ("redis://h:0x1/0", "'h:0x1' is no host; write HOST or HOST:PORT"),
+        ("redis+sentinel://:secret@a,b", "say what the Sentinels watch, redis.sentinel://a,b/NAME"),
+        ("redis+sentinel://a/shop/x", "/x is no database; write a number"),
+        ("unix://", "names no socket; write unix:///run/redis/redis.sock"),
+        ("redis://:secret@host?ca=x", "there is no option 'ca'; write none"),
+        ("rediss://host?password=secret", "there is no option 'password'; write ca=, cert=, key= only"),
+        ("redis://[::1", "no address of a Redis"),
+        ("127.0.0.1:6379", "^127.0.0.1:6379 is no address of a Redis"),
+        ("http://me:secret@host/?secret", "^host/ is no address of a Redis"),
+        ("redis://:a/secret@host/0", "write %2F for /"),
+        ("redis://:a?secret@host/0", "%3F for [?]"),
+        ("redis://:a#secret@host/0", "%23 for #"),
+    ],
+)
+def test_addresses_that_are_none(url, says):
+    with refused(UsageError, says) as told:
+        read_address(url)
+    assert "secret" not in str(told)
+
+
+def test_what_is_pushed_from_outside_is_refused_by_a_server_that_is_full() -> None:
+    async def story() -> None:
+        async with visiting(server.url, "shop", pytest.fail, Beginning(1, keep_done=False)) as visit:
+            operations = RedisOperations(visit.session)
+            server.cli("CONFIG", "SET", "maxmemory", "1mb")
+            with pytest.raises(StorageFull, match="has reached its maxmemory; nothing is lost"):
+                await operations.push([url(1)])
+            server.cli("CONFIG", "SET", "maxmemory", "0")
+            assert (await operations.stats()).queued == 0
+            assert await operations.push([url(1)]) == 1
+
+    with redis_server() as server:
+        asyncio.run(story())
+
+
+def test_every_master_of_a_cluster_is_looked_at(cluster: RedisCluster):
+    for node in cluster.nodes[:3]:
+        node.cli("CONFIG", "SET", "maxmemory-policy", "allkeys-lru", "maxmemory", "100mb")
+        try:
+            with refused(StateError, "maxmemory-policy allkeys-lru .* set it to noeviction"):
+                joined(cluster.url)
+        finally:
+            node.cli("CONFIG", "SET", "maxmemory", "0", "maxmemory-policy", "noeviction")
+    joined(cluster.url)

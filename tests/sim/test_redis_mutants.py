@@ -1,0 +1,91 @@
+"""What is broken on purpose in the script of the Redis frontier is found by `test_redis_history` (C6, C7).
+
+A mutant is a piece of the script and what stands there instead. One that is not there any more has to be rewritten.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sim.test_redis_history import History, shrunk
+
+HISTORIES_MAX = 400
+
+MUTANTS = {
+    "a slice that is brought twice is taken twice": ("if each > last then", "if true then"),
+    "a turn is never given back": ("if turn and host.ra == turn.next then", "if false then"),
+    "a turn is given back whatever came in between": ("if turn and host.ra == turn.next then", "if turn then"),
+    "a turn is given back though the host is blocked": ("math.max(turn.at, host.pa)", "turn.at"),
+    "who contacted its host gives the turn back": ("contacted == '0' and", "contacted == '1' and"),
+    "a split moves the wrong ones": ("% (half * 2) == new then leaving", "% half == new then leaving"),
+    "a split forgets what it moves": ("call('SADD', to, unpack(part))", ""),
+    "a set is looked for before it is there": ("return at < k and at or hash % half", "return at"),
+    "the last commit is not counted": ("prepared <= committed then", "prepared < committed then"),
+    "what is prepared is committed": ("if prepared and prepared <= committed then", "if prepared then"),
+    "what is prepared is reverted": ("if prepared and prepared <= committed then", "if false then"),
+    "a commit is not noted": ("call('HSET', key('kb'), worker, argument())", "argument()"),
+    "a prepare is not noted": ("call('HSET', key('pn'), worker, commit)", ""),
+    "what is acked stays acked": ("  revert('P|' .. worker)\n", ""),
+    "a reverted URL stays done": ("    done(lease, -1)\n", ""),
+    "a leave counts twice": ("  if is_known(worker) then\n    publish", "  if true then\n    publish"),
+    "a late exchange buries": ("if serial <= last then", "if serial == last then"),
+    "a repeated exchange forgets whom it buried": ("    write_all() -- what", "    -- what"),
+    "a repeated exchange is done twice": ("if serial <= last then", "if serial < last then"),
+    "what is missing in between is not missed": ("if serial > last + 1 then", "if false then"),
+    "another partition buries, and knows no commit": ("return call('ZREM', key('w'), worker) end", "end"),
+    "a start counts from when it was lent": ("host.ra = math.max(host.ra, host.st + delay)", ""),
+    "a start need not be told": ("if asked('punctual') == 1 then host.uc = by end", ""),
+    "the buried have told of their starts": ("if host.uc == held[at] then host.ra", "if false then host.ra"),
+    "the buried may talk": ("return call('ZSCORE', key('w'), worker) ~= false", "return true"),
+    "the buried may join": ("call('SADD', key('buried'), gone)", ""),
+    "the silent are not buried": (
+        "ipairs(call('ZRANGEBYSCORE', key('w'), '-inf'",
+        "ipairs(call('ZRANGEBYSCORE', key('w'), 'inf'",
+    ),
+    "a jump of the clock buries": ("if away > AWAY_S or away < 0 then", "if false then"),
+    "the others are not told of the buried": ("call('HSET', key('gone'), worker, committed)", ""),
+    "an earlier process lives on": ("== name .. '#' then bury_here(other) end", "== name .. '#' then hear(other) end"),
+    "what arrives is not counted": ("      call('HINCRBY', key('m'), 'arrived', 1)\n", ""),
+    "outboxes are not counted": ("  count('o|', 1)\n", ""),
+    "an outbox is trimmed too far": ("upto - before - RETAINED, -1)", "upto - before + 1, -1)"),
+    "late before early": ("local entry = call('LPOP', list)", "local entry = call('RPOP', list)"),
+    "a record that is given back goes to the end": (
+        "local head = front and call('LINDEX', list, 0)",
+        "local head = nil",
+    ),
+    "the first lane is that of yesterday": ("host.rk = math.min(host.rk, rank_of(lane))", "host.rk = rank_of(lane)"),
+    "segments do not wait for their time": ("    if host.rk > at then at = host.rk end\n", ""),
+    "what need not be new has to be": (
+        "(fingerprint ~= '' and not learn(segment, fingerprint))",
+        "not learn(segment, '0' .. fingerprint)",
+    ),
+    "a segment does not know its own": (
+        "if call('SADD', key('s|' .. segment .. '|' .. at)",
+        "if call('SADD', key('s||' .. at)",
+    ),
+    "what sleeps is woken as dead": ("tally('d|', segment_of(lane), -1)\n", "\n"),
+    "a block ends the block before": ("host.pa = math.max(host.pa, until_)", "host.pa = until_"),
+    "a throttle ends a block": ("math.max(host.pa, host.st > 0 and", "math.max(0, host.st > 0 and"),
+    "places are not given back by the buried": (
+        "if lease.over == 0 then ended(host, lease.address, held[at]) else",
+        "if true then",
+    ),
+    "a host whose turn comes is not offered": (
+        "    else\n      offer(unit)\n    end\n",
+        "    end\n",
+    ),
+}
+
+
+@pytest.mark.prove
+@pytest.mark.redis
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_is_found(redis, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    shrunk(redis.url, monkeypatch, MUTANTS[name])
+    for seed in range(HISTORIES_MAX):
+        try:
+            History(redis.url, seed).run()
+        except Exception as found:
+            print(f"{name}: seed {seed}: {found}"[:300])
+            return
+    pytest.fail(f"not found in {HISTORIES_MAX} histories")
