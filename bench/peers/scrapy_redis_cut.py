@@ -1,0 +1,17 @@
+"""`scrapy_redis_links.py`, with fragments cut off before links are compared: as `scrapy_links_cut.py`."""
+
+from __future__ import annotations
+
+import scrapy_links_cut
+from scrapy.crawler import CrawlerProcess
+from scrapy_redis_links import SETTINGS, Waits
+
+
+class Docs(Waits, scrapy_links_cut.CutDocs):
+    pass
+
+
+if __name__ == "__main__":
+    process = CrawlerProcess(SETTINGS)
+    process.crawl(Docs)
+    process.start()

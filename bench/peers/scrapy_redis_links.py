@@ -1,0 +1,41 @@
+"""`scrapy_links.py` on scrapy-redis, as its README has it: scheduler and duplicate filter in the Redis of BENCH_REDIS.
+
+All workers yield the start pages; the filter lets each of them through once. A worker waits for more until it is ended
+by a signal: it does not see the end of a crawl.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import scrapy_links
+from scrapy.crawler import CrawlerProcess
+from scrapy_redis.spiders import RedisMixin
+
+
+class Waits(RedisMixin):
+    """Joins a spider to the others by Redis."""
+
+    @classmethod
+    def from_crawler(cls, crawler: Any, *arguments: Any, **options: Any) -> Any:
+        spider = super().from_crawler(crawler, *arguments, **options)  # type: ignore[misc]
+        spider.setup_redis(crawler)
+        return spider
+
+
+class Docs(Waits, scrapy_links.Docs):
+    pass
+
+
+SETTINGS = scrapy_links.SETTINGS | {
+    "DUPEFILTER_CLASS": "scrapy_redis.dupefilter.RFPDupeFilter",
+    "REDIS_URL": os.environ["BENCH_REDIS"],
+    "SCHEDULER": "scrapy_redis.scheduler.Scheduler",
+    "SCHEDULER_PERSIST": True,
+}
+
+if __name__ == "__main__":
+    process = CrawlerProcess(SETTINGS)
+    process.crawl(Docs)
+    process.start()
