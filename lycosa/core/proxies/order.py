@@ -1,0 +1,75 @@
+"""Which pairs of a target may be lent now, and which one is best: ready ones in the order of use, the others by time.
+
+The order is fair queueing (Demers, Keshav, Shenker 1989) with the worth of a proxy as its weight: each use moves a pair
+back by its cost, so that in the long run a proxy that is worth twice as much is used twice as often, and none is
+forgotten. A pair that comes new, or back from a rest, begins where the order stands, not at zero: otherwise all the
+load would be on it until it had caught up. The one that is lent is drawn among the first FEW, so that many workers
+that see the same order do not all do the same.
+
+Cheaper tiers come first: a dearer one is used only when no cheaper proxy is usable at all.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Mapping
+from heapq import heappop, heappush
+
+from lycosa.core.proxies.pair import Pair
+
+FEW = 8
+LOOKED_AT = 64
+"""So many ready pairs are looked at for tags that were asked for."""
+
+WAITING_FACTOR = 4
+"""Outdated entries are cleared away when there are more than so many for each pair."""
+
+
+class Order:
+    """The pairs of one target. `stands` is the rank that was lent last."""
+
+    def __init__(self) -> None:
+        self._ready: dict[int, list[tuple[float, str]]] = {}
+        self._waiting: list[tuple[float, str]] = []
+        self.stands = 0.0
+
+    def ready(self, pair: Pair) -> None:
+        """Put it where its rank says."""
+        pair.rank = max(pair.rank, self.stands)
+        insort(self._ready.setdefault(pair.facts.tier, []), (pair.rank, pair.key))
+        pair.queued = True
+
+    def out(self, pair: Pair) -> None:
+        """Take it out, if it is in."""
+        if pair.queued:
+            tier = self._ready[pair.facts.tier]
+            del tier[bisect_left(tier, (pair.rank, pair.key))]
+            pair.queued = False
+
+    def wait(self, pair: Pair, pairs: Mapping[str, Pair]) -> None:
+        """Look at it again when its time has come."""
+        heappush(self._waiting, (pair.at, pair.key))
+        if len(self._waiting) > WAITING_FACTOR * (len(pairs) + FEW):
+            self._waiting = sorted({(each.at, each.key) for each in pairs.values() if not each.queued})
+
+    def due(self, now: float) -> str | None:
+        """Take out the key of a pair whose time has come, if there is one."""
+        return heappop(self._waiting)[1] if self._waiting and self._waiting[0][0] <= now else None
+
+    def next_at(self) -> float | None:
+        """Return when a pair may be ready next, None when none waits."""
+        return self._waiting[0][0] if self._waiting else None
+
+    def tiers(self) -> Iterable[int]:
+        """Return the tiers that ever had a ready pair."""
+        return self._ready
+
+    def first(self, tier: int, count: int, fits: Callable[[Pair], bool], pairs: Mapping[str, Pair]) -> list[Pair]:
+        """Return up to FEW more than `count` - 1 ready pairs of a tier that fit, in order."""
+        found = []
+        for _, key in self._ready.get(tier, ())[:LOOKED_AT]:
+            if fits(pairs[key]):
+                found.append(pairs[key])
+                if len(found) == count + FEW - 1:
+                    break
+        return found
