@@ -63,7 +63,8 @@ class Proxy:
     @cached_property
     def key(self) -> str:
         """16 hexadecimal digits that stand for the whole identity, the same everywhere."""
-        return str(xxh3_64_hexdigest("\0".join([self.scheme, self._place, self.username, self.password]).encode()))
+        whole = f"{self.scheme}\0{self._place}\0{self.username}\0{self.password}"
+        return str(xxh3_64_hexdigest(whole.encode()))
 
     @cached_property
     def name(self) -> str:

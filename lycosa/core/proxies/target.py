@@ -31,6 +31,19 @@ class Wish:
     session: str = ""
     avoid: frozenset[str] = frozenset()
 
+    @property
+    def kind(self) -> frozenset[tuple[str, str]]:
+        """Which proxies are meant, whoever asks."""
+        return frozenset(self.tags.items())
+
+    def means(self, pair: Pair) -> bool:
+        """Whether the proxy of this pair has the tags."""
+        return self.tags.items() <= pair.facts.tags.items()
+
+    def fits(self, pair: Pair) -> bool:
+        """Whether this pair may be lent."""
+        return pair.key not in self.avoid and self.means(pair)
+
 
 ANY = Wish()
 
@@ -57,13 +70,17 @@ class Wait:
 
 
 class TargetPool:
-    """See the module. `leaked` leases were not returned in time, `stale` returns came too late."""
+    """See the module. `leaked` leases were not returned in time, `stale` returns came too late.
+
+    `filled` are the kinds of wishes for which the global pool has nothing more to give.
+    """
 
     def __init__(self, policy: TargetPolicy, first_token: int = 0) -> None:
         self.policy = policy
         self.pairs: dict[str, Pair] = {}
         self.pace = Pace()
         self.leaked = self.stale = self.granted = 0
+        self.filled: set[frozenset[tuple[str, str]]] = set()
         self._order = Order()
         self._leases = Leases(first_token)
         self._sessions = Sessions(policy.sticky_s)
@@ -92,6 +109,7 @@ class TargetPool:
         """A proxy left the global pool: its leases here are lost."""
         pair = self.pairs.pop(key, None)
         if pair is not None:
+            self.filled.clear()
             self._order.out(pair)
             self._leave_exit(pair)
             self._leases.end_of(pair)
@@ -174,6 +192,11 @@ class TargetPool:
         self._place(pair, now)
         return True
 
+    @property
+    def leases(self) -> int:
+        """How many are out, some of them perhaps overdue."""
+        return len(self._leases)
+
     def usable(self) -> int:
         """Return how many proxies take part."""
         return sum(pair.usable for pair in self.pairs.values())
@@ -216,8 +239,10 @@ class TargetPool:
 
     def _lost(self, count: int, now: float) -> None:
         """So many proxies take part no more."""
-        if count and self.policy.guarded:
-            self.pace.lost(now, self.usable() + count)
+        if count:
+            self.filled.clear()
+            if self.policy.guarded:
+                self.pace.lost(now, self.usable() + count)
 
     def _place(self, pair: Pair, now: float) -> None:
         """Put a pair that is in no line into the one it belongs to, if to any."""
@@ -252,16 +277,12 @@ class TargetPool:
 
     def _chosen(self, draws: Sequence[float], wish: Wish) -> tuple[list[Pair], int]:
         """Return as many ready pairs as there are draws, of the cheapest tier that works, or none."""
-
-        def fits(pair: Pair) -> bool:
-            return pair.key not in wish.avoid and wish.tags.items() <= pair.facts.tags.items()
-
         for tier in sorted(self._order.tiers()):
-            found = self._order.first(tier, len(draws), fits, self.pairs)
+            found = self._order.first(tier, len(draws), wish.fits, self.pairs)
             if len(found) >= len(draws):
                 among = min(FEW, len(found))
                 return [found.pop(int(draw * min(FEW, len(found)))) for draw in draws], among
-            if any(each.usable and each.facts.tier == tier and fits(each) for each in self.pairs.values()):
+            if any(each.usable and each.facts.tier == tier and wish.fits(each) for each in self.pairs.values()):
                 break  # it works, and is worth waiting for
         return [], 0
 
