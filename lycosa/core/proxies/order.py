@@ -3,8 +3,8 @@
 The order is fair queueing (Demers, Keshav, Shenker 1989) with the worth of a proxy as its weight: each use moves a pair
 back by its cost, so that in the long run a proxy that is worth twice as much is used twice as often, and none is
 forgotten. A pair that comes new, or back from a rest, begins where the order stands, not at zero: otherwise all the
-load would be on it until it had caught up. The one that is lent is drawn among the first FEW, so that many workers
-that see the same order do not all do the same.
+load would be on it until it had caught up. The one that is lent is drawn among the first FEW (of few proxies, among the
+first quarter), so that the order of use is not the same each time.
 
 Cheaper tiers come first: a dearer one is used only when no cheaper proxy is usable at all.
 """
@@ -17,7 +17,7 @@ from heapq import heappop, heappush
 
 from lycosa.core.proxies.pair import Pair
 
-FEW = 8
+FEW, FEW_PART = 8, 4
 LOOKED_AT = 64
 """So many ready pairs are looked at for tags that were asked for."""
 
@@ -64,12 +64,15 @@ class Order:
         """Return the tiers that ever had a ready pair."""
         return self._ready
 
-    def first(self, tier: int, count: int, fits: Callable[[Pair], bool], pairs: Mapping[str, Pair]) -> list[Pair]:
-        """Return up to FEW more than `count` - 1 ready pairs of a tier that fit, in order."""
-        found = []
-        for _, key in self._ready.get(tier, ())[:LOOKED_AT]:
-            if fits(pairs[key]):
-                found.append(pairs[key])
-                if len(found) == count + FEW - 1:
-                    break
-        return found
+    def few(self, tier: int) -> int:
+        """Return among how many of a tier one is drawn."""
+        return min(FEW, max(1, len(self._ready[tier]) // FEW_PART))
+
+    def first(
+        self, tier: int, count: int, fits: Callable[[Pair], bool] | None, pairs: Mapping[str, Pair]
+    ) -> list[Pair]:
+        """Return the first ready pairs of a tier that fit, in order."""
+        ready = self._ready[tier]
+        if fits is None:
+            return [pairs[key] for _, key in ready[:count]]
+        return [pairs[key] for _, key in ready[:LOOKED_AT] if fits(pairs[key])][:count]

@@ -97,6 +97,14 @@ class Pool:
             if any(tell):
                 self._tell([key], now)
 
+    def ban(self, target: str, key: str, now: float, until: float | None = None, reason: str = "by hand") -> bool:
+        """Lend a proxy no more for a target, or not before a time. False when there is no such proxy."""
+        return key in self.proxies and self._has(target, key, now).ban(key, now, until, reason)
+
+    def unban(self, target: str, key: str, now: float) -> bool:
+        """Lift bans and rests of a proxy for a target. False when there is no such proxy."""
+        return key in self.proxies and self._has(target, key, now).unban(key, now)
+
     def revive(self, key: str, now: float, exit_ip: str = "") -> None:
         """A check has found a proxy well, and where it comes out."""
         health, proxy = self.health[key], self.proxies[key]
@@ -131,6 +139,13 @@ class Pool:
         missing = pool.policy.members - sum(pair.usable and wish.means(pair) for pair in pool.pairs.values())
         for key in list(islice(self._others(pool, wish), max(0, missing))):
             pool.learn(key, self.facts(key), now)
+
+    def _has(self, target: str, key: str, now: float) -> TargetPool:
+        """Return the pool of a target, which has this proxy now."""
+        pool = self.target(target, now)
+        if key not in pool.pairs:
+            pool.learn(key, self.facts(key), now)
+        return pool
 
     def _others(self, pool: TargetPool, wish: Wish) -> Iterator[str]:
         """Yield living proxies that fit and the target does not have yet, the nearest first."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from lycosa.core.proxies.cooling import cool_s
 from lycosa.core.proxies.leases import Leases, Sessions
-from lycosa.core.proxies.order import FEW, Order
+from lycosa.core.proxies.order import Order
 from lycosa.core.proxies.outcome import Blame, Outcome
 from lycosa.core.proxies.pace import Pace
 from lycosa.core.proxies.pair import Facts, Pair, State
@@ -277,11 +277,12 @@ class TargetPool:
 
     def _chosen(self, draws: Sequence[float], wish: Wish) -> tuple[list[Pair], int]:
         """Return as many ready pairs as there are draws, of the cheapest tier that works, or none."""
+        fits = wish.fits if wish.tags or wish.avoid else None
         for tier in sorted(self._order.tiers()):
-            found = self._order.first(tier, len(draws), wish.fits, self.pairs)
+            few = self._order.few(tier)
+            found = self._order.first(tier, len(draws) + few - 1, fits, self.pairs)
             if len(found) >= len(draws):
-                among = min(FEW, len(found))
-                return [found.pop(int(draw * min(FEW, len(found)))) for draw in draws], among
+                return [found.pop(int(draw * min(few, len(found)))) for draw in draws], few
             if any(each.usable and each.facts.tier == tier and wish.fits(each) for each in self.pairs.values()):
                 break  # it works, and is worth waiting for
         return [], 0
