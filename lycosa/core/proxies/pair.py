@@ -56,7 +56,7 @@ class Facts:
 
 @dataclass(slots=True, eq=False)
 class Pair:
-    """`at` is when it is eligible next; `rank` its place in the order of use (`Order`); `held` its leases.
+    """`rank` is its place in the order of use (`Order`), `held` its leases; `paced_until`: the others come first.
 
     `half`: it rests until `rests_until`, or nobody knows yet whether it is well again. `bans` and `misses` are those in
     a row. `queued`: it stands among the ready ones.
@@ -65,7 +65,7 @@ class Pair:
     key: str
     facts: Facts
     rank: float
-    at: float = 0.0
+    paced_until: float = 0.0
     held: int = 0
     half: bool = False
     rests_until: float = 0.0
@@ -95,6 +95,11 @@ class Pair:
         return State.READY
 
     @property
+    def at(self) -> float:
+        """When it is eligible next."""
+        return max(self.paced_until, self.rests_until)
+
+    @property
     def usable(self) -> bool:
         """Whether it takes part: neither cooling (or not known to be well again), nor banned, nor dead."""
         return not (self.half or self.barred or self.facts.dead)
@@ -104,7 +109,6 @@ class Pair:
         was_usable = self.usable
         self.half = True
         self.rests_until = max(self.rests_until, until)
-        self.at = max(self.at, until)
         return was_usable
 
     def recover(self, now: float) -> None:

@@ -188,7 +188,7 @@ class TargetPool:
         self._order.out(pair)
         pair.barred = pair.half = False
         pair.bans = pair.misses = 0
-        pair.at = pair.rests_until = min(pair.at, now)
+        pair.rests_until = 0.0
         self._place(pair, now)
         return True
 
@@ -270,7 +270,7 @@ class TargetPool:
         pair.uses += 1
         pair.held += 1
         pair.used_at = now
-        pair.at = max(pair.at, now + least_s)
+        pair.paced_until = now + least_s
         self.granted += 1
         self._place(pair, now)
         return Grant(self._leases.begin(pair, until, session), pair.key, until, rebound, among)
