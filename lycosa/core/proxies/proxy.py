@@ -27,7 +27,6 @@ ADDRESS_MAX = 1024
 """Characters of the address of a proxy."""
 
 SHOWN_MAX = 60
-TAG = re.compile(r"[a-z0-9][a-z0-9_.-]{0,31}", re.ASCII)
 COLONS = re.compile(r"(?P<host>[^\s:@/\[\]]+|\[[0-9A-Fa-f:.]+\]):(?P<port>\d+):(?P<user>[^\s:]+):(?P<password>\S*)")
 """host:port:user:password, as providers print it."""
 
@@ -57,8 +56,13 @@ class Proxy:
     @cached_property
     def url(self) -> str:
         """The address with the login: a secret."""
-        login = quote(self.username, safe="") + (f":{quote(self.password, safe='')}" if self.password else "")
-        return f"{self.scheme}://{login}@{self._place}" if login else f"{self.scheme}://{self._place}"
+        return f"{self.scheme}://{self.login}{self._place}"
+
+    @property
+    def login(self) -> str:
+        """User name and password as they stand in a URL, with the @ behind them; "" for none."""
+        password = f":{quote(self.password, safe='')}" if self.password else ""
+        return f"{quote(self.username, safe='')}{password}@" if self.username or self.password else ""
 
     @cached_property
     def key(self) -> str:
