@@ -6,7 +6,8 @@ Every back end does as this machine does, and is compared with it. Time and chan
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lycosa.core.proxies.cooling import cool_s
@@ -129,7 +130,7 @@ class TargetPool:
             return self._wait(now, bound)
         self.pace.granted(now, len(chosen))
         until = now + (self.policy.lease_s if lease_s is None else lease_s)
-        least_s = max(self.policy.delay_s, self.pace.least_s(now))
+        least_s = self.interval_s(now)
         if wish.session:
             self._sessions.bind(wish.session, chosen[0].key, now)
         return [self._grant(pair, now, least_s, until, wish.session, rebound, among) for pair in chosen]
@@ -201,9 +202,14 @@ class TargetPool:
         """Return how many proxies take part."""
         return sum(pair.usable for pair in self.pairs.values())
 
-    def states(self, now: float) -> Iterator[tuple[Pair, State]]:
-        """Yield every pair with its state."""
-        return ((pair, pair.state(now)) for pair in self.pairs.values())
+    def counts(self, now: float) -> Counter[State]:
+        """Return how many proxies are in each state."""
+        self.expire(now)
+        return Counter(pair.state(now) for pair in self.pairs.values())
+
+    def interval_s(self, now: float) -> float:
+        """Return the least time between two leases of one proxy."""
+        return max(self.policy.delay_s, self.pace.least_s(now))
 
     def _judge(self, pair: Pair, outcome: Outcome, now: float, draw: float) -> None:
         pair.took(outcome.latency_s)
