@@ -61,7 +61,7 @@ STRIKES = {"commit": 0.15, "open": 0.01, "leave": 0.1, "gone": 0.1, "known": 0.1
 BUSY_S, IDLE_S = [0.0, 0.01, 0.1, 0.1, 2.5], [0.1, 0.3, 1.0]
 JUMPS = [-15.0, -1.5, 0.7, 1.5, 40.0]
 END_MAX_S = TROUBLE_S + 150.0
-SMALLER = {"BUCKET = 256": "BUCKET = 4", "RETAINED = 1000": "RETAINED = 3"}
+SMALLER = {"BUCKET = 256": "BUCKET = 4", "RETAINED = 1000": "RETAINED = 3", "RETAINED_S = 5 ": "RETAINED_S = 0.5 "}
 """What the script does with many records, done with few."""
 
 SLICE = 3
