@@ -14,7 +14,9 @@ HANDSHAKE_MAX_S, PLAIN_MAX_S = 1.0, 0.5
 def refuse_plain(address: Address) -> None:
     """Raise `UsageError` when TLS is meant and a server answers without it. Blocks, hardly ever for long."""
     if address.tls and any(_is_plain(node) for node in address.nodes):
-        raise UsageError(f"{address.text}: there is no TLS on this port; without TLS write redis:// instead of rediss://")
+        raise UsageError(
+            f"{address.text}: there is no TLS on this port; without TLS write redis:// instead of rediss://"
+        )
 
 
 def _is_plain(node: tuple[str, int]) -> bool:

@@ -13,9 +13,13 @@ from typing import Any
 import pytest
 import redis as driver
 
+from lycosa.app.shared import tells, told_by_all
 from lycosa.core.errors import ForeignState, NewerState, StateError, StorageFull, UsageError
 from lycosa.core.frontier import Policy
 from lycosa.core.telemetry import CRAWLING, WorkerReport, encode
+from lycosa.engine.reporting import Reporter
+from lycosa.engine.stats import RunStats
+from lycosa.engine.statscollector import StatsCollector
 from lycosa.frontiers.redis.connection import ANSWER_MAX_S
 from lycosa.frontiers.redis.joining import redis_frontier
 from lycosa.frontiers.redis.membership import Membership
@@ -171,6 +175,24 @@ def test_a_process_with_a_copy_of_our_state(redis):
         await alone.close()
 
     asyncio.run(story(token_hex(4)))
+
+
+def test_who_cannot_tell_of_itself_leaves_all_the_same(crawl):
+    """What it was lent is lent to others at once, and not when it is dead."""
+
+    async def story() -> None:
+        dumb = await redis_frontier(crawl.url, crawl.name, Policy(), Membership("a"), print)
+        tells(dumb, Reporter(None, RunStats(0.0), StatsCollector(), 1))
+        other = await redis_frontier(crawl.url, crawl.name, Policy(), Membership("b"), print)
+        await dumb.push([url(1)])
+        assert await dumb.lease(1, time.time())
+        await told_by_all(dumb, Reporter(None, RunStats(0.0), StatsCollector(), 1))
+        await dumb.close()
+        assert crawl.server.zcard(crawl.key(0)[:-1] + "w") == 1
+        assert await other.lease(1, time.time())
+        await other.close()
+
+    asyncio.run(story())
 
 
 def joined(url: str) -> None:
