@@ -299,6 +299,10 @@ def test_a_state_is_that_of_one_crawl(tmp_path: Path, redis) -> None:
     whose = f"lycosa: mine is the state of a worker of the crawl '{one}', not of '{two}': give another --state and -o\n"
     assert told(3, *shared, two, "--state", "mine") == whose
     assert "mine is the state of a worker of a shared crawl: give --frontier" in told(3, "--state", "mine")
+    before = (tmp_path / "mine" / "worker").read_bytes()
+    (tmp_path / "mine" / "worker").write_bytes(before[:-9])
+    damaged = "lycosa: mine/worker is damaged: to take part as a new worker give another --state and -o\n"
+    assert told(3, *shared, one, "--state", "mine") == damaged
     told(1, "--state", "mine", "-O", "afresh.jsonl")
     assert lycosa("frontier", "status", "--state", "mine", cwd=tmp_path).returncode == 0
     for name in (one, two):
@@ -306,14 +310,25 @@ def test_a_state_is_that_of_one_crawl(tmp_path: Path, redis) -> None:
         assert (tmp_path / ".lycosa" / name / "worker").exists()
 
 
-def test_who_cannot_write_changes_nothing(tmp_path: Path, redis) -> None:
+@pytest.mark.parametrize(
+    ("output", "says"),
+    [
+        (("-o", "items.jsonl"), "another process writes to it"),
+        (("-o", "no/folder/items.jsonl"), "there is no folder"),
+        (("-o", "redis://127.0.0.1:1/0?stream=x"), "no answer from the server"),
+        (("-o", "other.jsonl", "--index", "other"), "not a search index"),
+    ],
+)
+def test_who_cannot_write_changes_nothing(tmp_path: Path, redis, output: tuple[str, ...], says: str) -> None:
     name = token_hex(4)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "diary.txt").touch()
     with (tmp_path / "items.jsonl").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        mine = ("--frontier", redis.url, "--crawl-name", name, "-o", "items.jsonl")
+        mine = ("--frontier", redis.url, "--crawl-name", name, *output)
         done = lycosa("worker", "http://127.0.0.1:9/", *mine, cwd=tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (3, 1)
-    assert "another process writes to it" in done.stderr
+    assert says in done.stderr
     status = lycosa("frontier", "status", "--frontier", redis.url, "--crawl-name", name, cwd=tmp_path)
     assert "there is no crawl" in status.stderr
 

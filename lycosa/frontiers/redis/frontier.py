@@ -286,9 +286,11 @@ class RedisFrontier:
         await self._teller.close()
         if self.heart is not None:
             await asyncio.to_thread(self.heart.stop)
-        with suppress(StateError):  # we were not there any more, or the server is not: others take over
-            await self.session.leave()
-        await self.session.wire.client.aclose()
+        try:
+            with suppress(StateError):  # we were not there any more, or the server is not: others take over
+                await self.session.leave()
+        finally:
+            await self.session.wire.client.aclose()
 
     # ----------------------------------------------------------------------------------------------------------------
 
