@@ -538,8 +538,8 @@ def test_what_cannot_be_used_is_told_in_one_line(server, address, says, monkeypa
 
 
 def test_an_authority_that_is_no_file(stream):
-    stream.options = "&ca=/nowhere.pem"
-    assert "ca=/nowhere.pem is no file" in str(refused(stream.sink()))
+    address = f"{stream.address}&ca=/nowhere.pem".replace("redis:", "rediss:")
+    assert "ca=/nowhere.pem is no file" in str(refused(RedisStreamSink(address, "crawl", print)))
 
 
 def test_password_and_tls():
