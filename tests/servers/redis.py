@@ -121,9 +121,15 @@ class RedisServer:
 
     def fail(self, replica: RedisServer, behind_s: float) -> None:
         """Die, and leave a replica that has not heard of what was written in the last `behind_s` seconds."""
+        with self.losing(replica):
+            time.sleep(behind_s)
+
+    @contextmanager
+    def losing(self, replica: RedisServer) -> Iterator[None]:
+        """Die after the block, and leave a replica that has not heard of what was written in it."""
         replica.pause()
         self.cli("CLIENT", "KILL", "TYPE", "replica")
-        time.sleep(behind_s)
+        yield
         self.kill()
         replica.resume()
 
