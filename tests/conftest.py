@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PROVE = os.environ.get("LYCOSA_PROVE") == "1"
 """Full counts, sizes and soaks: `make prove`."""
 REDIS = "redis (apt-get install redis-server)"
+VALKEY = "valkey (scripts/packages --backports valkey-server:valkey-server)"
 
 
 # Started in the background, we may have been told to ignore Ctrl-C, and so would every program that we start.
@@ -49,6 +50,8 @@ def _programs(request: pytest.FixtureRequest) -> None:
         need("nginx (apt-get install nginx-light)", find_nginx() is not None)
     if request.node.get_closest_marker("redis"):
         need(REDIS, find_redis())
+    if request.node.get_closest_marker("valkey"):
+        need(VALKEY, find_redis("valkey"))
     if request.node.get_closest_marker("browser"):
         found = bool(shutil.which("chromedriver") and (shutil.which("chromium") or shutil.which("google-chrome")))
         need("chromium and chromedriver (apt-get install chromium chromium-driver)", found)
@@ -61,6 +64,14 @@ def redis() -> Iterator[RedisServer]:
     """A Redis server that all tests share: each uses keys of its own, and none ends it."""
     need(REDIS, find_redis())
     with redis_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def valkey() -> Iterator[RedisServer]:
+    """A server of Valkey that all tests share likewise."""
+    need(VALKEY, find_redis("valkey"))
+    with redis_server(program="valkey") as server:
         yield server
 
 

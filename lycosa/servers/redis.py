@@ -10,10 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from hashlib import sha1
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from lycosa.core.errors import ForeignState, LycosaError, StorageError, StorageFull, UsageError
-from lycosa.servers.redis_address import Address, Form
+from lycosa.core.redis_address import Address, Form
 from lycosa.servers.redis_plain import refuse_plain
 
 VERSION_MIN = (7, 0)
@@ -211,6 +212,9 @@ def _options(address: Address, answer_max_s: float) -> dict[str, Any]:
         options["socket_keepalive"] = True
     if address.tls:
         named = {"ca": "ssl_ca_certs", "cert": "ssl_certfile", "key": "ssl_keyfile"}
+        for name, file in address.files.items():
+            if not Path(file).is_file():
+                raise UsageError(f"{address.text}: {name}={file} is no file")
         options |= {"ssl": True, **{named[name]: file for name, file in address.files.items()}}
     return options
 

@@ -26,7 +26,6 @@ from lycosa.frontiers.redis.membership import Membership
 from lycosa.frontiers.redis.operations import RedisOperations
 from lycosa.frontiers.redis.session import CRAWLS, Session
 from lycosa.frontiers.redis.visiting import Beginning, visiting
-from lycosa.servers.redis_address import Form, read_address
 from tests.contracts.redis_client import LooplessClient
 from tests.contracts.test_frontier import url
 from tests.servers.redis import RedisCluster, RedisServer, redis_server
@@ -349,41 +348,6 @@ def test_through_a_socket(tmp_path: Path):
             joined(f"unix://{tmp_path}/redis.sock")
         with refused(StateError, "no answer from the server"):
             joined(f"unix://{tmp_path}/other.sock")
-
-
-def test_addresses():
-    assert read_address("redis://host").nodes == [("host", 6379)]
-    assert read_address("redis+cluster://ann:p%40ss@a,b:7/").login == ("ann", "p@ss")
-    assert read_address("redis+cluster://a,b:7").nodes == [("a", 6379), ("b", 7)]
-    watched = read_address("rediss+sentinel://:s@a,b:7/shop/3?sentinel_password=t")
-    assert (watched.form, watched.nodes, watched.master) == (Form.SENTINEL, [("a", 26379), ("b", 7)], "shop")
-    assert (watched.database, watched.login, watched.sentinel_login) == (3, (None, "s"), (None, "t"))
-    assert watched.text == "rediss+sentinel://a,b:7/shop/3"
-    assert read_address("redis://h/1?stream=s", own=["stream"]).own == {"stream": "s"}
-
-
-@pytest.mark.parametrize(
-    ("url", "says"),
-    [
-        ("http://host/", "http://host/ is no address of a Redis: write redis://host:6379/0"),
-        ("redis://h:0x1/0", "'h:0x1' is no host; write HOST or HOST:PORT"),
-        ("redis+sentinel://:secret@a,b", "say what the Sentinels watch, redis.sentinel://a,b/NAME"),
-        ("redis+sentinel://a/shop/x", "/x is no database; write a number"),
-        ("unix://", "names no socket; write unix:///run/redis/redis.sock"),
-        ("redis://:secret@host?ca=x", "there is no option 'ca'; write none"),
-        ("rediss://host?password=secret", "there is no option 'password'; write ca=, cert=, key= only"),
-        ("redis://[::1", "no address of a Redis"),
-        ("127.0.0.1:6379", "^127.0.0.1:6379 is no address of a Redis"),
-        ("http://me:secret@host/?secret", "^host/ is no address of a Redis"),
-        ("redis://:a/secret@host/0", "write %2F for /"),
-        ("redis://:a?secret@host/0", "%3F for [?]"),
-        ("redis://:a#secret@host/0", "%23 for #"),
-    ],
-)
-def test_addresses_that_are_none(url, says):
-    with refused(UsageError, says) as told:
-        read_address(url)
-    assert "secret" not in str(told)
 
 
 def test_what_is_pushed_from_outside_is_refused_by_a_server_that_is_full() -> None:

@@ -14,7 +14,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from secrets import token_hex
 from typing import Any
@@ -27,7 +27,7 @@ from lycosa.core.model import UrlRecord
 from lycosa.sinks import redis_server as limits
 from lycosa.sinks import redis_stream
 from lycosa.sinks.redis_stream import RedisStreamSink
-from tests.servers.redis import RedisServer, redis_server
+from tests.servers.redis import RedisServer, redis_cluster, redis_sentinels, redis_server
 
 pytestmark = pytest.mark.redis
 
@@ -500,6 +500,46 @@ def test_a_server_that_is_full_is_waited_for(monkeypatch):
         assert own.items() == [], "a full server is no reason not to cut off"
 
 
+@contextmanager
+def sentinels() -> Iterator[tuple[str, RedisServer, RedisServer]]:
+    """Give the address of a stream, its master and the replica."""
+    with redis_sentinels(count=1) as watched:
+        yield f"{watched.url}?stream=s", *watched.nodes
+
+
+@contextmanager
+def masters() -> Iterator[tuple[str, RedisServer, RedisServer]]:
+    """The same on a cluster."""
+    with redis_cluster() as cluster:
+        master = cluster.owner("s")
+        yield f"{cluster.url}?stream=s", master, cluster.replica_of(master)
+
+
+@pytest.mark.parametrize("failing", [sentinels, pytest.param(masters, marks=pytest.mark.prove)])
+def test_what_a_replica_that_takes_over_has_not_heard_of_is_sent_again(failing):
+    async def write(address: str, master: RedisServer, replica: RedisServer) -> list[str]:
+        said: list[str] = []
+        sink = RedisStreamSink(address, "crawl", said.append)
+        await sink.open(None)
+        put(sink, *range(1000))
+        await sink.flush()
+        await asyncio.to_thread(master.cli, "WAIT", "1", "0")
+        with master.losing(replica):
+            put(sink, *range(1000, 1600))
+            await sink.flush()
+        put(sink, *range(1600, 1700))
+        at = await sink.flush()
+        await sink.close()
+        assert await run(RedisStreamSink(address, "crawl", said.append), at, 1700) == at + 1
+        return said
+
+    with failing() as (address, master, replica):
+        said = asyncio.run(write(address, master, replica))
+        assert Stream(replica, "s").items() == list(range(1701))
+        assert "the crawl waits for it, 60 s at most" in said[0]
+        assert f"{address}: the server has lost its last 600 items; they are sent again" in said
+
+
 def test_sync_wants_a_server_that_writes_at_once(own, stream):
     asyncio.run(run(own.sink(sync=True), None, 1))
     assert own.items() == [1]
@@ -538,8 +578,8 @@ def test_what_cannot_be_used_is_told_in_one_line(server, address, says, monkeypa
 
 
 def test_an_authority_that_is_no_file(stream):
-    stream.options = "&ca=/nowhere.pem"
-    assert "ca=/nowhere.pem is no file" in str(refused(stream.sink()))
+    address = f"{stream.address}&ca=/nowhere.pem".replace("redis:", "rediss:")
+    assert "ca=/nowhere.pem is no file" in str(refused(RedisStreamSink(address, "crawl", print)))
 
 
 def test_password_and_tls():

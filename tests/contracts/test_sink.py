@@ -51,6 +51,9 @@ def lines(path: Path) -> list[Any]:
     return [msgspec.json.decode(line) for line in path.read_bytes().split(b"\n")[:-1]]
 
 
+STREAMS = ["stream on redis", "stream on valkey"]
+
+
 def stream(server: RedisServer) -> Harness:
     """A stream of its own."""
     name = token_hex(4)
@@ -62,10 +65,10 @@ def stream(server: RedisServer) -> Harness:
     return Harness(lambda: RedisStreamSink(f"{server.url}?stream={name}", "crawl", print), read)
 
 
-@pytest.fixture(params=["memory", "jsonl", "jsonl --sync", pytest.param("stream", marks=pytest.mark.redis)])
+@pytest.fixture(params=["memory", "jsonl", "jsonl --sync", *STREAMS])
 def rewindable(request, tmp_path) -> Harness:
-    if request.param == "stream":
-        return stream(request.getfixturevalue("redis"))
+    if request.param in STREAMS:
+        return stream(request.getfixturevalue(request.param.partition(" on ")[2]))
     if request.param == "memory":
         sink = MemorySink()
         return Harness(lambda: sink, lambda: sink.items)
@@ -73,10 +76,10 @@ def rewindable(request, tmp_path) -> Harness:
     return Harness(lambda: JsonlSink(path, sync="sync" in request.param), lambda: lines(path))
 
 
-@pytest.fixture(params=["memory", "jsonl", "stdout", pytest.param("stream", marks=pytest.mark.redis)])
+@pytest.fixture(params=["memory", "jsonl", "stdout", *STREAMS])
 def harness(request, tmp_path):
-    if request.param == "stream":
-        yield stream(request.getfixturevalue("redis"))
+    if request.param in STREAMS:
+        yield stream(request.getfixturevalue(request.param.partition(" on ")[2]))
     elif request.param == "memory":
         sink = MemorySink()
         yield Harness(lambda: sink, lambda: sink.items)

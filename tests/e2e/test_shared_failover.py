@@ -14,7 +14,7 @@ import pytest
 
 from lycosa.queue import Queue
 from tests.conftest import PROVE, need
-from tests.e2e.test_shared_crawl import HOSTS, LATE_S, Crawl, crawl, running_items
+from tests.e2e.test_shared_crawl import END_MAX_S, HOSTS, LATE_S, Crawl, crawl, running_items
 from tests.servers.clocks import find_gcc, make_clock
 from tests.servers.redis import redis_cluster, redis_sentinels, redis_server
 
@@ -34,7 +34,10 @@ def begin(running: Crawl, home: Path, items: int) -> None:
 
 
 def until_items(home: Path, items: int) -> None:
+    """Wait until so many are written."""
+    deadline = time.monotonic() + END_MAX_S
     while len(running_items(home)) < items:
+        assert time.monotonic() < deadline, [log.read_text()[-500:] for log in home.glob("*.log")]
         time.sleep(0.02)
 
 

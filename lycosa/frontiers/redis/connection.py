@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, TypeVar
 
 from lycosa.core.errors import LycosaError
+from lycosa.core.redis_address import Address, Form, read_address
 from lycosa.servers import redis
-from lycosa.servers.redis_address import Address, Form, read_address
 
 ANSWER_MAX_S = 10.0
 RECONNECT_MAX_S = 60.0
