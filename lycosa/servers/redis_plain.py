@@ -6,7 +6,7 @@ import socket
 import ssl
 
 from lycosa.core.errors import UsageError
-from lycosa.servers.redis_address import Address
+from lycosa.core.redis_address import Address
 
 HANDSHAKE_MAX_S, PLAIN_MAX_S = 1.0, 0.5
 

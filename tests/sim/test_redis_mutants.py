@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sim.test_redis_history import History, shrunk
+from tests.sim.redis_history import History
+from tests.sim.test_redis_history import shrunk
 
 HISTORIES_MAX = 400
 

@@ -91,5 +91,11 @@ class Claims:
         """Send what waits, to the end: who does not wait for the answer any more says so afterwards."""
         sending = asyncio.create_task(self._session.send([partition]))
         self._asking.add(sending)
-        sending.add_done_callback(self._asking.discard)
+        sending.add_done_callback(self._sent)
         await asyncio.shield(sending)
+
+    def _sent(self, sending: asyncio.Task[None]) -> None:
+        """Whoever still waits hears how it ended; nobody has to."""
+        self._asking.discard(sending)
+        if not sending.cancelled():
+            sending.exception()
