@@ -32,8 +32,8 @@ def test_what_is_remembered(tmp_path: Path):
 
 @pytest.mark.parametrize(
     "damage",
-    [b"", b"garbage", b"a b\n{not json\n\"x\"", b"a b\n[1]\n\"x\"", b"a b\n{}\n3", b"\xff\xfe", b"a b\n{\"x\": \"y\"}\n\"n\"",
-     b" b\n{}\n\"n\"", b"a b c\n{}\n\"n\"", b"a b\n{}\n\"n\"\nmore"],
+    [b"", b"garbage", b'a b\n{not json\n"x"', b'a b\n[1]\n"x"', b"a b\n{}\n3", b"\xff\xfe", b'a b\n{"x": "y"}\n"n"',
+     b' b\n{}\n"n"', b'a b c\n{}\n"n"', b'a b\n{}\n"n"\nmore'],
 )  # fmt: skip
 def test_one_that_is_damaged(tmp_path: Path, damage: bytes):
     (tmp_path / "worker").write_bytes(damage)
