@@ -299,12 +299,15 @@ class RedisFrontier:
         return lease.token // len(self.session.partitions)
 
     async def _fetch(self, wanted: int) -> None:
-        """Ask the partition that has something and was not asked for longest; when that is not enough, all others for
-        their share, then those that gave it for more; see whether all is done."""
+        """Ask all partitions for their share, then those that gave it for more; see whether all is done.
+
+        For a few, ask the one first that has something and was not asked for longest: the next time it is another.
+        """
         wanted += min(self._ahead, self._pace.asks(self.session.now))
-        ready = [each for each in self.session.partitions if each.due == 0.0]
-        asked = sorted(ready, key=lambda each: each.exchanged_at)[:1] or self.session.partitions
-        others = [each for each in self.session.partitions if each not in asked]
+        partitions = self.session.partitions
+        ready = [each for each in partitions if each.due == 0.0] if wanted < self._ahead else []
+        asked = sorted(ready, key=lambda each: each.exchanged_at)[:1] or partitions
+        others = [each for each in partitions if each not in asked]
         while asked and wanted > 0:
             each_wanted = Wanted(wanted, self._ahead).share(len(asked))
             lent = await self.session.exchange([Asked(each, each_wanted) for each in asked])
