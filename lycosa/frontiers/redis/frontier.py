@@ -73,6 +73,7 @@ class RedisFrontier:
         self._teller = Teller(session, self._pace.gather_s)
         self._finished, self._offered = False, 0
         self.commits = Commits(session)
+        session.wire.lent = self._lent
 
     async def open(self, known: str = "") -> str:
         """Join the crawl. See `Session.open`. Raises `UsageError` for limits that could not be kept."""
@@ -296,9 +297,6 @@ class RedisFrontier:
         while asked and wanted > 0:
             share, ahead = -(-wanted // len(asked)), -(-self._ahead // len(asked))
             lent = await self.session.exchange([Asked(each, share, ahead) for each in asked])
-            for partition, records in lent.items():
-                for record in records:
-                    self._lent(partition, record)
             wanted -= sum(map(len, lent.values()))
             asked = [each for each in asked if len(lent[each]) >= share]
         await self.session.tell_of_the_gone()
@@ -311,7 +309,11 @@ class RedisFrontier:
             self._stock.remove(lease)
             await self.release(lease, now)
 
-    def _lent(self, partition: Partition, said: list[Any]) -> None:
+    def _lent(self, partition: Partition, lent: Sequence[list[Any]]) -> None:
+        for said in lent:
+            self._stock_up(partition, said)
+
+    def _stock_up(self, partition: Partition, said: list[Any]) -> None:
         token, kind, host, data, address, attempts, paced, known_until = said
         number = int(token) * len(self.session.partitions) + partition.number
         if number in self._held or int(token) in partition.ending:
