@@ -309,11 +309,7 @@ class RedisFrontier:
             self._stock.remove(lease)
             await self.release(lease, now)
 
-    def _lent(self, partition: Partition, lent: Sequence[list[Any]]) -> None:
-        for said in lent:
-            self._stock_up(partition, said)
-
-    def _stock_up(self, partition: Partition, said: list[Any]) -> None:
+    def _lent(self, partition: Partition, said: list[Any]) -> None:
         token, kind, host, data, address, attempts, paced, known_until = said
         number = int(token) * len(self.session.partitions) + partition.number
         if number in self._held or int(token) in partition.ending:

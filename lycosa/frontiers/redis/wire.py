@@ -38,7 +38,7 @@ class Wire:
         self.added = 0
         """Records that were new."""
         self.lent: Callable[[Partition, list[Any]], None] = lambda _, __: None
-        """Hears what a partition lent."""
+        """Hears of each record that a partition lent."""
 
     async def run(self, partition: Partition, command: str, *arguments: Any) -> list[Any]:
         """Run a command. Raises `StateError`."""
@@ -75,7 +75,8 @@ class Wire:
         self.added += new
         if refused:
             raise WorkerLost(f"{len(refused)} leases of {partition.worker} were not its any more")
-        self.lent(partition, lent)
+        for record in lent:
+            self.lent(partition, record)
         return lent  # type: ignore[no-any-return]
 
     async def forward(self, source: Partition, target: Partition, start: int | str = "") -> None:
