@@ -13,6 +13,7 @@ from xxhash import xxh3_64_intdigest
 
 from lycosa.core.barrier import Barrier, Reading, Verdict
 from lycosa.core.errors import UsageError
+from lycosa.frontiers.redis.cancelling import Unbroken
 from lycosa.frontiers.redis.partition import Partition, policy_pairs
 from lycosa.frontiers.redis.refusing import Found, Wanted, refuse
 from lycosa.frontiers.redis.repairing import bring_again, tell_of_strangers
@@ -83,6 +84,7 @@ class Session:
         self._over: list[int] = []
         self.wire = Wire(client, patiently, lambda: repr(self._now) if callers_clock else "")
         self.partitions = [Partition(key_of(crawl, number), number) for number in range(partitions)]
+        self._unbroken = Unbroken()
         self.first_first = False
         """Whether the first partition is to hear what waits for it before the others hear anything."""
         self.report: Callable[[], bytes] = bytes
@@ -118,6 +120,7 @@ class Session:
 
     async def leave(self) -> None:
         """Give everything back that is not committed, and be gone."""
+        await self._unbroken.ended()
         _, told = await self.wire.run(self.partitions[0], "leave", self.report())
         self.partitions[0].heard(*told)
         await self.tell_of_the_gone()
@@ -134,7 +137,13 @@ class Session:
         return await self.wire.patiently(lambda: method(partition.key + name, *arguments))
 
     async def exchange(self, asked: Sequence[Asked]) -> dict[Partition, int]:
-        """Send what waits for these partitions, and ask for records. Return how many each of them lent."""
+        """Send what waits for these partitions, and ask for records. Return how many each of them lent.
+
+        It is lent, and said, also when our task is cancelled meanwhile.
+        """
+        return await self._unbroken(self._exchange(asked))
+
+    async def _exchange(self, asked: Sequence[Asked]) -> dict[Partition, int]:
         first = self.partitions[0]
         if self.first_first and any(each.partition is not first for each in asked):
             self.first_first = False
