@@ -122,6 +122,41 @@ def test_a_server_of_some_partitions_that_comes_back_empty(crawl, lost):
         crawl.join(known)
 
 
+def test_who_begins_a_crawl_is_told_so_and_of_the_others_there(tmp_path):
+    """A name that is misspelt begins another crawl."""
+
+    def told(name: str) -> str:
+        said: list[str] = []
+
+        async def story() -> None:
+            frontier = await redis_frontier(server.url, name, Policy(), Membership("w"), said.append, partitions=2)
+            await frontier.close()
+
+        asyncio.run(story())
+        return "\n".join(said)
+
+    with redis_server() as server:
+        begun = f"the crawl 'shop' was begun in {server.url}, since there was none of this name"
+        assert told("shop") == begun
+        assert told("shop") == ""
+        assert told("news") == begun.replace("shop", "news") + "; others there are shop"
+        shpo = begun.replace("shop", "shpo") + "; others there are news, shop: did you mean 'shop'?"
+        assert told("shpo") == shpo
+        client = driver.Redis.from_url(server.url)
+        client.delete(*client.scan_iter("lycosa:{shop.*"))
+        assert told("shup").endswith("; others there are news, shpo")
+        for n in range(20):
+            told(f"n{n:02}")
+        assert told("last").endswith("; others there are n00, n01, n02, n03, n04, n05, n06, n07, n08, n09, ...")
+        with refused(UsageError, "there is no crawl 'nws' in .*; did you mean 'news'[?]$"):
+            asyncio.run(visited(server.url, "nws"))
+
+
+async def visited(url: str, name: str) -> None:
+    async with visiting(url, name, pytest.fail):
+        pass
+
+
 @pytest.mark.parametrize("name", ["", "{}", "}{", "a{b", "a\nb", "\x1b[31m", "x" * 201])
 def test_names_that_no_crawl_can_have(name):
     """A brace would end the hash tag of its keys: a partition would be spread over a cluster."""
@@ -276,7 +311,7 @@ def test_a_commit_waits_for_replicas():
     assert at_once < 0.5
     assert 0.9 < late < 3
     assert 0.9 < later < 3
-    assert said == ["0 of 1 replicas have a commit after 1 s; the crawl goes on"]
+    assert said[1:] == ["0 of 1 replicas have a commit after 1 s; the crawl goes on"]
 
 
 def login(server: RedisServer) -> str:
@@ -322,7 +357,7 @@ def test_a_server_that_hides_its_info(options):
     """As some do that others run for us. Links go from one partition to another, though nobody says who numbers them."""
 
     async def story(address: str) -> set[str]:
-        frontier = await redis_frontier(address, "shop", Policy(), Membership("w"), pytest.fail, partitions=2)
+        frontier = await redis_frontier(address, "shop", Policy(), Membership("w"), print, partitions=2)
         await frontier.push([url(0, "http://h0.test")])
         found: set[str] = set()
         while len(found) < 1 + 8:

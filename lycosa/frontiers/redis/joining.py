@@ -18,6 +18,7 @@ from lycosa.frontiers.redis.membership import Membership
 from lycosa.frontiers.redis.packing import pack_in_c
 from lycosa.frontiers.redis.replicas import Replicas
 from lycosa.frontiers.redis.session import CRAWLS, Session
+from lycosa.frontiers.redis.visiting import told_of_beginning
 
 
 async def redis_frontier(
@@ -66,6 +67,8 @@ async def redis_frontier(
         if changed:
             say(changed)
         await session.look()
+        if session.begun:
+            say(await told_of_beginning(session, server.text))
         with suppress(StorageFull):  # who joins again is in it, and the crawl waits for room by itself
             await server.patiently(lambda: clients.loop.sadd(CRAWLS, name))
     except BaseException:
