@@ -144,7 +144,7 @@ def test_who_begins_a_crawl_is_told_so_and_of_the_others_there(tmp_path):
         assert told("shpo") == shpo
         client = driver.Redis.from_url(server.url)
         client.delete(*client.scan_iter("lycosa:{shop.*"))
-        assert told("shup").endswith("; others there are news, shpo")
+        assert told("other").endswith("; others there are news, shpo")
         for n in range(20):
             told(f"n{n:02}")
         assert told("last").endswith("; others there are n00, n01, n02, n03, n04, n05, n06, n07, n08, n09, ...")
@@ -171,25 +171,6 @@ def test_names_that_a_crawl_may_have(redis, name):
         await frontier.close()
 
     asyncio.run(story())
-
-
-def test_the_limits_of_the_last_worker_hold_and_that_is_told(redis):
-    said: list[str] = []
-
-    async def story(name: str) -> None:
-        first = await redis_frontier(redis.url, name, Policy(0.5), Membership("a"), said.append)
-        same = await redis_frontier(redis.url, name, Policy(0.5), Membership("b"), said.append)
-        assert said == []
-        last = await redis_frontier(redis.url, name, Policy(0.0, robots=False), Membership("c"), said.append)
-        for each in (first, same, last):
-            await each.close()
-        alone = await redis_frontier(redis.url, name, Policy(2.0), Membership("d"), said.append)
-        await alone.close()
-
-    name = token_hex(4)
-    asyncio.run(story(name))
-    changes = "delay 0 (it was 0.5), robots false (it was true)"
-    assert said == [f"all workers of the crawl '{name}' go by the settings of this one from now on: {changes}"]
 
 
 def test_a_process_with_a_copy_of_our_state(redis):
