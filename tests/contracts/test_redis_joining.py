@@ -16,6 +16,7 @@ import redis as driver
 from lycosa.app.shared import tells, told_by_all
 from lycosa.core.errors import ForeignState, NewerState, StateError, StorageFull, UsageError
 from lycosa.core.frontier import Policy
+from lycosa.core.model import Selection
 from lycosa.core.telemetry import CRAWLING, WorkerReport, encode
 from lycosa.engine.reporting import Reporter
 from lycosa.engine.stats import RunStats
@@ -402,16 +403,27 @@ def test_addresses_that_are_none(url, says):
     assert "secret" not in str(told)
 
 
-def test_what_is_pushed_from_outside_is_refused_by_a_server_that_is_full() -> None:
+def test_what_comes_from_outside_is_refused_by_a_server_that_is_full() -> None:
     async def story() -> None:
+        worker = await redis_frontier(server.url, "shop", Policy(robots=False), Membership("w"), print)
+        await worker.push([url(2)])
+        await worker.nack((await worker.lease(1, time.time()))[0], "timeout", None, time.time())
+        await worker.commit({})
+        await worker.close()
         async with visiting(server.url, "shop", pytest.fail, Beginning(1, keep_done=False)) as visit:
             operations = RedisOperations(visit.session)
             server.cli("CONFIG", "SET", "maxmemory", "1mb")
+            for into in (None, "other"):
+                with pytest.raises(StorageFull, match="has reached its maxmemory; nothing is lost"):
+                    await operations.requeue(Selection(("dead",)), into, time.time(), "", 10)
             with pytest.raises(StorageFull, match="has reached its maxmemory; nothing is lost"):
                 await operations.push([url(1)])
             server.cli("CONFIG", "SET", "maxmemory", "0")
-            assert (await operations.stats()).queued == 0
+            stats = await operations.stats()
+            assert (stats.queued, stats.dead) == (0, 1)
+            assert (await operations.requeue(Selection(("dead",)), None, time.time(), "", 10)).moved == 1
             assert await operations.push([url(1)]) == 1
+            assert (await operations.stats()).queued == 2
 
     with redis_server() as server:
         asyncio.run(story())
