@@ -87,7 +87,10 @@ FLAGS = (
         "Pause while less is free on the disk; 0 for never.",
         default="512MiB, or 1% of a smaller disk",
     ),
-    Flag("lease", STORAGE, "S", 
+    Flag(
+        "lease",
+        STORAGE,
+        "S",
         "Seconds a lease lasts that nobody renews; who works on a page does. What a dead worker had is lent again sooner:"
         " on Redis after 2 s, on one machine when the crawl is started again.",
     ),
