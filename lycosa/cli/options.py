@@ -91,8 +91,8 @@ FLAGS = (
         "lease",
         STORAGE,
         "S",
-        "Seconds a lease lasts that nobody renews; who works on a page does. What a dead worker had is lent again sooner:"
-        " on Redis after 2 s, on one machine when the crawl is started again.",
+        "Seconds a lease lasts that nobody renews; who works on a page does. What a dead worker had is lent again"
+        " sooner: on Redis after 2 s, on one machine when the crawl is started again.",
     ),
     Flag("lease_max", STORAGE, "S", "Most seconds a page may be in work; then it is given up and tried again."),
     Flag("metrics", DISPLAY, "[ADDRESS:]PORT", "Serve /metrics for Prometheus while the crawl runs."),

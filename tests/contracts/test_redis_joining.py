@@ -336,7 +336,7 @@ def test_a_server_that_is_not_what_its_address_says(redis):
 
 @pytest.mark.parametrize("options", [{"rename_command INFO": ""}, {}])
 def test_a_server_that_hides_its_info(options):
-    """As some do that others run for us. Links go from one partition to another, though nobody says who numbers them."""
+    """As some do that others run for us. Links go from one partition to another, though nobody says who counts them."""
 
     async def story(address: str) -> set[str]:
         frontier = await redis_frontier(address, "shop", Policy(), Membership("w"), print, partitions=2)

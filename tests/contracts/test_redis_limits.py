@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from secrets import token_hex
 from typing import Any
 
@@ -151,7 +152,7 @@ def test_a_worker_that_joins_makes_no_crawl_ruder(crawl):
             await asyncio.sleep(0.01)
         await rude.close()
         await gentle.close()
-        gaps = [later - sooner for sooner, later in zip(starts, starts[1:], strict=False)]
+        gaps = [later - sooner for sooner, later in pairwise(starts)]
         assert min(gaps) >= 0.35, gaps
 
     asyncio.run(story())
