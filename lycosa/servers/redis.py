@@ -24,8 +24,9 @@ CONNECT_MAX_S = 3.0
 OTHER_FORM = {
     "Cluster mode is not enabled": "this server is no node of a cluster; write redis://",
     "unknown command 'SENTINEL'": "this server is no Sentinel; write redis://",
+    "DB index is out of range": "the server has no database of this number; write a smaller one",
 }
-"""What a server says that is asked for what it is not, and what to write instead."""
+"""What a server says that is asked for what it is not or has not, and what to write instead."""
 
 MISSING = "a Redis needs the packages redis and hiredis: pip install 'lycosa[redis]'"
 
@@ -162,7 +163,9 @@ def ours(text: str, error: Exception, *, tls: bool, what: str) -> LycosaError:
     """Return what a driver's error means, in one line. `what` is kept there, with the option that would rename it."""
     exceptions = package_redis().exceptions
     said = " ".join(str(error).split())
-    if isinstance(error, exceptions.AuthenticationError | exceptions.NoPermissionError) or _is_any(
+    if isinstance(error, exceptions.NoPermissionError) or "The user executing the script can't" in said:
+        return UsageError(f"{text}: this user may not do there what is needed ({said.partition(' script:')[0]})")
+    if isinstance(error, exceptions.AuthenticationError) or _is_any(
         said, "NOAUTH", "WRONGPASS", "Authentication required", "invalid username-password"
     ):
         return UsageError(f"{text}: the server refuses this user and password, or none ({said})")

@@ -1,4 +1,7 @@
-"""Finds out that a server has no TLS, though its address says so: it waits for the end of a line, and no answer comes."""
+"""Finds out that a server has no TLS, though its address says so.
+
+It takes the beginning of TLS for that of a line and waits for the rest: a driver would wait as long for its answer.
+"""
 
 from __future__ import annotations
 

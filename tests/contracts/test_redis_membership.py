@@ -1,4 +1,4 @@
-"""The file in which a worker of a shared crawl remembers who it is: what comes back, and what is refused in one line."""
+"""The file in which a worker of a shared crawl remembers who it is: what comes back, what is refused."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ def test_what_is_remembered(tmp_path: Path):
 )  # fmt: skip
 def test_one_that_is_damaged(tmp_path: Path, damage: bytes):
     (tmp_path / "worker").write_bytes(damage)
-    with pytest.raises(ForeignState, match="^.*/worker is damaged: .* give another --state and -o$"):
+    with pytest.raises(ForeignState, match=r"^.*/worker is damaged: .* give another --state and -o$"):
         membership(tmp_path / "worker", "n")
     assert (tmp_path / "worker").read_bytes() == damage
 
 
 def test_one_that_is_no_file(tmp_path: Path):
     (tmp_path / "worker").mkdir()
-    with pytest.raises(StateError, match="^.*/worker cannot be read: is a directory$"):
+    with pytest.raises(StateError, match=r"^.*/worker cannot be read: is a directory$"):
         membership(tmp_path / "worker", "n")
 
 
 def test_a_place_where_none_can_be(tmp_path: Path):
     member = membership(tmp_path / "gone" / "worker", "n")
-    with pytest.raises(StateError, match="^.*/gone/worker cannot be written: no such file or directory$"):
+    with pytest.raises(StateError, match=r"^.*/gone/worker cannot be written: no such file or directory$"):
         member.changed()

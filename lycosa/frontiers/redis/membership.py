@@ -8,6 +8,7 @@ WORKER CRAWL                under which name, and which crawl: its number, none 
 from __future__ import annotations
 
 import errno
+import re
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -51,9 +52,7 @@ def membership(file: Path, name: str) -> Membership:
 def _read(file: Path) -> Membership:
     try:
         first, starts, name = file.read_bytes().decode().split("\n")
-        worker, crawl = first.split(" ")
-        if not worker:
-            raise ValueError(first)
+        [(worker, crawl)] = re.findall(r"^(\S+) (\S*)$", first)
         decode = msgspec.json.decode
         found = Membership(worker, crawl, decode(name, type=str), decode(starts, type=dict[str, int]))
     except (ValueError, msgspec.MsgspecError):

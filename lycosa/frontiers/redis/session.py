@@ -87,6 +87,8 @@ class Session:
         self._unbroken = Unbroken()
         self.first_first = False
         """Whether the first partition is to hear what waits for it before the others hear anything."""
+        self.begun = False
+        """Whether it began the crawl when it joined."""
         self.report: Callable[[], bytes] = bytes
 
     @property
@@ -103,17 +105,18 @@ class Session:
 
         Raises `StateError` when it is not there any more, in pieces, otherwise divided, of another version or spider.
         """
-        crawl, whole, first = known, "", self.partitions[0]
+        crawl, whole, first, new = known, "", self.partitions[0], token_hex(8)
         wanted = Wanted(self.crawl, len(self.partitions), self.spider, self.keeps_done)
         for partition in self.partitions:
             partition.worker = first.worker
-            begins = "" if known or whole else crawl or token_hex(8)
+            begins = "" if known or whole else crawl or new
             divided = (begins, len(self.partitions), partition.number)
             told = (self.worker, *divided, int(self.keeps_done), self.spider, *policy_pairs(policy))
             _, *answer = await self.wire.run(partition, "open", *told)
             partition.worker, layout, *found = (part.decode() for part in answer)
             refuse(wanted, Found(*found), partition.number, crawl, layout)
             crawl, whole = found[0], whole or found[4]
+        self.begun = crawl == new
         if not whole:
             await self.wire.run(first, "whole")
         return crawl

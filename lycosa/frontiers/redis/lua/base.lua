@@ -53,6 +53,7 @@
 --   room              never   what the server would refuse when it is full is tried on this
 --   ck                hash    shared cookies (in the first partition): which -> its jar and what it is
 --   cn                zset    which of them changed when: score the number of the change
+--   lw                hash    the limits that workers want, see limits.lua
 --   ws  we  wt                what workers tell of themselves, see telemetry.lua
 --
 -- Numbers beyond 2^53 (fingerprints) and times are passed as text: a Lua number would lose digits.
@@ -154,7 +155,7 @@ local function write_counts()
   for name, last in pairs(numbers) do call('HSET', key('m'), name, last) end
 end
 
--- Policy: how hosts are treated, the same for all workers.
+-- Policy: how hosts are treated, the same for all workers. See limits.lua.
 local policy
 
 local function asked(name)

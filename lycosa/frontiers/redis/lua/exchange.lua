@@ -69,9 +69,10 @@ commands['open'] = function(worker)
     return { 'ok', '', LAYOUT, unpack(found) }
   end
   if is_ours then call('HSET', key('m'), 'spider', spider) end
+  local limits = {}
   for _ = 1, number() do
     local field, value = argument(), argument()
-    call('HSET', key('m'), field, value)
+    if GENTLER[field] then limits[field] = tonumber(value) else call('HSET', key('m'), field, value) end
   end
   policy = nil
   watch()
@@ -83,6 +84,8 @@ commands['open'] = function(worker)
     return { 'unknown' }
   end
   if worker == '' then worker = name .. '#' .. call('HINCRBY', key('m'), 'workers', 1) end
+  call('HSET', key('lw'), worker, cmsgpack.pack(limits))
+  limit()
   hear(worker)
   write_all()
   return { 'ok', worker, LAYOUT, unpack(found) }
