@@ -118,6 +118,17 @@ def test_what_was_not_flushed_is_dropped_by_close(harness):
     assert harness.read() == []
 
 
+def test_a_check_changes_nothing(harness, tmp_path):
+    there = sorted(tmp_path.iterdir())
+    asyncio.run(harness.make().check())
+    assert sorted(tmp_path.iterdir()) == there
+    sink = harness.make()
+    at = asyncio.run(run(sink, None, {"n": 1}))
+    asyncio.run(harness.make().check())
+    asyncio.run(run(harness.make(), at, {"n": 2}))
+    assert harness.read() == [{"n": 1}, {"n": 2}]
+
+
 def test_a_second_run_appends(harness):
     asyncio.run(run(harness.make(), None, {"n": 1}))
     asyncio.run(run(harness.make(), None, {"n": 2}))
@@ -319,6 +330,15 @@ def test_an_item_is_written_as_it_was_when_it_was_written(tmp_path):
 
 
 def opening(sink: Sink, position: int | None = None) -> str:
+    """Return why it cannot be opened, which a check has told before unless it is about the position."""
+    if position is None:
+        with pytest.raises(StorageError) as told:
+            asyncio.run(sink.check())
+        assert str(told.value) == refusal(sink, None)
+    return refusal(sink, position)
+
+
+def refusal(sink: Sink, position: int | None) -> str:
     with pytest.raises(StorageError) as caught:
         asyncio.run(run(sink, position))
     assert "\n" not in str(caught.value)
@@ -366,6 +386,8 @@ def test_places_where_no_file_can_be(tmp_path):
 def test_no_permission(tmp_path):
     (tmp_path / "i.jsonl").touch(mode=0o400)
     assert "Permission denied" in opening(JsonlSink(tmp_path / "i.jsonl"))
+    (tmp_path / "folder").mkdir(mode=0o500)
+    assert "Permission denied" in opening(JsonlSink(tmp_path / "folder" / "i.jsonl"))
 
 
 def test_two_crawls_cannot_write_one_file(tmp_path):

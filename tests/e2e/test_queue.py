@@ -29,10 +29,9 @@ from tests.e2e.command import environment
 from tests.e2e.members import LONG_S, members, until
 from tests.e2e.queue_members import KINDS
 
-AT_ONCE_S = 1.0
-"""What is given back is had after this time at the latest, on a machine that is busy; measured: a few milliseconds."""
-DEAD_S = 2.0
-"""On Redis only silence tells that a process was killed."""
+AT_ONCE_S = 10.0
+"""What is given back is had after this time at the latest, on a machine that is busy; measured: a few milliseconds, and
+on Redis, where only silence tells that a process was killed, less than two seconds."""
 
 
 @pytest.fixture
@@ -117,7 +116,7 @@ def test_what_a_killed_consumer_held_comes_back_at_once(place, start):
         _, at, _, item = waiter.until("got")
         took_s = (int(at) - killed_at) / 1e9
         print(f"{took_s * 1000:.1f} ms")
-        assert (item, took_s < (AT_ONCE_S if isinstance(queue, Queue) else DEAD_S)) == ("held", True)
+        assert (item, took_s < AT_ONCE_S) == ("held", True)
         assert waiter.end() == 0
         queue.join()
 

@@ -242,6 +242,7 @@ def redis_server(
 ) -> Iterator[RedisServer]:
     """Run a server while the block runs. `append` is an appendfsync policy; `options` are lines of redis.conf."""
     wanted = {"bind": ADDRESS, "save": "", "daemonize": "no", "databases": 512, "enable-debug-command": "yes"}
+    wanted |= {"repl-diskless-sync-delay": 0}  # instead of five seconds in which more replicas might come
     wanted |= {"requirepass": password} if password else {}
     wanted |= {"appendonly": "yes", "appendfsync": append} if append else {}
     wanted |= {"maxmemory": maxmemory, "maxmemory-policy": policy} if maxmemory else {}

@@ -14,6 +14,7 @@ from lycosa.core.model import UrlRecord
 from lycosa.frontiers.redis.joining import simulated_frontier
 from lycosa.frontiers.redis.repairing import tell_of_strangers
 from tests.contracts.redis_client import LooplessClient
+from tests.sim.test_redis_history import shrunk
 
 pytestmark = pytest.mark.redis
 
@@ -129,13 +130,14 @@ def test_who_all_partitions_have_lost_is_given_up(redis):
 
 def test_who_brings_records_slowly_is_overtaken(redis, monkeypatch):
     """By others that bring so many that the first of them are not kept any more."""
+    shrunk(redis.url, monkeypatch, ("RETAINED_MAX = 100000", "RETAINED_MAX = 100"))
 
     async def play() -> None:
         crawl = token_hex(4)
         slow, fast = await joined(redis.url, crawl, "slow"), await joined(redis.url, crawl, "fast")
         wire, (source, target, _) = slow.session.wire, slow.session.partitions
         parent, child = (each for part in (source, target) for each in RECORDS if slow.session.of(each.host) is part)
-        children = [UrlRecord(1, 100 + n, f"{child.url}{n}", child.host) for n in range(3000)]
+        children = [UrlRecord(1, 100 + n, f"{child.url}{n}", child.host) for n in range(300)]
         await slow.push([parent])
         (lease,) = await slow.lease(1, NOW)
         await slow.ack(lease, "200", children, NOW)
@@ -150,7 +152,8 @@ def test_who_brings_records_slowly_is_overtaken(redis, monkeypatch):
 
         monkeypatch.setattr(wire, "run", overtaken)
         await wire.forward(source, target)
+        assert wire.client._real.llen(f"{source.key}o|{target.number}") == 100
         await slow.session.look()
-        assert (source.counts["outgoing"], target.counts["queued"]) == (0, 3000)
+        assert (source.counts["outgoing"], target.counts["queued"]) == (0, 300)
 
     asyncio.run(play())

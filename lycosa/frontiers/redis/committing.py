@@ -8,7 +8,6 @@ from lycosa.frontiers.redis.membership import Membership
 from lycosa.frontiers.redis.partition import Partition
 from lycosa.frontiers.redis.replicas import Replicas
 from lycosa.frontiers.redis.session import Session
-from lycosa.frontiers.redis.wire import Asked
 
 
 class Commits:
@@ -34,10 +33,11 @@ class Commits:
         for partition in prepared:
             partition.acked = False
             partition.add("p", self._number, len(positions), *fields)
-        await self._session.exchange([Asked(partition) for partition in prepared])
+        if prepared:
+            await self._session.send(prepared)
         await self.replicated(prepared)
         first.add("c", self._number, len(positions), *fields)
-        await self._session.send()
+        await self._session.send([first])
         await self.replicated([first])
         for partition in prepared:
             partition.add("q")

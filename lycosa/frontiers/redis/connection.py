@@ -52,8 +52,12 @@ class Server:
         return made
 
     async def _refuse_unfit(self, client: Any) -> None:
-        for section in ("server", "memory"):
-            redis.refuse_unfit(self.text, await client.info(section, **redis.everywhere(client)), "a crawl")
+        try:
+            for section in ("server", "memory"):
+                redis.refuse_unfit(self.text, await client.info(section, **redis.everywhere(client)), "a crawl")
+        except redis.errors() as error:
+            if not redis.hides_info(error):
+                raise
 
     async def patiently(self, act: Callable[[], Awaitable[Answer]], max_s: float = RECONNECT_MAX_S) -> Answer:
         """Do it, again and again while the server is away. Raises `StateError` when it stays away, or refuses."""

@@ -35,7 +35,7 @@ from lycosa.frontiers.redis.pacing import Pace
 from lycosa.frontiers.redis.partition import Partition, pushed
 from lycosa.frontiers.redis.session import Session
 from lycosa.frontiers.redis.telling import Teller
-from lycosa.frontiers.redis.wire import Asked
+from lycosa.frontiers.redis.wire import NOTHING, Asked, Wanted
 
 POLL_S = 0.05
 """How often is asked for work while other workers may make some."""
@@ -67,12 +67,17 @@ class RedisFrontier:
         self._known = Known()
         self._held: dict[int, Lease] = {}
         self._stock: deque[Lease] = deque()
+        self._short: int | None = None
+        """How many more were asked for than were there, None when nobody has asked since the last trip for them."""
+        self._fresh = False
+        """Whether something was lent of which the cookies were not asked for."""
         self._hosts = Hosts()
         self._claims = Claims(session)
-        self._pace = Pace(Policy() if session.callers_clock else policy)
+        self._pace = Pace(policy, punctual=not session.callers_clock)
         self._teller = Teller(session, self._pace.gather_s)
         self._finished, self._offered = False, 0
         self.commits = Commits(session)
+        session.wire.wanted, session.wire.lent = self._wanted, self._lent
 
     async def open(self, known: str = "") -> str:
         """Join the crawl. See `Session.open`. Raises `UsageError` for limits that could not be kept."""
@@ -103,10 +108,12 @@ class RedisFrontier:
             await self.session.look()
         if len(self._stock) < limit and now >= self._pace.next_at():
             await self._fetch(limit - len(self._stock))
-            if self.cookies is not None and self._stock:
-                await self.cookies.ask()
+        while self.cookies is not None and self._fresh:
+            self._fresh = False
+            await self.cookies.ask()
         leases = [self._stock.popleft() for _ in range(min(limit, len(self._stock)))]
         self._pace.handed(len(leases))
+        self._short = limit - len(leases) if limit else None
         return leases
 
     async def ack(
@@ -279,9 +286,11 @@ class RedisFrontier:
         await self._teller.close()
         if self.heart is not None:
             await asyncio.to_thread(self.heart.stop)
-        with suppress(StateError):  # we were not there any more, or the server is not: others take over
-            await self.session.leave()
-        await self.session.wire.client.aclose()
+        try:
+            with suppress(StateError):  # we were not there any more, or the server is not: others take over
+                await self.session.leave()
+        finally:
+            await self.session.wire.client.aclose()
 
     # ----------------------------------------------------------------------------------------------------------------
 
@@ -290,17 +299,20 @@ class RedisFrontier:
         return lease.token // len(self.session.partitions)
 
     async def _fetch(self, wanted: int) -> None:
-        """Ask all partitions for their share, then those that gave it for more; see whether all is done."""
+        """Ask all partitions for their share, then those that gave it for more; see whether all is done.
+
+        For a few, ask the one first that has something and was not asked for longest: the next time it is another.
+        """
         wanted += min(self._ahead, self._pace.asks(self.session.now))
-        asked = self.session.partitions
+        partitions = self.session.partitions
+        ready = [each for each in partitions if each.due == 0.0] if wanted < self._ahead else []
+        asked = sorted(ready, key=lambda each: each.exchanged_at)[:1] or partitions
+        others = [each for each in partitions if each not in asked]
         while asked and wanted > 0:
-            share, ahead = -(-wanted // len(asked)), -(-self._ahead // len(asked))
-            lent = await self.session.exchange([Asked(each, share, ahead) for each in asked])
-            for partition, records in lent.items():
-                for record in records:
-                    self._lent(partition, record)
-            wanted -= sum(map(len, lent.values()))
-            asked = [each for each in asked if len(lent[each]) >= share]
+            each_wanted = Wanted(wanted, self._ahead).share(len(asked))
+            lent = await self.session.exchange([Asked(each, each_wanted) for each in asked])
+            wanted -= sum(lent.values())
+            asked, others = others or [each for each in asked if lent[each] >= each_wanted.limit], []
         await self.session.tell_of_the_gone()
         await self.session.forward(hungry=not self._stock)
         if not self._stock and not self._held:
@@ -311,7 +323,19 @@ class RedisFrontier:
             self._stock.remove(lease)
             await self.release(lease, now)
 
-    def _lent(self, partition: Partition, said: list[Any]) -> None:
+    def _wanted(self) -> Wanted:
+        """Say what will be wanted next: once, until somebody asks again."""
+        if self._short is None:
+            return NOTHING
+        soon = self._short + min(self._ahead, self._pace.asks(self.session.now)) if self._pace.keeps else 0
+        self._short = None
+        return Wanted(max(0, soon - len(self._stock)), max(0, self._ahead - len(self._stock)))
+
+    def _lent(self, partition: Partition, lent: Sequence[list[Any]]) -> None:
+        for said in lent:
+            self._stock_up(partition, said)
+
+    def _stock_up(self, partition: Partition, said: list[Any]) -> None:
         token, kind, host, data, address, attempts, paced, known_until = said
         number = int(token) * len(self.session.partitions) + partition.number
         if number in self._held or int(token) in partition.ending:
@@ -320,6 +344,7 @@ class RedisFrontier:
         lease = Lease(number, record, self.session.now + self._policy.lease_s, address.decode())
         self._held[number] = lease
         self._stock.append(lease)
+        self._fresh = True
         self._hosts.told(record.host, float(known_until), paced=bool(paced))
         self._claims.wake(record.host)
 
@@ -335,7 +360,7 @@ class RedisFrontier:
         if lease.record.kind != Kind.PAGE:
             await self._teller.learned()
         elif (home := self.session.of(lease.record.host)).waiting >= VERBS_MAX or home.words >= WORDS_MAX:
-            await self.session.send()
+            await self.session.send([home])
 
     async def _expired(self, lease: Lease, now: float) -> None:
         overdue, event = expire(lease.record)

@@ -74,7 +74,8 @@ async def redis_frontier(
         raise
     frontier.where, frontier.commits.member = server.text, member
     frontier.commits.replicas = Replicas(clients.blocking, replicas, say) if replicas else None
-    frontier.heart = Heart(clients.blocking, session.partitions[0].key, session.partitions[0].worker)
+    first = session.partitions[0]
+    frontier.heart = Heart(clients.blocking, first.key, first.worker, lambda: first.heard_at)
     return frontier
 
 

@@ -54,6 +54,8 @@ class Partition:
         """Workers that were given up, with their last commit."""
         self.acked = False
         self.waiting = 0
+        self.exchanged_at = self.heard_at = 0.0
+        """When the last exchange was sent, and the last that was answered, by the monotonic clock."""
         self.turns: dict[int, Told | None] = {}
         """Claims that ask whether it is their turn, and what they are told."""
         self.full = False

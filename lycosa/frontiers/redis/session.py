@@ -21,7 +21,7 @@ from lycosa.frontiers.redis.wire import Asked, Patiently, Wire
 MEND_EVERY_S = 3.0
 """How often a worker with nothing to do looks for what nobody will ever end."""
 
-FORWARD_S, HUNGRY_S, WORTH = 2.0, 0.02, 50
+FORWARD_S, HUNGRY_S, WORTH = 2.0, 0.02, 200
 """Outboxes are brought over after so long, sooner when there is no other work, or when so many wait for each target."""
 
 CRAWLS = "lycosa:crawls"
@@ -78,8 +78,9 @@ class Session:
         self.worker = worker
         self.spider = spider
         self.callers_clock = callers_clock
-        self._now = self._seen = self.exchanged_at = self._forwarded_at = 0.0
+        self._now = self._seen = self._forwarded_at = 0.0
         self._mended_at = time.monotonic()
+        self._over: list[int] = []
         self.wire = Wire(client, patiently, lambda: repr(self._now) if callers_clock else "")
         self.partitions = [Partition(key_of(crawl, number), number) for number in range(partitions)]
         self.first_first = False
@@ -132,12 +133,12 @@ class Session:
         method: Callable[..., Any] = getattr(self.wire.client, command)
         return await self.wire.patiently(lambda: method(partition.key + name, *arguments))
 
-    async def exchange(self, asked: Sequence[Asked]) -> dict[Partition, list[Any]]:
-        """Send what waits for these partitions, and ask for records. Return what each of them lent."""
-        self.exchanged_at = time.monotonic()
-        if self.first_first:
+    async def exchange(self, asked: Sequence[Asked]) -> dict[Partition, int]:
+        """Send what waits for these partitions, and ask for records. Return how many each of them lent."""
+        first = self.partitions[0]
+        if self.first_first and any(each.partition is not first for each in asked):
             self.first_first = False
-            await self.wire.exchange([Asked(self.partitions[0])])
+            await self.wire.exchange([Asked(first)])
         lent = await self.wire.exchange(asked)
         self._compare_clocks(lent)
         return lent
@@ -173,9 +174,15 @@ class Session:
         seeds = await self.ask("zrange", self.partitions[0], "sd", 0, -1)
         return text or b"", [seed.decode() for seed in seeds]
 
-    async def send(self) -> None:
-        """Send what waits."""
-        await self.exchange([Asked(each, always=False) for each in self.partitions if each.waiting])
+    async def send(self, partitions: Sequence[Partition] = ()) -> None:
+        """Send what waits, for all or for these partitions."""
+        waiting = [each for each in partitions or self.partitions if each.waiting]
+        if waiting:
+            await self.exchange([Asked(each, always=False) for each in waiting])
+
+    def waits_since(self) -> float:
+        """Return the time, by the monotonic clock, before which nothing of what waits began to wait; 0 for nothing."""
+        return min((each.exchanged_at for each in self.partitions if each.waiting), default=0.0)
 
     async def look(self) -> None:
         """Ask all partitions how they are."""
@@ -214,12 +221,20 @@ class Session:
     async def is_over(self) -> bool:
         """Look at all partitions, and once more if that may be the end. See `core.barrier`.
 
-        Something may be missing, or never end, for a replica took over one of them: then it is mended first.
+        All of them were just asked. Something may be missing, or never end, for a replica took over one of them: then
+        it is mended first. What was over still is, when nothing has arrived since.
         """
+        arrived = [each.arrived for each in self.partitions]
+        if self._over == arrived and not self.is_live() and not self.partitions[0].gone:
+            return True
+        self._over = []
         if self.is_live() or not await self._seems_over():
             await self._mend_sometimes()
             return False
-        return await bring_again(self.wire, self.partitions) == 0 or await self._seems_over()
+        if await bring_again(self.wire, self.partitions) and not await self._seems_over():
+            return False
+        self._over = [each.arrived for each in self.partitions]
+        return True
 
     async def _mend_sometimes(self) -> None:
         if len(self.partitions) > 1 and time.monotonic() >= self._mended_at + MEND_EVERY_S:
