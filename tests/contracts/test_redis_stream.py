@@ -13,7 +13,7 @@ import re
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from secrets import token_hex
@@ -343,21 +343,23 @@ def test_what_was_trimmed_needs_not_be_cut_off(stream):
 # ------------------------------------------------------------------------------------ servers and their ills
 
 
-def test_a_server_that_is_restarted_is_waited_for(own):
-    async def write() -> None:
-        sink = own.sink()
-        await sink.open(None)
-        put(sink, 1)
-        await sink.flush()
-        own.server.kill()
-        put(sink, 2, 3)
-        flushing = asyncio.create_task(sink.flush())
-        await own.is_told()
-        own.server.start()
-        await flushing
-        await sink.close()
+async def write_while(own: Stream, away: Callable[[], None], back: Callable[[], None]) -> None:
+    """Flush an item, then two more while the server is away, which is back when that was told."""
+    sink = own.sink()
+    await sink.open(None)
+    put(sink, 1)
+    await sink.flush()
+    away()
+    put(sink, 2, 3)
+    flushing = asyncio.create_task(sink.flush())
+    await own.is_told()
+    back()
+    await flushing
+    await sink.close()
 
-    asyncio.run(write())
+
+def test_a_server_that_is_restarted_is_waited_for(own):
+    asyncio.run(write_while(own, own.server.kill, own.server.start))
     assert own.items() == [1, 2, 3]
     waits, goes_on = own.said
     assert "the crawl waits for it, 60 s at most" in waits
@@ -366,22 +368,8 @@ def test_a_server_that_is_restarted_is_waited_for(own):
 
 def test_a_batch_whose_answer_was_lost_is_taken_once(own, monkeypatch):
     monkeypatch.setattr(limits, "ANSWER_MAX_S", 0.2)
-
-    async def write() -> None:
-        sink = own.sink()
-        await sink.open(None)
-        put(sink, 0)
-        await sink.flush()
-        own.server.pause()
-        put(sink, 1, 2)
-        flushing = asyncio.create_task(sink.flush())
-        await own.is_told()
-        own.server.resume()
-        await flushing
-        await sink.close()
-
-    asyncio.run(write())
-    assert own.items() == [0, 1, 2]
+    asyncio.run(write_while(own, own.server.pause, own.server.resume))
+    assert own.items() == [1, 2, 3]
 
 
 def test_a_flush_that_is_given_up_is_taken_up_by_the_next(own, monkeypatch):

@@ -9,7 +9,6 @@ settled but not yet committed. That is never more than the window's own limit of
 from __future__ import annotations
 
 import os
-import random
 import signal
 import time
 from collections import Counter
@@ -38,14 +37,6 @@ RESUME_MAX_S = 2.0
 """From the start of the process to its first fetch."""
 TEST_MAX_S = 150.0
 FAST = ("--concurrency", CONCURRENCY, "--concurrency-per-host", CONCURRENCY)
-
-
-@pytest.fixture
-def chance() -> random.Random:
-    """Seeded by LYCOSA_TEST_SEED, or anew; the seed is printed when a test fails."""
-    seed = int(os.environ.get("LYCOSA_TEST_SEED") or random.randrange(2**32))
-    print(f"LYCOSA_TEST_SEED={seed}")
-    return random.Random(seed)
 
 
 def command(tree: Tree, *more: object) -> list[object]:

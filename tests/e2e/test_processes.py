@@ -46,14 +46,6 @@ class Pages(Spider):
 """
 
 
-@pytest.fixture
-def chance() -> random.Random:
-    """Seeded by LYCOSA_TEST_SEED, or anew; the seed is printed when a test fails."""
-    seed = int(os.environ.get("LYCOSA_TEST_SEED") or random.randrange(2**32))
-    print(f"LYCOSA_TEST_SEED={seed}")
-    return random.Random(seed)
-
-
 def others(run: Running) -> list[int]:
     """Return the processes that a crawl has started."""
     return children(run.process.pid)

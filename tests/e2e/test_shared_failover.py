@@ -45,12 +45,19 @@ def until_said(home: Path, number: int, what: str, times: int = 1) -> str:
     return log.read_text()
 
 
-@pytest.mark.parametrize("sentinels", [1, pytest.param(3, marks=pytest.mark.prove)])
-def test_what_sentinels_watch(tmp_path: Path, sentinels: int) -> None:
+@pytest.mark.parametrize(
+    ("sentinels", "program"),
+    [
+        (1, "redis"),
+        pytest.param(3, "redis", marks=pytest.mark.prove),
+        pytest.param(3, "valkey", marks=[pytest.mark.prove, pytest.mark.valkey]),
+    ],
+)
+def test_what_sentinels_watch(tmp_path: Path, sentinels: int, program: str) -> None:
     if sentinels > 1 and not PROVE:
         pytest.skip("make prove")
     with (
-        redis_sentinels(count=sentinels) as watched,
+        redis_sentinels(count=sentinels, program=program) as watched,
         crawl(tmp_path, watched.url, "--delay", "0.1", pages=PAGES) as running,
     ):
         with Queue(f"{watched.url}?queue=q") as queue:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import random
 import sqlite3
 import subprocess
 import sys
@@ -54,14 +52,6 @@ SPIDER = f"""
         def url_of(self, n):
             return f"http://h{{n % 20}}.localhost:{{self.port}}/page?n={{n}}"
 """
-
-
-@pytest.fixture
-def chance() -> random.Random:
-    """Seeded by LYCOSA_TEST_SEED, or anew; the seed is printed when a test fails."""
-    seed = int(os.environ.get("LYCOSA_TEST_SEED") or random.randrange(2**32))
-    print(f"LYCOSA_TEST_SEED={seed}")
-    return random.Random(seed)
 
 
 @pytest.fixture

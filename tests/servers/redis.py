@@ -274,24 +274,24 @@ def redis_cluster(**options: Any) -> Iterator[RedisCluster]:
 
 
 @contextmanager
-def redis_sentinels(*, count: int = 3, **options: Any) -> Iterator[WatchedRedis]:
+def redis_sentinels(*, count: int = 3, program: str = "redis", **options: Any) -> Iterator[WatchedRedis]:
     """Run a master, a replica and so many Sentinels while the block runs. Raises RedisFailed."""
-    with _many(2, options) as nodes:
+    with _many(2, options | {"program": program}) as nodes:
         nodes[1].cli("REPLICAOF", ADDRESS, str(nodes[0].port))
         _wait_for(lambda: "master_link_status:up" in nodes[1].cli("INFO", "replication"))
-        with _sentinels(count, nodes[0].port) as sentinels:
+        with _sentinels(count, nodes[0].port, program) as sentinels:
             watched = WatchedRedis(nodes, sentinels)
             _wait_for(watched.is_whole)
             yield watched
 
 
 @contextmanager
-def _sentinels(count: int, master: int) -> Iterator[list[RedisServer]]:
+def _sentinels(count: int, master: int, program: str) -> Iterator[list[RedisServer]]:
     made: list[RedisServer] = []
     try:
         for _ in range(count):
             home = Path(tempfile.mkdtemp(prefix="lycosa-sentinel-"))
-            made.append(RedisServer(home, free_port(ADDRESS), {}))
+            made.append(RedisServer(home, free_port(ADDRESS), {}, program=program))
             told = {"address": ADDRESS, "port": made[-1].port, "master": master, "quorum": count // 2 + 1}
             (home / "sentinel.conf").write_text(SENTINEL.format(name=WATCHED, **told))
             made[-1].is_sentinel = True
