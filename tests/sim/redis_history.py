@@ -185,7 +185,9 @@ class History(Work):
     def never_ends(self) -> None:
         """Too late."""
         left = [part.live for part in self.model.parts]
-        raise AssertionError(f"it never ends: {[each.slot for each in self.workers if not each.finished]} {left}"[:2000])
+        raise AssertionError(
+            f"it never ends: {[each.slot for each in self.workers if not each.finished]} {left}"[:2000]
+        )
 
     def check(self, act: Callable[..., Any], *arguments: Any) -> Any:
         """Do it; whatever is raised is what the history comes to."""

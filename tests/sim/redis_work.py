@@ -139,7 +139,9 @@ class Work:
             if not worker.held and not worker.visits:
                 if worker.acked:
                     await self.commit(worker)
-                worker.session._mended_at = self.chance.choice([-inf, inf])  # by the clock on the wall, it is never time
+                worker.session._mended_at = self.chance.choice(
+                    [-inf, inf]
+                )  # by the clock on the wall, it is never time
                 if await worker.session.is_over():
                     return self.finish(worker)
             await self.rest(worker, self.chance.choice(BUSY_S if worker.held and self.troubled else IDLE_S))
@@ -252,7 +254,7 @@ class Work:
     async def find(self, worker: Worker, host: str) -> None:
         """Say where a host is, or that nobody knows."""
         now = self.clock.now()
-        until = now + self.chance.choice([2.0, 1e6, 1e6])
+        until = now + self.chance.choice([1.0, 2.0, 1e6])
         await worker.frontier.set_address(host, self.chance.choice(ADDRESSES), until, now)
 
     async def recall(self, worker: Worker, host: str) -> None:
