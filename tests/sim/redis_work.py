@@ -139,9 +139,7 @@ class Work:
             if not worker.held and not worker.visits:
                 if worker.acked:
                     await self.commit(worker)
-                worker.session._mended_at = self.chance.choice(
-                    [-inf, inf]
-                )  # by the clock on the wall, it is never time
+                worker.session._mended_at = self.chance.choice([-inf, inf])  # no clock on the wall
                 if await worker.session.is_over():
                     return self.finish(worker)
             await self.rest(worker, self.chance.choice(BUSY_S if worker.held and self.troubled else IDLE_S))
