@@ -159,10 +159,10 @@ class Turns:
         if group:
             assert group.at <= self.latest, f"{transfer} at {now}: too soon for its address, {group}"
             assert not self.full(group), f"{transfer}: too many at once at its address"
-            transfer.address, transfer.group_before = host.address, group.at
+            transfer.group_before = group.at
             group.flying += 1
             group.at = transfer.group_after = max(group.at, now + self.limits.delay_per_ip)
-        transfer.before = host.at
+        transfer.before, transfer.address = host.at, host.address if group else ""
         host.flying, host.started = host.flying + 1, now
         if self.delay(host) > 0:
             host.at = now + self.delay(host)

@@ -173,7 +173,7 @@ class Work:
             else:
                 await asyncio.gather(*(self.inline(worker, host, lease) for host in many))
         except StateError:
-            return  # as its worker is told, too
+            pass  # it had no answer; or is not known any more, and its worker is told so, too
         except Exception as error:
             self.check(_raise, error)
         worker.held.append((lease, record))
