@@ -35,7 +35,7 @@ class Worker:
     number: int
     frontier: Any = None
     held: list[tuple[Lease, Transfer]] = field(default_factory=list)
-    visits: set[asyncio.Task[None]] = field(default_factory=set)
+    visits: dict[asyncio.Task[None], None] = field(default_factory=dict)
     acked: list[Record] = field(default_factory=list)
     still_until: float = 0.0
     life: asyncio.Task[None] | None = None
@@ -103,8 +103,11 @@ class Line:
 
         for seconds in history.ways(self.worker):
             loop.call_later(seconds, arrives)
-        loop.call_later(CALL_S, answers, Lost("no answer"))
-        return await answer
+        nothing = loop.call_later(CALL_S, answers, Lost("no answer"))
+        try:
+            return await answer
+        finally:
+            nothing.cancel()
 
     async def hget(self, key: str, field: str) -> Any:
         """Look something up, at once."""

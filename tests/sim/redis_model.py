@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, NamedTuple
 
-from tests.sim.redis_turns import PAGE, Limits, Transfer, Turns
+from tests.sim.redis_turns import PAGE, Host, Limits, Transfer, Turns
 
 SILENT_S, AWAY_S = 2.0, 1.0
 
@@ -318,6 +318,10 @@ class Part(Turns):
                     heads[record.host] = record
         return heads
 
+    def has_work(self, host: Host) -> bool:
+        """Whether something is queued for it."""
+        return any(each.state == "queued" and self.hosts.get(each.host) is host for each in self.live.values())
+
     def ready(self, now: float) -> dict[str, Record]:
         """Return those whose turn it is."""
         heads = self.heads().items()
@@ -338,6 +342,7 @@ class Part(Turns):
             passed = [head for name, head in before.items() if self.unit(name) not in units and head.rank < rank]
             assert not passed, f"{lent} are lent before {passed}"
         if len(lent) < limit:
+            self.want(now)
             back = [(head, self.host(name)) for name, head in self.ready(now).items()]
             assert not back, f"at {now} these are held back: {back}, {self.groups}"
 
@@ -369,7 +374,7 @@ class Part(Turns):
         assert record.place == first.place, f"{record} is lent before {first}"
         record.state, record.worker, record.over = "leased", worker, False
         self.starts(record, now)
-        host.row = 0
+        host.row, host.yields_until = 0, 0.0
         if group:
             group.row = 0
 

@@ -16,6 +16,9 @@ from typing import Any, NamedTuple
 COMES_S, BEHIND_S = 0.5, 1.0
 """For so long a turn is kept for who was told of it, and for who became the first of a line."""
 
+WANTED_S, YIELD_S = 1.0, 1.0
+"""For so long leases are wanted after somebody got too few, and the turn of a lease is kept for it."""
+
 CLAIMS_ROW = 2
 """What the script has is made as small."""
 
@@ -82,6 +85,7 @@ class Host(Unit):
     crawl_delay: float = 0.0
     address: str = ""
     known_until: float = 0.0
+    yields_until: float = 0.0
     tries: dict[int, int] = field(default_factory=lambda: {PAGE: 0, ROBOTS: 0, RESOLVE: 0})
     line: list[Claim] = field(default_factory=list)
 
@@ -113,7 +117,7 @@ class Turns:
         self.claims: dict[tuple[str, int], Claim] = {}
         self.lent: dict[int, Any] = {}
         self.answers: Iterator[Sequence[Any]] = iter(())
-        self.latest = 0.0
+        self.latest = self.wanted = 0.0
         self.claimed = 0
 
     def host(self, name: str) -> Host:
@@ -155,10 +159,10 @@ class Turns:
         if group:
             assert group.at <= self.latest, f"{transfer} at {now}: too soon for its address, {group}"
             assert not self.full(group), f"{transfer}: too many at once at its address"
-            transfer.address, transfer.group_before = host.address, group.at
+            transfer.group_before = group.at
             group.flying += 1
             group.at = transfer.group_after = max(group.at, now + self.limits.delay_per_ip)
-        transfer.before = host.at
+        transfer.before, transfer.address = host.at, host.address if group else ""
         host.flying, host.started = host.flying + 1, now
         if self.delay(host) > 0:
             host.at = now + self.delay(host)
@@ -342,10 +346,12 @@ class Turns:
         host = self.host(claim.host)
         group = self.group(host)
         assert host.line[0] is claim, f"{claim} passes {host.line[0]}"
+        stands_back = self.stands_back(host, now)
+        assert not stands_back, f"{claim} comes before the lease whose turn it is: {host}"
         before = [first for first in self.rivals(host, now) if first.place < claim.place]
         assert not before, f"{claim} passes {before} at its address"
         self.starts(claim, now)
-        claim.granted, host.row = True, host.row + 1
+        claim.granted, host.row, host.yields_until = True, host.row + 1, 0.0
         self.leave(claim, now)
         if group:
             group.row, group.promised = group.row + 1, 0.0
@@ -361,12 +367,28 @@ class Turns:
             return
         assert at <= max(host.at, group.at if group else 0.0, now + BEHIND_S), f"{claim}: {at} is late, {host}"
         free = self.may_start(host, now) and (not group or (group.at <= now and not self.full(group)))
-        others = host.may_yield or (group and (group.may_yield or any(self.rivals(host, now, late=True))))
-        assert not free or others, f"{claim} is held back at {now}: {host}, {group}"
+        others = group and (group.may_yield or any(self.rivals(host, now, late=True)))
+        stands_back = free and self.stands_back(host, now)
+        assert not free or stands_back or others, f"{claim} is held back at {now}: {host}, {group}"
         host.kept = host.promised = at + COMES_S
         if group and self.may_start(host, now):
             group.kept = max(group.kept, at + COMES_S)
             group.promised = group.promised if host.may_yield else max(group.promised, at + COMES_S)
+
+    def stands_back(self, host: Host, now: float) -> bool:
+        """Whether it is the turn of a lease, which somebody wants and there is; not for longer than that takes."""
+        is_wanted = self.wanted > 0 and now - self.wanted <= WANTED_S
+        if not host.may_yield or not is_wanted or host.asked or not self.has_work(host):
+            return False
+        host.yields_until = host.yields_until or now + YIELD_S
+        if host.yields_until <= now:
+            host.row, host.yields_until = 0, 0.0
+            return False
+        return True
+
+    def has_work(self, host: Host) -> bool:
+        """Whether something is queued for it."""
+        raise NotImplementedError
 
     def may_start(self, host: Host, now: float) -> bool:
         """Whether it may be contacted, as far as only it is asked."""
@@ -396,6 +418,11 @@ class Turns:
                 self.on_unclaim(worker, now, claim.number)
 
     # --------------------------------------------------------------------------------------------------------- leases
+
+    def want(self, now: float) -> None:
+        """Somebody got fewer leases than wanted: that is noted, not again and again."""
+        if now - self.wanted > WANTED_S / 4 or self.wanted > now:
+            self.wanted = now
 
     def is_promised(self, host: Host) -> bool:
         """Whether the next turn is for a claim."""

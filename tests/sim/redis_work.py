@@ -10,6 +10,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from math import inf
 from typing import Any
 
 from redis.exceptions import ConnectionError as Lost
@@ -120,7 +121,7 @@ class Work:
         for partition in session.partitions:
             self.numbers[partition.key] = partition.number
             line.listen(partition)
-        worker.held, worker.acked, worker.visits = [], [], set()
+        worker.held, worker.acked, worker.visits = [], [], {}
         worker.frontier = RedisFrontier(session, self.policy, ahead=self.chance.choice([0, 0, 4]))
         session.callers_clock = not self.model.limits.punctual  # else the frontier takes it that all start at once
         await worker.frontier.open()
@@ -138,6 +139,7 @@ class Work:
             if not worker.held and not worker.visits:
                 if worker.acked:
                     await self.commit(worker)
+                worker.session._mended_at = self.chance.choice([-inf, inf])  # no clock on the wall
                 if await worker.session.is_over():
                     return self.finish(worker)
             await self.rest(worker, self.chance.choice(BUSY_S if worker.held and self.troubled else IDLE_S))
@@ -154,8 +156,8 @@ class Work:
             worker.frontier.started(transfer.host, self.now)
         if self.troubled and lease.record.kind == Kind.PAGE and self.chance.random() < self.often_claims:
             visit = self.loop.create_task(self.visit(worker, lease, transfer))
-            worker.visits.add(visit)
-            visit.add_done_callback(worker.visits.discard)
+            worker.visits[visit] = None
+            visit.add_done_callback(worker.visits.pop)
         else:
             worker.held.append((lease, transfer))
 
@@ -171,7 +173,7 @@ class Work:
             else:
                 await asyncio.gather(*(self.inline(worker, host, lease) for host in many))
         except StateError:
-            return  # as its worker is told, too
+            pass  # it had no answer; or is not known any more, and its worker is told so, too
         except Exception as error:
             self.check(_raise, error)
         worker.held.append((lease, record))
@@ -250,7 +252,7 @@ class Work:
     async def find(self, worker: Worker, host: str) -> None:
         """Say where a host is, or that nobody knows."""
         now = self.clock.now()
-        until = now + self.chance.choice([2.0, 1e6, 1e6])
+        until = now + self.chance.choice([1.0, 2.0, 1e6])
         await worker.frontier.set_address(host, self.chance.choice(ADDRESSES), until, now)
 
     async def recall(self, worker: Worker, host: str) -> None:
