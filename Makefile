@@ -17,7 +17,7 @@ test: lint types setup compiled ## everything CI asks for
 	scripts/test
 
 prove: setup compiled ## the tests, with the full counts, sizes and soaks
-	LYCOSA_PROVE=1 $(bin)/pytest -m "prove or not prove"
+	LYCOSA_PROVE=1 scripts/test -m "prove or not prove"
 	$(bin)/python bench/frontier.py --only lycosa --phase cycle --urls 100000000
 
 bench: ## compare with other crawlers; writes docs/benchmarks.md

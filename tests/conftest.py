@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.halves import Halves
 from tests.servers.nginx import find_nginx
 from tests.servers.redis import RedisCluster, RedisServer, find_redis, redis_cluster, redis_server
 
@@ -24,6 +25,18 @@ VALKEY = "valkey (scripts/packages --backports valkey-server:valkey-server)"
 
 # Started in the background, we may have been told to ignore Ctrl-C, and so would every program that we start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options for `scripts/test`."""
+    parser.addoption("--taken", type=Path, metavar="DIR", help="leave out files that another process has taken here")
+    parser.addoption("--from-the-end", action="store_true", help="begin with what the other process comes to last")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Share the files with another process, if that is wanted."""
+    if taken := config.getoption("--taken"):
+        config.pluginmanager.register(Halves(taken, from_the_end=config.getoption("--from-the-end")))
 
 
 def pytest_sessionstart() -> None:

@@ -18,8 +18,8 @@ def assert_paced(gaps: Collection[float], delay_s: float) -> None:
     """Assert that requests that came so long after one another kept the delay.
 
     On a machine with too much to do a server hears of some requests even later than LATE_S, and then of the next one
-    too soon: of one in a hundred, and of none before half of the delay is over.
+    too soon: of one in a hundred, and of none at the same time.
     """
     early = sorted(gap for gap in gaps if gap < delay_s - LATE_S)
     assert len(early) <= 1 + len(gaps) // 100, early
-    assert min(gaps) >= delay_s / 2, early
+    assert min(gaps) >= delay_s / 5, early

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import time
@@ -54,17 +53,11 @@ def command(tree: Tree, *more: object) -> list[object]:
 
 def used_s(run: Running) -> float:
     """Return the processor time that a process uses in WATCHED_S."""
-    before = cpu_s(run)
+    before = run.cpu_s()
     time.sleep(WATCHED_S)
-    used = cpu_s(run) - before
+    used = run.cpu_s() - before
     print(f"{used * 1000:.0f} ms of processor time in {WATCHED_S} s")
     return used
-
-
-def cpu_s(run: Running) -> float:
-    """Return the processor time a process has used, user and system, all its threads."""
-    fields = Path(f"/proc/{run.process.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def test_a_crawl_whose_only_work_is_due_tomorrow_uses_no_cpu_and_ctrl_c_ends_it_at_once(tree, tmp_path):

@@ -160,7 +160,7 @@ def test_killed_at_random_and_resumed(tmp_path, chance):
 )
 def test_sessions_redirects_retries_and_images_across_kills(tmp_path, chance, inline):
     kills = 3
-    with opened(180) as shop:
+    with opened(180 if PROVE else 90) as shop:
         story = Story(shop, tmp_path, *inline, "--processes", 3)
         story.is_killed(kills, chance)
         story.ends()
@@ -368,7 +368,7 @@ def test_a_page_that_kills_its_process_is_dead_and_nothing_else_is(tmp_path):
     """
     )
     with grow(30) as tree:
-        done = lycosa(*of_spider(tree, tmp_path, spider), cwd=tmp_path)
+        done = lycosa(*of_spider(tree, tmp_path, spider, "-s", "backoff_base=0.1"), cwd=tmp_path)
         assert done.returncode == 1, done.stderr
         assert "its process died again and again" in done.stderr
         lost = {f"{tree.url.removesuffix('0')}{n}" for n in (7,)}
