@@ -157,3 +157,41 @@ def test_who_brings_records_slowly_is_overtaken(redis, monkeypatch):
         assert (source.counts["outgoing"], target.counts["queued"]) == (0, 300)
 
     asyncio.run(play())
+
+
+@pytest.mark.parametrize("partition", [0, 1])
+def test_a_commit_that_was_lost_before_replicas_had_it_goes_no_further(redis, partition):
+    """The replica of one partition takes over while the worker waits for it: all pages of the commit go back."""
+
+    class TakesOver:
+        """Waits for replicas."""
+
+        async def have(self, partitions: Any) -> None:
+            """Let one take over that lacks what was written last."""
+            if any(each.number == partition for each in partitions):
+                server.delete(*server.scan_iter(key + "*"))
+                for each, value in replica.items():
+                    server.restore(each, 0, value)
+
+    async def play() -> None:
+        nonlocal server, key
+        crawl = token_hex(4)
+        one, other = await joined(redis.url, crawl, "one"), await joined(redis.url, crawl, "other")
+        server, key = one.session.wire.client._real, one.session.partitions[partition].key
+        await one.push(RECORDS)
+        for lease in await one.lease(10, NOW):
+            await one.ack(lease, "200", [], NOW)
+        await one.session.send()
+        replica.update({each: server.dump(each) for each in server.scan_iter(key + "*")})
+        one.commits.replicas = TakesOver()
+        with pytest.raises(WorkerLost):
+            await one.commit({"items": 3})
+        await one.session.leave()
+        assert await counts(other) == {"queued": 3}
+        assert await other.commits.positions() == {}
+        assert await one.commits.positions() == {}
+
+    replica: dict[bytes, bytes] = {}
+    server: Any = None
+    key = ""
+    asyncio.run(play())

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Protocol
 
 from lycosa.frontiers.redis.membership import Membership
 from lycosa.frontiers.redis.partition import Partition
-from lycosa.frontiers.redis.replicas import Replicas
 from lycosa.frontiers.redis.session import Session
+
+
+class Waits(Protocol):
+    """See `replicas.Replicas`."""
+
+    async def have(self, partitions: Collection[Partition]) -> None:
+        """Wait until replicas have what was written to these."""
 
 
 class Commits:
     """Of one session, whose `member` remembers where the sinks started. With `replicas` a commit waits for them."""
 
     def __init__(self, session: Session) -> None:
-        self.replicas: Replicas | None = None
+        self.replicas: Waits | None = None
         self.member: Membership | None = None
         self._session = session
         self._number = 0
@@ -43,9 +50,13 @@ class Commits:
             partition.add("q")
 
     async def replicated(self, partitions: Collection[Partition]) -> None:
-        """Wait until replicas have what was written to these."""
+        """Wait until replicas have what was written to these.
+
+        Raises `WorkerLost` when one of them took over before it had that: the commit goes no further then.
+        """
         if self.replicas is not None:
             await self.replicas.have(partitions)
+            await self._session.exchange([Asked(partition) for partition in partitions])
 
     async def positions(self) -> dict[str, int]:
         """Return the positions of our sinks: the last that any partition knows.

@@ -44,7 +44,7 @@
 --                             the number before its own, packed; the last SERVERS_MAX of them
 --   oi                hash    "PARTITION|SERVER" -> the number of the last record that was brought from there, for as many
 --   ow                hash    for each partition, what of it need not be kept any more, see `over_by`
---   f                 hash    host -> its robots.txt and what it asks for
+--   f                 hash    host -> its robots.txt, 500 KiB at most, and what it asks for
 --   e|SEGMENT         zset    dead records with their reasons: score 0, member "FINGERPRINT STAMP ROW" (no spaces), the
 --                             first two 16 hexadecimal and 14 decimal digits
 --   v|SEGMENT         zset    the same of what is done, in a crawl that keeps it
