@@ -8,6 +8,7 @@ from typing import Protocol
 from lycosa.frontiers.redis.membership import Membership
 from lycosa.frontiers.redis.partition import Partition
 from lycosa.frontiers.redis.session import Session
+from lycosa.frontiers.redis.wire import Asked
 
 
 class Waits(Protocol):
