@@ -14,7 +14,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from itertools import takewhile
 from typing import Any
 
@@ -286,11 +286,9 @@ class RedisFrontier:
         await self._teller.close()
         if self.heart is not None:
             await asyncio.to_thread(self.heart.stop)
-        try:
+        async with aclosing(self.session.wire.client):
             with suppress(StateError):  # we were not there any more, or the server is not: others take over
                 await self.session.leave()
-        finally:
-            await self.session.wire.client.aclose()
 
     # ----------------------------------------------------------------------------------------------------------------
 
