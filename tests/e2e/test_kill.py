@@ -240,7 +240,7 @@ def test_a_signal_ends_it_cleanly_and_nothing_is_fetched_twice(tmp_path, name):
             with started(*command(tree), cwd=tmp_path) as run:
                 assert run.until(lambda hits=hits: len(tree.hits()) > hits + 20), run.said
                 run.process.send_signal(signal.Signals[name])
-                assert run.end() == 130
+                assert run.end() == 130, run.said
                 assert "Traceback" not in run.said
                 assert run.said.endswith("the state is saved: the same command resumes the crawl\n")
                 assert run.printed == b""
@@ -259,7 +259,7 @@ def test_two_quick_interrupts(tmp_path):
                 run.process.send_signal(signal.SIGINT)
                 time.sleep(between_s)
                 run.process.send_signal(signal.SIGINT)
-                assert run.end() == 130
+                assert run.end() == 130, run.said
                 assert "Traceback" not in run.said
         finish(tree, tmp_path)
         assert_complete(tree, tmp_path)
@@ -272,7 +272,7 @@ def test_the_second_interrupt_waits_for_no_server(tmp_path):
         run.process.send_signal(signal.SIGINT)
         time.sleep(0.1)
         run.process.send_signal(signal.SIGINT)
-        assert run.end() == 130
+        assert run.end() == 130, run.said
         assert time.monotonic() - at < 4.5  # a single one leaves five seconds to transfers under way
         assert "Traceback" not in run.said
 
@@ -287,7 +287,7 @@ def test_a_blocked_loop_hears_the_second_interrupt(tmp_path, name):
             run.process.send_signal(getattr(signal, name))
             time.sleep(1.5)  # `DEAF_S`, and more: a signal may be heard of late
             run.process.send_signal(getattr(signal, name))
-            assert run.end() == 130
+            assert run.end() == 130, run.said
             assert "Traceback" not in run.said
 
 
