@@ -357,7 +357,7 @@ def test_what_a_worker_claimed_goes_with_it(redis, seed: int) -> None:
     policy = Policy(robots=False, delay_s=0.5, concurrency_per_host=1)
     with crawling(redis.url, policy, numbered([3]), seed, no_claims) as crawl:
         lost, other = crawl.join(0), crawl.join()
-        for _ in range(5):
+        for _ in range(20):
             Claimer(crawl, lost, BIG, None, lambda: None)
         Claimer(crawl, other, BIG, None, lambda: None)
         began = crawl.now
@@ -443,14 +443,15 @@ def test_nobody_has_to_hear_that_a_question_failed(redis) -> None:
         frontier = await simulated_frontier(LooplessClient(redis.url), token_hex(8), policy, 1e6)
 
         async def fails() -> None:
-            await asyncio.sleep(0)
+            for _ in range(10):
+                await asyncio.sleep(0)
             raise WorkerLost("gone")
 
         frontier.session.send = fails  # type: ignore[method-assign]
         asking = asyncio.create_task(frontier.turn(await frontier.claim(BIG, lambda: None, 1e6), 1e6))
         await asyncio.sleep(0)
         asking.cancel()
-        for _ in range(5):
+        for _ in range(20):
             await asyncio.sleep(0)
         gc.collect()
         assert said == []
