@@ -109,6 +109,6 @@ def by_chance(crawl: Claimed, lease: Lease | None) -> Hosts:
 def crosswise(crawl: Claimed, lease: Lease | None) -> Hosts:
     """Claim on all other hosts, and then twice on the own one."""
     assert lease is not None
-    for _ in range(2):
+    for _ in range(3):
         yield [host for host in crawl.counts if host != lease.record.host]
         yield [lease.record.host] * 2

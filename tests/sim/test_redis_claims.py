@@ -9,6 +9,7 @@ another worker does: so each wait may last LATE_S longer.
 from __future__ import annotations
 
 import asyncio
+import gc
 import heapq
 import math
 import random
@@ -23,6 +24,7 @@ from zlib import crc32
 
 import pytest
 
+from lycosa.core.errors import WorkerLost
 from lycosa.core.frontier import Policy
 from lycosa.core.model import Lease, UrlRecord
 from lycosa.frontiers.redis.joining import simulated_frontier
@@ -355,7 +357,7 @@ def test_what_a_worker_claimed_goes_with_it(redis, seed: int) -> None:
     policy = Policy(robots=False, delay_s=0.5, concurrency_per_host=1)
     with crawling(redis.url, policy, numbered([3]), seed, no_claims) as crawl:
         lost, other = crawl.join(0), crawl.join()
-        for _ in range(5):
+        for _ in range(20):
             Claimer(crawl, lost, BIG, None, lambda: None)
         Claimer(crawl, other, BIG, None, lambda: None)
         began = crawl.now
@@ -417,3 +419,41 @@ def test_few_questions(redis) -> None:
         assert len(crawl.starts[BIG]) == len(claimers)
         assert crawl.starts[BIG][-1].at - crawl.starts[BIG][0].at == pytest.approx(19.0, abs=0.5)
         assert sum(each.questions for each in claimers) <= 5 * len(claimers)
+
+
+def test_a_start_that_was_not_told_keeps_no_other_host_of_the_address(redis) -> None:
+    """Seed 43 of `test_redis_history`: leases of the address waited for a claim that only its own host held up."""
+    policy = Policy(robots=False, delay_s=0.5, concurrency_per_ip=4)
+    counts = numbered([0, 1])
+    with crawling(redis.url, policy, counts, 1, no_claims, dict.fromkeys(counts, "10.0.0.1")) as crawl:
+        frontier = crawl.join(0).frontier
+        frontier.session.wire.client._real.hset(f"lycosa:{{{crawl.name}.0}}:m", "punctual", 1)
+        first, second = (crawl.do(frontier.claim(BIG, lambda: None, crawl.now)) for _ in range(2))
+        assert crawl.do(frontier.turn(first, crawl.now)) == 0.0
+        assert crawl.do(frontier.turn(second, crawl.now + 1.0)) > crawl.now + 1.0
+        assert len(crawl.do(frontier.lease(1, crawl.now + 1.0))) == 1
+
+
+def test_nobody_has_to_hear_that_a_question_failed(redis) -> None:
+    """Whoever asked has given up meanwhile: asyncio would write a traceback to the log."""
+
+    async def play() -> None:
+        policy, said = Policy(robots=False), []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context))
+        frontier = await simulated_frontier(LooplessClient(redis.url), token_hex(8), policy, 1e6)
+
+        async def fails() -> None:
+            for _ in range(10):
+                await asyncio.sleep(0)
+            raise WorkerLost("gone")
+
+        frontier.session.send = fails  # type: ignore[method-assign]
+        asking = asyncio.create_task(frontier.turn(await frontier.claim(BIG, lambda: None, 1e6), 1e6))
+        await asyncio.sleep(0)
+        asking.cancel()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        gc.collect()
+        assert said == []
+
+    asyncio.run(play())
