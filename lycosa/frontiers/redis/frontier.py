@@ -188,7 +188,10 @@ class RedisFrontier:
     def started(self, host: str, now: float) -> None:
         """A transfer to the host starts now: its next turn counts from here, however long it was held up before."""
         if self._hosts.is_paced(host):
-            self.session.of(host).add("s", host, float(now))
+            home = self.session.of(host)
+            home.add(
+                "s", host, repr(now + home.shift_max_s)
+            )  # rather too late: the script knows that it is not to come
             self._teller.tell()
 
     async def claim(self, host: str, wake: Callable[[], None], now: float, holder: Lease | None = None) -> Claim:

@@ -157,8 +157,9 @@ class Session:
 
     def _compare_clocks(self, heard: Iterable[Partition]) -> None:
         if self._now and not self.callers_clock:
+            ahead_s = self._now - self._seen
             for partition in heard:
-                partition.compare(self._now + time.monotonic() - self._seen)
+                partition.compare(partition.exchanged_at + ahead_s, time.monotonic() + ahead_s)
 
     async def read(self, partition: Partition, command: str, *arguments: Any) -> Any:
         """Run a command of `lua/listing.lua`, for which one need not have joined."""
