@@ -96,6 +96,7 @@ class Crawl:
     name: str = field(default_factory=token_hex)
     workers: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
     started: float = 0.0
+    sizes: dict[int, int] = field(default_factory=dict)
     environments: dict[int, dict[str, str]] = field(default_factory=dict)
 
     @property
@@ -108,7 +109,7 @@ class Crawl:
         told = {"pages": self.pages, "hosts": self.hosts, "port": self.port}
         arguments = [part for name, value in told.items() for part in ("-a", f"{name}={value}")]
         mine = ("-o", f"{number}.jsonl", "--state", f"state{number}", "--frontier", self.frontier)
-        self.started = time.time()
+        self.started, self.sizes[number] = time.time(), self.size(number)
         command = [*LYCOSA, "worker", "spider.py", *arguments, *mine, "--crawl-name", self.name, "--no-robots"]
         env = {**environment(), **self.environments.get(number, {})}
         with (self.home / f"{number}.log").open("ab") as log:
@@ -120,6 +121,17 @@ class Crawl:
         """Kill a worker."""
         self.workers[number].send_signal(signal.SIGKILL)
         self.workers[number].wait()
+
+    def at_work(self) -> list[int]:
+        """Return those that have written items since they were started; what was not committed was cut off then."""
+        sizes = {number: self.size(number) for number in self.alive()}
+        self.sizes = {number: min(size, self.sizes.get(number, size)) for number, size in sizes.items()}
+        return [number for number, size in sizes.items() if size > self.sizes[number]]
+
+    def size(self, number: int) -> int:
+        """Return how long the items of a worker are."""
+        file = self.home / f"{number}.jsonl"
+        return file.stat().st_size if file.exists() else 0
 
     def alive(self) -> list[int]:
         """Return those that run."""
@@ -177,12 +189,14 @@ def crawl(home: Path, frontier: str, *options: str, **size: int) -> Iterator[Cra
 
 
 def kill_workers(running: Crawl, chance: random.Random, kills: int) -> int:
-    """Kill workers at random, each soon started again. Return how many there were to kill."""
+    """Kill workers at their work at random, each soon started again. Return how many there were to kill."""
     for count in range(kills):
-        time.sleep(chance.uniform(0.1, 0.6))
-        if not running.alive():
+        until(lambda: running.at_work() or not running.alive())
+        time.sleep(chance.uniform(0.0, 0.4))
+        working = running.at_work()
+        if not working:
             return count
-        number = chance.choice(running.alive())
+        number = chance.choice(working)
         running.kill(number)
         time.sleep(chance.uniform(0.0, 0.3))
         running.start(number)
@@ -208,6 +222,7 @@ def test_three_workers_and_the_server_are_killed(tmp_path: Path, partitions: int
             time.sleep(chance.uniform(0.0, 2.0))
             server.start()
             kills += kill_workers(running, chance, KILLS // 2 // SERVER_KILLS)
+        assert kills == KILLS, "the crawl was over too soon"
         running.check(running.wait(), kills=kills + SERVER_KILLS)
         gaps = running.gaps()
         print(f"{kills} kills, gaps of {min(gaps):.3f} s at the least")
