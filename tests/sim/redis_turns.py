@@ -200,11 +200,11 @@ class Turns:
         """A host rests."""
         self.rest(self.host(name), until)
 
-    def on_start(self, worker: str, now: float, name: str, at: float) -> None:
+    def on_start(self, worker: str, now: float, name: str, at: str) -> None:
         """A host heard of a transfer: its next turn counts from there."""
         host = self.host(name)
         if self.delay(host) > 0:
-            host.by, host.started = None, max(host.started, min(at, now))
+            host.by, host.started = None, max(host.started, min(float(at), now))
             host.at = max(host.at, host.started + self.delay(host))
 
     def on_throttle(self, worker: str, now: float, name: str, delay: float) -> None:

@@ -9,7 +9,6 @@ another worker does: so each wait may last LATE_S longer.
 from __future__ import annotations
 
 import asyncio
-import gc
 import heapq
 import math
 import random
@@ -24,7 +23,6 @@ from zlib import crc32
 
 import pytest
 
-from lycosa.core.errors import WorkerLost
 from lycosa.core.frontier import Policy
 from lycosa.core.model import Lease, UrlRecord
 from lycosa.frontiers.redis.joining import simulated_frontier
@@ -432,28 +430,3 @@ def test_a_start_that_was_not_told_keeps_no_other_host_of_the_address(redis) -> 
         assert crawl.do(frontier.turn(first, crawl.now)) == 0.0
         assert crawl.do(frontier.turn(second, crawl.now + 1.0)) > crawl.now + 1.0
         assert len(crawl.do(frontier.lease(1, crawl.now + 1.0))) == 1
-
-
-def test_nobody_has_to_hear_that_a_question_failed(redis) -> None:
-    """Whoever asked has given up meanwhile: asyncio would write a traceback to the log."""
-
-    async def play() -> None:
-        policy, said = Policy(robots=False), []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context))
-        frontier = await simulated_frontier(LooplessClient(redis.url), token_hex(8), policy, 1e6)
-
-        async def fails() -> None:
-            for _ in range(10):
-                await asyncio.sleep(0)
-            raise WorkerLost("gone")
-
-        frontier.session.send = fails  # type: ignore[method-assign]
-        asking = asyncio.create_task(frontier.turn(await frontier.claim(BIG, lambda: None, 1e6), 1e6))
-        await asyncio.sleep(0)
-        asking.cancel()
-        for _ in range(20):
-            await asyncio.sleep(0)
-        gc.collect()
-        assert said == []
-
-    asyncio.run(play())

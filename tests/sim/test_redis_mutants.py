@@ -94,7 +94,6 @@ MUTANTS = {
         "if host.uc == worker .. '|' .. claims[at] then",
         "if false then",
     ),
-    "an address is kept for whose host is not free": (" and host.uc == ''\nend", "\nend"),
     "robots.txt is asked for by everybody": (
         "host.as = 1\n    return lend_to(worker, host, ROBOTS",
         "return lend_to(worker, host, ROBOTS",

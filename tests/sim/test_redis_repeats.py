@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lycosa.core.errors import WorkerLost
+from lycosa.core.errors import StorageError, WorkerLost
 from lycosa.core.frontier import Policy
 from lycosa.core.model import UrlRecord
 from lycosa.frontiers.redis.joining import simulated_frontier
@@ -194,4 +194,34 @@ def test_a_commit_that_was_lost_before_replicas_had_it_goes_no_further(redis, pa
     replica: dict[bytes, bytes] = {}
     server: Any = None
     key = ""
+    asyncio.run(play())
+
+
+def test_a_commit_that_went_with_a_lost_exchange_is_not_answered(redis, monkeypatch):
+    """Somebody else in the process was about to send, took it along, and had no answer; nobody heard of that."""
+
+    async def play() -> None:
+        one = await simulated_frontier(LooplessClient(redis.url), token_hex(4), POLICY, NOW, worker="one")
+        await one.push(RECORDS)
+        for lease in await one.lease(10, NOW):
+            await one.ack(lease, "200", [], NOW)
+        wire, (first,) = one.session.wire, one.session.partitions
+        run = wire.run
+
+        async def away(*_: Any) -> Any:
+            monkeypatch.setattr(wire, "run", run)
+            raise StorageError("no answer")
+
+        monkeypatch.setattr(wire, "run", away)
+        async with wire._exchanging:
+            other = asyncio.create_task(one.session.look())
+            await asyncio.sleep(0)
+            commit = asyncio.create_task(one.commit({}))
+            await asyncio.sleep(0)
+        with pytest.raises(StorageError):
+            await other
+        with pytest.raises(WorkerLost):
+            await commit
+        assert first.waiting == 0
+
     asyncio.run(play())

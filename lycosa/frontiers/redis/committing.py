@@ -42,10 +42,10 @@ class Commits:
             partition.acked = False
             partition.add("p", self._number, len(positions), *fields)
         if prepared:
-            await self._session.send(prepared)
+            await self._session.exchange([Asked(partition) for partition in prepared])
         await self.replicated(prepared)
         first.add("c", self._number, len(positions), *fields)
-        await self._session.send([first])
+        await self._session.exchange([Asked(first)])  # also when others took it along: that may have failed
         await self.replicated([first])
         for partition in prepared:
             partition.add("q")
