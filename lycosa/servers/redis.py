@@ -63,6 +63,7 @@ def loop_client(address: Address, answer_max_s: float) -> Any:
 
 def look(address: Address, answer_max_s: float) -> Address:
     """Return the address, as that of a cluster if the server is a node of one. Raises `UsageError`, or `errors`."""
+    _refuse_missing(address)
     refuse_plain(address)
     if address.form is not Form.SERVER:
         return address
@@ -214,12 +215,16 @@ def _options(address: Address, answer_max_s: float) -> dict[str, Any]:
     if not address.socket:
         options["socket_keepalive"] = True
     if address.tls:
+        _refuse_missing(address)
         named = {"ca": "ssl_ca_certs", "cert": "ssl_certfile", "key": "ssl_keyfile"}
-        for name, file in address.files.items():
-            if not Path(file).is_file():
-                raise UsageError(f"{address.text}: {name}={file} is no file")
         options |= {"ssl": True, **{named[name]: file for name, file in address.files.items()}}
     return options
+
+
+def _refuse_missing(address: Address) -> None:
+    for name, file in address.files.items():
+        if not Path(file).is_file():
+            raise UsageError(f"{address.text}: {name}={file} is no file")
 
 
 def _place(address: Address) -> dict[str, Any]:

@@ -112,7 +112,7 @@ def test_of_very_many_failovers_the_last_are_remembered(redis):
                 replica = {key: server.dump(key) for key in server.scan_iter(second.key + "*")}
             redis.cli("DEBUG", "CHANGE-REPL-ID")
             await link(frontier, 100 * (number + 1), many=number % 3 + 1)
-            await frontier.session.forward()
+            await frontier.session.wire.forward(first, second)
         assert len(server.hget(first.key + "ob", "1").split()) == 2 * bound("SERVERS_MAX")
         assert bound("SERVERS_MAX") <= server.hlen(second.key + "oi") <= bound("SERVERS_MAX") + 1
         server.delete(*server.scan_iter(second.key + "*"))

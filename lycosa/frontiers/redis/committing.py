@@ -8,7 +8,7 @@ from typing import Protocol
 from lycosa.frontiers.redis.membership import Membership
 from lycosa.frontiers.redis.partition import Partition
 from lycosa.frontiers.redis.session import Session
-from lycosa.frontiers.redis.wire import Asked
+from lycosa.frontiers.redis.wire import NOTHING, Asked
 
 
 class Waits(Protocol):
@@ -57,7 +57,7 @@ class Commits:
         """
         if self.replicas is not None:
             await self.replicas.have(partitions)
-            await self._session.exchange([Asked(partition) for partition in partitions])
+            await self._session.exchange([Asked(partition, NOTHING) for partition in partitions])
 
     async def positions(self) -> dict[str, int]:
         """Return the positions of our sinks: the last that any partition knows.

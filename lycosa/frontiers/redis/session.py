@@ -17,7 +17,7 @@ from lycosa.frontiers.redis.cancelling import Unbroken
 from lycosa.frontiers.redis.partition import Partition, policy_pairs
 from lycosa.frontiers.redis.refusing import Found, Wanted, refuse
 from lycosa.frontiers.redis.repairing import bring_again, tell_of_strangers
-from lycosa.frontiers.redis.wire import Asked, Patiently, Wire
+from lycosa.frontiers.redis.wire import NOTHING, Asked, Patiently, Wire
 
 MEND_EVERY_S = 3.0
 """How often a worker with nothing to do looks for what nobody will ever end."""
@@ -150,7 +150,7 @@ class Session:
         first = self.partitions[0]
         if self.first_first and any(each.partition is not first for each in asked):
             self.first_first = False
-            await self.wire.exchange([Asked(first)])
+            await self.wire.exchange([Asked(first, NOTHING)])
         lent = await self.wire.exchange(asked)
         self._compare_clocks(lent)
         return lent
@@ -199,7 +199,7 @@ class Session:
 
     async def look(self) -> None:
         """Ask all partitions how they are."""
-        await self.exchange([Asked(each) for each in self.partitions])
+        await self.exchange([Asked(each, NOTHING) for each in self.partitions])
 
     async def forward(self, *, hungry: bool = True) -> None:
         """Bring what is in our outboxes to where it belongs; when nothing of ours is there, what is in any.

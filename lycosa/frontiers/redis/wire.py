@@ -36,9 +36,10 @@ class Asked(NamedTuple):
     """A partition, and what is wanted of it."""
 
     partition: Partition
-    wanted: Wanted = NOTHING
+    wanted: Wanted | None = None
+    """None: what will be wanted next, since the trip is made anyway."""
     always: bool = True
-    """Also when nothing waits for it any more. One that is made only then asks for what will be wanted next."""
+    """Also when nothing waits for it any more."""
 
 
 class Wire:
@@ -77,10 +78,10 @@ class Wire:
         """Send what waits for these, and ask each for records. Return how many each of them lent."""
         async with self._exchanging:
             asked = [each for each in asked if each.always or each.partition.waiting]
-            extra = [each for each in asked if not each.always]
-            wanted = self.wanted().share(len(extra)) if extra else NOTHING
-            trips = [each if each.always else each._replace(wanted=wanted) for each in asked]
-            lent = await asyncio.gather(*(self._exchange(each.partition, each.wanted) for each in trips))
+            extra = sum(each.wanted is None for each in asked)
+            soon = self.wanted().share(extra) if extra else NOTHING
+            trips = [self._exchange(each.partition, soon if each.wanted is None else each.wanted) for each in asked]
+            lent = await asyncio.gather(*trips)
         return {each.partition: number for each, number in zip(asked, lent, strict=True)}
 
     async def _exchange(self, partition: Partition, wanted: Wanted) -> int:

@@ -125,9 +125,9 @@ end
 -- Some that others run for us do not say who they are. They are taken to be the same for ever: should a replica take over
 -- that lacks the last links on their way, they are missing.
 local function server_here()
-  for section, id in pairs({ replication = 'master_replid', server = 'run_id' }) do
-    local told = redis.pcall('INFO', section)
-    local found = type(told) == 'string' and string.match(told, id .. ':(%x+)')
+  for _, named in ipairs({ { 'replication', 'master_replid' }, { 'server', 'run_id' } }) do
+    local told = redis.pcall('INFO', named[1])
+    local found = type(told) == 'string' and string.match(told, named[2] .. ':(%x+)')
     if found then return found end
   end
   return '0'
