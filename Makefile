@@ -17,7 +17,7 @@ test: lint types setup compiled ## everything CI asks for
 	scripts/test
 
 prove: setup compiled ## the tests, with the full counts, sizes and soaks
-	LYCOSA_PROVE=1 $(bin)/pytest -m "prove or not prove"
+	LYCOSA_PROVE=1 scripts/test -m "prove or not prove"
 	$(bin)/python bench/frontier.py --only lycosa --phase cycle --urls 100000000
 
 bench: ## compare with other crawlers; writes docs/benchmarks.md
@@ -58,4 +58,5 @@ setup:
 	@scripts/venv dev
 	@scripts/packages nginx:nginx-light wget:wget chromium:chromium chromedriver:chromium-driver strace:strace \
 		redis-server:redis-server spin:spin gcc:gcc
+	@scripts/packages --backports valkey-server:valkey-server || echo "The tests on Valkey are skipped; in CI they fail."
 	@$(bin)/python scripts/docs-site >/dev/null

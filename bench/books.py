@@ -21,18 +21,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import books_budget
 import bookstore
 import report
-from race import CONCURRENCY, LYCOSA, PEERS, ROOT, BadRun, Contender, Run, Track
+from race import CONCURRENCY, LYCOSA, PEERS, BadRun, Contender, Run, Track
+from running import DOCUMENT, ROOT, on_cores, say
 
 sys.path.insert(0, str(ROOT))
 from tests.servers.nginx import NginxFailed, serve
 
 SITE = ROOT / ".cache" / "site" / "usr" / "share" / "doc"
-DOCUMENT = ROOT / "docs" / "benchmarks.md"
 RUNS = 5
 PAGES = 10_000
 QUICK_PAGES = 300
@@ -210,7 +210,7 @@ def _measure(kind: str, options: argparse.Namespace) -> tuple[Results, Mapping[s
             for each in contenders:
                 results[each.key].append(run := racing.run(each))
                 speed = f"{run.pages:,} pages in {run.wall_s:5.1f} s: {run.rate:6,.0f} a second"
-                _say(f"{kind} {number}/{runs}  {each.key:8} {speed}, {run.cpu_per_1000:5.2f} CPU s per 1,000 pages")
+                say(f"{kind} {number}/{runs}  {each.key:8} {speed}, {run.cpu_per_1000:5.2f} CPU s per 1,000 pages")
         budgets = {}
         for each in (each for each in contenders if each.key in ("parsel", "lexbor")):
             budgets[each.key] = books_budget.measured(racing, each)
@@ -254,13 +254,9 @@ def track(kind: str, pages: int, folder: Path, site: Path = SITE) -> Iterator[Bo
     lists = f'location /catalogue/ {{ alias "{stock}/catalogue/"; }}'
     logged = f'access_log "{log}" json buffer=64k flush={LOG_FLUSH};'
     with serve(here.root, log=False, extra=f"{logged} {lists}") as server:
-        mine = os.sched_getaffinity(0)
         os.sched_setaffinity(server.process.pid, {server_core})
-        os.sched_setaffinity(0, {server_core})
-        try:
+        with on_cores(server_core):
             yield BookTrack(server.url, here, log, crawler_core, folder)
-        finally:
-            os.sched_setaffinity(0, mine)
 
 
 def table(kind: str, results: Results) -> str:
@@ -306,10 +302,6 @@ def verdicts(kind: str, results: Results) -> list[report.Verdict]:
 
 def _median(runs: Sequence[Run], figure: str) -> float:
     return float(median(getattr(run, figure) for run in runs))
-
-
-def _say(line: Any) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import budget
 from budget import ENGINE, FETCH, FRONTIER, GARBAGE, ITEM, LOOP, START
-from race import ROOT, Contender
+from race import Contender
 from report import Part
+from running import ROOT
 
 if TYPE_CHECKING:
     from books import BookTrack

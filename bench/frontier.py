@@ -23,14 +23,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import report
 from cycle import Step
+from running import DOCUMENT, ROOT, Figures, count, on_cores, say
 from workload import Workload
 
-ROOT = Path(__file__).resolve().parent.parent
-DOCUMENT = ROOT / "docs" / "benchmarks.md"
 PHASES = ("cycle", "pending")
 URLS = 1_000_000
 PENDING_MAX = 1_000_000
@@ -46,8 +45,6 @@ MEMORY_MAX_MB, HUGE_MEMORY_MAX_MB = 400, 2_500
 ARCHIVED_MAX_BYTES, PENDING_MAX_BYTES = 120, 350
 OPEN_MAX_S = 2.0
 END_MIN = 0.6
-
-Figures = dict[str, Any]
 
 
 class Contender(NamedTuple):
@@ -157,13 +154,9 @@ class Bench:
         return dict(json.loads(result.read_text()))
 
     def _process(self, step: Step, timeout_s: float | None) -> int:
-        mine = os.sched_getaffinity(0)
-        os.sched_setaffinity(0, {self._core})  # inherited by the process
-        try:
-            command = [sys.executable, str(ROOT / "bench" / "cycle.py"), json.dumps(asdict(step))]
+        command = [sys.executable, str(ROOT / "bench" / "cycle.py"), json.dumps(asdict(step))]
+        with on_cores(self._core):
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
-        finally:
-            os.sched_setaffinity(0, mine)
         try:
             return process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -211,14 +204,12 @@ def measure(
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     keys = [contender.key for contender in CONTENDERS]
-    parser.add_argument("--urls", type=_count, action="append", help=f"different URLs; may be given again ({URLS:,})")
-    parser.add_argument(
-        "--pending", type=_count, help=f"URLs of the pending state (as --urls, at most {PENDING_MAX:,})"
-    )
+    parser.add_argument("--urls", type=count, action="append", help=f"different URLs; may be given again ({URLS:,})")
+    parser.add_argument("--pending", type=count, help=f"URLs of the pending state (as --urls, at most {PENDING_MAX:,})")
     parser.add_argument("--only", action="append", choices=keys, help="this contender; may be given again")
     parser.add_argument("--phase", action="append", choices=PHASES, help="this phase; may be given again")
     parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds for each phase of a peer (60)")
-    parser.add_argument("--commit-acks", type=_count, default=256, help="acks in one commit (256)")
+    parser.add_argument("--commit-acks", type=count, default=256, help="acks in one commit (256)")
     parser.add_argument("--commit-every", type=float, default=0.1, help="most seconds between two commits (0.1)")
     parser.add_argument("--profile", action="store_true", help="print where the time goes; slows what it measures")
     parser.add_argument("--folder", type=Path, default=ROOT / ".cache", help="where the states are made (.cache)")
@@ -231,13 +222,6 @@ def _options() -> argparse.Namespace:
     if options.write and (options.only or options.profile or set(options.phase) != set(PHASES)):
         parser.error("--write is for the whole comparison: leave out --only, --phase and --profile")
     return options
-
-
-def _count(text: str) -> int:
-    number = int(text.replace("_", ""))
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text}: at least 1")
-    return number
 
 
 def about(options: argparse.Namespace) -> str:
@@ -396,10 +380,6 @@ def summary(what: str, figures: Figures) -> str:
         parts.append(f"{figures['disk'] / figures['urls']:.0f} bytes a URL")
     tenths = " ".join(f"{rate:,.0f}" for rate in figures["rates"])
     return f"    {what}: {', '.join(parts)}\n    tenths: {tenths}"
-
-
-def say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

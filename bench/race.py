@@ -21,7 +21,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-ROOT = Path(__file__).resolve().parent.parent
+from running import ROOT, on_cores
+
 PEERS = ROOT / "bench" / "peers"
 CONCURRENCY = 64
 RUN_MAX_S = 300.0
@@ -131,10 +132,8 @@ class Track:
         output = home / "output.log"
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed program finds itself compiled
-        mine = os.sched_getaffinity(0)
-        os.sched_setaffinity(0, {self._core})  # inherited by the contender
         started = time.monotonic()
-        with output.open("wb") as file:
+        with on_cores(self._core), output.open("wb") as file:
             process = subprocess.Popen(
                 [sys.executable, *arguments],
                 cwd=home,
@@ -143,7 +142,6 @@ class Track:
                 stdout=file,
                 stderr=file,
             )
-        os.sched_setaffinity(0, mine)
         watchdog = threading.Timer(RUN_MAX_S, process.kill)
         watchdog.start()
         memory = Memory(process.pid)

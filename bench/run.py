@@ -25,13 +25,13 @@ from typing import NamedTuple
 
 import budget
 import report
-from race import CONTENDERS, ROOT, BadRun, Contender, Run, Track
+from race import CONTENDERS, BadRun, Contender, Run, Track
+from running import DOCUMENT, ROOT, on_cores, say
 
 sys.path.insert(0, str(ROOT))
 from tests.servers.nginx import NginxFailed, find_nginx, serve
 
 SITE = ROOT / ".cache" / "site" / "usr" / "share" / "doc"
-DOCUMENT = ROOT / "docs" / "benchmarks.md"
 RESULTS = ROOT / ".cache" / "bench.json"
 RUNS = 5
 # One page of each documentation; what lies in its folder and below is crawled.
@@ -112,7 +112,7 @@ def _measure(options: argparse.Namespace) -> Measured:
     starts = _starts(QUICK_STARTS if options.quick else STARTS)
     server_core, crawler_core = _cores()
     with _track(starts, server_core, crawler_core) as track:
-        _say("warming up: every page is read once")
+        say("warming up: every page is read once")
         track.run(next(each for each in CONTENDERS if each.key == "probe"))
         results: dict[str, list[Run]] = {each.key: [] for each in contenders}
         for number in range(1, runs + 1):
@@ -120,7 +120,7 @@ def _measure(options: argparse.Namespace) -> Measured:
                 results[each.key].append(run := track.run(each))
                 speed = f"{run.pages:,} pages in {run.wall_s:5.1f} s: {run.rate:6,.0f} a second"
                 cost = f"{run.cpu_per_1000:5.2f} CPU s per 1,000, {run.peak_mb:.0f} MB"
-                _say(f"{number}/{runs}  {each.key:13} {speed}, {cost}")
+                say(f"{number}/{runs}  {each.key:13} {speed}, {cost}")
         parts = _budget(track, results["durable"]) if results.get("durable") else []
     measured = Measured(_about(results, runs), results, parts)
     if not options.quick and not options.only:
@@ -152,8 +152,8 @@ def _track(starts: Sequence[str], server_core: int, crawler_core: int) -> Iterat
         log.touch()
         with serve(SITE, log=False, extra=f'access_log "{log}" json buffer=64k flush=1s;') as server:
             os.sched_setaffinity(server.process.pid, {server_core})
-            os.sched_setaffinity(0, {server_core})
-            yield Track(server.url, starts, log, crawler_core, Path(folder))
+            with on_cores(server_core):
+                yield Track(server.url, starts, log, crawler_core, Path(folder))
 
 
 def _budget(track: Track, durable: Sequence[Run]) -> list[report.Part]:
@@ -166,7 +166,7 @@ def _budget(track: Track, durable: Sequence[Run]) -> list[report.Part]:
     usual = median(each.cpu_per_1000 for each in durable) * 1000
     clocks = times["clocks_s"] / run.pages * 1e6
     total = sum(part.micros for part in parts)
-    _say(f"budget: {total:.0f} us a page, {usual:.0f} without clocks; the clocks took {clocks:.0f}")
+    say(f"budget: {total:.0f} us a page, {usual:.0f} without clocks; the clocks took {clocks:.0f}")
     return parts
 
 
@@ -213,10 +213,6 @@ def _saved() -> Measured:
     saved = json.loads(RESULTS.read_text())
     results = {key: [Run(**run) for run in runs] for key, runs in saved["results"].items()}
     return Measured(saved["about"], results, [report.Part(*part) for part in saved["budget"]])
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,8 @@ from typing import Any, NamedTuple
 
 import report
 import shared_crawls
-from race import ROOT, BadRun
+from race import BadRun
+from running import DOCUMENT, ROOT, Figures, count, on_cores, say
 from shared_crawls import CONTENDERS, Crawled
 from shared_cycle import Step
 
@@ -33,7 +34,6 @@ sys.path.insert(0, str(ROOT))
 from tests.servers.nginx import NginxFailed
 from tests.servers.redis import RedisFailed, redis_server
 
-DOCUMENT = ROOT / "docs" / "benchmarks.md"
 PARTS = ("cycle", "memory", "crawls")
 RUNS = 3
 FULL = 10_000_000
@@ -45,8 +45,6 @@ TRIPS_MAX = 1.2
 FASTER_MIN = 10.0
 QUICK = 10
 """A quick run has so many times less to do."""
-
-Figures = dict[str, Any]
 
 
 class Drive(NamedTuple):
@@ -108,7 +106,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", action="append", choices=PARTS, help="this part; may be given again")
     parser.add_argument("--runs", type=int, default=RUNS, help="runs of each; medians count (default 3)")
-    parser.add_argument("--seen", type=_count, action="append", help="URLs seen; may be given again (1 and 10 million)")
+    parser.add_argument("--seen", type=count, action="append", help="URLs seen; may be given again (1 and 10 million)")
     parser.add_argument("--limit", type=float, default=0.0, help="seconds after which filling stops (no limit)")
     parser.add_argument("--keep", type=Path, help="folder in which what is seen is kept, to go on with later")
     parser.add_argument("--quick", action="store_true", help="one run, a tenth of everything: does it work at all?")
@@ -126,13 +124,6 @@ def _options() -> argparse.Namespace:
     return options
 
 
-def _count(text: str) -> int:
-    number = int(text.replace("_", ""))
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text}: at least 1")
-    return number
-
-
 # ---------------------------------------------------------------------------------------------------------------- cycle
 
 
@@ -147,7 +138,7 @@ def _cycle(options: argparse.Namespace) -> dict[str, list[Figures]]:
             figures = _step(**told)
             found[key].append(figures)
             shown = f"{_per(figures, 'trips') * 50:5.2f} round trips per 50 URLs"
-            _say(f"cycle {key:10} {figures['urls'] / figures['wall_s']:9,.0f} URLs/s, {shown}")
+            say(f"cycle {key:10} {figures['urls'] / figures['wall_s']:9,.0f} URLs/s, {shown}")
     return found
 
 
@@ -195,7 +186,7 @@ def _memory(options: argparse.Namespace) -> Figures:
     found["peer"] = {"urls": size, "bytes": shared_crawls.bytes_of_a_set(size)}
     for key, (urls, hosts) in HEAPS.items():
         found[key] = _step(what=key, urls=urls, hosts=hosts, lump=1_000)
-        _say(f"memory {key}: {_per(found[key], 'bytes'):.0f} bytes each")
+        say(f"memory {key}: {_per(found[key], 'bytes'):.0f} bytes each")
     return found
 
 
@@ -247,7 +238,7 @@ def memory_verdicts(found: Figures) -> list[report.Verdict]:
 
 
 def _crawls(options: argparse.Namespace) -> dict[str, list[Crawled]]:
-    return shared_crawls.measured(options.runs, quick=options.quick, say=_say)
+    return shared_crawls.measured(options.runs, quick=options.quick, say=say)
 
 
 def _crawls_told(found: Mapping[str, Sequence[Crawled]]) -> tuple[dict[str, str], list[report.Verdict]]:
@@ -310,24 +301,17 @@ def _stepped(server: Any, what: str, **told: Any) -> Figures:
     """Run one step in a process of its own, on the second core."""
     with tempfile.NamedTemporaryFile(prefix="bench-", suffix=".json") as file:
         step = Step(what=what, redis=server.url, result=file.name, **told)
-        mine = os.sched_getaffinity(0)
-        os.sched_setaffinity(0, {max(mine)})  # inherited by the process
-        try:
-            command = [sys.executable, str(ROOT / "bench" / "shared_cycle.py"), json.dumps(asdict(step))]
-            subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdin=subprocess.DEVNULL)
-        except subprocess.CalledProcessError as problem:
-            raise BadRun(f"{what} ended with {problem.returncode}") from None
-        finally:
-            os.sched_setaffinity(0, mine)
+        command = [sys.executable, str(ROOT / "bench" / "shared_cycle.py"), json.dumps(asdict(step))]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        with on_cores(max(os.sched_getaffinity(0))):
+            code = subprocess.run(command, check=False, env=environment, stdin=subprocess.DEVNULL).returncode
+        if code:
+            raise BadRun(f"{what} ended with {code}")
         return dict(json.loads(Path(file.name).read_text()))
 
 
 def _to_first_core(server: Any) -> None:
     os.sched_setaffinity(server.process.pid, {min(os.sched_getaffinity(0))})
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import redis
-from race import CONCURRENCY, LYCOSA, PEERS, ROOT, RUN_MAX_S, BadRun, Track
+from race import CONCURRENCY, LYCOSA, PEERS, RUN_MAX_S, BadRun, Track
+from running import ROOT, on_cores
 
 sys.path.insert(0, str(ROOT))
 from tests.servers.nginx import serve
@@ -182,16 +183,12 @@ class SharedTrack(Track):
         arguments = command(contender, self.starts, items, server.url)
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1", "BENCH_REDIS": server.url}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
-        mine = os.sched_getaffinity(0)
-        os.sched_setaffinity(0, {self._core} if number == 0 else mine)  # inherited by the worker
-        try:
-            with (home / "output.log").open("ab") as file:
-                return subprocess.Popen(
-                    [sys.executable, *arguments], cwd=home, env=environment, stdin=subprocess.DEVNULL,
-                    stdout=file, stderr=file,
-                )  # fmt: skip
-        finally:
-            os.sched_setaffinity(0, mine)
+        cores = {self._core} if number == 0 else os.sched_getaffinity(0)
+        with on_cores(*cores), (home / "output.log").open("ab") as file:
+            return subprocess.Popen(
+                [sys.executable, *arguments], cwd=home, env=environment, stdin=subprocess.DEVNULL,
+                stdout=file, stderr=file,
+            )  # fmt: skip
 
     def _until_silent(self, client: Any, workers: Sequence[subprocess.Popen[bytes]]) -> None:
         """Wait until nothing is queued, and nothing was asked for a while."""
@@ -292,11 +289,8 @@ def track(patterns: Sequence[str]) -> Iterator[SharedTrack]:
         log.touch()
         with serve(SITE, log=False, extra=f'access_log "{log}" json buffer=64k flush=1s;') as server:
             os.sched_setaffinity(server.process.pid, {cores[0]})
-            os.sched_setaffinity(0, {cores[0]})
-            try:
+            with on_cores(cores[0]):
                 yield SharedTrack(server.url, starts, log, cores[1], Path(folder))
-            finally:
-                os.sched_setaffinity(0, set(cores))
 
 
 def about(found: Mapping[str, Sequence[Crawled]]) -> str:

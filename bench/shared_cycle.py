@@ -27,6 +27,7 @@ from typing import Any
 import redis
 import uvloop
 from cycle import GC_THRESHOLD
+from running import say
 from workload import BATCH, Page, Workload
 
 from lycosa.core.frontier import Policy
@@ -331,10 +332,6 @@ STEPS: Mapping[str, Callable[[Step], Any]] = {
     "pending": pushed,
     "hosts": pushed,
 }
-
-
-def say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.halves import Halves
 from tests.servers.nginx import find_nginx
 from tests.servers.redis import RedisCluster, RedisServer, find_redis, redis_cluster, redis_server
 
@@ -19,10 +20,23 @@ ROOT = Path(__file__).resolve().parent.parent
 PROVE = os.environ.get("LYCOSA_PROVE") == "1"
 """Full counts, sizes and soaks: `make prove`."""
 REDIS = "redis (apt-get install redis-server)"
+VALKEY = "valkey (scripts/packages --backports valkey-server:valkey-server)"
 
 
 # Started in the background, we may have been told to ignore Ctrl-C, and so would every program that we start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options for `scripts/test`."""
+    parser.addoption("--taken", type=Path, metavar="DIR", help="leave out files that another process has taken here")
+    parser.addoption("--from-the-end", action="store_true", help="begin with what the other process comes to last")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Share the files with another process, if that is wanted."""
+    if taken := config.getoption("--taken"):
+        config.pluginmanager.register(Halves(taken, from_the_end=config.getoption("--from-the-end")))
 
 
 def pytest_sessionstart() -> None:
@@ -49,6 +63,8 @@ def _programs(request: pytest.FixtureRequest) -> None:
         need("nginx (apt-get install nginx-light)", find_nginx() is not None)
     if request.node.get_closest_marker("redis"):
         need(REDIS, find_redis())
+    if request.node.get_closest_marker("valkey"):
+        need(VALKEY, find_redis("valkey"))
     if request.node.get_closest_marker("browser"):
         found = bool(shutil.which("chromedriver") and (shutil.which("chromium") or shutil.which("google-chrome")))
         need("chromium and chromedriver (apt-get install chromium chromium-driver)", found)
@@ -61,6 +77,14 @@ def redis() -> Iterator[RedisServer]:
     """A Redis server that all tests share: each uses keys of its own, and none ends it."""
     need(REDIS, find_redis())
     with redis_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def valkey() -> Iterator[RedisServer]:
+    """A server of Valkey that all tests share likewise."""
+    need(VALKEY, find_redis("valkey"))
+    with redis_server(program="valkey") as server:
         yield server
 
 

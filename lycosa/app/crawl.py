@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, closing, suppress
 from dataclasses import replace
@@ -17,7 +16,7 @@ import uvloop
 from lycosa.app.job import Job, Observer
 from lycosa.app.members import Crawled, Crew, crew_of
 from lycosa.app.named import class_named
-from lycosa.app.parts import indexer_of, items_file, sinks_of, state_of
+from lycosa.app.parts import indexer_of, sinks_of, state_of
 from lycosa.app.processes import refuse_processes
 from lycosa.app.shared import frontier_of, tells, told_by_all
 from lycosa.app.wiring import wired
@@ -84,8 +83,8 @@ async def crawl(crew: Crew, observe: Observer | None = None, *, again: bool = Fa
         if settings.overwrite:
             _check(crew)
             await _start_afresh(settings, state)
-        if settings.frontier and _has_items(settings):
-            await _opened_and_closed(settings, state, None)  # who cannot write is not to change the limits of all
+        if settings.frontier:
+            await _refuse_unusable(settings, state)
         frontier = await frontier_of(stack, crew, state, again=again)
         sinks = sinks_of(settings, state, crew.target.name)
         job = await stack.enter_async_context(wired(crew, state, frontier, sinks))
@@ -103,8 +102,14 @@ async def crawl(crew: Crew, observe: Observer | None = None, *, again: bool = Fa
         return replace(summary, shared=await told_by_all(frontier, job.reporter))
 
 
-def _has_items(settings: Settings) -> bool:
-    return os.path.lexists(items_file(settings))
+async def _refuse_unusable(settings: Settings, state: StateDir) -> None:
+    """Raise `LycosaError` for an output or index that cannot be written to: whoever has none is not to join a crawl."""
+    for sink in sinks_of(settings, state, state.description.name):
+        await sink.check()
+    if settings.index:
+        from lycosa.app.search import open_index  # slow to import, and seldom needed
+
+        open_index(Path(settings.index), write=True).close()
 
 
 async def _metrics(job: Job) -> bytes:

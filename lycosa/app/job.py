@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import shlex
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -142,8 +143,15 @@ class Job:
         for seed in seeds:
             for row in await self.operations.find(seed.fingerprint, seed.host, (State.DEAD,)):
                 if row.record.segment == seed.segment:
-                    again = f"lycosa frontier requeue --state {self._state.path} gives the dead a new life"
+                    again = f"lycosa frontier requeue {self._place()} gives the dead a new life"
                     self._stats.note(f"the start URL {seed.url} is dead from an earlier run ({row.reason}): {again}")
+
+    def _place(self) -> str:
+        """Return how other commands find the crawl when it has ended."""
+        if not self._settings.frontier:
+            return f"--state {shlex.quote(str(self._state.path))}"
+        name = self._settings.crawl_name or self._crew.target.name
+        return f"--frontier {shlex.quote(getattr(self._frontier, 'where', ''))} --crawl-name {shlex.quote(name)}"
 
     async def _note_a_closed_segment(self) -> None:
         """Say so when the segment of this run takes no more, for its seeds were refused without a word."""

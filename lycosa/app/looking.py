@@ -16,8 +16,8 @@ from pathlib import Path
 from lycosa import __version__
 from lycosa.app.operations import OpenState, opened
 from lycosa.core.errors import UsageError
-from lycosa.core.model import FrontierStats, HostView
-from lycosa.core.telemetry import CRAWLING, PAUSED, WAITING, CrawlView, WorkerReport, WorkerView
+from lycosa.core.model import HostView
+from lycosa.core.telemetry import CRAWLING, PAUSED, WAITING, CrawlView, WorkerReport, WorkerView, pages_done
 
 HOSTS_LOOKED = 500
 """The busiest hosts are looked for among so many, by name."""
@@ -36,7 +36,7 @@ class Looked:
     async def view(self) -> CrawlView:
         """Return it as it is now."""
         stats, now = await self._state.operations.stats(), time.time()
-        counts = _counts(stats)
+        counts = {**pages_done(stats.reasons), "failures": stats.dead}
         state = PAUSED if stats.paused else CRAWLING if stats.leased or stats.queued else WAITING
         pid = self._state.pid
         report = WorkerReport(
@@ -65,11 +65,6 @@ async def looked_at(path: Path, say: Callable[[str], None]) -> AsyncIterator[Loo
         if not state.pid:
             raise UsageError(f"{path}: the crawl does not run: lycosa frontier status --state {path} tells what it did")
         yield Looked(state)
-
-
-def _counts(stats: FrontierStats) -> dict[str, int]:
-    pages = sum(count for reason, count in stats.reasons.items() if len(reason) == 3 and reason.startswith("2"))
-    return {"pages": pages, "unchanged": stats.reasons.get("unchanged", 0), "failures": stats.dead}
 
 
 def _began(pid: int) -> float:

@@ -233,7 +233,7 @@ async def opened_shared(
     async with visiting(url, name, say, Beginning(*beginning) if beginning else None) as visit:
         if visit.begun:
             await describe(visit.session, Description(imported=True))
-            say(f"the crawl {visit.name!r} was begun in {visit.where}, since there was none")
+            say(visit.begun)
         workers = (await visit.session.outlook()).workers
         operations = RedisOperations(visit.session, runs=workers > 0)
         yield OpenState(

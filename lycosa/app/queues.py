@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from lycosa.core.redis_address import is_address
 from lycosa.queues import embedded
 from lycosa.queues.memory import MemoryQueue
 from lycosa.queues.redis import RedisQueue
-from lycosa.servers.redis_address import is_address
 
 __all__ = ["LifoQueue", "MemoryQueue", "PriorityQueue", "Queue"]
 

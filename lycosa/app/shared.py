@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from functools import partial
@@ -15,16 +13,15 @@ import msgspec
 from lycosa.app.describing import description_of, refuse_others
 from lycosa.app.members import Crew
 from lycosa.clock import Clock
-from lycosa.core.errors import ForeignState, NewerState, StateError, UsageError
+from lycosa.core.errors import NewerState, StateError, UsageError
 from lycosa.core.model import Request, Response
 from lycosa.core.url import host_key
 from lycosa.engine.processes.away import FarFrontier, TellingFetcher
 from lycosa.engine.reporting import Reporter
-from lycosa.frontiers.disk import replace_file
 from lycosa.frontiers.embedded import embedded_frontier
 from lycosa.frontiers.local import LocalFrontier
 from lycosa.frontiers.operations import LocalOperations
-from lycosa.frontiers.redis.membership import Membership
+from lycosa.frontiers.redis.membership import membership
 from lycosa.frontiers.statedir import WORKER, Description, StateDir
 from lycosa.ports import Fetcher, Frontier, FrontierOperations, SharedCookies
 
@@ -40,7 +37,7 @@ async def frontier_of(stack: AsyncExitStack, crew: Crew, state: StateDir, *, aga
         from lycosa.frontiers.redis.joining import redis_frontier  # an extra
 
         name = settings.crawl_name or crew.target.name
-        member = _membership(state, name)
+        member = membership(state.path / WORKER, name)
         frontier: Any = await redis_frontier(
             settings.frontier,
             name,
@@ -132,26 +129,6 @@ async def told_by_all(frontier: Frontier, reporter: Reporter) -> dict[str, int]:
         found = await session.ask("hgetall", session.partitions[0], "wt")
         return {name.decode(errors="replace"): int(count) for name, count in found.items()}
     return {}
-
-
-def _membership(state: StateDir, name: str) -> Membership:
-    """Return what the state remembers. Raises `ForeignState` when that is of a crawl of another name."""
-    file = state.path / WORKER
-    told = file.read_text().splitlines() if file.exists() else []
-    first, starts, known, *_ = [*told, "", "", ""]
-    worker, _, crawl = first.strip().partition(" ")
-    before = json.loads(known or '""')
-    if crawl and before not in {"", name}:
-        whose = f"{state.path} is the state of a worker of the crawl {before!r}, not of {name!r}"
-        raise ForeignState(f"{whose}: give another --state and -o")
-    member = Membership(worker or secrets.token_hex(4), crawl, name, json.loads(starts or "{}"))
-    member.changed = partial(_remember, state, member)
-    return member
-
-
-def _remember(state: StateDir, member: Membership) -> None:
-    told = f"{member.worker} {member.crawl}\n{json.dumps(member.starts)}\n{json.dumps(member.name)}"
-    replace_file(state.path / WORKER, told.encode(), sync=False)
 
 
 class Punctual:

@@ -87,7 +87,13 @@ FLAGS = (
         "Pause while less is free on the disk; 0 for never.",
         default="512MiB, or 1% of a smaller disk",
     ),
-    Flag("lease", STORAGE, "S", "Seconds a worker may be silent before its pages are lent again."),
+    Flag(
+        "lease",
+        STORAGE,
+        "S",
+        "Seconds a lease lasts that nobody renews; who works on a page does. What a dead worker had is lent again"
+        " sooner: on Redis after 2 s, on one machine when the crawl is started again.",
+    ),
     Flag("lease_max", STORAGE, "S", "Most seconds a page may be in work; then it is given up and tried again."),
     Flag("metrics", DISPLAY, "[ADDRESS:]PORT", "Serve /metrics for Prometheus while the crawl runs."),
     Flag("quiet", DISPLAY, "", "Show errors only: no progress, no summary.", letter="-q"),

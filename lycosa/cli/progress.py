@@ -14,7 +14,7 @@ from datetime import datetime
 from lycosa.cli.outcome import DEAD, DONE, INTERRUPTED, printable
 from lycosa.config import STANDARD_OUTPUT, Settings
 from lycosa.core.amounts import size
-from lycosa.core.telemetry import pages
+from lycosa.core.telemetry import pages, pages_done
 from lycosa.engine.stats import Snapshot, Summary
 
 LIVE_EVERY_S = 0.25
@@ -83,7 +83,7 @@ def summary_lines(summary: Summary) -> list[str]:
         if now.dead > len(summary.dead):
             lines.append(_row("", f"... and {now.dead - len(summary.dead):,} more"))
     if summary.shared:
-        lines.append(_row("shared", _shared(summary.shared)))
+        lines.append(_row("shared", _shared(summary.shared, summary.reasons)))
     items = "standard output" if summary.items_path == STANDARD_OUTPUT else summary.items_path
     lines += [_row(name, path) for name, path in (("items", items), ("state", summary.state_path)) if path]
     lines += [f"hint: {note}" for note in summary.notes]
@@ -94,8 +94,9 @@ def summary_lines(summary: Summary) -> list[str]:
     return lines
 
 
-def _shared(totals: Mapping[str, int]) -> str:
-    made = pages(totals)
+def _shared(totals: Mapping[str, int], reasons: Mapping[str, int]) -> str:
+    """Workers tell once a second what they did, and one that was killed does not any more: more pages may be done."""
+    made = max(pages(totals), pages(pages_done(reasons)))
     what = f"{count(int(made), 'page')}, {count(totals.get('items', 0), 'item')}, {size(totals.get('bytes', 0))}"
     return f"{what} by all workers so far"
 

@@ -296,7 +296,8 @@ class Settings:
     free_space: Annotated[int | None, Size(0, 1 << 60, optional=True)] = None
     """Pause when less than this is free on a device the crawl writes to, in bytes; 0 never, None for what is usual."""
     lease: Annotated[float, Seconds(1, DAY_S)] = 300.0
-    """How long a worker may be silent before its URLs are lent to another, in seconds; it renews what it works on."""
+    """How long a lease lasts that nobody renews, in seconds. Who works on a page renews its lease; what a dead worker
+    had is lent again sooner: in a shared crawl after 2 s, else when the crawl is started again."""
     lease_max: Annotated[float, Seconds(1, DAY_S)] = 3600.0
     """How long a page may be in work in all before it is given up and tried again, in seconds."""
 

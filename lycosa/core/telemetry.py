@@ -177,6 +177,12 @@ def pages(counts: Mapping[str, float]) -> float:
     return counts.get("pages", 0) + counts.get("unchanged", 0)
 
 
+def pages_done(reasons: Mapping[str, int]) -> dict[str, int]:
+    """Return the counts of pages among why URLs are done."""
+    fetched = sum(count for reason, count in reasons.items() if len(reason) == 3 and reason.startswith("2"))
+    return {"pages": fetched, "unchanged": reasons.get("unchanged", 0)}
+
+
 def time_to_go(view: CrawlView, rate: Mapping[str, float]) -> float | None:
     """Return the seconds that what is known of the crawl will take at this rate; None when nobody can know.
 

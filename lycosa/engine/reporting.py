@@ -5,6 +5,7 @@ A report is made in any thread, also while a callback blocks the loop: it only r
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import time
@@ -15,6 +16,8 @@ from lycosa.engine.closing import resident_bytes
 from lycosa.engine.engine import Engine
 from lycosa.engine.stats import RunStats
 from lycosa.engine.statscollector import StatsCollector
+
+log = logging.getLogger(__name__)
 
 WAITING_AFTER_S = 2.5
 """A worker that was lent nothing for so long waits."""
@@ -49,8 +52,12 @@ class Reporter:
         )
 
     def packed(self, *, ended: bool = False) -> bytes:
-        """Return it as it travels."""
-        return encode(self.report(ended=ended))
+        """Return it as it travels, nothing when it cannot be made: a worker lives, and leaves, all the same."""
+        try:
+            return encode(self.report(ended=ended))
+        except Exception:
+            log.exception("no report of this worker")
+            return b""
 
     def _ending(self) -> tuple[str, str]:
         return ENDED, str(self._counted.get_value("finish_reason", "nothing to do"))

@@ -15,6 +15,10 @@ class Sink(Protocol):
     name: str
     """Identity of the sink in the state: the same output has the same name in every run."""
 
+    async def check(self) -> None:
+        """Raise what `open` would raise for an output that nobody can write to, and change nothing."""
+        ...
+
     async def open(self, position: int | None, *, keep: bool = False) -> int:
         """Start to write at `position`, cutting off what is behind it, or at the end when None. Return where.
 

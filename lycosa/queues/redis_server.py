@@ -8,9 +8,10 @@ from __future__ import annotations
 from time import monotonic, sleep
 from typing import Any, NamedTuple
 
+from lycosa.core import redis_address
 from lycosa.core.errors import LycosaError, StateError, StorageError, UsageError
-from lycosa.servers import redis, redis_address
-from lycosa.servers.redis_address import Form
+from lycosa.core.redis_address import Form
+from lycosa.servers import redis
 
 NAME_MAX = 200
 ANSWER_MAX_S = 5.0

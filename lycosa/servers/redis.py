@@ -10,12 +10,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from hashlib import sha1
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from lycosa.core.errors import ForeignState, LycosaError, StorageError, StorageFull, UsageError
-from lycosa.servers.redis_address import Address, Form
+from lycosa.core.redis_address import Address, Form
+from lycosa.servers.redis_plain import refuse_plain
 
 VERSION_MIN = (7, 0)
+CONNECT_MAX_S = 3.0
+"""A server that cannot be connected to within so long is away; whoever waits for it tries again."""
+
+OTHER_FORM = {
+    "Cluster mode is not enabled": "this server is no node of a cluster; write redis://",
+    "unknown command 'SENTINEL'": "this server is no Sentinel; write redis://",
+    "DB index is out of range": "the server has no database of this number; write a smaller one",
+}
+"""What a server says that is asked for what it is not or has not, and what to write instead."""
+
 MISSING = "a Redis needs the packages redis and hiredis: pip install 'lycosa[redis]'"
 
 
@@ -51,14 +63,27 @@ def loop_client(address: Address, answer_max_s: float) -> Any:
 
 def look(address: Address, answer_max_s: float) -> Address:
     """Return the address, as that of a cluster if the server is a node of one. Raises `UsageError`, or `errors`."""
+    _refuse_missing(address)
+    refuse_plain(address)
     if address.form is not Form.SERVER:
         return address
     client = blocking_client(address, answer_max_s)
     try:
         is_cluster = bool(client.info("cluster").get("cluster_enabled"))
+    except package_redis().exceptions.ResponseError as error:
+        if not hides_info(error):
+            raise
+        is_cluster = False
     finally:
         client.close()
     return address._replace(form=Form.CLUSTER) if is_cluster else address
+
+
+def hides_info(error: Exception) -> bool:
+    """Tell whether the server does not let us see its INFO, as some do that others run for us."""
+    said = str(error).lower()
+    refused = isinstance(error, package_redis().exceptions.NoPermissionError) or said.startswith("unknown command")
+    return refused and "'info'" in said
 
 
 def everywhere(client: Any) -> dict[str, Any]:
@@ -132,14 +157,16 @@ def passes(error: Exception) -> bool:
         away = (exceptions.ClusterDownError, exceptions.ReadOnlyError, exceptions.TryAgainError, exceptions.AskError)
         starts = ("BUSY", "NOREPLICAS", "MASTERDOWN", "MISCONF", "UNBLOCKED")
         return isinstance(error, away) or str(error).startswith(starts)
-    return not _is_tls(str(error))
+    return not _is_tls(str(error)) and not _is_any(str(error), *OTHER_FORM)
 
 
 def ours(text: str, error: Exception, *, tls: bool, what: str) -> LycosaError:
     """Return what a driver's error means, in one line. `what` is kept there, with the option that would rename it."""
     exceptions = package_redis().exceptions
     said = " ".join(str(error).split())
-    if isinstance(error, exceptions.AuthenticationError | exceptions.NoPermissionError) or _is_any(
+    if isinstance(error, exceptions.NoPermissionError) or "The user executing the script can't" in said:
+        return UsageError(f"{text}: this user may not do there what is needed ({said.partition(' script:')[0]})")
+    if isinstance(error, exceptions.AuthenticationError) or _is_any(
         said, "NOAUTH", "WRONGPASS", "Authentication required", "invalid username-password"
     ):
         return UsageError(f"{text}: the server refuses this user and password, or none ({said})")
@@ -147,6 +174,10 @@ def ours(text: str, error: Exception, *, tls: bool, what: str) -> LycosaError:
         return StorageFull(f"{text}: the server has reached its maxmemory; nothing is lost, give it more and go on")
     if _is_any(said, "CERTIFICATE_VERIFY_FAILED"):
         return UsageError(f"{text}: the certificate of the server is not trusted; name its authority with ca=FILE")
+    if type(error).__name__ == "MasterNotFoundError":
+        return StorageError(f"{text}: {_no_master(said)}")
+    if wrong := next((instead for part, instead in OTHER_FORM.items() if part in said), ""):
+        return UsageError(f"{text}: {wrong}")
     if _is_tls(said):
         return UsageError(f"{text}: no TLS with this server ({said}); without TLS write redis://")
     if said.startswith("WRONGTYPE"):
@@ -157,6 +188,12 @@ def ours(text: str, error: Exception, *, tls: bool, what: str) -> LycosaError:
         return StorageError(f"{text}: the server refuses the call ({said})")
     hint = "; without TLS write redis://" if tls else ""
     return StorageError(f"{text}: no answer from the server ({said}){hint}")
+
+
+def _no_master(said: str) -> str:
+    """Return what the driver means: it names its own parts."""
+    what, _, failures = said.partition(" : ")
+    return "no answer from any of these Sentinels" if failures else f"these Sentinels say: {what[:1].lower()}{what[1:]}"
 
 
 def is_full(error: Exception) -> bool:
@@ -172,15 +209,22 @@ def _options(address: Address, answer_max_s: float) -> dict[str, Any]:
         "password": address.login[1],
         "protocol": 2,
         "socket_timeout": answer_max_s,
-        "socket_connect_timeout": answer_max_s,
+        "socket_connect_timeout": min(answer_max_s, CONNECT_MAX_S),
         "retry": package.retry.Retry(package.backoff.NoBackoff(), 0),
     }
     if not address.socket:
         options["socket_keepalive"] = True
     if address.tls:
+        _refuse_missing(address)
         named = {"ca": "ssl_ca_certs", "cert": "ssl_certfile", "key": "ssl_keyfile"}
         options |= {"ssl": True, **{named[name]: file for name, file in address.files.items()}}
     return options
+
+
+def _refuse_missing(address: Address) -> None:
+    for name, file in address.files.items():
+        if not Path(file).is_file():
+            raise UsageError(f"{address.text}: {name}={file} is no file")
 
 
 def _place(address: Address) -> dict[str, Any]:

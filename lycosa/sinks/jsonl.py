@@ -36,6 +36,21 @@ class JsonlSink:
         self._lines: list[bytes] = []
         self._pending_bytes = 0
 
+    async def check(self) -> None:
+        """Look at the file, or where it would be made."""
+        folder = self._folder()
+        with self._our_errors():
+            try:
+                fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+            except FileNotFoundError:
+                if not os.access(folder, os.W_OK | os.X_OK):
+                    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES)) from None
+                return
+        try:
+            self._claim(fd)
+        finally:
+            os.close(fd)
+
     async def open(self, position: int | None, *, keep: bool = False) -> int:
         """Start to write at `position`, or at the end when None or to `keep` it, on a line of its own. Return where."""
         assert self._fd < 0, "open"
@@ -101,9 +116,7 @@ class JsonlSink:
         fresh = not os.path.lexists(self.path)
         if fresh and must_exist:
             raise StorageError(f"{self._shown} is gone, but the crawl wrote items to it: {_ADVICE}")
-        parent = Path(self.path).parent
-        if not parent.is_dir():
-            raise StorageError(f"{self._shown}: there is no folder {parent}")
+        parent = self._folder()
         with self._our_errors():
             fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
@@ -114,6 +127,12 @@ class JsonlSink:
             os.close(fd)
             raise
         return fd
+
+    def _folder(self) -> Path:
+        folder = Path(self.path).parent
+        if not folder.is_dir():
+            raise StorageError(f"{self._shown}: there is no folder {folder}")
+        return folder
 
     def _claim(self, fd: int) -> None:
         if not stat.S_ISREG(os.fstat(fd).st_mode):

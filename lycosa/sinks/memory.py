@@ -18,6 +18,9 @@ class MemorySink:
         self._pending: list[Any] = []
         self._is_open = False
 
+    async def check(self) -> None:
+        """There is always room."""
+
     async def open(self, position: int | None, *, keep: bool = False) -> int:
         """Forget the items after `position`. Return how many there are."""
         if position is not None and not keep:

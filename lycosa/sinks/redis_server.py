@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from time import monotonic
 from typing import Any
 
 from lycosa.core.errors import LycosaError, StorageFull, UsageError
 from lycosa.core.streams import StreamAddress
 from lycosa.servers import redis as driver
-from lycosa.servers.redis_address import Address, Form
 
 ANSWER_MAX_S = 5.0
 """A server that says nothing for so long is taken for gone, and the call is made again."""
@@ -45,12 +43,10 @@ class StreamServer:
     def connect(self, *, sync: bool) -> None:
         """Connect, and refuse a server that may lose entries."""
         address = self._address
-        if address.ca and not Path(address.ca).is_file():
-            raise UsageError(f"{address.place}: ca={address.ca} is no file")
         driver.package_redis()
 
         def look() -> None:
-            self._client = _client(address)
+            self._client = driver.blocking_client(driver.look(address.server, ANSWER_MAX_S), ANSWER_MAX_S)
             where = {}
             if driver.everywhere(self._client):
                 where = {"target_nodes": self._client.get_node_from_key(address.stream)}
@@ -82,7 +78,7 @@ class StreamServer:
             try:
                 done = act()
             except driver.errors() as error:
-                ours = driver.ours(self._address.place, error, tls=self._address.tls, what="stream=")
+                ours = driver.ours(self._address.place, error, tls=self._address.server.tls, what="stream=")
                 now, away_s = monotonic(), away_max_s if driver.passes(error) else 0.0
                 most_s = FULL_MAX_S if isinstance(ours, StorageFull) else away_s
                 first = type(ours) not in since
@@ -95,12 +91,3 @@ class StreamServer:
                     self._say(f"{self._address.place}: the crawl goes on")
                 return done
             hurry.wait(PAUSE_S)
-
-
-def _client(address: StreamAddress) -> Any:
-    login, files = (address.username, address.password), {"ca": address.ca} if address.ca else {}
-    form = Form.CLUSTER if address.cluster else Form.SERVER
-    place = Address(
-        address.place, form, address.nodes, "", address.database, "", login, (None, None), address.tls, files, {}
-    )
-    return driver.blocking_client(driver.look(place, ANSWER_MAX_S), ANSWER_MAX_S)

@@ -72,6 +72,11 @@ class RedisStreamSink:
         self._given_bytes = self._sent_bytes = self._kept_bytes = 0
         self._flushed: deque[int] = deque(maxlen=FLUSHES_KEPT)
 
+    async def check(self) -> None:
+        """Connect as a new writer, which is not there before it has written."""
+        await self.open(None)
+        await self.close()
+
     async def open(self, position: int | None, *, keep: bool = False) -> int:
         """Connect, and cut off what this crawl wrote behind `position`, unless to `keep` it. Return where it writes.
 

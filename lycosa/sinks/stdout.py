@@ -38,15 +38,19 @@ class StdoutSink:
         self._never_blocks = self._is_open = False
         self._poll = select.poll()
 
-    async def open(self, position: int | None, *, keep: bool = False) -> int:
-        """Look whether there is an output at all. Return 0."""
+    async def check(self) -> None:
+        """Look whether there is an output at all."""
         try:
-            self._never_blocks = stat.S_ISREG(os.fstat(self._fd).st_mode)
             writable = fcntl.fcntl(self._fd, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY
         except OSError:
             writable = False
         if not writable:
             raise StorageError("standard output is closed: write the items to a file with -o FILE")
+
+    async def open(self, position: int | None, *, keep: bool = False) -> int:
+        """Look whether there is an output at all. Return 0."""
+        await self.check()
+        self._never_blocks = stat.S_ISREG(os.fstat(self._fd).st_mode)
         self._poll.register(self._fd, select.POLLOUT)
         self._is_open = True
         return 0

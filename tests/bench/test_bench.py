@@ -5,26 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
+from tests.bench.conftest import programs
 from tests.conftest import ROOT
 
 
 @pytest.fixture(autouse=True, scope="module")
 def bench():
-    """Import the programs in bench/ as they import each other: by their file names."""
-    sys.path.insert(0, str(ROOT / "bench"))
-    names = ("budget", "race", "report")
-    try:
-        yield SimpleNamespace(**{name: __import__(name) for name in names})
-    finally:
-        sys.path.remove(str(ROOT / "bench"))
-        for name in names:
-            del sys.modules[name]
+    with programs("budget", "race", "report") as imported:
+        yield imported
 
 
 def run_of(bench, rate=100.0, peak_mb=100.0, digest="d", **others):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections import Counter
 from importlib.util import find_spec
-from types import SimpleNamespace
 
 import pytest
 
 from lycosa.engine.response import Response
+from tests.bench.conftest import programs
 from tests.conftest import PROVE, ROOT
 
 PAGES = 63  # three lists and 60 products
@@ -19,17 +18,10 @@ PAGES = 63  # three lists and 60 products
 
 @pytest.fixture(autouse=True, scope="module")
 def bench():
-    """Import the programs in bench/ as they import each other: by their file names."""
-    folders = [str(ROOT / "bench"), str(ROOT / "bench" / "peers")]
-    sys.path[:0] = folders
-    names = ("books", "books_budget", "bookstore", "products", "race", "report", "budget")
-    try:
-        yield SimpleNamespace(**{name: __import__(name) for name in names})
-    finally:
-        for folder in folders:
-            sys.path.remove(folder)
-        for name in names:
-            del sys.modules[name]
+    with programs(
+        "books", "books_budget", "bookstore", "products", "race", "report", "budget", folder="bench/peers"
+    ) as imported:
+        yield imported
 
 
 @pytest.fixture(autouse=True)

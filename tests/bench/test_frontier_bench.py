@@ -15,6 +15,7 @@ import pytest
 
 from lycosa.app.crawl import GC_THRESHOLD
 from lycosa.core.url import canonicalize, host_key
+from tests.bench.conftest import programs
 from tests.conftest import PROVE, ROOT
 
 URLS = 20_000
@@ -31,15 +32,8 @@ PACKAGES = {"scrapy": "scrapy", "crawlee": "sqlalchemy"}
 
 @pytest.fixture(autouse=True, scope="module")
 def bench():
-    """Import the programs in bench/ as they import each other: by their file names."""
-    sys.path.insert(0, str(ROOT / "bench"))
-    names = ("cycle", "frontier", "workload", "report", "race")
-    try:
-        yield SimpleNamespace(**{name: __import__(name) for name in names})
-    finally:
-        sys.path.remove(str(ROOT / "bench"))
-        for name in names:
-            del sys.modules[name]
+    with programs("cycle", "frontier", "workload", "report", "race") as imported:
+        yield imported
 
 
 def run(tmp_path, *arguments):
@@ -89,7 +83,7 @@ def test_the_garbage_collector_is_set_as_in_a_crawl(bench):
 
 @pytest.mark.parametrize("key", OURS)
 def test_a_frontier_does_all_phases(tmp_path, key):
-    arguments = ("--only", key, "--urls", str(URLS), "--pending", "5000", "--limit", "20")
+    arguments = ("--only", key, "--urls", str(URLS), "--pending", "5000", "--limit", "60")
     code, out, err, [figures] = run(tmp_path, *arguments)
     assert code == 0, err
     cycle, pending = figures["cycle"], figures["pending"]
@@ -146,7 +140,19 @@ def test_who_did_not_finish_is_not_run_again(bench):
 
 
 def test_a_second_size_and_a_profile(tmp_path):
-    arguments = ("--only", "memory", "--phase", "cycle", "--urls", "600", "--urls", "1_200", "--profile")
+    arguments = (
+        "--only",
+        "memory",
+        "--phase",
+        "cycle",
+        "--urls",
+        "600",
+        "--urls",
+        "1_200",
+        "--profile",
+        "--limit",
+        "60",
+    )
     code, out, err, figures = run(tmp_path, *arguments)
     assert code == 0, err
     assert [each["cycle"]["urls"] for each in figures] == [600, 1200]

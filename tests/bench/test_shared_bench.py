@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from types import SimpleNamespace
 
 import pytest
 
+from tests.bench.conftest import programs
 from tests.conftest import ROOT
 
 
 @pytest.fixture(autouse=True, scope="module")
 def bench():
-    """Import the programs in bench/ as they import each other: by their file names."""
-    before = set(sys.modules)
-    sys.path.insert(0, str(ROOT / "bench"))
-    try:
-        yield SimpleNamespace(**{name: __import__(name) for name in ("shared", "shared_crawls", "shared_cycle")})
-    finally:
-        sys.path.remove(str(ROOT / "bench"))
-        for name in set(sys.modules) - before:
-            if str(getattr(sys.modules[name], "__file__", "")).startswith(str(ROOT / "bench")):
-                del sys.modules[name]
+    with programs("shared", "shared_crawls", "shared_cycle") as imported:
+        yield imported
 
 
 def cycled(trips: float):

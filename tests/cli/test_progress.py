@@ -286,3 +286,6 @@ def test_a_worker_tells_what_all_did():
     lines = summary_lines(Summary(**SUMMARY, shared={"pages": 9000, "unchanged": 1, "items": 8000, "bytes": 10**9}))
     assert "  shared  9,001 pages, 8,000 items, 1.0 GB by all workers so far" in lines
     assert not any("shared" in line for line in summary_lines(Summary(**SUMMARY)))
+    done = {"200": 9005, "unchanged": 2, "404": 50}  # one was killed before it told of its last pages
+    lines = summary_lines(Summary(**{**SUMMARY, "reasons": done}, shared={"pages": 9000, "unchanged": 1}))
+    assert "  shared  9,007 pages, 0 items, 0 B by all workers so far" in lines

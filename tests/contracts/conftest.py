@@ -19,7 +19,7 @@ from tests.contracts.fetching import LOOPS, runner_on
 from tests.contracts.redis_client import LooplessClient
 
 Open = Callable[[Policy], Any]
-PARTITIONS = {"redis": 1, "redis, 3 partitions": 3}
+PARTITIONS = {"redis": 1, "redis, 3 partitions": 3, "valkey": 1}
 
 
 HERE = ["memory", "embedded"]
@@ -29,7 +29,7 @@ def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
     """Yield a function that makes a new frontier of this back end."""
     made: list[Any] = []
     partitions = PARTITIONS.get(request.param)
-    url = request.getfixturevalue("redis").url if partitions else ""
+    url = request.getfixturevalue(request.param.partition(",")[0]).url if partitions else ""
 
     def open_(policy: Policy) -> Any:
         if request.param == "memory":

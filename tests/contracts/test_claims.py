@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -17,8 +18,14 @@ from lycosa.core.model import HostFacts, Lease
 from lycosa.engine.claims import turn_of
 from lycosa.frontiers.embedded import embedded_frontier
 from lycosa.frontiers.operations import LocalOperations
-from tests.contracts.conftest import Open
+from lycosa.frontiers.redis.frontier import RedisFrontier
+from lycosa.frontiers.redis.joining import redis_frontier
+from lycosa.frontiers.redis.membership import Membership
+from tests.conftest import need
+from tests.contracts.conftest import PARTITIONS, Open
 from tests.contracts.test_frontier import HOST, OTHER, PLAIN, run, url, urls_of
+from tests.servers.clocks import find_gcc, make_clock
+from tests.servers.redis import redis_server
 
 ONE = replace(PLAIN, concurrency_per_host=1)
 SLOW = replace(PLAIN, delay_s=10.0)
@@ -120,19 +127,42 @@ def test_blocks_and_crawl_delays_hold_for_claims(opened: Open) -> None:
     run(story())
 
 
-def test_a_host_with_claims_is_kept_and_then_forgotten(opened_here: Open) -> None:
+def forget_idle(frontier: Any, now: float) -> None:
+    """Let it forget hosts that have nothing to do. One on Redis keeps what it knows of a host as long as the crawl."""
+    if not isinstance(frontier, RedisFrontier):
+        frontier.workbench.forget_idle(now)
+
+
+def kept_for_claims(frontier: Any) -> set[str]:
+    """Return the hosts that are kept; on Redis those in lines, and those of claims that wait or have their turn."""
+    if not isinstance(frontier, RedisFrontier):
+        return set(frontier.workbench.hosts)
+    real, ours = frontier.session.wire.client._real, f"lycosa:{{{frontier.session.crawl}.*}}:"
+    held = [each.decode() for key in real.keys(ours + "K|*") for each in real.hvals(key)]
+    return {key.decode().partition(":k|")[2] for key in real.keys(ours + "k|*")} | {
+        each.split("\n")[0] for each in held
+    }
+
+
+def test_a_host_is_kept_as_long_as_it_has_claims(opened: Open) -> None:
     async def story() -> None:
-        frontier = opened_here(SLOW)
+        frontier = opened(SLOW)
         claim = await claimed(frontier, HOST, 100.0)
         waiting = await frontier.claim(OTHER, nothing, 100.0)
-        frontier.workbench.forget_idle(1000.0)
-        assert set(frontier.workbench.hosts) == {HOST, OTHER}
+        await ready(frontier, 100.0)
+        forget_idle(frontier, 1000.0)
+        assert kept_for_claims(frontier) == {HOST, OTHER}
         await frontier.unclaim(claim, 101.0)
         await frontier.unclaim(waiting, 101.0)
-        frontier.workbench.forget_idle(109.0)
-        assert set(frontier.workbench.hosts) == {HOST}
-        frontier.workbench.forget_idle(110.0)
-        assert not frontier.workbench.hosts
+        await ready(frontier, 101.0)
+        forget_idle(frontier, 109.0)
+        assert kept_for_claims(frontier) <= {HOST}, "its pause"
+        early = await frontier.claim(HOST, nothing, 109.0)
+        assert await frontier.turn(early, 109.0) == 110.0
+        await frontier.unclaim(early, 109.0)
+        await ready(frontier, 110.0)
+        forget_idle(frontier, 110.0)
+        assert kept_for_claims(frontier) == set()
 
     run(story())
 
@@ -194,8 +224,6 @@ def test_claims_of_one_address_are_first_come_first_served_and_before_leases(ope
 
 
 def test_a_clock_that_was_set_back_makes_no_claim_wait_for_the_difference(opened_here: Open) -> None:
-    """That of a Redis is taken never to go back, for all that is done there."""
-
     async def story() -> None:
         frontier = opened_here(SLOW)
         await claimed(frontier, HOST, 10_000.0)
@@ -204,6 +232,30 @@ def test_a_clock_that_was_set_back_makes_no_claim_wait_for_the_difference(opened
         assert await frontier.turn(waiting, 1_002.0) == 1_010.0
 
     run(story())
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize("partitions", PARTITIONS.values(), ids=PARTITIONS)
+def test_neither_does_that_of_a_redis(tmp_path: Path, partitions: int) -> None:
+    """What it keeps of pauses is by its own clock, which a worker cannot turn: so that of the server is set."""
+    need("gcc", find_gcc())
+    clock, ours, policy = make_clock(tmp_path), Clock(), replace(PLAIN, delay_s=1.0)
+
+    async def find(host: str) -> None:
+        raise AssertionError("no limit per address")
+
+    async def story(url: str) -> None:
+        frontier = await redis_frontier(url, "shop", policy, Membership("w"), print, partitions=partitions)
+        began = time.monotonic()
+        async with asyncio.timeout(60):
+            async with turn_of(HOST, frontier, ours, find=find):
+                clock.set(-10_000)
+            async with turn_of(HOST, frontier, ours, find=find):
+                assert time.monotonic() - began >= policy.delay_s, "the pause is kept"
+        await frontier.close()
+
+    with redis_server(environment=clock.environment) as server:
+        run(story(server.url))
 
 
 def test_a_throttled_host_keeps_its_new_delay_from_its_last_start_on(opened: Open) -> None:

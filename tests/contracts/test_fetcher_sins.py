@@ -128,7 +128,7 @@ def test_a_short_timeout_after_a_long_one(run):
         patient.cancel()
         return time.monotonic() - started
 
-    assert run(play) < 3
+    assert run(play) < 5  # of six seconds for others
 
 
 # --------------------------------------------------------------------------------------------------- cancellation

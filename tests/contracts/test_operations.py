@@ -41,7 +41,7 @@ Story = Callable[[Any, Any], Awaitable[None]]
 
 
 LOCAL = ["memory", "memory, remote", "embedded", "embedded, remote"]
-SHARED = ["redis", "redis, remote", "redis, 3 partitions"]
+SHARED = ["redis", "redis, remote", "redis, 3 partitions", "valkey"]
 ONE_PART = [*LOCAL, *SHARED[:2]]
 """The limits of an IP address hold within a partition."""
 
@@ -52,8 +52,8 @@ def play(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., None]:
     back_end, _, remote = request.param.partition(", ")
 
     async def opened(policy: Policy) -> tuple[Any, Any]:
-        if back_end == "redis":
-            client, parts = LooplessClient(request.getfixturevalue("redis").url), 3 if "3" in remote else 1
+        if back_end in ("redis", "valkey"):
+            client, parts = LooplessClient(request.getfixturevalue(back_end).url), 3 if "3" in remote else 1
             made = simulated_frontier(client, token_hex(8), policy, 0.0, partitions=parts, keep_done=True)
             shared = await made
             return shared, RedisOperations(shared.session, partial(shared.commit, {}), forget=shared.forget)

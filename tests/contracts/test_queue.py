@@ -72,12 +72,17 @@ def two_on_redis(order: Order, path, maxsize: int) -> Any:
     return TwoHandles(KINDS[order], path, maxsize)
 
 
+def on_valkey(order: Order, path, maxsize: int) -> Any:
+    return KINDS[order](path, maxsize)
+
+
 def on_a_cluster(order: Order, path, maxsize: int) -> Any:
     return KINDS[order](path, maxsize)
 
 
 REDIS = [
     *(pytest.param(each, marks=pytest.mark.redis) for each in (on_redis, two_on_redis)),
+    pytest.param(on_valkey, marks=pytest.mark.valkey),
     pytest.param(on_a_cluster, marks=[pytest.mark.redis, pytest.mark.prove]),
 ]
 OURS = [in_memory, embedded, two_handles, *REDIS]
@@ -87,8 +92,8 @@ OURS = [in_memory, embedded, two_handles, *REDIS]
 def make(request, tmp_path):
     """Make queues, each in a folder or under a name of its own, and close them."""
     made = []
-    wanted = {on_redis: "redis", two_on_redis: "redis", on_a_cluster: "cluster"}.get(request.param)
-    server = request.getfixturevalue(wanted) if wanted else None
+    servers = {on_redis: "redis", two_on_redis: "redis", on_valkey: "valkey", on_a_cluster: "cluster"}
+    server = request.getfixturevalue(servers[request.param]) if request.param in servers else None
 
     def make_one(maxsize: int = 0, order: Order = Order.FIFO) -> Any:
         path = new_url(server) if server else tmp_path / f"queue {len(made)}"

@@ -13,8 +13,8 @@ import re
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from secrets import token_hex
 from typing import Any
@@ -27,7 +27,7 @@ from lycosa.core.model import UrlRecord
 from lycosa.sinks import redis_server as limits
 from lycosa.sinks import redis_stream
 from lycosa.sinks.redis_stream import RedisStreamSink
-from tests.servers.redis import RedisServer, redis_server
+from tests.servers.redis import RedisServer, redis_cluster, redis_sentinels, redis_server
 
 pytestmark = pytest.mark.redis
 
@@ -343,21 +343,23 @@ def test_what_was_trimmed_needs_not_be_cut_off(stream):
 # ------------------------------------------------------------------------------------ servers and their ills
 
 
-def test_a_server_that_is_restarted_is_waited_for(own):
-    async def write() -> None:
-        sink = own.sink()
-        await sink.open(None)
-        put(sink, 1)
-        await sink.flush()
-        own.server.kill()
-        put(sink, 2, 3)
-        flushing = asyncio.create_task(sink.flush())
-        await own.is_told()
-        own.server.start()
-        await flushing
-        await sink.close()
+async def write_while(own: Stream, away: Callable[[], None], back: Callable[[], None]) -> None:
+    """Flush an item, then two more while the server is away, which is back when that was told."""
+    sink = own.sink()
+    await sink.open(None)
+    put(sink, 1)
+    await sink.flush()
+    away()
+    put(sink, 2, 3)
+    flushing = asyncio.create_task(sink.flush())
+    await own.is_told()
+    back()
+    await flushing
+    await sink.close()
 
-    asyncio.run(write())
+
+def test_a_server_that_is_restarted_is_waited_for(own):
+    asyncio.run(write_while(own, own.server.kill, own.server.start))
     assert own.items() == [1, 2, 3]
     waits, goes_on = own.said
     assert "the crawl waits for it, 60 s at most" in waits
@@ -366,22 +368,8 @@ def test_a_server_that_is_restarted_is_waited_for(own):
 
 def test_a_batch_whose_answer_was_lost_is_taken_once(own, monkeypatch):
     monkeypatch.setattr(limits, "ANSWER_MAX_S", 0.2)
-
-    async def write() -> None:
-        sink = own.sink()
-        await sink.open(None)
-        put(sink, 0)
-        await sink.flush()
-        own.server.pause()
-        put(sink, 1, 2)
-        flushing = asyncio.create_task(sink.flush())
-        await own.is_told()
-        own.server.resume()
-        await flushing
-        await sink.close()
-
-    asyncio.run(write())
-    assert own.items() == [0, 1, 2]
+    asyncio.run(write_while(own, own.server.pause, own.server.resume))
+    assert own.items() == [1, 2, 3]
 
 
 def test_a_flush_that_is_given_up_is_taken_up_by_the_next(own, monkeypatch):
@@ -500,6 +488,54 @@ def test_a_server_that_is_full_is_waited_for(monkeypatch):
         assert own.items() == [], "a full server is no reason not to cut off"
 
 
+def heard_by_replica(master: RedisServer) -> None:
+    """Wait until a replica has all that was written so far: WAIT means what the same connection wrote."""
+    with redis.Redis.from_url(master.url) as client, client.pipeline(transaction=False) as asked:
+        asked.set("{s}waits", 1)
+        asked.execute_command("WAIT", 1, 10_000)
+        assert asked.execute() == [True, 1]
+
+
+@contextmanager
+def sentinels() -> Iterator[tuple[str, RedisServer, RedisServer]]:
+    """Give the address of a stream, its master and the replica."""
+    with redis_sentinels(count=1) as watched:
+        yield f"{watched.url}?stream=s", *watched.nodes
+
+
+@contextmanager
+def masters() -> Iterator[tuple[str, RedisServer, RedisServer]]:
+    """The same on a cluster."""
+    with redis_cluster() as cluster:
+        master = cluster.owner("s")
+        yield f"{cluster.url}?stream=s", master, cluster.replica_of(master)
+
+
+@pytest.mark.parametrize("failing", [sentinels, pytest.param(masters, marks=pytest.mark.prove)])
+def test_what_a_replica_that_takes_over_has_not_heard_of_is_sent_again(failing):
+    async def write(address: str, master: RedisServer, replica: RedisServer) -> list[str]:
+        said: list[str] = []
+        sink = RedisStreamSink(address, "crawl", said.append)
+        await sink.open(None)
+        put(sink, *range(1000))
+        await sink.flush()
+        await asyncio.to_thread(heard_by_replica, master)
+        with master.losing(replica):
+            put(sink, *range(1000, 1600))
+            await sink.flush()
+        put(sink, *range(1600, 1700))
+        at = await sink.flush()
+        await sink.close()
+        assert await run(RedisStreamSink(address, "crawl", said.append), at, 1700) == at + 1
+        return said
+
+    with failing() as (address, master, replica):
+        said = asyncio.run(write(address, master, replica))
+        assert Stream(replica, "s").items() == list(range(1701))
+        assert "the crawl waits for it, 60 s at most" in said[0]
+        assert f"{address}: the server has lost its last 600 items; they are sent again" in said
+
+
 def test_sync_wants_a_server_that_writes_at_once(own, stream):
     asyncio.run(run(own.sink(sync=True), None, 1))
     assert own.items() == [1]
@@ -516,7 +552,7 @@ def test_what_is_no_stream_is_left_alone(stream):
     ("server", "address", "says"),
     [
         ({}, "redis://127.0.0.1:1/0", "redis://127.0.0.1:1/0?stream=s: no answer from the server"),
-        ({}, "redis://127.0.0.1:{port}/600", "the server refuses the call"),
+        ({}, "redis://127.0.0.1:{port}/600", "the server has no database of this number"),
         ({}, "rediss://127.0.0.1:{port}/0", "without TLS write redis://"),
         ({"password": "secret"}, "redis://127.0.0.1:{port}/0", "the server refuses this user and password, or none"),
         ({"password": "secret"}, "redis://:secrets@127.0.0.1:{port}/0", "the server refuses this user and password"),
@@ -538,8 +574,8 @@ def test_what_cannot_be_used_is_told_in_one_line(server, address, says, monkeypa
 
 
 def test_an_authority_that_is_no_file(stream):
-    stream.options = "&ca=/nowhere.pem"
-    assert "ca=/nowhere.pem is no file" in str(refused(stream.sink()))
+    address = f"{stream.address}&ca=/nowhere.pem".replace("redis:", "rediss:")
+    assert "ca=/nowhere.pem is no file" in str(refused(RedisStreamSink(address, "crawl", print)))
 
 
 def test_password_and_tls():

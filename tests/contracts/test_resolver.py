@@ -149,16 +149,16 @@ async def until(true: Callable[[], bool]) -> None:
 
 def test_an_answer_is_kept_for_its_time(run, system, monkeypatch):
     system.open.set()
-    monkeypatch.setattr(module, "TTL_S", 0.05)
+    monkeypatch.setattr(module, "TTL_S", 0.5)
 
     async def play() -> None:
         resolver = SystemResolver()
         first, ttl_s = await resolver.resolve("a")
         again, less_s = await resolver.resolve("a")
         assert first == again == ["192.0.2.1", "::1"]
-        assert 0 <= less_s <= ttl_s < 0.06
+        assert 0 <= less_s <= ttl_s <= 0.5
         assert system.asked == [b"a"]
-        await asyncio.sleep(0.06)
+        await asyncio.sleep(0.51)
         await resolver.resolve("a")
         assert system.asked == [b"a", b"a"]
 

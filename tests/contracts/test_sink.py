@@ -51,6 +51,9 @@ def lines(path: Path) -> list[Any]:
     return [msgspec.json.decode(line) for line in path.read_bytes().split(b"\n")[:-1]]
 
 
+STREAMS = ["stream on redis", "stream on valkey"]
+
+
 def stream(server: RedisServer) -> Harness:
     """A stream of its own."""
     name = token_hex(4)
@@ -62,10 +65,10 @@ def stream(server: RedisServer) -> Harness:
     return Harness(lambda: RedisStreamSink(f"{server.url}?stream={name}", "crawl", print), read)
 
 
-@pytest.fixture(params=["memory", "jsonl", "jsonl --sync", pytest.param("stream", marks=pytest.mark.redis)])
+@pytest.fixture(params=["memory", "jsonl", "jsonl --sync", *STREAMS])
 def rewindable(request, tmp_path) -> Harness:
-    if request.param == "stream":
-        return stream(request.getfixturevalue("redis"))
+    if request.param in STREAMS:
+        return stream(request.getfixturevalue(request.param.partition(" on ")[2]))
     if request.param == "memory":
         sink = MemorySink()
         return Harness(lambda: sink, lambda: sink.items)
@@ -73,10 +76,10 @@ def rewindable(request, tmp_path) -> Harness:
     return Harness(lambda: JsonlSink(path, sync="sync" in request.param), lambda: lines(path))
 
 
-@pytest.fixture(params=["memory", "jsonl", "stdout", pytest.param("stream", marks=pytest.mark.redis)])
+@pytest.fixture(params=["memory", "jsonl", "stdout", *STREAMS])
 def harness(request, tmp_path):
-    if request.param == "stream":
-        yield stream(request.getfixturevalue("redis"))
+    if request.param in STREAMS:
+        yield stream(request.getfixturevalue(request.param.partition(" on ")[2]))
     elif request.param == "memory":
         sink = MemorySink()
         yield Harness(lambda: sink, lambda: sink.items)
@@ -113,6 +116,17 @@ def test_items_come_out_as_they_went_in(harness):
 def test_what_was_not_flushed_is_dropped_by_close(harness):
     asyncio.run(run(harness.make(), None, {"n": 1}, flush=False))
     assert harness.read() == []
+
+
+def test_a_check_changes_nothing(harness, tmp_path):
+    there = sorted(tmp_path.iterdir())
+    asyncio.run(harness.make().check())
+    assert sorted(tmp_path.iterdir()) == there
+    sink = harness.make()
+    at = asyncio.run(run(sink, None, {"n": 1}))
+    asyncio.run(harness.make().check())
+    asyncio.run(run(harness.make(), at, {"n": 2}))
+    assert harness.read() == [{"n": 1}, {"n": 2}]
 
 
 def test_a_second_run_appends(harness):
@@ -316,6 +330,15 @@ def test_an_item_is_written_as_it_was_when_it_was_written(tmp_path):
 
 
 def opening(sink: Sink, position: int | None = None) -> str:
+    """Return why it cannot be opened, which a check has told before unless it is about the position."""
+    if position is None:
+        with pytest.raises(StorageError) as told:
+            asyncio.run(sink.check())
+        assert str(told.value) == refusal(sink, None)
+    return refusal(sink, position)
+
+
+def refusal(sink: Sink, position: int | None) -> str:
     with pytest.raises(StorageError) as caught:
         asyncio.run(run(sink, position))
     assert "\n" not in str(caught.value)
@@ -363,6 +386,8 @@ def test_places_where_no_file_can_be(tmp_path):
 def test_no_permission(tmp_path):
     (tmp_path / "i.jsonl").touch(mode=0o400)
     assert "Permission denied" in opening(JsonlSink(tmp_path / "i.jsonl"))
+    (tmp_path / "folder").mkdir(mode=0o500)
+    assert "Permission denied" in opening(JsonlSink(tmp_path / "folder" / "i.jsonl"))
 
 
 def test_two_crawls_cannot_write_one_file(tmp_path):

@@ -32,11 +32,11 @@ SECONDS_MAX = 5.0
     ids=lambda body: body[:20].decode(),
 )
 def test_deep_pages_cost_little(body: bytes) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     tree = parse_html(b"<a href=/x>first</a>" + body, "utf-8")
     assert extract_page(tree).text.startswith("first")
     assert extract_links(tree, "https://example.com/")[0].url == "https://example.com/x"
-    assert time.perf_counter() - started < SECONDS_MAX
+    assert time.process_time() - started < SECONDS_MAX
 
 
 @pytest.mark.parametrize(
@@ -58,9 +58,9 @@ def test_deep_pages_cost_little(body: bytes) -> None:
     ids=lambda body: body[:20].decode(),
 )
 def test_wide_and_shallow_pages_are_whole(body: bytes) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     assert tamed(body) == body
-    assert time.perf_counter() - started < SECONDS_MAX
+    assert time.process_time() - started < SECONDS_MAX
 
 
 def test_the_cut_is_at_the_tag_that_is_too_deep() -> None:

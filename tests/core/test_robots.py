@@ -208,11 +208,11 @@ def test_what_the_status_means(status: int, allows: bool, unreachable: bool) -> 
 
 def test_a_huge_file_is_bounded() -> None:
     body = b"User-agent: *\n" + b"Disallow: /*a*b*c$\n" * (2 * RULES_MAX)
-    started = time.perf_counter()
+    started = time.process_time()
     robots = Robots.parse(body)
     assert robots.allowed(HOST + "/" + "ab" * 4000)
     assert not robots.allowed(HOST + "/" + "ab" * 4000 + "c")
-    assert time.perf_counter() - started < 5.0
+    assert time.process_time() - started < 5.0
 
 
 @given(st.binary() | st.binary().map(b"User-agent: *\nDisallow: /".__add__), st.text())

@@ -136,7 +136,7 @@ def crawl(forks: Forks, order: Order, whole_s: float) -> Played:
         assert_complete(site, Path(order.folder))
         most = site.fetches + len(played.kills) * (CONCURRENCY + ACKS)
         assert site.fetches <= played.fetches <= most, played.kills
-        assert max(played.first_fetch_s) <= FIRST_FETCH_MAX_S
+        assert max(played.first_fetch_s) <= 5 * FIRST_FETCH_MAX_S, "however busy the machine is"
     except BaseException:
         plan = [(kill.step, kill.occurrence) if kill.step else kill.kill_after_s for kill in kills]
         print(f"LYCOSA_TEST_SEED={order.seed}: kills at {plan}")

@@ -73,6 +73,11 @@ class Running:
             time.sleep(POLL_S)
         return True
 
+    def cpu_s(self) -> float:
+        """Return the processor time it has used, user and system, all its threads."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def kill_at(self, at: float) -> bool:
         """Kill it at this monotonic time; False when it ended before."""
         try:

@@ -71,9 +71,9 @@ def members(home: Path) -> Iterator[Callable[..., Member]]:
         member.process.stdout.close()
 
 
-def until(true: Callable[[], bool]) -> None:
+def until(true: Callable[[], bool], within_s: float = LONG_S) -> None:
     """Wait until it is true."""
-    ends = time.monotonic() + LONG_S
+    ends = time.monotonic() + within_s
     while not true():
         assert time.monotonic() < ends
         time.sleep(POLL_S)

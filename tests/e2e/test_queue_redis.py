@@ -20,6 +20,7 @@ import pytest
 
 from lycosa.core.errors import ForeignState, LycosaError, StateError, StorageError, StorageFull, UsageError
 from lycosa.queue import Empty, Queue
+from lycosa.queues import redis_member
 from lycosa.queues import redis_server as server_of_a_queue
 from lycosa.queues.redis_member import BEAT_S, SILENT_MAX_S
 from lycosa.servers.redis import refuse_unfit
@@ -207,7 +208,7 @@ def test_a_server_that_stays_away():
         began = time.monotonic()
         with pytest.raises(StorageError, match="no answer from the server"):
             queue.get()
-        assert 0.5 <= time.monotonic() - began < 3
+        assert 0.5 <= time.monotonic() - began < 20, "and not the minute of others"
         server.start()
         assert queue.get() == "a"
 
@@ -285,7 +286,9 @@ def test_who_waits_is_woken_by_the_call_and_not_by_the_next_beat(url, call):
     assert min(took) < BEAT_S / 4
 
 
-def test_when_the_one_that_was_woken_cannot_take_it_another_is(url, start):
+def test_when_the_one_that_was_woken_cannot_take_it_another_is(url, start, monkeypatch):
+    """And not only when it is found dead."""
+    monkeypatch.setattr(redis_member, "SILENT_MAX_S", LONG_S)
     with Queue(url) as queue:
         waiter = start("wait", url, "get")
         waiter.until("waits")
@@ -294,10 +297,8 @@ def test_when_the_one_that_was_woken_cannot_take_it_another_is(url, start):
         with ThreadPoolExecutor(1) as pool, Queue(url) as other:
             getting = pool.submit(other.get)
             until(lambda: queue._server._client.zcard(queue._server._keys[-4]) == 2)
-            began = time.monotonic()
             queue.put("a")
-            assert getting.result(LONG_S) == "a"
-            assert time.monotonic() - began < BEAT_S + 0.5
+            assert getting.result(LONG_S / 3) == "a"
 
 
 def test_a_thread_that_blocks_is_no_death(url):
@@ -315,11 +316,9 @@ def test_all_were_killed(url, start):
     holder = start("hold", url)
     holder.until("holds")
     holder.kill()
-    time.sleep(1.5)
-    began = time.monotonic()
-    with Queue(url) as queue, queue.lease(timeout=LONG_S) as item:
+    time.sleep(SILENT_MAX_S)
+    with Queue(url) as queue, queue.lease(timeout=LONG_S / 3) as item:
         assert item == "held"
-        assert time.monotonic() - began < DEAD_S
         assert queue.unfinished_tasks == 1
 
 

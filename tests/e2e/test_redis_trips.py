@@ -16,6 +16,7 @@ from lycosa.core.frontier import Policy
 from lycosa.core.model import RECORD_VERSION, HostFacts, UrlRecord
 from lycosa.core.url import fingerprint
 from lycosa.frontiers.redis.frontier import RedisFrontier
+from lycosa.frontiers.redis.heart import Heart
 from lycosa.frontiers.redis.joining import redis_frontier
 from lycosa.frontiers.redis.membership import Membership
 from lycosa.frontiers.redis.pacing import GATHER_MAX_S
@@ -27,6 +28,7 @@ pytestmark = pytest.mark.redis
 HOSTS = 20
 DELAY_S = 2.0
 AHEAD = 64
+COMMITS = 20
 
 
 def page(host: int, path: str = "/") -> UrlRecord:
@@ -34,9 +36,11 @@ def page(host: int, path: str = "/") -> UrlRecord:
     return UrlRecord(RECORD_VERSION, fingerprint("GET", url), url, f"http://h{host}.example:80")
 
 
-async def joined(url: str, crawl: str, policy: Policy, partitions: int = 1) -> RedisFrontier:
-    member = Membership("worker", "")
-    return await redis_frontier(url, crawl, policy, member, print, partitions=partitions, ahead=AHEAD)
+async def joined(
+    url: str, crawl: str, policy: Policy, partitions: int = 1, *, name: str = "worker", keep_alive: bool = False
+) -> RedisFrontier:
+    member, more = Membership(name, ""), {"ahead": AHEAD, "keep_alive": keep_alive}
+    return await redis_frontier(url, crawl, policy, member, print, partitions=partitions, **more)  # type: ignore[arg-type]
 
 
 async def until(told: Callable[[], Awaitable[Any]]) -> None:
@@ -64,6 +68,124 @@ async def trips_of(frontier: RedisFrontier, act: Any) -> int:
     finally:
         wire.run = run  # type: ignore[method-assign]
     return trips
+
+
+@pytest.mark.parametrize("partitions", [1, 4])
+def test_a_commit_asks_for_more_too(redis, partitions: int) -> None:
+    """Where there are many commits, nothing else is sent."""
+
+    async def story() -> int:
+        frontier = await joined(redis.url, token_hex(), Policy(robots=False), partitions)
+        await frontier.push([page(host) for host in range(1_000)])
+        await frontier.lease(1, time.time())
+
+        async def crawl() -> None:
+            for _ in range(COMMITS):
+                for _ in range(4):
+                    leases = await frontier.lease(8, time.time())
+                    assert len(leases) == 8
+                    for lease in leases:
+                        await frontier.ack(lease, "200", (), time.time())
+                await frontier.commit({})
+
+        trips = await trips_of(frontier, crawl())
+        await frontier.close()
+        return trips
+
+    assert asyncio.run(story()) <= COMMITS * partitions
+
+
+def test_a_worker_that_lends_no_more_asks_for_nothing(redis) -> None:
+    """It stops, and others are there for what is left."""
+
+    async def story() -> list[int]:
+        frontier = await joined(redis.url, token_hex(), Policy(robots=False))
+        await frontier.push([page(host) for host in range(1_000)])
+        leases = await frontier.lease(AHEAD, time.time())
+        leased = []
+        for lease in leases[:3]:
+            await frontier.ack(lease, "200", (), time.time())
+            await frontier.commit({})
+            leased.append((await frontier.stats()).leased)
+        await frontier.close()
+        return leased
+
+    # The first commit may fill the stock, as the last question is not yet answered in full.
+    first, *others = asyncio.run(story())
+    assert others == [first - 1, first - 2]
+
+
+def test_for_a_few_pages_one_partition_is_asked_each_time_another(redis) -> None:
+    async def story() -> list[int]:
+        frontier = await joined(redis.url, token_hex(), Policy(robots=False), partitions=4)
+        await frontier.push([page(host) for host in range(4_000)])
+        asked = []
+        run = frontier.session.wire.run
+
+        async def noted(partition: Any, *arguments: Any) -> Any:
+            asked.append(partition.number)
+            return await run(partition, *arguments)
+
+        frontier.session.wire.run = noted  # type: ignore[method-assign]
+        while len(asked) < 12:
+            assert len(await frontier.lease(1, time.time())) == 1
+        await frontier.close()
+        return asked[:12]
+
+    asked = asyncio.run(story())
+    assert [set(asked[at : at + 4]) for at in (0, 4, 8)] == [{0, 1, 2, 3}] * 3
+
+
+@pytest.mark.parametrize("partitions", [1, 4])
+def test_an_idle_worker_asks_each_partition_once_at_a_time(redis, partitions: int) -> None:
+    async def story() -> None:
+        crawl = token_hex()
+        frontier = await joined(redis.url, crawl, Policy(robots=False), partitions, keep_alive=True)
+        other = await joined(redis.url, crawl, Policy(robots=False), partitions, name="other")
+        await frontier.lease(AHEAD, time.time())
+
+        async def poll() -> None:
+            for _ in range(10):
+                assert await frontier.lease(AHEAD, time.time()) == []
+
+        for path in ("/", "/again"):
+            assert await trips_of(frontier, poll()) == 10 * partitions
+            await other.push([page(0, path)])
+            [lease] = await frontier.lease(AHEAD, time.time())
+            await frontier.ack(lease, "200", (), time.time())
+            await frontier.commit({})
+            # Something has arrived: whether all is over is seen anew, by looking twice.
+            assert await trips_of(frontier, frontier.lease(AHEAD, time.time())) > partitions
+        for each in (frontier, other):
+            await each.close()
+
+    asyncio.run(story())
+
+
+class Listener:
+    """A client that notes what the beats tell."""
+
+    def __init__(self) -> None:
+        self.told: list[bytes] = []
+
+    def execute_command(self, *arguments: Any) -> None:
+        self.told.append(arguments[-1])
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@pytest.mark.parametrize(("heard_at", "silent"), [(time.monotonic, False), (lambda: 0.0, True)])
+def test_whoever_is_heard_beats_only_to_report(heard_at: Callable[[], float], silent: bool) -> None:
+    client = Listener()
+    heart = Heart(client, "key", "worker", heard_at)
+    heart.report = lambda: b"report"
+    until_at = time.monotonic() + 60.0
+    while client.told.count(b"report") < 3 and time.monotonic() < until_at:
+        time.sleep(0.01)
+    heart.stop()
+    assert client.told.count(b"report") >= 3
+    assert (b"" in client.told) == silent
 
 
 def test_the_robots_txt_of_many_hosts_are_told_together(redis) -> None:

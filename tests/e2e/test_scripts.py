@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -40,6 +41,34 @@ def test_without_root_one_line_names_the_packages(programs: Path):
 def test_nothing_is_installed_when_everything_is_there(programs: Path):
     done = run(ROOT / "scripts/packages", "sh:dash", "cat:coreutils", PATH=f"{programs}:{os.environ['PATH']}")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+APT = """
+echo "$@" >>"$0.log"
+case "$1" in
+indextargets) echo http://mirror.example/debian/ ;;
+update) for word in "$@"; do test -f "${word#Dir::Etc::SourceList=}" && cat "${word#*=}" >>"$0.log"; done ;;
+esac
+exit 0
+"""
+
+
+def test_what_this_debian_does_not_have_is_taken_from_its_backports(programs: Path):
+    """From where it has Debian itself, and without a change of its sources."""
+    need("Debian", Path("/etc/debian_version").exists())
+    for name, text in (("id", "echo 0"), ("apt-get", APT), ("apt-cache", "exit 100")):
+        (programs / name).write_text(f"#!/bin/sh\n{text}\n")
+        (programs / name).chmod(0o755)
+    path = f"{programs}:{os.environ['PATH']}"
+    done = run(ROOT / "scripts/packages", "--backports", "no-such-command:some-package", PATH=path)
+    suite = re.findall(r"Looking into (\w+-backports) for: some-package\n", done.stdout)[0]
+    called = (programs / "apt-get.log").read_text().splitlines()
+    line = f"deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://mirror.example/debian/ {suite} main"
+    assert (done.returncode, called.count(line)) == (0, 1)
+    (options,) = [call for call in called if call.startswith("install")]
+    assert f"-t {suite} -o Dir::Etc::SourceParts=" in options
+    assert options.endswith(" some-package")
+    assert not Path(options.partition("SourceParts=")[2].split()[0]).exists()
 
 
 def test_packages_that_cannot_be_had_are_told_apart(tmp_path: Path):

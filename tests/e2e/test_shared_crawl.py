@@ -18,7 +18,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from secrets import token_hex
 from textwrap import dedent
@@ -27,7 +26,9 @@ import pytest
 
 from tests.conftest import PROVE
 from tests.e2e.command import LYCOSA, environment, lycosa
-from tests.servers.nginx import serve
+from tests.e2e.members import until
+from tests.pace import assert_paced, gaps_of
+from tests.servers.nginx import Nginx, serve
 from tests.servers.redis import redis_cluster, redis_server
 
 pytestmark = [pytest.mark.nginx, pytest.mark.redis]
@@ -37,9 +38,8 @@ FEW_PAGES, FEW_HOSTS, FEW_KILLS = 1_500, 100, 4
 CONCURRENCY = 64
 ACKS_OF_A_COMMIT = 256
 END_MAX_S = 900.0 if PROVE else 90.0
-EXIT_MAX_S = 3.0
-LATE_S = 0.05
-"""How much later than its turn a request may be heard of in this crowd, unknown to the worker."""
+EXIT_MAX_S = 3.0 if PROVE else 6.0
+"""Three seconds are promised, on a machine that has nothing else to do."""
 
 PAGE = """
     location = /page { default_type text/html; return 200 "<title>x</title>$arg_n"; }
@@ -88,7 +88,7 @@ class Crawl:
     """The workers of one crawl, by number, and where what they did is written."""
 
     home: Path
-    port: str
+    site: Nginx
     frontier: str
     options: tuple[str, ...] = ()
     pages: int = FEW_PAGES
@@ -96,14 +96,20 @@ class Crawl:
     name: str = field(default_factory=token_hex)
     workers: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
     started: float = 0.0
+    sizes: dict[int, int] = field(default_factory=dict)
     environments: dict[int, dict[str, str]] = field(default_factory=dict)
+
+    @property
+    def port(self) -> str:
+        """Return the port of the site."""
+        return self.site.url.rpartition(":")[2]
 
     def start(self, number: int) -> None:
         """Start a worker, or start it again."""
         told = {"pages": self.pages, "hosts": self.hosts, "port": self.port}
         arguments = [part for name, value in told.items() for part in ("-a", f"{name}={value}")]
         mine = ("-o", f"{number}.jsonl", "--state", f"state{number}", "--frontier", self.frontier)
-        self.started = time.time()
+        self.started, self.sizes[number] = time.time(), self.size(number)
         command = [*LYCOSA, "worker", "spider.py", *arguments, *mine, "--crawl-name", self.name, "--no-robots"]
         env = {**environment(), **self.environments.get(number, {})}
         with (self.home / f"{number}.log").open("ab") as log:
@@ -116,21 +122,32 @@ class Crawl:
         self.workers[number].send_signal(signal.SIGKILL)
         self.workers[number].wait()
 
+    def at_work(self) -> list[int]:
+        """Return those that have written items since they were started; what was not committed was cut off then."""
+        sizes = {number: self.size(number) for number in self.alive()}
+        self.sizes = {number: min(size, self.sizes.get(number, size)) for number, size in sizes.items()}
+        return [number for number, size in sizes.items() if size > self.sizes[number]]
+
+    def size(self, number: int) -> int:
+        """Return how long the items of a worker are."""
+        file = self.home / f"{number}.jsonl"
+        return file.stat().st_size if file.exists() else 0
+
     def alive(self) -> list[int]:
         """Return those that run."""
         return [number for number, worker in self.workers.items() if worker.poll() is None]
 
     def requests(self) -> list[tuple[float, int]]:
         """Return when which page was asked for."""
-        lines = [json.loads(line) for line in (self.home / "access.log").read_text().splitlines()]
-        return [(line["at"], int(re.findall(r"n=(\d+)", line["uri"])[0])) for line in lines]
+        asked = [(each.at, re.search(r"n=(\d+)", each.uri)) for each in self.site.requests()]
+        return [(at, int(page[1])) for at, page in asked if page]
 
     def gaps(self) -> list[float]:
         """Return the times between two requests of a host."""
         starts: dict[int, list[float]] = defaultdict(list)
         for at, page in self.requests():
             starts[page % self.hosts].append(at)
-        return [later - sooner for times in starts.values() for sooner, later in pairwise(sorted(times))]
+        return [gap for times in starts.values() for gap in gaps_of(times)]
 
     def items(self) -> Counter[int]:
         """Return how often each page is among the items of all workers."""
@@ -145,7 +162,6 @@ class Crawl:
         codes = [worker.returncode for worker in self.workers.values()]
         said = "\n".join((self.home / f"{number}.log").read_text()[-1500:] for number in self.workers)
         assert codes == [0] * len(codes), said
-        time.sleep(1.5)  # nginx writes its log in blocks
         return ended
 
     def check(self, ended: float, *, kills: int) -> None:
@@ -153,7 +169,9 @@ class Crawl:
         assert self.items() == Counter(range(self.pages))
         requests = self.requests()
         assert len(requests) - self.pages <= kills * (2 * CONCURRENCY + ACKS_OF_A_COMMIT)
-        assert ended - max(self.started, *(at for at, _ in requests)) <= EXIT_MAX_S
+        over_s = ended - max(self.started, *(at for at, _ in requests))
+        print(f"{len(requests) - self.pages} pages again, the end {over_s:.1f} s after the last page")
+        assert over_s <= EXIT_MAX_S
 
 
 @contextmanager
@@ -161,9 +179,8 @@ def crawl(home: Path, frontier: str, *options: str, **size: int) -> Iterator[Cra
     """Serve the pages, and end what is left of the workers afterwards."""
     (home / "site").mkdir()
     (home / "spider.py").write_text(dedent(SPIDER))
-    logged = f'access_log "{home}/access.log" json buffer=64k flush=1s;'
-    with serve(home / "site", log=False, extra=PAGE + logged) as server:
-        running = Crawl(home, server.url.rpartition(":")[2], frontier, options, **size)
+    with serve(home / "site", extra=PAGE) as site:
+        running = Crawl(home, site, frontier, options, **size)
         try:
             yield running
         finally:
@@ -172,12 +189,14 @@ def crawl(home: Path, frontier: str, *options: str, **size: int) -> Iterator[Cra
 
 
 def kill_workers(running: Crawl, chance: random.Random, kills: int) -> int:
-    """Kill workers at random, each soon started again. Return how many there were to kill."""
+    """Kill workers at their work at random, each soon started again. Return how many there were to kill."""
     for count in range(kills):
-        time.sleep(chance.uniform(0.1, 0.6))
-        if not running.alive():
+        until(lambda: running.at_work() or not running.alive())
+        time.sleep(chance.uniform(0.0, 0.4))
+        working = running.at_work()
+        if not working:
             return count
-        number = chance.choice(running.alive())
+        number = chance.choice(working)
         running.kill(number)
         time.sleep(chance.uniform(0.0, 0.3))
         running.start(number)
@@ -203,10 +222,11 @@ def test_three_workers_and_the_server_are_killed(tmp_path: Path, partitions: int
             time.sleep(chance.uniform(0.0, 2.0))
             server.start()
             kills += kill_workers(running, chance, KILLS // 2 // SERVER_KILLS)
+        assert kills == KILLS, "the crawl was over too soon"
         running.check(running.wait(), kills=kills + SERVER_KILLS)
-        gap, again = min(running.gaps()), len(running.requests()) - PAGES
-        print(f"{kills} kills, {again} pages again, gaps of {gap:.3f} s at the least")
-        assert gap >= DELAY_S - LATE_S
+        gaps = running.gaps()
+        print(f"{kills} kills, gaps of {min(gaps):.3f} s at the least")
+        assert_paced(gaps, DELAY_S)
 
 
 @pytest.mark.parametrize("silent_s", [pytest.param(0.5, marks=pytest.mark.prove), 4.0])
@@ -215,8 +235,7 @@ def test_a_worker_that_stands_still(tmp_path: Path, redis, silent_s: float) -> N
     with crawl(tmp_path, redis.url, "--delay", "0.3") as running:
         for number in range(2):
             running.start(number)
-        while len(running_items(tmp_path)) < 200:
-            time.sleep(0.02)
+        until(lambda: len(running_items(tmp_path)) >= 200)
         running.workers[0].send_signal(signal.SIGSTOP)
         time.sleep(silent_s)
         running.workers[0].send_signal(signal.SIGCONT)
@@ -229,8 +248,7 @@ def test_a_server_that_comes_back_empty_is_no_end(tmp_path: Path) -> None:
         for number in range(2):
             running.start(number)
         # Both: one that has not joined yet would begin the crawl afresh.
-        while any(len(running_items(tmp_path, f"{number}.jsonl")) < 20 for number in range(2)):
-            time.sleep(0.02)
+        until(lambda: all(len(running_items(tmp_path, f"{number}.jsonl")) >= 20 for number in range(2)))
         server.kill()
         server.start(keep=False)
         for number, worker in running.workers.items():
@@ -255,8 +273,7 @@ def test_a_cluster(tmp_path: Path) -> None:
 def test_a_worker_that_is_kept_alive_takes_what_comes_later(tmp_path: Path, redis) -> None:
     with crawl(tmp_path, redis.url, "--keep-alive") as running:
         running.start(0)
-        while len(running_items(tmp_path)) < running.pages:
-            time.sleep(0.05)
+        until(lambda: len(running_items(tmp_path)) >= running.pages)
         running.options = ()
         running.start(1)  # finds nothing, and ends
         assert running.workers[1].wait(END_MAX_S) == 0
@@ -295,10 +312,16 @@ def test_a_state_is_that_of_one_crawl(tmp_path: Path, redis) -> None:
         return done.stderr
 
     shared = ("--frontier", redis.url, "--crawl-name")
+    begun = f"the crawl '{one}' was begun in {redis.url}, since there was none of this name"
+    assert begun in told(1, *shared, one, "--state", "mine")
     assert told(1, *shared, one, "--state", "mine") == ""
     whose = f"lycosa: mine is the state of a worker of the crawl '{one}', not of '{two}': give another --state and -o\n"
     assert told(3, *shared, two, "--state", "mine") == whose
     assert "mine is the state of a worker of a shared crawl: give --frontier" in told(3, "--state", "mine")
+    before = (tmp_path / "mine" / "worker").read_bytes()
+    (tmp_path / "mine" / "worker").write_bytes(before[:-9])
+    damaged = "lycosa: mine/worker is damaged: to take part as a new worker give another --state and -o\n"
+    assert told(3, *shared, one, "--state", "mine") == damaged
     told(1, "--state", "mine", "-O", "afresh.jsonl")
     assert lycosa("frontier", "status", "--state", "mine", cwd=tmp_path).returncode == 0
     for name in (one, two):
@@ -306,14 +329,25 @@ def test_a_state_is_that_of_one_crawl(tmp_path: Path, redis) -> None:
         assert (tmp_path / ".lycosa" / name / "worker").exists()
 
 
-def test_who_cannot_write_changes_nothing(tmp_path: Path, redis) -> None:
+@pytest.mark.parametrize(
+    ("output", "says"),
+    [
+        (("-o", "items.jsonl"), "another process writes to it"),
+        (("-o", "no/folder/items.jsonl"), "there is no folder"),
+        (("-o", "redis://127.0.0.1:1/0?stream=x"), "no answer from the server"),
+        (("-o", "other.jsonl", "--index", "other"), "not a search index"),
+    ],
+)
+def test_who_cannot_write_changes_nothing(tmp_path: Path, redis, output: tuple[str, ...], says: str) -> None:
     name = token_hex(4)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "diary.txt").touch()
     with (tmp_path / "items.jsonl").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        mine = ("--frontier", redis.url, "--crawl-name", name, "-o", "items.jsonl")
+        mine = ("--frontier", redis.url, "--crawl-name", name, *output)
         done = lycosa("worker", "http://127.0.0.1:9/", *mine, cwd=tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (3, 1)
-    assert "another process writes to it" in done.stderr
+    assert says in done.stderr
     status = lycosa("frontier", "status", "--frontier", redis.url, "--crawl-name", name, cwd=tmp_path)
     assert "there is no crawl" in status.stderr
 

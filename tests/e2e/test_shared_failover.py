@@ -14,7 +14,9 @@ import pytest
 
 from lycosa.queue import Queue
 from tests.conftest import PROVE, need
-from tests.e2e.test_shared_crawl import HOSTS, LATE_S, Crawl, crawl, running_items
+from tests.e2e.members import until
+from tests.e2e.test_shared_crawl import END_MAX_S, HOSTS, Crawl, crawl, running_items
+from tests.pace import LATE_S
 from tests.servers.clocks import find_gcc, make_clock
 from tests.servers.redis import redis_cluster, redis_sentinels, redis_server
 
@@ -23,7 +25,6 @@ pytestmark = [pytest.mark.nginx, pytest.mark.redis]
 PAGES = 10_000 if PROVE else 600
 BEHIND_S = 0.4
 WORKERS = 2
-SAID_MAX_S = 20.0
 
 
 def begin(running: Crawl, home: Path, items: int) -> None:
@@ -34,25 +35,29 @@ def begin(running: Crawl, home: Path, items: int) -> None:
 
 
 def until_items(home: Path, items: int) -> None:
-    while len(running_items(home)) < items:
-        time.sleep(0.02)
+    until(lambda: len(running_items(home)) >= items, END_MAX_S)
 
 
-def until_said(home: Path, number: int, what: str) -> str:
+def until_said(home: Path, number: int, what: str, times: int = 1) -> str:
     """Wait until a worker has said something. Return all it said."""
-    deadline = time.monotonic() + SAID_MAX_S
-    while what not in (said := (home / f"{number}.log").read_text()):
-        assert time.monotonic() < deadline, said
-        time.sleep(0.05)
-    return said
+    log = home / f"{number}.log"
+    until(lambda: log.read_text().count(what) >= times)
+    return log.read_text()
 
 
-@pytest.mark.parametrize("sentinels", [1, pytest.param(3, marks=pytest.mark.prove)])
-def test_what_sentinels_watch(tmp_path: Path, sentinels: int) -> None:
+@pytest.mark.parametrize(
+    ("sentinels", "program"),
+    [
+        (1, "redis"),
+        pytest.param(3, "redis", marks=pytest.mark.prove),
+        pytest.param(3, "valkey", marks=[pytest.mark.prove, pytest.mark.valkey]),
+    ],
+)
+def test_what_sentinels_watch(tmp_path: Path, sentinels: int, program: str) -> None:
     if sentinels > 1 and not PROVE:
         pytest.skip("make prove")
     with (
-        redis_sentinels(count=sentinels) as watched,
+        redis_sentinels(count=sentinels, program=program) as watched,
         crawl(tmp_path, watched.url, "--delay", "0.1", pages=PAGES) as running,
     ):
         with Queue(f"{watched.url}?queue=q") as queue:
@@ -101,12 +106,13 @@ def test_memory_that_is_full(tmp_path: Path) -> None:
         for number in range(WORKERS):
             said = until_said(tmp_path, number, "paused: ")
             assert f"redis://127.0.0.1:{server.port}/0 has reached its maxmemory; the crawl goes on by itself" in said
-        time.sleep(1.5)  # nginx writes its log in blocks
+        time.sleep(1.5)  # what was lent before is asked for
         asked = len(running.requests())
         running.workers[0].send_signal(signal.SIGINT)
-        assert running.workers[0].wait(SAID_MAX_S) == 130
+        assert running.workers[0].wait(END_MAX_S) == 130
         running.start(0)
-        time.sleep(3.0)
+        until_said(tmp_path, 0, "paused: ", times=2)
+        time.sleep(1.0)  # time enough to do something
         assert len(running.requests()) == asked < PAGES
         server.cli("CONFIG", "SET", "maxmemory", "0")
         running.wait()

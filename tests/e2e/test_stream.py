@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import random
 import sqlite3
 import subprocess
 import sys
@@ -21,6 +19,7 @@ import redis
 
 from lycosa import Crawl
 from tests.conftest import PROVE, ROOT
+from tests.contracts.test_redis_stream import Stream, masters, sentinels
 from tests.e2e.command import LYCOSA, assert_exactly_once, assert_one_line, environment, lycosa, started
 from tests.servers.nginx import serve
 from tests.servers.redis import RedisServer, redis_server
@@ -53,14 +52,6 @@ SPIDER = f"""
         def url_of(self, n):
             return f"http://h{{n % 20}}.localhost:{{self.port}}/page?n={{n}}"
 """
-
-
-@pytest.fixture
-def chance() -> random.Random:
-    """Seeded by LYCOSA_TEST_SEED, or anew; the seed is printed when a test fails."""
-    seed = int(os.environ.get("LYCOSA_TEST_SEED") or random.randrange(2**32))
-    print(f"LYCOSA_TEST_SEED={seed}")
-    return random.Random(seed)
 
 
 @pytest.fixture
@@ -197,6 +188,18 @@ def test_a_server_that_is_restarted_in_the_middle(tmp_path, port):
             server.start()
             assert run.end() == 0, run.said
         assert_once(entries(output))
+
+
+@pytest.mark.prove
+@pytest.mark.skipif(not PROVE, reason="make prove")
+@pytest.mark.parametrize("failing", [sentinels, masters])
+def test_a_replica_that_takes_over_in_the_middle(tmp_path, port, failing):
+    with failing() as (output, master, replica), started(*spider(port, output), cwd=tmp_path) as run:
+        run.until(lambda: int(master.cli("XLEN", "s")) > PAGES // 4)
+        master.fail(replica, 0.4)
+        assert run.end() == 0, run.said
+        assert "they are sent again" in run.said
+        assert_once(Stream(replica, "s").entries())
 
 
 def test_a_server_that_is_full_lets_the_crawl_wait(tmp_path, port):

@@ -55,6 +55,16 @@ def test_its_end_has_the_word_of_the_run():
     assert (told.state, told.why) == ("ended", "shutdown")
 
 
+def test_one_that_cannot_tell_of_itself(caplog):
+    """Nothing that is told is worth a life: the heart beats on, and whoever ends leaves."""
+    broken = reporter()
+    del broken._engine.busy
+    with pytest.raises(AttributeError):
+        broken.report()
+    assert broken.packed() == b""
+    assert "no report of this worker" in caplog.text
+
+
 def test_its_numbers():
     stats = RunStats(0.0, pages=5, unchanged=1, items=4, dropped=2, bytes=10**10, failures=3)
     counted = StatsCollector()

@@ -309,7 +309,7 @@ def test_a_crawl_that_is_kept_alive_is_asked_again_and_takes_what_is_pushed(serv
         "spider_idle",
         "spider_idle",
     ]
-    assert 0.4 <= stats["elapsed_time_seconds"] < 3
+    assert 0.4 <= stats["elapsed_time_seconds"] < 20
 
 
 def test_a_push_wakes_a_crawl_that_is_kept_alive(server, monkeypatch):
@@ -329,7 +329,7 @@ def test_a_push_wakes_a_crawl_that_is_kept_alive(server, monkeypatch):
 
     spider, stats = crawled(Woken, [server.url("/index")])
     assert (len(spider.heard), stats["response_received_count"]) == (2, 2)
-    assert stats["elapsed_time_seconds"] < 5
+    assert stats["elapsed_time_seconds"] < 20
 
 
 def test_a_spider_may_begin_with_nothing_and_be_fed_when_it_is_idle(server):

@@ -11,6 +11,8 @@
     with redis_sentinels() as watched:        # a master, a replica, and three Sentinels that watch them
         ... watched.url, watched.master() ...
 
+With `program="valkey"` each is one of Valkey.
+
 `python -m tests.servers.redis` serves an empty one until Ctrl-C.
 """
 
@@ -48,20 +50,28 @@ sentinel failover-timeout {name} 3000
 
 
 class RedisFailed(Exception):
-    """redis-server is missing or did not start."""
+    """A program is missing, or a server did not start."""
 
 
 class RedisServer:
     """A server that can be ended and started again. `url` has its password; `ca` is the certificate of a TLS one."""
 
     def __init__(
-        self, home: Path, port: int, options: dict[str, Any], *, password: str = "", tls: bool = False
+        self,
+        home: Path,
+        port: int,
+        options: dict[str, Any],
+        *,
+        password: str = "",
+        tls: bool = False,
+        program: str = "redis",
     ) -> None:
         self.home, self.port, self.password, self.tls = home, port, password, tls
         self.ca = home / "server.crt"
         self.process: subprocess.Popen[bytes] | None = None
         self._options = options
         self.is_sentinel = False
+        self.program = program
         self.environment: dict[str, str] = {}
 
     @property
@@ -75,7 +85,8 @@ class RedisServer:
         if not keep:
             for left in (self.home / "appendonlydir", self.home / "dump.rdb"):
                 shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
-        command = ["redis-server", *(["sentinel.conf", "--sentinel"] if self.is_sentinel else _words(self._options))]
+        words = ["sentinel.conf", "--sentinel"] if self.is_sentinel else _words(self._options)
+        command = [f"{self.program}-server", *words]
         if setpriv := shutil.which("setpriv"):
             command = [setpriv, "--pdeathsig", "KILL", *command]
         with (self.home / "log").open("ab") as log:
@@ -110,20 +121,26 @@ class RedisServer:
 
     def fail(self, replica: RedisServer, behind_s: float) -> None:
         """Die, and leave a replica that has not heard of what was written in the last `behind_s` seconds."""
+        with self.losing(replica):
+            time.sleep(behind_s)
+
+    @contextmanager
+    def losing(self, replica: RedisServer) -> Iterator[None]:
+        """Die after the block, and leave a replica that has not heard of what was written in it."""
         replica.pause()
         self.cli("CLIENT", "KILL", "TYPE", "replica")
-        time.sleep(behind_s)
+        yield
         self.kill()
         replica.resume()
 
     def cli(self, *words: str) -> str:
-        """Return what redis-cli says to this command. Raises RedisFailed."""
+        """Return what the server says to this command. Raises RedisFailed."""
         login = ["-a", self.password, "--no-auth-warning"] if self.password else []
         tls = ["--tls", "--cacert", str(self.ca)] if self.tls else []
-        command = ["redis-cli", "-h", ADDRESS, "-p", str(self.port), *login, *tls, *words]
+        command = [f"{self.program}-cli", "-h", ADDRESS, "-p", str(self.port), *login, *tls, *words]
         done = subprocess.run(command, capture_output=True, text=True, timeout=CLUSTER_MAX_S, check=False)
         if done.returncode:
-            raise RedisFailed(f"redis-cli {' '.join(words)}: {(done.stdout + done.stderr).strip()[-500:]}")
+            raise RedisFailed(f"{self.program}-cli {' '.join(words)}: {(done.stdout + done.stderr).strip()[-500:]}")
         return done.stdout.strip()
 
     def _end(self, how: signal.Signals) -> None:
@@ -146,7 +163,9 @@ class RedisServer:
                     return
             time.sleep(0.01)
         self._end(signal.SIGKILL)
-        raise RedisFailed(f"redis-server did not start: {(self.home / 'log').read_text(errors='replace')[-500:]}")
+        raise RedisFailed(
+            f"{self.program}-server did not start: {(self.home / 'log').read_text(errors='replace')[-500:]}"
+        )
 
 
 class RedisCluster:
@@ -218,16 +237,18 @@ def redis_server(
     policy: str = "noeviction",
     tls: bool = False,
     environment: Mapping[str, str] | None = None,
+    program: str = "redis",
     **options: Any,
 ) -> Iterator[RedisServer]:
     """Run a server while the block runs. `append` is an appendfsync policy; `options` are lines of redis.conf."""
     wanted = {"bind": ADDRESS, "save": "", "daemonize": "no", "databases": 512, "enable-debug-command": "yes"}
+    wanted |= {"repl-diskless-sync-delay": 0}  # instead of five seconds in which more replicas might come
     wanted |= {"requirepass": password} if password else {}
     wanted |= {"appendonly": "yes", "appendfsync": append} if append else {}
     wanted |= {"maxmemory": maxmemory, "maxmemory-policy": policy} if maxmemory else {}
     wanted |= {name.replace("_", "-"): value for name, value in options.items()}
     home = Path(tempfile.mkdtemp(prefix="lycosa-redis-"))
-    server = RedisServer(home, 0, {}, password=password, tls=tls)
+    server = RedisServer(home, 0, {}, password=password, tls=tls, program=program)
     server.environment = dict(environment or {})
     try:
         if tls:
@@ -253,24 +274,24 @@ def redis_cluster(**options: Any) -> Iterator[RedisCluster]:
 
 
 @contextmanager
-def redis_sentinels(*, count: int = 3, **options: Any) -> Iterator[WatchedRedis]:
+def redis_sentinels(*, count: int = 3, program: str = "redis", **options: Any) -> Iterator[WatchedRedis]:
     """Run a master, a replica and so many Sentinels while the block runs. Raises RedisFailed."""
-    with _many(2, options) as nodes:
+    with _many(2, options | {"program": program}) as nodes:
         nodes[1].cli("REPLICAOF", ADDRESS, str(nodes[0].port))
         _wait_for(lambda: "master_link_status:up" in nodes[1].cli("INFO", "replication"))
-        with _sentinels(count, nodes[0].port) as sentinels:
+        with _sentinels(count, nodes[0].port, program) as sentinels:
             watched = WatchedRedis(nodes, sentinels)
             _wait_for(watched.is_whole)
             yield watched
 
 
 @contextmanager
-def _sentinels(count: int, master: int) -> Iterator[list[RedisServer]]:
+def _sentinels(count: int, master: int, program: str) -> Iterator[list[RedisServer]]:
     made: list[RedisServer] = []
     try:
         for _ in range(count):
             home = Path(tempfile.mkdtemp(prefix="lycosa-sentinel-"))
-            made.append(RedisServer(home, free_port(ADDRESS), {}))
+            made.append(RedisServer(home, free_port(ADDRESS), {}, program=program))
             told = {"address": ADDRESS, "port": made[-1].port, "master": master, "quorum": count // 2 + 1}
             (home / "sentinel.conf").write_text(SENTINEL.format(name=WATCHED, **told))
             made[-1].is_sentinel = True
@@ -299,14 +320,14 @@ def _wait_for(is_so: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def find_redis() -> bool:
-    """Tell whether the programs are installed."""
-    return all(shutil.which(program) for program in ("redis-server", "redis-cli"))
+def find_redis(program: str = "redis") -> bool:
+    """Tell whether the programs are installed, those of Redis or of Valkey."""
+    return all(shutil.which(f"{program}-{part}") for part in ("server", "cli"))
 
 
 def _start_on_a_free_port(server: RedisServer, options: dict[str, Any]) -> None:
-    if not find_redis():
-        raise RedisFailed("redis is not installed: apt-get install redis-server")
+    if not find_redis(server.program):
+        raise RedisFailed(f"it is not installed: apt-get install {server.program}-server")
     for left in reversed(range(PORT_TRIES_MAX)):
         server.port = free_port(ADDRESS)
         ports = {"port": 0, "tls-port": server.port} if server.tls else {"port": server.port}

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, NamedTuple
 
+from tests.sim.redis_turns import PAGE, Host, Limits, Transfer, Turns
+
 SILENT_S, AWAY_S = 2.0, 1.0
 
 Key = tuple[str, int]
@@ -27,11 +29,10 @@ class Effect(NamedTuple):
 
 
 @dataclass(eq=False)
-class Record:
+class Record(Transfer):
     """One push of a URL. `key` is None for one that is never a duplicate; `rank` is when its segment begins.
 
-    `order` is its place in its lane, `before` and `after` the turn of its host before it was lent, and with it;
-    `commit` the number of the commit that it is prepared for.
+    `order` is its place in its lane, `commit` the number of the commit that it is prepared for.
     """
 
     number: int
@@ -39,13 +40,9 @@ class Record:
     segment: str
     rank: float
     priority: int
-    host: str
     due: float = 0.0
     state: str = "new"
-    worker: str = ""
     order: int = 0
-    before: float = 0.0
-    after: float = 0.0
     commit: int | None = None
     links: tuple[Record, ...] = ()
 
@@ -60,19 +57,17 @@ class Record:
         return self.lane, self.order
 
 
-@dataclass
-class Host:
-    """`at` is its next turn, `paused` until when it is blocked.
+class Lent(NamedTuple):
+    """What a worker is told of a lease: of a page which `record`, None of a question."""
 
-    `by` is the record that was lent and of which nobody has said yet when the host heard of it.
-    """
-
-    at: float = 0.0
-    paused: float = 0.0
-    started: float = 0.0
-    throttle: float = 0.0
-    flying: int = 0
-    by: Record | None = None
+    token: int
+    kind: int
+    host: str
+    record: Record | None
+    address: str
+    tries: int
+    paced: bool
+    known_until: float
 
 
 @dataclass
@@ -80,9 +75,7 @@ class Crawl:
     """What all partitions agree on. `decided` is the last commit of each worker, `records` all that was ever pushed."""
 
     partitions: int
-    places: int
-    delay: float
-    punctual: bool = False
+    limits: Limits
     decided: dict[str, int] = field(default_factory=dict)
     records: dict[int, Record] = field(default_factory=dict)
 
@@ -95,18 +88,15 @@ class Crawl:
         return all(part.is_over for part in self.parts)
 
 
-class Part:
-    """One partition. `live` are the records that are neither done nor dead, `over` counts the others.
-
-    `latest` is the latest time that it was told: a turn that has come stays so when the clock is set back.
-    """
+class Part(Turns):
+    """One partition. `live` are the records that are neither done nor dead, `over` counts the others."""
 
     def __init__(self, crawl: Crawl, number: int) -> None:
+        super().__init__(crawl.limits)
         self.crawl, self.number = crawl, number
         self.known: set[Key] = set()
         self.live: dict[int, Record] = {}
         self.over: Counter[tuple[str, str]] = Counter()
-        self.hosts: dict[str, Host] = {}
         self.heard: dict[str, float] = {}
         self.seen: float | None = None
         self.refused: set[str] = set()
@@ -118,7 +108,6 @@ class Part:
         self.taken: Counter[int] = Counter()
         self.arrived = 0
         self.last = self.first = 0
-        self.latest = 0.0
 
     # ---------------------------------------------------------------------------------------------------- who lives
 
@@ -180,11 +169,12 @@ class Part:
         self.done([each for each in self.acked(worker) if each.commit is not None and each.commit <= decided])
         for record in [record for record in self.live.values() if record.worker == worker]:
             if record.state == "leased":
-                host = self.host(record.host)
-                if host.by is record:  # it may have heard of it just now
-                    host.at = max(host.at, now + self.delay(host))
-                self.ended(record, contacted=True)
+                self.lost(record, now)
             self.put_back(record)
+        for question in self.questions(worker):
+            self.lost(question, now)
+            self.host(question.host).asked = None
+        self.bury_claims(worker, now)
 
     # -------------------------------------------------------------------------------------------------- what is told
 
@@ -235,26 +225,6 @@ class Part:
         self.ended(record, contacted=True)
         self.first -= 1
         self.put_back(record)
-
-    def on_block(self, worker: str, now: float, name: str, until: float) -> None:
-        """A host rests."""
-        host = self.host(name)
-        host.paused = max(host.paused, until)
-        if until > host.at:
-            host.at = until
-
-    def on_start(self, worker: str, now: float, name: str, at: float) -> None:
-        """A host heard of a transfer: its next turn counts from there."""
-        host = self.host(name)
-        if self.delay(host) > 0:
-            host.by, host.started = None, max(host.started, min(at, now))
-            host.at = max(host.at, host.started + self.delay(host))
-
-    def on_throttle(self, worker: str, now: float, name: str, delay: float) -> None:
-        """A host is slow."""
-        host = self.host(name)
-        host.throttle = delay
-        host.at = max(host.paused, host.started + self.delay(host) if host.started else 0.0)
 
     def on_prepare(self, worker: str, now: float, commit: int) -> int:
         """What is acked goes with this commit."""
@@ -336,69 +306,77 @@ class Part:
             self.last += 1
             record.state, record.order = "queued", self.last
 
-    # --------------------------------------------------------------------------------------------------------- hosts
-
-    def host(self, name: str) -> Host:
-        """Return what is known of it."""
-        return self.hosts.setdefault(name, Host())
-
-    def delay(self, host: Host) -> float:
-        """Return the pause between two starts."""
-        return max(host.throttle, self.crawl.delay)
-
-    def ended(self, record: Record, contacted: bool) -> None:
-        """A transfer is over; one that did not contact the host gives its turn back."""
-        host = self.host(record.host)
-        host.flying -= 1
-        host.by = None if host.by is record else host.by
-        if not contacted and host.at == record.after:
-            host.at = max(record.before, host.paused)
+    # -------------------------------------------------------------------------------------------------------- leases
 
     def heads(self) -> dict[str, Record]:
         """Return the first record of each host that has one and may be lent it, were it its turn."""
         heads: dict[str, Record] = {}
         for record in self.live.values():
-            host = self.host(record.host)
-            if record.state == "queued" and host.flying < self.crawl.places and host.by is None:
+            if record.state == "queued" and self.may_be_lent(self.host(record.host)):
                 head = heads.get(record.host)
                 if head is None or record.place < head.place:
                     heads[record.host] = record
         return heads
 
+    def has_work(self, host: Host) -> bool:
+        """Whether something is queued for it."""
+        return any(each.state == "queued" and self.hosts.get(each.host) is host for each in self.live.values())
+
     def ready(self, now: float) -> dict[str, Record]:
         """Return those whose turn it is."""
-        return {name: head for name, head in self.heads().items() if max(self.host(name).at, head.rank) <= now}
+        heads = self.heads().items()
+        return {name: head for name, head in heads if max(self.lease_at(self.host(name)), head.rank) <= now}
 
-    def lend(self, worker: str, records: Sequence[Record], limit: int, now: float) -> None:
+    def unit(self, name: str) -> str:
+        """Return with which hosts it takes turns: those of its address, or only itself."""
+        host = self.host(name)
+        return host.address if self.group(host) else name
+
+    def lend(self, worker: str, lent: Sequence[Lent], limit: int, now: float) -> None:
         """Check what was lent, one after the other, and that nothing was held back."""
         self.wake(now)
         before = self.ready(now)
-        for record in records:
-            self.lend_one(worker, record, now)
-        lent = {record.host for record in records}
-        for record in records:
-            passed = [head for name, head in before.items() if name not in lent and head.rank < record.rank]
-            assert not passed, f"{record} is lent before {passed}"
-        if len(records) < limit:
-            assert not self.ready(now), f"at {now} these are held back: {self.ready(now)}"
+        units = {self.unit(each.host) for each in lent}
+        ranks = [self.lend_one(worker, each, now) for each in lent]
+        for rank in ranks:
+            passed = [head for name, head in before.items() if self.unit(name) not in units and head.rank < rank]
+            assert not passed, f"{lent} are lent before {passed}"
+        if len(lent) < limit:
+            self.want(now)
+            back = [(head, self.host(name)) for name, head in self.ready(now).items()]
+            assert not back, f"at {now} these are held back: {back}, {self.groups}"
 
-    def lend_one(self, worker: str, record: Record, now: float) -> None:
-        """Check that it may be lent."""
+    def lend_one(self, worker: str, lent: Lent, now: float) -> float:
+        """Check that it may be lent. Return its rank."""
+        host, record = self.host(lent.host), lent.record
+        first = self.heads().get(lent.host)
+        assert first, f"{lent} is lent: there is nothing to be lent of {host}"
+        assert first.rank <= self.latest, f"{lent}: its segment has not begun"
+        assert not self.is_promised(host), f"{lent} is lent at {now} before a claim: {host}"
+        assert (lent.address, lent.paced) == (host.address, self.delay(host) > 0)
+        assert lent.known_until == host.known_until
+        if record is None:
+            assert lent.tries == host.tries[lent.kind]
+            transfer = self.ask(worker, lent.host, lent.kind, now)
+        else:
+            transfer = record
+            self.lend_page(worker, record, first, now)
+        transfer.token, self.lent[lent.token] = lent.token, transfer
+        return first.rank
+
+    def lend_page(self, worker: str, record: Record, first: Record, now: float) -> None:
+        """Check that it is the first one."""
         host = self.host(record.host)
+        group = self.group(host)
+        assert self.question(host, now) == PAGE, f"{record} is lent at {now}, and nobody knows: {host}"
         assert self.live.get(record.number) is record, f"{record} is lent, and over"
         assert record.state == "queued", f"{record} is lent"
-        assert host.flying < self.crawl.places, f"{record}: too many at once"
-        assert host.by is None, f"{record}: it is not known when {host.by} started"
-        assert record.rank <= self.latest, f"{record}: its segment has not begun"
-        assert host.at <= self.latest, f"{record} is lent at {now}: too soon, {host}"
-        first = self.heads()[record.host]
         assert record.place == first.place, f"{record} is lent before {first}"
-        record.state, record.worker, record.before = "leased", worker, host.at
-        host.flying, host.started = host.flying + 1, now
-        if self.delay(host) > 0:
-            host.at = now + self.delay(host)
-            host.by = record if self.crawl.punctual else None
-        record.after = host.at
+        record.state, record.worker, record.over = "leased", worker, False
+        self.starts(record, now)
+        host.row, host.yields_until = 0, 0.0
+        if group:
+            group.row = 0
 
     # ------------------------------------------------------------------------------------------------- what it tells
 
@@ -425,7 +403,7 @@ class Part:
 
     def due_at(self, now: float) -> float:
         """Return when something can be lent, as far as the clock decides that."""
-        times = [max(self.host(name).at, head.rank) for name, head in self.heads().items()]
+        times = [max(self.lease_at(self.host(name)), head.rank) for name, head in self.heads().items()]
         times += [record.due for record in self.live.values() if record.state == "delayed"]
         return min(times, default=inf)
 

@@ -24,34 +24,17 @@ from lycosa.core.lending import Lending
 from lycosa.core.model import Kind, Lease
 from lycosa.core.workbench import Claim
 from tests.conftest import PROVE
-from tests.sim.test_fairness import Counted, check, numbered
+from tests.sim.claiming import BIG, CLAIMS_ROW, NEAR_S, Start, Transfers, by_chance, crosswise, no_claims, wait_in_turn
+from tests.sim.test_fairness import Counted, numbered
 
 SEEDS = range(400) if PROVE else range(40)
-FAST_S, SLOW_S = 0.05, 1.5
-CLAIMS_ROW = 8
-"""What is promised: a literal, so that another number is noticed."""
-
-AGAIN_S = 1e-6
-"""A timer may be late by this."""
-
+SLOW_S = 1.5
 Visit = Callable[["Crawl", Lease], Generator[list[str], None, None]]
 """A callback: yields the hosts on which it claims at a time."""
 
 
-@dataclass
-class Start:
-    """A transfer in true time; the pauses that were in force when it started, and how long it had waited."""
-
-    at: float
-    end: float
-    delay: float
-    claimed_at: float
-    claim: bool
-    address: str
-
-
 @dataclass(repr=False)
-class Crawl:
+class Crawl(Transfers):
     """A crawl whose clock shows `true + skew`."""
 
     policy: Policy
@@ -70,7 +53,7 @@ class Crawl:
     lends: bool = True
 
     def __post_init__(self) -> None:
-        self.chance = random.Random(self.seed)
+        self.chance, self.slow_s = random.Random(self.seed), SLOW_S
         self.delays = dict.fromkeys(self.counts, self.policy.delay_s)
         self.lending: Lending[int] = Lending(self.policy, Counted(self.counts), 0)
         self.left = sum(self.counts.values())
@@ -100,7 +83,7 @@ class Crawl:
                     self.lease(lease)
             ready = self.lending.workbench.next_ready()
             if self.lends and self.busy < self.workers and ready is not None:
-                at = max(ready - self.skew, self.true) + AGAIN_S
+                at = max(ready - self.skew, self.true) + NEAR_S
                 if at != asked_at:
                     self.after(at - self.true, lambda: None)
                     asked_at = at
@@ -137,22 +120,7 @@ class Crawl:
             Claimer(self, host, lease, done)
 
     def transfer(self, host: str, claimed_at: float, *, claim: bool) -> float:
-        end = self.true + self.chance.uniform(FAST_S, SLOW_S)
-        address = self.addresses.get(host, "")
-        self.starts[host].append(Start(self.true, end, self.delays[host], claimed_at, claim, address))
-        return end
-
-    def is_polite(self) -> None:
-        by_address = defaultdict(list)
-        for host, starts in self.starts.items():
-            for earlier, later in pairwise(starts):
-                assert later.at >= earlier.at + later.delay - AGAIN_S, f"{host}: {earlier} {later}"
-            check([(start.at, start.end) for start in starts], 0.0, self.policy.concurrency_per_host)
-            for start in starts:
-                by_address[start.address].append((start.at, start.end))
-        by_address.pop("", None)
-        for transfers in by_address.values():
-            check(sorted(transfers), self.policy.delay_per_ip_s - AGAIN_S, self.policy.concurrency_per_ip or math.inf)
+        return self.began(host, self.true, claimed_at, claim=claim)
 
     def is_over(self) -> None:
         """Everything was fetched, nothing waits, and hosts that only had claims are forgotten."""
@@ -195,7 +163,7 @@ class Claimer:
             crawl.after(end - crawl.true, self.end)
         elif not math.isinf(at):
             assert at > crawl.now
-            self.ask_in(at - crawl.now + AGAIN_S)
+            self.ask_in(at - crawl.now + NEAR_S)
 
     def end(self) -> None:
         crawl = self.crawl
@@ -204,18 +172,6 @@ class Claimer:
         crawl.lending.unclaim(self.claim, crawl.now)
         crawl.lending.unclaim(self.claim, crawl.now)
         self.done()
-
-
-def no_claims(crawl: Crawl, lease: Lease) -> Generator[list[str], None, None]:
-    yield from ()
-
-
-def by_chance(crawl: Crawl, lease: Lease) -> Generator[list[str], None, None]:
-    """Claim a few times, one or many at a time, half of them on the own host."""
-    chance, hosts = crawl.chance, list(crawl.counts)
-    for _ in range(chance.choice([0, 0, 1, 3])):
-        count = chance.choice([1, 1, 1, 5])
-        yield [lease.record.host if chance.random() < 0.5 else chance.choice(hosts) for _ in range(count)]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -262,12 +218,6 @@ def test_whatever_happens_it_is_polite_and_ends(seed: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_callbacks_that_claim_from_each_other_do_not_block_each_other(seed: int) -> None:
     """Each host has one place, and each callback wants that of another host, and of its own."""
-
-    def crosswise(crawl: Crawl, lease: Lease) -> Generator[list[str], None, None]:
-        for _ in range(3):
-            yield [host for host in crawl.counts if host != lease.record.host]
-            yield [lease.record.host] * 2
-
     crawl = Crawl(Policy(robots=False, concurrency_per_host=1), numbered([5] * 4), 4, seed, crosswise).run()
     crawl.is_polite()
     crawl.is_over()
@@ -286,14 +236,10 @@ def test_claims_are_first_come_first_served_and_before_leases(seed: int, delay: 
     crawl = Crawl(policy, numbered([400]), 16, seed, one).run()
     crawl.is_polite()
     crawl.is_over()
-    starts = crawl.starts["http://h0.example:80"]
-    claims = [start for start in starts if start.claim]
+    claims = crawl.claims(BIG)
     assert [start.claimed_at for start in claims] == sorted(start.claimed_at for start in claims)
     pace = delay or SLOW_S / places
-    for number, start in enumerate(claims):
-        before = sum(earlier.at >= start.claimed_at for earlier in claims[:number])
-        turns = (before + 1) * (1 + 1 / CLAIMS_ROW) + 1
-        assert start.at - start.claimed_at <= turns * pace + SLOW_S, f"{start} had {before} before it"
+    wait_in_turn(claims, pace, SLOW_S)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -301,14 +247,14 @@ def test_claims_are_first_come_first_served_and_before_leases(seed: int, delay: 
 def test_claims_go_before_the_leases_of_other_hosts_with_their_address(seed: int, fields: dict[str, float]) -> None:
     def one(crawl: Crawl, lease: Lease) -> Generator[list[str], None, None]:
         if crawl.chance.random() < 0.1:
-            yield ["http://h0.example:80"]
+            yield [BIG]
 
     counts = numbered([0, 100, 100])
     policy = Policy(robots=False, concurrency_per_host=4, **fields)  # type: ignore[arg-type]
     crawl = Crawl(policy, counts, 8, seed, one, dict.fromkeys(counts, "10.0.0.1")).run()
     crawl.is_polite()
     crawl.is_over()
-    claims = crawl.starts["http://h0.example:80"]
+    claims = crawl.starts[BIG]
     for number, start in enumerate(claims):
         before = sum(earlier.at >= start.claimed_at for earlier in claims[:number])
         assert start.at - start.claimed_at <= (before + 2) * SLOW_S, f"{start} had {before} before it"
@@ -348,7 +294,7 @@ def test_claims_lose_nothing_to_leases_that_nobody_wants(seed: int) -> None:
 
     crawl = Crawl(Policy(robots=False, concurrency_per_host=1), numbered([3]), 1, seed, many).run()
     crawl.is_over()
-    starts = crawl.starts["http://h0.example:80"]
+    starts = crawl.starts[BIG]
     assert sum(later.at - earlier.end for earlier, later in pairwise(starts)) < 0.1
 
 
@@ -370,7 +316,7 @@ def test_claims_go_on_when_leases_are_wanted_no_more(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS[:5])
 def test_a_block_that_comes_while_a_claim_waits_counts(seed: int) -> None:
-    host = "http://h0.example:80"
+    host = BIG
     crawl = Crawl(Policy(robots=False, delay_s=10.0), {host: 1}, 1, seed, no_claims)
     crawl.after(1.0, lambda: Claimer(crawl, host, None, lambda: None) and None)
     crawl.after(2.0, lambda: crawl.lending.workbench.block(crawl.lending.workbench.host(host), crawl.now + 60.0))
@@ -381,7 +327,7 @@ def test_a_block_that_comes_while_a_claim_waits_counts(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS[:5])
 def test_a_claim_that_is_given_up_lets_the_next_go_first(seed: int) -> None:
-    host = "http://h0.example:80"
+    host = BIG
     crawl = Crawl(Policy(robots=False, concurrency_per_host=1), {host: 5}, 1, seed, no_claims)
     lost = [Claimer(crawl, host, None, lambda: None) for _ in range(3)]
     crawl.after(0.01, lost[2].end)

@@ -28,35 +28,19 @@ from lycosa.core.model import Lease, UrlRecord
 from lycosa.frontiers.redis.joining import simulated_frontier
 from tests.conftest import PROVE
 from tests.contracts.redis_client import LooplessClient
-from tests.sim.test_fairness import check, numbered
+from tests.sim.claiming import BIG, CLAIMS_ROW, NEAR_S, Start, Transfers, by_chance, crosswise, no_claims, wait_in_turn
+from tests.sim.test_fairness import numbered
 
 pytestmark = pytest.mark.redis
 
 SEEDS = range(40) if PROVE else range(1)
-FAST_S, SLOW_S = 0.05, 1.0
+SLOW_S = 1.0
 POLL_S, TELL_S, COMMIT_S = 0.1, 0.005, 0.5
-CLAIMS_ROW = 8
 SILENT_S = 2.0
-NEAR_S = 1e-6
 LATE_S = 0.3
 """A worker asks again after a quarter of what the transfer has lasted that it waits for."""
 
-BIG = "http://h0.example:80"
-
 Visit = Callable[["Crawl", Lease | None], Generator[list[str], None, None]]
-
-
-@dataclass
-class Start:
-    """A transfer, the pause in force when it started, when it was asked for."""
-
-    at: float
-    end: float
-    delay: float
-    claimed_at: float
-    claim: bool
-    address: str
-    worker: int
 
 
 @dataclass(repr=False, eq=False)
@@ -72,7 +56,7 @@ class Worker:
 
 
 @dataclass(repr=False, eq=False)
-class Crawl:
+class Crawl(Transfers):
     """A crawl of several workers, all on one clock."""
 
     url: str
@@ -92,7 +76,7 @@ class Crawl:
     def __post_init__(self) -> None:
         print(f"seed {self.seed}")
         self.name = token_hex(8)
-        self.chance = random.Random(self.seed)
+        self.chance, self.slow_s = random.Random(self.seed), SLOW_S
         self.delays = dict.fromkeys(self.counts, self.policy.delay_s)
         self.loop = asyncio.new_event_loop()
         self.left = sum(self.counts.values())
@@ -166,11 +150,7 @@ class Crawl:
             Claimer(self, worker, host, lease, done)
 
     def transfer(self, worker: Worker, host: str, claimed_at: float, *, claim: bool) -> float:
-        end = self.now + self.chance.uniform(FAST_S, SLOW_S)
-        address = self.addresses.get(host, "")
-        start = Start(self.now, end, self.delays[host], claimed_at, claim, address, worker.number)
-        self.starts[host].append(start)
-        return end
+        return self.began(host, self.now, claimed_at, claim=claim, worker=worker.number)
 
     def kill(self, worker: Worker) -> None:
         """What it held goes back when the others notice; until then the hosts may still work for it."""
@@ -183,18 +163,6 @@ class Crawl:
             if worker is None or worker.alive:
                 do()
         return self
-
-    def is_polite(self) -> None:
-        by_address = defaultdict(list)
-        for host, starts in self.starts.items():
-            for earlier, later in pairwise(starts):
-                assert later.at >= earlier.at + later.delay - NEAR_S, f"{host}: {earlier} {later}"
-            check([(start.at, start.end) for start in starts], 0.0, self.policy.concurrency_per_host)
-            for start in starts:
-                by_address[start.address].append((start.at, start.end))
-        by_address.pop("", None)
-        for transfers in by_address.values():
-            check(sorted(transfers), self.policy.delay_per_ip_s - NEAR_S, self.policy.concurrency_per_ip or math.inf)
 
     def is_over(self) -> None:
         """All was fetched, and nothing is left of the claims in Redis."""
@@ -267,18 +235,6 @@ def crawling(*arguments: Any, **fields: Any) -> Iterator[Crawl]:
         crawl.close()
 
 
-def no_claims(crawl: Crawl, lease: Lease | None) -> Generator[list[str], None, None]:
-    yield from ()
-
-
-def by_chance(crawl: Crawl, lease: Lease | None) -> Generator[list[str], None, None]:
-    """Claim a few times, one or many at a time, half of them on the own host."""
-    chance, hosts = crawl.chance, list(crawl.counts)
-    for _ in range(chance.choice([0, 0, 1, 3])):
-        count = chance.choice([1, 1, 1, 5])
-        yield [lease.record.host if lease and chance.random() < 0.5 else chance.choice(hosts) for _ in range(count)]
-
-
 @pytest.mark.parametrize("seed", range(5 * len(SEEDS)))
 def test_whatever_happens_it_is_polite_and_ends(redis, seed: int) -> None:
     chance = random.Random(seed)
@@ -317,12 +273,6 @@ def test_whatever_happens_it_is_polite_and_ends(redis, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_callbacks_that_claim_from_each_other_do_not_block_each_other(redis, seed: int) -> None:
-    def crosswise(crawl: Crawl, lease: Lease | None) -> Generator[list[str], None, None]:
-        assert lease is not None
-        for _ in range(2):
-            yield [host for host in crawl.counts if host != lease.record.host]
-            yield [lease.record.host] * 2
-
     policy = Policy(robots=False, concurrency_per_host=1)
     with crawling(redis.url, policy, numbered([2] * 3), seed, crosswise) as crawl:
         for _ in range(3):
@@ -348,16 +298,13 @@ def test_claims_are_first_come_first_served_and_before_leases(redis, seed: int, 
         crawl.run(crawl.now + 2000.0)
         crawl.is_polite()
         crawl.is_over()
-    claims = [start for start in crawl.starts[BIG] if start.claim]
+    claims = crawl.claims(BIG)
     latest = 0.0
     for start in claims:
         assert start.claimed_at >= latest - POLL_S - NEAR_S, "somebody passed"
         latest = max(latest, start.claimed_at)
     pace = delay or SLOW_S / places + LATE_S
-    for number, start in enumerate(claims):
-        before = sum(earlier.at >= start.claimed_at for earlier in claims[:number])
-        turns = (before + 1) * (1 + 1 / CLAIMS_ROW) + 1
-        assert start.at - start.claimed_at <= turns * pace + SLOW_S + LATE_S, f"{start} had {before} before it"
+    wait_in_turn(claims, pace, SLOW_S + LATE_S)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -408,7 +355,7 @@ def test_what_a_worker_claimed_goes_with_it(redis, seed: int) -> None:
     policy = Policy(robots=False, delay_s=0.5, concurrency_per_host=1)
     with crawling(redis.url, policy, numbered([3]), seed, no_claims) as crawl:
         lost, other = crawl.join(0), crawl.join()
-        for _ in range(5):
+        for _ in range(20):
             Claimer(crawl, lost, BIG, None, lambda: None)
         Claimer(crawl, other, BIG, None, lambda: None)
         began = crawl.now
@@ -470,3 +417,16 @@ def test_few_questions(redis) -> None:
         assert len(crawl.starts[BIG]) == len(claimers)
         assert crawl.starts[BIG][-1].at - crawl.starts[BIG][0].at == pytest.approx(19.0, abs=0.5)
         assert sum(each.questions for each in claimers) <= 5 * len(claimers)
+
+
+def test_a_start_that_was_not_told_keeps_no_other_host_of_the_address(redis) -> None:
+    """Seed 43 of `test_redis_history`: leases of the address waited for a claim that only its own host held up."""
+    policy = Policy(robots=False, delay_s=0.5, concurrency_per_ip=4)
+    counts = numbered([0, 1])
+    with crawling(redis.url, policy, counts, 1, no_claims, dict.fromkeys(counts, "10.0.0.1")) as crawl:
+        frontier = crawl.join(0).frontier
+        frontier.session.wire.client._real.hset(f"lycosa:{{{crawl.name}.0}}:m", "punctual", 1)
+        first, second = (crawl.do(frontier.claim(BIG, lambda: None, crawl.now)) for _ in range(2))
+        assert crawl.do(frontier.turn(first, crawl.now)) == 0.0
+        assert crawl.do(frontier.turn(second, crawl.now + 1.0)) > crawl.now + 1.0
+        assert len(crawl.do(frontier.lease(1, crawl.now + 1.0))) == 1

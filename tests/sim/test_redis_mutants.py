@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sim.test_redis_history import History, shrunk
+from tests.sim.redis_history import History
+from tests.sim.test_redis_history import shrunk
 
 HISTORIES_MAX = 400
 
@@ -37,7 +38,7 @@ MUTANTS = {
     "a start need not be told": ("if asked('punctual') == 1 then host.uc = by end", ""),
     "the buried have told of their starts": ("if host.uc == held[at] then host.ra", "if false then host.ra"),
     "the buried may talk": ("return call('ZSCORE', key('w'), worker) ~= false", "return true"),
-    "the buried may join": ("call('SADD', key('buried'), gone)", ""),
+    "the buried may join": ("  bar(gone)", ""),
     "the silent are not buried": (
         "ipairs(call('ZRANGEBYSCORE', key('w'), '-inf'",
         "ipairs(call('ZRANGEBYSCORE', key('w'), 'inf'",
@@ -47,7 +48,7 @@ MUTANTS = {
     "an earlier process lives on": ("== name .. '#' then bury_here(other) end", "== name .. '#' then hear(other) end"),
     "what arrives is not counted": ("      call('HINCRBY', key('m'), 'arrived', 1)\n", ""),
     "outboxes are not counted": ("  count('o|', 1)\n", ""),
-    "an outbox is trimmed too far": ("upto - before - RETAINED, -1)", "upto - before + 1, -1)"),
+    "an outbox is trimmed too far": ("over - before, -1)", "upto - before + 1, -1)"),
     "late before early": ("local entry = call('LPOP', list)", "local entry = call('RPOP', list)"),
     "a record that is given back goes to the end": (
         "local head = front and call('LINDEX', list, 0)",
@@ -74,6 +75,50 @@ MUTANTS = {
         "    else\n      offer(unit)\n    end\n",
         "    end\n",
     ),
+    "a claim takes no turn": ("  starts(host, worker .. '|' .. claim)\n", ""),
+    "a claim passes those before it": (
+        "if place > 0 and host.cw < now then place = pass(host, place) end",
+        "place = 0",
+    ),
+    "nobody passes who does not come": ("if place > 0 and host.cw < now then", "if false then"),
+    "leases go before claims": ("return math.max(unit.ra, unit.cw) end", "return unit.ra end"),
+    "a turn is kept for ever for who does not come": ("host.cw = at + COMES_S", "host.cw = at + 1e6"),
+    "claims never stand back": ("if unit.row < CLAIMS_ROW or", "if true or"),
+    "the claims of the dead wait on": ("    unclaim(worker, claims[at])\n", ""),
+    "a claim keeps its place when it is over": (
+        "if name then return ended(host_of(name), address, worker .. '|' .. claim) end",
+        "if name then return end",
+    ),
+    "a callback keeps its place while it claims": ("  ended(host_of(lease.host), lease.address, id)\n", ""),
+    "the buried have told of the starts of their claims": (
+        "if host.uc == worker .. '|' .. claims[at] then",
+        "if false then",
+    ),
+    "robots.txt is asked for by everybody": (
+        "host.as = 1\n    return lend_to(worker, host, ROBOTS",
+        "return lend_to(worker, host, ROBOTS",
+    ),
+    "robots.txt holds for ever": ("now - host.rb >= asked('robots_ttl')", "host.rb == 0"),
+    "a question goes with the dead": ("    else\n      host.as = 0\n    end\n", "    end\n"),
+    "a Crawl-delay is not heard": ("host.rb, host.rt, host.dl = fetched, 0, delay", "host.rb, host.rt = fetched, 0"),
+    "a question without an answer was not tried": ("host[tries] = host[tries] + 1", ""),
+    "others do not hear of a robots.txt": ("call('HSET', key('f'), name, facts)", ""),
+    "an address holds for ever": (
+        "asked('resolves') == 1 and host.au <= now",
+        "asked('resolves') == 1 and host.au == 0",
+    ),
+    "an address has room for all": ("    group.fl = group.fl + 1\n", ""),
+    "an address keeps no pause": ("    group.ra = math.max(group.ra, now + asked('ip_delay'))\n", ""),
+    "a turn of an address is given back whatever came in between": (
+        "if turn and group.ra == turn.group_next then",
+        "if turn then",
+    ),
+    "who moves takes its turns along": (
+        "  leave_ready(host, ready)\n  leave_waiting(host, waiting)\n  host.ad",
+        "  host.ad",
+    ),
+    "who moves was never contacted": ("if group and host.st > 0 and asked('ip_delay') > 0 then", "if false then"),
+    "claims pass each other at an address": ("if first and first ~= host then at", "if false then at"),
 }
 
 

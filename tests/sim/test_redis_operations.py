@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+import redis as real_redis
 
 from lycosa.core.errors import UsageError
 from lycosa.core.model import Selection, UrlRecord
@@ -22,8 +23,10 @@ from lycosa.frontiers.redis.lanes import decode
 from lycosa.frontiers.redis.operations import RedisOperations
 from lycosa.frontiers.redis.session import Session
 from tests.conftest import PROVE
+from tests.sim.redis_history import History
 from tests.sim.redis_model import Record
-from tests.sim.test_redis_history import HOSTS, History, _raise, number_of, shrunk
+from tests.sim.redis_work import HOSTS, _raise, number_of
+from tests.sim.test_redis_history import shrunk
 
 pytestmark = pytest.mark.redis
 
@@ -54,6 +57,7 @@ class Operated(History):
 
     def __init__(self, url: str, seed: int) -> None:
         super().__init__(url, seed)
+        self.redis = real_redis.Redis.from_url(url)
         self.keeps_done = self.chance.random() < 0.7
         self.did: Counter[str] = Counter()
 

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from lycosa.core.errors import WorkerLost
+from lycosa.core.errors import StorageError, WorkerLost
 from lycosa.core.frontier import Policy
 from lycosa.core.model import UrlRecord
 from lycosa.frontiers.redis.joining import simulated_frontier
 from lycosa.frontiers.redis.repairing import tell_of_strangers
 from tests.contracts.redis_client import LooplessClient
+from tests.sim.test_redis_history import shrunk
 
 pytestmark = pytest.mark.redis
 
@@ -129,13 +130,14 @@ def test_who_all_partitions_have_lost_is_given_up(redis):
 
 def test_who_brings_records_slowly_is_overtaken(redis, monkeypatch):
     """By others that bring so many that the first of them are not kept any more."""
+    shrunk(redis.url, monkeypatch, ("RETAINED_MAX = 100000", "RETAINED_MAX = 100"))
 
     async def play() -> None:
         crawl = token_hex(4)
         slow, fast = await joined(redis.url, crawl, "slow"), await joined(redis.url, crawl, "fast")
         wire, (source, target, _) = slow.session.wire, slow.session.partitions
         parent, child = (each for part in (source, target) for each in RECORDS if slow.session.of(each.host) is part)
-        children = [UrlRecord(1, 100 + n, f"{child.url}{n}", child.host) for n in range(3000)]
+        children = [UrlRecord(1, 100 + n, f"{child.url}{n}", child.host) for n in range(300)]
         await slow.push([parent])
         (lease,) = await slow.lease(1, NOW)
         await slow.ack(lease, "200", children, NOW)
@@ -150,7 +152,76 @@ def test_who_brings_records_slowly_is_overtaken(redis, monkeypatch):
 
         monkeypatch.setattr(wire, "run", overtaken)
         await wire.forward(source, target)
+        assert wire.client._real.llen(f"{source.key}o|{target.number}") == 100
         await slow.session.look()
-        assert (source.counts["outgoing"], target.counts["queued"]) == (0, 3000)
+        assert (source.counts["outgoing"], target.counts["queued"]) == (0, 300)
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("partition", [0, 1])
+def test_a_commit_that_was_lost_before_replicas_had_it_goes_no_further(redis, partition):
+    """The replica of one partition takes over while the worker waits for it: all pages of the commit go back."""
+
+    class TakesOver:
+        """Waits for replicas."""
+
+        async def have(self, partitions: Any) -> None:
+            """Let one take over that lacks what was written last."""
+            if any(each.number == partition for each in partitions):
+                server.delete(*server.scan_iter(key + "*"))
+                for each, value in replica.items():
+                    server.restore(each, 0, value)
+
+    async def play() -> None:
+        nonlocal server, key
+        crawl = token_hex(4)
+        one, other = await joined(redis.url, crawl, "one"), await joined(redis.url, crawl, "other")
+        server, key = one.session.wire.client._real, one.session.partitions[partition].key
+        await one.push(RECORDS)
+        for lease in await one.lease(10, NOW):
+            await one.ack(lease, "200", [], NOW)
+        await one.session.send()
+        replica.update({each: server.dump(each) for each in server.scan_iter(key + "*")})
+        one.commits.replicas = TakesOver()
+        with pytest.raises(WorkerLost):
+            await one.commit({"items": 3})
+        await one.session.leave()
+        assert await counts(other) == {"queued": 3}
+        assert await other.commits.positions() == {}
+        assert await one.commits.positions() == {}
+
+    replica: dict[bytes, bytes] = {}
+    server: Any = None
+    key = ""
+    asyncio.run(play())
+
+
+def test_a_commit_that_went_with_a_lost_exchange_is_not_answered(redis, monkeypatch):
+    """Somebody else in the process was about to send, took it along, and had no answer; nobody heard of that."""
+
+    async def play() -> None:
+        one = await simulated_frontier(LooplessClient(redis.url), token_hex(4), POLICY, NOW, worker="one")
+        await one.push(RECORDS)
+        for lease in await one.lease(10, NOW):
+            await one.ack(lease, "200", [], NOW)
+        wire, (first,) = one.session.wire, one.session.partitions
+        run = wire.run
+
+        async def away(*_: Any) -> Any:
+            monkeypatch.setattr(wire, "run", run)
+            raise StorageError("no answer")
+
+        monkeypatch.setattr(wire, "run", away)
+        async with wire._exchanging:
+            other = asyncio.create_task(one.session.look())
+            await asyncio.sleep(0)
+            commit = asyncio.create_task(one.commit({}))
+            await asyncio.sleep(0)
+        with pytest.raises(StorageError):
+            await other
+        with pytest.raises(WorkerLost):
+            await commit
+        assert first.waiting == 0
 
     asyncio.run(play())

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from lycosa.core import claims as core
 from lycosa.core.errors import UsageError
 from lycosa.core.workbench import Claim, Host
-from lycosa.frontiers.redis.partition import Told
+from lycosa.frontiers.redis.partition import Partition, Told
 from lycosa.frontiers.redis.session import Session
 
 
@@ -49,7 +49,7 @@ class Claims:
         partition = self._session.of(host)
         partition.turns[claim.stamp] = None
         partition.add("?", claim.stamp, host)
-        await self._send()
+        await self._send(partition)
         told = partition.turns.pop(claim.stamp, None)
         if told is None:  # the answer was lost
             return Told(math.nextafter(now, math.inf))
@@ -87,9 +87,15 @@ class Claims:
         else:
             del self._lines[host]
 
-    async def _send(self) -> None:
+    async def _send(self, partition: Partition) -> None:
         """Send what waits, to the end: who does not wait for the answer any more says so afterwards."""
-        sending = asyncio.create_task(self._session.send())
+        sending = asyncio.create_task(self._session.send([partition]))
         self._asking.add(sending)
-        sending.add_done_callback(self._asking.discard)
+        sending.add_done_callback(self._sent)
         await asyncio.shield(sending)
+
+    def _sent(self, sending: asyncio.Task[None]) -> None:
+        """Whoever still waits hears how it ended; nobody has to."""
+        self._asking.discard(sending)
+        if not sending.cancelled():
+            sending.exception()

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Protocol
 
 from lycosa.frontiers.redis.membership import Membership
 from lycosa.frontiers.redis.partition import Partition
-from lycosa.frontiers.redis.replicas import Replicas
 from lycosa.frontiers.redis.session import Session
-from lycosa.frontiers.redis.wire import Asked
+from lycosa.frontiers.redis.wire import NOTHING, Asked
+
+
+class Waits(Protocol):
+    """See `replicas.Replicas`."""
+
+    async def have(self, partitions: Collection[Partition]) -> None:
+        """Wait until replicas have what was written to these."""
 
 
 class Commits:
     """Of one session, whose `member` remembers where the sinks started. With `replicas` a commit waits for them."""
 
     def __init__(self, session: Session) -> None:
-        self.replicas: Replicas | None = None
+        self.replicas: Waits | None = None
         self.member: Membership | None = None
         self._session = session
         self._number = 0
@@ -34,18 +41,23 @@ class Commits:
         for partition in prepared:
             partition.acked = False
             partition.add("p", self._number, len(positions), *fields)
-        await self._session.exchange([Asked(partition) for partition in prepared])
+        if prepared:
+            await self._session.exchange([Asked(partition) for partition in prepared])
         await self.replicated(prepared)
         first.add("c", self._number, len(positions), *fields)
-        await self._session.send()
+        await self._session.exchange([Asked(first)])  # also when others took it along: that may have failed
         await self.replicated([first])
         for partition in prepared:
             partition.add("q")
 
     async def replicated(self, partitions: Collection[Partition]) -> None:
-        """Wait until replicas have what was written to these."""
+        """Wait until replicas have what was written to these.
+
+        Raises `WorkerLost` when one of them took over before it had that: the commit goes no further then.
+        """
         if self.replicas is not None:
             await self.replicas.have(partitions)
+            await self._session.exchange([Asked(partition, NOTHING) for partition in partitions])
 
     async def positions(self) -> dict[str, int]:
         """Return the positions of our sinks: the last that any partition knows.

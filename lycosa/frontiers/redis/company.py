@@ -18,7 +18,7 @@ LIMITS = {
     "ip_places": "concurrency_per_ip",
     "robots": "robots",
 }
-"""Fields of the policy that all workers share, and their settings."""
+"""Limits of a crawl, and their settings. The gentlest that any living worker wants holds: see lua/limits.lua."""
 
 
 async def refuse_twin(session: Session) -> None:
@@ -46,21 +46,35 @@ async def _reports(session: Session) -> dict[bytes, bytes | None]:
     return {name: await session.ask("hget", first, "ws", name) for name in names}
 
 
-def _shown(field: str, value: float) -> str:
-    return str(bool(value)).lower() if field == "robots" else f"{value:g}"
+def _shown(name: str, limits: Mapping[str, float]) -> str:
+    return f"{LIMITS[name]} {_value(name, limits)}"
 
 
-async def changed_limits(session: Session, policy: Mapping[str, float]) -> str:
-    """Return which limits our joining changes for workers that are there, "" for none: those of the last one hold."""
-    first, mine = session.partitions[0], f"{session.worker}#".encode()
-    names = await session.ask("zrange", first, "w", 0, -1)
-    if all(name.startswith(mine) for name in names):
-        return ""
-    found = await session.ask("hmget", first, "m", *LIMITS)
-    changes = [
-        f"{LIMITS[field]} {_shown(field, policy[field])} (it was {_shown(field, float(was))})"
-        for field, was in zip(LIMITS, found, strict=True)
-        if was is not None and float(was) != policy[field]
+def _value(name: str, limits: Mapping[str, float]) -> str:
+    return str(bool(limits[name])).lower() if name == "robots" else f"{limits[name]:g}"
+
+
+async def limits_of_others(session: Session) -> dict[str, float]:
+    """Return the limits of a crawl that others are at; nothing when nobody is."""
+    mine = f"{session.worker}#".encode()
+    names = await session.ask("zrange", session.partitions[0], "w", 0, -1)
+    return {} if all(name.startswith(mine) for name in names) else await _limits(session)
+
+
+async def told_limits(session: Session, before: Mapping[str, float], wanted: Mapping[str, float]) -> list[str]:
+    """Return what our joining has changed for the others, and what of theirs holds for us."""
+    now = await _limits(session) if before else {}
+    was = {name: before.get(name, 0) for name in now}
+    changed = [f"{_shown(name, now)} (it was {_value(name, was)})" for name in now if now[name] != was[name]]
+    theirs = [f"{_shown(name, now)} (not {_value(name, wanted)})" for name in now if now[name] != wanted[name]]
+    crawl = f"the crawl {session.crawl!r}"
+    told = [
+        f"all workers of {crawl} go by {', '.join(changed)} while this one is there: the gentlest limits hold",
+        f"this worker goes by {', '.join(theirs)} while others of {crawl} want that: the gentlest limits hold",
     ]
-    whose = f"all workers of the crawl {session.crawl!r} go by the settings of this one from now on"
-    return f"{whose}: {', '.join(changes)}" if changes else ""
+    return [line for line, limits in zip(told, (changed, theirs), strict=True) if limits]
+
+
+async def _limits(session: Session) -> dict[str, float]:
+    found = await session.ask("hmget", session.partitions[0], "m", *LIMITS)
+    return {name: float(value) for name, value in zip(LIMITS, found, strict=True) if value is not None}

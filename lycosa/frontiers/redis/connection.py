@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, TypeVar
 
 from lycosa.core.errors import LycosaError
+from lycosa.core.redis_address import Address, Form, read_address
 from lycosa.servers import redis
-from lycosa.servers.redis_address import Address, Form, read_address
 
 ANSWER_MAX_S = 10.0
 RECONNECT_MAX_S = 60.0
@@ -52,8 +52,12 @@ class Server:
         return made
 
     async def _refuse_unfit(self, client: Any) -> None:
-        for section in ("server", "memory"):
-            redis.refuse_unfit(self.text, await client.info(section, **redis.everywhere(client)), "a crawl")
+        try:
+            for section in ("server", "memory"):
+                redis.refuse_unfit(self.text, await client.info(section, **redis.everywhere(client)), "a crawl")
+        except redis.errors() as error:
+            if not redis.hides_info(error):
+                raise
 
     async def patiently(self, act: Callable[[], Awaitable[Answer]], max_s: float = RECONNECT_MAX_S) -> Answer:
         """Do it, again and again while the server is away. Raises `StateError` when it stays away, or refuses."""

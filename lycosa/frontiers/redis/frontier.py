@@ -11,10 +11,9 @@ one and belongs to another waits in the outbox of the first until somebody has b
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from itertools import takewhile
 from typing import Any
 
@@ -29,13 +28,13 @@ from lycosa.frontiers.redis.committing import Commits
 from lycosa.frontiers.redis.cookies import RedisCookies
 from lycosa.frontiers.redis.heart import Heart
 from lycosa.frontiers.redis.hosts import Hosts
-from lycosa.frontiers.redis.lanes import done_row, encode, ended_row, lent_record
+from lycosa.frontiers.redis.lanes import done_row, encode, ended_row
 from lycosa.frontiers.redis.looking import counted, facts_of, first_dead
 from lycosa.frontiers.redis.pacing import Pace
-from lycosa.frontiers.redis.partition import Partition, pushed
+from lycosa.frontiers.redis.partition import pushed
 from lycosa.frontiers.redis.session import Session
+from lycosa.frontiers.redis.stock import Stock
 from lycosa.frontiers.redis.telling import Teller
-from lycosa.frontiers.redis.wire import Asked
 
 POLL_S = 0.05
 """How often is asked for work while other workers may make some."""
@@ -62,16 +61,14 @@ class RedisFrontier:
         self.heart: Heart | None = None
         self.cookies: RedisCookies | None = None
         self._policy = policy
-        self._ahead = ahead
         self._keep_alive = keep_alive
         self._known = Known()
-        self._held: dict[int, Lease] = {}
-        self._stock: deque[Lease] = deque()
         self._hosts = Hosts()
         self._claims = Claims(session)
-        self._pace = Pace(Policy() if session.callers_clock else policy)
+        self._pace = Pace(policy, punctual=not session.callers_clock)
+        self._stock = Stock(session, self._pace, ahead=ahead, lease_s=policy.lease_s, heard=self._heard)
         self._teller = Teller(session, self._pace.gather_s)
-        self._finished, self._offered = False, 0
+        self._offered = 0
         self.commits = Commits(session)
 
     async def open(self, known: str = "") -> str:
@@ -99,15 +96,14 @@ class RedisFrontier:
         """Lend what may be fetched now: of the stock, if that is enough."""
         self.session.now = now
         if self.shortage and not limit:  # which may last: what waits here goes back
-            await self._unstock(list(self._stock), now)
+            await self._unstock(self._stock.waiting(), now)
             await self.session.look()
         if len(self._stock) < limit and now >= self._pace.next_at():
-            await self._fetch(limit - len(self._stock))
-            if self.cookies is not None and self._stock:
-                await self.cookies.ask()
-        leases = [self._stock.popleft() for _ in range(min(limit, len(self._stock)))]
-        self._pace.handed(len(leases))
-        return leases
+            await self._stock.fetch(limit - len(self._stock))
+        while self.cookies is not None and self._stock.fresh:
+            self._stock.fresh = False
+            await self.cookies.ask()
+        return self._stock.take(limit)
 
     async def ack(
         self,
@@ -159,17 +155,17 @@ class RedisFrontier:
 
     async def renew(self, lease: Lease, now: float) -> Lease | None:
         """Extend."""
-        if self._held.pop(lease.token, None) is None:
+        if self._stock.held.pop(lease.token, None) is None:
             return None
         renewed = lease._replace(expires_at=now + self._policy.lease_s)
-        self._held[lease.token] = renewed
+        self._stock.held[lease.token] = renewed
         return renewed
 
     async def expire(self, now: float) -> int:
         """Take back what is overdue of our own."""
         self.session.now = now
-        await self._unstock([lease for lease in self._stock if lease.expires_at <= now], now)
-        late = list(takewhile(lambda lease: lease.expires_at <= now, self._held.values()))
+        await self._unstock([lease for lease in self._stock.waiting() if lease.expires_at <= now], now)
+        late = list(takewhile(lambda lease: lease.expires_at <= now, self._stock.held.values()))
         for lease in late:
             await self._expired(lease, now)
         return len(late)
@@ -181,12 +177,13 @@ class RedisFrontier:
     def started(self, host: str, now: float) -> None:
         """A transfer to the host starts now: its next turn counts from here, however long it was held up before."""
         if self._hosts.is_paced(host):
-            self.session.of(host).add("s", host, float(now))
+            home = self.session.of(host)
+            home.add("s", host, repr(now + home.shift_max_s))  # at the latest: the script cuts it to its own now
             self._teller.tell()
 
     async def claim(self, host: str, wake: Callable[[], None], now: float, holder: Lease | None = None) -> Claim:
         """Join the line."""
-        if holder is not None and holder.token in self._held:
+        if holder is not None and holder.token in self._stock.held:
             self.session.of(holder.record.host).add("o", self._token(holder))
             self._claims.wake(holder.record.host)
         return self._claims.claim(host, wake)
@@ -246,9 +243,9 @@ class RedisFrontier:
         if any(partition.due == 0.0 for partition in parts) and not self.shortage:
             return self._pace.next_at()
         due = min((partition.due - partition.shift_s for partition in parts if partition.due), default=None)
-        if self.session.callers_clock or (self._finished and not self._keep_alive):
+        if self.session.callers_clock or (self._stock.finished and not self._keep_alive):
             return due
-        again_at = now + (IDLE_POLL_S if self._finished else POLL_S)
+        again_at = now + (IDLE_POLL_S if self._stock.finished else POLL_S)
         return max(self._pace.next_at(), again_at if due is None else min(again_at, due))
 
     async def commit(self, positions: Mapping[str, int]) -> None:
@@ -257,10 +254,8 @@ class RedisFrontier:
 
     async def forget(self, segment: str) -> None:
         """Hold nothing of this segment any more: it was dropped."""
-        for lease in [each for each in self._held.values() if each.record.segment == segment]:
-            if lease.record.kind == Kind.PAGE:
-                await self.release(lease, self.session.now)
-        self._stock = deque(lease for lease in self._stock if lease.token in self._held)
+        gone = [each for each in self._stock.held.values() if each.record.segment == segment]
+        await self._unstock([each for each in gone if each.record.kind == Kind.PAGE], self.session.now)
 
     async def positions(self) -> dict[str, int]:
         """Return the sinks' positions."""
@@ -279,9 +274,9 @@ class RedisFrontier:
         await self._teller.close()
         if self.heart is not None:
             await asyncio.to_thread(self.heart.stop)
-        with suppress(StateError):  # we were not there any more, or the server is not: others take over
-            await self.session.leave()
-        await self.session.wire.client.aclose()
+        async with aclosing(self.session.wire.client):
+            with suppress(StateError):  # we were not there any more, or the server is not: others take over
+                await self.session.leave()
 
     # ----------------------------------------------------------------------------------------------------------------
 
@@ -289,43 +284,18 @@ class RedisFrontier:
         """Return what the partition calls the lease: our tokens hold the number of the partition too."""
         return lease.token // len(self.session.partitions)
 
-    async def _fetch(self, wanted: int) -> None:
-        """Ask all partitions for their share, then those that gave it for more; see whether all is done."""
-        wanted += min(self._ahead, self._pace.asks(self.session.now))
-        asked = self.session.partitions
-        while asked and wanted > 0:
-            share, ahead = -(-wanted // len(asked)), -(-self._ahead // len(asked))
-            lent = await self.session.exchange([Asked(each, share, ahead) for each in asked])
-            for partition, records in lent.items():
-                for record in records:
-                    self._lent(partition, record)
-            wanted -= sum(map(len, lent.values()))
-            asked = [each for each in asked if len(lent[each]) >= share]
-        await self.session.tell_of_the_gone()
-        await self.session.forward(hungry=not self._stock)
-        if not self._stock and not self._held:
-            self._finished = await self.session.is_over()
-
     async def _unstock(self, leases: Sequence[Lease], now: float) -> None:
+        self._stock.remove(leases)
         for lease in leases:
-            self._stock.remove(lease)
             await self.release(lease, now)
 
-    def _lent(self, partition: Partition, said: list[Any]) -> None:
-        token, kind, host, data, address, attempts, paced, known_until = said
-        number = int(token) * len(self.session.partitions) + partition.number
-        if number in self._held or int(token) in partition.ending:
-            return  # the answer to an exchange that was sent twice
-        record = lent_record(Kind(int(kind)), host.decode(), data, int(attempts))
-        lease = Lease(number, record, self.session.now + self._policy.lease_s, address.decode())
-        self._held[number] = lease
-        self._stock.append(lease)
-        self._hosts.told(record.host, float(known_until), paced=bool(paced))
-        self._claims.wake(record.host)
+    def _heard(self, host: str, known_until: float, paced: bool) -> None:
+        self._hosts.told(host, known_until, paced=paced)
+        self._claims.wake(host)
 
     def _give_back(self, lease: Lease, now: float) -> bool:
         self.session.now = now
-        if self._held.pop(lease.token, None) is None:
+        if self._stock.held.pop(lease.token, None) is None:
             return False
         self._claims.wake(lease.record.host)
         return True
@@ -335,7 +305,7 @@ class RedisFrontier:
         if lease.record.kind != Kind.PAGE:
             await self._teller.learned()
         elif (home := self.session.of(lease.record.host)).waiting >= VERBS_MAX or home.words >= WORDS_MAX:
-            await self.session.send()
+            await self.session.send([home])
 
     async def _expired(self, lease: Lease, now: float) -> None:
         overdue, event = expire(lease.record)

@@ -17,22 +17,25 @@ log = logging.getLogger(__name__)
 BEAT_S = 0.5
 """A quarter of the silence after which a worker is dead."""
 
-REPORT_S = 0.9
-"""A beat takes a report with it when the last one is so long ago: every second beat."""
+REPORT_S = 1.0
+"""A beat takes a report with it when the last one is so long ago."""
 
 
 class Heart:
     """Beats for one worker in the first partition of its crawl, over a client of its own, which blocks.
 
-    `report` makes what the worker tells of itself; it is called in the thread of the heart.
+    `heard_at` says when that partition last got a call that it answered, by the monotonic clock: it is a sign of life,
+    too. `report` makes what the worker tells of itself. Both are called in the thread of the heart.
     """
 
-    def __init__(self, client: Any, key: str, worker: str) -> None:
+    def __init__(self, client: Any, key: str, worker: str, heard_at: Callable[[], float]) -> None:
         self._client = client
         self._key = key
         self._worker = worker
         self._over = threading.Event()
-        self._reported_at = 0.0
+        self._heard_at = heard_at
+        self._beaten_at = time.monotonic()
+        self._reported_at = self._beaten_at - BEAT_S
         self.report: Callable[[], bytes] = bytes
         self._thread = threading.Thread(target=self._beat, name="lycosa-heart", daemon=True)
         self._thread.start()
@@ -46,7 +49,10 @@ class Heart:
     def _beat(self) -> None:
         text, checksum = script()
         unknown = package_redis().exceptions.NoScriptError
-        while not self._over.wait(BEAT_S):
+        while not self._over.wait(self._rest_s()):
+            if self._rest_s() > 0:  # heard meanwhile
+                continue
+            self._beaten_at = time.monotonic()
             beat = (1, self._key, "", "beat", self._worker, self._told())
             try:
                 with suppress(*errors()):  # the crawl itself finds out, and waits or gives up
@@ -56,6 +62,10 @@ class Heart:
                         self._client.execute_command("EVAL", text, *beat)
             except Exception:  # what a driver may raise in the middle of a failover: the next one may not
                 log.exception("no sign of life of this worker")
+
+    def _rest_s(self) -> float:
+        quiet_since = max(self._beaten_at, self._heard_at())
+        return max(0.0, min(quiet_since + BEAT_S, self._reported_at + REPORT_S) - time.monotonic())
 
     def _told(self) -> bytes:
         """Return what the next beat is to tell, if it is time for that."""

@@ -9,7 +9,7 @@ from typing import Any
 from lycosa.clock import Clock
 from lycosa.core.errors import StorageFull
 from lycosa.core.frontier import Policy
-from lycosa.frontiers.redis.company import changed_limits, refuse_twin
+from lycosa.frontiers.redis.company import limits_of_others, refuse_twin, told_limits
 from lycosa.frontiers.redis.connection import JOIN_MAX_S, RECONNECT_MAX_S, Server
 from lycosa.frontiers.redis.cookies import RedisCookies
 from lycosa.frontiers.redis.frontier import RedisFrontier, shared_policy
@@ -18,6 +18,7 @@ from lycosa.frontiers.redis.membership import Membership
 from lycosa.frontiers.redis.packing import pack_in_c
 from lycosa.frontiers.redis.replicas import Replicas
 from lycosa.frontiers.redis.session import CRAWLS, Session
+from lycosa.frontiers.redis.visiting import told_of_beginning
 
 
 async def redis_frontier(
@@ -61,11 +62,13 @@ async def redis_frontier(
         frontier.cookies = RedisCookies(session) if share_cookies else None
         if again:
             await refuse_twin(session)
-        changed = await changed_limits(session, shared_policy(policy))
+        before = await limits_of_others(session)
         member.crawl = await frontier.open(member.crawl)
-        if changed:
-            say(changed)
+        for line in await told_limits(session, before, shared_policy(policy)):
+            say(line)
         await session.look()
+        if session.begun:
+            say(await told_of_beginning(session, server.text))
         with suppress(StorageFull):  # who joins again is in it, and the crawl waits for room by itself
             await server.patiently(lambda: clients.loop.sadd(CRAWLS, name))
     except BaseException:
@@ -74,7 +77,8 @@ async def redis_frontier(
         raise
     frontier.where, frontier.commits.member = server.text, member
     frontier.commits.replicas = Replicas(clients.blocking, replicas, say) if replicas else None
-    frontier.heart = Heart(clients.blocking, session.partitions[0].key, session.partitions[0].worker)
+    first = session.partitions[0]
+    frontier.heart = Heart(clients.blocking, first.key, first.worker, lambda: first.heard_at)
     return frontier
 
 

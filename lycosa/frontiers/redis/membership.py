@@ -1,9 +1,24 @@
-"""What a worker remembers of the crawl that it takes part in."""
+"""What a worker remembers of the crawl that it takes part in, in a file of its state.
+
+WORKER CRAWL                under which name, and which crawl: its number, none before it has joined
+{"jsonl:/items.jsonl": 0}   where its sinks started
+"shop"                      what the crawl is called
+"""
 
 from __future__ import annotations
 
+import errno
+import re
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from lycosa.core.errors import ForeignState, StorageError, StorageFull
+from lycosa.frontiers.disk import replace_file
 
 
 @dataclass(slots=True)
@@ -19,3 +34,40 @@ class Membership:
     name: str = ""
     starts: dict[str, int] = field(default_factory=dict)
     changed: Callable[[], None] = lambda: None
+
+
+def membership(file: Path, name: str) -> Membership:
+    """Return what a file remembers, to take part in the crawl of this name; a new worker where there is no file.
+
+    Raises `ForeignState` when that is of a crawl of another name, or damaged; `StorageError`.
+    """
+    member = _read(file) if file.exists() else Membership(secrets.token_hex(4))
+    if member.crawl and member.name not in {"", name}:
+        whose = f"{file.parent} is the state of a worker of the crawl {member.name!r}, not of {name!r}"
+        raise ForeignState(f"{whose}: give another --state and -o")
+    member.name, member.changed = name, partial(_write, file, member)
+    return member
+
+
+def _read(file: Path) -> Membership:
+    try:
+        first, starts, name = file.read_bytes().decode().split("\n")
+        [(worker, crawl)] = re.findall(r"^(\S+) (\S*)$", first)
+        decode = msgspec.json.decode
+        found = Membership(worker, crawl, decode(name, type=str), decode(starts, type=dict[str, int]))
+    except (ValueError, msgspec.MsgspecError):
+        raise ForeignState(f"{file} is damaged: to take part as a new worker give another --state and -o") from None
+    except OSError as error:
+        raise StorageError(f"{file} cannot be read: {(error.strerror or str(error)).lower()}") from None
+    return found
+
+
+def _write(file: Path, member: Membership) -> None:
+    starts, name = msgspec.json.encode(member.starts), msgspec.json.encode(member.name)
+    try:
+        replace_file(file, b"%b %b\n%b\n%b" % (member.worker.encode(), member.crawl.encode(), starts, name), sync=False)
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            full = f"{file.parent}: no space left on the device; free some and run the same command again"
+            raise StorageFull(full) from error
+        raise StorageError(f"{file} cannot be written: {(error.strerror or str(error)).lower()}") from error

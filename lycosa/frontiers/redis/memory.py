@@ -14,7 +14,7 @@ async def used(session: Session) -> int:
     client = session.wire.client
     info: Mapping[str, Any] = await session.wire.patiently(lambda: client.info("memory", **everywhere(client)))
     nodes = info.values() if all(isinstance(each, Mapping) for each in info.values()) else [info]
-    return sum(int(node["used_memory_rss"]) for node in nodes)
+    return sum(int(node.get("used_memory_rss", 0)) for node in nodes)
 
 
 async def compacted(session: Session) -> tuple[int, int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 from lycosa.core.frontier import Policy
 
 GATHER_MAX_S, GATHER_SHARE = 0.05, 20
@@ -11,22 +13,25 @@ GATHER_MAX_S, GATHER_SHARE = 0.05, 20
 class Pace:
     """The questions of one worker. `gather_s` goes by between them; 0 without a delay. Times are unix seconds."""
 
-    def __init__(self, policy: Policy) -> None:
-        self.gather_s = min(GATHER_MAX_S, policy.delay_s / GATHER_SHARE)
-        self._ahead = not policy.resolves  # the turn of an address counts from when it was lent
-        self._asked_at = 0.0
+    def __init__(self, policy: Policy, *, punctual: bool) -> None:
+        self.gather_s = min(GATHER_MAX_S, policy.delay_s / GATHER_SHARE) if punctual else 0.0
+        self.keeps = punctual and not policy.resolves
+        """Whether what is lent may wait here: the turn of an address counts from when it was lent."""
         self._handed = 0
+        self._asked = deque([(0.0, 0)], maxlen=2)
+        """The last two questions: when, and how many leases had been handed out by then."""
 
     def next_at(self) -> float:
         """Return when the next question may be asked."""
-        return self._asked_at + self.gather_s if self.gather_s else 0.0
+        return self._asked[-1][0] + self.gather_s if self.gather_s else 0.0
 
     def handed(self, leases: int) -> None:
         """So many leases were handed out."""
         self._handed += leases
 
     def asks(self, now: float) -> int:
-        """A question is asked. Return how many will be wanted until the next, going by those since the last."""
-        passed_s, handed = now - self._asked_at, self._handed
-        self._asked_at, self._handed = now, 0
-        return int(handed * self.gather_s / max(passed_s, self.gather_s)) if self.gather_s and self._ahead else 0
+        """A question is asked. Return how many will be wanted until the next, going by those since the last but one."""
+        before_at, before = self._asked[0]
+        self._asked.append((now, self._handed))
+        share = self.gather_s / max(now - before_at, self.gather_s) if self.gather_s and self.keeps else 0.0
+        return int((self._handed - before) * share)

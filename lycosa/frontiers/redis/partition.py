@@ -54,26 +54,34 @@ class Partition:
         """Workers that were given up, with their last commit."""
         self.acked = False
         self.waiting = 0
+        self.exchanged_at = self.heard_at = 0.0
+        """When the last exchange was sent, and the last that was answered, by the monotonic clock."""
         self.turns: dict[int, Told | None] = {}
         """Claims that ask whether it is their turn, and what they are told."""
         self.full = False
         """The server has reached its maxmemory."""
         self.shift_s = 0.0
-        """What the script's clock is ahead of ours, as it last looked."""
-        self._shifts: deque[float] = deque(maxlen=SHIFTS)
+        """What the script's clock is ahead of ours, at least, as it last looked."""
+        self.shift_max_s = 0.0
+        """What it is ahead at most."""
+        self._shifts: deque[tuple[float, float]] = deque(maxlen=SHIFTS)
 
     @property
     def words(self) -> int:
         """Arguments that wait for the next exchange."""
         return len(self._verbs)
 
-    def compare(self, now: float) -> None:
-        """Our clock shows `now`, and the answer that was just heard is on its way, or waits for a busy loop, since."""
-        shift = self.at - now
-        if self._shifts and shift < self.shift_s - LEAP_S:
+    def compare(self, sent: float, now: float) -> None:
+        """Our clock showed `sent` when the question went, and shows `now`: the script looked at its own in between.
+
+        Either may be far away, where the loop is busy: so the nearest of several count.
+        """
+        shift, most = self.at - now, self.at - sent
+        if self._shifts and (shift < self.shift_s - LEAP_S or shift > self.shift_max_s + LEAP_S):
             self._shifts.clear()
-        self._shifts.append(shift)
-        self.shift_s = max(self._shifts)  # the largest difference is the nearest
+        self._shifts.append((shift, most))
+        self.shift_s = max(least for least, _ in self._shifts)
+        self.shift_max_s = min(most for _, most in self._shifts)
 
     def end(self, verb: str, token: int, *arguments: Any) -> None:
         """Let the end of a lease go with the next exchange."""

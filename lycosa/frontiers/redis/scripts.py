@@ -13,7 +13,7 @@ from typing import Any
 
 from lycosa.servers.redis import package_redis
 
-SHARED = ("base", "telemetry", "hosts", "claims", "records", "leases")
+SHARED = ("base", "limits", "telemetry", "hosts", "claims", "records", "leases")
 WORKERS = (*SHARED, "verbs", "exchange")
 OPERATIONS = (*SHARED, "listing", "watching", "checking")
 APART = ("watching", "checking")

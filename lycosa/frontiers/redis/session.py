@@ -13,15 +13,16 @@ from xxhash import xxh3_64_intdigest
 
 from lycosa.core.barrier import Barrier, Reading, Verdict
 from lycosa.core.errors import UsageError
+from lycosa.frontiers.redis.cancelling import Unbroken
 from lycosa.frontiers.redis.partition import Partition, policy_pairs
 from lycosa.frontiers.redis.refusing import Found, Wanted, refuse
 from lycosa.frontiers.redis.repairing import bring_again, tell_of_strangers
-from lycosa.frontiers.redis.wire import Asked, Patiently, Wire
+from lycosa.frontiers.redis.wire import NOTHING, Asked, Patiently, Wire
 
 MEND_EVERY_S = 3.0
 """How often a worker with nothing to do looks for what nobody will ever end."""
 
-FORWARD_S, HUNGRY_S, WORTH = 2.0, 0.02, 50
+FORWARD_S, HUNGRY_S, WORTH = 2.0, 0.02, 200
 """Outboxes are brought over after so long, sooner when there is no other work, or when so many wait for each target."""
 
 CRAWLS = "lycosa:crawls"
@@ -78,12 +79,16 @@ class Session:
         self.worker = worker
         self.spider = spider
         self.callers_clock = callers_clock
-        self._now = self._seen = self.exchanged_at = self._forwarded_at = 0.0
+        self._now = self._seen = self._forwarded_at = 0.0
         self._mended_at = time.monotonic()
+        self._over: list[int] = []
         self.wire = Wire(client, patiently, lambda: repr(self._now) if callers_clock else "")
         self.partitions = [Partition(key_of(crawl, number), number) for number in range(partitions)]
+        self._unbroken = Unbroken()
         self.first_first = False
         """Whether the first partition is to hear what waits for it before the others hear anything."""
+        self.begun = False
+        """Whether it began the crawl when it joined."""
         self.report: Callable[[], bytes] = bytes
 
     @property
@@ -100,23 +105,25 @@ class Session:
 
         Raises `StateError` when it is not there any more, in pieces, otherwise divided, of another version or spider.
         """
-        crawl, whole, first = known, "", self.partitions[0]
+        crawl, whole, first, new = known, "", self.partitions[0], token_hex(8)
         wanted = Wanted(self.crawl, len(self.partitions), self.spider, self.keeps_done)
         for partition in self.partitions:
             partition.worker = first.worker
-            begins = "" if known or whole else crawl or token_hex(8)
+            begins = "" if known or whole else crawl or new
             divided = (begins, len(self.partitions), partition.number)
             told = (self.worker, *divided, int(self.keeps_done), self.spider, *policy_pairs(policy))
             _, *answer = await self.wire.run(partition, "open", *told)
             partition.worker, layout, *found = (part.decode() for part in answer)
             refuse(wanted, Found(*found), partition.number, crawl, layout)
             crawl, whole = found[0], whole or found[4]
+        self.begun = crawl == new
         if not whole:
             await self.wire.run(first, "whole")
         return crawl
 
     async def leave(self) -> None:
         """Give everything back that is not committed, and be gone."""
+        await self._unbroken.ended()
         _, told = await self.wire.run(self.partitions[0], "leave", self.report())
         self.partitions[0].heard(*told)
         await self.tell_of_the_gone()
@@ -132,20 +139,27 @@ class Session:
         method: Callable[..., Any] = getattr(self.wire.client, command)
         return await self.wire.patiently(lambda: method(partition.key + name, *arguments))
 
-    async def exchange(self, asked: Sequence[Asked]) -> dict[Partition, list[Any]]:
-        """Send what waits for these partitions, and ask for records. Return what each of them lent."""
-        self.exchanged_at = time.monotonic()
-        if self.first_first:
+    async def exchange(self, asked: Sequence[Asked]) -> dict[Partition, int]:
+        """Send what waits for these partitions, and ask for records. Return how many each of them lent.
+
+        It is lent, and said, also when our task is cancelled meanwhile.
+        """
+        return await self._unbroken(self._exchange(asked))
+
+    async def _exchange(self, asked: Sequence[Asked]) -> dict[Partition, int]:
+        first = self.partitions[0]
+        if self.first_first and any(each.partition is not first for each in asked):
             self.first_first = False
-            await self.wire.exchange([Asked(self.partitions[0])])
+            await self.wire.exchange([Asked(first, NOTHING)])
         lent = await self.wire.exchange(asked)
         self._compare_clocks(lent)
         return lent
 
     def _compare_clocks(self, heard: Iterable[Partition]) -> None:
         if self._now and not self.callers_clock:
+            ahead_s = self._now - self._seen
             for partition in heard:
-                partition.compare(self._now + time.monotonic() - self._seen)
+                partition.compare(partition.exchanged_at + ahead_s, time.monotonic() + ahead_s)
 
     async def read(self, partition: Partition, command: str, *arguments: Any) -> Any:
         """Run a command of `lua/listing.lua`, for which one need not have joined."""
@@ -173,13 +187,19 @@ class Session:
         seeds = await self.ask("zrange", self.partitions[0], "sd", 0, -1)
         return text or b"", [seed.decode() for seed in seeds]
 
-    async def send(self) -> None:
-        """Send what waits."""
-        await self.exchange([Asked(each, always=False) for each in self.partitions if each.waiting])
+    async def send(self, partitions: Sequence[Partition] = ()) -> None:
+        """Send what waits, for all or for these partitions."""
+        waiting = [each for each in partitions or self.partitions if each.waiting]
+        if waiting:
+            await self.exchange([Asked(each, always=False) for each in waiting])
+
+    def waits_since(self) -> float:
+        """Return the time, by the monotonic clock, before which nothing of what waits began to wait; 0 for nothing."""
+        return min((each.exchanged_at for each in self.partitions if each.waiting), default=0.0)
 
     async def look(self) -> None:
         """Ask all partitions how they are."""
-        await self.exchange([Asked(each) for each in self.partitions])
+        await self.exchange([Asked(each, NOTHING) for each in self.partitions])
 
     async def forward(self, *, hungry: bool = True) -> None:
         """Bring what is in our outboxes to where it belongs; when nothing of ours is there, what is in any.
@@ -214,12 +234,20 @@ class Session:
     async def is_over(self) -> bool:
         """Look at all partitions, and once more if that may be the end. See `core.barrier`.
 
-        Something may be missing, or never end, for a replica took over one of them: then it is mended first.
+        All of them were just asked. Something may be missing, or never end, for a replica took over one of them: then
+        it is mended first. What was over still is, when nothing has arrived since.
         """
+        arrived = [each.arrived for each in self.partitions]
+        if self._over == arrived and not self.is_live() and not self.partitions[0].gone:
+            return True
+        self._over = []
         if self.is_live() or not await self._seems_over():
             await self._mend_sometimes()
             return False
-        return await bring_again(self.wire, self.partitions) == 0 or await self._seems_over()
+        if await bring_again(self.wire, self.partitions) and not await self._seems_over():
+            return False
+        self._over = [each.arrived for each in self.partitions]
+        return True
 
     async def _mend_sometimes(self) -> None:
         if len(self.partitions) > 1 and time.monotonic() >= self._mended_at + MEND_EVERY_S:

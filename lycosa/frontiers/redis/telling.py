@@ -53,9 +53,9 @@ class Teller:
     async def _tell(self) -> None:
         while self._wanted:
             wait_s = self._soon_s
-            while wait_s > 0:  # an exchange took all that waited; what waits now is younger
+            while wait_s > 0:  # exchanges took what waited; what waits now is younger
                 await asyncio.sleep(wait_s)
-                wait_s = self._session.exchanged_at + self._soon_s - time.monotonic()
+                wait_s = self._session.waits_since() + self._soon_s - time.monotonic()
             self._wanted = False
             with suppress(StateError):  # whoever asks next hears of it
                 await self._send()

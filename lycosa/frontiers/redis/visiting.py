@@ -5,8 +5,9 @@ All crawls of a Redis are in one set, by name; a name without its keys is that o
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
+from difflib import get_close_matches
 from secrets import token_hex
 from typing import Any, NamedTuple
 
@@ -28,12 +29,12 @@ class Beginning(NamedTuple):
 
 
 class Visit(NamedTuple):
-    """A crawl that is looked into: its name, where it is, and whether it was begun just now."""
+    """A crawl that is looked into: its name, where it is, and, when it was begun just now, what is to be said then."""
 
     session: Session
     name: str
     where: str
-    begun: bool
+    begun: str
 
 
 @asynccontextmanager
@@ -62,9 +63,25 @@ async def visiting(
         session = Session(client, name, "", patient, partitions, callers_clock=False, keeps_done=keeps)
         session.now = Clock().now()
         await session.outlook()
-        yield Visit(session, name, where, begins)
+        yield Visit(session, name, where, await told_of_beginning(session, where) if begins else "")
     finally:
         await client.aclose()
+
+
+async def told_of_beginning(session: Session, where: str) -> str:
+    """Return what whoever has begun a crawl is to know, since he may have meant another one."""
+    client, patient = session.wire.client, session.wire.patiently
+    names = {each.decode() for each in await patient(lambda: client.smembers(CRAWLS))} - {session.crawl}
+    near = get_close_matches(session.crawl, names, 1)
+    shown = dict.fromkeys([*near, *sorted(names)[: SHOWN_MAX + 1]])
+    others = [each for each in shown if await patient(lambda: client.exists(key_of(each, 0) + "m"))]  # noqa: B023
+    said = f"the crawl {session.crawl!r} was begun in {where}, since there was none of this name"
+    meant = f": did you mean {near[0]!r}?" if near and near[0] in others else ""
+    return f"{said}; others there are {_listed(others)}{meant}" if others else said
+
+
+def _listed(names: Collection[str]) -> str:
+    return ", ".join(sorted(names)[:SHOWN_MAX]) + (", ..." if len(names) > SHOWN_MAX else "")
 
 
 async def _begin(client: Any, name: str, patient: Patiently, wanted: Beginning) -> Beginning:
@@ -91,9 +108,10 @@ async def _crawls(client: Any, patient: Patiently) -> dict[str, Beginning]:
 
 
 def _meant(name: str, there: dict[str, Beginning], where: str, *, begins: bool) -> str:
-    names = ", ".join(sorted(there)[:SHOWN_MAX]) + (", ..." if len(there) > SHOWN_MAX else "")
+    names = _listed(there)
     if name and name not in there:
-        raise UsageError(f"there is no crawl {name!r} in {where}" + (f": there is {names}" if there else ""))
+        meant = f"; did you mean {near[0]!r}?" if (near := get_close_matches(name, there, 1)) else ""
+        raise UsageError(f"there is no crawl {name!r} in {where}" + (f": there is {names}" if there else "") + meant)
     if not name and len(there) > 1:
         raise UsageError(f"which crawl? Give --crawl-name with one of {names}")
     if not name and not there:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -17,12 +18,26 @@ FORWARDED = 500
 """Records of an outbox that are brought over at a time."""
 
 
-class Asked(NamedTuple):
-    """A partition, how many records are wanted of it now, and how many ahead."""
+class Wanted(NamedTuple):
+    """How many records are wanted now, and how many ahead."""
 
-    partition: Partition
     limit: int = 0
     ahead: int = 0
+
+    def share(self, trips: int) -> Wanted:
+        """Return what to ask for with each of so many trips."""
+        return Wanted(-(-self.limit // trips), -(-self.ahead // trips))
+
+
+NOTHING = Wanted()
+
+
+class Asked(NamedTuple):
+    """A partition, and what is wanted of it."""
+
+    partition: Partition
+    wanted: Wanted | None = None
+    """None: what will be wanted next, since the trip is made anyway."""
     always: bool = True
     """Also when nothing waits for it any more."""
 
@@ -37,6 +52,10 @@ class Wire:
         self._exchanging = asyncio.Lock()
         self.added = 0
         """Records that were new."""
+        self.wanted: Callable[[], Wanted] = Wanted
+        """Says what will be wanted next: a trip that is made anyway asks for it."""
+        self.lent: Callable[[Partition, list[Any]], None] = lambda _, __: None
+        """Hears what a partition lent."""
 
     async def run(self, partition: Partition, command: str, *arguments: Any) -> list[Any]:
         """Run a command. Raises `StateError`."""
@@ -55,25 +74,29 @@ class Wire:
             lambda: run(self.client, partition.key, now, command, "", *arguments, parts=OPERATIONS)
         )
 
-    async def exchange(self, partitions: Sequence[Asked]) -> dict[Partition, list[Any]]:
-        """Send what waits for these, and ask each for records. Return what each of them lent."""
+    async def exchange(self, asked: Sequence[Asked]) -> dict[Partition, int]:
+        """Send what waits for these, and ask each for records. Return how many each of them lent."""
         async with self._exchanging:
-            partitions = [each for each in partitions if each.always or each.partition.waiting]
-            lent = await asyncio.gather(*(self._exchange(each) for each in partitions))
-        return {each.partition: records for each, records in zip(partitions, lent, strict=True)}
+            asked = [each for each in asked if each.always or each.partition.waiting]
+            extra = sum(each.wanted is None for each in asked)
+            soon = self.wanted().share(extra) if extra else NOTHING
+            trips = [self._exchange(each.partition, soon if each.wanted is None else each.wanted) for each in asked]
+            lent = await asyncio.gather(*trips)
+        return {each.partition: number for each, number in zip(asked, lent, strict=True)}
 
-    async def _exchange(self, asked: Asked) -> list[Any]:
-        partition = asked.partition
+    async def _exchange(self, partition: Partition, wanted: Wanted) -> int:
         partition.serial += 1
-        verbs = partition.take()
-        said = await self.run(partition, "exchange", partition.serial, *verbs, asked.limit, asked.ahead)
+        partition.exchanged_at = sent_at = time.monotonic()
+        said = await self.run(partition, "exchange", partition.serial, *partition.take(), *wanted)
         _, new, refused, lent, told, turns = said
         partition.heard(*told)
+        partition.heard_at = sent_at
         partition.heard_of_turns(turns)
         self.added += new
         if refused:
             raise WorkerLost(f"{len(refused)} leases of {partition.worker} were not its any more")
-        return lent  # type: ignore[no-any-return]
+        self.lent(partition, lent)
+        return len(lent)
 
     async def forward(self, source: Partition, target: Partition, start: int | str = "") -> None:
         """Bring what is in the outbox of one partition to another: what was not brought yet, or from a number on.

@@ -7,7 +7,7 @@
 --                             turn, ready, line, arrived, workers; `wanted`, when leases were wanted last; `seen`, when
 --                             somebody was heard last; `real` and `ahead`, the clock; `waits`, written when replicas are
 --                             waited for; `keep_done`, 1 when what is done is kept; `described`, what crawl.json says
---                             of a state
+--                             of a state; `floor`, see `bar`
 --   c                 hash    counts: "q|SEGMENT", "l|", "d|" (queued, leased, delayed), "x|", "a|" (dead, done), and "u|",
 --                             what of the done is not committed yet; "o|" what is in outboxes
 --   y  z              hash    why URLs are done, and dead: "SEGMENT\nREASON" -> count
@@ -30,7 +30,8 @@
 --   Q| V| X| R|       hash... the same three of what is prepared for a commit, and its positions
 --   pn  kb            hash    workers: the commit that is prepared; the last one (in the first partition)
 --   gone              hash    workers that were given up -> their last commit, until all partitions know
---   buried            set     workers that are not to join here any more (not in the first partition)
+--   buried            zset    workers that are not to join here any more: score their number (not in the first one);
+--                             the last BURIED_MAX of them
 --   K|WORKER          hash    what it has claimed: claim -> host, see claims.lua
 --   k|HOST            zset    the claims that wait for a turn of the host, first come, first served
 --   i|ADDRESS         string  the group of hosts of one IP address, see hosts.lua: the turns and places they share
@@ -40,9 +41,10 @@
 --   o|PARTITION       list    records for another partition, the last of those that were brought there among them
 --   os  of            hash    how many there ever were for each partition; how many of them were brought
 --   ob                hash    for each partition, who numbered them: servers in the order of their failovers, each with
---                             the number before its own, packed
---   oi                hash    "PARTITION|SERVER" -> the number of the last record that was brought from there
---   f                 hash    host -> its robots.txt and what it asks for
+--                             the number before its own, packed; the last SERVERS_MAX of them
+--   oi                hash    "PARTITION|SERVER" -> the number of the last record that was brought from there, for as many
+--   ow                hash    for each partition, what of it need not be kept any more, see `over_by`
+--   f                 hash    host -> its robots.txt, 500 KiB at most, and what it asks for
 --   e|SEGMENT         zset    dead records with their reasons: score 0, member "FINGERPRINT STAMP ROW" (no spaces), the
 --                             first two 16 hexadecimal and 14 decimal digits
 --   v|SEGMENT         zset    the same of what is done, in a crawl that keeps it
@@ -51,6 +53,7 @@
 --   room              never   what the server would refuse when it is full is tried on this
 --   ck                hash    shared cookies (in the first partition): which -> its jar and what it is
 --   cn                zset    which of them changed when: score the number of the change
+--   lw                hash    the limits that workers want, see limits.lua
 --   ws  we  wt                what workers tell of themselves, see telemetry.lua
 --
 -- Numbers beyond 2^53 (fingerprints) and times are passed as text: a Lua number would lose digits.
@@ -152,7 +155,7 @@ local function write_counts()
   for name, last in pairs(numbers) do call('HSET', key('m'), name, last) end
 end
 
--- Policy: how hosts are treated, the same for all workers.
+-- Policy: how hosts are treated, the same for all workers. See limits.lua.
 local policy
 
 local function asked(name)

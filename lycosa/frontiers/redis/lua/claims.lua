@@ -91,12 +91,16 @@ local function stands_back(unit)
   return math.min(unit.yu, now + 2 * AGAIN_S)
 end
 
--- The host of a group whose claim came first, of those that may be contacted as far as only the host is asked.
+-- Whether the host may be contacted, as far as only it is asked.
+local function is_free(host)
+  return host.ra <= now and host.fl < asked('places') and host.uc == ''
+end
+
+-- The host of a group whose claim came first, of those that are free.
 local function first_claimed(group)
   for _, name in ipairs(call('ZRANGE', key('ik' .. group.name), 0, LOOKED_AT_MAX - 1)) do
     local host = host_of(name)
-    local ready = host.ra <= now and host.fl < asked('places') and host.uc == '' and host.cw >= now
-    if ready and not yields(host) then return host end
+    if is_free(host) and host.cw >= now and not yields(host) then return host end
   end
 end
 
@@ -135,7 +139,7 @@ local function ask(worker, claim, host)
     at = 0
   else
     host.cw = at + COMES_S
-    if group and host.ra <= now and host.fl < asked('places') and not yields(host) then
+    if group and is_free(host) and not yields(host) then
       group.cw = math.max(group.cw, at + COMES_S)
     end
   end

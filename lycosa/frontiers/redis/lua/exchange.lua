@@ -38,6 +38,26 @@ commands['exchange'] = function(worker)
   return { 'ok', new, refused, leases, outlook(), turns }
 end
 
+local BURIED_MAX = 1000 -- who joins is not overtaken by so many that join later and are given up
+
+local function number_of(worker)
+  return tonumber(string.match(worker, '#(%d+)$')) or 0
+end
+
+-- Let a worker join no more. The first of very many are forgotten, and nobody joins whose number is not above theirs.
+local function bar(worker)
+  call('ZADD', key('buried'), number_of(worker), worker)
+  if call('ZCARD', key('buried')) > BURIED_MAX then
+    local forgotten = tonumber(call('ZPOPMIN', key('buried'))[2])
+    call('HSET', key('m'), 'floor', math.max(forgotten, tonumber(call('HGET', key('m'), 'floor') or 0)))
+  end
+end
+
+local function is_barred(worker)
+  if call('ZSCORE', key('buried'), worker) then return true end
+  return number_of(worker) <= tonumber(call('HGET', key('m'), 'floor') or 0) and not is_known(worker)
+end
+
 -- open: who joins, "" for a new worker, and its name; what `begin` takes; how many fields of the policy, name and value
 -- of each. Answers who the worker is from now on, "" when it cannot be; our layout; and what `begin` does.
 commands['open'] = function(worker)
@@ -49,9 +69,10 @@ commands['open'] = function(worker)
     return { 'ok', '', LAYOUT, unpack(found) }
   end
   if is_ours then call('HSET', key('m'), 'spider', spider) end
+  local limits = {}
   for _ = 1, number() do
     local field, value = argument(), argument()
-    call('HSET', key('m'), field, value)
+    if GENTLER[field] then limits[field] = tonumber(value) else call('HSET', key('m'), field, value) end
   end
   policy = nil
   watch()
@@ -59,10 +80,12 @@ commands['open'] = function(worker)
     for _, other in ipairs(call('ZRANGE', key('w'), 0, -1)) do -- an earlier process of the same name has ended
       if string.sub(other, 1, #name + 1) == name .. '#' then bury_here(other) end
     end
-  elseif call('SISMEMBER', key('buried'), worker) == 1 then
+  elseif is_barred(worker) then
     return { 'unknown' }
   end
   if worker == '' then worker = name .. '#' .. call('HINCRBY', key('m'), 'workers', 1) end
+  call('HSET', key('lw'), worker, cmsgpack.pack(limits))
+  limit()
   hear(worker)
   write_all()
   return { 'ok', worker, LAYOUT, unpack(found) }
@@ -88,26 +111,55 @@ end
 -- the same ones may be brought twice. What was brought stays in the outbox for a while: a replica that takes over the
 -- other partition may not have it. One that takes over this partition numbers anew what it has lost: so the numbers
 -- are those of one server, as its replication ID names it, and only those that had been brought before are common to
--- both.
-local RETAINED = 1000
+-- both. Servers that numbered nothing that was ever handed out are not remembered.
+local RETAINED = 1000       -- so many of the last stay for good,
+local RETAINED_S = 5        -- the others for so long, and at most twice that,
+local RETAINED_MAX = 100000 -- so many in all
+local SERVERS_MAX = 8       -- whose numbers are known: nobody is so many failovers behind
 
 local function numbers_of(to)
   local ever, length = tonumber(call('HGET', key('os'), to) or 0), call('LLEN', key('o|' .. to))
   return ever - length, ever, tonumber(call('HGET', key('of'), to) or ever - length)
 end
 
+-- Some that others run for us do not say who they are. They are taken to be the same for ever: should a replica take over
+-- that lacks the last links on their way, they are missing.
 local function server_here()
-  return string.match(call('INFO', 'replication'), 'master_replid:(%x+)')
+  for _, named in ipairs({ { 'replication', 'master_replid' }, { 'server', 'run_id' } }) do
+    local told = redis.pcall('INFO', named[1])
+    local found = type(told) == 'string' and string.match(told, named[2] .. ':(%x+)')
+    if found then return found end
+  end
+  return '0'
 end
 
 -- Who numbered them: "SERVER BASE SERVER BASE ...", this server last, each with the number before its own.
-local function numberers(to, brought)
+local function numberers(to, brought, are_handed_out)
   local server, all = server_here(), call('HGET', key('ob'), to) or ''
   if not string.find(all, server .. ' %d+$') then
     all = (all == '' and '' or all .. ' ') .. server .. ' ' .. text(brought)
-    call('HSET', key('ob'), to, all)
+    if are_handed_out then call('HSET', key('ob'), to, all) end
   end
   return server, all
+end
+
+-- The other partition has something of this server: it need not know those long before.
+local function forget_numberers(to)
+  local all = {}
+  for each in string.gmatch(call('HGET', key('ob'), to) or '', '%x+ %d+') do all[#all + 1] = each end
+  if #all > SERVERS_MAX then call('HSET', key('ob'), to, table.concat(all, ' ', #all - SERVERS_MAX + 1)) end
+end
+
+-- The number up to which what was brought is over, and not kept any more: what had been brought at a time that is noted
+-- anew, together with what was noted before, once it is RETAINED_S ago.
+local function over_by(to, brought)
+  local noted = call('HGET', key('ow'), to)
+  local at, before, since = unpack(noted and cmsgpack.unpack(noted) or { 0, 0, 0 })
+  if now - at >= RETAINED_S then
+    at, before, since = now, since, brought
+    call('HSET', key('ow'), to, cmsgpack.pack({ at, before, since }))
+  end
+  return math.max(math.min(before, brought - RETAINED), brought - RETAINED_MAX)
 end
 
 -- what waits for another partition: which, how many at most, from which number on ("" what was not brought); answers
@@ -115,10 +167,11 @@ end
 commands['outgoing'] = function()
   local to, most, from = argument(), number(), argument()
   local before, _, brought = numbers_of(to)
-  local server, all = numberers(to, brought)
-  local first = from == '' and brought + 1 or tonumber(from)
-  if first <= before then return { 'ok', server, all, '', {} } end
-  return { 'ok', server, all, text(first), call('LRANGE', key('o|' .. to), first - before - 1, first - before - 2 + most) }
+  local first, entries = from == '' and brought + 1 or tonumber(from), {}
+  local are_here = first > before
+  if are_here then entries = call('LRANGE', key('o|' .. to), first - before - 1, first - before - 2 + most) end
+  local server, all = numberers(to, brought, #entries > 0)
+  return { 'ok', server, all, are_here and text(first) or '', entries }
 end
 
 -- The last number that was taken of those of the last server. A number up to the base of a server is what it was under
@@ -129,6 +182,19 @@ local function taken_of(from, all)
     last = tonumber(call('HGET', key('oi'), from .. '|' .. server)) or math.min(last, tonumber(base))
   end
   return last
+end
+
+-- Of those who numbered the records of a partition, forget some that do not count any more.
+local function forget_servers(from, all)
+  local known, old = 0, {}
+  for _, field in ipairs(call('HKEYS', key('oi'))) do
+    local whose, server = string.match(field, '^(.*)|(%x+)$')
+    if whose == from then
+      known = known + 1
+      if not string.find(all, server, 1, true) then old[#old + 1] = field end
+    end
+  end
+  if known > SERVERS_MAX and #old > 0 then call('HDEL', key('oi'), unpack(old)) end
 end
 
 -- records of another partition: which, who numbers them and all who did, the first number, how many, the records;
@@ -145,7 +211,7 @@ commands['bring'] = function()
     end
   end
   last = math.max(last, first + entries - 1)
-  call('HSET', key('oi'), from .. '|' .. server, last)
+  if call('HSET', key('oi'), from .. '|' .. server, last) == 1 then forget_servers(from, all) end
   write_all()
   return { 'ok', text(last) }
 end
@@ -160,7 +226,9 @@ commands['brought'] = function()
     call('HSET', key('of'), to, upto)
     count('o|', brought - upto)
   end
-  if upto - before > RETAINED then call('LTRIM', key('o|' .. to), upto - before - RETAINED, -1) end
+  forget_numberers(to)
+  local over = over_by(to, upto)
+  if over > before then call('LTRIM', key('o|' .. to), over - before, -1) end
   write_all()
   return { 'ok' }
 end
@@ -226,7 +294,7 @@ end
 commands['gone'] = function()
   local gone, committed = argument(), number()
   bury(gone, committed)
-  call('SADD', key('buried'), gone) -- it may be on its way here to join
+  bar(gone) -- it may be on its way here to join
   write_all()
   return { 'ok' }
 end

@@ -102,6 +102,7 @@ local function bury(worker, committed)
   for _, kind in ipairs({ 'L', 'P', 'U', 'W', 'Q', 'V', 'X', 'R', 'K' }) do call('DEL', key(kind .. '|' .. worker)) end
   for _, hash in ipairs({ 'n', 'pn', 'kb' }) do call('HDEL', key(hash), worker) end
   call('ZREM', key('w'), worker)
+  unlimit(worker)
 end
 
 -- The first partition decides who lives, and tells the others by whoever comes by.

@@ -1,4 +1,4 @@
-"""The URL of a Redis, read.
+"""The URL of a Redis, read. Pure: files that it names may not be there.
 
     redis://[USER:PASSWORD@]HOST[:PORT][/DB]                          one server, or any node of a cluster
     unix://[USER:PASSWORD@]/PATH.sock[?db=N]                          the same through a socket
@@ -13,13 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from enum import Enum
-from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from lycosa.core.errors import UsageError
 
 PORT, SENTINEL_PORT = 6379, 26379
+DIGITS_MAX = 9
+"""Of the number of a database."""
+
 FILES = ("ca", "cert", "key")
 SENTINEL_OPTIONS = ("sentinel_user", "sentinel_password")
 
@@ -82,9 +84,6 @@ def read_address(url: str, own: Collection[str] = ()) -> Address:
     tls = parts.scheme.startswith("rediss")
     master, database = _within(text, parts, form, options)
     files = {name: options.pop(name) for name in FILES if tls and name in options}
-    for name, file in files.items():
-        if not Path(file).is_file():
-            raise UsageError(f"{text}: {name}={file} is no file")
     sentinel = [options.pop(name, "") if form is Form.SENTINEL else "" for name in SENTINEL_OPTIONS]
     mine = {name: options.pop(name) for name in own if name in options}
     if options:
@@ -106,11 +105,11 @@ def _hosts(form: Form, hosts: str) -> list[str]:
 def _node(text: str, host: str, port: int) -> tuple[str, int]:
     try:
         parts = urlsplit(f"//{host}")
-        if parts.hostname:
+        if parts.hostname and "," not in host:
             return parts.hostname, parts.port or port
     except ValueError:
         pass
-    raise UsageError(f"{text}: {host!r} is no host; write HOST or HOST:PORT")
+    raise UsageError(f"{text}: {host!r} is no host; write HOST or HOST:PORT (several with redis+cluster://)")
 
 
 def _within(text: str, parts: SplitResult, form: Form, options: dict[str, str]) -> tuple[str, int]:
@@ -127,6 +126,7 @@ def _within(text: str, parts: SplitResult, form: Form, options: dict[str, str]) 
             raise UsageError(f"{text}: say what the Sentinels watch, {text.rstrip('/')}/NAME")
     if not path:
         return unquote(master), 0
-    if form is Form.CLUSTER or not (path.isascii() and path.isdigit()):
-        raise UsageError(f"{text}: /{path} is no database; write {'none' if form is Form.CLUSTER else 'a number'}")
+    if form is Form.CLUSTER or not (path.isascii() and path.isdigit() and len(path) <= DIGITS_MAX):
+        what = "none: a cluster has one" if form is Form.CLUSTER else "a number"
+        raise UsageError(f"{text}: /{path} is no database; write {what}")
     return unquote(master), int(path)

@@ -1,0 +1,40 @@
+"""What the programs of this folder have in common: where they write, what they say, which cores they give others."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENT = ROOT / "docs" / "benchmarks.md"
+
+Figures = dict[str, Any]
+
+
+def count(text: str) -> int:
+    """Read an argument that is a number, at least 1."""
+    number = int(text.replace("_", ""))
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text}: at least 1")
+    return number
+
+
+def say(line: object) -> None:
+    """Tell who watches."""
+    print(line, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def on_cores(*cores: int) -> Iterator[None]:
+    """Run on these, also what is started in the block and goes on."""
+    mine = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, mine)

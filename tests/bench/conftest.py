@@ -1,0 +1,26 @@
+"""What tests of the programs in bench/ share."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+from tests.conftest import ROOT
+
+
+@contextmanager
+def programs(*names: str, folder: str = "bench") -> Iterator[SimpleNamespace]:
+    """Import programs as they import each other, by their file names, while the block runs."""
+    before = set(sys.modules)
+    folders = [str(ROOT / each) for each in dict.fromkeys(("bench", folder))]
+    sys.path[:0] = folders
+    try:
+        yield SimpleNamespace(**{name: __import__(name) for name in names})
+    finally:
+        for each in folders:
+            sys.path.remove(each)
+        for name in set(sys.modules) - before:
+            if str(getattr(sys.modules[name], "__file__", "")).startswith(folders[0]):
+                del sys.modules[name]
