@@ -40,7 +40,8 @@ class Order:
         pair.queued = True
 
     def out(self, pair: Pair) -> None:
-        """Take it out, if it is in."""
+        """Take it out, wherever it is."""
+        pair.waits = False
         if pair.queued:
             tier = self._ready[pair.facts.tier]
             del tier[bisect_left(tier, (pair.rank, pair.key))]
@@ -48,17 +49,29 @@ class Order:
 
     def wait(self, pair: Pair, pairs: Mapping[str, Pair]) -> None:
         """Look at it again when its time has come."""
+        pair.waits = True
         heappush(self._waiting, (pair.at, pair.key))
         if len(self._waiting) > WAITING_FACTOR * (len(pairs) + FEW):
-            self._waiting = sorted({(each.at, each.key) for each in pairs.values() if not each.queued})
+            self._waiting = sorted((each.at, each.key) for each in pairs.values() if each.waits)
 
-    def due(self, now: float) -> str | None:
-        """Take out the key of a pair whose time has come, if there is one."""
-        return heappop(self._waiting)[1] if self._waiting and self._waiting[0][0] <= now else None
+    def due(self, now: float, pairs: Mapping[str, Pair]) -> Pair | None:
+        """Take out a pair whose time has come, if there is one."""
+        at = self.next_at(pairs)
+        if at is None or at > now:
+            return None
+        pair = pairs[heappop(self._waiting)[1]]
+        pair.waits = False
+        return pair
 
-    def next_at(self) -> float | None:
+    def next_at(self, pairs: Mapping[str, Pair]) -> float | None:
         """Return when a pair may be ready next, None when none waits."""
-        return self._waiting[0][0] if self._waiting else None
+        while self._waiting:
+            at, key = self._waiting[0]
+            pair = pairs.get(key)
+            if pair is not None and pair.waits and pair.at == at:
+                return at
+            heappop(self._waiting)
+        return None
 
     def tiers(self) -> Iterable[int]:
         """Return the tiers that ever had a ready pair."""

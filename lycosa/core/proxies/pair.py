@@ -59,7 +59,7 @@ class Pair:
     """`rank` is its place in the order of use (`Order`), `held` its leases; `paced_until`: the others come first.
 
     `half`: it rests until `rests_until`, or nobody knows yet whether it is well again. `bans` and `misses` are those in
-    a row. `queued`: it stands among the ready ones.
+    a row. `queued`: it stands among the ready ones; `waits`: among those that wait for their time.
     """
 
     key: str
@@ -81,6 +81,7 @@ class Pair:
     used_at: float = 0.0
     reason: str = ""
     queued: bool = False
+    waits: bool = False
 
     def state(self, now: float) -> State:
         """Return the state at this time."""

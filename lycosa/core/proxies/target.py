@@ -261,10 +261,8 @@ class TargetPool:
             self._order.ready(pair)
 
     def _wake(self, now: float) -> None:
-        while (key := self._order.due(now)) is not None:
-            pair = self.pairs.get(key)
-            if pair is not None and not pair.queued:
-                self._place(pair, now)
+        while (pair := self._order.due(now, self.pairs)) is not None:
+            self._place(pair, now)
 
     def _grant(
         self, pair: Pair, now: float, least_s: float, until: float, session: str, rebound: bool, among: int
@@ -295,7 +293,7 @@ class TargetPool:
 
     def _wait(self, now: float, bound: Pair | None) -> Wait:
         """Say when to ask again."""
-        times = [self._order.next_at(), self._leases.next_at()]
+        times = [self._order.next_at(self.pairs), self._leases.next_at()]
         if bound is not None and bound.at > now and not bound.held:
             times = [bound.at]
         return Wait(min((each for each in times if each is not None), default=None))
