@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from functools import partial
 
 from lycosa import clock
-from lycosa.core.errors import NoProxy, UsageError
+from lycosa.core.errors import NoProxy
 from lycosa.core.proxies.outcome import Blame, Outcome
-from lycosa.core.proxies.pair import Pair, State
 from lycosa.core.proxies.policy import TargetPolicy
 from lycosa.core.proxies.pool import Pool
 from lycosa.core.proxies.proxy import Proxy
 from lycosa.core.proxies.target import ANY, Grant, Wait, Wish
 from lycosa.ports.proxies import Lent, ProxyView, TargetView
-from lycosa.proxies.waiting import Line, Waiter
-
-CLOSED = "the pool is closed"
-AT_ONCE_MAX = 1_000
-"""Proxies that may be asked for at once."""
+from lycosa.proxies.views import refuse_counts, view_everywhere, view_on, why_not
+from lycosa.proxies.waiting import CLOSED, Line, Waiter
 
 
 class LocalPool:
@@ -51,8 +48,7 @@ class LocalPool:
         self, target: str, count: int = 1, wish: Wish = ANY, *, lease_s: float | None = None, wait_s: float = 0.0
     ) -> list[Lent]:
         """See `ProxyPool`."""
-        if not 1 <= count <= AT_ONCE_MAX or (count > 1 and wish.session):
-            raise UsageError(f"{count} proxies at once: ask for 1 to {AT_ONCE_MAX:,}, or for one of a session")
+        refuse_counts(count, wish)
         waiter = Waiter(count, wish, lease_s, asyncio.get_running_loop().create_future())
         grants = self._ask(target, waiter) if target not in self._lines else Wait(None)
         if isinstance(grants, Wait):
@@ -97,7 +93,9 @@ class LocalPool:
         if target is None:
             return [self._everywhere(key, now) for key in self._pool.nearest()]
         pool = self._pool.targets.get(target)
-        return [] if pool is None else [self._on(pair, now) for pair in pool.pairs.values()]
+        if pool is None:
+            return []
+        return [view_on(self._pool.proxies[pair.key], pair, now) for pair in pool.pairs.values()]
 
     async def targets(self) -> list[TargetView]:
         """See `ProxyPool`."""
@@ -155,27 +153,13 @@ class LocalPool:
             self._serve(target)
 
     def _why(self, target: str, wait_s: float) -> str:
-        """Say why there is none."""
-        if not self._pool.proxies:
-            return "the pool has no proxies: lycosa proxies add FILE"
-        counts = self._pool.target(target, self._now()).counts(self._now())
-        states = ", ".join(f"{count:,} {state}" for state, count in counts.items() if count)
-        return (
-            f"no proxy for {target} is free"
-            + (f" within {wait_s:g} s" if wait_s else "")
-            + f" ({states or 'none fits'})"
+        now = self._now()
+        is_empty = not self._pool.proxies
+        return why_not(
+            target, wait_s, {} if is_empty else self._pool.target(target, now).counts(now), is_empty=is_empty
         )
 
     def _everywhere(self, key: str, now: float) -> ProxyView:
-        proxy, health = self._pool.proxies[key], self._pool.health[key]
-        state = State.DEAD if health.dead else State.COOLING if health.rests_until > now else State.READY
         pairs = [pool.pairs[key] for pool in self._pool.targets.values() if key in pool.pairs]
-        uses, good, bad = (sum(getattr(pair, name) for pair in pairs) for name in ("uses", "good", "bad"))
-        return ProxyView(
-            proxy, state, health.latency_s, uses, good, bad, health.rests_until, health.reason, health.exit_ip
-        )
-
-    def _on(self, pair: Pair, now: float) -> ProxyView:
-        proxy, latency_s = self._pool.proxies[pair.key], pair.latency_s
-        counts = (pair.uses, pair.good, pair.bad)
-        return ProxyView(proxy, pair.state(now), latency_s, *counts, pair.at, pair.reason, pair.facts.exit_ip)
+        counts = (sum(pair.uses for pair in pairs), sum(pair.good for pair in pairs), sum(pair.bad for pair in pairs))
+        return view_everywhere(self._pool.proxies[key], asdict(self._pool.health[key]), counts, now)

@@ -67,6 +67,10 @@ class TargetScript:
         filled = {} if wish is None else {"kind": kind_of(wish), "version": version}
         return self._call("learn", facts={key: asdict(each) for key, each in facts.items()}, **filled)
 
+    def update(self, facts: Mapping[str, Facts]) -> Call:
+        """Tell what the global pool knows of those that the target has."""
+        return self._call("learn", facts={key: asdict(each) for key, each in facts.items()}, only_known=True)
+
     def forget(self, key: str) -> Call:
         """A proxy left the global pool."""
         return self._call("forget", key=key)
@@ -78,6 +82,10 @@ class TargetScript:
     def unban(self, key: str) -> Call:
         """Lift bans and rests."""
         return self._call("unban", key=key)
+
+    def drop(self) -> Call:
+        """Forget the target, unless it has leases."""
+        return self._call("drop")
 
     def look(self) -> Call:
         """Ask for all there is: see `looked`."""

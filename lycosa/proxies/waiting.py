@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from lycosa.core.errors import UsageError
 from lycosa.core.proxies.target import Grant, Wait, Wish
 
+CLOSED = "the pool is closed"
 WAITING_MAX = 100_000
 """Who wait for one target at a time."""
 

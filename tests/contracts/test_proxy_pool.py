@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from secrets import token_hex
 
 import pytest
 
@@ -16,6 +17,7 @@ from lycosa.core.proxies.proxy import Proxy
 from lycosa.core.proxies.target import Wish
 from lycosa.ports import ProxyPool
 from lycosa.proxies.local import LocalPool
+from lycosa.proxies.redis import redis_pool
 
 SITE = "a.example"
 LONG_S = 20.0
@@ -35,14 +37,31 @@ class Set:
 Story = Callable[[ProxyPool, Set], Awaitable[None]]
 
 
-@pytest.fixture
-def play() -> Callable[..., None]:
+async def in_memory(policy_of: Callable[[str], TargetPolicy], clock: Set, _: str) -> ProxyPool:
+    return LocalPool(policy_of, clock)
+
+
+async def on_redis(policy_of: Callable[[str], TargetPolicy], clock: Set, url: str) -> ProxyPool:
+    return await redis_pool(url, token_hex(4), print, policy_of, now=clock)
+
+
+KINDS = [
+    in_memory,
+    pytest.param(on_redis, marks=pytest.mark.redis),
+    pytest.param(on_redis, marks=[pytest.mark.redis, pytest.mark.prove], id="on_a_cluster"),
+]
+
+
+@pytest.fixture(params=KINDS)
+def play(request: pytest.FixtureRequest) -> Callable[..., None]:
     """Let a story happen to a new pool with so many proxies."""
+    where = {"on_redis": "redis", "on_a_cluster": "cluster"}.get(request.node.callspec.id)
+    url = request.getfixturevalue(where).url if where else ""
 
     def run(story: Story, count: int = 1, **policy: object) -> None:
         async def whole() -> None:
             clock = Set()
-            pool = LocalPool(lambda _: TargetPolicy(**policy), clock)  # type: ignore[arg-type]
+            pool = await request.param(lambda _: TargetPolicy(**policy), clock, url)  # type: ignore[arg-type]
             assert await pool.add(proxies(count)) == count
             try:
                 await story(pool, clock)

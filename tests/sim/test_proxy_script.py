@@ -123,6 +123,18 @@ class Both:
                     assert getattr(pair, each.name) == getattr(mine, each.name), (key, each.name)
 
 
+def test_nothing_is_left_of_a_target_that_is_forgotten(redis: Any) -> None:
+    with driver.Redis.from_url(redis.url) as client:
+        both = Both(client, 1)
+        wish = Wish(session="s")
+        both.said(both.script.learn({key: Facts(exit_ip="9.9.9.9", tier=2) for key in KEYS}))
+        ((lent,), _) = granted(both.said(both.script.acquire([0.5], wish)))  # type: ignore[misc]
+        assert read(both.said(both.script.drop())) is False, "somebody has one"
+        both.said(both.script.release(lent.token, [Outcome(Blame.SITE, "403")], 0.5))
+        assert read(both.said(both.script.drop())) is True
+        assert client.keys(f"{both.prefix}*") == []
+
+
 @pytest.mark.parametrize("part", range(4))
 def test_random_histories(redis: Any, part: int) -> None:
     with driver.Redis.from_url(redis.url) as client:

@@ -179,6 +179,11 @@ function commands.fill()
   return { found, tonumber(call('GET', key('v')) or 0), forgotten }
 end
 
+-- answers the proxy, false when there is none
+function commands.proxy() return get('p', args.key) end
+
+function commands.version() return tonumber(call('GET', key('v')) or 0) end
+
 -- answers what targets know of these proxies
 function commands.facts() return told(args.keys) end
 

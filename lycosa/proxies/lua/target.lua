@@ -416,9 +416,12 @@ local function learn(name, facts)
   place(pair)
 end
 
--- what the global pool knows of some proxies; `kind` and `version`, if this fills the target up
+-- what the global pool knows of some proxies, new ones, too, unless `only_known`; `kind` and `version`, if this fills the
+-- target up
 function commands.learn()
-  for name, facts in pairs(args.facts) do learn(name, facts) end
+  for name, facts in pairs(args.facts) do
+    if pair_of(name) or not args.only_known then learn(name, facts) end
+  end
   if args.kind then
     if m.kinds_count >= KINDS_MAX then m.kinds, m.kinds_count = {}, 0 end
     m.kinds[args.kind], m.kinds_count = args.version, m.kinds_count + 1
@@ -464,6 +467,17 @@ function commands.unban()
   return true
 end
 
+-- nothing is to be remembered of the target, unless it has leases
+function commands.drop()
+  expire()
+  if call('HLEN', key('l')) > 0 then return false end
+  for _, name in ipairs(call('HKEYS', key('p'))) do leave_exit(pair_of(name)) end
+  for _, tier in ipairs(m.tiers) do call('DEL', key('r|' .. tier)) end
+  for _, name in ipairs({ 'p', 'w', 'd', 's', 'u', 'm' }) do call('DEL', key(name)) end
+  loaded, m = {}, nil
+  return true
+end
+
 -- the proxies, as they are kept, and the counts
 function commands.look()
   expire()
@@ -479,5 +493,5 @@ for name, pair in pairs(loaded) do
     call('HSET', key('p'), name, pack(pair))
   end
 end
-call('SET', key('m'), pack(m))
+if m then call('SET', key('m'), pack(m)) end
 return pack(answer)
