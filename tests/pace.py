@@ -20,9 +20,9 @@ def gaps_of(times: Iterable[float]) -> list[float]:
 def assert_paced(gaps: Sequence[float], delay_s: float) -> None:
     """Assert that requests that came so long after one another kept the delay.
 
-    On a machine with too much to do a server hears of some requests late, and then of the next one too soon, as it seems.
-    So each is taken to have been sent as much before it was heard of as the ones behind it need for their delays, and
-    that is little: nothing at all for nearly all, and never much. A crawl that is too fast is later with each request.
+    On a machine with too much to do a server hears of some requests late, and of the next one too soon, as it seems. So
+    each is taken to have been sent as much before it was heard of as those behind it need for their delays, and that is
+    little: nothing at all for nearly all, and never much. A crawl that is too fast is later with each request.
     """
     late = [0.0]
     for gap in reversed(gaps):
