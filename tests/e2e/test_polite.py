@@ -60,7 +60,7 @@ def test_the_whole_host_rests_and_no_other(server, other, tmp_path, path, least_
     rest_s = server.hits[1].at - server.hits[0].at
     assert least_s - ARRIVAL_S < rest_s < most_s
     meanwhile = [hit for hit in other.hits if server.hits[0].at < hit.at < server.hits[1].at]
-    assert len(meanwhile) > 10
+    assert len(meanwhile) > 2
     assert server.tries[path] == 2
     assert crawled.dead == ({"/503": "503"} if path == "/503" else {})
     assert crawled.code == len(crawled.dead)
