@@ -1,4 +1,4 @@
-"""A hundred workers that share a pool (P2, P5), some of which die with what they have: nothing lent twice, all counted."""
+"""A hundred workers share a pool (P2, P5), and some die with what they have: nothing is lent twice, all is counted."""
 
 from __future__ import annotations
 
