@@ -4,6 +4,7 @@
     |-- UsageError            the user wrote something wrong: exit 2, one line says what to write instead
     |   |-- BadUrl            not an absolute http(s) URL
     |   |-- BadSetting        unknown name, or a value outside its range
+    |   |-- BadProxy          not the address of a proxy, or a list with such lines
     |   `-- BadSpider         a spider file or class that cannot run
     |       `-- BadMiddleware a middleware that cannot be used, or returned nonsense
     |-- StateError            the crawl cannot start or go on: exit 3
@@ -12,6 +13,7 @@
     |   |-- NewerState        written by a newer Lycosa
     |   |-- StorageFull       no room left on the device
     |   `-- StorageError      any other failure of the disk or the database
+    |-- NoProxy               the pool has none for this target, now or in the time given
     |-- IndexFailure          the search index is missing, foreign, or refuses the query
     |-- FetchError            a transfer failed; `retry` says whether trying again can help
     |   |-- ConnectFailed     no address, no connection: the host is to blame
@@ -58,6 +60,10 @@ class BadSetting(UsageError):
     """Unknown setting or bad value."""
 
 
+class BadProxy(UsageError):
+    """Not the address of a proxy."""
+
+
 class BadSpider(UsageError):
     """This spider cannot run."""
 
@@ -92,6 +98,10 @@ class WorkerLost(StateError):
 
 class StorageError(StateError):
     """The storage failed."""
+
+
+class NoProxy(LycosaError):
+    """No proxy is free for this target."""
 
 
 class IndexFailure(LycosaError):

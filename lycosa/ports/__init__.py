@@ -2,6 +2,7 @@
 
     frontier.py  Frontier FrontierOperations       fetching.py  Resolver Fetcher
     storing.py   Sink KeyStore HttpCacheStore Index SharedCookies   queue.py  Queue QueueLease
+    proxies.py  ProxyPool
 
 Times are unix seconds. An adapter turns every error of its driver into one of `core.errors`. Everything is imported
 from here: `from lycosa.ports import Frontier`.
@@ -9,6 +10,7 @@ from here: `from lycosa.ports import Frontier`.
 
 from lycosa.ports.fetching import Accept, Fetcher, Into, Resolver
 from lycosa.ports.frontier import Frontier, FrontierOperations
+from lycosa.ports.proxies import Lent, ProxyPool, ProxyView, TargetView
 from lycosa.ports.queue import Queue, QueueLease, ShutDown
 from lycosa.ports.storing import HttpCacheStore, Index, KeyStore, SharedCookies, Sink
 
@@ -21,10 +23,14 @@ __all__ = [
     "Index",
     "Into",
     "KeyStore",
+    "Lent",
+    "ProxyPool",
+    "ProxyView",
     "Queue",
     "QueueLease",
     "Resolver",
     "SharedCookies",
     "ShutDown",
     "Sink",
+    "TargetView",
 ]

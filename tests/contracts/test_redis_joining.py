@@ -22,13 +22,13 @@ from lycosa.engine.reporting import Reporter
 from lycosa.engine.stats import RunStats
 from lycosa.engine.statscollector import StatsCollector
 from lycosa.frontiers.redis import replicas
-from lycosa.frontiers.redis.connection import ANSWER_MAX_S
 from lycosa.frontiers.redis.frontier import RedisFrontier
 from lycosa.frontiers.redis.joining import redis_frontier
 from lycosa.frontiers.redis.membership import Membership
 from lycosa.frontiers.redis.operations import RedisOperations
 from lycosa.frontiers.redis.session import CRAWLS, Session
 from lycosa.frontiers.redis.visiting import Beginning, visiting
+from lycosa.servers.redis_connection import ANSWER_MAX_S
 from tests.contracts.redis_client import LooplessClient
 from tests.contracts.test_frontier import url
 from tests.servers.redis import RedisCluster, RedisServer, redis_server

@@ -21,11 +21,11 @@ from lycosa.core.model import HostFacts, Kind, Lease, UrlRecord
 from lycosa.core.segments import starts_at
 from lycosa.engine.claims import turn_of
 from lycosa.frontiers.redis import scripts
-from lycosa.frontiers.redis.connection import Server
 from lycosa.frontiers.redis.frontier import RedisFrontier
 from lycosa.frontiers.redis.lanes import encode
 from lycosa.frontiers.redis.partition import Partition
 from lycosa.frontiers.redis.session import Session
+from lycosa.servers.redis_connection import Server
 from tests.sim.redis_line import Line, Worker
 from tests.sim.redis_model import Crawl, Effect, Record
 from tests.sim.redis_turns import Transfer

@@ -10,7 +10,6 @@ from lycosa.clock import Clock
 from lycosa.core.errors import StorageFull
 from lycosa.core.frontier import Policy
 from lycosa.frontiers.redis.company import limits_of_others, refuse_twin, told_limits
-from lycosa.frontiers.redis.connection import JOIN_MAX_S, RECONNECT_MAX_S, Server
 from lycosa.frontiers.redis.cookies import RedisCookies
 from lycosa.frontiers.redis.frontier import RedisFrontier, shared_policy
 from lycosa.frontiers.redis.heart import Heart
@@ -19,6 +18,7 @@ from lycosa.frontiers.redis.packing import pack_in_c
 from lycosa.frontiers.redis.replicas import Replicas
 from lycosa.frontiers.redis.session import CRAWLS, Session
 from lycosa.frontiers.redis.visiting import told_of_beginning
+from lycosa.servers.redis_connection import JOIN_MAX_S, RECONNECT_MAX_S, Server
 
 
 async def redis_frontier(

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from lycosa.clock import Clock
 from lycosa.core.errors import UsageError
-from lycosa.frontiers.redis.connection import Server
 from lycosa.frontiers.redis.session import CRAWLS, Session, key_of
 from lycosa.frontiers.redis.wire import Patiently
+from lycosa.servers.redis_connection import Server
 
 SHOWN_MAX = 10
 """Names of crawls in a message."""

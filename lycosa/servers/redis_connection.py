@@ -32,13 +32,19 @@ class Clients(NamedTuple):
 class Server:
     """The server, cluster or what Sentinels watch, of an address. `say` hears that it is waited for.
 
+    `what` is kept there, and another `name` (an option) keeps it apart from others.
+
     Raises `UsageError` for what is no address, and for what the server does not let in.
     """
 
-    def __init__(self, url: str, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, url: str, say: Callable[[str], None], *, what: str = "a crawl", name: str = "--crawl-name"
+    ) -> None:
         self.address = read_address(url)
         self.text = self.address.text
         self._say = say
+        self._what = what
+        self._name = name
 
     async def clients(self, max_s: float = JOIN_MAX_S) -> Clients:
         """Connect. Raises `StateError` for a server that is not there, too old, or that may throw keys away."""
@@ -54,7 +60,7 @@ class Server:
     async def _refuse_unfit(self, client: Any) -> None:
         try:
             for section in ("server", "memory"):
-                redis.refuse_unfit(self.text, await client.info(section, **redis.everywhere(client)), "a crawl")
+                redis.refuse_unfit(self.text, await client.info(section, **redis.everywhere(client)), self._what)
         except redis.errors() as error:
             if not redis.hides_info(error):
                 raise
@@ -77,7 +83,7 @@ class Server:
             pause_s = min(2 * pause_s, AGAIN_MAX_S)
 
     def _ours(self, error: Exception) -> LycosaError:
-        return redis.ours(self.text, error, tls=self.address.tls, what="--crawl-name")
+        return redis.ours(self.text, error, tls=self.address.tls, what=self._name)
 
 
 def _made(address: Address) -> Clients:

@@ -1,0 +1,69 @@
+"""What is known of a proxy everywhere: can it be reached, how far is it, where does it come out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lycosa.core.proxies.cooling import cool_s
+from lycosa.core.proxies.outcome import Blame, Outcome
+from lycosa.core.proxies.pair import Facts, smoothed
+
+UNKNOWN_LATENCY_S = 0.5
+"""What a proxy is taken for that was never measured."""
+
+DOWN_S = 10.0
+DOWN_MAX_S = 3600.0
+"""After a connection that failed a proxy rests; twice as long, at most, after each further one in a row."""
+
+DOWNS_MAX = 5
+"""So many in a row, and it is dead: only a check brings it back."""
+
+
+@dataclass(slots=True)
+class Health:
+    """`downs` in a row; `checked_at` and `good_at` in unix seconds. `exit_ip` "" when it is not known or changes."""
+
+    latency_s: float | None = None
+    downs: int = 0
+    rests_until: float = 0.0
+    dead: bool = False
+    exit_ip: str = ""
+    checked_at: float = 0.0
+    good_at: float = 0.0
+    reason: str = ""
+
+    def order(self) -> float:
+        """Return by what the global pool is ordered (seconds)."""
+        return UNKNOWN_LATENCY_S if self.latency_s is None else self.latency_s
+
+    def hear(self, outcome: Outcome, now: float, draw: float) -> bool:
+        """Take what a use says of the proxy as such. Return whether targets have to know."""
+        if outcome.latency_s is not None:
+            self.latency_s = smoothed(self.latency_s, outcome.latency_s)
+        if outcome.blame is Blame.PROXY:
+            return self._down(outcome.reason, now, draw)
+        if outcome.blame is Blame.MISS:
+            return False
+        self.good_at = now
+        self.downs, self.reason = 0, ""
+        return False
+
+    def revive(self, now: float) -> None:
+        """A check has found it well."""
+        self.dead, self.downs, self.rests_until, self.reason = False, 0, 0.0, ""
+        self.good_at = now
+
+    def facts(self, tier: int, tags: Mapping[str, str]) -> Facts:
+        """Return what targets know of it."""
+        return Facts(self.latency_s, self.rests_until, self.dead, self.exit_ip, tier, tags)
+
+    def _down(self, reason: str, now: float, draw: float) -> bool:
+        """One that rests already is not blamed for what was under way."""
+        if now < self.rests_until:
+            return False
+        self.downs += 1
+        self.reason = reason
+        self.dead = self.downs >= DOWNS_MAX
+        self.rests_until = now + cool_s(DOWN_S, DOWN_MAX_S, self.downs, draw)
+        return True

@@ -1,0 +1,106 @@
+"""The leases of one target, and the sessions that keep their proxy."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+from lycosa.core.proxies.pair import Pair
+
+SESSIONS_MAX = 100_000
+"""Sessions of a target that are remembered; the one that was used longest ago is forgotten."""
+
+OUTDATED_FACTOR, OUTDATED_MIN = 4, 64
+"""Outdated deadlines are cleared away when there are more than so many for each lease."""
+
+
+@dataclass(slots=True)
+class Held:
+    """A lease under way."""
+
+    pair: Pair
+    deadline: float
+    session: str
+
+
+class Leases:
+    """Leases by token. Tokens are counted up, so that a late return meets nobody else's lease."""
+
+    def __init__(self, first_token: int = 0) -> None:
+        self._held: dict[int, Held] = {}
+        self._deadlines: list[tuple[float, int]] = []
+        self._token = first_token
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def begin(self, pair: Pair, deadline: float, session: str) -> int:
+        """Return the token of a new lease."""
+        self._token += 1
+        self._held[self._token] = Held(pair, deadline, session)
+        self._remember(deadline, self._token)
+        return self._token
+
+    def renew(self, token: int, deadline: float) -> bool:
+        """Set another deadline. False when the lease is over."""
+        held = self._held.get(token)
+        if held is not None:
+            held.deadline = deadline
+            self._remember(deadline, token)
+        return held is not None
+
+    def end(self, token: int) -> Held | None:
+        """Return the lease that ends, None when it was over before."""
+        return self._held.pop(token, None)
+
+    def end_of(self, pair: Pair) -> None:
+        """End all of a pair."""
+        self._held = {token: held for token, held in self._held.items() if held.pair is not pair}
+
+    def overdue(self, now: float) -> Iterator[Pair]:
+        """End what was not returned in time; yield the pair of each."""
+        while (deadline := self.next_at()) is not None and deadline <= now:
+            yield self._held.pop(heappop(self._deadlines)[1]).pair
+
+    def next_at(self) -> float | None:
+        """Return the first deadline."""
+        while self._deadlines:
+            deadline, token = self._deadlines[0]
+            held = self._held.get(token)
+            if held is not None and held.deadline == deadline:
+                return deadline
+            heappop(self._deadlines)
+        return None
+
+    def _remember(self, deadline: float, token: int) -> None:
+        heappush(self._deadlines, (deadline, token))
+        if len(self._deadlines) > OUTDATED_FACTOR * len(self._held) + OUTDATED_MIN:
+            self._deadlines = sorted((held.deadline, token) for token, held in self._held.items())
+
+
+class Sessions:
+    """Which proxy a session has, until it was not used for `sticky_s` (seconds)."""
+
+    def __init__(self, sticky_s: float) -> None:
+        self._sticky_s = sticky_s
+        self._keys: OrderedDict[str, tuple[str, float]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def key(self, session: str, now: float) -> str | None:
+        """Return the key of its proxy."""
+        key, until = self._keys.get(session, ("", 0.0))
+        if until > now:
+            return key
+        self._keys.pop(session, None)
+        return None
+
+    def bind(self, session: str, key: str, now: float) -> None:
+        """It has this proxy from now on."""
+        self._keys[session] = (key, now + self._sticky_s)
+        self._keys.move_to_end(session)
+        if len(self._keys) > SESSIONS_MAX:
+            self._keys.popitem(last=False)

@@ -1,0 +1,184 @@
+"""Lists of proxies as people and providers write them: a line each, or JSON.
+
+    # comment
+    1.2.3.4:8080
+    socks5h://ann:secret@proxy.example:1080   country=de provider=acme price_gb=4.5
+    http://user-{session}:secret@gate.example:8000   sessions=50 rotating=no
+
+`key=value` behind the address are tags, but for prices and `sessions`, which makes that many proxies of one line: each
+has its own word in the place of `{session}`. JSON is an array of addresses or of objects, or an object that holds one
+such array; the names that providers use for host, port, login, kind and country are known.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from lycosa.core.errors import BadProxy
+from lycosa.core.proxies.proxy import PORTS, Proxy, parse_proxy
+
+LIST_MAX = 64_000_000
+"""Characters of a list."""
+
+SESSIONS_MAX = 10_000
+"""Proxies made of one line."""
+
+TAGS_MAX = 32
+VALUE_MAX = 100
+SESSION = "{session}"
+PRICES = ("price_gb", "price_request")
+COMMENT = re.compile(r"(?:^|\s)#")
+NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+KEYS = {
+    "host": ("host", "ip", "ip_address", "proxy_address", "address", "server"),
+    "port": ("port", "proxy_port"),
+    "user": ("username", "user", "login"),
+    "password": ("password", "pass"),
+    "kind": ("scheme", "protocol", "type", "protocols"),
+    "country": ("country", "country_code", "countryCode", "geo"),
+}
+"""What providers call the parts, the first that is there."""
+
+
+class Fault(NamedTuple):
+    """What is wrong, and in which line (or entry, of JSON), counted from 1."""
+
+    line: int
+    problem: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.problem}"
+
+
+def read_list(text: str, scheme: str = "http") -> Iterator[Proxy | Fault]:
+    """Yield what a list holds, faults in their places. Raises `BadProxy` when it is no list at all."""
+    if len(text) > LIST_MAX:
+        raise BadProxy(f"a list of {len(text):,} characters: write at most {LIST_MAX:,}")
+    text = text.removeprefix("\ufeff")
+    begin = text.lstrip()[:1]
+    if begin in ("[", "{"):
+        return _entries(_array(text), scheme)
+    if begin == "<":
+        raise BadProxy("this is a page (HTML, XML), not a list of proxies")
+    return _lines(text, scheme)
+
+
+def parse_line(line: str, scheme: str = "http") -> list[Proxy]:
+    """Return the proxies of one line, which is neither empty nor a comment. Raises `BadProxy`."""
+    address, *fields = line.split()
+    facts = [field.partition("=") for field in fields]
+    for name, equals, _ in facts:
+        if not equals:
+            raise BadProxy(f"{name[:VALUE_MAX]!r} behind the address: write key=value")
+    return _made(address, {name: value for name, _, value in facts}, scheme)
+
+
+def _lines(text: str, scheme: str) -> Iterator[Proxy | Fault]:
+    for number, line in enumerate(text.splitlines(), 1):
+        plain = COMMENT.split(line, maxsplit=1)[0]
+        try:
+            yield from parse_line(plain, scheme) if plain.strip() else ()
+        except BadProxy as wrong:
+            yield Fault(number, str(wrong))
+
+
+def _array(text: str) -> list[Any]:
+    """Return the array that a JSON text is, or holds somewhere near its top."""
+    try:
+        data = msgspec.json.decode(text.encode("utf-8", "replace"))
+    except (msgspec.DecodeError, RecursionError):
+        raise BadProxy("this begins like JSON, and is none") from None
+    for _ in range(3):
+        if isinstance(data, list):
+            return data
+        data = next((each for each in data.values() if isinstance(each, list | dict)), None)
+        if data is None:
+            break
+    raise BadProxy("this JSON holds no array of proxies")
+
+
+def _entries(array: list[Any], scheme: str) -> Iterator[Proxy | Fault]:
+    for number, entry in enumerate(array, 1):
+        try:
+            yield from _entry(entry, scheme)
+        except BadProxy as wrong:
+            yield Fault(number, str(wrong))
+
+
+def _entry(entry: object, scheme: str) -> list[Proxy]:
+    if isinstance(entry, str) and entry.strip():
+        return parse_line(entry, scheme)
+    if isinstance(entry, dict):
+        return _object(entry, scheme)
+    raise BadProxy("neither an address nor an object")
+
+
+def _object(entry: Mapping[str, Any], scheme: str) -> list[Proxy]:
+    found = {name: _first(entry, keys) for name, keys in KEYS.items()}
+    address = entry.get("proxy") or entry.get("url")
+    if isinstance(address, str):
+        found["host"] = address
+    elif not found["host"]:
+        raise BadProxy("an object without host (or ip) and port, proxy or url")
+    else:
+        address = _address(found, scheme)
+    facts = {name: str(entry[name]) for name in (*PRICES, "provider", "sessions") if entry.get(name) is not None}
+    if found["country"]:
+        facts["country"] = found["country"].lower()
+    return _made(address, facts, scheme)
+
+
+def _address(found: Mapping[str, str], scheme: str) -> str:
+    kind = found["kind"].lower() if found["kind"].lower() in PORTS else scheme
+    host = f"[{found['host']}]" if found["host"].count(":") > 1 and found["host"][0] != "[" else found["host"]
+    proxy = Proxy("", "", 0, found["user"], found["password"])
+    return f"{kind}://{proxy.login}{host}:{found['port']}" if found["port"] else f"{kind}://{proxy.login}{host}"
+
+
+def _first(entry: Mapping[str, Any], keys: tuple[str, ...]) -> str:
+    value = next((entry[key] for key in keys if entry.get(key) not in (None, "")), "")
+    value = value[0] if isinstance(value, list) and value else value
+    return str(value) if isinstance(value, str | int) else ""
+
+
+def _made(address: str, facts: Mapping[str, str], scheme: str) -> list[Proxy]:
+    """Return one proxy, or one for each session."""
+    if len(facts) > TAGS_MAX:
+        raise BadProxy(f"{len(facts)} fields: write at most {TAGS_MAX}")
+    prices = {name: _price(name, facts[name]) for name in PRICES if name in facts}
+    tags = {name: value for name, value in facts.items() if name not in (*PRICES, "sessions")}
+    for name, value in tags.items():
+        if not NAME.fullmatch(name) or len(value) > VALUE_MAX:
+            raise BadProxy(f"{name[:VALUE_MAX]!r} is no name of a tag, or its value is longer than {VALUE_MAX}")
+    count = _count(facts.get("sessions", ""), templated=SESSION in address)
+    return [
+        parse_proxy(address.replace(SESSION, f"s{number}"), scheme, tags=tags, **prices)
+        for number in range(1, count + 1)
+    ]
+
+
+def _price(name: str, text: str) -> float:
+    try:
+        price = float(text)
+    except ValueError:
+        price = math.nan
+    if not 0 <= price < math.inf:
+        raise BadProxy(f"{name}={text[:VALUE_MAX]} is not a price: write a number, 0 or more")
+    return price
+
+
+def _count(text: str, *, templated: bool) -> int:
+    if not text:
+        if templated:
+            raise BadProxy(f"{SESSION} in the address: write sessions=N behind it")
+        return 1
+    if not templated:
+        raise BadProxy(f"sessions={text[:VALUE_MAX]} without {SESSION} in the address")
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= SESSIONS_MAX):
+        raise BadProxy(f"sessions={text[:VALUE_MAX]}: write a number from 1 to {SESSIONS_MAX:,}")
+    return int(text)

@@ -1,0 +1,175 @@
+"""The two levels: one pool of all proxies, ordered by latency, and one for each target, filled up from it.
+
+A proxy may be lent to many targets at once; what one target makes of it stays there, but for one thing: whether it can
+be reached at all, which all of them hear.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+
+from lycosa.core.proxies.health import Health
+from lycosa.core.proxies.outcome import Outcome
+from lycosa.core.proxies.pair import Facts
+from lycosa.core.proxies.policy import TargetPolicy
+from lycosa.core.proxies.proxy import Proxy
+from lycosa.core.proxies.target import ANY, Grant, TargetPool, Wait, Wish
+
+TARGETS_MAX = 10_000
+"""Targets that are remembered; the one without leases that was used longest ago is forgotten."""
+
+PROXIES_MAX = 1_000_000
+KINDS_MAX = 1_000
+"""Different wishes of a target that are known to be filled up."""
+
+ROTATING = "rotating"
+"""A proxy with this tag comes out at another address each time: nobody shares its bans."""
+
+
+class Pool:
+    """Proxies, their health, and the pools of targets. `policy_of(target)` says how a target's proxies are used."""
+
+    def __init__(self, policy_of: Callable[[str], TargetPolicy]) -> None:
+        self.proxies: dict[str, Proxy] = {}
+        self.health: dict[str, Health] = {}
+        self.targets: OrderedDict[str, TargetPool] = OrderedDict()
+        self._policy_of = policy_of
+        self._nearest: list[tuple[float, str]] = []
+        self._prices: list[tuple[float, float]] = []
+
+    def add(self, proxies: Iterable[Proxy], now: float) -> int:
+        """Take proxies in; what is known of those that are here already stays. Return how many are new."""
+        before = len(self.proxies)
+        prices = len(self._prices)
+        for proxy in proxies:
+            if proxy.key not in self.health:
+                if len(self.proxies) >= PROXIES_MAX:
+                    break
+                self.health[proxy.key] = Health()
+                insort(self._nearest, (self.health[proxy.key].order(), proxy.key))
+            self.proxies[proxy.key] = proxy
+            price = (proxy.price_gb, proxy.price_request)
+            if price not in self._prices:
+                insort(self._prices, price)
+        for pool in self.targets.values():
+            pool.filled.clear()
+        if len(self._prices) != prices:
+            self._tell(self.proxies, now)
+        return len(self.proxies) - before
+
+    def remove(self, key: str) -> bool:
+        """Forget a proxy. False when it is not here."""
+        if self.proxies.pop(key, None) is None:
+            return False
+        self._unorder(key)
+        del self.health[key]
+        for target in self.targets.values():
+            target.forget(key)
+        return True
+
+    def acquire(
+        self, target: str, now: float, draws: Sequence[float], wish: Wish = ANY, lease_s: float | None = None
+    ) -> list[Grant] | Wait:
+        """Lend as many proxies as there are draws for a target, or none."""
+        pool = self.target(target, now)
+        if wish.kind not in pool.filled:
+            self._fill(pool, now, wish)
+        return pool.acquire(now, draws, wish, lease_s)
+
+    def release(self, target: str, token: int, outcomes: Sequence[Outcome], now: float, draw: float) -> str | None:
+        """End a lease. Return the key of its proxy, None when it was over before."""
+        pool = self.targets.get(target)
+        key = None if pool is None else pool.release(token, outcomes, now, draw)
+        if key is not None:
+            self.hear(key, outcomes, now, draw)
+        return key
+
+    def hear(self, key: str, outcomes: Sequence[Outcome], now: float, draw: float) -> None:
+        """Take what uses say of the proxy as such, and tell it to all targets if they have to know."""
+        health = self.health.get(key)
+        if health is not None:
+            self._unorder(key)
+            tell = [health.hear(outcome, now, draw) for outcome in outcomes]
+            insort(self._nearest, (health.order(), key))
+            if any(tell):
+                self._tell([key], now)
+
+    def ban(self, target: str, key: str, now: float, until: float | None = None, reason: str = "by hand") -> bool:
+        """Lend a proxy no more for a target, or not before a time. False when there is no such proxy."""
+        return key in self.proxies and self._has(target, key, now).ban(key, now, until, reason)
+
+    def unban(self, target: str, key: str, now: float) -> bool:
+        """Lift bans and rests of a proxy for a target. False when there is no such proxy."""
+        return key in self.proxies and self._has(target, key, now).unban(key, now)
+
+    def revive(self, key: str, now: float, exit_ip: str = "") -> None:
+        """A check has found a proxy well, and where it comes out."""
+        health, proxy = self.health[key], self.proxies[key]
+        health.revive(now)
+        if ROTATING not in proxy.tags:
+            health.exit_ip = exit_ip
+        self._tell([key], now)
+
+    def target(self, name: str, now: float) -> TargetPool:
+        """Return the pool of a target, a new one if need be."""
+        pool = self.targets.get(name)
+        if pool is None:
+            pool = self.targets[name] = TargetPool(self._policy_of(name))
+            self._forget_a_target()
+        self.targets.move_to_end(name)
+        return pool
+
+    def nearest(self) -> Iterator[str]:
+        """Yield the keys of all proxies, the one with the least latency first."""
+        return (key for _, key in self._nearest)
+
+    def facts(self, key: str) -> Facts:
+        """Return what targets know of a proxy."""
+        proxy = self.proxies[key]
+        return self.health[key].facts(self._prices.index((proxy.price_gb, proxy.price_request)), proxy.tags)
+
+    def _fill(self, pool: TargetPool, now: float, wish: Wish) -> None:
+        """Let a target have as many proxies that fit as its policy says, the nearest first."""
+        if len(pool.filled) >= KINDS_MAX:
+            pool.filled.clear()
+        pool.filled.add(wish.kind)
+        missing = pool.policy.members - sum(pair.usable and wish.means(pair) for pair in pool.pairs.values())
+        for key in list(islice(self._others(pool, wish), max(0, missing))):
+            pool.learn(key, self.facts(key), now)
+
+    def _has(self, target: str, key: str, now: float) -> TargetPool:
+        """Return the pool of a target, which has this proxy now."""
+        pool = self.target(target, now)
+        if key not in pool.pairs:
+            pool.learn(key, self.facts(key), now)
+        return pool
+
+    def _others(self, pool: TargetPool, wish: Wish) -> Iterator[str]:
+        """Yield living proxies that fit and the target does not have yet, the nearest first."""
+        for key in self.nearest():
+            if (
+                key not in pool.pairs
+                and not self.health[key].dead
+                and wish.tags.items() <= self.proxies[key].tags.items()
+            ):
+                yield key
+
+    def _tell(self, keys: Iterable[str], now: float) -> None:
+        """All targets that have these proxies hear of them."""
+        for key in keys:
+            facts = self.facts(key)
+            for pool in self.targets.values():
+                if key in pool.pairs:
+                    pool.learn(key, facts, now)
+
+    def _unorder(self, key: str) -> None:
+        del self._nearest[bisect_left(self._nearest, (self.health[key].order(), key))]
+
+    def _forget_a_target(self) -> None:
+        if len(self.targets) > TARGETS_MAX:
+            idle = next((name for name, pool in self.targets.items() if not pool.leases), None)
+            if idle is not None:
+                del self.targets[idle]

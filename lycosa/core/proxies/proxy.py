@@ -1,0 +1,118 @@
+"""Who a proxy is: scheme, host, port and login. Two logins on one host and port are two proxies.
+
+The login is a secret, often the user name, too: providers put sessions and tokens there. So a proxy has a `name` for
+everybody (address, and a digest where there is a login) and a `url` for whoever connects through it.
+
+`host:port` alone is an HTTP proxy. Of SOCKS, `socks4a` and `socks5h` let the proxy find the host, `socks4` and `socks5`
+ask for an address.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from urllib.parse import quote, unquote
+
+import ada_url
+from xxhash import xxh3_64_hexdigest
+
+from lycosa.core.errors import BadProxy
+
+PORTS = {"http": 80, "https": 443, "socks4": 1080, "socks4a": 1080, "socks5": 1080, "socks5h": 1080}
+"""The schemes, and the port that is meant where none stands."""
+
+ADDRESS_MAX = 1024
+"""Characters of the address of a proxy."""
+
+SHOWN_MAX = 60
+COLONS = re.compile(r"(?P<host>[^\s:@/\[\]]+|\[[0-9A-Fa-f:.]+\]):(?P<port>\d+):(?P<user>[^\s:]+):(?P<password>\S*)")
+"""host:port:user:password, as providers print it."""
+
+ADDRESS = re.compile(
+    r"(?:(?P<scheme>[a-z0-9]+)://)?(?:(?P<user>[^\s:@/]*)(?::(?P<password>[^\s@/]*))?@)?"
+    r"(?P<host>[^\s:@/\[\]?#]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>\d{1,5}))?/?",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class Proxy:
+    """One way out. `tags` (`country=de`, `provider=acme`) and prices are no part of who it is.
+
+    `price_gb` and `price_request` are in any one currency; what costs nothing is used first.
+    """
+
+    scheme: str
+    host: str
+    port: int
+    username: str = ""
+    password: str = ""
+    tags: Mapping[str, str] = field(default_factory=dict, compare=False, hash=False)
+    price_gb: float = field(default=0.0, compare=False)
+    price_request: float = field(default=0.0, compare=False)
+
+    @cached_property
+    def url(self) -> str:
+        """The address with the login: a secret."""
+        return f"{self.scheme}://{self.login}{self._place}"
+
+    @property
+    def login(self) -> str:
+        """User name and password as they stand in a URL, with the @ behind them; "" for none."""
+        password = f":{quote(self.password, safe='')}" if self.password else ""
+        return f"{quote(self.username, safe='')}{password}@" if self.username or self.password else ""
+
+    @cached_property
+    def key(self) -> str:
+        """16 hexadecimal digits that stand for the whole identity, the same everywhere."""
+        whole = f"{self.scheme}\0{self._place}\0{self.username}\0{self.password}"
+        return str(xxh3_64_hexdigest(whole.encode()))
+
+    @cached_property
+    def name(self) -> str:
+        """What logs, metrics and pages show: no login, but logins on the same address have different names."""
+        address = f"{self.scheme}://{self._place}"
+        return f"{address}#{self.key[:6]}" if self.username or self.password else address
+
+    @property
+    def _place(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+def parse_proxy(text: str, scheme: str = "http", **facts: object) -> Proxy:
+    """Return the proxy at an address in one of the usual forms. Raises `BadProxy`, which repeats no login.
+
+    `[scheme://][user[:password]@]host[:port]`, or `host:port:user:password`; IPv6 in brackets. `scheme` is meant where
+    none stands, which wants a port.
+    """
+    found = COLONS.fullmatch(text) or ADDRESS.fullmatch(text) if len(text) <= ADDRESS_MAX else None
+    if found is None:
+        raise BadProxy(f"{_shown(text)} is not the address of a proxy: write [scheme://][user:password@]host:port")
+    parts = found.groupdict()
+    named = (parts.get("scheme") or scheme).lower()
+    if named not in PORTS:
+        raise BadProxy(f"{named}:// is no kind of proxy: write one of {', '.join(PORTS)}")
+    if not parts["port"] and not parts.get("scheme"):
+        raise BadProxy(f"{_shown(text)} has no port: write host:port")
+    port = int(parts["port"] or PORTS[named])
+    if not 1 <= port <= 65535:
+        raise BadProxy(f"{port} is not a port: 1 to 65535")
+    login = (unquote(parts["user"] or ""), unquote(parts["password"] or ""))
+    return Proxy(named, _host(parts["host"]), port, *login, **facts)  # type: ignore[arg-type]
+
+
+def _host(text: str) -> str:
+    """Return a host as WHATWG URLs write it: lower case, IDNA, short IPv6."""
+    try:
+        return str(ada_url.URL(f"http://{text}/").hostname)
+    except ValueError:
+        raise BadProxy(f"{text[:SHOWN_MAX]!r} is not a host") from None
+
+
+def _shown(text: str) -> str:
+    """Return bad text without what may be a login."""
+    behind = text.rpartition("@")[2]
+    kept = ":".join(behind.split(":")[:2]) if "://" not in behind else behind
+    return repr(kept[:SHOWN_MAX] + ("…" if len(kept) > SHOWN_MAX else ""))

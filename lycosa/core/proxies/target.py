@@ -1,0 +1,310 @@
+"""The proxies of one target: lent with a token, returned with what came of it, resting after bans.
+
+Every back end does as this machine does, and is compared with it. Time and chance are arguments: `now` in unix seconds,
+`draw` from 0 to 1.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from lycosa.core.proxies.cooling import cool_s
+from lycosa.core.proxies.leases import Leases, Sessions
+from lycosa.core.proxies.order import Order
+from lycosa.core.proxies.outcome import Blame, Outcome
+from lycosa.core.proxies.pace import Pace
+from lycosa.core.proxies.pair import Facts, Pair, State
+from lycosa.core.proxies.policy import TargetPolicy
+
+DOWN_S = 10.0
+"""A proxy that could not be reached rests so long here, at most; the global pool may say longer."""
+
+DOWN_MAX_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a lease asks for: proxies with these tags, the same one for the same `session`, which is not `avoid`."""
+
+    tags: Mapping[str, str] = field(default_factory=dict)
+    session: str = ""
+    avoid: frozenset[str] = frozenset()
+
+    @property
+    def kind(self) -> frozenset[tuple[str, str]]:
+        """Which proxies are meant, whoever asks."""
+        return frozenset(self.tags.items())
+
+    def means(self, pair: Pair) -> bool:
+        """Whether the proxy of this pair has the tags."""
+        return self.tags.items() <= pair.facts.tags.items()
+
+    def fits(self, pair: Pair) -> bool:
+        """Whether this pair may be lent."""
+        return pair.key not in self.avoid and self.means(pair)
+
+
+ANY = Wish()
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A proxy, lent until `deadline`. `rebound`: its session had another one before.
+
+    It was drawn among the first `among` in the order of use; 0: its session asked for it.
+    """
+
+    token: int
+    key: str
+    deadline: float
+    rebound: bool
+    among: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """None can be lent. `at` is when to ask again at the latest, None when nothing that is known will change it."""
+
+    at: float | None
+
+
+class TargetPool:
+    """See the module. `leaked` leases were not returned in time, `stale` returns came too late.
+
+    `filled` are the kinds of wishes for which the global pool has nothing more to give.
+    """
+
+    def __init__(self, policy: TargetPolicy, first_token: int = 0) -> None:
+        self.policy = policy
+        self.pairs: dict[str, Pair] = {}
+        self.pace = Pace()
+        self.leaked = self.stale = self.granted = 0
+        self.filled: set[frozenset[tuple[str, str]]] = set()
+        self._order = Order()
+        self._leases = Leases(first_token)
+        self._sessions = Sessions(policy.sticky_s)
+        self._exits: dict[str, set[str]] = {}
+
+    def learn(self, key: str, facts: Facts, now: float) -> None:
+        """Take what the global pool knows of a proxy; one that is new here joins, and loses nothing it had before."""
+        pair = self.pairs.get(key)
+        lost = False
+        if pair is None:
+            pair = self.pairs[key] = Pair(key, facts, self._order.stands)
+        else:
+            self._order.out(pair)
+            self._leave_exit(pair)
+            lost = facts.dead and pair.usable
+            pair.half |= pair.facts.dead and not facts.dead
+            pair.facts = facts
+        if facts.exit_ip:
+            self._exits.setdefault(facts.exit_ip, set()).add(key)
+        if facts.rests_until > max(now, pair.rests_until):
+            lost |= pair.rest(facts.rests_until)
+        self._lost(int(lost), now)
+        self._place(pair, now)
+
+    def forget(self, key: str) -> None:
+        """A proxy left the global pool: its leases here are lost."""
+        pair = self.pairs.pop(key, None)
+        if pair is not None:
+            self.filled.clear()
+            self._order.out(pair)
+            self._leave_exit(pair)
+            self._leases.end_of(pair)
+
+    def acquire(
+        self, now: float, draws: Sequence[float], wish: Wish = ANY, lease_s: float | None = None
+    ) -> list[Grant] | Wait:
+        """Lend as many different proxies as there are draws, or none."""
+        self.expire(now)
+        self._wake(now)
+        bound = self._bound(wish.session, now) if wish.session else None
+        if bound is not None and (bound.usable or bound.held):
+            chosen, rebound, among = ([bound] if bound.queued else []), False, 0
+        else:
+            (chosen, among), rebound = self._chosen(draws, wish), bound is not None
+        if not chosen:
+            return self._wait(now, bound)
+        self.pace.granted(now, len(chosen))
+        until = now + (self.policy.lease_s if lease_s is None else lease_s)
+        least_s = self.interval_s(now)
+        if wish.session:
+            self._sessions.bind(wish.session, chosen[0].key, now)
+        return [self._grant(pair, now, least_s, until, wish.session, rebound, among) for pair in chosen]
+
+    def renew(self, token: int, now: float, lease_s: float | None = None) -> float | None:
+        """Return the new deadline of a lease, None when it is over."""
+        self.expire(now)
+        until = now + (self.policy.lease_s if lease_s is None else lease_s)
+        return until if self._leases.renew(token, until) else None
+
+    def release(self, token: int, outcomes: Sequence[Outcome], now: float, draw: float) -> str | None:
+        """End a lease with an outcome for each use. Return the key of its proxy, None when it was over before."""
+        self.expire(now)
+        held = self._leases.end(token)
+        if held is None:
+            self.stale += 1
+            return None
+        pair = held.pair
+        self._order.out(pair)
+        pair.held -= 1
+        pair.uses += max(0, len(outcomes) - 1)
+        for outcome in outcomes:
+            self._judge(pair, outcome, now, draw)
+        if held.session and self._sessions.key(held.session, now) == pair.key:
+            self._sessions.bind(held.session, pair.key, now)
+        self._place(pair, now)
+        return pair.key
+
+    def expire(self, now: float) -> None:
+        """Take back what was not returned in time."""
+        for pair in self._leases.overdue(now):
+            self.leaked += 1
+            self._order.out(pair)
+            pair.held -= 1
+            self._place(pair, now)
+
+    def ban(self, key: str, now: float, until: float | None = None, reason: str = "by hand") -> bool:
+        """Lend a proxy no more, or not before a time. False when it is not here."""
+        pair = self.pairs.get(key)
+        if pair is None:
+            return False
+        self._order.out(pair)
+        pair.reason = reason
+        if until is None:
+            pair.barred = True
+        else:
+            pair.rest(until)
+        self._place(pair, now)
+        return True
+
+    def unban(self, key: str, now: float) -> bool:
+        """Lift bans and rests. False when it is not here."""
+        pair = self.pairs.get(key)
+        if pair is None:
+            return False
+        self._order.out(pair)
+        pair.barred = pair.half = False
+        pair.bans = pair.misses = 0
+        pair.rests_until = 0.0
+        self._place(pair, now)
+        return True
+
+    @property
+    def leases(self) -> int:
+        """How many are out, some of them perhaps overdue."""
+        return len(self._leases)
+
+    def usable(self) -> int:
+        """Return how many proxies take part."""
+        return sum(pair.usable for pair in self.pairs.values())
+
+    def counts(self, now: float) -> Counter[State]:
+        """Return how many proxies are in each state."""
+        self.expire(now)
+        return Counter(pair.state(now) for pair in self.pairs.values())
+
+    def interval_s(self, now: float) -> float:
+        """Return the least time between two leases of one proxy."""
+        return max(self.policy.delay_s, self.pace.least_s(now))
+
+    def _judge(self, pair: Pair, outcome: Outcome, now: float, draw: float) -> None:
+        pair.took(outcome.latency_s)
+        if outcome.blame is not Blame.NOBODY:
+            pair.answered(well=outcome.blame is Blame.NONE)
+        if outcome.blame in (Blame.NONE, Blame.NOBODY):
+            pair.recover(now)
+            return
+        pair.reason = outcome.reason
+        if outcome.blame is Blame.PROXY:
+            self._lost(pair.rest(now + cool_s(DOWN_S, DOWN_MAX_S, 1, draw)), now)
+            return
+        pair.misses += 1
+        if outcome.blame is Blame.SITE or pair.half or pair.misses >= self.policy.misses_max:
+            self._banned(pair, outcome, now, draw)
+
+    def _banned(self, pair: Pair, outcome: Outcome, now: float, draw: float) -> None:
+        """It rests here, and with it all that leave by the same address."""
+        policy = self.policy
+        pair.bans += 1
+        pair.misses = 0
+        until = now + cool_s(policy.cool_s, policy.cool_max_s, pair.bans, draw, outcome.rest_s)
+        lost = int(pair.rest(until))
+        pair.barred = 0 < policy.bans_max <= pair.bans
+        for key in self._exits.get(pair.facts.exit_ip, ()):
+            other = self.pairs[key]
+            if other is not pair:
+                self._order.out(other)
+                lost += other.rest(until)
+                other.reason = f"{outcome.reason}, at the same exit"
+                self._place(other, now)
+        self._lost(lost, now)
+
+    def _lost(self, count: int, now: float) -> None:
+        """So many proxies take part no more."""
+        if count:
+            self.filled.clear()
+            if self.policy.guarded:
+                self.pace.lost(now, self.usable() + count)
+
+    def _place(self, pair: Pair, now: float) -> None:
+        """Put a pair that is in no line into the one it belongs to, if to any."""
+        room = not self.policy.concurrency or pair.held < self.policy.concurrency
+        if pair.barred or pair.facts.dead or not room or (pair.half and pair.held):
+            return
+        if pair.at > now:
+            self._order.wait(pair, self.pairs)
+        else:
+            self._order.ready(pair)
+
+    def _wake(self, now: float) -> None:
+        while (pair := self._order.due(now, self.pairs)) is not None:
+            self._place(pair, now)
+
+    def _grant(
+        self, pair: Pair, now: float, least_s: float, until: float, session: str, rebound: bool, among: int
+    ) -> Grant:
+        order = self._order
+        order.out(pair)
+        order.stands = max(order.stands, pair.rank)
+        pair.rank += pair.cost()
+        pair.uses += 1
+        pair.held += 1
+        pair.used_at = now
+        pair.paced_until = now + least_s
+        self.granted += 1
+        self._place(pair, now)
+        return Grant(self._leases.begin(pair, until, session), pair.key, until, rebound, among)
+
+    def _chosen(self, draws: Sequence[float], wish: Wish) -> tuple[list[Pair], int]:
+        """Return as many ready pairs as there are draws, of the cheapest tier that works, or none."""
+        fits = wish.fits if wish.tags or wish.avoid else None
+        for tier in sorted(self._order.tiers()):
+            few = self._order.few(tier)
+            found = self._order.first(tier, len(draws) + few - 1, fits, self.pairs)
+            if len(found) >= len(draws):
+                return [found.pop(int(draw * min(few, len(found)))) for draw in draws], few
+            if any(each.usable and each.facts.tier == tier and wish.fits(each) for each in self.pairs.values()):
+                break  # it works, and is worth waiting for
+        return [], 0
+
+    def _wait(self, now: float, bound: Pair | None) -> Wait:
+        """Say when to ask again."""
+        times = [self._order.next_at(self.pairs), self._leases.next_at()]
+        if bound is not None and bound.at > now and not bound.held:
+            times = [bound.at]
+        return Wait(min((each for each in times if each is not None), default=None))
+
+    def _bound(self, session: str, now: float) -> Pair | None:
+        """Return the pair a session has, if it still has one."""
+        key = self._sessions.key(session, now)
+        return None if key is None else self.pairs.get(key)
+
+    def _leave_exit(self, pair: Pair) -> None:
+        if pair.facts.exit_ip:
+            self._exits[pair.facts.exit_ip].discard(pair.key)
+            if not self._exits[pair.facts.exit_ip]:
+                del self._exits[pair.facts.exit_ip]

@@ -1,0 +1,1 @@
+"""Pools of proxies: in memory, in a folder, on Redis."""

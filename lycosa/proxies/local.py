@@ -1,0 +1,165 @@
+"""A pool of one process: the machine of `core.proxies`, with a clock, chance, and people who wait."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
+from functools import partial
+
+from lycosa import clock
+from lycosa.core.errors import NoProxy
+from lycosa.core.proxies.outcome import Blame, Outcome
+from lycosa.core.proxies.policy import TargetPolicy
+from lycosa.core.proxies.pool import Pool
+from lycosa.core.proxies.proxy import Proxy
+from lycosa.core.proxies.target import ANY, Grant, Wait, Wish
+from lycosa.ports.proxies import Lent, ProxyView, TargetView
+from lycosa.proxies.views import refuse_counts, view_everywhere, view_on, why_not
+from lycosa.proxies.waiting import CLOSED, Line, Waiter
+
+
+class LocalPool:
+    """See `ports.ProxyPool`. It forgets everything when its process ends."""
+
+    def __init__(
+        self,
+        policy_of: Callable[[str], TargetPolicy] = lambda _: TargetPolicy(),
+        now: Callable[[], float] | None = None,
+        draw: Callable[[], float] = clock.chance,
+    ) -> None:
+        self._pool = Pool(policy_of)
+        self._now = now or clock.Clock().now
+        self._draw = draw
+        self._lines: dict[str, Line] = {}
+        self._closed = False
+
+    async def add(self, proxies: Iterable[Proxy]) -> int:
+        """See `ProxyPool`."""
+        added = self._pool.add(proxies, self._now())
+        self._serve_all()
+        return added
+
+    async def remove(self, keys: Iterable[str]) -> int:
+        """See `ProxyPool`."""
+        return sum([self._pool.remove(key) for key in keys])
+
+    async def acquire(
+        self, target: str, count: int = 1, wish: Wish = ANY, *, lease_s: float | None = None, wait_s: float = 0.0
+    ) -> list[Lent]:
+        """See `ProxyPool`."""
+        refuse_counts(count, wish)
+        waiter = Waiter(count, wish, lease_s, asyncio.get_running_loop().create_future())
+        grants = self._ask(target, waiter) if target not in self._lines else Wait(None)
+        if isinstance(grants, Wait):
+            grants = await self._wait(target, waiter, wait_s)
+        return [
+            Lent(target, grant.token, self._pool.proxies[grant.key], grant.deadline, grant.rebound, grant.among)
+            for grant in grants
+        ]
+
+    async def renew(self, lent: Lent, lease_s: float | None = None) -> float | None:
+        """See `ProxyPool`."""
+        pool = self._pool.targets.get(lent.target)
+        return None if pool is None else pool.renew(lent.token, self._now(), lease_s)
+
+    async def release(self, lent: Lent, outcomes: Sequence[Outcome] = ()) -> bool:
+        """See `ProxyPool`."""
+        return self._release(lent.target, lent.token, outcomes)
+
+    async def ban(self, target: str, key: str, until: float | None = None, reason: str = "by hand") -> bool:
+        """See `ProxyPool`."""
+        return self._pool.ban(target, key, self._now(), until, reason)
+
+    async def unban(self, target: str, key: str) -> bool:
+        """See `ProxyPool`."""
+        done = self._pool.unban(target, key, self._now())
+        self._serve(target)
+        return done
+
+    async def checked(self, key: str, outcome: Outcome, exit_ip: str = "") -> bool:
+        """See `ProxyPool`."""
+        if key not in self._pool.proxies:
+            return False
+        self._pool.hear(key, [outcome], self._now(), self._draw())
+        if outcome.blame is Blame.NONE:
+            self._pool.revive(key, self._now(), exit_ip)
+            self._serve_all()
+        return True
+
+    async def proxies(self, target: str | None = None) -> list[ProxyView]:
+        """See `ProxyPool`."""
+        now = self._now()
+        if target is None:
+            return [self._everywhere(key, now) for key in self._pool.nearest()]
+        pool = self._pool.targets.get(target)
+        if pool is None:
+            return []
+        return [view_on(self._pool.proxies[pair.key], pair, now) for pair in pool.pairs.values()]
+
+    async def targets(self) -> list[TargetView]:
+        """See `ProxyPool`."""
+        now = self._now()
+        return [
+            TargetView(name, pool.counts(now), pool.leases, pool.granted, pool.leaked, pool.stale, pool.interval_s(now))
+            for name, pool in self._pool.targets.items()
+        ]
+
+    async def close(self) -> None:
+        """See `ProxyPool`."""
+        self._closed = True
+        for line in self._lines.values():
+            line.close(NoProxy(CLOSED))
+        self._lines.clear()
+
+    def _ask(self, target: str, waiter: Waiter) -> list[Grant] | Wait:
+        if self._closed:
+            raise NoProxy(CLOSED)
+        draws = [self._draw() for _ in range(waiter.count)]
+        return self._pool.acquire(target, self._now(), draws, waiter.wish, waiter.lease_s)
+
+    async def _wait(self, target: str, waiter: Waiter, wait_s: float) -> list[Grant]:
+        """Wait in line. Who is cancelled at the moment he gets one gives it back."""
+        line = self._lines.setdefault(target, Line(partial(self._ask, target), self._now))
+        line.join(waiter)
+        line.serve()
+        try:
+            async with asyncio.timeout(wait_s):
+                return await waiter.granted
+        except TimeoutError:
+            raise NoProxy(self._why(target, wait_s)) from None
+        except asyncio.CancelledError:
+            if waiter.granted.done() and not waiter.granted.cancelled():
+                for grant in waiter.granted.result():
+                    self._release(target, grant.token, ())
+            raise
+        finally:
+            line.leave(waiter)
+            if not line and self._lines.get(target) is line:
+                del self._lines[target]
+
+    def _release(self, target: str, token: int, outcomes: Sequence[Outcome]) -> bool:
+        key = self._pool.release(target, token, outcomes, self._now(), self._draw())
+        self._serve(target)
+        return key is not None
+
+    def _serve(self, target: str) -> None:
+        line = self._lines.get(target)
+        if line is not None:
+            line.serve()
+
+    def _serve_all(self) -> None:
+        for target in list(self._lines):
+            self._serve(target)
+
+    def _why(self, target: str, wait_s: float) -> str:
+        now = self._now()
+        is_empty = not self._pool.proxies
+        return why_not(
+            target, wait_s, {} if is_empty else self._pool.target(target, now).counts(now), is_empty=is_empty
+        )
+
+    def _everywhere(self, key: str, now: float) -> ProxyView:
+        pairs = [pool.pairs[key] for pool in self._pool.targets.values() if key in pool.pairs]
+        counts = (sum(pair.uses for pair in pairs), sum(pair.good for pair in pairs), sum(pair.bad for pair in pairs))
+        return view_everywhere(self._pool.proxies[key], asdict(self._pool.health[key]), counts, now)

@@ -1,0 +1,199 @@
+-- All proxies of a pool, ordered by latency: what `core.proxies.pool.Pool` and `core.proxies.health.Health` do. KEYS[1] is
+-- what all keys begin with; ARGV: the time (unix seconds, "" for that of the server), the command, its packed arguments.
+--
+--   p  hash    proxies: address with login, tags, prices, packed
+--   h  hash    proxies: their health, packed
+--   n  zset    proxies by latency
+--   c  zset    prices (per GB, per request), packed, all with the score of the first
+--   t  zset    targets, by when they were used last
+--   v  string  a number that changes when targets may be filled up anew
+
+local DOWN_S, DOWN_MAX_S, DOWNS_MAX = 10.0, 3600.0, 5
+local COOL_MIN_S, DOUBLINGS_MAX = 1.0, 32
+local UNKNOWN_LATENCY_S, SMOOTHING = 0.5, 0.2
+local TARGETS_MAX, PROXIES_MAX = 10000, 1000000
+
+local call, pack, unpack_one = redis.call, cmsgpack.pack, cmsgpack.unpack
+local args = unpack_one(ARGV[3])
+
+local function key(name) return KEYS[1] .. name end
+
+local function time()
+  local told = call('TIME')
+  return tonumber(told[1]) + tonumber(told[2]) / 1e6
+end
+
+local now = ARGV[1] ~= '' and tonumber(ARGV[1]) or time()
+
+local function get(name, field)
+  local found = call('HGET', key(name), field)
+  return found and unpack_one(found)
+end
+
+local function health_of(name)
+  return get('h', name) or {
+    latency_s = false, downs = 0, rests_until = 0, dead = false, exit_ip = '', checked_at = 0, good_at = 0, reason = '',
+  }
+end
+
+local function keep(name, health)
+  call('HSET', key('h'), name, pack(health))
+  call('ZADD', key('n'), health.latency_s or UNKNOWN_LATENCY_S, name)
+end
+
+-- Prices in order: a tier is the place of a price among them.
+local function tiers()
+  local prices, of = {}, {}
+  for _, packed in ipairs(call('ZRANGE', key('c'), 0, -1)) do prices[#prices + 1] = unpack_one(packed) end
+  table.sort(prices, function(one, other)
+    if one[1] ~= other[1] then return one[1] < other[1] end
+    return one[2] < other[2]
+  end)
+  for number, price in ipairs(prices) do of[pack(price)] = number - 1 end
+  return of
+end
+
+local tier_of
+
+-- What targets know of a proxy.
+local function facts(name, proxy, health)
+  tier_of = tier_of or tiers()
+  return {
+    latency_s = health.latency_s or nil, rests_until = health.rests_until, dead = health.dead, exit_ip = health.exit_ip,
+    tier = tier_of[pack({ proxy.price_gb, proxy.price_request })] or 0, tags = proxy.tags,
+  }
+end
+
+local function told(names)
+  local all = {}
+  for _, name in ipairs(names) do
+    local proxy = get('p', name)
+    if proxy then all[name] = facts(name, proxy, health_of(name)) end
+  end
+  return all
+end
+
+local commands = {}
+
+-- answers how many are new, and whether tiers have changed, which targets have to hear
+function commands.add()
+  local new, prices = 0, 0
+  for name, proxy in pairs(args.proxies) do
+    local is_new = call('HEXISTS', key('p'), name) == 0
+    if not is_new or call('HLEN', key('p')) < PROXIES_MAX then
+      call('HSET', key('p'), name, pack(proxy))
+      prices = prices + call('ZADD', key('c'), 0, pack({ proxy.price_gb, proxy.price_request }))
+      if is_new then
+        new = new + 1
+        keep(name, health_of(name))
+      end
+    end
+  end
+  call('INCR', key('v'))
+  return { new, prices > 0 }
+end
+
+-- answers how many there were
+function commands.remove()
+  local gone = 0
+  for _, name in ipairs(args.keys) do
+    gone = gone + call('HDEL', key('p'), name)
+    call('HDEL', key('h'), name)
+    call('ZREM', key('n'), name)
+  end
+  return gone
+end
+
+local function down(health, reason, draw)
+  if now < health.rests_until then return false end -- one that rests is not blamed for what was under way
+  health.downs = health.downs + 1
+  health.reason = reason
+  health.dead = health.downs >= DOWNS_MAX
+  local interval_s = math.min(DOWN_MAX_S, DOWN_S * 2.0 ^ math.min(health.downs - 1, DOUBLINGS_MAX))
+  health.rests_until = now + math.max(COOL_MIN_S, draw * interval_s)
+  return true
+end
+
+local function hear(health, outcome, draw)
+  if outcome.latency_s then
+    local mean = health.latency_s
+    health.latency_s = mean and mean + (outcome.latency_s - mean) * SMOOTHING or outcome.latency_s
+  end
+  if outcome.blame == 'proxy' then return down(health, outcome.reason, draw) end
+  if outcome.blame ~= 'miss' then health.good_at, health.downs, health.reason = now, 0, '' end
+  return false
+end
+
+-- what uses said of proxies; answers what targets have to know of some
+function commands.hear()
+  local tell = {}
+  for _, one in ipairs(args.heard) do
+    if call('HEXISTS', key('p'), one.key) == 1 then
+      local health, has_to = health_of(one.key), false
+      for _, outcome in ipairs(one.outcomes) do has_to = hear(health, outcome, one.draw) or has_to end
+      keep(one.key, health)
+      if has_to then tell[#tell + 1] = one.key end
+    end
+  end
+  return told(tell)
+end
+
+-- a check has found a proxy well; answers what targets have to know, nothing when there is no such proxy
+function commands.revive()
+  local proxy = get('p', args.key)
+  if not proxy then return {} end
+  local health = health_of(args.key)
+  health.dead, health.downs, health.rests_until, health.reason, health.good_at = false, 0, 0, '', now
+  if not proxy.tags.rotating then health.exit_ip = args.exit_ip end
+  keep(args.key, health)
+  call('INCR', key('v'))
+  return told({ args.key })
+end
+
+local function fits(proxy)
+  for name, value in pairs(args.tags) do
+    if proxy.tags[name] ~= value then return false end
+  end
+  return true
+end
+
+-- a target wants so many more that fit, and has some; answers what it has to know of them, and the version
+function commands.fill()
+  local has, found, count, from = {}, {}, 0, 0
+  for _, name in ipairs(args.has) do has[name] = true end
+  call('ZADD', key('t'), now, args.target)
+  while count < args.count do
+    local names = call('ZRANGE', key('n'), from, from + 499)
+    if #names == 0 then break end
+    from = from + 500
+    for _, name in ipairs(names) do
+      local proxy, health = not has[name] and get('p', name), nil
+      if proxy and fits(proxy) then health = health_of(name) end
+      if health and not health.dead and count < args.count then
+        found[name], count = facts(name, proxy, health), count + 1
+      end
+    end
+  end
+  local forgotten = {}
+  if call('ZCARD', key('t')) > TARGETS_MAX then forgotten = { call('ZPOPMIN', key('t'))[1] } end
+  return { found, tonumber(call('GET', key('v')) or 0), forgotten }
+end
+
+-- answers the proxy, false when there is none
+function commands.proxy() return get('p', args.key) end
+
+function commands.version() return tonumber(call('GET', key('v')) or 0) end
+
+-- answers what targets know of these proxies
+function commands.facts() return told(args.keys) end
+
+-- answers proxies with their health, the nearest first
+function commands.look()
+  local all = {}
+  for _, name in ipairs(call('ZRANGE', key('n'), 0, -1)) do
+    all[#all + 1] = { name, get('p', name), health_of(name) }
+  end
+  return all
+end
+
+return pack(commands[ARGV[2]]())

@@ -1,0 +1,127 @@
+"""The script of one target: what it is sent, and what it answers. Nothing here talks to a server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from functools import cache
+from hashlib import sha1
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+import msgspec
+
+from lycosa.core.proxies.outcome import Outcome
+from lycosa.core.proxies.pair import Facts, Pair
+from lycosa.core.proxies.policy import TargetPolicy
+from lycosa.core.proxies.target import ANY, Grant, Wait, Wish
+
+USED = ("concurrency", "delay_s", "cool_s", "cool_max_s", "misses_max", "bans_max", "sticky_s", "guarded")
+"""What of a policy the script has to know."""
+
+
+class Call(NamedTuple):
+    """A command and its packed arguments."""
+
+    command: str
+    arguments: bytes
+
+
+@cache
+def script() -> tuple[bytes, str]:
+    """Return the text of the script and its checksum."""
+    text = (files("lycosa.proxies") / "lua" / "target.lua").read_bytes()
+    return text, sha1(text, usedforsecurity=False).hexdigest()
+
+
+class TargetScript:
+    """The calls for targets of one policy."""
+
+    def __init__(self, policy: TargetPolicy) -> None:
+        self._lease_s = policy.lease_s
+        self._policy = {name: value for name, value in asdict(policy).items() if name in USED}
+
+    def acquire(self, draws: Sequence[float], wish: Wish = ANY, lease_s: float | None = None, version: int = 0) -> Call:
+        """Lend as many proxies as there are draws, or none: see `granted`."""
+        return self._call(
+            "acquire",
+            draws=draws,
+            tags=dict(wish.tags),
+            avoid=list(wish.avoid),
+            session=wish.session,
+            lease_s=self._lease_s if lease_s is None else lease_s,
+            kind=kind_of(wish),
+            version=version,
+        )
+
+    def renew(self, token: int, lease_s: float | None = None) -> Call:
+        """Set another deadline; it is answered, or False."""
+        return self._call("renew", token=token, lease_s=self._lease_s if lease_s is None else lease_s)
+
+    def release(self, token: int, outcomes: Sequence[Outcome], draw: float) -> Call:
+        """End a lease; the key of its proxy is answered, or False."""
+        return self._call("release", token=token, outcomes=[asdict(each) for each in outcomes], draw=draw)
+
+    def learn(self, facts: Mapping[str, Facts], wish: Wish | None = None, version: int = 0) -> Call:
+        """Tell what the global pool knows of proxies; of all that fit `wish`, if it is given."""
+        filled = {} if wish is None else {"kind": kind_of(wish), "version": version}
+        return self._call("learn", facts={key: asdict(each) for key, each in facts.items()}, **filled)
+
+    def update(self, facts: Mapping[str, Facts]) -> Call:
+        """Tell what the global pool knows of those that the target has."""
+        return self._call("learn", facts={key: asdict(each) for key, each in facts.items()}, only_known=True)
+
+    def forget(self, key: str) -> Call:
+        """A proxy left the global pool."""
+        return self._call("forget", key=key)
+
+    def ban(self, key: str, until: float | None, reason: str) -> Call:
+        """Lend it no more, or not before a time."""
+        return self._call("ban", key=key, until=until, reason=reason)
+
+    def unban(self, key: str) -> Call:
+        """Lift bans and rests."""
+        return self._call("unban", key=key)
+
+    def drop(self) -> Call:
+        """Forget the target, unless it has leases."""
+        return self._call("drop")
+
+    def look(self) -> Call:
+        """Ask for all there is: see `looked`."""
+        return self._call("look")
+
+    def _call(self, command: str, **arguments: Any) -> Call:
+        return Call(command, msgspec.msgpack.encode({**arguments, "policy": self._policy}))
+
+
+def kind_of(wish: Wish) -> str:
+    """Return the kind of a wish as text."""
+    return "\0".join(f"{name}={value}" for name, value in sorted(wish.tags.items()))
+
+
+def granted(answer: bytes) -> tuple[list[Grant] | Wait, bool]:
+    """Read what `acquire` answers, and whether the target has all that the global pool can give for this wish."""
+    grants, at, filled = msgspec.msgpack.decode(answer)
+    if grants is False:
+        return Wait(None if at is False else float(at)), bool(filled)
+    return [Grant(token, key, float(until), rebound, among) for token, key, until, rebound, among in grants], filled
+
+
+def read(answer: bytes) -> Any:
+    """Read any other answer."""
+    return msgspec.msgpack.decode(answer)
+
+
+def looked(answer: bytes) -> tuple[dict[str, Pair], dict[str, Any], int, float]:
+    """Read what `look` answers: the proxies, the counts, how many leases are out, the least time between two."""
+    pairs, counts, leases, interval_s = msgspec.msgpack.decode(answer)
+    return {key: _pair(key, told) for key, told in dict(pairs).items()}, counts, leases, float(interval_s)
+
+
+def _pair(key: str, told: dict[str, Any]) -> Pair:
+    latency_s, known_s = told.pop("latency_s"), told.pop("known_latency_s", None)
+    rests = 0.0  # what the global pool says of rests is among those of the pair
+    facts = Facts(known_s, rests, told.pop("dead"), told.pop("exit_ip"), told.pop("tier"), dict(told.pop("tags") or {}))
+    told = {name: value for name, value in told.items() if name in Pair.__slots__ and name != "key"}
+    return Pair(key, facts, **told, latency_s=None if latency_s is False else latency_s)

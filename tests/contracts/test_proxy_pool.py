@@ -1,0 +1,280 @@
+"""What every pool of proxies does (P1-P5). `clock.now` is its time; who waits does so in real time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from secrets import token_hex
+
+import pytest
+
+from lycosa.core.errors import NoProxy, UsageError
+from lycosa.core.proxies.outcome import Blame, Outcome
+from lycosa.core.proxies.pair import State
+from lycosa.core.proxies.policy import TargetPolicy
+from lycosa.core.proxies.proxy import Proxy
+from lycosa.core.proxies.target import Wish
+from lycosa.ports import ProxyPool
+from lycosa.proxies.local import LocalPool
+from lycosa.proxies.redis import redis_pool
+
+SITE = "a.example"
+LONG_S = 20.0
+"""Nobody waits so long when all is well."""
+
+
+class Set:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+Story = Callable[[ProxyPool, Set], Awaitable[None]]
+
+
+async def in_memory(policy_of: Callable[[str], TargetPolicy], clock: Set, _: str) -> ProxyPool:
+    return LocalPool(policy_of, clock)
+
+
+async def on_redis(policy_of: Callable[[str], TargetPolicy], clock: Set, url: str) -> ProxyPool:
+    return await redis_pool(url, token_hex(4), print, policy_of, now=clock)
+
+
+KINDS = [
+    in_memory,
+    pytest.param(on_redis, marks=pytest.mark.redis),
+    pytest.param(on_redis, marks=[pytest.mark.redis, pytest.mark.prove], id="on_a_cluster"),
+]
+
+
+@pytest.fixture(params=KINDS)
+def play(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """Let a story happen to a new pool with so many proxies."""
+    where = {"on_redis": "redis", "on_a_cluster": "cluster"}.get(request.node.callspec.id)
+    url = request.getfixturevalue(where).url if where else ""
+
+    def run(story: Story, count: int = 1, **policy: object) -> None:
+        async def whole() -> None:
+            clock = Set()
+            pool = await request.param(lambda _: TargetPolicy(**policy), clock, url)  # type: ignore[arg-type]
+            assert await pool.add(proxies(count)) == count
+            try:
+                await story(pool, clock)
+            finally:
+                await pool.close()
+
+        asyncio.run(whole())
+
+    return run
+
+
+def proxies(count: int) -> list[Proxy]:
+    return [Proxy("http", f"10.0.0.{number + 1}", 8080) for number in range(count)]
+
+
+def test_a_proxy_is_lent_once_for_a_target(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        (lent,) = await pool.acquire(SITE)
+        with pytest.raises(NoProxy, match=r"no proxy for a\.example is free \(1 leased\)"):
+            await pool.acquire(SITE)
+        assert (await pool.acquire("b.example"))[0].proxy == lent.proxy, "another site may use it meanwhile"
+        assert await pool.release(lent, [Outcome()])
+        assert not await pool.release(lent, [Outcome()]), "only once"
+        assert (await pool.acquire(SITE))[0].token != lent.token
+
+    play(story)
+
+
+def test_several_at_once_or_none(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        lent = await pool.acquire(SITE, 3)
+        assert len({each.proxy.key for each in lent}) == 3
+        with pytest.raises(NoProxy):
+            await pool.acquire(SITE, 3)
+        assert len(await pool.acquire(SITE, 2)) == 2, "what was not enough for three is still there for two"
+        for count, wish in ((0, Wish()), (1001, Wish()), (2, Wish(session="s"))):
+            with pytest.raises(UsageError):
+                await pool.acquire(SITE, count, wish)
+
+    play(story, 5)
+
+
+def test_a_lease_that_is_not_returned_comes_back_and_its_holder_is_too_late(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        (lost,) = await pool.acquire(SITE)
+        clock.now += 59.9
+        with pytest.raises(NoProxy):
+            await pool.acquire(SITE)
+        clock.now += 0.2
+        (after,) = await pool.acquire(SITE)
+        assert not await pool.release(lost, [Outcome(Blame.SITE, "403")]), "late: and it changes nothing"
+        assert await pool.renew(lost) is None
+        assert await pool.release(after, [Outcome()])
+        (view,) = await pool.targets()
+        assert (view.leaked, view.stale, view.granted) == (1, 1, 2)
+
+    play(story)
+
+
+def test_a_long_job_renews_its_lease(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        (lent,) = await pool.acquire(SITE, lease_s=10)
+        for _ in range(5):
+            clock.now += 9
+            assert await pool.renew(lent, 10) == pytest.approx(clock.now + 10)
+        assert await pool.release(lent)
+
+    play(story)
+
+
+def test_each_use_of_a_lease_counts(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        for outcomes in ([], [Outcome()], [Outcome(), Outcome(Blame.NOBODY, "404"), Outcome()]):
+            (lent,) = await pool.acquire(SITE)
+            await pool.release(lent, outcomes)
+        await pool.acquire(SITE)
+        (view,) = await pool.proxies(SITE)
+        assert (view.uses, view.good, view.bad) == (1 + 1 + 3 + 1, 3, 0)
+
+    play(story)
+
+
+def test_whose_fault_it_was_decides_where_a_proxy_rests(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        (lent,) = await pool.acquire(SITE)
+        await pool.release(lent, [Outcome(Blame.SITE, "429", rest_s=100.0)])
+        with pytest.raises(NoProxy, match="1 cooling"):
+            await pool.acquire(SITE)
+        (other,) = await pool.acquire("b.example")
+        await pool.release(other, [Outcome(Blame.PROXY, "connection refused")])
+        with pytest.raises(NoProxy):
+            await pool.acquire("c.example")
+        clock.now += 200
+        states = Counter([view.state for view in await pool.proxies(SITE)])
+        assert states == {State.HALF_OPEN: 1}
+        assert await pool.acquire(SITE)
+
+    play(story)
+
+
+def test_a_proxy_that_fails_everywhere_is_dead_until_a_check_finds_it_well(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        (proxy,) = proxies(1)
+        for _ in range(5):
+            clock.now += 10_000
+            (lent,) = await pool.acquire(SITE)
+            await pool.release(lent, [Outcome(Blame.PROXY, "connection refused")])
+        clock.now += 100_000
+        with pytest.raises(NoProxy, match="1 dead"):
+            await pool.acquire(SITE)
+        (view,) = await pool.proxies()
+        assert (view.state, view.reason) == (State.DEAD, "connection refused")
+        assert await pool.checked(proxy.key, Outcome(latency_s=0.2), "9.9.9.9")
+        (view,) = await pool.proxies()
+        assert (view.state, view.exit_ip) == (State.READY, "9.9.9.9")
+        assert await pool.acquire(SITE)
+        assert not await pool.checked("nobody", Outcome())
+
+    play(story)
+
+
+def test_bans_by_hand(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        (proxy,) = proxies(1)
+        assert await pool.ban(SITE, proxy.key, reason="complaint")
+        with pytest.raises(NoProxy, match="1 banned"):
+            await pool.acquire(SITE)
+        assert await pool.unban(SITE, proxy.key)
+        await pool.acquire(SITE)
+        assert not await pool.ban(SITE, "nobody")
+        assert not await pool.unban(SITE, "nobody")
+
+    play(story)
+
+
+def test_what_is_removed_is_gone_whoever_has_it(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        (lent,) = await pool.acquire(SITE)
+        assert await pool.remove([lent.proxy.key, "nobody"]) == 1
+        assert not await pool.release(lent, [Outcome()])
+        with pytest.raises(NoProxy, match="the pool has no proxies"):
+            await pool.acquire(SITE)
+        assert await pool.add(proxies(1)) == 1
+        assert await pool.add(proxies(1)) == 0
+        await pool.acquire(SITE)
+
+    play(story)
+
+
+def test_proxies_with_the_tags_that_were_asked_for(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        await pool.add([Proxy("http", "10.1.0.1", 1, tags={"country": "de", "provider": "acme"})])
+        (lent,) = await pool.acquire(SITE, wish=Wish({"country": "de"}))
+        assert lent.proxy.host == "10.1.0.1"
+        with pytest.raises(NoProxy):
+            await pool.acquire(SITE, wish=Wish({"country": "de"}))
+        with pytest.raises(NoProxy):
+            await pool.acquire(SITE, wish=Wish({"country": "fr"}))
+        await pool.release(lent)
+        with pytest.raises(NoProxy):
+            await pool.acquire(SITE, wish=Wish({"country": "de"}, avoid=frozenset({lent.proxy.key})))
+
+    play(story, 3, members=2)
+
+
+def test_who_waits_is_served_in_turn(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        (lent,) = await pool.acquire(SITE)
+        order: list[int] = []
+
+        async def one(number: int) -> None:
+            (mine,) = await pool.acquire(SITE, wait_s=LONG_S)
+            order.append(number)
+            await asyncio.sleep(0)
+            await pool.release(mine, [Outcome()])
+
+        waiting = [asyncio.create_task(one(number)) for number in range(20)]
+        await asyncio.sleep(0.01)
+        assert not order
+        await pool.release(lent, [Outcome()])
+        await asyncio.gather(*waiting)
+        assert order == list(range(20))
+
+    play(story)
+
+
+def test_who_stops_waiting_takes_nothing_with_him(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        (lent,) = await pool.acquire(SITE)
+        for _ in range(3):
+            waiter = asyncio.create_task(pool.acquire(SITE, wait_s=LONG_S))
+            await asyncio.sleep(0.01)
+            await pool.release(lent)  # it is granted in this moment, and cancelled before it hears of it
+            waiter.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiter
+            (lent,) = await pool.acquire(SITE, wait_s=LONG_S)
+
+    play(story)
+
+
+def test_a_pool_without_a_free_proxy_says_why_in_time(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        with pytest.raises(NoProxy, match="the pool has no proxies: lycosa proxies add FILE"):
+            await pool.acquire(SITE, wait_s=0.05)
+        waiter = asyncio.create_task(pool.acquire(SITE, wait_s=LONG_S))
+        await asyncio.sleep(0.01)
+        await pool.add(proxies(1))
+        assert len(await waiter) == 1, "one that is added is lent to who waits"
+        waiter = asyncio.create_task(pool.acquire(SITE, wait_s=LONG_S))
+        await asyncio.sleep(0.01)
+        await pool.close()
+        with pytest.raises(NoProxy, match="closed"):
+            await waiter
+
+    play(story, 0)

@@ -1,0 +1,102 @@
+"""Lists of proxies (P6): as people and providers write them, faults with their lines, and all the rest."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+from lycosa.core.errors import BadProxy
+from lycosa.core.proxies.lists import LIST_MAX, Fault, read_list
+from lycosa.core.proxies.proxy import Proxy
+
+
+def urls(text: str) -> list[str]:
+    return [each.url if isinstance(each, Proxy) else str(each) for each in read_list(text)]
+
+
+def test_a_list_as_people_write_it() -> None:
+    text = """\ufeff# the cheap ones
+1.2.3.4:8080
+
+    ann:pass@5.6.7.8:3128   country=de provider=acme price_gb=4.5  # ours
+socks5h://proxy.example
+1.2.3.4
+5.6.7.8:99999
+7.7.7.7:80 what
+#9.9.9.9:80
+"""
+    found = list(read_list(text))
+    assert [each.url for each in found if isinstance(each, Proxy)] == [
+        "http://1.2.3.4:8080", "http://ann:pass@5.6.7.8:3128", "socks5h://proxy.example:1080",
+    ]  # fmt: skip
+    second = found[1]
+    assert isinstance(second, Proxy)
+    assert (dict(second.tags), second.price_gb) == ({"country": "de", "provider": "acme"}, 4.5)
+    assert [(each.line, each.problem) for each in found if isinstance(each, Fault)] == [
+        (6, "'1.2.3.4' has no port: write host:port"),
+        (7, "99999 is not a port: 1 to 65535"),
+        (8, "'what' behind the address: write key=value"),
+    ]
+
+
+def test_one_line_for_many_sessions() -> None:
+    found = urls("http://user-{session}:pw@gate.example:8000 sessions=3")
+    assert found == [f"http://user-s{number}:pw@gate.example:8000" for number in (1, 2, 3)]
+    assert urls("http://u-{session}:p@g.example:1") == ["line 1: {session} in the address: write sessions=N behind it"]
+    assert urls("http://g.example:1 sessions=3") == ["line 1: sessions=3 without {session} in the address"]
+    assert "write a number from 1 to" in urls("http://{session}@g.example:1 sessions=10001")[0]
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (["1.2.3.4:80", {"ip": "5.6.7.8", "port": 81}], ["http://1.2.3.4:80", "http://5.6.7.8:81"]),
+        (
+            {"count": 1, "results": [{"proxy_address": "1.2.3.4", "port": 80, "username": "a", "password": "b:c"}]},
+            ["http://a:b%3Ac@1.2.3.4:80"],
+        ),
+        ({"data": {"list": [{"host": "::1", "port": "80", "protocols": ["socks5"]}]}}, ["socks5://[::1]:80"]),
+        ({"data": [{"proxy": "socks4://1.2.3.4:80", "country_code": "DE"}]}, ["socks4://1.2.3.4:80"]),
+        ([{"port": 80}, 7], ["line 1: an object without host (or ip) and port, proxy or url",
+                             "line 2: neither an address nor an object"]),
+    ],
+)  # fmt: skip
+def test_json_of_providers(data: object, expected: list[str]) -> None:
+    assert urls(json.dumps(data)) == expected
+
+
+def test_countries_of_json_are_tags() -> None:
+    (proxy,) = read_list('[{"ip": "1.2.3.4", "port": 80, "country": "DE", "price_gb": 2}]')
+    assert isinstance(proxy, Proxy)
+    assert (dict(proxy.tags), proxy.price_gb) == ({"country": "de"}, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("<!doctype html><p>1.2.3.4:80", "is a page"),
+        ('{"error": "quota"}', "holds no array"),
+        ("[1, 2", "begins like JSON, and is none"),
+        ("[" * 100_000, "begins like JSON"),
+        ("x" * (LIST_MAX + 1), "at most 64,000,000"),
+    ],
+)
+def test_what_is_no_list_is_told_so(text: str, says: str) -> None:
+    with pytest.raises(BadProxy, match=says):
+        list(read_list(text))
+
+
+def test_any_text_is_a_list_or_no_list() -> None:
+    seed = random.randrange(1 << 32)
+    chance = random.Random(seed)
+    pieces = ["1.2.3.4", ":", "80", "@", "user", " ", "\n", "#", "=", "{session}", "sessions=2", "[", "]", "::1", '"',
+              "{", "}", "http://", "é", "\0", "%", "price_gb=", "1e999", ","]  # fmt: skip
+    for _ in range(5000):
+        text = "".join(chance.choices(pieces, k=chance.randint(1, 14)))
+        try:
+            found = list(read_list(text))
+        except BadProxy:
+            continue
+        assert all(isinstance(each, Proxy | Fault) for each in found), (seed, text)

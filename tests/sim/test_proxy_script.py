@@ -1,0 +1,153 @@
+"""The script of a target beside the machine it follows (P1-P5): one random history on both, and the same numbers."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import fields
+from typing import Any
+
+import pytest
+import redis as driver
+
+from lycosa.core.proxies.outcome import Blame, Outcome
+from lycosa.core.proxies.pair import Facts
+from lycosa.core.proxies.policy import TargetPolicy
+from lycosa.core.proxies.target import TargetPool, Wait, Wish
+from lycosa.proxies.target_script import Call, TargetScript, granted, looked, read, script
+from tests.conftest import PROVE
+
+pytestmark = pytest.mark.redis
+
+HISTORIES = 400 if PROVE else 24
+STEPS = 200
+KEYS = [f"proxy{number}" for number in range(14)]
+BLAMES = [*[Blame.NONE] * 6, Blame.NOBODY, Blame.MISS, Blame.SITE, Blame.PROXY]
+
+
+class Both:
+    """A target in memory and one on a server."""
+
+    def __init__(self, client: Any, seed: int) -> None:
+        self.random = draw = random.Random(seed)
+        self.policy = TargetPolicy(
+            concurrency=draw.choice([1, 1, 2, 0]),
+            delay_s=draw.choice([0.0, 0.5, 3.0]),
+            lease_s=draw.choice([1.0, 5.0]),
+            cool_s=draw.choice([2.0, 20.0]),
+            bans_max=draw.choice([0, 3]),
+            guarded=draw.random() < 0.7,
+        )
+        self.now = 1_000_000.0
+        self.model = TargetPool(self.policy)
+        self.script = TargetScript(self.policy)
+        self.client = client
+        self.prefix = f"lycosa:proxies:{{{seed}}}:"
+        self.tokens = [0]
+
+    def said(self, call: Call) -> bytes:
+        text, checksum = script()
+        arguments = (1, self.prefix, repr(self.now), call.command, call.arguments)
+        try:
+            return bytes(self.client.execute_command("EVALSHA", checksum, *arguments))
+        except driver.exceptions.NoScriptError:
+            return bytes(self.client.execute_command("EVAL", text, *arguments))
+
+    def step(self) -> None:
+        self.now += self.random.choice([0.0, 0.01, 0.3, 2.0])
+        self.random.choice([self.acquire] * 5 + [self.release] * 4 + [self.renew, self.learn, self.change])()
+
+    def acquire(self) -> None:
+        session = self.random.choice(["", "", "s1", "s2"])
+        draws = [self.random.random() for _ in range(1 if session else self.random.choice([1, 1, 3]))]
+        tags = self.random.choice([{}, {}, {"country": "de"}])
+        wish = Wish(tags, session, frozenset(self.random.sample(KEYS, self.random.choice([0, 0, 2]))))
+        expected = self.model.acquire(self.now, draws, wish)
+        answer, _ = granted(self.said(self.script.acquire(draws, wish)))
+        assert answer == expected
+        if not isinstance(expected, Wait):
+            self.tokens += [grant.token for grant in expected]
+
+    def release(self) -> None:
+        token, draw = self.random.choice(self.tokens[-20:]), self.random.random()
+        outcomes = [self.outcome() for _ in range(self.random.choice([0, 1, 1, 1, 3]))]
+        expected = self.model.release(token, outcomes, self.now, draw)
+        assert (read(self.said(self.script.release(token, outcomes, draw))) or None) == expected
+
+    def outcome(self) -> Outcome:
+        rest_s, latency_s = self.random.choice([None, None, 7.0]), self.random.choice([None, 0.1, 1.5])
+        return Outcome(self.random.choice(BLAMES), "x", rest_s, latency_s)
+
+    def renew(self) -> None:
+        token = self.random.choice(self.tokens[-20:])
+        expected = self.model.renew(token, self.now)
+        assert (read(self.said(self.script.renew(token))) or None) == expected
+
+    def learn(self) -> None:
+        key = self.random.choice(KEYS)
+        facts = Facts(
+            self.random.choice([None, 0.2, 2.0]),
+            self.random.choice([0.0, 0.0, self.now + 5]),
+            self.random.random() < 0.1,
+            self.random.choice(["", "", "9.9.9.9"]),
+            self.random.choice([0, 0, 0, 1]),
+            self.random.choice([{}, {"country": "de"}]),
+        )
+        self.model.learn(key, facts, self.now)
+        self.said(self.script.learn({key: facts}))
+
+    def change(self) -> None:
+        key, act = self.random.choice(KEYS), self.random.randrange(3)
+        if act == 0:
+            until = self.random.choice([None, self.now + 3])
+            assert read(self.said(self.script.ban(key, until, "by hand"))) == self.model.ban(key, self.now, until)
+        elif act == 1:
+            assert read(self.said(self.script.unban(key))) == self.model.unban(key, self.now)
+        else:
+            assert read(self.said(self.script.forget(key))) == (key in self.model.pairs)
+            self.model.forget(key)
+
+    def compare(self) -> None:
+        self.model.expire(self.now)
+        pairs, counts, leases, interval_s = looked(self.said(self.script.look()))
+        assert leases == self.model.leases
+        assert interval_s == self.model.interval_s(self.now)
+        assert {name: counts[name] for name in ("granted", "leaked", "stale")} == {
+            "granted": self.model.granted, "leaked": self.model.leaked, "stale": self.model.stale,
+        }  # fmt: skip
+        assert counts["usable"] == self.model.usable()
+        assert pairs.keys() == self.model.pairs.keys()
+        for key, pair in pairs.items():
+            mine = self.model.pairs[key]
+            for each in fields(pair):
+                if each.name != "facts":
+                    assert getattr(pair, each.name) == getattr(mine, each.name), (key, each.name)
+
+
+def test_nothing_is_left_of_a_target_that_is_forgotten(redis: Any) -> None:
+    with driver.Redis.from_url(redis.url) as client:
+        both = Both(client, 1)
+        wish = Wish(session="s")
+        both.said(both.script.learn({key: Facts(exit_ip="9.9.9.9", tier=2) for key in KEYS}))
+        ((lent,), _) = granted(both.said(both.script.acquire([0.5], wish)))  # type: ignore[misc]
+        assert read(both.said(both.script.drop())) is False, "somebody has one"
+        both.said(both.script.release(lent.token, [Outcome(Blame.SITE, "403")], 0.5))
+        assert read(both.said(both.script.drop())) is True
+        assert client.keys(f"{both.prefix}*") == []
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_random_histories(redis: Any, part: int) -> None:
+    with driver.Redis.from_url(redis.url) as client:
+        for _ in range(HISTORIES // 4):
+            seed = random.randrange(1 << 32)
+            both = Both(client, seed)
+            for key in KEYS[:8]:
+                both.model.learn(key, Facts(), both.now)
+            both.said(both.script.learn({key: Facts() for key in KEYS[:8]}))
+            for number in range(STEPS):
+                try:
+                    both.step()
+                    both.compare()
+                except BaseException:
+                    print(f"history {seed}, step {number}: {both.policy}")
+                    raise
