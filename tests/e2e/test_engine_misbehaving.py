@@ -148,7 +148,7 @@ def test_it_ends_and_says_so_in_good_order(told: Told) -> None:
     assert told.code == 1, told.said
     assert "Traceback" not in told.said
     assert "Traceback" not in told.log
-    assert re.search(r"^finished: \d+ pages", told.said), told.said
+    assert re.search(r"^finished: \d+ pages", told.said, re.MULTILINE), told.said
     assert "hint: " in told.said, "a start URL redirects out of the scope"
 
 

@@ -189,7 +189,7 @@ def test_a_blocked_call_uses_no_cpu_and_wakes_at_once(place, start, call):
         _, woke_at, cpu_s, *_ = waiter.until("got")
         print(f"woke after {(int(woke_at) - at) / 1e6:.2f} ms, {float(cpu_s) * 1000:.2f} ms of CPU")
         assert int(woke_at) - at < AT_ONCE_S * 1e9
-        assert float(cpu_s) < 0.05
+        assert float(cpu_s) < 0.3, "who looks again and again uses all there is"
 
 
 @pytest.mark.parametrize("call", ["get", "put", "join"])

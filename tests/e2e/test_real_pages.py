@@ -26,7 +26,7 @@ from tests.servers.nginx import serve
 
 pytestmark = [pytest.mark.nginx, pytest.mark.site]
 PAGES_MIN = 10_000
-TEST_MAX_S = 120.0
+TEST_MAX_S = 300.0
 WGET = (
     "wget --no-config --no-verbose --no-proxy --recursive --level=inf --execute robots=off --tries=1"
     " --follow-tags=a,area,iframe,frame,link --delete-after --no-directories"
