@@ -19,7 +19,8 @@ from lycosa.servers.redis_connection import Server
 @cache
 def script(name: str) -> tuple[bytes, str]:
     """Return the text of a script and its checksum."""
-    text = (files("lycosa.proxies") / "lua" / f"{name}.lua").read_bytes()
+    folder = files("lycosa.proxies") / "lua"
+    text = b"\n".join((folder / f"{part}.lua").read_bytes() for part in ("common", name))
     return text, sha1(text, usedforsecurity=False).hexdigest()
 
 

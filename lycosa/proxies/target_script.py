@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from functools import cache
-from hashlib import sha1
-from importlib.resources import files
 from typing import Any, NamedTuple
 
 import msgspec
@@ -25,13 +22,6 @@ class Call(NamedTuple):
 
     command: str
     arguments: bytes
-
-
-@cache
-def script() -> tuple[bytes, str]:
-    """Return the text of the script and its checksum."""
-    text = (files("lycosa.proxies") / "lua" / "target.lua").read_bytes()
-    return text, sha1(text, usedforsecurity=False).hexdigest()
 
 
 class TargetScript:

@@ -13,7 +13,8 @@ from lycosa.core.proxies.outcome import Blame, Outcome
 from lycosa.core.proxies.pair import Facts
 from lycosa.core.proxies.policy import TargetPolicy
 from lycosa.core.proxies.target import TargetPool, Wait, Wish
-from lycosa.proxies.target_script import Call, TargetScript, granted, looked, read, script
+from lycosa.proxies.redis_calls import script
+from lycosa.proxies.target_script import Call, TargetScript, granted, looked, read
 from tests.conftest import PROVE
 
 pytestmark = pytest.mark.redis
@@ -45,7 +46,7 @@ class Both:
         self.tokens = [0]
 
     def said(self, call: Call) -> bytes:
-        text, checksum = script()
+        text, checksum = script("target")
         arguments = (1, self.prefix, repr(self.now), call.command, call.arguments)
         try:
             return bytes(self.client.execute_command("EVALSHA", checksum, *arguments))

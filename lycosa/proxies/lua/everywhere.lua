@@ -1,5 +1,4 @@
--- All proxies of a pool, ordered by latency: what `core.proxies.pool.Pool` and `core.proxies.health.Health` do. KEYS[1] is
--- what all keys begin with; ARGV: the time (unix seconds, "" for that of the server), the command, its packed arguments.
+-- All proxies of a pool, ordered by latency: what `core.proxies.pool.Pool` and `core.proxies.health.Health` do.
 --
 --   p  hash    proxies: address with login, tags, prices, packed
 --   h  hash    proxies: their health, packed
@@ -9,21 +8,8 @@
 --   v  string  a number that changes when targets may be filled up anew
 
 local DOWN_S, DOWN_MAX_S, DOWNS_MAX = 10.0, 3600.0, 5
-local COOL_MIN_S, DOUBLINGS_MAX = 1.0, 32
-local UNKNOWN_LATENCY_S, SMOOTHING = 0.5, 0.2
+local UNKNOWN_LATENCY_S = 0.5
 local TARGETS_MAX, PROXIES_MAX = 10000, 1000000
-
-local call, pack, unpack_one = redis.call, cmsgpack.pack, cmsgpack.unpack
-local args = unpack_one(ARGV[3])
-
-local function key(name) return KEYS[1] .. name end
-
-local function time()
-  local told = call('TIME')
-  return tonumber(told[1]) + tonumber(told[2]) / 1e6
-end
-
-local now = ARGV[1] ~= '' and tonumber(ARGV[1]) or time()
 
 local function get(name, field)
   local found = call('HGET', key(name), field)
@@ -109,16 +95,12 @@ local function down(health, reason, draw)
   health.downs = health.downs + 1
   health.reason = reason
   health.dead = health.downs >= DOWNS_MAX
-  local interval_s = math.min(DOWN_MAX_S, DOWN_S * 2.0 ^ math.min(health.downs - 1, DOUBLINGS_MAX))
-  health.rests_until = now + math.max(COOL_MIN_S, draw * interval_s)
+  health.rests_until = now + cool_s(DOWN_S, DOWN_MAX_S, health.downs, draw)
   return true
 end
 
 local function hear(health, outcome, draw)
-  if outcome.latency_s then
-    local mean = health.latency_s
-    health.latency_s = mean and mean + (outcome.latency_s - mean) * SMOOTHING or outcome.latency_s
-  end
+  if outcome.latency_s then health.latency_s = smoothed(health.latency_s, outcome.latency_s) end
   if outcome.blame == 'proxy' then return down(health, outcome.reason, draw) end
   if outcome.blame ~= 'miss' then health.good_at, health.downs, health.reason = now, 0, '' end
   return false

@@ -1,6 +1,5 @@
 -- The pool of one target, as `core.proxies.target.TargetPool` has it: every command does what the method of its name does,
--- with the same numbers. KEYS[1] is what all keys begin with; ARGV: the time (unix seconds, "" for that of the server), the
--- command, and its arguments, packed, with those of the policy in `policy`.
+-- with the same numbers. Arguments have those of the policy in `policy`.
 --
 --   m        string  counts, the order's place, the pace, packed
 --   p        hash    proxies: what is known of them here, packed
@@ -14,23 +13,11 @@
 
 local FEW, FEW_PART, LOOKED_AT = 8, 4, 64
 local DOWN_S, DOWN_MAX_S = 10.0, 60.0
-local COOL_MIN_S, DOUBLINGS_MAX = 1.0, 32
 local HOLD_S, GAP_SMOOTHING, GAP_MAX, INTERVAL_MAX_S, GAPS_MIN = 600.0, 1 / 32, 8.0, 60.0, 8
-local MEMORY, LATENCY_REFERENCE_S, WORTH_MIN, SMOOTHING = 0.95, 1.0, 0.02, 0.2
+local MEMORY, LATENCY_REFERENCE_S, WORTH_MIN = 0.95, 1.0, 0.02
 local SESSIONS_MAX, KINDS_MAX = 100000, 1000
 
-local call, pack, unpack_one = redis.call, cmsgpack.pack, cmsgpack.unpack
-local args = unpack_one(ARGV[3])
 local policy = args.policy
-
-local function key(name) return KEYS[1] .. name end
-
-local function time()
-  local told = call('TIME')
-  return tonumber(told[1]) + tonumber(told[2]) / 1e6
-end
-
-local now = ARGV[1] ~= '' and tonumber(ARGV[1]) or time()
 local stored = call('GET', key('m'))
 local m = stored and unpack_one(stored) or {
   token = 0, stands = 0, granted = 0, leaked = 0, stale = 0, usable = 0,
@@ -72,11 +59,6 @@ local function rest(pair, until_)
   pair.rests_until = math.max(pair.rests_until, until_)
   changed(pair)
   return was and 1 or 0
-end
-
-local function smoothed(mean, newest)
-  if not mean then return newest end
-  return mean + (newest - mean) * SMOOTHING
 end
 
 local function cost(pair)
@@ -158,11 +140,6 @@ local function lost(count)
 end
 
 -- What comes back -----------------------------------------------------------------------------------------------------
-
-local function cool_s(base_s, max_s, row, draw, asked_s)
-  if asked_s and asked_s > 0 then return math.min(asked_s * (1 + draw / 10), math.max(max_s, COOL_MIN_S)) end
-  return math.max(COOL_MIN_S, draw * math.min(max_s, base_s * 2.0 ^ math.min(row - 1, DOUBLINGS_MAX)))
-end
 
 local function banned(pair, outcome, draw)
   pair.bans = pair.bans + 1
