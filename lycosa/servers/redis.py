@@ -101,7 +101,7 @@ def refuse_unfit(text: str, info: Mapping[str, Any], what: str) -> None:
         if tuple(int(part) for part in version.split(".")[:2]) < VERSION_MIN:
             raise StorageError(f"{text}: the server is Redis {version}; {what} needs 7.0 or later, or Valkey")
         policy = each.get("maxmemory_policy", "noeviction")
-        if each.get("maxmemory", 0) and policy != "noeviction":
+        if policy != "noeviction":  # also without a maxmemory: it may be given one at any time
             raise StorageError(
                 f"{text}: with maxmemory-policy {policy} the server would drop parts of {what}; set it to noeviction"
             )

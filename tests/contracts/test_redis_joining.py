@@ -396,6 +396,14 @@ def test_what_comes_from_outside_is_refused_by_a_server_that_is_full() -> None:
         asyncio.run(story())
 
 
+def test_a_server_that_would_drop_keys_once_it_had_a_limit():
+    with redis_server(maxmemory_policy="allkeys-lru") as server:
+        with refused(StateError, "maxmemory-policy allkeys-lru .* set it to noeviction"):
+            joined(server.url)
+        server.cli("CONFIG", "SET", "maxmemory-policy", "noeviction")
+        joined(server.url)
+
+
 def test_every_master_of_a_cluster_is_looked_at(cluster: RedisCluster):
     for node in cluster.nodes[:3]:
         node.cli("CONFIG", "SET", "maxmemory-policy", "allkeys-lru", "maxmemory", "100mb")
