@@ -160,7 +160,7 @@ async def visited(url: str, name: str) -> None:
         pass
 
 
-@pytest.mark.parametrize("name", ["", "{}", "}{", "a{b", "a\nb", "\x1b[31m", "x" * 201])
+@pytest.mark.parametrize("name", ["", "{}", "}{", "a{b", "a\nb", "\x1b[31m", "x" * 201, "\udcff"])
 def test_names_that_no_crawl_can_have(name):
     """A brace would end the hash tag of its keys: a partition would be spread over a cluster."""
     with refused(UsageError, "is no name of a crawl: give a --crawl-name of at most 200 characters, no braces"):
