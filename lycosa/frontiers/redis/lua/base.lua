@@ -1,6 +1,7 @@
 -- What all parts share: the clock, the arguments, the counters, and the keys of one partition.
 --
--- KEYS[1] is the prefix of a partition's keys and holds its hash tag, so that they lie in one slot of a cluster:
+-- KEYS[1] is the prefix of a partition's keys and holds its hash tag, so that they lie in one slot of a cluster (KEYS[2]
+-- only says so: see scripts.py):
 --
 --   m                 hash    which crawl this is, how many partitions it has, the number of this one; `layout`; `spider`,
 --                             whose it is; `whole`, once all partitions were made; its policy; the counters token,
