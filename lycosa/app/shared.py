@@ -132,15 +132,20 @@ async def told_by_all(frontier: Frontier, reporter: Reporter) -> dict[str, int]:
 
 
 class Punctual:
-    """See `ports.Fetcher`: another one, whose starts are told to a frontier that others share."""
+    """See `ports.Fetcher`: another one, whose starts are told to a frontier that others share.
 
-    def __init__(self, fetcher: Fetcher, started: Callable[[str, float], None], clock: Clock) -> None:
+    It starts nothing for a worker that was given up meanwhile.
+    """
+
+    def __init__(self, fetcher: Fetcher, frontier: Any, clock: Clock) -> None:
         self._fetcher = fetcher
-        self._started = started
+        self._frontier = frontier
+        self._started: Callable[[str, float], None] = frontier.started
         self._clock = clock
 
     async def fetch(self, request: Request, **options: Any) -> Response:
-        """Do one transfer. See the port."""
+        """Do one transfer. See the port. Raises `WorkerLost`."""
+        await self._frontier.lives()
         host = host_key(request.url)
         self._started(host, self._clock.now())
         response = await self._fetcher.fetch(request, **options)
@@ -162,5 +167,4 @@ def punctual(fetcher: Fetcher, frontier: Frontier, clock: Clock) -> Fetcher:
     """Return a fetcher whose starts the frontier is told, if it wants to know."""
     if isinstance(frontier, FarFrontier):
         return TellingFetcher(fetcher, frontier)
-    started = getattr(frontier, "started", None)
-    return fetcher if started is None else Punctual(fetcher, started, clock)
+    return Punctual(fetcher, frontier, clock) if hasattr(frontier, "started") else fetcher

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from secrets import token_hex
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from lycosa.frontiers.redis.joining import simulated_frontier
+from lycosa.app.shared import punctual
+from lycosa.clock import Clock
+from lycosa.core.errors import WorkerLost
+from lycosa.core.frontier import Policy
+from lycosa.core.model import Request
+from lycosa.frontiers.redis.joining import redis_frontier, simulated_frontier
+from lycosa.frontiers.redis.membership import Membership
 from tests.contracts.redis_client import LooplessClient
 from tests.contracts.test_frontier import PLAIN, run, url
 
@@ -16,6 +24,8 @@ pytestmark = pytest.mark.redis
 
 TURNS = 20
 """Of the loop, in which whatever can happen happens."""
+
+BURIED_MAX_S = 60.0
 
 
 class Late(LooplessClient):
@@ -50,5 +60,41 @@ def test_what_is_heard_late_is_not_taken_for_what_is(redis) -> None:
         await asyncio.gather(late, now)
         assert one.session.is_live()
         assert not await one.session.is_over()
+
+    run(story())
+
+
+class Fetches:
+    """A fetcher that notes what it is asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def fetch(self, request: Request, **_: Any) -> Any:
+        """Fetch at once."""
+        self.asked.append(request.url)
+        return SimpleNamespace(timings=SimpleNamespace(total_s=0.0, connect_s=0.0, tls_s=0.0))
+
+
+def test_who_stood_still_contacts_no_host_whose_turn_is_that_of_others(redis) -> None:
+    async def story() -> None:
+        name, policy, fetches = token_hex(8), Policy(robots=False, delay_s=0.1), Fetches()
+        still, other = [
+            await redis_frontier(redis.url, name, policy, Membership(worker), print) for worker in ("still", "other")
+        ]
+        fetcher = punctual(fetches, still, Clock())  # type: ignore[arg-type]
+        await still.push([url(1)])
+        (lease,) = await still.lease(1, time.time())
+        await fetcher.fetch(Request(lease.record.url))
+        assert still.heart
+        still.heart.stop()
+        async with asyncio.timeout(BURIED_MAX_S):
+            while not await other.lease(1, time.time()):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        with pytest.raises(WorkerLost):
+            await fetcher.fetch(Request(lease.record.url))
+        assert fetches.asked == [lease.record.url]
+        for each in (still, other):
+            await each.close()
 
     run(story())
