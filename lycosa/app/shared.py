@@ -111,6 +111,15 @@ def shared_cookies(frontier: Frontier) -> SharedCookies | None:
     return getattr(frontier, "cookies", None)
 
 
+async def is_over(frontier: Frontier) -> bool:
+    """Whether nothing is left of a shared crawl that has just told that nothing waits: others may have some of it yet.
+
+    A frontier of our own has told all there is.
+    """
+    session = getattr(frontier, "session", None)
+    return session is None or bool(await session.is_over())
+
+
 def tells(frontier: Frontier, reporter: Reporter) -> None:
     """Let a worker of a shared frontier tell of itself, while it lives and at its end."""
     heart, session = getattr(frontier, "heart", None), getattr(frontier, "session", None)
