@@ -26,6 +26,7 @@ TURNS = 20
 """Of the loop, in which whatever can happen happens."""
 
 BURIED_MAX_S = 60.0
+SEGMENTS = [f"2001-01-{day:02}" for day in range(1, 10)]
 
 
 class Late(LooplessClient):
@@ -96,5 +97,23 @@ def test_who_stood_still_contacts_no_host_whose_turn_is_that_of_others(redis) ->
         assert fetches.asked == [lease.record.url]
         for each in (still, other):
             await each.close()
+
+    run(story())
+
+
+def test_a_worker_is_not_told_again_and_again_of_what_there_is_no_more(redis) -> None:
+    """Each answer has the counts of all segments, of which there may be very many in time."""
+
+    async def story() -> None:
+        client, name = LooplessClient(redis.url), token_hex(8)
+        frontier = await simulated_frontier(client, name, PLAIN, 1e9, keep_done=False)
+        await frontier.push([url(number, segment=segment) for number, segment in enumerate(SEGMENTS)])
+        while leases := await frontier.lease(5, 1e9):
+            for lease in leases:
+                await frontier.ack(lease, "200", (), 1e9)
+            await frontier.commit({})
+        kinds = {field[:2] for field in client._real.hkeys(frontier.session.partitions[0].key + "c")}
+        assert kinds == {b"a|"}
+        assert (await frontier.stats()).done == len(SEGMENTS)
 
     run(story())
