@@ -19,6 +19,7 @@ from lycosa.app.members import Crew, Member
 from lycosa.app.parts import items_place
 from lycosa.app.processes import Processes
 from lycosa.app.seeding import Seeding
+from lycosa.app.shared import is_over
 from lycosa.clock import Clock
 from lycosa.core.errors import BadSpider, LycosaError, StateError, WorkerLost
 from lycosa.core.frontier import State
@@ -137,7 +138,7 @@ class Job:
         """Whether the crawl is finished already, and nobody wants to be asked for more."""
         if self._audience.hears_idle or not self._seeding.is_over:
             return False
-        return (await self._frontier.stats()).unfinished == 0
+        return (await self._frontier.stats()).unfinished == 0 and await is_over(self._frontier)
 
     async def _note_the_dead(self, seeds: Sequence[UrlRecord]) -> None:
         for seed in seeds:

@@ -111,6 +111,15 @@ def shared_cookies(frontier: Frontier) -> SharedCookies | None:
     return getattr(frontier, "cookies", None)
 
 
+async def is_over(frontier: Frontier) -> bool:
+    """Whether nothing is left of a shared crawl that has just told that nothing waits: others may have some of it yet.
+
+    A frontier of our own has told all there is.
+    """
+    session = getattr(frontier, "session", None)
+    return session is None or bool(await session.is_over())
+
+
 def tells(frontier: Frontier, reporter: Reporter) -> None:
     """Let a worker of a shared frontier tell of itself, while it lives and at its end."""
     heart, session = getattr(frontier, "heart", None), getattr(frontier, "session", None)
@@ -132,15 +141,20 @@ async def told_by_all(frontier: Frontier, reporter: Reporter) -> dict[str, int]:
 
 
 class Punctual:
-    """See `ports.Fetcher`: another one, whose starts are told to a frontier that others share."""
+    """See `ports.Fetcher`: another one, whose starts are told to a frontier that others share.
 
-    def __init__(self, fetcher: Fetcher, started: Callable[[str, float], None], clock: Clock) -> None:
+    It starts nothing for a worker that was given up meanwhile.
+    """
+
+    def __init__(self, fetcher: Fetcher, frontier: Any, clock: Clock) -> None:
         self._fetcher = fetcher
-        self._started = started
+        self._frontier = frontier
+        self._started: Callable[[str, float], None] = frontier.started
         self._clock = clock
 
     async def fetch(self, request: Request, **options: Any) -> Response:
-        """Do one transfer. See the port."""
+        """Do one transfer. See the port. Raises `WorkerLost`."""
+        await self._frontier.lives()
         host = host_key(request.url)
         self._started(host, self._clock.now())
         response = await self._fetcher.fetch(request, **options)
@@ -162,5 +176,4 @@ def punctual(fetcher: Fetcher, frontier: Frontier, clock: Clock) -> Fetcher:
     """Return a fetcher whose starts the frontier is told, if it wants to know."""
     if isinstance(frontier, FarFrontier):
         return TellingFetcher(fetcher, frontier)
-    started = getattr(frontier, "started", None)
-    return fetcher if started is None else Punctual(fetcher, started, clock)
+    return Punctual(fetcher, frontier, clock) if hasattr(frontier, "started") else fetcher

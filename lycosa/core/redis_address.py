@@ -84,6 +84,8 @@ def read_address(url: str, own: Collection[str] = ()) -> Address:
     tls = parts.scheme.startswith("rediss")
     master, database = _within(text, parts, form, options)
     files = {name: options.pop(name) for name in FILES if tls and name in options}
+    if "key" in files and "cert" not in files:
+        raise UsageError(f"{text}: key= is that of a certificate; write cert=FILE, too")
     sentinel = [options.pop(name, "") if form is Form.SENTINEL else "" for name in SENTINEL_OPTIONS]
     mine = {name: options.pop(name) for name in own if name in options}
     if options:
@@ -106,6 +108,7 @@ def _node(text: str, host: str, port: int) -> tuple[str, int]:
     try:
         parts = urlsplit(f"//{host}")
         if parts.hostname and "," not in host:
+            parts.hostname.encode("idna")  # as whoever looks it up does
             return parts.hostname, parts.port or port
     except ValueError:
         pass

@@ -29,6 +29,9 @@ REDIRECTS_MAX = 5
 ASK_AGAIN_S = 3600.0
 """When an older robots.txt is used because the host cannot be asked, it is asked again after so long."""
 
+LOOK_AGAIN_S = 3600.0
+"""One that is too old is looked up no more often than that: another worker may have asked its host again."""
+
 PARSED_MAX = 2000
 """Parsed robots.txt kept in memory."""
 
@@ -70,7 +73,7 @@ class RobotsGate:
         self._user_agent = user_agent
         self._retry = retry
         self._chance = chance
-        self._parsed: OrderedDict[str, Robots] = OrderedDict()
+        self._parsed: OrderedDict[str, tuple[Robots, float]] = OrderedDict()
         self._stats = stats
         self.others: Sequence[Told] = ()
         """The gates of this crawl with other user agents, say: what one learns is news to all."""
@@ -79,8 +82,8 @@ class RobotsGate:
 
     async def rules(self, host: str, *, guarded: bool = False) -> Robots:
         """Return the rules of a host for a request; one that was never asked allows everything."""
-        rules = self._parsed.get(host)
-        if rules is not None:
+        rules, until = self._parsed.get(host, (None, 0.0))
+        if rules is not None and self._now() < until:
             return rules
         facts = await self._frontier.host_facts(host) or HostFacts(robots_status=404)
         if facts.robots == NOT_ASKED:
@@ -192,7 +195,7 @@ class RobotsGate:
         rules = rules_of(facts, self._user_agent)
         if facts.robots == NOT_ASKED:  # by the next one who may, perhaps
             return rules
-        self._parsed[host] = rules
+        self._parsed[host] = rules, max(facts.robots_at + ROBOTS_TTL_S, self._now() + LOOK_AGAIN_S)
         if len(self._parsed) > PARSED_MAX:
             self._parsed.popitem(last=False)
         return rules

@@ -37,7 +37,7 @@ def blocking_client(address: Address, answer_max_s: float) -> Any:
     options = _options(address, answer_max_s)
     if address.form is Form.CLUSTER:
         nodes = [package.cluster.ClusterNode(host, port) for host, port in address.nodes]
-        return package.RedisCluster(startup_nodes=nodes, **options)
+        return _patient(package.RedisCluster)(startup_nodes=nodes, **options)
     if address.form is Form.SENTINEL:
         from redis.sentinel import Sentinel
 
@@ -55,10 +55,29 @@ def loop_client(address: Address, answer_max_s: float) -> Any:
     options = _options(address, answer_max_s)
     if address.form is Form.CLUSTER:
         nodes = [ClusterNode(host, port) for host, port in address.nodes]
-        return package.RedisCluster(startup_nodes=nodes, **options)
+        return _patient(package.RedisCluster)(startup_nodes=nodes, **options)
     if address.form is Form.SENTINEL:
         return _watched(Sentinel, address, options)
     return package.Redis(**_place(address), **options)
+
+
+@cache
+def _patient(client: type[Any]) -> type[Any]:
+    """Return a client of a cluster that tries again when keys are on their way to a server that it does not know yet.
+
+    redis-py hears of new servers when all keys have arrived, and stumbles over those that it is sent to before.
+    """
+    again = package_redis().exceptions.TryAgainError
+
+    class Patient(client):  # type: ignore[misc]
+        def get_node(self, host: str | None = None, port: int | None = None, node_name: str | None = None) -> Any:
+            """Return a server of the cluster."""
+            found = super().get_node(host, port, node_name)
+            if found is None and node_name is not None:
+                raise again(f"{node_name} is not known yet")
+            return found
+
+    return Patient
 
 
 def look(address: Address, answer_max_s: float) -> Address:
@@ -101,7 +120,7 @@ def refuse_unfit(text: str, info: Mapping[str, Any], what: str) -> None:
         if tuple(int(part) for part in version.split(".")[:2]) < VERSION_MIN:
             raise StorageError(f"{text}: the server is Redis {version}; {what} needs 7.0 or later, or Valkey")
         policy = each.get("maxmemory_policy", "noeviction")
-        if each.get("maxmemory", 0) and policy != "noeviction":
+        if policy != "noeviction":  # also without a maxmemory: it may be given one at any time
             raise StorageError(
                 f"{text}: with maxmemory-policy {policy} the server would drop parts of {what}; set it to noeviction"
             )
@@ -160,6 +179,11 @@ def passes(error: Exception) -> bool:
     return not _is_tls(str(error)) and not _is_any(str(error), *OTHER_FORM)
 
 
+def moves(error: Exception) -> bool:
+    """Tell whether a cluster moves to another server what was asked for, and says to try again until that is done."""
+    return isinstance(error, package_redis().exceptions.TryAgainError) or "TTL exhausted" in str(error)
+
+
 def ours(text: str, error: Exception, *, tls: bool, what: str) -> LycosaError:
     """Return what a driver's error means, in one line. `what` is kept there, with the option that would rename it."""
     exceptions = package_redis().exceptions
@@ -174,6 +198,8 @@ def ours(text: str, error: Exception, *, tls: bool, what: str) -> LycosaError:
         return StorageFull(f"{text}: the server has reached its maxmemory; nothing is lost, give it more and go on")
     if _is_any(said, "CERTIFICATE_VERIFY_FAILED"):
         return UsageError(f"{text}: the certificate of the server is not trusted; name its authority with ca=FILE")
+    if moves(error):
+        return StorageError(f"{text}: the cluster moves a part of this to another server")
     if type(error).__name__ == "MasterNotFoundError":
         return StorageError(f"{text}: {_no_master(said)}")
     if wrong := next((instead for part, instead in OTHER_FORM.items() if part in said), ""):

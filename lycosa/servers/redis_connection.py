@@ -14,6 +14,9 @@ ANSWER_MAX_S = 10.0
 RECONNECT_MAX_S = 60.0
 """A server that is away (restarted, or a replica takes over) is waited for so long."""
 
+MOVING_MAX_S = 600.0
+"""The servers of a cluster may take so long to hand a partition from one to the other."""
+
 JOIN_MAX_S = 2.0
 """One that is not there when a worker joins may have another address."""
 
@@ -66,19 +69,25 @@ class Server:
                 raise
 
     async def patiently(self, act: Callable[[], Awaitable[Answer]], max_s: float = RECONNECT_MAX_S) -> Answer:
-        """Do it, again and again while the server is away. Raises `StateError` when it stays away, or refuses."""
+        """Do it, again and again while the server is away. Raises `StateError` when it stays away, or refuses.
+
+        What a cluster moves to another server is waited for apart: it is there, and cannot be asked.
+        """
         loop = asyncio.get_running_loop()
-        started, pause_s, told = loop.time(), AGAIN_S, False
+        began = away = loop.time()
+        pause_s, told = AGAIN_S, False
         while True:
             try:
                 return await act()
             except redis.errors() as error:
-                ours = self._ours(error)
-                if not redis.passes(error) or loop.time() - started > max_s:
+                ours, now = self._ours(error), loop.time()
+                since, most_s = (began, MOVING_MAX_S) if (moves := redis.moves(error)) else (away, max_s)
+                if not redis.passes(error) or now - since > most_s:
                     raise ours from error
-                if not told and max_s > JOIN_MAX_S:
-                    self._say(f"{ours}: waiting for it, {max_s:g} s at most")
+                if not told and most_s > JOIN_MAX_S:
+                    self._say(f"{ours}: waiting for it, {most_s:g} s at most")
                     told = True
+                away = now if moves else away
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, AGAIN_MAX_S)
 

@@ -160,7 +160,7 @@ async def visited(url: str, name: str) -> None:
         pass
 
 
-@pytest.mark.parametrize("name", ["", "{}", "}{", "a{b", "a\nb", "\x1b[31m", "x" * 201])
+@pytest.mark.parametrize("name", ["", "{}", "}{", "a{b", "a\nb", "\x1b[31m", "x" * 201, "\udcff"])
 def test_names_that_no_crawl_can_have(name):
     """A brace would end the hash tag of its keys: a partition would be spread over a cluster."""
     with refused(UsageError, "is no name of a crawl: give a --crawl-name of at most 200 characters, no braces"):
@@ -394,6 +394,14 @@ def test_what_comes_from_outside_is_refused_by_a_server_that_is_full() -> None:
 
     with redis_server() as server:
         asyncio.run(story())
+
+
+def test_a_server_that_would_drop_keys_once_it_had_a_limit():
+    with redis_server(maxmemory_policy="allkeys-lru") as server:
+        with refused(StateError, "maxmemory-policy allkeys-lru .* set it to noeviction"):
+            joined(server.url)
+        server.cli("CONFIG", "SET", "maxmemory-policy", "noeviction")
+        joined(server.url)
 
 
 def test_every_master_of_a_cluster_is_looked_at(cluster: RedisCluster):

@@ -160,13 +160,13 @@ def test_reasons_beyond_so_many_are_counted_as_one(join: Join) -> None:
     async def story() -> None:
         first = await join(0.0)
         partition = first.session.of(HOST)
-        await first.push([url(1), url(2)])
+        await first.push([url(1), url(2), url(3)])
         fields = {f"\nno {number}": 0 for number in range(10_000)}
         first.session.wire.client._real.hset(partition.key + "y", mapping=fields)
-        for reason in ("no 7", "a new one"):
+        for reason in ("no 7", "a new one", "200"):
             await first.ack(await one_of(first), reason, [], 0.0)
             await first.session.look()
-        assert (await first.stats()).reasons == {"no 7": 1, "other reasons": 1}
+        assert (await first.stats()).reasons == {"no 7": 1, "other reasons": 1, "200": 1}
         await first.close()
         second = await join(0.0)
         await second.session.look()

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from lycosa import Crawl, Request, Spider
-from lycosa.core.frontier import Policy
-from lycosa.core.model import RECORD_VERSION, Lease, UrlRecord
+from lycosa.core.frontier import ROBOTS_TTL_S, Policy
+from lycosa.core.model import RECORD_VERSION, HostFacts, Lease, UrlRecord
 from lycosa.core.retry import RetryPolicy
 from lycosa.engine.robots import RobotsGate
 from lycosa.fetchers.curl import CurlFetcher, FetchSettings
@@ -94,3 +94,21 @@ def test_what_one_gate_learns_again_all_know():
 
     with running() as server:
         asyncio.run(story(server))
+
+
+def test_what_another_worker_has_asked_again_is_known_when_it_is_time():
+    """Both are at one frontier, and only one of them was lent the question."""
+    host, now = "http://a.example:80", [1e9]
+
+    async def story() -> None:
+        frontier: Any = memory_frontier(Policy())
+        none: Any = None
+        one, other = (RobotsGate(frontier, none, "a", RetryPolicy(), lambda: 0.5, lambda: now[0]) for _ in range(2))
+        await one.remember(host, HostFacts(b"", 200, now[0]), now[0])
+        assert (await other.rules(host)).allowed(f"{host}/x")
+        now[0] += ROBOTS_TTL_S + 1.0
+        await one.remember(host, HostFacts(b"User-agent: *\nDisallow: /x\n", 200, now[0]), now[0])
+        assert not (await other.rules(host)).allowed(f"{host}/x")
+        await frontier.close()
+
+    asyncio.run(story())

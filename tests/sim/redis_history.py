@@ -207,7 +207,7 @@ class History(Work):
     def _execute(self, call: Call) -> Any:
         now = self.now + self.jumped
         command = list(call.command)
-        command[4] = repr(now)
+        command[5] = repr(now)
         said = self.direct.ask(*command)
         part = self.model.parts[call.partition]
         part.latest = max(part.latest, now)

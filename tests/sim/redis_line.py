@@ -83,7 +83,7 @@ class Line:
         answer: asyncio.Future[Any] = loop.create_future()
         if self.is_cut:  # the process is gone, and so are its tasks
             return await answer
-        _, _, _, key, _, name, worker, *arguments = command
+        _, _, _, key, _, _, name, worker, *arguments = command
         number = history.numbers[key]
         if name == "exchange" and (number, arguments[0]) not in self.sent:
             self.sent[number, arguments[0]] = self.effects.pop(number, [])

@@ -102,7 +102,7 @@ class Work:
         """A thread of its own: only what stops the process stops it."""
         while True:
             await self.rest(worker, BEAT_S)
-            command = ("EVALSHA", scripts.script()[1], 1, first.key, "", "beat", first.worker)
+            command = ("EVALSHA", scripts.script()[1], *scripts.called(first.key, "", "beat", first.worker))
             try:
                 await line.execute_command(*command)
             except Lost:

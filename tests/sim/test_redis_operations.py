@@ -44,7 +44,7 @@ class Client:
     async def execute_command(self, *command: Any) -> Any:
         """Run a script by the server's clock."""
         words = list(command)
-        words[4] = repr(self._history.now + self._history.jumped)
+        words[5] = repr(self._history.now + self._history.jumped)
         return self._history.redis.execute_command(*words)
 
     async def hgetall(self, key: str) -> Any:

@@ -69,6 +69,7 @@ class RedisFrontier:
         self._stock = Stock(session, self._pace, ahead=ahead, lease_s=policy.lease_s, heard=self._heard)
         self._teller = Teller(session, self._pace.gather_s)
         self._offered = 0
+        self._doubt = asyncio.Lock()
         self.commits = Commits(session)
 
     async def open(self, known: str = "") -> str:
@@ -173,6 +174,15 @@ class RedisFrontier:
     async def block_host(self, host: str, until: float) -> None:
         """Pause the host."""
         self.session.of(host).add("b", host, float(until))
+
+    async def lives(self) -> None:
+        """Return at once, unless this process stood still for so long that others may have what it was lent.
+
+        Then ask: who was given up is not to contact a host whose turn is another's. Raises `WorkerLost`.
+        """
+        async with self._doubt:
+            if self.heart is not None and self.heart.is_doubtful():
+                await self.session.look()
 
     def started(self, host: str, now: float) -> None:
         """A transfer to the host starts now: its next turn counts from here, however long it was held up before."""

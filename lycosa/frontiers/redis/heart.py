@@ -9,10 +9,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from lycosa.frontiers.redis.scripts import script
+from lycosa.frontiers.redis.scripts import called, script
 from lycosa.servers.redis import errors, package_redis
 
 log = logging.getLogger(__name__)
+
+SILENT_S = 2.0
+"""As in `lua/leases.lua`: who was not heard for longer is dead."""
 
 BEAT_S = 0.5
 """A quarter of the silence after which a worker is dead."""
@@ -34,11 +37,15 @@ class Heart:
         self._worker = worker
         self._over = threading.Event()
         self._heard_at = heard_at
-        self._beaten_at = time.monotonic()
+        self._beaten_at = self._answered_at = time.monotonic()
         self._reported_at = self._beaten_at - BEAT_S
         self.report: Callable[[], bytes] = bytes
         self._thread = threading.Thread(target=self._beat, name="lycosa-heart", daemon=True)
         self._thread.start()
+
+    def is_doubtful(self) -> bool:
+        """Tell whether this worker may have been given up: it was not heard for long, as far as it was answered."""
+        return time.monotonic() > max(self._answered_at, self._heard_at()) + SILENT_S
 
     def stop(self) -> None:
         """Beat no more."""
@@ -47,21 +54,23 @@ class Heart:
         self._client.close()
 
     def _beat(self) -> None:
-        text, checksum = script()
-        unknown = package_redis().exceptions.NoScriptError
         while not self._over.wait(self._rest_s()):
             if self._rest_s() > 0:  # heard meanwhile
                 continue
             self._beaten_at = time.monotonic()
-            beat = (1, self._key, "", "beat", self._worker, self._told())
             try:
                 with suppress(*errors()):  # the crawl itself finds out, and waits or gives up
-                    try:
-                        self._client.execute_command("EVALSHA", checksum, *beat)
-                    except unknown:
-                        self._client.execute_command("EVAL", text, *beat)
+                    if self._say("beat", self._told())[0] == b"ok":
+                        self._answered_at = self._beaten_at
             except Exception:  # what a driver may raise in the middle of a failover: the next one may not
                 log.exception("no sign of life of this worker")
+
+    def _say(self, command: str, *arguments: Any) -> list[Any]:
+        (text, checksum), call = script(), called(self._key, "", command, self._worker, *arguments)
+        try:
+            return self._client.execute_command("EVALSHA", checksum, *call)  # type: ignore[no-any-return]
+        except package_redis().exceptions.NoScriptError:
+            return self._client.execute_command("EVAL", text, *call)  # type: ignore[no-any-return]
 
     def _rest_s(self) -> float:
         quiet_since = max(self._beaten_at, self._heard_at())

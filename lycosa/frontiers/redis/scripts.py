@@ -29,10 +29,20 @@ def script(parts: tuple[str, ...] = WORKERS) -> tuple[bytes, str]:
     return text, sha1(text, usedforsecurity=False).hexdigest()
 
 
+def called(key: str, *arguments: Any) -> tuple[Any, ...]:
+    """Return what follows the script in a command that runs it on the partition behind `key`.
+
+    It names two keys, one that is there and one that never is. While a cluster moves a partition to another server,
+    some keys are here and some there, and Redis looks for those that are named, and for no others: with a single one it
+    would run the script on what little is at either end. With these it says to try again, until all have moved.
+    """
+    return (2, key, f"{key}m", *arguments)
+
+
 async def run(client: Any, key: str, *arguments: Any, parts: tuple[str, ...] = WORKERS) -> Any:
     """Run a script on the partition behind `key`: one round trip."""
     text, checksum = script(parts)
     try:
-        return await client.execute_command("EVALSHA", checksum, 1, key, *arguments)
+        return await client.execute_command("EVALSHA", checksum, *called(key, *arguments))
     except package_redis().exceptions.NoScriptError:
-        return await client.execute_command("EVAL", text, 1, key, *arguments)
+        return await client.execute_command("EVAL", text, *called(key, *arguments))

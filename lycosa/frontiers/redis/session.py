@@ -32,7 +32,7 @@ NAME_SHOWN = 40
 """Characters of a name that is none."""
 
 
-NAME = re.compile(r"[^{}\x00-\x1f\x7f-\x9f\u2028\u2029]{1,200}")
+NAME = re.compile(r"[^{}\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]{1,200}")
 
 
 def checked_crawl(name: str) -> str:
@@ -171,9 +171,7 @@ class Session:
 
     async def outlook(self) -> Outlook:
         """Ask all partitions how they are, whoever asks. Return how many hosts and workers there are."""
-        told = await self.read_all("outlook")
-        for partition, (_, said, _, _) in zip(self.partitions, told, strict=True):
-            partition.heard(*said)
+        told = await self.wire.outlook(self.partitions)
         self._compare_clocks(self.partitions)
         return Outlook(sum(hosts for _, _, hosts, _ in told), told[0][3])
 

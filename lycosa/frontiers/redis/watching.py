@@ -8,11 +8,9 @@ from typing import Any
 
 from lycosa.core.model import HostView
 from lycosa.core.telemetry import ENDED, LOST, WAITING, CrawlView, WorkerReport, WorkerView, added, decode
+from lycosa.frontiers.redis.heart import SILENT_S
 from lycosa.frontiers.redis.partition import COUNTED
 from lycosa.frontiers.redis.session import Session
-
-SILENT_S = 2.0
-"""As in `lua/leases.lua`: who was not heard for longer is lost, even if nobody has noticed yet."""
 
 HOSTS_LOOKED = 200
 """Of hosts of each kind (ready, waiting, asked now) so many are looked at, at random, and the busiest of before."""

@@ -74,6 +74,17 @@ class Wire:
             lambda: run(self.client, partition.key, now, command, "", *arguments, parts=OPERATIONS)
         )
 
+    async def outlook(self, partitions: Sequence[Partition]) -> list[Any]:
+        """Ask all how they are, as one who looks into the crawl. Raises `StateError`.
+
+        Exchanges wait meanwhile: what is heard last of a partition is never older than what was heard before.
+        """
+        async with self._exchanging:
+            told = await asyncio.gather(*(self.read(each, "outlook") for each in partitions))
+            for partition, (_, said, _, _) in zip(partitions, told, strict=True):
+                partition.heard(*said)
+        return told
+
     async def exchange(self, asked: Sequence[Asked]) -> dict[Partition, int]:
         """Send what waits for these, and ask each for records. Return how many each of them lent."""
         async with self._exchanging:

@@ -1,6 +1,7 @@
 -- What all parts share: the clock, the arguments, the counters, and the keys of one partition.
 --
--- KEYS[1] is the prefix of a partition's keys and holds its hash tag, so that they lie in one slot of a cluster:
+-- KEYS[1] is the prefix of a partition's keys and holds its hash tag, so that they lie in one slot of a cluster (KEYS[2]
+-- only says so: see scripts.py):
 --
 --   m                 hash    which crawl this is, how many partitions it has, the number of this one; `layout`; `spider`,
 --                             whose it is; `whole`, once all partitions were made; its policy; the counters token,
@@ -134,10 +135,11 @@ local function stamp()
   return string.format('%014d', following('turn'))
 end
 
-local REASONS_MAX = 10000 -- parts of them may come from the network; what is beyond is counted as one
+local REASONS_MAX = 10000 -- parts of them may come from the network; what is beyond is counted as one, but for statuses
 
 local function write_reason(hash, field, by)
-  if call('HINCRBY', hash, field, by) == by and (by < 0 or call('HLEN', hash) > REASONS_MAX) then -- it was not there
+  local is_new = call('HINCRBY', hash, field, by) == by
+  if is_new and (by < 0 or (call('HLEN', hash) > REASONS_MAX and not string.match(field, '\n%d%d%d$'))) then
     call('HDEL', hash, field)
     call('HINCRBY', hash, string.match(field, '^[^\n]*\n') .. 'other reasons', by)
   end
@@ -145,7 +147,7 @@ end
 
 local function write_counts()
   for field, by in pairs(counted) do
-    if by ~= 0 then call('HINCRBY', key('c'), field, by) end
+    if by ~= 0 and call('HINCRBY', key('c'), field, by) == 0 then call('HDEL', key('c'), field) end -- all are told often
   end
   for hash, all in pairs(moved) do
     for field, by in pairs(all) do

@@ -1,0 +1,51 @@
+"""Who joins a shared crawl at its very end (C3, C6)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from secrets import token_hex
+
+import pytest
+import redis as driver
+
+from lycosa.core.frontier import Policy
+from lycosa.core.model import RECORD_VERSION, UrlRecord
+from lycosa.core.url import fingerprint, host_key
+from lycosa.frontiers.redis.joining import redis_frontier
+from lycosa.frontiers.redis.membership import Membership
+from tests.e2e.command import END_MAX_S, items, started
+from tests.servers.changing import serve
+
+pytestmark = pytest.mark.redis
+
+WAITS_S = 1.5
+
+
+def test_a_page_that_another_worker_has_not_committed_may_be_fetched_again(tmp_path: Path, redis) -> None:
+    """Nothing is queued or lent, and yet it is not over: the other worker goes without having kept its items."""
+    name = token_hex(4)
+
+    async def story(url: str) -> None:
+        other = await redis_frontier(
+            redis.url, name, Policy(robots=False), Membership("other"), print, spider="start URLs"
+        )
+        await other.push([UrlRecord(RECORD_VERSION, fingerprint("GET", url), url, host_key(url))])
+        (lease,) = await other.lease(1, time.time())
+        assert await other.ack(lease, "200", (), time.time())
+        assert (await other.stats()).unfinished == 0
+        mine = ("-o", "items.jsonl", "--state", "state", "--frontier", redis.url, "--crawl-name", name, "--no-robots")
+        with started("crawl", url, *mine, cwd=tmp_path) as worker, driver.Redis.from_url(redis.url) as server:
+            async with asyncio.timeout(END_MAX_S):
+                while server.zcard(f"lycosa:{{{name}.0}}:w") < 2:  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+            await asyncio.sleep(WAITS_S)
+            assert worker.process.poll() is None, worker.said
+            await other.close()
+            assert await asyncio.to_thread(worker.end) == 0
+
+    with serve({"/": "the only page"}) as site:
+        asyncio.run(story(f"{site.url}/"))
+        assert site.take() == [("/", 200)]
+    assert len(items(tmp_path / "items.jsonl")) == 1
