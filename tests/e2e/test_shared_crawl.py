@@ -408,6 +408,17 @@ def test_what_cannot_be_used_is_told_in_one_line(tmp_path: Path, server, frontie
     assert "wrong" not in done.stderr
 
 
+def test_where_the_frontier_is_may_stand_in_the_settings(tmp_path: Path) -> None:
+    told = "redis://127.0.0.1:1/0"
+    (tmp_path / "lycosa.toml").write_text(f'frontier = "{told}"')
+    for command in (("worker", "http://127.0.0.1:9/"), ("top",), ("seed", "http://127.0.0.1:9/", "--crawl-name", "x")):
+        done = lycosa(*command, cwd=tmp_path)
+        assert (done.returncode, f"{told}: no answer from the server" in done.stderr) == (3, True), done.stderr
+    (tmp_path / "lycosa.toml").unlink()
+    done = lycosa("worker", "http://127.0.0.1:9/", cwd=tmp_path)
+    assert (done.returncode, "a worker needs --frontier" in done.stderr) == (2, True)
+
+
 def test_the_crawl_of_another_spider(tmp_path: Path, redis) -> None:
     for name in ("shop", "news"):
         spider = (
