@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
@@ -26,6 +27,9 @@ from lycosa.frontiers.statedir import WORKER, Description, StateDir
 from lycosa.ports import Fetcher, Frontier, FrontierOperations, SharedCookies
 
 log = logging.getLogger(__name__)
+
+LEAVE_MAX_S = 5.0
+"""A worker that ends takes so long to say so."""
 
 
 async def frontier_of(stack: AsyncExitStack, crew: Crew, state: StateDir, *, again: bool = False) -> Frontier:
@@ -53,7 +57,7 @@ async def frontier_of(stack: AsyncExitStack, crew: Crew, state: StateDir, *, aga
             replicas=settings.replicas,
             again=again,
         )
-        stack.push_async_callback(frontier.close)
+        stack.push_async_callback(_left, frontier)
         member.changed()
         await _describe(frontier.session, f"the crawl {name!r}", crew)
     else:
@@ -63,6 +67,13 @@ async def frontier_of(stack: AsyncExitStack, crew: Crew, state: StateDir, *, aga
         )
         stack.push_async_callback(frontier.close)
     return frontier  # type: ignore[no-any-return]
+
+
+async def _left(frontier: Frontier) -> None:
+    """Leave a crawl. A server that is away is not waited for again: the others find out that we are gone."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LEAVE_MAX_S):
+            await frontier.close()
 
 
 def _kind_of(crew: Crew) -> str:

@@ -270,6 +270,48 @@ def test_a_cluster(tmp_path: Path) -> None:
             running.check(running.wait(), kills=kills)
 
 
+PATIENCE_S = 10.0
+IMPATIENT = f"""
+import sys
+from lycosa.servers.redis_connection import Server
+Server.patiently.__defaults__ = ({PATIENCE_S},)
+from lycosa.cli.main import main
+sys.exit(main())
+"""
+
+
+def test_a_server_that_stays_away_is_waited_for_once(tmp_path: Path) -> None:
+    """And not again to count, and again to leave."""
+    with redis_server() as server, (tmp_path / "said").open("w") as said:
+        mine = ("--frontier", server.url, "--crawl-name", "x", "--keep-alive", "--no-robots", "-s", "retries=0")
+        command = [sys.executable, "-c", IMPATIENT, "worker", "http://127.0.0.1:9/", *mine]
+        worker = subprocess.Popen(command, cwd=tmp_path, env=environment(), stderr=said, stdout=subprocess.DEVNULL)
+        try:
+            until(lambda: "1 failed" in (tmp_path / "said").read_text())
+            server.kill()
+            at = time.monotonic()
+            assert worker.wait(END_MAX_S) == 3
+        finally:
+            worker.kill()
+            worker.wait()
+    assert time.monotonic() - at < 2.2 * PATIENCE_S
+
+
+@pytest.mark.parametrize("how", ["kill", "pause"])
+def test_the_second_interrupt_waits_for_no_server(tmp_path: Path, how: str) -> None:
+    with redis_server() as server, crawl(tmp_path, server.url, "--keep-alive", pages=1) as running:
+        running.start(0)
+        worker, log = running.workers[0], tmp_path / "0.log"
+        until(lambda: "1 page, " in log.read_text())
+        getattr(server, how)()
+        time.sleep(1.0)
+        for _ in range(2):
+            worker.send_signal(signal.SIGINT)
+            time.sleep(1.0)
+        assert worker.wait(45.0) == 130, log.read_text()
+        assert "Traceback" not in log.read_text()
+
+
 def test_a_worker_that_is_kept_alive_takes_what_comes_later(tmp_path: Path, redis) -> None:
     with crawl(tmp_path, redis.url, "--keep-alive") as running:
         running.start(0)
