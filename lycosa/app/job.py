@@ -42,7 +42,9 @@ from lycosa.ports import Frontier, FrontierOperations
 
 log = logging.getLogger(__name__)
 
-OBSERVE_EVERY_S = 0.25
+OBSERVE_EVERY_S, OBSERVE_SHARED_S = 0.25, 1.0
+"""How often is looked how far the crawl is. To ask a shared frontier takes round trips to all its partitions."""
+
 DEAF_S = 0.5
 """A loop that has not heard of a signal for so long is blocked, by a callback that does not await."""
 
@@ -338,8 +340,9 @@ class Job:
         return await self._carry.more(now) or int(not self._seeding.is_over)
 
     async def _observe(self, observe: Observer) -> None:
+        every_s = OBSERVE_SHARED_S if self._settings.frontier else OBSERVE_EVERY_S
         while True:
-            await asyncio.sleep(OBSERVE_EVERY_S)
+            await asyncio.sleep(every_s)
             seen = await self._engine.snapshot()
             observe(seen)
             await self._engine.until_stirred(seen)

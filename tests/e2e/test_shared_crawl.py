@@ -312,6 +312,23 @@ def test_the_second_interrupt_waits_for_no_server(tmp_path: Path, how: str) -> N
         assert "Traceback" not in log.read_text()
 
 
+def test_a_worker_that_waits_asks_a_few_times_a_second(tmp_path: Path) -> None:
+    """For more, to be heard, and how far the crawl is."""
+
+    def scripts() -> int:
+        (calls,) = re.findall(r"cmdstat_evalsha:calls=(\d+)", server.cli("INFO", "commandstats"))
+        return int(calls)
+
+    with redis_server() as server, crawl(tmp_path, server.url, "--keep-alive", pages=1) as running:
+        running.start(0)
+        until(lambda: "1 page, " in (tmp_path / "0.log").read_text())
+        before, began = scripts(), time.monotonic()
+        time.sleep(6.0)
+        a_second = (scripts() - before) / (time.monotonic() - began)
+    print(f"{a_second:.1f} calls a second")
+    assert a_second < 5.5
+
+
 def test_a_worker_that_is_kept_alive_takes_what_comes_later(tmp_path: Path, redis) -> None:
     with crawl(tmp_path, redis.url, "--keep-alive") as running:
         running.start(0)
