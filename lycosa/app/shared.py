@@ -59,7 +59,9 @@ async def frontier_of(stack: AsyncExitStack, crew: Crew, state: StateDir, *, aga
         )
         stack.push_async_callback(_left, frontier)
         member.changed()
-        await _describe(frontier.session, f"the crawl {name!r}", crew)
+        seeds = await _describe(frontier.session, f"the crawl {name!r}", crew)
+        known = dict.fromkeys([*state.description.seeds, *seeds])
+        state.describe(msgspec.structs.replace(state.description, seeds=list(known)))
     else:
         state.refuse_half()
         frontier = embedded_frontier(
@@ -111,10 +113,17 @@ async def describe(session: Any, description: Description) -> None:
     await session.describe(msgspec.json.encode(msgspec.structs.replace(description, seeds=[])), description.seeds)
 
 
-async def _describe(session: Any, place: str, crew: Crew) -> None:
-    """Say what the crawl is, unless others are at something else under its name. Raises `ForeignState`."""
-    refuse_others(await shared_description(session), place, crew, "another --crawl-name")
-    await describe(session, description_of(crew, list(crew.target.seeds)))
+async def _describe(session: Any, place: str, crew: Crew) -> list[str]:
+    """Say what the crawl is, unless others are at something else under its name. Raises `ForeignState`.
+
+    Return the start URLs of all workers: whoever is lent a page of one of them follows its links.
+    """
+    known, ours = await shared_description(session), list(crew.target.seeds)
+    refuse_others(known, place, crew, "another --crawl-name")
+    await describe(session, description_of(crew, ours))
+    if known.seeds and not {*ours} <= {*known.seeds} and (await session.outlook()).workers > 1:
+        log.warning("%s has other start URLs: workers that are there already follow no links of these new ones", place)
+    return list(dict.fromkeys([*known.seeds, *ours]))
 
 
 def shared_cookies(frontier: Frontier) -> SharedCookies | None:
