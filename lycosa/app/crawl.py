@@ -98,8 +98,12 @@ async def crawl(crew: Crew, observe: Observer | None = None, *, again: bool = Fa
             await job.end()
         else:
             await job.run(observe)
-        summary = await job.summary(nothing_to_do=idle)
-        return replace(summary, shared=await told_by_all(frontier, job.reporter))
+        try:
+            async with job.patience():
+                summary = await job.summary(nothing_to_do=idle)
+                return replace(summary, shared=await told_by_all(frontier, job.reporter))
+        except TimeoutError:  # of who was interrupted twice: how far the crawl is remains unknown
+            raise KeyboardInterrupt from None
 
 
 async def _refuse_unusable(settings: Settings, state: StateDir) -> None:

@@ -28,7 +28,7 @@ from lycosa.core.telemetry import CrawlView, WorkerView
 from lycosa.engine.audience import Audience
 from lycosa.engine.committer import Committer
 from lycosa.engine.endings import Endings
-from lycosa.engine.engine import STOP_GRACE_S, Engine
+from lycosa.engine.engine import STOP_GRACE_S, Engine, patience
 from lycosa.engine.guard import is_guarded
 from lycosa.engine.middleware import Method
 from lycosa.engine.records import to_record
@@ -43,7 +43,9 @@ from lycosa.ports import Frontier, FrontierOperations
 
 log = logging.getLogger(__name__)
 
-OBSERVE_EVERY_S = 0.25
+OBSERVE_EVERY_S, OBSERVE_SHARED_S = 0.25, 1.0
+"""How often is looked how far the crawl is. To ask a shared frontier takes round trips to all its partitions."""
+
 DEAF_S = 0.5
 """A loop that has not heard of a signal for so long is blocked, by a callback that does not await."""
 
@@ -183,8 +185,9 @@ class Job:
             reason = "shutdown" if self._interrupted else "failed"
             if self._processes is not None and isinstance(error, Exception):
                 await self._processes.fail(reason)
+            away = isinstance(error, StateError) and bool(self._settings.frontier)
             with suppress(BadSpider):  # what came first is told
-                await self._tell_the_spiders(reason)
+                await self._tell_the_spiders(reason, away=away)
             if self._interrupted and isinstance(error, WorkerLost):  # it is not to take part again
                 raise StateError(str(error)) from None
             raise
@@ -194,8 +197,8 @@ class Job:
         left = self._engine.enough and (await self._frontier.stats()).unfinished
         return "closespider_pagecount" if left else "finished"
 
-    async def _tell_the_spiders(self, reason: str) -> None:
-        await self._count_up()
+    async def _tell_the_spiders(self, reason: str, *, away: bool = False) -> None:
+        await self._count_up(away=away)
         self._counted.end(self._clock.now(), reason)
         failed: list[Exception] = []
         for member in self._crew.members:
@@ -210,12 +213,15 @@ class Job:
         if failed:
             raise failed[0]
 
-    async def _count_up(self) -> None:
-        """Set the stats that are counted elsewhere."""
+    async def _count_up(self, *, away: bool) -> None:
+        """Set the stats that are counted elsewhere, unless the server that counts them is away, and was waited for."""
         self._endings.end()
+        if away:
+            return
         try:
-            frontier = await self._frontier.stats()
-        except StateError:  # it is why the crawl ends
+            async with self.patience():
+                frontier = await self._frontier.stats()
+        except (StateError, TimeoutError):  # it is why the crawl ends
             return
         filtered = frontier.offered - frontier.added + self._stats.known
         counts = {"scheduler/enqueued": frontier.added, "scheduler/dequeued": self._stats.lent}
@@ -257,6 +263,10 @@ class Job:
     async def end(self) -> None:
         """There was nothing to do."""
         await self._committer.end()
+
+    def patience(self) -> asyncio.Timeout:
+        """Bound what is asked at the end of a run. See `engine.patience`."""
+        return patience(self._engine)
 
     async def summary(self, *, nothing_to_do: bool) -> Summary:
         """Tell how it ended."""
@@ -331,8 +341,9 @@ class Job:
         return await self._carry.more(now) or int(not self._seeding.is_over)
 
     async def _observe(self, observe: Observer) -> None:
+        every_s = OBSERVE_SHARED_S if self._settings.frontier else OBSERVE_EVERY_S
         while True:
-            await asyncio.sleep(OBSERVE_EVERY_S)
+            await asyncio.sleep(every_s)
             seen = await self._engine.snapshot()
             observe(seen)
             await self._engine.until_stirred(seen)

@@ -186,4 +186,6 @@ class Crawl:
         settings = load({}, spider_settings=given, environ={}, folder=NOWHERE, spider_place=place)
         if settings.processes > 1:
             raise UsageError("a Crawl lives in this process: several are for lycosa crawl --processes N")
+        if settings.frontier:
+            raise UsageError("a Crawl has a frontier of its own: workers that share one are for lycosa worker")
         return settings

@@ -154,6 +154,9 @@ class Processes:
         useless = 0
         try:
             while useless <= RESTARTS_MAX:
+                await self._keep()  # so that it can read what is kept
+                if self._is_over():  # one that starts now would never hear of the end
+                    return
                 hand, code = await self._run()
                 if self._is_over():
                     return
@@ -171,7 +174,6 @@ class Processes:
 
     async def _run(self) -> tuple[Hand, int]:
         """Start a process, and wait for its end. Return its exit code, too."""
-        await self._keep()  # so that it can read what is kept
         ours, theirs = socket.socketpair()
         with theirs:
             process = _started(theirs.fileno())

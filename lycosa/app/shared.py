@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
@@ -26,6 +27,9 @@ from lycosa.frontiers.statedir import WORKER, Description, StateDir
 from lycosa.ports import Fetcher, Frontier, FrontierOperations, SharedCookies
 
 log = logging.getLogger(__name__)
+
+LEAVE_MAX_S = 5.0
+"""A worker that ends takes so long to say so."""
 
 
 async def frontier_of(stack: AsyncExitStack, crew: Crew, state: StateDir, *, again: bool = False) -> Frontier:
@@ -53,9 +57,11 @@ async def frontier_of(stack: AsyncExitStack, crew: Crew, state: StateDir, *, aga
             replicas=settings.replicas,
             again=again,
         )
-        stack.push_async_callback(frontier.close)
+        stack.push_async_callback(_left, frontier)
         member.changed()
-        await _describe(frontier.session, f"the crawl {name!r}", crew)
+        seeds = await _describe(frontier.session, f"the crawl {name!r}", crew)
+        known = dict.fromkeys([*state.description.seeds, *seeds])
+        state.describe(msgspec.structs.replace(state.description, seeds=list(known)))
     else:
         state.refuse_half()
         frontier = embedded_frontier(
@@ -63,6 +69,13 @@ async def frontier_of(stack: AsyncExitStack, crew: Crew, state: StateDir, *, aga
         )
         stack.push_async_callback(frontier.close)
     return frontier  # type: ignore[no-any-return]
+
+
+async def _left(frontier: Frontier) -> None:
+    """Leave a crawl. A server that is away is not waited for again: the others find out that we are gone."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LEAVE_MAX_S):
+            await frontier.close()
 
 
 def _kind_of(crew: Crew) -> str:
@@ -100,10 +113,17 @@ async def describe(session: Any, description: Description) -> None:
     await session.describe(msgspec.json.encode(msgspec.structs.replace(description, seeds=[])), description.seeds)
 
 
-async def _describe(session: Any, place: str, crew: Crew) -> None:
-    """Say what the crawl is, unless others are at something else under its name. Raises `ForeignState`."""
-    refuse_others(await shared_description(session), place, crew, "another --crawl-name")
-    await describe(session, description_of(crew, list(crew.target.seeds)))
+async def _describe(session: Any, place: str, crew: Crew) -> list[str]:
+    """Say what the crawl is, unless others are at something else under its name. Raises `ForeignState`.
+
+    Return the start URLs of all workers: whoever is lent a page of one of them follows its links.
+    """
+    known, ours = await shared_description(session), list(crew.target.seeds)
+    refuse_others(known, place, crew, "another --crawl-name")
+    await describe(session, description_of(crew, ours))
+    if known.seeds and not {*ours} <= {*known.seeds} and (await session.outlook()).workers > 1:
+        log.warning("%s has other start URLs: workers that are there already follow no links of these new ones", place)
+    return list(dict.fromkeys([*known.seeds, *ours]))
 
 
 def shared_cookies(frontier: Frontier) -> SharedCookies | None:

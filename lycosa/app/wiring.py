@@ -108,7 +108,7 @@ async def _job(
     starts = await committer.open_sinks(afresh=settings.overwrite)
     if indexer is not None:
         indexer.start()
-        stack.push_async_callback(asyncio.to_thread, indexer.close)
+        stack.push_async_callback(_ended, indexer)
         listener(starts)
     keeping = Keeping(SqliteRecords(state.records, sync=settings.sync))
     stack.push_async_callback(keeping.close)
@@ -163,6 +163,15 @@ def _indexer(stack: AsyncExitStack, settings: Settings, state: StateDir) -> Inde
     index = open_index(Path(settings.index), write=True)
     stack.callback(index.close)
     return indexer_of(settings, state, index)
+
+
+async def _ended(indexer: Indexer) -> None:
+    """Let it index the rest; when nobody waits for that, end it all the same: its index is closed next."""
+    try:
+        await asyncio.to_thread(indexer.close)
+    except asyncio.CancelledError:
+        indexer.close(drain=False)
+        raise
 
 
 def visitor_among(visitors: Mapping[str, Visitor]) -> Visitor | Visitors:

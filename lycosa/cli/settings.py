@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -20,6 +21,11 @@ from lycosa.core.streams import is_address
 
 SECRET = frozenset({"http_pass"})
 """Passwords: only `--get` shows them."""
+
+ADDRESSES = frozenset({"frontier", "output", "proxy"})
+"""Those that may be URLs with a password in them."""
+
+SENTINELS = re.compile(r"(?<=[?&]sentinel_password=)[^&]+")
 
 
 @click.command("settings")
@@ -70,8 +76,8 @@ def _show_one(settings: Settings, name: str, *, as_json: bool) -> None:
 
 
 def _safe(name: str, value: Any) -> Any:
-    if name == "proxy" or (name == "output" and is_address(value)):
-        return without_login(value)
+    if name == "proxy" or (name in ADDRESSES and is_address(value)):
+        return SENTINELS.sub("***", str(without_login(value))) if value else value
     return "***" if name in SECRET and value else value
 
 

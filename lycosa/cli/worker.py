@@ -11,7 +11,7 @@ from lycosa.cli.crawl import command as crawl
 from lycosa.cli.crawl import run_spiders
 from lycosa.cli.options import GroupedCommand, crawl_options, given, spider_arguments
 from lycosa.cli.spiderfile import load_spider
-from lycosa.cli.spiders import enter_project
+from lycosa.cli.spiders import enter_project, project_settings
 from lycosa.core.errors import UsageError
 
 
@@ -31,7 +31,7 @@ def command(
     lycosa worker quotes --frontier redis://host:6379/0 -o quotes-1.jsonl --state worker-1
     """
     flags = given(options)
-    if not flags.get("frontier"):
+    if not (flags.get("frontier") or project_settings(sets).frontier):
         raise UsageError("a worker needs --frontier redis://host:6379/0, which it shares with the others")
     if len(targets) == 1 and targets[0].partition(":")[0].endswith(".py"):
         enter_project()

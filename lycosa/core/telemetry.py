@@ -113,10 +113,12 @@ def decode(data: bytes) -> WorkerReport | None:
         return None
 
 
-def reported(stats: Mapping[str, Any]) -> dict[str, int]:
+def reported(stats: Mapping[Any, Any]) -> dict[str, int]:
     """Return those stats of a run that can be added up, whole numbers, the first of them if there are too many."""
     found: dict[str, int] = {}
     for name, value in stats.items():
+        if not isinstance(name, str):  # users count under whatever can be a key
+            continue
         if type(value) is int and name not in NOT_ADDED and len(name) <= NAME_MAX and abs(value) < 1 << 53:
             found[STAT + name] = value
             if len(found) >= STATS_MAX:

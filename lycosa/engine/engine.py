@@ -40,6 +40,9 @@ log = logging.getLogger(__name__)
 STOP_GRACE_S = 5.0
 """After a stop, transfers under way get so long to end; then they are released."""
 
+HURRY_S = 2.0
+"""After a second stop a server that is asked something at the end gets so long to answer."""
+
 CLOCK_CHECK_S = 60.0
 """Longest sleep: timers do not see that the clock was set or that the machine slept, so the time is looked at again."""
 
@@ -134,8 +137,9 @@ class Engine:
         self._error: BaseException | None = None
         self._pages_before = 0
         self._running: asyncio.Task[Any] | None = None
-        self._ending: asyncio.Task[None] | None = None
+        self._steps: list[asyncio.Task[None]] = []
         self._gives_up = False
+        self.hurries = False  # stopped twice
         self.stopping = False
         self.closing = ""
         """Why a spider or a condition ended the crawl, "" when none did."""
@@ -155,23 +159,25 @@ class Engine:
         before = next((view.reasons for view in await operations.segments() if view.name == segment), {})
         self._pages_before = sum(count for reason, count in before.items() if _is_page(reason))
         committing = asyncio.create_task(self._commit_until_cancelled())
+        self._steps = [pumping := asyncio.create_task(self._pump())]
         try:
-            await self._pump()
+            await _over(pumping)
             await self._wind_down()
         finally:
             self._alarm.cancel()
-            await self._cancel([committing, *self._tasks])
+            await self._cancel([committing, pumping, *self._tasks])
         if self._error is not None:
             raise self._error
-        self._ending = asyncio.create_task(self._committer.end())
-        with suppress(asyncio.CancelledError):
-            await self._ending
+        self._steps = [ending := asyncio.create_task(self._committer.end())]
+        with suppress(asyncio.CancelledError, TimeoutError):
+            async with patience(self):
+                await ending
 
     def stop(self) -> None:
         """Lend no more; let what is under way end, within the grace. Called again: without waiting for anything."""
         if self.stopping:
-            self._gives_up = True
-            for task in (*self._tasks, *filter(None, [self._ending])):
+            self._gives_up = self.hurries = True
+            for task in (*self._tasks, *self._steps):
                 task.cancel()
         self.stopping = True
         self.wake()
@@ -391,10 +397,27 @@ class Engine:
 
     async def _cancel(self, tasks: Sequence[asyncio.Task[None]]) -> None:
         self._gives_up = True
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.gather(*tasks, return_exceptions=True)
+        await _ended(tasks)
+
+
+def patience(engine: Engine) -> asyncio.Timeout:
+    """Bound what is asked of frontier and sinks at the end of a crawl: who stopped it twice waits for no server."""
+    return asyncio.timeout(HURRY_S if engine.hurries else None)
+
+
+async def _ended(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancel these, and wait for their end."""
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _over(task: asyncio.Task[None]) -> None:
+    """Wait for a task that may be cancelled. Raises what it raised."""
+    await asyncio.wait([task])
+    if not task.cancelled():
+        task.result()
 
 
 def _go_on() -> None:

@@ -31,8 +31,8 @@ KEPT_MAX = 8 * 1024**2
 ITEM_MAX = 256 * 1024**2
 """Largest item, in bytes; Redis takes half a gigabyte."""
 
-FLUSHES_KEPT = 16
-"""The crawl may return to the positions of so many flushes."""
+FLUSHES_KEPT = 64
+"""The crawl may return to the positions of so many flushes: a frontier that fails over may have lost some seconds."""
 
 WRITERS = 1 << 26
 ENTRIES_BITS = 37

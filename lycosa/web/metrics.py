@@ -33,8 +33,9 @@ async def serving(where: str, page: Callable[[], Awaitable[bytes]]) -> AsyncIter
     server = Server(page)
     try:
         listening = await asyncio.start_server(server.answer, address, port, limit=HEAD_MAX)
-    except OSError as error:
-        raise StateError(f"--metrics {where}: cannot listen there: {(error.strerror or str(error)).lower()}") from None
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise StateError(f"--metrics {where}: cannot listen there: {why.lower()}") from None
     async with listening:
         host, port = listening.sockets[0].getsockname()[:2]
         yield f"http://{f'[{host}]' if ':' in host else host}:{port}{PATH}"

@@ -137,3 +137,14 @@ def test_the_version_and_what_does_the_work(capsys):
     lines = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
     assert lines[0] == ["lycosa", __version__]
     assert {"python", "platform"} <= {name for name, _ in lines}
+
+
+def test_the_passwords_of_a_shared_frontier_are_shown_only_when_asked_for(capsys):
+    frontier = "redis+sentinel://ann:hunt@er2@127.0.0.1:3128/shop?sentinel_user=bob&sentinel_password=hunter3"
+    shown_ = "redis+sentinel://***@127.0.0.1:3128/shop?sentinel_user=bob&sentinel_password=***"
+    for name in ("frontier", "output"):
+        wanted = [frontier + "&stream=items", shown_ + "&stream=items"] if name == "output" else [frontier, shown_]
+        assert f"{wanted[1]} " in shown(capsys, "-s", f"{name}={wanted[0]}")
+        assert "er2" not in (told := shown(capsys, "--json", "-s", f"{name}={wanted[0]}"))
+        assert "hunter3" not in told
+        assert shown(capsys, "--get", name, "-s", f"{name}={wanted[0]}") == wanted[0] + "\n"

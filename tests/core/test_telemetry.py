@@ -127,3 +127,7 @@ def test_what_is_known_takes_so_long():
     assert time_to_go(crawl, {}) is None
     assert time_to_go(CrawlView("x", 0.0), {"pages": 1.0}) is None
     assert pages({"pages": 2, "unchanged": 3, "items": 9}) == 5
+
+
+def test_what_is_counted_under_no_text_is_not_reported():
+    assert reported({404: 1, None: 2, ("a",): 3, "text": 4}) == {f"{STAT}text": 4}

@@ -206,6 +206,11 @@ def test_settings_are_looked_at_at_once():
         Crawl("http://a.example/", detph=3)
 
 
+def test_a_frontier_that_others_share_is_refused_at_once():
+    with pytest.raises(UsageError, match="workers that share one are for lycosa worker"):
+        Crawl("http://a.example/", frontier="redis://127.0.0.1:1/0")
+
+
 def test_routes_are_for_urls(server):
     async def story() -> None:
         crawl = crawl_of(server)

@@ -269,6 +269,65 @@ def test_a_cluster(tmp_path: Path) -> None:
             running.check(running.wait(), kills=kills)
 
 
+PATIENCE_S = 10.0
+IMPATIENT = f"""
+import sys
+from lycosa.servers.redis_connection import Server
+Server.patiently.__defaults__ = ({PATIENCE_S},)
+from lycosa.cli.main import main
+sys.exit(main())
+"""
+
+
+def test_a_server_that_stays_away_is_waited_for_once(tmp_path: Path) -> None:
+    """And not again to count, and again to leave."""
+    with redis_server() as server, (tmp_path / "said").open("w") as said:
+        mine = ("--frontier", server.url, "--crawl-name", "x", "--keep-alive", "--no-robots", "-s", "retries=0")
+        command = [sys.executable, "-c", IMPATIENT, "worker", "http://127.0.0.1:9/", *mine]
+        worker = subprocess.Popen(command, cwd=tmp_path, env=environment(), stderr=said, stdout=subprocess.DEVNULL)
+        try:
+            until(lambda: "1 failed" in (tmp_path / "said").read_text())
+            server.kill()
+            at = time.monotonic()
+            assert worker.wait(END_MAX_S) == 3
+        finally:
+            worker.kill()
+            worker.wait()
+    assert time.monotonic() - at < 2.2 * PATIENCE_S
+
+
+@pytest.mark.parametrize("how", ["kill", "pause"])
+def test_the_second_interrupt_waits_for_no_server(tmp_path: Path, how: str) -> None:
+    with redis_server() as server, crawl(tmp_path, server.url, "--keep-alive", pages=1) as running:
+        running.start(0)
+        worker, log = running.workers[0], tmp_path / "0.log"
+        until(lambda: "1 page, " in log.read_text())
+        getattr(server, how)()
+        time.sleep(1.0)
+        for _ in range(2):
+            worker.send_signal(signal.SIGINT)
+            time.sleep(1.0)
+        assert worker.wait(45.0) == 130, log.read_text()
+        assert "Traceback" not in log.read_text()
+
+
+def test_a_worker_that_waits_asks_a_few_times_a_second(tmp_path: Path) -> None:
+    """For more, to be heard, and how far the crawl is."""
+
+    def scripts() -> int:
+        (calls,) = re.findall(r"cmdstat_evalsha:calls=(\d+)", server.cli("INFO", "commandstats"))
+        return int(calls)
+
+    with redis_server() as server, crawl(tmp_path, server.url, "--keep-alive", pages=1) as running:
+        running.start(0)
+        until(lambda: "1 page, " in (tmp_path / "0.log").read_text())
+        before, began = scripts(), time.monotonic()
+        time.sleep(6.0)
+        a_second = (scripts() - before) / (time.monotonic() - began)
+    print(f"{a_second:.1f} calls a second")
+    assert a_second < 5.5
+
+
 def test_a_worker_that_is_kept_alive_takes_what_comes_later(tmp_path: Path, redis) -> None:
     with crawl(tmp_path, redis.url, "--keep-alive") as running:
         running.start(0)
@@ -405,6 +464,17 @@ def test_what_cannot_be_used_is_told_in_one_line(tmp_path: Path, server, frontie
     assert says.format(port=running.port) in said[-1]
     assert len(said) <= 2
     assert "wrong" not in done.stderr
+
+
+def test_where_the_frontier_is_may_stand_in_the_settings(tmp_path: Path) -> None:
+    told = "redis://127.0.0.1:1/0"
+    (tmp_path / "lycosa.toml").write_text(f'frontier = "{told}"')
+    for command in (("worker", "http://127.0.0.1:9/"), ("top",), ("seed", "http://127.0.0.1:9/", "--crawl-name", "x")):
+        done = lycosa(*command, cwd=tmp_path)
+        assert (done.returncode, f"{told}: no answer from the server" in done.stderr) == (3, True), done.stderr
+    (tmp_path / "lycosa.toml").unlink()
+    done = lycosa("worker", "http://127.0.0.1:9/", cwd=tmp_path)
+    assert (done.returncode, "a worker needs --frontier" in done.stderr) == (2, True)
 
 
 def test_the_crawl_of_another_spider(tmp_path: Path, redis) -> None:

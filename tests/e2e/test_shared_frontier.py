@@ -14,10 +14,11 @@ import pytest
 
 from lycosa.cli import frontier as looking
 from lycosa.cli.main import main
-from tests.e2e.command import lycosa, started
+from tests.e2e.command import assert_exactly_once, items, lycosa, started
 from tests.e2e.test_incremental import PAGES, later
 from tests.servers.changing import serve
 from tests.servers.redis import RedisServer, redis_server
+from tests.servers.tree import grow
 
 pytestmark = pytest.mark.redis
 KEEP = ("-s", "keep_done=true")
@@ -193,3 +194,14 @@ def test_a_crawl_name_needs_a_frontier(tmp_path: Path) -> None:
     done = lycosa("frontier", "status", "--crawl-name", "shop", cwd=tmp_path)
     assert done.returncode == 2
     assert "give --frontier redis://host:6379/0 too" in done.stderr
+
+
+def test_whoever_is_lent_pages_of_other_start_urls_follows_their_links(tmp_path: Path, server) -> None:
+    shared = ("--frontier", server.url, "--crawl-name", "shop", "--no-robots")
+    with grow(13) as one, grow(13) as two:
+        first = ("crawl", one.url, *shared, "-o", "1.jsonl", "--state", "1", "--max-pages", "1", "--concurrency", "1")
+        assert lycosa(*first, cwd=tmp_path).returncode == 0
+        done = lycosa("crawl", two.url, *shared, "-o", "2.jsonl", "--state", "2", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        found = [item["url"] for file in ("1.jsonl", "2.jsonl") for item in items(tmp_path / file)]
+        assert_exactly_once(found, one.urls() | two.urls())

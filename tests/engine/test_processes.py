@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from lycosa.core.errors import BadSpider, StateError
+from lycosa.core.known import Known
 from lycosa.core.model import Extras, HostFacts, Lease, UrlRecord, Validators
 from lycosa.engine.processes import messages as say
 from lycosa.engine.processes import starts as starts_module
-from lycosa.engine.processes.away import AllCookies, FarFrontier, FarStore
+from lycosa.engine.processes.away import AllCookies, FarAddresses, FarFrontier, FarLog, FarStore
 from lycosa.engine.processes.counts import Counts, SharedStats
+from lycosa.engine.processes.hand import Hand
 from lycosa.engine.processes.hands import ALONE_MAX, DEATHS_MAX, KILLS_ITS_PROCESS, Hands
 from lycosa.engine.processes.link import Link
 from lycosa.engine.processes.starts import Pace, Starts
+from lycosa.engine.processes.visits import Visits
 from lycosa.engine.stats import RunStats
 from lycosa.engine.statscollector import StatsCollector
 from lycosa.engine.verdict import Closing, Failed, NotYet
@@ -120,6 +125,10 @@ def test_who_does_not_speak_our_language_is_left(data):
     asyncio.run(play())
 
 
+VISITED: Any = SimpleNamespace(addresses=SimpleNamespace(why_lost=lambda _: ""), engine=SimpleNamespace(stopping=False))
+OTHERS: Any = SimpleNamespace(outcome_of_death=lambda *_, **__: NotYet(1.0), stirred=lambda: None)
+
+
 class Time:
     """A clock that tests set."""
 
@@ -221,6 +230,55 @@ def apply(total: StatsCollector, told: say.Counted) -> None:
         total.min_value(name, value)
     for name, value in told.last.items():
         total.set_value(name, value)
+
+
+def test_what_is_counted_under_names_that_are_no_texts_is_told():
+    sums = {404: 1, None: 2, ("a", 1): 3, "text": 4}
+    told = say.decode_report(say.encoded(say.Counted(sums=sums))[say.LENGTH.size :])
+    assert told == say.Counted(sums=sums)
+
+
+@pytest.mark.parametrize(("name", "value"), [("many", 1 << 70), ("half \udc80", 1)])
+def test_counts_that_cannot_be_told_end_nothing(caplog, name, value):
+    async def play():
+        stats = SharedStats()
+        visits = Visits(FarFrontier(sent.append, str), FarAddresses(), Known(), RunStats(0.0))
+        visits.begin(None, [], AllCookies(), Counts(stats, RunStats(0.0), lambda: 0))  # type: ignore[arg-type]
+        visits.link = Link(say.decode_order, visits.hear, str)
+        stats.set_value(name, value)
+        visits.count()
+
+    sent: list[Any] = []
+    asyncio.run(play())
+    assert "what was counted here is not told: " in caplog.text
+
+
+def test_a_line_of_the_log_with_half_a_character_is_told():
+    async def play() -> list[Any]:
+        sent: list[Any] = []
+        log = FarLog(sent.append)
+        log.emit(logging.makeLogRecord({"name": "spider", "levelno": 30, "msg": "half \udc80"}))
+        await asyncio.sleep(0)
+        return sent
+
+    (said,) = asyncio.run(play())
+    assert say.decode_report(say.encoded(said)[say.LENGTH.size :]).text == "half ?"
+
+
+def test_a_visit_that_is_given_up_as_its_process_dies_is_over():
+    """Nobody is there any more who could say that it was given up."""
+
+    async def play() -> bool:
+        hand = Hand(VISITED, Starts(Time()), OTHERS, lambda: None)
+        hand.link = Link(say.decode_report, hand.hear, hand.lose)
+        visiting = asyncio.create_task(hand.visit(Lease(1, RECORD, 0.0), None))
+        await asyncio.sleep(0)
+        hand.lose()
+        visiting.cancel()
+        await asyncio.wait([visiting], timeout=5.0)
+        return visiting.cancelled()
+
+    assert asyncio.run(play())
 
 
 def test_links_left_out_dropped_items_and_hints_are_told_once():

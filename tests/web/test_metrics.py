@@ -113,6 +113,15 @@ def test_places():
     assert place("[::1]:9464") == ("::1", 9464)
 
 
+def test_an_address_that_is_none_is_told():
+    async def story() -> None:
+        async with serving("..:9464", page):
+            pass
+
+    with pytest.raises(StateError, match=r"--metrics \.\.:9464: cannot listen there: "):
+        asyncio.run(story())
+
+
 def test_a_place_that_is_taken_is_told():
     async def story() -> None:
         async with serving("0", page) as url, serving(url.split("/")[2], page):

@@ -260,7 +260,7 @@ class FarLog(logging.Handler):
             if record.exc_info and record.exc_info[0] is not None:
                 trace = logging.Formatter().formatException(record.exc_info)
             most = say.LOG_TEXT_MAX
-            said = say.Logged(record.name, record.levelno, text[:most], trace[:most])
+            said = say.Logged(record.name, record.levelno, _sendable(text[:most]), _sendable(trace[:most]))
             self._waiting += 1
             self._loop.call_soon_threadsafe(self._hand_on, said)
         except Exception:  # noqa: BLE001  as logging wants it
@@ -272,3 +272,8 @@ class FarLog(logging.Handler):
         if self._left_out and not self._waiting:
             self._tell(say.Logged(__name__, logging.WARNING, f"{self._left_out} lines of the log were left out"))
             self._left_out = 0
+
+
+def _sendable(text: str) -> str:
+    """Return a text without halves of surrogate pairs, which cannot be sent."""
+    return text.encode("utf-8", "replace").decode()

@@ -146,6 +146,8 @@ class Hand:
             assert outcome is not None
             return outcome
         except asyncio.CancelledError:
+            if self.gone.is_set():  # in the same moment: nobody is there to give it up
+                raise
             self.link.send(say.Cancel(token))
             self._cancelled[token] = asyncio.get_running_loop().call_later(HUNG_S, self._hangs)
             if owned.engine.stopping or (outcome := await self._given_up(lease)) is None:

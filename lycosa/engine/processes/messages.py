@@ -217,12 +217,15 @@ class Close(Message):
 
 
 class Counted(Message):
-    """What was counted since the last time: stats by how they are put together, links not followed, hints; memory."""
+    """What was counted since the last time: stats by how they are put together, links not followed, hints; memory.
 
-    sums: dict[str, Any] = {}
-    most: dict[str, Any] = {}
-    least: dict[str, Any] = {}
-    last: dict[str, Any] = {}
+    Users count under whatever can be a key.
+    """
+
+    sums: dict[Any, Any] = {}
+    most: dict[Any, Any] = {}
+    least: dict[Any, Any] = {}
+    last: dict[Any, Any] = {}
     skipped: dict[str, int] = {}
     dropped: int = 0
     known: int = 0

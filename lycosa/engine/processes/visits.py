@@ -83,7 +83,10 @@ class Visits:
     def count(self) -> None:
         """Tell what was counted."""
         self._counting = False
-        self.link.send(self._counts.taken())
+        try:
+            self.link.send(self._counts.taken())
+        except (TypeError, ValueError, OverflowError) as error:  # numbers and names are the user's
+            log.warning("what was counted here is not told: %s", error)
 
     def _visit(self, said: say.Visit) -> None:
         record = said.record
