@@ -136,7 +136,11 @@ async def _job(
         processes = processes_of(stack, crew, state, seeds, frontier, addresses, site, [cast.gate for cast in troupe])
     visitor: Visiting = processes if processes is not None else visitor_among(visitors)
     limits = Limits(
-        settings.concurrency, settings.max_pages, settings.lease_max, exit_when_idle=settings.exit_when_idle
+        settings.concurrency,
+        settings.max_pages,
+        settings.lease_max,
+        exit_when_idle=settings.exit_when_idle,
+        shared=bool(settings.frontier),
     )
     held = processes.memory_bytes if processes is not None else None
     endings = Endings(conditions_of(settings), stats, crawlers[0].stats, memory_of(settings, crawlers, held))

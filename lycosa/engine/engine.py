@@ -27,12 +27,13 @@ from lycosa.engine.audience import Audience
 from lycosa.engine.committer import Committer
 from lycosa.engine.endings import Endings
 from lycosa.engine.leases import Leases
+from lycosa.engine.quota import Quota
 from lycosa.engine.robots import RobotsGate
 from lycosa.engine.settling import Settler
 from lycosa.engine.space import SHORTAGE_CHECK_S, FreeSpace
 from lycosa.engine.stats import RunStats, Snapshot
 from lycosa.engine.verdict import Failed
-from lycosa.engine.visit import UNCHANGED, Outcome
+from lycosa.engine.visit import Outcome
 from lycosa.ports import Frontier, FrontierOperations, Sink
 
 log = logging.getLogger(__name__)
@@ -89,13 +90,15 @@ MOVING = Still()
 class Limits:
     """`concurrency` leases at a time, none longer than `lease_max_s`; at most `max_pages` pages of the segment.
 
-    `exit_when_idle`: end when all that is left is due later (see `Engine.idle_until`).
+    `exit_when_idle`: end when all that is left is due later (see `Engine.idle_until`). `shared`: others fetch pages of
+    the same crawl.
     """
 
     concurrency: int = 64
     max_pages: int | None = None
     lease_max_s: float = 3600.0
     exit_when_idle: bool = False
+    shared: bool = False
 
 
 class Engine:
@@ -135,7 +138,7 @@ class Engine:
         self._stirred = asyncio.Event()
         self._settler = Settler(frontier, sinks, committer, stats, clock, self._audience, self.close)
         self._error: BaseException | None = None
-        self._pages_before = 0
+        self._quota = Quota(limits.max_pages, stats)
         self._running: asyncio.Task[Any] | None = None
         self._steps: list[asyncio.Task[None]] = []
         self._gives_up = False
@@ -156,16 +159,18 @@ class Engine:
         self._more = more
         self._running = asyncio.current_task()
         self._space.check()
-        before = next((view.reasons for view in await operations.segments() if view.name == segment), {})
-        self._pages_before = sum(count for reason, count in before.items() if _is_page(reason))
-        committing = asyncio.create_task(self._commit_until_cancelled())
+        await self._quota.count(operations, segment)
+        beside = [asyncio.create_task(self._until_cancelled(self._committer.run()))]
+        if self._limits.shared:
+            counting = self._quota.follow(operations, segment, self.wake)
+            beside.append(asyncio.create_task(self._until_cancelled(counting)))
         self._steps = [pumping := asyncio.create_task(self._pump())]
         try:
             await _over(pumping)
             await self._wind_down()
         finally:
             self._alarm.cancel()
-            await self._cancel([committing, pumping, *self._tasks])
+            await self._cancel([*beside, pumping, *self._tasks])
         if self._error is not None:
             raise self._error
         self._steps = [ending := asyncio.create_task(self._committer.end())]
@@ -228,7 +233,7 @@ class Engine:
     @property
     def enough(self) -> bool:
         """Whether the crawl has its `max_pages`."""
-        return self._places_for_pages() <= 0
+        return self._quota.left(1) <= 0
 
     async def _pump(self) -> None:
         while not self.stopping and self._error is None:
@@ -288,12 +293,8 @@ class Engine:
     def _free(self) -> int:
         if self._space.shortage:
             return 0
-        return max(0, min(self._limits.concurrency, self._places_for_pages()) - len(self._tasks))
-
-    def _places_for_pages(self) -> int:
-        if self._limits.max_pages is None:
-            return self._limits.concurrency
-        return self._limits.max_pages - self._pages_before - self._stats.pages - self._stats.unchanged
+        places = self._limits.concurrency
+        return max(0, min(places, self._quota.left(places)) - len(self._tasks))
 
     async def _sleep(self) -> None:
         now = self._clock.now()
@@ -383,9 +384,9 @@ class Engine:
             await self._frontier.nack(lease, again.reason, again.retry_at, now)
             log.info("robots.txt of %s: %s, again later", lease.record.host, again.reason)
 
-    async def _commit_until_cancelled(self) -> None:
+    async def _until_cancelled(self, work: Awaitable[None]) -> None:
         try:
-            await self._committer.run()
+            await work
         except Exception as error:  # noqa: BLE001  kept for `run`, which raises it
             self._error = self._error or error
             self._alarm.ring()
@@ -425,7 +426,3 @@ def _go_on() -> None:
     task = asyncio.current_task()
     while task is not None and task.cancelling():
         task.uncancel()
-
-
-def _is_page(reason: str) -> bool:
-    return reason == UNCHANGED or (len(reason) == 3 and reason.startswith("2"))
