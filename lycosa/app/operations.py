@@ -232,7 +232,7 @@ async def opened_shared(
 
     async with visiting(url, name, say, Beginning(*beginning) if beginning else None) as visit:
         if visit.begun:
-            await describe(visit.session, Description(imported=True))
+            await describe(visit.session, Description(imported=True), begins=True)
             say(visit.begun)
         workers = (await visit.session.outlook()).workers
         operations = RedisOperations(visit.session, runs=workers > 0)

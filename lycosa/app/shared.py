@@ -108,9 +108,10 @@ async def shared_description(session: Any) -> Description:
         raise NewerState(f"the crawl {session.crawl!r} is described in a way that is not known here: {error}") from None
 
 
-async def describe(session: Any, description: Description) -> None:
-    """Write down what a crawl in Redis is."""
-    await session.describe(msgspec.json.encode(msgspec.structs.replace(description, seeds=[])), description.seeds)
+async def describe(session: Any, description: Description, *, begins: bool = False) -> None:
+    """Write down what a crawl in Redis is; one that `begins` may be a worker's already, who knows better."""
+    text = msgspec.json.encode(msgspec.structs.replace(description, seeds=[]))
+    await session.describe(text, description.seeds, begins=begins)
 
 
 async def _describe(session: Any, place: str, crew: Crew) -> list[str]:

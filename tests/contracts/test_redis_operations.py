@@ -252,3 +252,16 @@ def test_who_looks_takes_no_part(play: Callable[..., None]) -> None:
         assert before == after
 
     play(story)
+
+
+def test_who_begins_a_crawl_leaves_what_a_worker_has_said_of_it_meanwhile(play: Callable[..., None]) -> None:
+    async def story(crawl: Crawl) -> None:
+        session = (await crawl.join("joined in between")).session
+        await session.describe(b'{"name":"shop"}', ["http://a.example/"])
+        await session.describe(b"{}", ["http://b.example/"], begins=True)
+        assert crawl.raw.hget(crawl.key("m"), "described") == b'{"name":"shop"}'
+        assert crawl.raw.zrange(crawl.key("sd"), 0, -1) == [b"http://a.example/", b"http://b.example/"]
+        await session.describe(b'{"name":"shop","key":"k"}', [])
+        assert crawl.raw.hget(crawl.key("m"), "described") == b'{"name":"shop","key":"k"}'
+
+    play(story)

@@ -175,9 +175,12 @@ class Session:
         self._compare_clocks(self.partitions)
         return Outlook(sum(hosts for _, _, hosts, _ in told), told[0][3])
 
-    async def describe(self, text: bytes, seeds: Sequence[str]) -> None:
-        """Let everybody who looks into the crawl know what it is; start URLs are added to those that are there."""
-        await self.read(self.partitions[0], "describe", text, len(seeds), *seeds)
+    async def describe(self, text: bytes, seeds: Sequence[str], *, begins: bool = False) -> None:
+        """Let everybody who looks into the crawl know what it is; start URLs are added to those that are there.
+
+        Who only `begins` it leaves what a worker has said: one may have joined since.
+        """
+        await self.read(self.partitions[0], "describe", int(begins), text, len(seeds), *seeds)
 
     async def description(self) -> tuple[bytes, list[str]]:
         """Return what the crawl is, b"" when nobody has said so, and all start URLs."""

@@ -42,9 +42,10 @@ looks['begin'] = function()
   return { 'ok', unpack(found) }
 end
 
--- describe: what crawl.json says of a state, its start URLs
+-- describe: 1 to leave what a worker said, which may have joined meanwhile; what crawl.json says of a state, its start URLs
 looks['describe'] = function()
-  call('HSET', key('m'), 'described', argument())
+  local how = number() == 1 and 'HSETNX' or 'HSET'
+  call(how, key('m'), 'described', argument())
   for _ = 1, number() do call('ZADD', key('sd'), 'NX', call('ZCARD', key('sd')), argument()) end
   return { 'ok' }
 end
