@@ -36,7 +36,7 @@ class Pool:
         self.proxies: dict[str, Proxy] = {}
         self.health: dict[str, Health] = {}
         self.targets: OrderedDict[str, TargetPool] = OrderedDict()
-        self._policy_of = policy_of
+        self.policy_of = policy_of
         self._nearest: list[tuple[float, str]] = []
         self._prices: list[tuple[float, float]] = []
 
@@ -117,7 +117,7 @@ class Pool:
         """Return the pool of a target, a new one if need be."""
         pool = self.targets.get(name)
         if pool is None:
-            pool = self.targets[name] = TargetPool(self._policy_of(name))
+            pool = self.targets[name] = TargetPool(self.policy_of(name))
             self._forget_a_target()
         self.targets.move_to_end(name)
         return pool
