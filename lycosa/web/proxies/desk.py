@@ -28,7 +28,7 @@ from lycosa.core.errors import LycosaError, NoProxy, StateError, UsageError
 from lycosa.core.proxies.outcome import Rule
 from lycosa.ports import ProxyPool
 from lycosa.web.proxies.api import Api
-from lycosa.web.proxies.guard import Guard
+from lycosa.web.proxies.guard import Guard, is_for_programs
 from lycosa.web.proxies.history import History
 from lycosa.web.proxies.operations import OPERATIONS, document
 from lycosa.web.proxies.pages import Pages
@@ -63,7 +63,7 @@ def build_desk(
         return RedirectResponse("/static/favicon.svg", 301)
 
     async def fail(request: Request, error: Exception) -> Response:
-        if is_for_programs(request):
+        if is_for_programs(request.url.path):
             status, line = told(error)
             headers = error.headers if isinstance(error, HTTPException) else None
             return Response(encoded(Error(line)), status, headers, JSON)
@@ -84,11 +84,6 @@ def build_desk(
         exception_handlers={HTTPException: fail, LycosaError: fail, Exception: fail},
         lifespan=_following(history),
     )
-
-
-def is_for_programs(request: Request) -> bool:
-    """Whether who asks reads JSON, not pages."""
-    return request.url.path.startswith("/api/") or request.url.path in ("/metrics", "/healthz")
 
 
 def told(error: Exception) -> tuple[int, str]:

@@ -18,7 +18,7 @@ from lycosa.core.proxies.pair import State
 from lycosa.core.proxies.target import Wish
 from lycosa.ports import ProxyPool
 from lycosa.web.proxies import drawing
-from lycosa.web.proxies.api import selected, state_of, stats_of
+from lycosa.web.proxies.api import selected, state_of, stats_of, when
 from lycosa.web.proxies.asking import tags_of, target_of, text_of, whole_of
 from lycosa.web.proxies.history import History, busiest
 from lycosa.web.proxies.operations import OPERATIONS
@@ -27,6 +27,9 @@ ROWS = 100
 """Rows of one page."""
 
 PAGE_MAX = 10_000
+SHORT_S = 43_200.0
+"""Times that are nearer are said without their day."""
+
 TITLES = {
     400: "That makes no sense",
     404: "There is no such page here",
@@ -121,8 +124,10 @@ class Pages:
         return drawing.spark(self._history.line(target, key))
 
     def _when(self, at: float) -> str:
-        """Say how far away a time is: whoever looks sees it now."""
-        return f"in {span(at - self._now())}"
+        """Say a time, and how far away it is."""
+        away = at - self._now()
+        shown = when(at)
+        return f"{shown[11:19] if 0 <= away < SHORT_S else shown[:16].replace('T', ' ')} UTC (in {span(away)})"
 
     def _page(self, template: str, status: int = 200, **values: Any) -> Response:
         return HTMLResponse(self._templates.get_template(template).render(values), status)
