@@ -173,9 +173,9 @@ fields={ host = 'addr.ip', port = 'addr.port', user = 'login', password = 'pass'
     ]
     text = json.dumps({"result": [None, {"list": entries}]})
     found, faults = answered(source, text)
-    assert found == ["http://ann:a%3Ab@1.2.3.4:80", "http://6.7.8.9:82"]
-    assert [each.partition(":")[0] for each in faults] == ["line 2", "line 3", "line 5"]
-    (first, _) = read_answer(source, text, next(places(source))).proxies
+    assert found == ["http://ann:a%3Ab@1.2.3.4:80", "http://1.2.3.5:80", "http://6.7.8.9:82"]
+    assert [each.partition(":")[0] for each in faults] == ["line 3", "line 5"]
+    (first, *_) = read_answer(source, text, next(places(source))).proxies
     assert first.tags["asn"] == "64512"
 
 

@@ -35,15 +35,19 @@ class Ledger:
         """A source had these proxies in an earlier run: their time begins when its first list does not hold them."""
         self._stocks[name].recalled.update(keys)
 
-    def heard(self, name: str, proxies: Iterable[Proxy], now: float) -> list[Proxy]:
-        """Take a list that came. Return what the pool does not know in this form: new ones, other tags and prices."""
+    def heard(self, name: str, proxies: Iterable[Proxy], now: float, *, whole: bool = True) -> list[Proxy]:
+        """Take a list that came. Return what the pool does not know in this form: new ones, other tags and prices.
+
+        One that is not `whole`, as a part of the source failed, says nothing of those that are not in it.
+        """
         stock, listed = self._stocks[name], {each.key: each for each in proxies}
         before = stock.proxies
-        stock.missing.update((key, now) for key in (*before, *stock.recalled) if key not in listed)
         for key in listed:
             stock.missing.pop(key, None)
-        stock.proxies = listed
-        stock.recalled.clear()
+        stock.proxies = listed if whole else {**before, **listed}
+        if whole:
+            stock.missing.update((key, now) for key in (*before, *stock.recalled) if key not in listed)
+            stock.recalled.clear()
         changed = [proxy for key, proxy in listed.items() if _facts(before.get(key)) != _facts(proxy)]
         return [proxy for proxy in changed if self._teller(proxy.key) == name]
 

@@ -246,8 +246,9 @@ def _by_paths(source: Source, text: str) -> Iterator[Proxy | Fault]:
 def _made(source: Source, parts: Mapping[str, Any], number: int) -> Iterator[Proxy | Fault]:
     """Yield the proxies of an entry whose parts have our names; what is no part of an address is a tag."""
     tags = {name: str(value) for name, value in parts.items() if name not in PARTS and name != "_"}
+    entry = {"scheme" if name == "kind" else name: value for name, value in parts.items() if name in PARTS}
     try:
-        for proxy in parse_entry({name: value for name, value in parts.items() if name in PARTS}, source.scheme):
+        for proxy in parse_entry(entry, source.scheme):
             yield replace(proxy, tags={**tags, **proxy.tags})
     except BadProxy as wrong:
         yield Fault(number, str(wrong))
