@@ -9,13 +9,14 @@ async with open_refresher(pool, sources, folder) as refresher:
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from lycosa.config.project import find_project, read_proxies
-from lycosa.core.errors import BadProxy, BadSetting
+from lycosa.core.errors import BadProxy, BadSetting, UsageError
 from lycosa.core.proxies.checks import LOOKED_AT, Checks, Finding, checks_from
 from lycosa.core.proxies.sources import Source, sources_from
 from lycosa.fetchers.curl import CurlFetcher, FetchSettings
@@ -24,7 +25,7 @@ from lycosa.proxies.checker import Checker, check_pool
 from lycosa.proxies.sources import FETCH_MAX_S, Refresher, Report
 from lycosa.proxies.upkeep import Upkeep
 
-__all__ = ["check_pool", "open_checker", "open_refresher", "open_upkeep", "project_checks", "project_sources"]
+__all__ = ["check_pool", "keep", "open_checker", "open_refresher", "open_upkeep", "project_checks", "project_sources"]
 
 TRANSFERS_OF_A_CHECK = 2
 """At the same time."""
@@ -82,3 +83,27 @@ async def open_refresher(
         yield Refresher(pool, sources, fetcher, folder=find_project(folder) or folder, heard=heard)
     finally:
         await fetcher.close()
+
+
+async def keep(
+    pool: ProxyPool,
+    sources: Sequence[Source],
+    checks: Checks,
+    folder: Path,
+    *,
+    reported: Callable[[Report], None] = lambda _: None,
+    found: Callable[[Finding], None] = lambda _: None,
+) -> None:
+    """Keep a pool up to date with its sources, and its proxies checked, until cancelled: whichever of both there is.
+
+    Raises `UsageError` when there is neither a source nor a judge.
+    """
+    if not sources and not checks.judges:
+        raise UsageError("nothing to keep: write [[proxies.sources]], or judges in [proxies.checks], into lycosa.toml")
+    async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
+        if sources:
+            refresher = await stack.enter_async_context(open_refresher(pool, sources, folder, reported))
+            group.create_task(refresher.run())
+        if checks.judges:
+            upkeep = await stack.enter_async_context(open_upkeep(pool, checks, found))
+            group.create_task(upkeep.run())

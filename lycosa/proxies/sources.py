@@ -221,17 +221,28 @@ class Refresher:
             except BadProxy as error:
                 return Report(source.name, removed=await self._sweep(source), problem=str(error))
         changed = self._ledger.heard(source.name, reading.proxies, self._now(), whole=not problem)
-        added = await self._pool.add(changed) if changed else 0
+        try:
+            added = await self._pool.add(changed) if changed else 0
+        except StateError:
+            self._ledger.untold(source.name, changed)
+            raise
         removed = await self._sweep(source)
         listed = len(reading.proxies)
         return Report(source.name, listed, added, removed, reading.faults, reading.faulty, problem)
 
     async def _sweep(self, source: Source) -> int:
-        """Remove those whose time is over. Return how many they were."""
+        """Remove those whose time is over, but what somebody has added by hand since. Return how many they were."""
         keys, others = self._ledger.gone(source.name, source.keep_s, self._now())
-        if others:
-            await self._pool.add(others)
-        return await self._pool.remove(keys) if keys else 0
+        try:
+            if others:
+                await self._pool.add(others)
+            if not keys:
+                return 0
+            tagged = {view.proxy.key for view in await self._pool.proxies() if SOURCE in view.proxy.tags}
+            return await self._pool.remove([key for key in keys if key in tagged])
+        except StateError:
+            self._ledger.recall(source.name, keys)
+            raise
 
     async def _recall(self) -> None:
         """Learn, once, which proxies of the pool came from these sources in an earlier run."""

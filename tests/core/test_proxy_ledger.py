@@ -67,6 +67,22 @@ def test_what_vanished_from_two_sources_goes_with_the_longer_time() -> None:
     assert ledger.gone("two", 50.0, 60.0) == ([A.key], [])
 
 
+def test_what_the_pool_did_not_hear_of_is_told_again() -> None:
+    ledger = Ledger(["one"])
+    changed = ledger.heard("one", [A, B], 0.0)
+    ledger.untold("one", changed[:1])
+    assert ledger.heard("one", [A, B], 1.0) == [A]
+    assert ledger.heard("one", [A, B], 2.0) == []
+
+
+def test_a_part_of_a_list_says_nothing_of_the_rest() -> None:
+    ledger = Ledger(["one"])
+    ledger.heard("one", [A, B], 0.0)
+    assert ledger.heard("one", [A, C], 1.0, whole=False) == [C]
+    assert ledger.gone("one", 0.0, 1e9) == ([], [])
+    assert ledger.count("one") == 3
+
+
 def test_proxies_of_an_earlier_run_go_only_after_a_list_without_them() -> None:
     ledger = Ledger(["one"])
     ledger.recall("one", [A.key, B.key])

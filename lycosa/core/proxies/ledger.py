@@ -17,12 +17,13 @@ from lycosa.core.proxies.proxy import Proxy
 class _Stock:
     """What one source has: its proxies by key, and since when those are missing that it had.
 
-    `recalled` are those of an earlier run, as long as no list has come in this one.
+    `recalled` are those of an earlier run, as long as no list has come in this one; `untold` the pool did not hear of.
     """
 
     proxies: dict[str, Proxy] = field(default_factory=dict)
     missing: dict[str, float] = field(default_factory=dict)
     recalled: set[str] = field(default_factory=set)
+    untold: set[str] = field(default_factory=set)
 
 
 class Ledger:
@@ -32,8 +33,12 @@ class Ledger:
         self._stocks = {name: _Stock() for name in names}
 
     def recall(self, name: str, keys: Iterable[str]) -> None:
-        """A source had these proxies in an earlier run: their time begins when its first list does not hold them."""
+        """A source had these proxies in an earlier run: their time begins when its next list does not hold them."""
         self._stocks[name].recalled.update(keys)
+
+    def untold(self, name: str, proxies: Iterable[Proxy]) -> None:
+        """The pool did not hear of these: they are told with the next list."""
+        self._stocks[name].untold.update(each.key for each in proxies)
 
     def heard(self, name: str, proxies: Iterable[Proxy], now: float, *, whole: bool = True) -> list[Proxy]:
         """Take a list that came. Return what the pool does not know in this form: new ones, other tags and prices.
@@ -48,7 +53,10 @@ class Ledger:
         if whole:
             stock.missing.update((key, now) for key in (*before, *stock.recalled) if key not in listed)
             stock.recalled.clear()
-        changed = [proxy for key, proxy in listed.items() if _facts(before.get(key)) != _facts(proxy)]
+        untold, stock.untold = stock.untold, set()
+        changed = [
+            proxy for key, proxy in listed.items() if key in untold or _facts(before.get(key)) != _facts(proxy)
+        ]
         return [proxy for proxy in changed if self._teller(proxy.key) == name]
 
     def gone(self, name: str, keep_s: float, now: float) -> tuple[list[str], list[Proxy]]:
