@@ -463,6 +463,17 @@ function commands.look()
   return { all, m, call('HLEN', key('l')), math.max(policy.delay_s, least_s()) }
 end
 
+-- the same; by proxy when the first of its leases ends; and which proxy a session has, or false
+function commands.explain()
+  local looked, ends, bound = commands.look(), {}, false
+  for _, packed in ipairs(call('HVALS', key('l'))) do
+    local lease = unpack_one(packed)
+    ends[#ends + 1] = { lease[1], lease[2] }
+  end
+  if args.session ~= '' then bound = session_key(args.session) or false end
+  return { looked, ends, bound }
+end
+
 local answer = commands[ARGV[2]]()
 for name, pair in pairs(loaded) do
   if pair and pair.dirty then
