@@ -250,7 +250,7 @@ class TargetPool:
             pair.recover(now)
             return
         pair.reason = outcome.reason
-        if outcome.blame is Blame.PROXY:
+        if outcome.blame in (Blame.PROXY, Blame.UNFIT):
             self._lost(pair.rest(now + cool_s(DOWN_S, DOWN_MAX_S, 1, draw)), now)
             return
         pair.misses += 1
