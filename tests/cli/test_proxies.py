@@ -49,14 +49,13 @@ def pool(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], pool: str
-) -> Run:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], pool: str) -> Run:
     for variable in [name for name in os.environ if name.startswith("LYCOSA_")]:
         monkeypatch.delenv(variable)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LYCOSA_PROXY_POOL", pool)
     (tmp_path / "list.txt").write_text(LIST)
+    (tmp_path / "short.txt").write_text("short\n")
 
     def call(*words: str, given: str = "") -> Said:
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given.encode())))
@@ -159,6 +158,7 @@ def test_faults_of_a_list_are_told_with_their_lines(run: Run, tmp_path: Path) ->
         (["remove", "--all", "--dead"], "", "which proxies?"),
         (["site", "--bind", "0.0.0.0:0"], "", "without a key only 127.0.0.1 or ::1"),
         (["site", "--bind", "8082"], "", "--bind 8082: write an address and a port"),
+        (["site", "--key-file", "short.txt"], "", "--key-file short.txt: write 16 or more ASCII letters"),
         (["site", "--key-file", "nowhere"], "", "--key-file nowhere: no such file"),
         (["explain"], "", "explain needs TARGET"),
         (["nonsense"], "", "no such command"),
@@ -189,7 +189,7 @@ def test_what_uses_said_is_explained(run: Run, pool: str) -> None:
     assert told.out.splitlines()[0] == f"{SITE}: none would be lent now"
     assert all("(429)" in line for line in told.out.splitlines()[2:])
     assert {row["why"] for row in run("explain", SITE, "--json").rows} == {"cooling"}
-    assert {row["why"] for row in run("explain", "b.example", "--json").rows} == {"next", "behind"}
+    assert {row["why"] for row in run("explain", "b.example", "--json").rows} == {"next", "behind", "dearer"}
     (row,) = run("explain", SITE, "10.0.0.1:8080", "--json").rows
     assert (row["name"], row["reason"]) == ("http://10.0.0.1:8080", "429")
     assert row["says"].startswith("rests until ")

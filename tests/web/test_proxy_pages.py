@@ -176,9 +176,13 @@ def test_lines_are_broken_where_nothing_is_known() -> None:
     drawn = spark([0.1, 0.2, None, 0.2, 0.2])
     assert drawn is not None
     assert len(drawn.pieces) == 2
-    assert drawn.pieces[0].split()[0] == f"{EDGE},{EDGE + (HEIGHT - 2 * EDGE) / 2}"
-    assert drawn.end == (WIDTH - EDGE, EDGE)
+    assert drawn.pieces[0].split()[0] == f"{EDGE},{HEIGHT - EDGE}"
+    assert drawn.end == pytest.approx((WIDTH - EDGE, EDGE))
     assert spark([0.0, 0.0]) is not None
+    calm = spark([0.100, 0.101])
+    assert calm is not None
+    assert calm.end is not None
+    assert HEIGHT / 3 < calm.end[1] < HEIGHT / 2, "a change of 1 % looks like one"
 
 
 def test_bars_show_the_smallest_part() -> None:

@@ -159,7 +159,7 @@ def _fetched(url: str) -> str:
 
     shown = one_line(url.partition("?")[0].rpartition("@")[2])
     try:
-        response = fetch(replace(project_settings(), robots=False), Request(url))
+        response = fetch(replace(project_settings(), robots=False, retry_enabled=False), Request(url))
     except FetchError as error:
         raise UsageError(f"the list at {shown} did not come: {error}") from None
     if response.status != 200:

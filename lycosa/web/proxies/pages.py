@@ -56,7 +56,13 @@ class Pages:
         )
         self._templates.filters.update(latency=latency, n=lambda number: f"{number:,}", span=span)
         self._templates.globals.update(
-            pool_name=name, bar=drawing.bar, spark=self._spark, link=link, states=list(State), operations=OPERATIONS
+            pool_name=name,
+            bar=drawing.bar,
+            spark=self._spark,
+            lately=self._lately,
+            link=link,
+            states=list(State),
+            operations=OPERATIONS,
         )
 
     async def home(self, request: Request) -> Response:
@@ -119,6 +125,10 @@ class Pages:
     def failed(self, status: int, line: str) -> Response:
         """Say what went wrong."""
         return self._page("proxies/message.html", status, heading=TITLES.get(status, f"Status {status}"), text=line)
+
+    def _lately(self, target: str = "") -> float | None:
+        """Return the newest median latency, None when it is not known."""
+        return next(iter(reversed(self._history.line(target))), None)
 
     def _spark(self, target: str = "", key: str = "") -> drawing.Spark | None:
         return drawing.spark(self._history.line(target, key))
