@@ -15,6 +15,7 @@ from lycosa.core.proxies.pair import State
 from lycosa.core.proxies.proxy import Proxy
 from lycosa.core.proxies.target import Wish
 from lycosa.proxies.local import LocalPool
+from lycosa.web.proxies import looking
 from lycosa.web.proxies.desk import build_desk
 from lycosa.web.proxies.drawing import BAR, EDGE, HEIGHT, LEAST, WIDTH, bar, spark
 from lycosa.web.proxies.history import LINES_MAX, SAMPLES_MAX, History
@@ -168,6 +169,27 @@ def test_samples_are_bounded_and_drawn() -> None:
         assert len(history._lines) <= LINES_MAX
 
     asyncio.run(story())
+
+
+def test_a_pool_that_is_slow_to_look_at_is_looked_at_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 0
+
+    class Counted(LocalPool):
+        async def proxies(self, target: str | None = None) -> Any:
+            nonlocal looks
+            looks += 1
+            return await super().proxies(target)
+
+    async def story(quick_s: float) -> int:
+        nonlocal looks
+        monkeypatch.setattr(looking, "QUICK_S", quick_s)
+        monkeypatch.setattr(looking, "REST", 1e9)
+        looks, its = 0, looking.Looks(Counted())
+        await asyncio.gather(*(its.proxies() for _ in range(5)))
+        return looks
+
+    assert asyncio.run(story(-1.0)) == 1
+    assert asyncio.run(story(1e9)) == 5
 
 
 def test_lines_are_broken_where_nothing_is_known() -> None:

@@ -22,6 +22,7 @@ from lycosa.ports import ProxyPool
 
 PLAIN_EVERY_S = 5.0
 WELL, UNFIT, NOT = "works", "not fit", "fails"
+TOLD = {WELL: "work", UNFIT: "are not fit", NOT: "fail"}
 STYLES = {**COLORS, WELL: "green", UNFIT: "red", NOT: "yellow"}
 
 
@@ -62,7 +63,7 @@ def command(
         async with open_checker(checks) as checker, aclosing(check_pool(pool, checker, time.time, keys)) as findings:
             with _shown(len(views) if keys is None else len(keys)) as done:
                 async for finding in findings:
-                    results[_result(finding, checks)] += 1
+                    results[result_of(finding, checks)] += 1
                     done()
                     if as_json:
                         json_line(_row(finding, checks))
@@ -71,11 +72,13 @@ def command(
         return results
 
     results = run(address, story)
-    told = ", ".join(f"{results[name]:,} {text}" for name, text in _TOLD.items() if results[name])
-    progress.write([f"{sum(results.values()):,} checked" + (f": {told}" if told else "")])
+    progress.write([told_of(results)])
 
 
-_TOLD = {WELL: "work", UNFIT: "are not fit", NOT: "fail"}
+def told_of(results: Counter[str]) -> str:
+    """Return results in one line."""
+    told = ", ".join(f"{results[name]:,} {text}" for name, text in TOLD.items() if results[name])
+    return f"{sum(results.values()):,} checked" + (f": {told}" if told else "")
 
 
 def _wanted(checks: Checks, judges: Sequence[str], timeout_s: float | None, concurrency: int | None) -> Checks:
@@ -85,7 +88,8 @@ def _wanted(checks: Checks, judges: Sequence[str], timeout_s: float | None, conc
     return replace(checks, timeout_s=timeout_s or checks.timeout_s, concurrency=concurrency or checks.concurrency)
 
 
-def _result(finding: Finding, checks: Checks) -> str:
+def result_of(finding: Finding, checks: Checks) -> str:
+    """Return what came of a check, as a word."""
     return UNFIT if finding.unfit(checks) else WELL if finding.alive else NOT
 
 
@@ -100,7 +104,7 @@ def _problem(finding: Finding, checks: Checks) -> str:
 
 def _cells(finding: Finding, checks: Checks) -> list[str]:
     return [
-        _result(finding, checks),
+        result_of(finding, checks),
         latency(finding.latency_s),
         " ".join(finding.protocols) or "-",
         str(finding.anonymity or "-"),
@@ -114,7 +118,7 @@ def _row(finding: Finding, checks: Checks) -> dict[str, Any]:
     return {
         "key": finding.proxy.key,
         "name": finding.proxy.name,
-        "result": _result(finding, checks),
+        "result": result_of(finding, checks),
         "latency_s": finding.latency_s,
         "protocols": finding.protocols,
         "anonymity": str(finding.anonymity) if finding.anonymity else None,

@@ -30,6 +30,7 @@ from lycosa.ports import ProxyPool
 from lycosa.web.proxies.api import Api
 from lycosa.web.proxies.guard import Guard, is_for_programs
 from lycosa.web.proxies.history import History
+from lycosa.web.proxies.looking import Looks
 from lycosa.web.proxies.operations import OPERATIONS, document
 from lycosa.web.proxies.pages import Pages
 from lycosa.web.proxies.shapes import Error, encoded
@@ -52,8 +53,8 @@ def build_desk(
     `key` is what callers have to know (`guard.checked_key`), "" lets in this machine only. `name` is what the pages
     call the pool, `rules_of` says what answers of a target mean.
     """
-    api, history = Api(pool, rules_of, now), History(pool, now)
-    pages = Pages(pool, history, name, now)
+    looks, history = Looks(pool), History(pool, now)
+    api, pages = Api(pool, looks, rules_of, now), Pages(pool, looks, history, name, now)
     description = encoded(document())
 
     async def describe(_: Request) -> Response:

@@ -19,8 +19,9 @@ from lycosa.core.proxies.target import Wish
 from lycosa.ports import ProxyPool
 from lycosa.web.proxies import drawing
 from lycosa.web.proxies.api import selected, state_of, stats_of, when
-from lycosa.web.proxies.asking import tags_of, target_of, text_of, whole_of
+from lycosa.web.proxies.asking import tags_of, text_of, whole_of
 from lycosa.web.proxies.history import History, busiest
+from lycosa.web.proxies.looking import Looks
 from lycosa.web.proxies.operations import OPERATIONS
 
 ROWS = 100
@@ -42,8 +43,9 @@ TEMPLATES = Path(__file__).parents[1] / "templates"
 class Pages:
     """The pages. `name` is what the pool is called, `now` the time (unix seconds)."""
 
-    def __init__(self, pool: ProxyPool, history: History, name: str, now: Callable[[], float]) -> None:
+    def __init__(self, pool: ProxyPool, looks: Looks, history: History, name: str, now: Callable[[], float]) -> None:
         self._pool = pool
+        self._looks = looks
         self._history = history
         self._now = now
         self._templates = jinja2.Environment(
@@ -69,7 +71,7 @@ class Pages:
         """The pool, and its targets, the busiest first."""
         self._history.watch()
         targets, number = busiest(await self._pool.targets()), page_of(request)
-        stats = stats_of(await self._pool.proxies(), targets)
+        stats = stats_of(await self._looks.proxies(), targets)
         shown, pages = cut(targets, number)
         return self._page(
             "proxies/home.html", stats=stats, targets=shown, total=len(targets), number=number, pages=pages
@@ -104,7 +106,7 @@ class Pages:
         """All proxies, the nearest first."""
         self._history.watch()
         number, state = page_of(request), state_of(request)
-        views = selected(await self._pool.proxies(target_of(request) or None), state, tags_of(request))
+        views = selected(await self._looks.proxies(), state, tags_of(request))
         shown, pages = cut(views, number)
         return self._page(
             "proxies/proxies.html",
