@@ -80,52 +80,6 @@ def test_what_a_check_finds_is_shown_and_told_to_the_pool(ran: Run, tmp_path: Pa
         asyncio.run(story())
 
 
-@pytest.mark.proxies
-def test_a_pool_is_kept_in_order_until_a_signal(tmp_path: Path) -> None:
-    """P6: a source is read and its proxies are checked, by a process beside the one that uses the pool."""
-    plain, judge_at = Tinyproxy(), closed_port()
-    sources = '[[proxies.sources]]\nname = "mine"\nkind = "file"\npath = "list.txt"\n'
-    with running(plain), judge(tmp_path, judge_at) as address:
-        (tmp_path / "list.txt").write_text(f"{plain.url}\n127.0.0.1:{closed_port()}\nnonsense\n")
-        (tmp_path / "lycosa.toml").write_text(f'[proxies.checks]\njudges = ["{address}"]\ntimeout = 5\n{sources}')
-        once = lycosa("proxies", "keep", "--once", "--pool", "pool", cwd=tmp_path)
-        assert once.returncode == 0, once.stderr
-        assert once.stderr.splitlines()[0] == "mine: 2 listed, 2 new, 1 line with faults"
-        assert once.stderr.splitlines()[-1] == "2 checked: 1 work, 1 fail"
-        command = [*LYCOSA, "proxies", "keep", "--pool", "pool"]
-        with subprocess.Popen(command, cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True) as process:
-            try:
-                assert process.stderr is not None
-                assert process.stderr.readline().startswith("mine: 2 listed, 0 new")
-                process.send_signal(signal.SIGINT)
-                assert process.wait(LONG_S) == 130
-            finally:
-                process.kill()
-    empty = lycosa("proxies", "keep", "--pool", "pool", cwd=new_folder(tmp_path))
-    assert (empty.returncode, empty.stderr.startswith("lycosa: nothing to do: ")) == (2, True)
-
-
-def new_folder(folder: Path) -> Path:
-    made = folder / "empty"
-    made.mkdir()
-    (made / "lycosa.toml").write_text("")
-    return made
-
-
-@contextmanager
-def judge(cwd: Path, port: int) -> Iterator[str]:
-    """Have `lycosa proxies judge` run. Yield its address."""
-    command = [*LYCOSA, "proxies", "judge", "--no-tls", "--bind", f"127.0.0.1:{port}"]
-    with subprocess.Popen(
-        command, cwd=cwd, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as process:
-        try:
-            assert process.stdout is not None
-            yield process.stdout.readline().strip()
-        finally:
-            process.kill()
-
-
 def closed_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])

@@ -11,7 +11,6 @@ COMMANDS = {
     "add": "Add proxies, from lists, addresses or standard input.",
     "list": "List proxies, all or those of a target.",
     "check": "Check proxies against a judge, and tell the pool.",
-    "keep": "Read sources and check proxies, in their time.",
     "stats": "Show the pool and its targets in numbers.",
     "explain": "Say why each proxy would be lent for a target, or not.",
     "ban": "Keep proxies from a target.",
