@@ -54,9 +54,7 @@ class Ledger:
             stock.missing.update((key, now) for key in (*before, *stock.recalled) if key not in listed)
             stock.recalled.clear()
         untold, stock.untold = stock.untold, set()
-        changed = [
-            proxy for key, proxy in listed.items() if key in untold or _facts(before.get(key)) != _facts(proxy)
-        ]
+        changed = [proxy for key, proxy in listed.items() if key in untold or _facts(before.get(key)) != _facts(proxy)]
         return [proxy for proxy in changed if self._teller(proxy.key) == name]
 
     def gone(self, name: str, keep_s: float, now: float) -> tuple[list[str], list[Proxy]]:
