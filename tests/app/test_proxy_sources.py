@@ -18,11 +18,11 @@ import pytest
 from lycosa.app.checks import open_refresher, project_sources
 from lycosa.core.errors import BadSetting, StateError
 from lycosa.core.proxies.proxy import parse_proxy
-from lycosa.core.proxies.sources import Source, sources_from
+from lycosa.core.proxies.sources import Report, Source, sources_from
 from lycosa.fetchers.curl import CurlFetcher, FetchSettings
 from lycosa.ports import ProxyPool
 from lycosa.proxies.local import LocalPool
-from lycosa.proxies.sources import Refresher, Report
+from lycosa.proxies.sources import Refresher
 from tests.servers.nginx import free_port
 
 HANG = "hang"
