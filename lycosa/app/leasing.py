@@ -26,11 +26,16 @@ WAIT_S = 30.0
 HOLD_MAX_S = 3600.0
 """A lease is renewed for so long, unless it says: a block that never ends does not keep its proxy for ever."""
 
+LEASE_MIN_S, LEASE_MAX_S = 0.1, 86_400.0
+
 RENEWALS = 3
 """A lease is renewed so many times in its time: one that the pool does not hear is no loss yet."""
 
 REPORTS_MAX = 10_000
 """Of one lease."""
+
+TEXT_MAX = 255
+"""Characters of a target, a session, a tag; what is longer of a reason is cut off."""
 
 
 class Wanted(TypedDict, total=False):
@@ -110,7 +115,7 @@ class LeasedProxy:
         if len(self.outcomes) >= REPORTS_MAX:
             raise UsageError(f"{REPORTS_MAX:,} reports on one lease: take another lease")
         if blame is not None:
-            outcome = Outcome(_blame(blame), reason, rest_s, latency_s)
+            outcome = Outcome(_blame(blame), str(reason)[:TEXT_MAX], rest_s, latency_s)
         elif isinstance(result, BaseException):
             outcome = heard_error(result, latency_s) or Outcome(Blame.NOBODY, type(result).__name__, None, latency_s)
         else:
@@ -160,6 +165,9 @@ class Pool:
         lease_s: float | None = None,
         hold_max_s: float = HOLD_MAX_S,
     ) -> AsyncIterator[LeasedProxy | list[LeasedProxy]]:
+        _refuse_no_texts(target, session or "-", *(tags or {}), *(tags or {}).values())
+        if lease_s is not None and not LEASE_MIN_S <= lease_s <= LEASE_MAX_S:
+            raise UsageError(f"lease_s={lease_s}: write {LEASE_MIN_S} to {LEASE_MAX_S:,.0f} seconds")
         usual_s = self._policies.policy_of(target).lease_s if lease_s is None else lease_s
         wish = Wish(dict(tags or {}), session, frozenset(avoid))
         lents = await self.port.acquire(target, 1 if n is None else n, wish, lease_s=usual_s, wait_s=wait_s)
@@ -234,6 +242,13 @@ def _report(leased: Sequence[LeasedProxy], error: BaseException) -> None:
     outcome = heard_error(error)
     if len(leased) == 1 and outcome is not None and len(leased[0].outcomes) < REPORTS_MAX:
         leased[0].outcomes.append(outcome)
+
+
+def _refuse_no_texts(*texts: object) -> None:
+    for text in texts:
+        if not isinstance(text, str) or not 0 < len(text) <= TEXT_MAX:
+            shown = repr(text)[:80]
+            raise UsageError(f"{shown} for a target, session or tag: write a text of 1 to {TEXT_MAX} characters")
 
 
 def _blame(blame: Blame | str) -> Blame:

@@ -156,7 +156,7 @@ def ends(pool: Pool) -> float:
 
 async def until(is_so: Callable[[], bool]) -> None:
     async with asyncio.timeout(LONG_S):
-        while not is_so():
+        while not is_so():  # noqa: ASYNC110  the pool does not tell
             await asyncio.sleep(0.01)
 
 
@@ -199,6 +199,30 @@ def test_reports_are_bounded_and_say_something(monkeypatch: pytest.MonkeyPatch) 
                 proxy.report(200)
         (view,) = await pool.proxies(SITE)
         assert view.uses == 3
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    ("target", "wanted"),
+    [
+        ("", {}),
+        ("x" * 256, {}),
+        (7, {}),
+        (SITE, {"session": 7}),
+        (SITE, {"tags": {"country": 49}}),
+        (SITE, {"tags": {"": ""}}),
+    ],
+)
+def test_names_are_texts(target: str, wanted: dict[str, object]) -> None:
+    async def story(pool: Pool, _: Set) -> None:
+        with pytest.raises(UsageError, match="write a text of 1 to 255 characters"):
+            async with pool.lease(target, **wanted):  # type: ignore[arg-type]
+                pass
+        for lease_s in (0.0, float("nan"), 1e6):
+            with pytest.raises(UsageError, match=r"write 0\.1 to 86,400 seconds"):
+                async with pool.lease(SITE, lease_s=lease_s):
+                    pass
 
     play(story)
 

@@ -41,6 +41,24 @@ def play(path: Path, story: Callable[[EmbeddedPool, EmbeddedPool], Awaitable[Non
     asyncio.run(whole())
 
 
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(LONG_S):
+        while not is_so():  # noqa: ASYNC110  the pool does not tell
+            await asyncio.sleep(0.005)
+
+
+def waiting_at(owner: EmbeddedPool) -> int:
+    """How many wait for a proxy."""
+    assert owner._owner is not None
+    line = owner._owner.pool._lines.get(SITE)
+    return 0 if line is None else len(line)
+
+
+def clients_of(owner: EmbeddedPool) -> int:
+    assert owner._owner is not None
+    return len(owner._owner._served._clients)
+
+
 def test_the_next_one_takes_over_with_all_that_was_lent(tmp_path: Path) -> None:
     async def story(owner: EmbeddedPool, client: EmbeddedPool) -> None:
         (first,) = await owner.acquire(SITE, wish=Wish(session="s"))
@@ -62,8 +80,7 @@ def test_who_waits_goes_on_waiting_with_the_next_owner(tmp_path: Path) -> None:
         third = await embedded_pool(tmp_path / "pool", print)
         lent = await owner.acquire(SITE, 5)
         waiting = [asyncio.create_task(each.acquire(SITE, wait_s=LONG_S)) for each in (client, third) for _ in range(2)]
-        while [view.leases for view in await client.targets()] != [5]:
-            await asyncio.sleep(0.01)
+        await until(lambda: waiting_at(owner) == 4)
         await owner.close()
         for each in lent:
             assert await client.release(each)
@@ -79,7 +96,7 @@ def test_who_is_cancelled_takes_nothing_with_him(tmp_path: Path) -> None:
         for _ in range(20):
             lent = await owner.acquire(SITE, 5)
             waiter = asyncio.create_task(client.acquire(SITE, wait_s=LONG_S))
-            await asyncio.sleep(0.005)
+            await until(lambda: waiting_at(owner) == 1)
             await owner.release(lent[0])  # it is granted in this moment, and cancelled before it hears of it
             await asyncio.sleep(0)
             waiter.cancel()
@@ -99,7 +116,7 @@ def test_what_was_lent_to_who_has_gone_before_the_answer_comes_back_at_once(tmp_
     async def story(owner: EmbeddedPool, client: EmbeddedPool) -> None:
         lent = await owner.acquire(SITE, 5)
         waiters = [asyncio.create_task(client.acquire(SITE, wait_s=LONG_S)) for _ in range(5)]
-        await asyncio.sleep(0.02)
+        await until(lambda: waiting_at(owner) == 5)
         assert client._remote is not None
         client._remote._writer.transport.abort()
         for each in lent:
@@ -199,8 +216,7 @@ def test_calls_and_clients_are_bounded(tmp_path: Path, monkeypatch: pytest.Monke
         with pytest.raises(StateLocked, match="2 processes use this pool already"):
             await embedded_pool(tmp_path / "pool", print)
         writer.close()
-        while len(owner._owner._served._clients) > 1:  # type: ignore[union-attr]
-            await asyncio.sleep(0.01)
+        await until(lambda: clients_of(owner) == 1)
         third = await embedded_pool(tmp_path / "pool", print)
         await third.close()
 
@@ -216,7 +232,7 @@ def test_a_client_that_does_not_read_is_dropped(tmp_path: Path, monkeypatch: pyt
         reader._transport.pause_reading()  # type: ignore[attr-defined]
         async with asyncio.timeout(LONG_S):
             number = 0
-            while len(owner._owner._served._clients) > 1:  # type: ignore[union-attr]
+            while clients_of(owner) > 1:
                 number += 1
                 try:
                     await write_frame(writer, encode(Call(number, "proxies", msgspec.Raw(encode((None,))))))
@@ -239,8 +255,10 @@ def test_a_client_that_does_not_read_is_dropped(tmp_path: Path, monkeypatch: pyt
 )
 def test_an_owner_of_another_kind(tmp_path: Path, hello: bytes, error: type[Exception], message: str) -> None:
     async def story(owner: EmbeddedPool, client: EmbeddedPool) -> None:
-        async def strange(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def strange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await write_frame(writer, hello)
+            await reader.read()
+            writer.close()
 
         path = tmp_path / "pool" / "socket"
         path.unlink()
@@ -267,7 +285,7 @@ def test_an_owner_that_hangs_is_waited_for_and_told_of(tmp_path: Path, monkeypat
         said: list[str] = []
         async with await asyncio.start_unix_server(silent, str(path)):
             third = await embedded_pool(tmp_path / "pool", said.append)
-            with pytest.raises(StateLocked, match="process 7, which owns the pool, has not answered for 0.05 s"):
+            with pytest.raises(StateLocked, match=r"process 7, which owns the pool, has not answered for 0\.05 s"):
                 await third.acquire(SITE)
             await third.close()
         path.unlink(missing_ok=True)
