@@ -7,10 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lycosa.config.project import read_proxies
-from lycosa.core.errors import BadSetting, UsageError
+from lycosa.core.errors import BadSetting
 from lycosa.core.proxies.address import read_address
 from lycosa.core.proxies.policies import Policies, policies_from
 from lycosa.ports import ProxyPool
+from lycosa.proxies.embedded import embedded_pool
 from lycosa.proxies.local import LocalPool
 
 log = logging.getLogger(__name__)
@@ -31,7 +32,7 @@ async def open_pool(
 
         return await redis_pool(place.url, place.name, say, policy_of)
     if place.folder:
-        raise UsageError(f"{place.text}: pools in folders are to come: write memory: or redis://HOST:6379/0")
+        return await embedded_pool(Path(place.folder), say, policy_of)
     return LocalPool(policy_of)
 
 

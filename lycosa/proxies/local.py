@@ -18,17 +18,21 @@ from lycosa.ports.proxies import Lent, ProxyView, TargetView
 from lycosa.proxies.views import refuse_counts, view_everywhere, view_on, why_not
 from lycosa.proxies.waiting import CLOSED, Line, Waiter
 
+IN_LINE = Wait(None)
+"""The answer to who comes when others wait already."""
+
 
 class LocalPool:
-    """See `ports.ProxyPool`. It forgets everything when its process ends."""
+    """See `ports.ProxyPool`. It forgets everything when its process ends, unless its `pool` is kept."""
 
     def __init__(
         self,
         policy_of: Callable[[str], TargetPolicy] = lambda _: TargetPolicy(),
         now: Callable[[], float] | None = None,
         draw: Callable[[], float] = clock.chance,
+        pool: Pool | None = None,
     ) -> None:
-        self._pool = Pool(policy_of)
+        self._pool = pool or Pool(policy_of)
         self._now = now or clock.Clock().now
         self._draw = draw
         self._lines: dict[str, Line] = {}
@@ -42,16 +46,16 @@ class LocalPool:
 
     async def remove(self, keys: Iterable[str]) -> int:
         """See `ProxyPool`."""
-        return sum([self._pool.remove(key) for key in keys])
+        return sum([self._pool.remove(key, self._now()) for key in keys])
 
     async def acquire(
         self, target: str, count: int = 1, wish: Wish = ANY, *, lease_s: float | None = None, wait_s: float = 0.0
     ) -> list[Lent]:
         """See `ProxyPool`."""
         refuse_counts(count, wish)
-        waiter = Waiter(count, wish, lease_s, asyncio.get_running_loop().create_future())
-        grants = self._ask(target, waiter) if target not in self._lines else Wait(None)
+        grants = self._ask(target, count, wish, lease_s) if target not in self._lines else IN_LINE
         if isinstance(grants, Wait):
+            waiter = Waiter(count, wish, lease_s, asyncio.get_running_loop().create_future())
             grants = await self._wait(target, waiter, wait_s)
         return [
             Lent(target, grant.token, self._pool.proxies[grant.key], grant.deadline, grant.rebound, grant.among)
@@ -60,8 +64,7 @@ class LocalPool:
 
     async def renew(self, lent: Lent, lease_s: float | None = None) -> float | None:
         """See `ProxyPool`."""
-        pool = self._pool.targets.get(lent.target)
-        return None if pool is None else pool.renew(lent.token, self._now(), lease_s)
+        return self._pool.renew(lent.target, lent.token, self._now(), lease_s)
 
     async def release(self, lent: Lent, outcomes: Sequence[Outcome] = ()) -> bool:
         """See `ProxyPool`."""
@@ -112,15 +115,18 @@ class LocalPool:
             line.close(NoProxy(CLOSED))
         self._lines.clear()
 
-    def _ask(self, target: str, waiter: Waiter) -> list[Grant] | Wait:
+    def _ask(self, target: str, count: int, wish: Wish, lease_s: float | None) -> list[Grant] | Wait:
         if self._closed:
             raise NoProxy(CLOSED)
-        draws = [self._draw() for _ in range(waiter.count)]
-        return self._pool.acquire(target, self._now(), draws, waiter.wish, waiter.lease_s)
+        draws = [self._draw() for _ in range(count)]
+        return self._pool.acquire(target, self._now(), draws, wish, lease_s)
+
+    def _ask_for(self, target: str, waiter: Waiter) -> list[Grant] | Wait:
+        return self._ask(target, waiter.count, waiter.wish, waiter.lease_s)
 
     async def _wait(self, target: str, waiter: Waiter, wait_s: float) -> list[Grant]:
         """Wait in line. Who is cancelled at the moment he gets one gives it back."""
-        line = self._lines.setdefault(target, Line(partial(self._ask, target), self._now))
+        line = self._lines.setdefault(target, Line(partial(self._ask_for, target), self._now))
         line.join(waiter)
         line.serve()
         try:
