@@ -1,8 +1,8 @@
 """Proxies of a pool on loan to the transfers of this process: waited for, renewed while they last, given back.
 
 Nobody fails for want of a proxy. Who gets none waits a little, holding its place; then it gives the place back and
-comes again (`NoProxyYet`). At most some may wait so, so that hosts whose proxies are free go on. When none worked for too
-long, the crawl ends (`CloseSpider`), and can be resumed.
+comes again (`NoProxyYet`). At most some may wait so, so that hosts whose proxies are free go on. When none worked for
+too long, the crawl ends (`CloseSpider`), and can be resumed.
 
 A lease ends with its transfer, also when that is cancelled. What a killed process held comes back when the time of the
 lease is over (`lease_s` of the target's policy).

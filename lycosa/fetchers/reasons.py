@@ -108,7 +108,8 @@ def latency_s(curl: pycurl.Curl) -> float | None:
     """
     if not curl.getinfo(pycurl.NUM_CONNECTS):
         return None
-    return max(0.0, curl.getinfo(pycurl.PRETRANSFER_TIME) - curl.getinfo(pycurl.NAMELOOKUP_TIME))
+    way_s: float = curl.getinfo(pycurl.PRETRANSFER_TIME) - curl.getinfo(pycurl.NAMELOOKUP_TIME)
+    return max(0.0, way_s)
 
 
 def _too_slow(message: str, timeout_s: float, connect_timeout_s: float) -> FetchError:
