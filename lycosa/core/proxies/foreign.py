@@ -7,6 +7,7 @@ those of the classes they derive from: there are few, and the clients agree on t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urljoin
@@ -41,8 +42,9 @@ BLAMES = {
 }
 """By the name of a class; the most derived one counts."""
 
-HTTP_PROXY_ERRORS = {"ClientHttpProxyError"}
-"""aiohttp: what the proxy answered to CONNECT, in `status`."""
+PROXY_ERRORS = {"ProxyError", "ClientHttpProxyError"}
+CONNECT_STATUS = re.compile(r"(?:^|Tunnel connection failed: )(\d{3})\b")
+"""What the proxy answered to CONNECT, as the messages of httpx and requests have it; aiohttp has it in `status`."""
 
 CAUSES_MAX = 5
 """So many causes of an exception are looked at."""
@@ -75,9 +77,8 @@ def heard_error(error: BaseException, latency_s: float | None = None) -> Outcome
         if isinstance(each, FetchError):
             return judge_error(each, latency_s)
         for name in (kind.__name__ for kind in type(each).__mro__):
-            if name in HTTP_PROXY_ERRORS:
-                status = getattr(each, "status", 0)
-                return Outcome(Blame.PROXY if status == PROXY_LOGIN else Blame.MISS, f"proxy answered {status}")
+            if name in PROXY_ERRORS and (status := _connect_status(each)):
+                return Outcome(_of_connect(status), f"proxy answered {status}", None, latency_s)
             if name in BLAMES:
                 return Outcome(BLAMES[name], type(each).__name__, None, latency_s)
     return None
@@ -99,6 +100,18 @@ def _body(response: Any) -> bytes:
         if isinstance(found, bytes):
             return found
     return b""
+
+
+def _connect_status(error: BaseException) -> int:
+    """Return what a proxy answered to CONNECT, 0 when it did not."""
+    told = getattr(error, "status", 0)
+    found = CONNECT_STATUS.search(str(error))
+    return told if isinstance(told, int) and told else int(found[1]) if found else 0
+
+
+def _of_connect(status: int) -> Blame:
+    """A proxy that could not reach the site is not to blame; 407 is between it and us."""
+    return Blame.PROXY if status == PROXY_LOGIN else Blame.MISS
 
 
 def _items(headers: Any) -> Iterator[tuple[Any, Any]]:
