@@ -14,6 +14,7 @@
     |   |-- StorageFull       no room left on the device
     |   `-- StorageError      any other failure of the disk or the database
     |-- NoProxy               the pool has none for this target, now or in the time given
+    |-- NoJudge               no judge answers, so that nothing can be said of proxies
     |-- IndexFailure          the search index is missing, foreign, or refuses the query
     |-- FetchError            a transfer failed; `retry` says whether trying again can help
     |   |-- ConnectFailed     no address, no connection: the host is to blame
@@ -102,6 +103,10 @@ class StorageError(StateError):
 
 class NoProxy(LycosaError):
     """No proxy is free for this target."""
+
+
+class NoJudge(LycosaError):
+    """No judge answers: nothing can be said of proxies."""
 
 
 class IndexFailure(LycosaError):

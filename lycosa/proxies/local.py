@@ -9,12 +9,13 @@ from functools import partial
 
 from lycosa import clock
 from lycosa.core.errors import NoProxy
+from lycosa.core.proxies.explain import explained
 from lycosa.core.proxies.outcome import Blame, Outcome
 from lycosa.core.proxies.policy import TargetPolicy
 from lycosa.core.proxies.pool import Pool
 from lycosa.core.proxies.proxy import Proxy
 from lycosa.core.proxies.target import ANY, Grant, Wait, Wish
-from lycosa.ports.proxies import Lent, ProxyView, TargetView
+from lycosa.ports.proxies import Explained, Lent, ProxyView, TargetView
 from lycosa.proxies.views import refuse_counts, view_everywhere, view_on, why_not
 from lycosa.proxies.waiting import CLOSED, Line, Waiter
 
@@ -107,6 +108,11 @@ class LocalPool:
             TargetView(name, pool.counts(now), pool.leases, pool.granted, pool.leaked, pool.stale, pool.interval_s(now))
             for name, pool in self._pool.targets.items()
         ]
+
+    async def explain(self, target: str, wish: Wish = ANY) -> list[Explained]:
+        """See `ProxyPool`."""
+        verdicts = explained(self._pool, target, wish, self._now())
+        return [Explained(self._pool.proxies[verdict.key], verdict) for verdict in verdicts]
 
     async def close(self) -> None:
         """See `ProxyPool`."""

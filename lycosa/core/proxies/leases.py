@@ -102,6 +102,13 @@ class Leases:
             pairs.append(self._held.pop(heappop(self._deadlines)[1]).pair)
         return pairs
 
+    def deadlines(self) -> dict[str, float]:
+        """Return, by the key of a proxy that is lent, when the first of its leases ends."""
+        first: dict[str, float] = {}
+        for held in self._held.values():
+            first[held.pair.key] = min(held.deadline, first.get(held.pair.key, held.deadline))
+        return first
+
     def next_at(self) -> float | None:
         """Return the first deadline."""
         while self._deadlines:

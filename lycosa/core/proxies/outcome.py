@@ -7,6 +7,7 @@
     MISS      the connection broke behind the proxy                     nobody; the score of this pair sinks
     SITE      403, 429, a captcha, what a rule of the user says         this proxy on this site
     PROXY     no connection to it, 407, too slow                        this proxy everywhere
+    UNFIT     a check found that it alters pages, or shows us          nobody gets it until a check finds it well
 
 A status that a site uses in its own way gets a rule: the first one that matches decides.
 """
@@ -48,6 +49,7 @@ class Blame(StrEnum):
     MISS = "miss"
     SITE = "site"
     PROXY = "proxy"
+    UNFIT = "unfit"
 
 
 @dataclass(frozen=True, slots=True)
