@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
 import msgspec
@@ -87,12 +86,10 @@ class Both:
         self.meet_all()
         pairs = self.model.target(SITE, self.now).pairs
         before = {key: pair.facts for key, pair in pairs.items()}
-        heard = [(any_proxy(self.chance).key, self.outcomes(), self.chance.random()) for _ in range(3)]
-        for key, outcomes, draw in heard:
+        heard = {any_proxy(self.chance).key: (self.outcomes(), self.chance.random()) for _ in range(3)}
+        for key, (outcomes, draw) in heard.items():
             self.model.hear(key, outcomes, self.now, draw)
-        told = [
-            {"key": key, "outcomes": [asdict(each) for each in outcomes], "draw": draw} for key, outcomes, draw in heard
-        ]
+        told = {key: {"outcomes": outcomes, "draw": draw} for key, (outcomes, draw) in heard.items()}
         expected = {key: self.model.facts(key) for key, pair in pairs.items() if pair.facts is not before[key]}
         assert facts_of(self.asked("hear", heard=told)) == expected
 
