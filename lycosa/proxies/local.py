@@ -9,12 +9,13 @@ from functools import partial
 
 from lycosa import clock
 from lycosa.core.errors import NoProxy
+from lycosa.core.proxies.explain import explained
 from lycosa.core.proxies.outcome import Blame, Outcome
 from lycosa.core.proxies.policy import TargetPolicy
 from lycosa.core.proxies.pool import Pool
 from lycosa.core.proxies.proxy import Proxy
 from lycosa.core.proxies.target import ANY, Grant, Wait, Wish
-from lycosa.ports.proxies import Lent, ProxyView, TargetView
+from lycosa.ports.proxies import Explained, Lent, ProxyView, TargetView
 from lycosa.proxies.late import LateReturns
 from lycosa.proxies.views import refuse_counts, view_everywhere, view_on, why_not
 from lycosa.proxies.waiting import CLOSED, Line, Waiter
@@ -24,15 +25,16 @@ IN_LINE = Wait(None)
 
 
 class LocalPool:
-    """See `ports.ProxyPool`. It forgets everything when its process ends."""
+    """See `ports.ProxyPool`. It forgets everything when its process ends, unless its `pool` is kept."""
 
     def __init__(
         self,
         policy_of: Callable[[str], TargetPolicy] = lambda _: TargetPolicy(),
         now: Callable[[], float] | None = None,
         draw: Callable[[], float] = clock.chance,
+        pool: Pool | None = None,
     ) -> None:
-        self._pool = Pool(policy_of)
+        self._pool = pool or Pool(policy_of)
         self._now = now or clock.Clock().now
         self._draw = draw
         self._lines: dict[str, Line] = {}
@@ -47,7 +49,7 @@ class LocalPool:
 
     async def remove(self, keys: Iterable[str]) -> int:
         """See `ProxyPool`."""
-        return sum([self._pool.remove(key) for key in keys])
+        return sum([self._pool.remove(key, self._now()) for key in keys])
 
     async def acquire(
         self, target: str, count: int = 1, wish: Wish = ANY, *, lease_s: float | None = None, wait_s: float = 0.0
@@ -65,8 +67,7 @@ class LocalPool:
 
     async def renew(self, lent: Lent, lease_s: float | None = None) -> float | None:
         """See `ProxyPool`."""
-        pool = self._pool.targets.get(lent.target)
-        return None if pool is None else pool.renew(lent.token, self._now(), lease_s)
+        return self._pool.renew(lent.target, lent.token, self._now(), lease_s)
 
     async def release(self, lent: Lent, outcomes: Sequence[Outcome] = ()) -> bool:
         """See `ProxyPool`."""
@@ -112,6 +113,11 @@ class LocalPool:
             TargetView(name, pool.counts(now), pool.leases, pool.granted, pool.leaked, pool.stale, pool.interval_s(now))
             for name, pool in self._pool.targets.items()
         ]
+
+    async def explain(self, target: str, wish: Wish = ANY) -> list[Explained]:
+        """See `ProxyPool`."""
+        verdicts = explained(self._pool, target, wish, self._now())
+        return [Explained(self._pool.proxies[verdict.key], verdict) for verdict in verdicts]
 
     async def close(self) -> None:
         """See `ProxyPool`."""

@@ -20,9 +20,10 @@ from lycosa.core.proxies.pair import Facts, Pair
 from lycosa.core.proxies.policy import TargetPolicy
 from lycosa.core.proxies.proxy import Proxy
 from lycosa.core.proxies.target import ANY, Grant, Wait, Wish
-from lycosa.ports.proxies import Lent, ProxyView, TargetView
+from lycosa.ports.proxies import Explained, Lent, ProxyView, TargetView
 from lycosa.proxies.late import LateReturns
 from lycosa.proxies.redis_calls import Calls
+from lycosa.proxies.redis_explain import explained
 from lycosa.proxies.redis_filling import Filling
 from lycosa.proxies.redis_hearing import Hearing
 from lycosa.proxies.redis_line import ASKED_MAX, Answers, Asker, Line
@@ -171,6 +172,10 @@ class RedisPool:
             numbers = (counts["granted"], counts["leaked"], counts["stale"])
             views.append(TargetView(name, states, leases, *numbers, interval_s))
         return views
+
+    async def explain(self, target: str, wish: Wish = ANY) -> list[Explained]:
+        """See `ProxyPool`."""
+        return await explained(self._calls, self._policy_of(target), target, wish, self._now(), self._proxy)
 
     async def close(self) -> None:
         """See `ProxyPool`."""

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from lycosa.core.proxies.explain import Seen
 from lycosa.core.proxies.outcome import Outcome
 from lycosa.core.proxies.pair import Facts, Pair
 from lycosa.core.proxies.policy import TargetPolicy
@@ -85,6 +86,10 @@ class TargetScript:
         """Ask for all there is: see `looked`."""
         return self._call("look")
 
+    def explain(self, wish: Wish, version: int) -> Call:
+        """Ask for all there is, what a session has, and whether there may be more: see `seen`."""
+        return self._call("explain", session=wish.session, kind=kind_of(wish), version=version)
+
     def _call(self, command: str, **arguments: Any) -> Call:
         return Call(command, PACKER.encode(arguments), self._policy)
 
@@ -113,9 +118,23 @@ def read(answer: bytes) -> Any:
     return UNPACKER.decode(answer)
 
 
+def seen(answer: bytes, policy: TargetPolicy) -> Seen:
+    """Read what `explain` answers."""
+    told, ends, bound, is_filled = UNPACKER.decode(answer)
+    pairs, counts, _, interval_s = _looked(told)
+    deadlines: dict[str, float] = {}
+    for key, until in ends:
+        deadlines[key] = min(until, deadlines.get(key, until))
+    return Seen(policy, pairs, float(counts["stands"]), deadlines, bound or None, interval_s, is_filled)
+
+
 def looked(answer: bytes) -> tuple[dict[str, Pair], dict[str, Any], int, float]:
     """Read what `look` answers: the proxies, the counts, how many leases are out, the least time between two."""
-    pairs, counts, leases, interval_s = UNPACKER.decode(answer)
+    return _looked(UNPACKER.decode(answer))
+
+
+def _looked(told: Any) -> tuple[dict[str, Pair], dict[str, Any], int, float]:
+    pairs, counts, leases, interval_s = told
     return {key: _pair(key, told) for key, told in dict(pairs).items()}, counts, leases, float(interval_s)
 
 

@@ -182,4 +182,12 @@ function commands.look()
   return all
 end
 
+-- answers the nearest proxies, as many as asked for at most, in order; and the version
+function commands.nearest()
+  local names, all = call('ZRANGE', key('n'), 0, args.count - 1), {}
+  local known = told(names)
+  for _, name in ipairs(names) do all[#all + 1] = { name, get('p', name), known[name] } end
+  return { all, tonumber(call('GET', key('v')) or 0) }
+end
+
 return pack(commands[ARGV[2]]())

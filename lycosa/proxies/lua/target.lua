@@ -362,6 +362,18 @@ function commands.look()
   return { all, m, call('HLEN', LEASES), math.max(policy.delay_s, least_s()) }
 end
 
+-- the same; by proxy when each of its leases ends; which proxy a session has, or false; whether it is filled up
+function commands.explain()
+  local looked, ends, bound = commands.look(), {}, false
+  local deadlines = call('ZRANGE', DEADLINES, 0, -1, 'WITHSCORES')
+  for number = 1, #deadlines - 2, 2 do
+    local name = lease_of(deadlines[number])
+    ends[#ends + 1] = { name, tonumber(deadlines[number + 1]) }
+  end
+  if args.session ~= '' then bound = session_key(args.session) or false end
+  return { looked, ends, bound, is_filled(args.kind, args.version) }
+end
+
 -- All of them -----------------------------------------------------------------------------------------------------------
 
 local PLAIN = { __index = { tags = {}, avoid = {}, session = '', kind = '' } } -- what is not said
