@@ -1,4 +1,4 @@
-"""What `bench/proxies.py` measures, each in a process of its own: `python bench/proxies_load.py LOAD`, a `Load` as JSON.
+"""What `bench/proxies.py` measures, each in a process of its own: `python bench/proxies_load.py LOAD` (JSON).
 
 Workers lease a proxy and return it with an outcome, again and again, with nothing in between. The peers on Redis are
 the ways of others, written here: how jhao104/proxy_pool takes one out of its hash and puts it back, and the set by
@@ -66,7 +66,7 @@ def made(count: int) -> list[Proxy]:
 
 
 async def memory(load: Load) -> dict[str, Any]:
-    """Return the CPU time of a pair, in the best of many rounds: what else is done on the machine disturbs the others."""
+    """Return the CPU time of a pair, in the best of many rounds: what else the machine does disturbs the others."""
     pool = LocalPool(load.policy_of)
     await pool.add(made(load.proxies))
     wish_of = WISHES[load.how]
@@ -163,8 +163,8 @@ async def counts(load: Load) -> Pair:
     server = client(load)
 
     async def pair() -> None:
-        while not (found := await server.zpopmin(load.name)):
-            await asyncio.sleep(0.001)
+        while not (found := await server.zpopmin(load.name)):  # noqa: ASYNC110
+            await asyncio.sleep(0.001)  # as who polls does
         key, uses = found[0]
         await server.zadd(load.name, {key: uses + 1})
 

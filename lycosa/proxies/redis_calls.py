@@ -123,7 +123,7 @@ class Gathered:
     async def _send_some(self, some: Sequence[tuple[Call, asyncio.Future[bytes]]]) -> None:
         try:
             answers = await self._run([call for call, _ in some])
-        except Exception as error:  # whoever waits has to hear of it, whatever it is
+        except Exception as error:  # noqa: BLE001 - whoever waits has to hear of it, whatever it is
             for _, future in some:
                 if not future.done():
                     future.set_exception(error)

@@ -1,4 +1,4 @@
-"""How targets on a server get their proxies from the pool of all: when somebody finds that there may be more for them."""
+"""How targets on a server get their proxies from the pool of all: when somebody finds that there may be more."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SEE_S = 1.0
 
 
 class Filling:
-    """`version` is that of all proxies, as it was seen last: a target that was filled up before may be filled up anew."""
+    """`version` is that of all proxies, as it was seen last: what was filled up before that may be filled up anew."""
 
     def __init__(self, calls: Calls, policy_of: Callable[[str], TargetPolicy]) -> None:
         self.version = 0

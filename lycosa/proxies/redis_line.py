@@ -103,7 +103,7 @@ class Line:
             waits = [each for each in answers.each if isinstance(each, Wait)]
             if waits and not answers.is_filled:
                 await self._fill()
-        except Exception as error:  # whoever waits has to hear of it, whatever it is
+        except Exception as error:  # noqa: BLE001 - whoever waits has to hear of it, whatever it is
             for asker in some:
                 _refuse(asker, error)
             return

@@ -82,9 +82,7 @@ class Process:
 
     def note(self, kind: bytes, lent: Lent, number: float) -> None:
         target = int(lent.target.partition(".")[0])
-        os.write(
-            self.file, RECORD.pack(kind, target, int(lent.proxy.key, 16), lent.token, time.time(), number)
-        )
+        os.write(self.file, RECORD.pack(kind, target, int(lent.proxy.key, 16), lent.token, time.time(), number))
 
     async def work(self) -> None:
         while self.left > 0:

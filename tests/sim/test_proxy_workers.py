@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -172,7 +173,7 @@ class Story:
         found = []
         for spans in self.spans.values():
             spans.sort()
-            for before, after in zip(spans, spans[1:], strict=False):
+            for before, after in pairwise(spans):
                 if after[0] < before[1] - TICK_S or after[2] <= before[2]:
                     found.append(after)
         return found
@@ -263,4 +264,6 @@ def judge(story: Story, targets: Sequence[TargetView], views: Iterable[tuple[str
             assert 0 < more[which] <= story.doubtful[which] + unnoted, "a use that nobody has made, or a lost one"
     assert unnoted <= sum(more.values()) <= unnoted + story.doubtful.total(), "counts are exact"
     assert story.refused <= sum(view.stale for view in targets) <= story.refused + story.unheard
-    assert story.leaked <= sum(view.leaked for view in targets) <= story.leaked + unnoted + story.refused + story.unheard
+    assert (
+        story.leaked <= sum(view.leaked for view in targets) <= story.leaked + unnoted + story.refused + story.unheard
+    )

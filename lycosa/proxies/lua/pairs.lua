@@ -89,7 +89,20 @@ local function pair_of(name)
   return pair
 end
 
-local function all_keys() return call('HKEYS', PAIRS) end
+-- Write those that have changed.
+local function write()
+  for name, pair in pairs(loaded) do
+    if pair and pair.dirty then
+      call('HSET', PAIRS, name, packed(pair))
+      pair.dirty = nil
+    end
+  end
+end
+
+local function all_keys()
+  write() -- new ones, too
+  return call('HKEYS', PAIRS)
+end
 
 -- Note that a pair has changed: it is written at the end, and counted now.
 local function changed(pair)

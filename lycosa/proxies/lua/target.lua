@@ -385,8 +385,6 @@ for number = 3, #ARGV, 2 do
   answers[#answers + 1] = pack(commands[ARGV[number]]())
 end
 
-for name, pair in pairs(loaded) do
-  if pair and pair.dirty then call('HSET', PAIRS, name, packed(pair)) end
-end
+write()
 if m then call('SET', key('m'), packed_m()) end
 return answers
