@@ -312,7 +312,7 @@ class TargetPool:
         pair.paced_until = now + least_s
         self.granted += 1
         self._place(pair, now)
-        return Grant(self._leases.begin(pair, until, session), pair.key, until, rebound, among)
+        return Grant(self._leases.begin(pair, until, session, now), pair.key, until, rebound, among)
 
     def _chosen(self, draws: Sequence[float], wish: Wish) -> tuple[list[Pair], int]:
         """Return as many ready pairs as there are draws, of the cheapest tier that works, or none."""
