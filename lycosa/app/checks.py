@@ -18,11 +18,11 @@ from pathlib import Path
 from lycosa.config.project import find_project, read_proxies
 from lycosa.core.errors import BadProxy, BadSetting, UsageError
 from lycosa.core.proxies.checks import LOOKED_AT, Checks, Finding, checks_from
-from lycosa.core.proxies.sources import Source, sources_from
+from lycosa.core.proxies.sources import Report, Source, sources_from
 from lycosa.fetchers.curl import CurlFetcher, FetchSettings
 from lycosa.ports import ProxyPool
 from lycosa.proxies.checker import Checker, check_pool
-from lycosa.proxies.sources import FETCH_MAX_S, Refresher, Report
+from lycosa.proxies.sources import FETCH_MAX_S, Refresher
 from lycosa.proxies.upkeep import Upkeep
 
 __all__ = ["check_pool", "keep", "open_checker", "open_refresher", "open_upkeep", "project_checks", "project_sources"]
@@ -101,9 +101,15 @@ async def keep(
     if not sources and not checks.judges:
         raise UsageError("nothing to keep: write [[proxies.sources]], or judges in [proxies.checks], into lycosa.toml")
     async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
+        upkeep = await stack.enter_async_context(open_upkeep(pool, checks, found))
+
+        def heard(report: Report) -> None:
+            if report.added:
+                upkeep.look()
+            reported(report)
+
         if sources:
-            refresher = await stack.enter_async_context(open_refresher(pool, sources, folder, reported))
+            refresher = await stack.enter_async_context(open_refresher(pool, sources, folder, heard))
             group.create_task(refresher.run())
         if checks.judges:
-            upkeep = await stack.enter_async_context(open_upkeep(pool, checks, found))
             group.create_task(upkeep.run())

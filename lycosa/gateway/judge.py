@@ -183,9 +183,11 @@ async def judging(
 
 
 async def _listening(judge: Judge, host: str, port: int, context: ssl.SSLContext | None) -> asyncio.Server:
-    more = {} if context is None else {"ssl": context, "ssl_handshake_timeout": REQUEST_MAX_S}
+    shake_s = None if context is None else REQUEST_MAX_S
     try:
-        return await asyncio.start_server(judge.connected, host.strip("[]"), port, limit=HEAD_MAX, **more)
+        return await asyncio.start_server(
+            judge.connected, host.strip("[]"), port, limit=HEAD_MAX, ssl=context, ssl_handshake_timeout=shake_s
+        )
     except OSError as error:
         raise StateError(f"a judge cannot listen on {host} port {port}: {_said(error)}") from None
 

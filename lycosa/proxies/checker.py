@@ -18,7 +18,7 @@ from secrets import token_hex
 from typing import NamedTuple
 
 from lycosa.core.errors import FetchError, NoJudge, TlsFailed
-from lycosa.core.model import Request, Response
+from lycosa.core.model import Request
 from lycosa.core.proxies.anonymity import Seen, anonymity, exit_ip
 from lycosa.core.proxies.checks import LOOKED_AT, Checks, Finding, Site
 from lycosa.core.proxies.judging import PAGE_FIELDS
@@ -124,7 +124,7 @@ class Checker:
             swapped = tls and isinstance(error, TlsFailed) and not error.retry
             return Carried(None, None, str(error), (CERTIFICATE,) if swapped else (), error)
         if seen is not None:
-            return Carried(seen, latency_of(response))
+            return Carried(seen, response.latency_s)
         altered = 200 <= response.status < 300
         return Carried(None, None, f"answered {response.status} for the judge", (PAGE,) if altered else ())
 
@@ -191,13 +191,6 @@ async def check_pool(
         async for finding in findings:
             await tell(pool, finding, checker.checks, now())
             yield finding
-
-
-def latency_of(response: Response) -> float | None:
-    """Return TCP and TLS connect of a transfer, in seconds, without finding the host; None for a kept connection."""
-    timings = response.timings
-    connected = max(timings.connect_s, timings.tls_s)
-    return connected - timings.name_lookup_s if connected > timings.name_lookup_s else None
 
 
 def _all(*carried: Carried) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from functools import partial
 from inspect import isawaitable
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from lycosa import clock
 from lycosa.core.addresses import is_public
@@ -27,13 +27,14 @@ from lycosa.core.model import Request
 from lycosa.core.origin import place_of
 from lycosa.core.proxies.agenda import Agenda
 from lycosa.core.proxies.ledger import Ledger
-from lycosa.core.proxies.lists import LIST_MAX, Fault
+from lycosa.core.proxies.lists import LIST_MAX
 from lycosa.core.proxies.sources import (
     PROXIES_MAX,
     SOURCE,
     Kind,
     Place,
     Reading,
+    Report,
     Source,
     merged,
     places,
@@ -61,19 +62,6 @@ RETRY_S, RETRY_MAX_S = 30.0, 3600.0
 IDLE_MIN_S, IDLE_MAX_S = 0.01, 60.0
 ERROR_MAX = 200
 """Characters of what somebody else's code says when it fails."""
-
-
-class Report(NamedTuple):
-    """What a refresh of one source came to. `listed` proxies, of which `added` are new; `removed` were, whose time was
-    over. `faults` are the first of `faulty`. `problem` says why there is no list, "" when there is."""
-
-    source: str
-    listed: int = 0
-    added: int = 0
-    removed: int = 0
-    faults: Sequence[Fault] = ()
-    faulty: int = 0
-    problem: str = ""
 
 
 class Reader:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from threading import Thread
 from typing import TypeVar
 
@@ -15,12 +17,7 @@ class OwnThread:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._thread: Thread | None = None
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether an earlier call has not ended."""
-        return self._thread is not None and self._thread.is_alive()
+        self.is_busy = False
 
     async def call(self, function: Callable[[], Result]) -> Result:
         """Return what the function returns, or raise what it raises."""
@@ -29,28 +26,22 @@ class OwnThread:
 
         def run() -> None:
             try:
-                result = function()
+                told = partial(future.set_result, function())
             except BaseException as error:  # noqa: BLE001  raised where it is waited for
-                _tell(loop, future, lambda error=error: future.set_exception(_plain(error)))
-            else:
-                _tell(loop, future, lambda: future.set_result(result))
+                told = partial(future.set_exception, _plain(error))
+            self.is_busy = False
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(_unless_done, future, told)
 
-        self._thread = Thread(target=run, name=self._name, daemon=True)
-        self._thread.start()
+        self.is_busy = True
+        Thread(target=run, name=self._name, daemon=True).start()
         return await future
 
 
-def _tell(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Result], act: Callable[[], None]) -> None:
-    """Let the loop know, if it still runs and somebody waits."""
-
-    def unless_done() -> None:
-        if not future.done():
-            act()
-
-    try:
-        loop.call_soon_threadsafe(unless_done)
-    except RuntimeError:
-        return  # the loop is closed
+def _unless_done(future: asyncio.Future[Result], told: Callable[[], None]) -> None:
+    """Nobody may be waiting any more."""
+    if not future.done():
+        told()
 
 
 def _plain(error: BaseException) -> BaseException:

@@ -55,29 +55,37 @@ class Upkeep:
         self._agenda = Agenda(retry_s, RETRY_MAX_S)
         self._proxies: dict[str, Proxy] = {}
         self._trouble = ""
+        self._seen_at = float("-inf")
+        self._woken = asyncio.Event()
 
     async def run(self) -> None:
         """Go on until cancelled; what is under way ends then, too."""
         loop = asyncio.get_running_loop()
+        woken = asyncio.create_task(self._woken.wait())
         under_way: set[asyncio.Task[None]] = set()
-        seen_at = float("-inf")
         try:
             while True:
-                if loop.time() - seen_at >= self._see_s:
+                if loop.time() - self._seen_at >= self._see_s:
+                    self._seen_at = loop.time()
                     await self._see()
-                    seen_at = loop.time()
                 under_way |= await self._begin(len(under_way))
-                wait_s = self._idle_s(len(under_way), seen_at + self._see_s - loop.time())
-                if not under_way:
-                    await asyncio.sleep(wait_s)
-                    continue
-                done, under_way = await asyncio.wait(under_way, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
-                for each in done:
+                wait_s = self._idle_s(len(under_way), self._seen_at + self._see_s - loop.time())
+                done, _ = await asyncio.wait({*under_way, woken}, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+                for each in done & under_way:
                     each.result()
+                under_way -= done
+                if woken.done():
+                    self._woken.clear()
+                    woken = asyncio.create_task(self._woken.wait())
         finally:
-            for each in under_way:
+            for each in (woken, *under_way):
                 each.cancel()
-            await asyncio.gather(*under_way, return_exceptions=True)
+            await asyncio.gather(woken, *under_way, return_exceptions=True)
+
+    def look(self) -> None:
+        """Look soon which proxies the pool has: there are others."""
+        self._seen_at = float("-inf")
+        self._woken.set()
 
     async def _see(self) -> None:
         """Learn which proxies there are."""

@@ -1,4 +1,4 @@
-"""Sources of proxies (P6): read from files, servers, providers and Python; a dead one empties nothing and hangs nothing."""
+"""Sources of proxies (P6): from files, servers, providers and Python; a dead one empties nothing, and hangs nothing."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import threading
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,11 +18,11 @@ import pytest
 from lycosa.app.checks import open_refresher, project_sources
 from lycosa.core.errors import BadSetting, StateError
 from lycosa.core.proxies.proxy import parse_proxy
-from lycosa.core.proxies.sources import Source, sources_from
+from lycosa.core.proxies.sources import Report, Source, sources_from
 from lycosa.fetchers.curl import CurlFetcher, FetchSettings
 from lycosa.ports import ProxyPool
 from lycosa.proxies.local import LocalPool
-from lycosa.proxies.sources import Refresher, Report
+from lycosa.proxies.sources import Refresher
 from tests.servers.nginx import free_port
 
 HANG = "hang"
@@ -292,12 +293,15 @@ class Heard:
     """Reports of a refresher that runs, to be waited for."""
 
     def __init__(self) -> None:
-        self.reports: asyncio.Queue[Report] = asyncio.Queue()
+        self._reports: defaultdict[str, asyncio.Queue[Report]] = defaultdict(asyncio.Queue)
+
+    def take(self, report: Report) -> None:
+        self._reports[report.source].put_nowait(report)
 
     async def next(self, name: str, *, well: bool) -> Report:
         while True:
-            report = await self.reports.get()
-            if report.source == name and bool(report.problem) is not well:
+            report = await self._reports[name].get()
+            if bool(report.problem) is not well:
                 return report
 
 
@@ -310,7 +314,7 @@ def test_a_pool_is_kept_up_to_date_and_dead_sources_are_asked_less_often(caplog:
         ]
         lists.answers["/list?key=secret"] = "10.0.0.1:80"
         heard = Heard()
-        async with refreshing(pool, sources, heard=heard.reports.put_nowait) as refresher, asyncio.TaskGroup() as group:
+        async with refreshing(pool, sources, heard=heard.take) as refresher, asyncio.TaskGroup() as group:
             running = group.create_task(refresher.run())
             await heard.next("good", well=True)
             await heard.next("dead", well=False)
@@ -342,7 +346,7 @@ def test_a_pool_that_is_away_is_waited_for() -> None:
         async with listing() as lists:
             lists.answers["/list"] = "10.0.0.1:80"
             mine = source(kind="url", url=f"{lists.url}/list")
-            more = {"heard": heard.reports.put_nowait, "retry_s": 0.1}
+            more = {"heard": heard.take, "retry_s": 0.1}
             async with refreshing(pool, [mine], **more) as refresher, asyncio.TaskGroup() as group:
                 running = group.create_task(refresher.run())
                 assert (await heard.next("mine", well=False)).problem == "the server is away"

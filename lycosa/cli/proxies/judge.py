@@ -49,14 +49,14 @@ async def _serve(certificate: object, host: str, port: int, tls_port: int, key: 
     from lycosa.gateway.judge import Certificate, judging
 
     loop = asyncio.get_running_loop()
-    ended: asyncio.Future[int] = loop.create_future()
-    for number, code in ((signal.SIGINT, INTERRUPTED), (signal.SIGTERM, DONE)):
-        loop.add_signal_handler(number, lambda code=code: ended.done() or ended.set_result(code))
+    ended: asyncio.Queue[int] = asyncio.Queue()
+    loop.add_signal_handler(signal.SIGINT, ended.put_nowait, INTERRUPTED)
+    loop.add_signal_handler(signal.SIGTERM, ended.put_nowait, DONE)
     assert certificate is None or isinstance(certificate, Certificate)
     async with judging(certificate, host=host, port=port, tls_port=tls_port, key=key, public=public) as judge:
         print(judge.address.url, flush=True)
         print("A judge, for whoever has this address (Ctrl-C stops it)", file=sys.stderr, flush=True)
-        return await ended
+        return await ended.get()
 
 
 def _place(bind: str) -> tuple[str, int]:

@@ -17,7 +17,7 @@ in an entry its parts are ({ host = "addr.ip" }); `line` is the form of each lin
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import islice, product
@@ -127,6 +127,19 @@ class Reading(NamedTuple):
     proxies: list[Proxy]
     faults: list[Fault]
     faulty: int
+
+
+class Report(NamedTuple):
+    """What a refresh of one source came to. `listed` proxies, of which `added` are new; `removed` were, whose time was
+    over. `faults` are the first of `faulty`. `problem` says why there is no list, "" when there is."""
+
+    source: str
+    listed: int = 0
+    added: int = 0
+    removed: int = 0
+    faults: Sequence[Fault] = ()
+    faulty: int = 0
+    problem: str = ""
 
 
 def sources_from(entries: object, environ: Mapping[str, str], place: str = "proxies.sources") -> tuple[Source, ...]:
