@@ -22,15 +22,17 @@ BLAMES = {
     "ConnectTimeout": Blame.PROXY,  # requests, httpx
     "ConnectError": Blame.PROXY,  # httpx
     "ClientConnectorError": Blame.PROXY,  # aiohttp
+    "ConnectionTimeoutError": Blame.PROXY,  # aiohttp
     "ConnectionRefusedError": Blame.PROXY,
-    "TimeoutException": Blame.PROXY,  # httpx
-    "Timeout": Blame.PROXY,  # requests
-    "TimeoutError": Blame.PROXY,  # Python, and so asyncio and aiohttp
-    # a certificate, an address: nobody's fault
-    "SSLError": Blame.NOBODY,  # Python, requests
-    "ClientSSLError": Blame.NOBODY,  # aiohttp
+    # ours
+    "PoolTimeout": Blame.NOBODY,  # httpx
     "InvalidURL": Blame.NOBODY,
-    # behind the proxy
+    # behind the proxy, or nobody knows where
+    "TimeoutException": Blame.MISS,  # httpx
+    "Timeout": Blame.MISS,  # requests
+    "TimeoutError": Blame.MISS,  # Python, and so asyncio and aiohttp
+    "SSLError": Blame.MISS,  # Python, requests
+    "ClientSSLError": Blame.MISS,  # aiohttp
     "TransportError": Blame.MISS,  # httpx
     "ConnectionError": Blame.MISS,  # Python, requests
     "ChunkedEncodingError": Blame.MISS,  # requests
@@ -49,7 +51,8 @@ CONNECT_STATUS = re.compile(r"(?:^|Tunnel connection failed: )(\d{3})\b")
 CAUSES_MAX = 5
 """So many causes of an exception are looked at."""
 
-PROXY_LOGIN = 407
+LOGIN_STATUSES = {401, 407}
+"""How CONNECT is answered without the right login; some write 401."""
 
 
 def heard(
@@ -110,8 +113,8 @@ def _connect_status(error: BaseException) -> int:
 
 
 def _of_connect(status: int) -> Blame:
-    """A proxy that could not reach the site is not to blame; 407 is between it and us."""
-    return Blame.PROXY if status == PROXY_LOGIN else Blame.MISS
+    """A proxy that could not reach the site is not to blame; a login is between it and us."""
+    return Blame.PROXY if status in LOGIN_STATUSES else Blame.MISS
 
 
 def _items(headers: Any) -> Iterator[tuple[Any, Any]]:
