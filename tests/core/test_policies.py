@@ -9,8 +9,20 @@ import pytest
 
 from lycosa.core.errors import BadSetting
 from lycosa.core.proxies.outcome import Blame, Rule
-from lycosa.core.proxies.policies import KNOWN_MAX, POLICY_KEYS, RANGES, RULE_KEYS, SWITCHES, Policies, policies_from
+from lycosa.core.proxies.policies import (
+    KNOWN_MAX,
+    OTHERS,
+    POLICY_KEYS,
+    RANGES,
+    RULE_KEYS,
+    SWITCHES,
+    Policies,
+    policies_from,
+)
 from lycosa.core.proxies.policy import TargetPolicy
+
+BLAMES = ", ".join(Blame)
+OTHER_TABLES = ", ".join(sorted(OTHERS))
 
 WHOLE = """
 [default]
@@ -106,7 +118,7 @@ def test_what_is_known_of_targets_is_bounded() -> None:
     ("text", "message"),
     [
         ("defaults.lease_s = 1", "proxies: there is no 'defaults': did you mean default?"),
-        ("colour = 1", "proxies: there is no 'colour': write default, targets, sources"),
+        ("colour = 1", f"proxies: there is no 'colour': write default, targets, {OTHER_TABLES}"),
         ("default.lease = 1", "proxies.default: there is no 'lease': did you mean lease_s?"),
         ("default = 1", "proxies.default: 1 is no table: write [proxies.default]"),
         ("targets = []", "proxies.targets: [] is no table: write [proxies.targets]"),
@@ -140,11 +152,11 @@ def test_what_is_known_of_targets_is_bounded() -> None:
         ("default.rules = [1]", "proxies.default.rules[1]: 1 is no table: write [proxies.default.rules[1]]"),
         (
             "default.rules = [{statuses = 403}]",
-            "proxies.default.rules[1].blame: it is missing: write one of none, nobody, miss, site, proxy",
+            f"proxies.default.rules[1].blame: it is missing: write one of {BLAMES}",
         ),
         (
             'default.rules = [{blame = "site", body = "x"}, {blame = "me"}]',
-            "proxies.default.rules[2].blame: 'me' is nobody: write one of none, nobody, miss, site, proxy",
+            f"proxies.default.rules[2].blame: 'me' is nobody: write one of {BLAMES}",
         ),
         (
             'default.rules = [{blame = "site", status = 403}]',

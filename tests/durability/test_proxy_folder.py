@@ -259,6 +259,24 @@ def test_a_record_that_is_too_long_for_the_journal(tmp_path: Path, monkeypatch: 
     assert seen(keeper(killed(kept)).pool, 1e6) == before
 
 
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_leases_end_in_their_time_when_the_clock_is_set_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, *, is_killed: bool
+) -> None:
+    kept = Keeper(tmp_path / "pool", lambda _: TargetPolicy(), lambda: 5_000.0)
+    kept.pool.add(proxies(1), kept.now())
+    grant = one(kept.pool, "a.example", kept.now())
+    killed(kept) if is_killed else kept.close()
+    clock = [1_000.0]
+    after = Keeper(tmp_path / "pool", lambda _: TargetPolicy(), lambda: clock[0])
+    assert "the clock was set back by 4000 s" in caplog.text
+    clock[0] += 59.0
+    assert isinstance(after.pool.acquire("a.example", after.now(), [0.0]), Wait)
+    clock[0] += 2.0
+    assert one(after.pool, "a.example", after.now()).token > grant.token
+    after.close()
+
+
 def test_an_error_while_reading_gives_the_folder_free(tmp_path: Path) -> None:
     path = killed(filled(tmp_path / "pool"))
     whole = (path / "pool").read_bytes()

@@ -24,7 +24,7 @@ DOWN_S = 10.0
 
 DOWN_MAX_S = 60.0
 
-NONE, NOBODY, SITE, PROXY = Blame.NONE, Blame.NOBODY, Blame.SITE, Blame.PROXY
+NONE, NOBODY, SITE, PROXY, UNFIT = Blame.NONE, Blame.NOBODY, Blame.SITE, Blame.PROXY, Blame.UNFIT
 """Found in their class at each use they take as long as the rest of a verdict."""
 
 
@@ -254,7 +254,7 @@ class TargetPool:
             pair.recover(now)
             return
         pair.reason = outcome.reason
-        if blame is PROXY or blame is Blame.UNFIT:
+        if blame in (PROXY, UNFIT):
             self._lost(pair.rest(now + cool_s(DOWN_S, DOWN_MAX_S, 1, draw)), now)
             return
         pair.misses += 1
@@ -312,7 +312,7 @@ class TargetPool:
         pair.paced_until = now + least_s
         self.granted += 1
         self._place(pair, now)
-        return Grant(self._leases.begin(pair, until, session), pair.key, until, rebound, among)
+        return Grant(self._leases.begin(pair, until, session, now), pair.key, until, rebound, among)
 
     def _chosen(self, draws: Sequence[float], wish: Wish) -> tuple[list[Pair], int]:
         """Return as many ready pairs as there are draws, of the cheapest tier that works, or none."""
