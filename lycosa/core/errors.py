@@ -14,9 +14,12 @@
     |   |-- StorageFull       no room left on the device
     |   `-- StorageError      any other failure of the disk or the database
     |-- NoProxy               the pool has none for this target, now or in the time given
+    |-- BadMessage            bytes that are not HTTP/1 or SOCKS, or that two readers could read in two ways
+    |-- Forbidden             a client of the gateway may not do this: destination, port, login
     |-- IndexFailure          the search index is missing, foreign, or refuses the query
     |-- FetchError            a transfer failed; `retry` says whether trying again can help
     |   |-- ConnectFailed     no address, no connection: the host is to blame
+    |   |   `-- ProxyFailed   no connection through a proxy; `behind` it, or to it
     |   |-- ConnectionLost    it ended before the answer was complete
     |   |-- FetchTimeout      too slow
     |   |-- TlsFailed         certificate or handshake
@@ -104,6 +107,22 @@ class NoProxy(LycosaError):
     """No proxy is free for this target."""
 
 
+class BadMessage(LycosaError):
+    """Not a message of HTTP/1 or SOCKS."""
+
+    def __init__(self, message: str = "", status: int = 400) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Forbidden(LycosaError):
+    """Not allowed here."""
+
+    def __init__(self, message: str = "", status: int = 403) -> None:
+        super().__init__(message)
+        self.status = status
+
+
 class IndexFailure(LycosaError):
     """The search index cannot be used."""
 
@@ -121,6 +140,14 @@ class FetchError(LycosaError):
 
 class ConnectFailed(FetchError):
     """The connection failed."""
+
+
+class ProxyFailed(ConnectFailed):
+    """No connection through the proxy."""
+
+    def __init__(self, message: str = "", *, behind: bool = False) -> None:
+        super().__init__(message)
+        self.behind = behind
 
 
 class ConnectionLost(FetchError):
