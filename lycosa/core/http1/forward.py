@@ -59,9 +59,7 @@ def is_bound(head: Request | Response) -> bool:
     return any(value[:9].lower().startswith((b"ntlm", b"negotiate")) for value in logins)
 
 
-def request_bytes(
-    head: Request, to: Destination, path: bytes, body: Body, *, whole: bool, login: bytes = b""
-) -> bytes:
+def request_bytes(head: Request, to: Destination, path: bytes, body: Body, *, whole: bool, login: bytes = b"") -> bytes:
     """Return the head to be sent on: with the `whole` address to a proxy, whose `login` goes along, else to the host.
 
     Raises `BadMessage` for a Connection field that names what it may not.

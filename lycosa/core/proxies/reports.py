@@ -46,6 +46,8 @@ def read_report(body: bytes) -> Report:
         report = msgspec.json.decode(body, type=Report)
     except msgspec.DecodeError as wrong:
         raise BadMessage(f"the report cannot be read: {wrong}") from None
+    except RecursionError:
+        raise BadMessage("the report is nested too deeply") from None
     if not report.lease and not (report.session and report.site):
         raise BadMessage('which lease? Write {"lease": ID}, or {"session": WORD, "site": SITE}')
     if report.outcome is None and (report.status is None or not 100 <= report.status <= 599):
