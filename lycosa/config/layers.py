@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lycosa.config.kinds import STANDARD_OUTPUT, Location, WrongPart, without_login
-from lycosa.config.project import find_project, read_files
+from lycosa.config.project import PROXIES, find_project, read_files
 from lycosa.config.scrapy_names import SAME, SCRAPY_NAMES, TOGETHER
 from lycosa.config.scrapy_others import EXPLAINED, NOT_NEEDED
 from lycosa.config.settings import Settings, kinds
@@ -223,10 +223,10 @@ def _from_text(text: str) -> Given:
 
 
 def _from_files(folder: Path, base: Path | None) -> Iterator[Given]:
-    """The settings of the files, of each the top level first and then its table `crawl`."""
+    """The settings of the files, of each the top level first and then its table `crawl`; `proxies` is for pools."""
     for place, table in read_files(folder):
         crawl = table.get("crawl", {})
         if not isinstance(crawl, Mapping):
             raise BadSetting(f"{place}: 'crawl' must be a table: write [crawl]")
-        yield from (Given(place, name, value, base) for name, value in table.items() if name != "crawl")
+        yield from (Given(place, name, value, base) for name, value in table.items() if name not in ("crawl", PROXIES))
         yield from (Given(f"{place} [crawl]", name, value, base) for name, value in crawl.items())

@@ -20,15 +20,16 @@ from lycosa.proxies.waiting import CLOSED, Line, Waiter
 
 
 class LocalPool:
-    """See `ports.ProxyPool`. It forgets everything when its process ends."""
+    """See `ports.ProxyPool`. It forgets everything when its process ends, unless its `pool` is kept."""
 
     def __init__(
         self,
         policy_of: Callable[[str], TargetPolicy] = lambda _: TargetPolicy(),
         now: Callable[[], float] | None = None,
         draw: Callable[[], float] = clock.chance,
+        pool: Pool | None = None,
     ) -> None:
-        self._pool = Pool(policy_of)
+        self._pool = pool or Pool(policy_of)
         self._now = now or clock.Clock().now
         self._draw = draw
         self._lines: dict[str, Line] = {}
@@ -42,7 +43,7 @@ class LocalPool:
 
     async def remove(self, keys: Iterable[str]) -> int:
         """See `ProxyPool`."""
-        return sum([self._pool.remove(key) for key in keys])
+        return sum([self._pool.remove(key, self._now()) for key in keys])
 
     async def acquire(
         self, target: str, count: int = 1, wish: Wish = ANY, *, lease_s: float | None = None, wait_s: float = 0.0
@@ -60,8 +61,7 @@ class LocalPool:
 
     async def renew(self, lent: Lent, lease_s: float | None = None) -> float | None:
         """See `ProxyPool`."""
-        pool = self._pool.targets.get(lent.target)
-        return None if pool is None else pool.renew(lent.token, self._now(), lease_s)
+        return self._pool.renew(lent.target, lent.token, self._now(), lease_s)
 
     async def release(self, lent: Lent, outcomes: Sequence[Outcome] = ()) -> bool:
         """See `ProxyPool`."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from pathlib import Path
+from random import random
 from secrets import token_hex
 
 import pytest
@@ -16,6 +18,7 @@ from lycosa.core.proxies.policy import TargetPolicy
 from lycosa.core.proxies.proxy import Proxy
 from lycosa.core.proxies.target import Wish
 from lycosa.ports import ProxyPool
+from lycosa.proxies.embedded import EmbeddedPool, embedded_pool
 from lycosa.proxies.local import LocalPool
 from lycosa.proxies.redis import redis_pool
 
@@ -41,22 +44,47 @@ async def in_memory(policy_of: Callable[[str], TargetPolicy], clock: Set, _: str
     return LocalPool(policy_of, clock)
 
 
+async def in_a_folder(policy_of: Callable[[str], TargetPolicy], clock: Set, where: str) -> ProxyPool:
+    return await embedded_pool(Path(where), print, policy_of, now=clock)
+
+
+class Client(EmbeddedPool):
+    """A pool whose owner is another one."""
+
+    owner: EmbeddedPool
+
+    async def close(self) -> None:
+        await super().close()
+        await self.owner.close()
+
+
+async def through_a_socket(policy_of: Callable[[str], TargetPolicy], clock: Set, where: str) -> ProxyPool:
+    owner = await embedded_pool(Path(where), print, policy_of, now=clock)
+    pool = Client(Path(where), policy_of, clock, random, print)
+    pool.owner = owner
+    await pool.join()
+    assert (owner.owns, pool.owns) == (True, False)
+    return pool
+
+
 async def on_redis(policy_of: Callable[[str], TargetPolicy], clock: Set, url: str) -> ProxyPool:
     return await redis_pool(url, token_hex(4), print, policy_of, now=clock)
 
 
 KINDS = [
     in_memory,
+    in_a_folder,
+    through_a_socket,
     pytest.param(on_redis, marks=pytest.mark.redis),
     pytest.param(on_redis, marks=[pytest.mark.redis, pytest.mark.prove], id="on_a_cluster"),
 ]
 
 
 @pytest.fixture(params=KINDS)
-def play(request: pytest.FixtureRequest) -> Callable[..., None]:
+def play(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., None]:
     """Let a story happen to a new pool with so many proxies."""
     where = {"on_redis": "redis", "on_a_cluster": "cluster"}.get(request.node.callspec.id)
-    url = request.getfixturevalue(where).url if where else ""
+    url = request.getfixturevalue(where).url if where else str(tmp_path / "pool")
 
     def run(story: Story, count: int = 1, **policy: object) -> None:
         async def whole() -> None:

@@ -15,7 +15,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping
 from heapq import heappop, heappush
 
-from lycosa.core.proxies.pair import Pair
+from lycosa.core.proxies.pair import Facts, Pair
 
 FEW, FEW_PART = 8, 4
 LOOKED_AT = 64
@@ -80,6 +80,23 @@ class Order:
     def few(self, tier: int) -> int:
         """Return among how many of a tier one is drawn."""
         return min(FEW, max(1, len(self._ready[tier]) // FEW_PART))
+
+    def kept_tiers(self) -> list[int]:
+        """Return what `restore` has to know of tiers."""
+        return sorted(self._ready)
+
+    def restore(self, stands: float, tiers: Iterable[int], pairs: Mapping[str, Pair]) -> None:
+        """Stand as it stood when it was kept; the pairs say themselves who is ready, and who waits."""
+        for tier in tiers:
+            nobody = Pair("", Facts(tier=tier), 0.0)
+            self.ready(nobody)
+            self.out(nobody)
+        for pair in pairs.values():
+            if pair.queued:
+                self.ready(pair)
+            elif pair.waits:
+                self.wait(pair, pairs)
+        self.stands = stands
 
     def first(
         self, tier: int, count: int, fits: Callable[[Pair], bool] | None, pairs: Mapping[str, Pair]

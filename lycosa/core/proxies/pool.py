@@ -30,12 +30,16 @@ ROTATING = "rotating"
 
 
 class Pool:
-    """Proxies, their health, and the pools of targets. `policy_of(target)` says how a target's proxies are used."""
+    """Proxies, their health, and the pools of targets. `policy_of(target)` says how a target's proxies are used.
+
+    `token` is the last one of a target that was forgotten.
+    """
 
     def __init__(self, policy_of: Callable[[str], TargetPolicy]) -> None:
         self.proxies: dict[str, Proxy] = {}
         self.health: dict[str, Health] = {}
         self.targets: OrderedDict[str, TargetPool] = OrderedDict()
+        self.token = 0
         self._policy_of = policy_of
         self._nearest: list[tuple[float, str]] = []
         self._prices: list[tuple[float, float]] = []
@@ -60,13 +64,14 @@ class Pool:
             self._tell(self.proxies, now)
         return len(self.proxies) - before
 
-    def remove(self, key: str) -> bool:
+    def remove(self, key: str, now: float) -> bool:
         """Forget a proxy. False when it is not here."""
         if self.proxies.pop(key, None) is None:
             return False
         self._unorder(key)
         del self.health[key]
         for target in self.targets.values():
+            target.expire(now)
             target.forget(key)
         return True
 
@@ -78,6 +83,11 @@ class Pool:
         if wish.kind not in pool.filled:
             self._fill(pool, now, wish)
         return pool.acquire(now, draws, wish, lease_s)
+
+    def renew(self, target: str, token: int, now: float, lease_s: float | None = None) -> float | None:
+        """Return the new deadline of a lease, None when it is over."""
+        pool = self.targets.get(target)
+        return None if pool is None else pool.renew(token, now, lease_s)
 
     def release(self, target: str, token: int, outcomes: Sequence[Outcome], now: float, draw: float) -> str | None:
         """End a lease. Return the key of its proxy, None when it was over before."""
@@ -117,10 +127,33 @@ class Pool:
         """Return the pool of a target, a new one if need be."""
         pool = self.targets.get(name)
         if pool is None:
-            pool = self.targets[name] = TargetPool(self._policy_of(name))
             self._forget_a_target()
+            pool = self.begin(name, self._policy_of(name))
         self.targets.move_to_end(name)
         return pool
+
+    def begin(self, name: str, policy: TargetPolicy) -> TargetPool:
+        """Return the new pool of a target. Its tokens are none that a target had which was forgotten."""
+        pool = self.targets[name] = TargetPool(policy, self.token)
+        return pool
+
+    def forget(self, name: str) -> None:
+        """Forget a target."""
+        self.token = max(self.token, self.targets.pop(name).parts()[1].token)
+
+    def restore(
+        self, proxies: Iterable[Proxy], health: Iterable[Health], prices: Iterable[tuple[float, float]]
+    ) -> None:
+        """Have the proxies that were kept, with what was known of them."""
+        self._prices = list(prices)
+        for proxy, known in zip(proxies, health, strict=True):
+            self.add([proxy], 0.0)
+            self.hear(proxy.key, [Outcome(latency_s=known.latency_s)], 0.0, 0.0)  # puts it in its place
+            self.health[proxy.key] = known
+
+    def kept_prices(self) -> list[tuple[float, float]]:
+        """Return what `restore` has to know of prices: all that were ever seen, in order."""
+        return list(self._prices)
 
     def nearest(self) -> Iterator[str]:
         """Yield the keys of all proxies, the one with the least latency first."""
@@ -169,7 +202,7 @@ class Pool:
         del self._nearest[bisect_left(self._nearest, (self.health[key].order(), key))]
 
     def _forget_a_target(self) -> None:
-        if len(self.targets) > TARGETS_MAX:
+        if len(self.targets) >= TARGETS_MAX:
             idle = next((name for name, pool in self.targets.items() if not pool.leases), None)
             if idle is not None:
-                del self.targets[idle]
+                self.forget(idle)

@@ -128,12 +128,14 @@ class TargetPool:
             (chosen, among), rebound = self._chosen(draws, wish), bound is not None
         if not chosen:
             return self._wait(now, bound)
-        self.pace.granted(now, len(chosen))
         until = now + (self.policy.lease_s if lease_s is None else lease_s)
-        least_s = self.interval_s(now)
-        if wish.session:
-            self._sessions.bind(wish.session, chosen[0].key, now)
-        return [self._grant(pair, now, least_s, until, wish.session, rebound, among) for pair in chosen]
+        return self._lend(chosen, now, until, wish.session, rebound=rebound, among=among)
+
+    def lend_again(self, keys: Sequence[str], now: float, until: float, session: str) -> list[Grant]:
+        """Lend what `acquire` has chosen before, when this is played again."""
+        self.expire(now)
+        self._wake(now)
+        return self._lend([self.pairs[key] for key in keys], now, until, session)
 
     def renew(self, token: int, now: float, lease_s: float | None = None) -> float | None:
         """Return the new deadline of a lease, None when it is over."""
@@ -210,6 +212,22 @@ class TargetPool:
     def interval_s(self, now: float) -> float:
         """Return the least time between two leases of one proxy."""
         return max(self.policy.delay_s, self.pace.least_s(now))
+
+    def _lend(
+        self,
+        pairs: Sequence[Pair],
+        now: float,
+        until: float,
+        session: str,
+        *,
+        rebound: bool = False,
+        among: int = 0,
+    ) -> list[Grant]:
+        self.pace.granted(now, len(pairs))
+        least_s = self.interval_s(now)
+        if session:
+            self._sessions.bind(session, pairs[0].key, now)
+        return [self._grant(pair, now, least_s, until, session, rebound, among) for pair in pairs]
 
     def _judge(self, pair: Pair, outcome: Outcome, now: float, draw: float) -> None:
         pair.took(outcome.latency_s)
@@ -302,6 +320,25 @@ class TargetPool:
         """Return the pair a session has, if it still has one."""
         key = self._sessions.key(session, now)
         return None if key is None else self.pairs.get(key)
+
+    def parts(self) -> tuple[Order, Leases, Sessions]:
+        """Return what it is made of, beside its public parts, for who keeps it elsewhere."""
+        return self._order, self._leases, self._sessions
+
+    def use(self, policy: TargetPolicy, now: float) -> None:
+        """Use the proxies in another way from now on; leases and sessions that are under way stay as they are."""
+        self.policy = policy
+        self._sessions.sticky_s = policy.sticky_s
+        for pair in self.pairs.values():
+            self._order.out(pair)
+            self._place(pair, now)
+
+    def restore(self, pairs: Sequence[Pair]) -> None:
+        """Have the pairs that were kept; its parts are restored by themselves."""
+        self.pairs = {pair.key: pair for pair in pairs}
+        for pair in pairs:
+            if pair.facts.exit_ip:
+                self._exits.setdefault(pair.facts.exit_ip, set()).add(pair.key)
 
     def _leave_exit(self, pair: Pair) -> None:
         if pair.facts.exit_ip:
