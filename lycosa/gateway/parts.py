@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from lycosa.core.errors import ConnectFailed, ConnectionLost, FetchError, ProxyFailed
+from lycosa.core.errors import ConnectFailed, ConnectionLost, FetchError, NoProxy, ProxyFailed
 from lycosa.core.proxies.accounts import Accounts
 from lycosa.core.proxies.destination import Destination, Names, Reach
 from lycosa.core.proxies.handshakes import ADDRESSED
@@ -101,13 +101,17 @@ async def attempt(parts: Parts, asked: Asked, target: str, use: Use) -> None:
     Raises `NoProxy`, `StateError`, and `FetchError` of the last one that was tried.
     """
     avoid: frozenset[str] = frozenset()
+    last: FetchError | None = None
     while True:
-        hold = await parts.holds.take(asked, target, avoid)
+        try:
+            hold = await parts.holds.take(asked, target, avoid)
+        except NoProxy as none:
+            raise NoProxy(f"{none}; the last one that was tried: {last}" if last else str(none)) from None
         try:
             outcome = await use.go(hold)
         except FetchError as error:
             await parts.holds.leave(hold, outcome_of(error))
-            avoid |= {hold.lent.proxy.key}
+            avoid, last = avoid | {hold.lent.proxy.key}, error
             if len(avoid) >= parts.limits.attempts or not use.may_repeat():
                 raise
             parts.counts.retries += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from lycosa.core.errors import BadMessage, Forbidden, LycosaError
-from lycosa.core.http1.forward import is_kept, read_target
+from lycosa.core.http1.forward import is_kept, read_target, refuse_options
 from lycosa.core.http1.framing import Body, request_body
 from lycosa.core.http1.head import Request, elements, head_end, read_request
 from lycosa.core.proxies.destination import parse_authority
@@ -105,6 +105,7 @@ class HttpSpeaker:
                 self._came = b""
                 self._begin(read_request(head), rest)
         except LycosaError as error:
+            self._keep = False
             self._fail(error)
             self._line.close()
 
@@ -140,6 +141,7 @@ class HttpSpeaker:
             return
         if head.method == b"TRACE" or head.values(b"max-forwards") == [b"0"]:
             raise BadMessage("nobody is traced here", 405)
+        refuse_options(head)
         to, path = read_target(head)
         self._exchange = Exchange(self._parts, self._line, head, asked, to, path)
         self._line.start(self._answered(self._exchange))

@@ -17,10 +17,10 @@ from lycosa.core.proxies.destination import Destination, parse_authority
 HOP_BY_HOP = frozenset(
     {
         b"connection", b"proxy-connection", b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade",
-        b"proxy-authorization", b"proxy-authenticate", b"proxy-authentication-info", b"http2-settings",
+        b"proxy-authorization", b"proxy-authenticate", b"proxy-authentication-info", b"http2-settings", b"x-proxy-lease",
     }
 )  # fmt: skip
-"""Fields that are for the next reader only, whether Connection names them or not."""
+"""Fields that are for the next reader only, whether Connection names them or not, and one that only we write."""
 
 FRAMING = frozenset({b"host", b"content-length"})
 """Fields that Connection may not name: without them the message would be another one."""
@@ -41,6 +41,12 @@ def read_target(head: Request) -> tuple[Destination, bytes]:
         raise BadMessage("not one Host field (RFC 9112 §3.2)")
     rest = found["rest"]
     return parse_authority(found["authority"], 80), rest if rest.startswith(b"/") else b"/" + rest
+
+
+def refuse_options(head: Request | Response) -> None:
+    """Raise `BadMessage` for a Connection field that names what frames the message."""
+    if not FRAMING.isdisjoint(_options(head)):
+        raise BadMessage("Connection names a field that it may not (RFC 9110 §7.6.1)")
 
 
 def is_kept(head: Request) -> bool:
@@ -92,9 +98,6 @@ def _options(head: Request | Response) -> list[bytes]:
 
 def _passed(head: Request | Response) -> list[Field]:
     """Return the fields that are passed on."""
-    own = HOP_BY_HOP
-    if options := _options(head):
-        own = HOP_BY_HOP.union(options)
-        if not own.isdisjoint(FRAMING):
-            raise BadMessage("Connection names a field that it may not (RFC 9110 §7.6.1)")
+    refuse_options(head)
+    own = HOP_BY_HOP.union(_options(head))
     return [field for field in head.fields if field[0] not in own]
