@@ -114,7 +114,9 @@ async def be_gateway(port: str) -> None:
 def process(role: str, argument: str, core: int):
     """Run a role on a core while the block runs. Yield its process and the port it listens on."""
     with on_cores(core):
-        child = subprocess.Popen([sys.executable, __file__, "--role", role, argument], stdout=subprocess.PIPE, text=True)
+        child = subprocess.Popen(
+            [sys.executable, __file__, "--role", role, argument], stdout=subprocess.PIPE, text=True
+        )
     try:
         assert child.stdout
         yield child, int(child.stdout.readline())
@@ -250,8 +252,10 @@ def main() -> None:
         uvloop.run({"other": be_other, "gateway": be_gateway}[chosen.role[0]](chosen.role[1]))
         return
     cores = sorted(os.sched_getaffinity(0))
-    with process("other", "", cores[0]) as (_, other), process("gateway", str(other), cores[-1]) as (gateway, port), on_cores(
-        cores[0]
+    with (
+        process("other", "", cores[0]) as (_, other),
+        process("gateway", str(other), cores[-1]) as (gateway, port),
+        on_cores(cores[0]),
     ):
         rows = measure(gateway, other, port, chosen)
     print("| | direct | through the gateway | floor | of the gateway |\n|---|---:|---:|---:|---|")
@@ -277,16 +281,27 @@ def measure(gateway: subprocess.Popen[str], other: int, port: int, chosen: argpa
     say("added time …")
     direct, through = uvloop.run(requests(other, 1, seconds)), uvloop.run(requests(port, 1, seconds))
     added = (median(through) - median(direct)) * 1e3
-    rows.append(Row("added", f"{median(direct) * 1e3:.2f} ms", f"+{added:.2f} ms", f"p99 {sorted(through)[-len(through) // 100] * 1e3:.2f} ms"))
+    rows.append(
+        Row(
+            "added",
+            f"{median(direct) * 1e3:.2f} ms",
+            f"+{added:.2f} ms",
+            f"p99 {sorted(through)[-len(through) // 100] * 1e3:.2f} ms",
+        )
+    )
     say("tunnels …")
     speed = uvloop.run(gushed(other, 8, seconds))
     through, cost = measured(gateway, lambda: gushed(port, 8, seconds))
-    rows.append(Row("tunnels", f"{speed:,.0f} MB/s", f"{through:,.0f} MB/s", f"{cost / whole / through * 1e3:.2f} s CPU a GB"))
+    rows.append(
+        Row("tunnels", f"{speed:,.0f} MB/s", f"{through:,.0f} MB/s", f"{cost / whole / through * 1e3:.2f} s CPU a GB")
+    )
     say("many tunnels …")
     before = memory_mb(gateway)
     (good, took), cost = measured(gateway, lambda: many(port, chosen.tunnels))
     more = memory_mb(gateway) - before
-    rows.append(Row("at a time", "", f"{good:,}", f"{more / max(1, good) * 1e3:.0f} KB each, {took / good * 1e3:.2f} ms each"))
+    rows.append(
+        Row("at a time", "", f"{good:,}", f"{more / max(1, good) * 1e3:.0f} KB each, {took / good * 1e3:.2f} ms each")
+    )
     return rows
 
 

@@ -51,6 +51,7 @@ class Client(Wire):
         self._speaker: Speaker | None = None
         self._task: asyncio.Task[None] | None = None
         self._tunnel: Tunnel | None = None
+        self._moved_at = 0.0
         self._kept = b""
         self._done = False
 
@@ -101,8 +102,8 @@ class Client(Wire):
         """End what takes too long."""
         if self._tunnel is not None:
             if self._tunnel.is_open and self._tunnel.moved():
-                self.wait(self._parts.limits.tunnel_idle_s)
-            elif self._tunnel.is_open and now >= self.deadline:
+                self._moved_at = now
+            elif self._tunnel.is_open and now >= self._moved_at + self._tunnel.idle_s:
                 self._tunnel.end()
         elif self._task is not None:
             if self._speaker is not None and self._speaker.is_stuck(now):
@@ -120,10 +121,6 @@ class Client(Wire):
         """Whether the gateway takes no more requests."""
         return self._owner.ending
 
-    def send(self, data: bytes) -> None:
-        """Write."""
-        self.transport.write(data)
-
     def wait(self, seconds: float) -> None:
         """Nothing is under way; something has to come within this time."""
         self.deadline = self._loop.time() + seconds
@@ -140,7 +137,7 @@ class Client(Wire):
             return
         self._done = True
         self.wait(LINGER_S)
-        if self.at_end or not self.transport.can_write_eof():
+        if self.at_end or self.transport.is_closing() or not self.transport.can_write_eof():
             self.transport.close()
         else:
             self.transport.write_eof()
@@ -179,7 +176,7 @@ class Client(Wire):
                 failed(error)
 
     def _early(self) -> bytes:
-        self.wait(self._parts.limits.tunnel_idle_s)
+        self._moved_at = self._loop.time()
         early, self._kept = self._kept, b""
         return early
 

@@ -101,7 +101,7 @@ class Exchange:
             else:
                 self._replay = None
         if upstream is not None:
-            upstream.transport.write(out)
+            upstream.send(out)
         elif self._replay is not None and len(self._replay) > BUFFER_MAX:
             self._client.pause()
         return rest
@@ -224,7 +224,7 @@ class Exchange:
         self._came, self._answer = b"", None
         self.moved_at = self._loop.time()
         upstream.listen(self)
-        upstream.transport.write(asks + self._replay if self._replay else asks)
+        upstream.send(asks + self._replay if self._replay else asks)
         if len(self._replay) > BUFFER_MAX:
             self._replay = None
         upstream.resume()

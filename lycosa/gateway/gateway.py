@@ -78,7 +78,7 @@ class Gateway:
         for client in list(self._clients):
             client.stop()
         while self._clients and loop.time() < until:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)  # clients come and go
+            await asyncio.sleep(0.01)  # clients come and go
         for client in list(self._clients):
             client.cut()
         while self._clients and loop.time() < until + 1:  # noqa: ASYNC110

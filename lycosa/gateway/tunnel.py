@@ -17,6 +17,9 @@ from lycosa.gateway.parts import Parts, attempt, located, route
 from lycosa.gateway.upstream import Upstream
 from lycosa.gateway.wire import Wire
 
+HALF_S = 60.0
+"""Nothing moves for so long in a tunnel of which one side has ended: then the other one ends, too."""
+
 
 class Tunnel:
     """See the module. `say(hold)`: what the client is told when it is open; `early`: what it has sent by then.
@@ -110,13 +113,20 @@ class Tunnel:
         self._parts.counts.bytes_down += down
         return bool(up or down)
 
+    @property
+    def idle_s(self) -> float:
+        """For how long nothing may move: not so long when one side has ended, perhaps without saying so."""
+        upstream = self._upstream
+        is_half = self._client.at_end or (upstream is not None and upstream.at_end)
+        return min(HALF_S, self._parts.limits.tunnel_idle_s) if is_half else self._parts.limits.tunnel_idle_s
+
     def _open(self, upstream: Upstream, hold: Hold, came: bytes) -> None:
         self.is_open = True
         upstream.listen(self)
         answer, early = self._say(hold)
         self._early = len(early)
         upstream.moved += len(came)
-        self._client.transport.write(answer + came)
+        self._client.send(answer + came)
         if early:
-            upstream.transport.write(early)
+            upstream.send(early)
         self._client.join(upstream)

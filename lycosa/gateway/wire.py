@@ -46,6 +46,8 @@ class Wire(asyncio.BufferedProtocol):
             self.came(_Shared.view[:nbytes].tobytes())
             return
         self.moved += nbytes
+        if into.closed:
+            return
         into.transport.write(_Shared.view[:nbytes])
         if into.transport.get_write_buffer_size():
             _Shared.view = memoryview(bytearray(READ_MAX))
@@ -56,7 +58,9 @@ class Wire(asyncio.BufferedProtocol):
         into = self.into
         if into is None:
             return self.ended()
-        if into.at_end or into.closed or not into.transport.can_write_eof():
+        if into.closed:
+            return False
+        if into.at_end or not into.transport.can_write_eof():
             into.transport.close()
             return False
         into.transport.write_eof()
@@ -82,6 +86,11 @@ class Wire(asyncio.BufferedProtocol):
             self.into.resume()
         else:
             self.writable(yes=True)
+
+    def send(self, data: bytes) -> None:
+        """Write; who is gone gets nothing."""
+        if not self.closed:
+            self.transport.write(data)
 
     def pause(self) -> None:
         """Read nothing for now."""

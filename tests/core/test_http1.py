@@ -199,7 +199,7 @@ def fed(data: bytes, size: int) -> tuple[bytes, bytes, Chunked]:
     return content, rest, body
 
 
-CHUNKED = b"5\r\nhello\r\n00A ; name=\"v\"\r\n, world!!!\r\n0\r\nTrailer: x\r\n\r\nGET next"
+CHUNKED = b'5\r\nhello\r\n00A ; name="v"\r\n, world!!!\r\n0\r\nTrailer: x\r\n\r\nGET next'
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])

@@ -57,7 +57,9 @@ def test_private_addresses_are_refused(host: str):
     Reach(allowed=Allowed(["*"])).check(Destination(host, 443))
 
 
-@pytest.mark.parametrize("spelling", [b"0x7f.1:443", b"2130706433:443", b"127.1:443", b"[::ffff:7f00:1]:443", b"017700000001:443"])
+@pytest.mark.parametrize(
+    "spelling", [b"0x7f.1:443", b"2130706433:443", b"127.1:443", b"[::ffff:7f00:1]:443", b"017700000001:443"]
+)
 def test_no_spelling_gets_past(spelling: bytes):
     with pytest.raises(Forbidden):
         Reach().check(parse_authority(spelling))

@@ -40,11 +40,15 @@ def refused(url: str, to: Destination, answers: list[bytes]) -> ProxyFailed:
 
 
 def test_connect():
-    sent, _ = shaken("http://ann:se%3Acret@p.example:3128", NAME, [b"HTTP/1.1 100 Wait\r\n\r\nHTTP/1.1 200 OK\r\nA: b\r\n\r\n"])
+    sent, _ = shaken(
+        "http://ann:se%3Acret@p.example:3128", NAME, [b"HTTP/1.1 100 Wait\r\n\r\nHTTP/1.1 200 OK\r\nA: b\r\n\r\n"]
+    )
     assert sent[0] == (
         b"CONNECT shop.example:443 HTTP/1.1\r\nHost: shop.example:443\r\nProxy-Authorization: Basic YW5uOnNlOmNyZXQ=\r\n\r\n"
     )
-    assert shaken("http://p.example:1", V6, [b"HTTP/1.0 200 OK\r\n\r\n"])[0][0].startswith(b"CONNECT [2001:db8::1]:443 ")
+    assert shaken("http://p.example:1", V6, [b"HTTP/1.0 200 OK\r\n\r\n"])[0][0].startswith(
+        b"CONNECT [2001:db8::1]:443 "
+    )
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,12 @@ def test_without_accounts_a_name_ends_at_the_first_single_dash():
     assert parse_username("-session-5") == Asked(session="5")
 
 
-@given(st.dictionaries(st.sampled_from(["site", "session", "country", "city"]), st.from_regex(r"[a-z0-9.][a-z0-9.-]{0,19}", fullmatch=True)))
+@given(
+    st.dictionaries(
+        st.sampled_from(["site", "session", "country", "city"]),
+        st.from_regex(r"[a-z0-9.][a-z0-9.-]{0,19}", fullmatch=True),
+    )
+)
 def test_values_with_dashes_come_back(given: dict[str, str]):
     text = "ann" + "".join(f"-{key}-{value.replace('-', '--')}" for key, value in given.items())
     asked = parse_username(text, ["ann"])
@@ -99,7 +104,12 @@ def test_a_session_has_its_time():
     stickies = Stickies()
     asked = Asked("ann", session="a", sticky_s=60)
     first = stickies.session(asked, 1000.0)
-    assert [stickies.session(asked, at) == first for at in (1000.1, 1059.9, 1060.0, 1100.0)] == [True, True, False, False]
+    assert [stickies.session(asked, at) == first for at in (1000.1, 1059.9, 1060.0, 1100.0)] == [
+        True,
+        True,
+        False,
+        False,
+    ]
     assert stickies.session(asked, 1060.0) == stickies.session(asked, 1119.0)
 
 

@@ -1,4 +1,4 @@
-"""Every play runs on uvloop, which is what the command uses, and on asyncio's own loop."""
+"""Plays run on uvloop, which is what the command uses; what a loop may do in its own way, on asyncio's own, too."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ import pytest
 from tests.gateway.playing import played as run
 
 
+@pytest.fixture
+def played() -> Callable[..., Any]:
+    return run
+
+
 @pytest.fixture(params=["uvloop", "asyncio"])
-def played(request: pytest.FixtureRequest) -> Callable[..., Any]:
+def played_on_both(request: pytest.FixtureRequest) -> Callable[..., Any]:
     return partial(run, loop=request.param)

@@ -72,8 +72,20 @@ class Told:
         self.open = 0
         self.address = ""
         self.proxy: Proxy
+        self._tasks: set[asyncio.Task[None]] = set()
 
-    async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._serve(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def stop(self) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         number = len(self.heard)
         self.heard.append(b"")
         self.open += 1
@@ -89,7 +101,7 @@ class Told:
         try:
             await self.part(inner, writer)
         except (OSError, asyncio.IncompleteReadError):
-            pass
+            pass  # somebody went
         finally:
             writer.close()
             listener.cancel()
@@ -127,6 +139,7 @@ class Stage:
         """Add a proxy that plays this part."""
         told = Told(part)
         server = await asyncio.start_server(told.connected, "127.0.0.1", 0)
+        self._stack.push_async_callback(told.stop)
         self._stack.callback(server.close)
         told.address = "127.0.0.1:{}".format(server.sockets[0].getsockname()[1])
         told.proxy = parse_proxy(f"{scheme}://{login}{told.address}", **facts)
@@ -214,7 +227,7 @@ def played(play: Play, loop: str = "uvloop", **options: Any) -> None:
     factory = uvloop.new_event_loop if loop == "uvloop" else asyncio.new_event_loop
     with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(main())
-    assert complaints == []
+    assert complaints == [], str(complaints)[:2000]
 
 
 ANYWHERE = Reach(allowed=Allowed(["*"]), ports=(range(1, 65_536),))

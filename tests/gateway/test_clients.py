@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-import uvloop
 
 from lycosa.core.proxies.proxy import parse_proxy
 from tests.conftest import need
@@ -22,14 +21,15 @@ from tests.servers.proxies import Dante, Microsocks, RealProxy, Squid, Tinyproxy
 
 pytestmark = pytest.mark.proxies
 
-TEST_MAX_S = 120.0
+TEST_MAX_S = 60.0
 USER, PASSWORD = "ann", "se@same:5"
 REQUESTS = """
 import sys, requests
-proxy, ca, *urls = sys.argv[1:]
+proxy, *urls = sys.argv[1:]
+requests.packages.urllib3.disable_warnings()
 with requests.Session() as session:
     session.proxies = {"http": proxy, "https": proxy}
-    session.trust_env, session.verify = False, ca
+    session.trust_env = session.verify = False
     for url in urls:
         print(session.get(url, timeout=20).text)
 """
@@ -55,14 +55,18 @@ Play = Callable[[Stage, Banning, Banning], Awaitable[None]]
 
 def playing(play: Play, certificates, proxies: tuple[RealProxy, ...], **options: object) -> None:
     async def main() -> None:
-        async with asyncio.timeout(TEST_MAX_S), sites(certificates) as (plain, secure), staged(reach=ANYWHERE, wait_s=10, **options) as stage:
+        async with (
+            asyncio.timeout(TEST_MAX_S),
+            sites(certificates) as (plain, secure),
+            staged(reach=ANYWHERE, wait_s=10, **options) as stage,
+        ):
             await stage.pool.add([parse_proxy(each.url) for each in proxies])
             await play(stage, plain, secure)
             exits = {each.exit for each in proxies}
             assert plain.hits
             assert {hit.ip for hit in [*plain.hits, *secure.hits]} <= exits  # nobody was asked but through a proxy
 
-    uvloop.run(main())
+    asyncio.run(main())  # the sites run on this loop, too, and are not made for another one
 
 
 async def run(*command: object, fails: bool = False) -> str:
@@ -88,9 +92,9 @@ def program(name: str) -> str:
 @pytest.mark.parametrize("scheme", ["http", "socks5h", "socks5"])
 def test_curl(certificates, proxies, scheme: str):
     async def play(stage: Stage, plain: Banning, secure: Banning) -> None:
-        asks = (program("curl"), "-sS", "--cacert", certificates.folder / "ca.pem", "-x", f"{scheme}://127.0.0.1:{stage.port}")
+        asks = (program("curl"), "-sS", "-k", "-x", f"{scheme}://127.0.0.1:{stage.port}")
         for _ in range(8):
-            assert "/page/11" in await run(*asks, "-U", f"{USER}-country-:x"[:3] + f":{PASSWORD}", plain.url("/page/1"))
+            assert "/page/11" in await run(*asks, "-U", f"{USER}:{PASSWORD}", plain.url("/page/1"))
             assert "/page/11" in await run(*asks, "-U", f"{USER}:{PASSWORD}", secure.url("/page/1"))
         assert len({hit.ip for hit in [*plain.hits, *secure.hits]}) == 4  # every proxy has its turn
 
@@ -99,9 +103,11 @@ def test_curl(certificates, proxies, scheme: str):
 
 def test_curl_posts_and_waits_for_100(certificates, proxies, tmp_path: Path):
     async def play(stage: Stage, plain: Banning, secure: Banning) -> None:
-        asks = (program("curl"), "-sS", "--cacert", certificates.folder / "ca.pem", "-x", f"http://127.0.0.1:{stage.port}")
+        asks = (program("curl"), "-sS", "-k", "-x", f"http://127.0.0.1:{stage.port}")
         for url in (plain.url("/"), secure.url("/")):
-            said = await run(*asks, "-o", "/dev/null", "-w", "%{http_code}", "-H", "Expect: 100-continue", "-d", "a=b", url)
+            said = await run(
+                *asks, "-o", "/dev/null", "-w", "%{http_code}", "-H", "Expect: 100-continue", "-d", "a=b", url
+            )
             assert said == "200"
 
     playing(play, certificates, proxies)
@@ -124,7 +130,7 @@ def test_curl_is_told_what_is_wrong(certificates, proxies):
 
 def test_curl_keeps_its_session(certificates, proxies):
     async def play(stage: Stage, plain: Banning, secure: Banning) -> None:
-        asks = (program("curl"), "-sS", "--cacert", certificates.folder / "ca.pem", "-x", f"http://127.0.0.1:{stage.port}")
+        asks = (program("curl"), "-sS", "-k", "-x", f"http://127.0.0.1:{stage.port}")
         user = f"{USER}-site-shop-session-a-sticky-10m:{PASSWORD}"
         for url in (plain.url("/page/1"), plain.url("/page/2"), secure.url("/page/1"), secure.url("/page/2")):
             await run(*asks, "-U", user, url)
@@ -144,7 +150,7 @@ def test_wget(certificates, proxies):
         proxy = f"http://127.0.0.1:{stage.port}"
         for url in (plain.url("/page/1"), secure.url("/page/1")):
             said = await run(
-                program("wget"), "-qO-", "--tries=1", f"--ca-certificate={certificates.folder / 'ca.pem'}",
+                program("wget"), "-qO-", "--tries=1", "--no-check-certificate",
                 "-e", "use_proxy=yes", "-e", f"http_proxy={proxy}", "-e", f"https_proxy={proxy}",
                 f"--proxy-user={USER}", f"--proxy-password={PASSWORD}", url,
             )  # fmt: skip
@@ -158,7 +164,7 @@ def test_requests(certificates, proxies, scheme: str):
     async def play(stage: Stage, plain: Banning, secure: Banning) -> None:
         proxy = f"{scheme}://{USER}-session-a:{PASSWORD.replace('@', '%40').replace(':', '%3A')}@127.0.0.1:{stage.port}"
         urls = [plain.url("/page/1"), plain.url("/page/2"), secure.url("/page/1"), secure.url("/page/2")]
-        said = await run(sys.executable, "-c", REQUESTS, proxy, certificates.folder / "ca.pem", *urls)
+        said = await run(sys.executable, "-c", REQUESTS, proxy, *urls)
         assert said.count("/page/11") == 2
         assert said.count("/page/21") == 2
         assert len({hit.ip for hit in plain.hits}) == len({hit.ip for hit in secure.hits}) == 1
@@ -188,7 +194,7 @@ def test_a_proxy_is_killed_while_clients_go_on(certificates):
     proxies = (Tinyproxy(), Microsocks(), Microsocks())
 
     async def play(stage: Stage, plain: Banning, secure: Banning) -> None:
-        asks = (program("curl"), "-sS", "--cacert", certificates.folder / "ca.pem", "-x", f"http://127.0.0.1:{stage.port}")
+        asks = (program("curl"), "-sS", "-k", "-x", f"http://127.0.0.1:{stage.port}")
         for number in range(12):
             if number == 4:
                 proxies[0].kill()

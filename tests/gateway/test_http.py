@@ -61,7 +61,7 @@ def test_a_request_goes_through_a_proxy(played):
     played(play)
 
 
-def test_connections_are_kept_on_both_sides(played):
+def test_connections_are_kept_on_both_sides(played_on_both):
     async def play(stage: Stage) -> None:
         proxy = await stage.proxy(plays(OK))
         reader, writer = await stage.connect()
@@ -72,7 +72,7 @@ def test_connections_are_kept_on_both_sides(played):
         assert proxy.heard == [GET * 3]
         assert len(stage.pool.returned) == 3  # a lease for each request
 
-    played(play)
+    played_on_both(play)
 
 
 def test_a_client_that_does_not_wait_is_answered_in_order(played):
@@ -87,7 +87,7 @@ def test_a_client_that_does_not_wait_is_answered_in_order(played):
 
 
 @pytest.mark.parametrize("size", [0, 5, 70_000, 3_000_000])
-def test_bodies_go_up_and_come_back(played, size: int):
+def test_bodies_go_up_and_come_back(played_on_both, size: int):
     async def play(stage: Stage) -> None:
         await stage.proxy(echoes)
         content = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
@@ -98,12 +98,14 @@ def test_bodies_go_up_and_come_back(played, size: int):
         chunked = head + b"Transfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\nX-Trailer: y\r\n\r\n"
         assert body_of(await stage.ask(chunked)) == content
 
-    played(play)
+    played_on_both(play)
 
 
 def test_chunks_come_in_our_own(played):
     async def play(stage: Stage) -> None:
-        answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;evil=1\r\nabc\r\n0003\r\ndef\r\n0\r\nT: x\r\n\r\n"
+        answer = (
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;evil=1\r\nabc\r\n0003\r\ndef\r\n0\r\nT: x\r\n\r\n"
+        )
         await stage.proxy(plays(answer))
         assert body_of(await stage.ask(LAST)) == b"6\r\nabcdef\r\n0\r\n\r\n"
         old = await stage.ask(b"GET http://shop.example/ HTTP/1.0\r\n\r\n")
@@ -134,7 +136,9 @@ def test_expectations_and_interim_answers_pass(played):
     async def play(stage: Stage) -> None:
         await stage.proxy(waits)
         reader, writer = await stage.connect()
-        writer.write(b"PUT http://shop.example/ HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n")
+        writer.write(
+            b"PUT http://shop.example/ HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n"
+        )
         assert await stage.head(reader) == b"HTTP/1.1 100 Continue\r\n\r\n"
         writer.write(b"body")
         assert (await stage.head(reader)).startswith(b"HTTP/1.1 200")
@@ -142,7 +146,7 @@ def test_expectations_and_interim_answers_pass(played):
     played(play)
 
 
-def test_an_early_answer_ends_an_upload(played):
+def test_an_early_answer_ends_an_upload(played_on_both):
     async def refuses(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 413 Too much\r\nContent-Length: 2\r\n\r\nno")
@@ -157,12 +161,14 @@ def test_an_early_answer_ends_an_upload(played):
         assert (status_of(answer), body_of(answer)) == (413, b"no")
         assert b"\r\nConnection: close\r\n" in answer
 
-    played(play)
+    played_on_both(play)
 
 
 def test_head_and_not_modified_have_no_body(played):
     async def play(stage: Stage) -> None:
-        await stage.proxy(plays(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n", b"HTTP/1.1 304 No\r\nContent-Length: 9\r\n\r\n"))
+        await stage.proxy(
+            plays(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n", b"HTTP/1.1 304 No\r\nContent-Length: 9\r\n\r\n")
+        )
         reader, writer = await stage.connect()
         for method in (b"HEAD", b"GET"):
             writer.write(GET.replace(b"GET", method))
@@ -208,7 +214,9 @@ def test_a_captcha_in_a_compressed_page_is_seen(played):
 
 
 def test_rules_of_the_project_count(played):
-    policies = Policies(named={"shop.example": Entry(TargetPolicy(), (Rule(Blame.SITE, "soft", body="unusual traffic"),))})
+    policies = Policies(
+        named={"shop.example": Entry(TargetPolicy(), (Rule(Blame.SITE, "soft", body="unusual traffic"),))}
+    )
 
     async def play(stage: Stage) -> None:
         await stage.proxy(plays(b"HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\nunusual traffic"))
@@ -271,7 +279,10 @@ def test_a_small_body_is_sent_again_and_a_large_one_is_not(played):
         await stage.proxy(drinks)
         good = await stage.proxy(echoes, price_request=1.0)
         for size in (5_000, 500_000):
-            head = b"PUT http://shop.example/ HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % size
+            head = (
+                b"PUT http://shop.example/ HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+                % size
+            )
             answer = await stage.ask(head, *[b"x" * 5_000] * (size // 5_000))
             assert status_of(answer) == (200 if size == 5_000 else 502)
         assert len(good.heard) == 1
@@ -363,7 +374,7 @@ def test_a_proxy_that_says_nothing_is_given_up(played, monkeypatch: pytest.Monke
     played(play, answer_s=0.2, attempts=1)
 
 
-def test_a_client_that_goes_takes_its_request_along(played):
+def test_a_client_that_goes_takes_its_request_along(played_on_both):
     heard = asyncio.Event()
 
     async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -381,10 +392,28 @@ def test_a_client_that_goes_takes_its_request_along(played):
             await asyncio.sleep(0.001)
         assert stage.pool.returned[0][1] == []  # nobody knows whose fault that was
 
-    played(play)
+    played_on_both(play)
 
 
-def test_a_client_that_does_not_read_holds_the_proxy_back(played):
+def test_clients_that_go_at_any_moment_harm_nobody(played_on_both):
+    async def play(stage: Stage) -> None:
+        for _ in range(20):
+            await stage.proxy(plays(b"HTTP/1.1 200 OK\r\nContent-Length: 20000\r\n\r\n" + b"x" * 20_000))
+        for turns in range(12):
+            clients = [await stage.connect() for _ in range(30)]
+            for _, writer in clients:
+                writer.write(GET)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            for _, writer in clients:
+                writer.transport.abort()
+        while stage.gateway.parts.holds:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+    played_on_both(play)
+
+
+def test_a_client_that_does_not_read_holds_the_proxy_back(played_on_both):
     size = 50_000_000
     sent = 0
 
@@ -409,7 +438,7 @@ def test_a_client_that_does_not_read_holds_the_proxy_back(played):
         assert sent < size / 2  # what is in the buffers of the system, and not all
         assert len(await reader.read()) == size
 
-    played(play)
+    played_on_both(play)
 
 
 def test_no_proxy_is_a_503_that_says_so(played):

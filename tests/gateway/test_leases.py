@@ -50,7 +50,11 @@ async def settled(stage: Stage) -> None:
 
 async def rested(stage: Stage, target: str = "shop.example") -> dict[str, str]:
     """Return the proxies that do not take part, and why."""
-    return {each.proxy.key: each.reason for each in await stage.pool.proxies(target) if each.state not in ("ready", "leased")}
+    return {
+        each.proxy.key: each.reason
+        for each in await stage.pool.proxies(target)
+        if each.state not in ("ready", "leased")
+    }
 
 
 def test_every_request_has_another_proxy_and_a_session_keeps_its_own(played):
@@ -197,7 +201,9 @@ def test_a_report_that_comes_late_makes_the_proxy_rest(played):
         lease = lease_of(await stage.ask(LAST))
         assert json_of(await stage.ask(report(lease=lease, status=200))) == {"result": "late"}
         assert await rested(stage) == {}
-        assert json_of(await stage.ask(report(lease=lease, outcome="site", reason="soft"))) == {"result": "late, and taken"}
+        assert json_of(await stage.ask(report(lease=lease, outcome="site", reason="soft"))) == {
+            "result": "late, and taken"
+        }
         assert await rested(stage) == {proxy.proxy.key: "soft"}
 
     played(play)
@@ -255,16 +261,20 @@ def test_a_report_goes_with_other_requests_over_one_connection(played):
         await stage.proxy(plays(OK))
         said = report(lease="nobody", status=200).replace(b"Connection: close\r\n", b"")
         answer = await stage.ask(GET + said + LAST)
-        assert [each for each in (b"200 OK", b"404 Not", b"200 OK") if each in answer] == [b"200 OK", b"404 Not", b"200 OK"]
+        assert [each for each in (b"200 OK", b"404 Not", b"200 OK") if each in answer] == [
+            b"200 OK",
+            b"404 Not",
+            b"200 OK",
+        ]
         assert answer.count(b"HTTP/1.1 ") == 3
 
     played(play)
 
 
-def test_the_end_returns_all_leases(played):
+def test_the_end_returns_all_leases(played_on_both):
     async def play(stage: Stage) -> None:
         await stage.proxy(HTTP)
         await tunnel(stage, by("x-session-a", CONNECT))
         assert len(stage.gateway.parts.holds) == 1
 
-    played(play, grace_s=0.1)
+    played_on_both(play, grace_s=0.1)

@@ -83,7 +83,10 @@ def test_where_nobody_may_go(played, to: bytes):
 
     async def play(stage: Stage) -> None:
         proxy = await stage.proxy(HTTP)
-        for request in (b"CONNECT %b HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", b"GET http://%b/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"):
+        for request in (
+            b"CONNECT %b HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+            b"GET http://%b/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+        ):
             answer = await stage.ask(request % to)
             assert answer.startswith(b"HTTP/1.1 403 "), answer
             assert b"--ports" in answer or b"--allow-private" in answer
@@ -119,7 +122,12 @@ def test_a_name_that_nobody_knows(played):
 def test_strangers(played):
     async def play(stage: Stage) -> None:
         proxy = await stage.proxy(plays(OK))
-        for login in (b"", b"Basic " + b64encode(b"ann:wrong"), b"Bearer x", b"Basic " + b64encode(b"ann-wrong-x:secret")):
+        for login in (
+            b"",
+            b"Basic " + b64encode(b"ann:wrong"),
+            b"Bearer x",
+            b"Basic " + b64encode(b"ann-wrong-x:secret"),
+        ):
             field = b"\r\nProxy-Authorization: " + login if login else b""
             answer = await stage.ask(LAST.replace(b"\r\nConn", field + b"\r\nConn"))
             assert answer.startswith(b"HTTP/1.1 407 ")
