@@ -303,13 +303,21 @@ class Exchange:
 
     def _judged(self, head: Response) -> Outcome:
         """Return what the answer says of the proxy."""
-        fields = {name.decode(): values[-1].decode("latin-1") for name, values in head.read.items()}
-        locations = (f"http://{self._to.authority}{self._path.decode('latin-1')}", fields.get("location", ""))
-        now = self._parts.now()
+        waits, leads = head.values(b"retry-after"), head.values(b"location")
         return judge(
-            head.status, fields, self._sampled(head), locations=locations, rules=self._rules, now=now,
+            head.status,
+            {"retry-after": waits[-1].decode("latin-1")} if waits else {},
+            self._sampled(head),
+            locations=self._locations(leads) if self._rules else (),
+            rules=self._rules,
+            now=self._parts.now(),
             latency_s=self._latency_s,
-        )  # fmt: skip
+        )
+
+    def _locations(self, leads: list[bytes]) -> list[str]:
+        """Return the address that answered, and where the answer leads."""
+        asked = b"http://" + self._to.authority.encode() + self._path
+        return [each.decode("latin-1") for each in (asked, *leads)]
 
     def _sampled(self, head: Response) -> bytes:
         """Return the beginning of the body, readable if it can be made so."""

@@ -130,7 +130,7 @@ class _Shaking:
         if out:
             self._upstream.send(out)
         if self._handshake.done and not self._done.done():
-            self._upstream.transport.pause_reading()
+            self._upstream.pause()
             self._upstream.listen(None)
             self._done.set_result(None)
 

@@ -28,7 +28,7 @@ class Wire(asyncio.BufferedProtocol):
     def __init__(self) -> None:
         self.into: Wire | None = None
         self.moved = 0
-        self.closed = False
+        self.closed = self.is_paused = False
         self.at_end = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -94,12 +94,14 @@ class Wire(asyncio.BufferedProtocol):
 
     def pause(self) -> None:
         """Read nothing for now."""
-        if not self.closed and not self.transport.is_closing():
+        if not self.is_paused and not self.closed and not self.transport.is_closing():
+            self.is_paused = True
             self.transport.pause_reading()
 
     def resume(self) -> None:
         """Read on."""
-        if not self.closed and not self.transport.is_closing():
+        if self.is_paused and not self.closed and not self.transport.is_closing():
+            self.is_paused = False
             self.transport.resume_reading()
 
     def join(self, other: Wire) -> None:

@@ -61,6 +61,9 @@ def is_reusable(head: Response, body: Body) -> bool:
 
 def is_bound(head: Request | Response) -> bool:
     """Whether a login of this message is that of the connection (NTLM, Negotiate): nobody else may use it then."""
+    read = head.read
+    if b"authorization" not in read and b"www-authenticate" not in read:
+        return False
     logins = head.values(b"authorization") + head.values(b"www-authenticate")
     return any(value[:9].lower().startswith((b"ntlm", b"negotiate")) for value in logins)
 
@@ -93,11 +96,16 @@ def response_bytes(head: Response, more: Iterable[bytes] = (), *, chunked: bool 
 
 
 def _options(head: Request | Response) -> list[bytes]:
+    read = head.read
+    if b"connection" not in read and b"proxy-connection" not in read:
+        return []
     return elements(head.values(b"connection") + head.values(b"proxy-connection"))
 
 
 def _passed(head: Request | Response) -> list[Field]:
     """Return the fields that are passed on."""
-    refuse_options(head)
-    own = HOP_BY_HOP.union(_options(head))
+    own = HOP_BY_HOP
+    if options := _options(head):
+        refuse_options(head)
+        own = HOP_BY_HOP.union(options)
     return [field for field in head.fields if field[0] not in own]
