@@ -7,16 +7,15 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from functools import lru_cache
 from pathlib import Path
 
 from lycosa import clock
 from lycosa.app.proxies import open_pool
 from lycosa.core.errors import BadSetting
 from lycosa.core.proxies.accounts import Accounts
-from lycosa.core.proxies.destination import Reach, is_address
+from lycosa.core.proxies.destination import Reach
 from lycosa.core.proxies.policies import Policies
-from lycosa.engine.suffixes import is_suffix
+from lycosa.engine.suffixes import registrable
 from lycosa.fetchers.resolver import SystemResolver
 from lycosa.gateway.counts import Counts
 from lycosa.gateway.gateway import Gateway, serving
@@ -26,9 +25,6 @@ from lycosa.gateway.parts import Parts
 from lycosa.gateway.upstream import Dialer, Kept
 from lycosa.ports import ProxyPool
 from lycosa.ports.fetching import Resolver
-
-TARGETS_MAX = 16_384
-"""Hosts whose target is remembered."""
 
 
 @asynccontextmanager
@@ -78,21 +74,10 @@ def parts_of(
         dialer=Dialer(limits, tls),
         kept=Kept(),
         resolver=resolver or SystemResolver(),
-        target_of=target_of,
+        target_of=registrable,
         rules_of=(policies or Policies()).rules_of,
         now=now,
     )
-
-
-@lru_cache(TARGETS_MAX)
-def target_of(host: str) -> str:
-    """Return what a proxy is asked for where nobody says: the registrable domain of a host, or the address it is."""
-    if is_address(host):
-        return host
-    name = host.rstrip(".")
-    while "." in name and not is_suffix(name.partition(".")[2]):
-        name = name.partition(".")[2]
-    return name
 
 
 def trusting(authorities: Path) -> ssl.SSLContext:

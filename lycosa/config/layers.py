@@ -20,11 +20,12 @@ from lycosa.config.scrapy_names import SAME, SCRAPY_NAMES, TOGETHER
 from lycosa.config.scrapy_others import EXPLAINED, NOT_NEEDED
 from lycosa.config.settings import Settings, kinds
 from lycosa.core.errors import BadSetting
+from lycosa.core.proxies.address import MEMORY
 from lycosa.core.streams import is_address
 
 SHOWN_MAX = 80
 PREFIX = "LYCOSA_"
-NOT_SETTINGS = frozenset({"LYCOSA_DEBUG", "LYCOSA_PROVE"})
+NOT_SETTINGS = frozenset({"LYCOSA_DEBUG", "LYCOSA_PROVE", "LYCOSA_PROXY_API_KEY", "LYCOSA_PROXY_POOL"})
 """Variables of the environment with our prefix that say something else: LYCOSA_DEBUG=1 shows tracebacks."""
 SURELY = 0.8
 """How alike a name must be to a setting for nothing else to be meant."""
@@ -168,7 +169,7 @@ class _Merged:
 
 
 def _is_path(location: str | None) -> bool:
-    return location not in {None, STANDARD_OUTPUT} and not is_address(location)
+    return location not in {None, STANDARD_OUTPUT, MEMORY} and not is_address(location)
 
 
 def _tried(given: Given, name: str, convert: Any) -> Any:

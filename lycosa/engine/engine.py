@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from lycosa.clock import Clock
+from lycosa.core.errors import CloseSpider, NoProxyYet
 from lycosa.core.frontier import Event, State, expire
 from lycosa.core.model import Kind, Lease, Selection, UrlRecord
 from lycosa.engine.addresses import Addresses
@@ -370,12 +371,23 @@ class Engine:
 
     async def _learn_robots(self, lease: Lease) -> None:
         now = self._clock.now()
-        again = await self._gate.learn(lease, now)
+        try:
+            again = await self._gate.learn(lease, now)
+        except (NoProxyYet, CloseSpider) as later:
+            await self._not_yet(lease, later)
+            return
         if again is None:
             await self._frontier.ack(lease, "robots.txt", (), now)
         else:
             await self._frontier.nack(lease, again.reason, again.retry_at, now)
             log.info("robots.txt of %s: %s, again later", lease.record.host, again.reason)
+
+    async def _not_yet(self, lease: Lease, later: NoProxyYet | CloseSpider) -> None:
+        await self._frontier.release(lease, self._clock.now())
+        if isinstance(later, CloseSpider):
+            self.close(later.reason)
+        else:
+            await self._frontier.block_host(lease.record.host, later.until)
 
     async def _commit_until_cancelled(self) -> None:
         try:

@@ -187,6 +187,7 @@ class CurlFetcher:
         result = handle.result(code)
         if result is None:
             result = error_of(code, message, curl, handle.timeout_s, self._settings.connect_timeout_s)
+            handle.tell_way(result)
         self._forget(handle)
         future.set_result(result)
 

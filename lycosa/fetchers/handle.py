@@ -15,7 +15,15 @@ import pycurl
 
 from lycosa.core.addresses import is_public
 from lycosa.core.codings import decoded
-from lycosa.core.errors import BadResponse, BadUrl, BodyTooLarge, FetchError, StopDownload
+from lycosa.core.errors import (
+    BadResponse,
+    BadUrl,
+    BodyTooLarge,
+    ConnectionLost,
+    FetchError,
+    FetchTimeout,
+    StopDownload,
+)
 from lycosa.core.headers import Headers
 from lycosa.core.model import Request, Response, Timings
 from lycosa.core.url import canonicalize
@@ -68,7 +76,8 @@ class FetchSettings:
     `max_body_bytes` counts after decompression. `headers` go with every request, a Proxy-Authorization to `proxy` only;
     "" is none. `connections_per_host_max` 0 means no limit of its own, `insecure` accepts any certificate,
     `fail_on_dataloss` says that a body of which a part was lost is none. `may_connect(ip)` decides for transfers that
-    are `public_only`.
+    are `public_only`. `pins` are public keys ("sha256//BASE64;...", as libcurl has them) of which a host has to have
+    one; then it does not matter who has signed its certificate. Those of proxies are looked at as ever.
     """
 
     user_agent: str = "Lycosa"
@@ -82,6 +91,7 @@ class FetchSettings:
     insecure: bool = False
     fail_on_dataloss: bool = True
     may_connect: MayConnect = is_public
+    pins: str = ""
 
 
 class Handle:
@@ -201,6 +211,8 @@ class Handle:
         """Return the response, or our own reason to have stopped; None when libcurl failed with `code`."""
         partial = code in HALF_DONE and self._keeps_part and self._head[-1:] == [b"\r\n"] if code else False
         if self._answer is None and (partial or not code):
+            if not self._head_is_whole():  # libcurl takes what there is for all
+                return ConnectionLost("connection lost within the head")
             self._begin()  # no body came
         if self._error is not None:
             return self._error
@@ -227,7 +239,30 @@ class Handle:
             get(pycurl.SIZE_DOWNLOAD_T),
             self._skipped,
             partial,
+            self._latency_s() if self._proxied else None,
         )
+
+    def tell_way(self, error: FetchError) -> None:
+        """Say of a failed transfer through a proxy how far it came."""
+        if self._proxied:
+            connected = isinstance(error, (FetchTimeout, ConnectionLost))
+            error.reached = connected or self.curl.getinfo(pycurl.CONNECT_TIME) > 0
+            error.latency_s = self._latency_s() if connected else None
+
+    def _latency_s(self) -> float | None:
+        """Return the time from the name of the proxy to the first byte that is sent to the host.
+
+        That is TCP, SOCKS or CONNECT, and the TLS of both; not the wait for a place among the connections.
+        """
+        get = self.curl.getinfo
+        return (
+            max(0.0, get(pycurl.PRETRANSFER_TIME) - get(pycurl.NAMELOOKUP_TIME)) if get(pycurl.NUM_CONNECTS) else None
+        )
+
+    def _head_is_whole(self) -> bool:
+        """Whether the last head has its empty line."""
+        last = max((place for place, line in enumerate(self._head) if line.startswith(b"HTTP/")), default=0)
+        return any(not line.strip() for line in self._head[last:])
 
     def _configure(self) -> None:
         setopt, settings = self.curl.setopt, self._settings
@@ -259,6 +294,10 @@ class Handle:
             for option in (pycurl.SSL_VERIFYPEER, pycurl.SSL_VERIFYHOST):
                 setopt(option, 0)
             for option in (pycurl.PROXY_SSL_VERIFYPEER, pycurl.PROXY_SSL_VERIFYHOST):
+                setopt(option, 0)
+        if settings.pins:
+            setopt(pycurl.PINNEDPUBLICKEY, settings.pins)
+            for option in (pycurl.SSL_VERIFYPEER, pycurl.SSL_VERIFYHOST):
                 setopt(option, 0)
 
     def _set_options(self, request: Request) -> None:

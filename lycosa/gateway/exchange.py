@@ -23,8 +23,8 @@ from lycosa.core.http1.forward import (
 from lycosa.core.http1.framing import LAST_CHUNK, Body, Chunked, Length, chunk, request_body, response_body
 from lycosa.core.http1.head import Request, Response, head_end, read_response
 from lycosa.core.proxies.destination import Destination
-from lycosa.core.proxies.handshakes import LOGIN_WANTED, login_of
-from lycosa.core.proxies.outcome import CHALLENGE_STATUSES, LOOKED_AT, Outcome, judge
+from lycosa.core.proxies.handshakes import login_of
+from lycosa.core.proxies.outcome import CHALLENGE_STATUSES, LOGIN_WANTED, LOOKED_AT, Outcome, judge
 from lycosa.core.proxies.proxy import Proxy
 from lycosa.core.proxies.username import Asked
 from lycosa.gateway.answers import LEASE
@@ -128,7 +128,9 @@ class Exchange:
             return False
         if self._stalled or not self.body.done:
             return True
-        self._fail(FetchTimeout(f"the proxy brought nothing for {self._parts.limits.answer_s:g} s"))
+        error = FetchTimeout(f"the proxy brought nothing for {self._parts.limits.answer_s:g} s")
+        error.reached = True
+        self._fail(error)
         return False
 
     async def run(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from lycosa.core.errors import ConnectFailed, ConnectionLost, FetchError, NoProxy, ProxyFailed
+from lycosa.core.errors import BadResponse, FetchError, NoProxy, ProxyFailed
 from lycosa.core.proxies.accounts import Accounts
 from lycosa.core.proxies.destination import Destination, Names, Reach
 from lycosa.core.proxies.handshakes import ADDRESSED
@@ -123,12 +123,6 @@ async def attempt(parts: Parts, asked: Asked, target: str, use: Use) -> None:
             return
 
 
-def outcome_of(error: FetchError) -> Outcome | None:
-    """Return what a failure says of the proxy; None when it was not the proxy's."""
-    if isinstance(error, ProxyFailed):
-        return Outcome(Blame.MISS if error.behind else Blame.PROXY, str(error))
-    if isinstance(error, ConnectFailed):
-        return None  # a name that we could not find
-    if isinstance(error, ConnectionLost):
-        return Outcome(Blame.MISS, str(error))
-    return judge_error(error)
+def outcome_of(error: FetchError) -> Outcome:
+    """Return what a failure says of the proxy."""
+    return Outcome(Blame.MISS, str(error)) if isinstance(error, BadResponse) else judge_error(error)

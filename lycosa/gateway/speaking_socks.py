@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lycosa.core.errors import BadMessage, Forbidden, LycosaError
+from lycosa.core.errors import BadMessage, FetchError, Forbidden, LycosaError
 from lycosa.core.proxies import socks
 from lycosa.core.proxies.username import Asked
 from lycosa.gateway.holds import Hold
@@ -104,7 +104,7 @@ class SocksSpeaker:
         code = socks.FAILED
         if isinstance(error, Forbidden):
             code = socks.NOT_ALLOWED
-        elif getattr(error, "behind", False):
+        elif isinstance(error, FetchError) and error.reached:
             code = socks.UNREACHABLE
         self._parts.counts.refused[f"socks {code}"] += 1
         self._line.send(socks.reply(code))

@@ -28,7 +28,7 @@ from lycosa.core.proxies.proxy import Proxy
 from lycosa.core.proxies.recorded import RecordedPool
 from lycosa.core.proxies.target import ANY, Wish
 from lycosa.ports import ProxyPool
-from lycosa.ports.proxies import Lent, ProxyView, TargetView
+from lycosa.ports.proxies import Explained, Lent, ProxyView, TargetView
 from lycosa.proxies.embedded_folder import IMAGE, JOURNAL, Folder, damaged, owner_of
 from lycosa.proxies.embedded_remote import OwnerGone, RemotePool, connected
 from lycosa.proxies.embedded_served import Served
@@ -202,6 +202,10 @@ class EmbeddedPool:
     async def targets(self) -> list[TargetView]:
         """See `ProxyPool`."""
         return await self._do(lambda pool: pool.targets())
+
+    async def explain(self, target: str, wish: Wish = ANY) -> list[Explained]:
+        """See `ProxyPool`."""
+        return await self._do(lambda pool: pool.explain(target, wish))
 
     async def close(self) -> None:
         """See `ProxyPool`."""

@@ -14,7 +14,7 @@ from lycosa.core.errors import NewerState, NoProxy, StateError, StateLocked
 from lycosa.core.proxies.outcome import Outcome
 from lycosa.core.proxies.proxy import Proxy
 from lycosa.core.proxies.target import ANY, Wish
-from lycosa.ports.proxies import Lent, ProxyView, TargetView
+from lycosa.ports.proxies import Explained, Lent, ProxyView, TargetView
 from lycosa.proxies import embedded_frames as frames
 from lycosa.proxies.embedded_frames import METHODS, PART, Answer, Call, Cancel, Hello, Refusal, asked, encode
 from lycosa.proxies.waiting import CLOSED
@@ -99,6 +99,11 @@ class RemotePool:
     async def targets(self) -> list[TargetView]:
         """See `ProxyPool`."""
         found: list[TargetView] = await self._ask("targets")
+        return found
+
+    async def explain(self, target: str, wish: Wish = ANY) -> list[Explained]:
+        """See `ProxyPool`."""
+        found: list[Explained] = await self._ask("explain", target, asked(wish))
         return found
 
     async def close(self) -> None:

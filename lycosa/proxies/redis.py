@@ -24,8 +24,9 @@ from lycosa.core.proxies.pair import Facts, Pair
 from lycosa.core.proxies.policy import TargetPolicy
 from lycosa.core.proxies.proxy import Proxy
 from lycosa.core.proxies.target import ANY, Grant, Wait, Wish
-from lycosa.ports.proxies import Lent, ProxyView, TargetView
+from lycosa.ports.proxies import Explained, Lent, ProxyView, TargetView
 from lycosa.proxies.redis_calls import Calls
+from lycosa.proxies.redis_explain import explained
 from lycosa.proxies.target_script import TargetScript, granted, kind_of, looked, read
 from lycosa.proxies.views import facts_of, read_stored, refuse_counts, stored, view_everywhere, view_on, why_not
 from lycosa.proxies.waiting import CLOSED
@@ -197,6 +198,10 @@ class RedisPool:
             numbers = (counts["granted"], counts["leaked"], counts["stale"])
             views.append(TargetView(name, states, leases, *numbers, interval_s))
         return views
+
+    async def explain(self, target: str, wish: Wish = ANY) -> list[Explained]:
+        """See `ProxyPool`."""
+        return await explained(self._calls, self._policy_of(target), target, wish, self._now(), self._proxy)
 
     async def close(self) -> None:
         """See `ProxyPool`."""

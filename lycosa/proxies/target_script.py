@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from lycosa.core.proxies.explain import Seen
 from lycosa.core.proxies.outcome import Outcome
 from lycosa.core.proxies.pair import Facts, Pair
 from lycosa.core.proxies.policy import TargetPolicy
@@ -81,6 +82,10 @@ class TargetScript:
         """Ask for all there is: see `looked`."""
         return self._call("look")
 
+    def explain(self, session: str) -> Call:
+        """Ask for all there is, and what a session has: see `seen`."""
+        return self._call("explain", session=session)
+
     def _call(self, command: str, **arguments: Any) -> Call:
         return Call(command, msgspec.msgpack.encode({**arguments, "policy": self._policy}))
 
@@ -103,9 +108,24 @@ def read(answer: bytes) -> Any:
     return msgspec.msgpack.decode(answer)
 
 
+def seen(answer: bytes, policy: TargetPolicy, kind: str, version: int) -> Seen:
+    """Read what `explain` answers, for a kind of wish at a version of the pool."""
+    told, ends, bound = msgspec.msgpack.decode(answer)
+    pairs, counts, _, interval_s = _looked(told)
+    deadlines: dict[str, float] = {}
+    for key, until in ends:
+        deadlines[key] = min(until, deadlines.get(key, until))
+    is_filled = dict(counts["kinds"]).get(kind) == version
+    return Seen(policy, pairs, float(counts["stands"]), deadlines, bound or None, interval_s, is_filled)
+
+
 def looked(answer: bytes) -> tuple[dict[str, Pair], dict[str, Any], int, float]:
     """Read what `look` answers: the proxies, the counts, how many leases are out, the least time between two."""
-    pairs, counts, leases, interval_s = msgspec.msgpack.decode(answer)
+    return _looked(msgspec.msgpack.decode(answer))
+
+
+def _looked(told: Any) -> tuple[dict[str, Pair], dict[str, Any], int, float]:
+    pairs, counts, leases, interval_s = told
     return {key: _pair(key, told) for key, told in dict(pairs).items()}, counts, leases, float(interval_s)
 
 

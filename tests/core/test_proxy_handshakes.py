@@ -64,7 +64,7 @@ def test_connect():
 )
 def test_connect_refused(answer: bytes, behind: bool, words: str):
     error = refused("http://ann:secret@p.example:1", NAME, [answer] if len(answer) < 1000 else [answer, b"x"])
-    assert error.behind is behind
+    assert error.reached is behind
     assert words in str(error)
     assert "secret" not in str(error)
 
@@ -73,10 +73,10 @@ def test_socks_4():
     done = [bytes((0, 90)) + bytes(6)]
     assert shaken("socks4://me@p.example", V4, done)[0] == [b"\x04\x01\x00\x50\x5d\xb8\xd8\x22me\x00", b""]
     assert shaken("socks4a://p.example", NAME, done)[0][0] == b"\x04\x01\x01\xbb\x00\x00\x00\x01\x00shop.example\x00"
-    assert refused("socks4a://p.example", NAME, [bytes((0, 91)) + bytes(6)]).behind
-    assert not refused("socks4://p.example", V4, [bytes((0, 93)) + bytes(6)]).behind
-    assert not refused("socks4://p.example", V4, [b"HTTP/1.1 400"]).behind
-    assert refused("socks4a://p.example", V6, []).behind
+    assert refused("socks4a://p.example", NAME, [bytes((0, 91)) + bytes(6)]).reached
+    assert not refused("socks4://p.example", V4, [bytes((0, 93)) + bytes(6)]).reached
+    assert not refused("socks4://p.example", V4, [b"HTTP/1.1 400"]).reached
+    assert refused("socks4a://p.example", V6, []).reached
 
 
 def test_socks_5():
@@ -106,12 +106,12 @@ def test_socks_5():
 )
 def test_socks_5_refused(answers: list[bytes], behind: bool, words: str):
     error = refused("socks5h://p.example", NAME, answers)
-    assert (error.behind, words in str(error)) == (behind, True)
+    assert (error.reached, words in str(error)) == (behind, True)
 
 
 def test_a_wrong_password_for_socks_5():
     error = refused("socks5h://ann:secret@p.example", NAME, [b"\x05\x02", b"\x01\x01"])
-    assert not error.behind
+    assert not error.reached
     assert "secret" not in str(error)
 
 

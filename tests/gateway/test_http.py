@@ -368,7 +368,7 @@ def test_a_proxy_that_says_nothing_is_given_up(played, monkeypatch: pytest.Monke
         await stage.proxy(silent)
         answer = await stage.ask(LAST)
         assert status_of(answer) == 504
-        assert [blame for blame, _ in stage.pool.outcomes] == ["proxy"]
+        assert [blame for blame, _ in stage.pool.outcomes] == ["miss"]
 
     monkeypatch.setattr("lycosa.gateway.gateway.SWEEP_S", 0.02)
     played(play, answer_s=0.2, attempts=1)

@@ -78,8 +78,10 @@ class Known:
 class Banning:
     """All sites of one server."""
 
-    def __init__(self, sites: int, pages: int, limit: Limit | None, delay_s: float, scheme: str) -> None:
-        self.addresses = [new_address() for _ in range(sites)]
+    def __init__(
+        self, sites: int, pages: int, limit: Limit | None, delay_s: float, scheme: str, address: str = ""
+    ) -> None:
+        self.addresses = [address or new_address() for _ in range(sites)]
         self.ports = [free_port(address) for address in self.addresses]
         self.page_count = pages
         self.limit = limit
@@ -220,9 +222,10 @@ async def banning(
     limit: Limit | None = None,
     delay_s: float = 0.0,
     tls: ssl.SSLContext | None = None,
+    address: str = "",
 ) -> AsyncIterator[Banning]:
-    """Serve on the running loop while the block runs. `delay_s` before each answer."""
-    server = Banning(sites, pages, limit, delay_s, "http" if tls is None else "https")
+    """Serve on the running loop while the block runs. `delay_s` before each answer; `address` for all sites."""
+    server = Banning(sites, pages, limit, delay_s, "http" if tls is None else "https", address)
     loop = asyncio.get_running_loop()
     listening = [
         await loop.create_server(lambda site=site: Visitor(server, site), address, port, ssl=tls, backlog=1024)

@@ -14,7 +14,7 @@ from lycosa.core.proxies.pair import Facts
 from lycosa.core.proxies.policy import TargetPolicy
 from lycosa.core.proxies.target import TargetPool, Wait, Wish
 from lycosa.proxies.redis_calls import script
-from lycosa.proxies.target_script import Call, TargetScript, granted, looked, read
+from lycosa.proxies.target_script import Call, TargetScript, granted, looked, read, seen
 from tests.conftest import PROVE
 
 pytestmark = pytest.mark.redis
@@ -116,6 +116,10 @@ class Both:
             "granted": self.model.granted, "leaked": self.model.leaked, "stale": self.model.stale,
         }  # fmt: skip
         assert counts["usable"] == self.model.usable()
+        told = seen(self.said(self.script.explain("s1")), self.policy, "", 0)
+        assert told.deadlines == self.model.deadlines()
+        assert told.bound == self.model.session_key("s1", self.now)
+        assert (told.stands, told.interval_s) == (self.model.stands, interval_s)
         assert pairs.keys() == self.model.pairs.keys()
         for key, pair in pairs.items():
             mine = self.model.pairs[key]

@@ -14,6 +14,7 @@ import click
 
 from lycosa.cli import progress
 from lycosa.cli.outcome import DONE, INTERRUPTED, one_line
+from lycosa.cli.proxies.pool import pool_address, pool_option
 from lycosa.core.errors import UsageError
 from lycosa.core.private import Allowed
 from lycosa.core.proxies.accounts import Accounts, read_accounts
@@ -32,13 +33,7 @@ def _limit(name: str, field: str, help_: str, low: float = 0.1, high: float = 86
 
 
 @click.command("serve", short_help="Be a forward proxy that lends from the pool.")
-@click.option(
-    "--pool",
-    "address",
-    envvar="LYCOSA_PROXY_POOL",
-    metavar="DIR|redis://...",
-    help="The pool. [default: the setting proxy_pool]",
-)
+@pool_option
 @click.option("--bind", default=BIND, show_default=True, metavar="ADDR:PORT", help="Where to listen; 0: a free port.")
 @click.option("--user", "users", multiple=True, metavar="NAME:PASSWORD", help="Who may use it. Others can see it (ps).")
 @click.option("--users", "users_file", metavar="FILE", help="A file of NAME:PASSWORD, a line each.")
@@ -90,7 +85,7 @@ def command(
 
     accounts = Accounts(_accounts(users, users_file))
     reach = Reach(parse_ports(ports), Allowed(allow_private), Names(names))
-    where = _pool(address)
+    where = pool_address(address)
     listener = listening(bind, has_accounts=bool(accounts))
     with listener:
         story = _serve(where, listener, accounts, reach, Limits(**limits), proxy_ca, metrics)
@@ -108,15 +103,6 @@ def _accounts(users: tuple[str, ...], file: str | None) -> list[tuple[str, str]]
         if not found:
             raise UsageError(f"--users {file}: nobody is in it: write NAME:PASSWORD, a line each")
     return found
-
-
-def _pool(given: str | None) -> str:
-    from lycosa.cli.spiders import project_settings
-
-    address = given or getattr(project_settings(), "proxy_pool", None)
-    if not address:
-        raise UsageError("which pool? write --pool DIR, or --pool redis://HOST:6379/0, or set LYCOSA_PROXY_POOL")
-    return str(address)
 
 
 def _run(story: Any) -> int:

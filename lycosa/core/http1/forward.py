@@ -17,7 +17,8 @@ from lycosa.core.proxies.destination import Destination, parse_authority
 HOP_BY_HOP = frozenset(
     {
         b"connection", b"proxy-connection", b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade",
-        b"proxy-authorization", b"proxy-authenticate", b"proxy-authentication-info", b"http2-settings", b"x-proxy-lease",
+        b"proxy-authorization", b"proxy-authenticate", b"proxy-authentication-info", b"http2-settings",
+        b"x-proxy-lease",
     }
 )  # fmt: skip
 """Fields that are for the next reader only, whether Connection names them or not, and one that only we write."""

@@ -19,6 +19,7 @@ from lycosa.core.errors import BadMessage, ProxyFailed
 from lycosa.core.http1.head import head_end, read_response
 from lycosa.core.proxies import socks
 from lycosa.core.proxies.destination import Destination
+from lycosa.core.proxies.outcome import LOGIN_WANTED
 from lycosa.core.proxies.proxy import Proxy
 
 SOCKS4, GRANTED = 4, 0x5A
@@ -29,8 +30,6 @@ NAME_LATER = b"\0\0\0\1"
 
 ADDRESSED = frozenset({"socks4", "socks5"})
 """Kinds of proxies that want an address, found by whoever asks."""
-
-LOGIN_WANTED = "proxy wants another login"
 
 
 class Handshake(Protocol):

@@ -43,6 +43,9 @@ class Health:
             self.latency_s = smoothed(self.latency_s, outcome.latency_s)
         if outcome.blame is Blame.PROXY:
             return self._down(outcome.reason, now, draw)
+        if outcome.blame is Blame.UNFIT:
+            self.dead, self.reason = True, outcome.reason
+            return True
         if outcome.blame is Blame.MISS:
             return False
         self.good_at = now

@@ -98,6 +98,13 @@ class Leases:
         while (deadline := self.next_at()) is not None and deadline <= now:
             yield self._held.pop(heappop(self._deadlines)[1]).pair
 
+    def deadlines(self) -> dict[str, float]:
+        """Return, by the key of a proxy that is lent, when the first of its leases ends."""
+        first: dict[str, float] = {}
+        for held in self._held.values():
+            first[held.pair.key] = min(held.deadline, first.get(held.pair.key, held.deadline))
+        return first
+
     def next_at(self) -> float | None:
         """Return the first deadline."""
         while self._deadlines:

@@ -209,6 +209,19 @@ class TargetPool:
         self.expire(now)
         return Counter(pair.state(now) for pair in self.pairs.values())
 
+    @property
+    def stands(self) -> float:
+        """The place of the order of use: the rank that was lent last."""
+        return self._order.stands
+
+    def deadlines(self) -> dict[str, float]:
+        """Return, by the key of a proxy that is lent, when the first of its leases ends."""
+        return self._leases.deadlines()
+
+    def session_key(self, session: str, now: float) -> str | None:
+        """Return the key of the proxy that a session has."""
+        return self._sessions.key(session, now)
+
     def interval_s(self, now: float) -> float:
         """Return the least time between two leases of one proxy."""
         return max(self.policy.delay_s, self.pace.least_s(now))
@@ -237,7 +250,7 @@ class TargetPool:
             pair.recover(now)
             return
         pair.reason = outcome.reason
-        if outcome.blame is Blame.PROXY:
+        if outcome.blame in (Blame.PROXY, Blame.UNFIT):
             self._lost(pair.rest(now + cool_s(DOWN_S, DOWN_MAX_S, 1, draw)), now)
             return
         pair.misses += 1

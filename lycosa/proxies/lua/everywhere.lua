@@ -102,6 +102,10 @@ end
 local function hear(health, outcome, draw)
   if outcome.latency_s then health.latency_s = smoothed(health.latency_s, outcome.latency_s) end
   if outcome.blame == 'proxy' then return down(health, outcome.reason, draw) end
+  if outcome.blame == 'unfit' then
+    health.dead, health.reason = true, outcome.reason
+    return true
+  end
   if outcome.blame ~= 'miss' then health.good_at, health.downs, health.reason = now, 0, '' end
   return false
 end
@@ -176,6 +180,14 @@ function commands.look()
     all[#all + 1] = { name, get('p', name), health_of(name) }
   end
   return all
+end
+
+-- answers the nearest proxies, as many as asked for at most, in order; and the version
+function commands.nearest()
+  local names, all = call('ZRANGE', key('n'), 0, args.count - 1), {}
+  local known = told(names)
+  for _, name in ipairs(names) do all[#all + 1] = { name, get('p', name), known[name] } end
+  return { all, tonumber(call('GET', key('v')) or 0) }
 end
 
 return pack(commands[ARGV[2]]())

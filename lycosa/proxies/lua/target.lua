@@ -180,7 +180,7 @@ local function judge(pair, outcome, draw)
     return
   end
   pair.reason = outcome.reason
-  if blame == 'proxy' then
+  if blame == 'proxy' or blame == 'unfit' then
     lost(rest(pair, now + cool_s(DOWN_S, DOWN_MAX_S, 1, draw)))
     return
   end
@@ -461,6 +461,17 @@ function commands.look()
   local all = {}
   for _, name in ipairs(call('HKEYS', key('p'))) do all[name] = pair_of(name) end
   return { all, m, call('HLEN', key('l')), math.max(policy.delay_s, least_s()) }
+end
+
+-- the same; by proxy when the first of its leases ends; and which proxy a session has, or false
+function commands.explain()
+  local looked, ends, bound = commands.look(), {}, false
+  for _, packed in ipairs(call('HVALS', key('l'))) do
+    local lease = unpack_one(packed)
+    ends[#ends + 1] = { lease[1], lease[2] }
+  end
+  if args.session ~= '' then bound = session_key(args.session) or false end
+  return { looked, ends, bound }
 end
 
 local answer = commands[ARGV[2]]()
