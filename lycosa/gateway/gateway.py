@@ -27,7 +27,7 @@ class Gateway:
 
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
-        self.ending = False
+        self.ending = self._hurried = False
         self._clients: set[Client] = set()
         self._by_address: Counter[str] = Counter()
 
@@ -70,6 +70,10 @@ class Gateway:
             except LycosaError as error:
                 log.warning("leases could not be renewed: %s", error)
 
+    def hurry(self) -> None:
+        """Wait for nobody at the end."""
+        self._hurried = True
+
     async def end(self) -> None:
         """Let what is under way come to its end, but not for long; then end all, and return the leases."""
         self.ending = True
@@ -77,7 +81,7 @@ class Gateway:
         until = loop.time() + self.parts.limits.grace_s
         for client in list(self._clients):
             client.stop()
-        while self._clients and loop.time() < until:  # noqa: ASYNC110
+        while self._clients and loop.time() < until and not self._hurried:  # noqa: ASYNC110
             await asyncio.sleep(0.01)  # clients come and go
         for client in list(self._clients):
             client.cut()

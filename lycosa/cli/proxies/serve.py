@@ -123,20 +123,12 @@ async def _serve(
     proxy_ca: str | None,
     metrics: str | None,
 ) -> int:
-    """Serve until a signal comes. Return the exit code; a second signal ends it at once."""
+    """Serve until a signal comes. Return the exit code; with a second signal nothing under way is waited for."""
     from lycosa.app.gateway import gateway_over
     from lycosa.app.proxies import project_policies
 
     loop = asyncio.get_running_loop()
     received: asyncio.Future[int] = loop.create_future()
-    task = asyncio.current_task()
-    assert task
-
-    def end(number: int) -> None:
-        if received.done():
-            task.cancel()
-        else:
-            received.set_result(number)
 
     def say(line: str) -> None:
         progress.write([one_line(line)])
@@ -146,6 +138,13 @@ async def _serve(
         gateway = await stack.enter_async_context(
             gateway_over(where, listener, project_policies(Path()), accounts, reach, limits, authorities, say)
         )
+
+        def end(number: int) -> None:
+            if received.done():
+                gateway.hurry()
+            else:
+                received.set_result(number)
+
         if metrics is not None:
             await _metrics(stack, metrics, gateway.parts.counts)
         for each in (signal.SIGINT, signal.SIGTERM):
