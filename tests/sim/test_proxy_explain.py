@@ -45,7 +45,9 @@ class Told(History):
             self.now,
         )
         if draw.random() < 0.3:
-            self.pool.hear(draw.choice(sorted(self.pool.proxies)), [Outcome(Blame.UNFIT, "alters pages")], self.now, 0.5)
+            self.pool.hear(
+                draw.choice(sorted(self.pool.proxies)), [Outcome(Blame.UNFIT, "alters pages")], self.now, 0.5
+            )
 
     def acquire(self, target: str) -> None:
         """As it is, but without a check that knows of no tiers."""
