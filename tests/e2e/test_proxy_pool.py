@@ -199,6 +199,74 @@ def test_a_callback_that_wants_to_see_the_ban_gets_it(tmp_path):
     playing(play)
 
 
+def test_what_was_refused_is_in_no_cache(tmp_path, monkeypatch):
+    """A soft ban says 200, and is no page for later."""
+
+    async def play(server: Banning) -> None:
+        project(tmp_path, monkeypatch, SOFT_BANS)
+        async with AsyncExitStack() as stack:
+            proxies = await several(stack, 4)
+            pool, cached = listed(tmp_path, proxies), {"http_cache": "replay", "http_cache_dir": str(tmp_path / "cache")}
+            for proxy in proxies:
+                server.ban(proxy.exit, How.SOFT)
+            spider = Asks([server.url("/page/1")])
+            summary = await crawl(spider, pool, robots=False, proxy_tries=2, retries=0, **cached)
+            assert summary.reasons == {"through 2 proxies: soft ban": 1}
+            for proxy in proxies:
+                server.unban(proxy.exit)
+            for _ in range(2):
+                again = Asks([server.url("/page/1")])
+                await crawl(again, pool, robots=False, **cached)
+                assert [item["status"] for item in again.items] == [200]
+            assert len(server.hits) == 3, "the last one came from the cache, and needed no proxy"
+
+    playing(play)
+
+
+def test_what_callbacks_and_pipelines_wait_for_is_sent_again_too(tmp_path):
+    """`await self.fetch` hears of no ban, nor does the robots.txt that it needs."""
+
+    class Waits(Spider):
+        name = "waits"
+
+        def __init__(self, url, other):
+            super().__init__()
+            self.start_urls, self.other = [url], other
+
+        async def parse(self, response):
+            for number in range(5):
+                inner = await self.fetch(f"{self.other}page/{number}")
+                yield {"status": inner.status}
+
+    async def play(server: Banning) -> None:
+        async with AsyncExitStack() as stack:
+            proxies = await several(stack, 4)
+            for proxy in proxies[:3]:
+                server.ban(proxy.exit, site=1)
+                proxy.refuses.add(server.addresses[1])
+            spider = Waits(server.url(), server.url(site=1))
+            summary = await crawl(spider, listed(tmp_path, proxies))
+            assert (summary.reasons, summary.dead) == ({"200": 1}, [])
+            assert [item["status"] for item in spider.items] == [200] * 5
+            assert set(server.by_client(1)) == {proxies[3].exit}
+            assert summary.stats["proxy/sent_again"] >= 1
+
+    playing(play, sites=2)
+
+
+def test_proxies_with_the_tags_that_are_asked_for(tmp_path):
+    async def play(server: Banning) -> None:
+        async with AsyncExitStack() as stack:
+            proxies = await several(stack, 4)
+            lines = [f"{each.url} country={'de' if place == 2 else 'fr'}" for place, each in enumerate(proxies)]
+            spider = Asks([server.url(f"/page/{number}") for number in range(5)], proxy_tags={"country": "de"})
+            summary = await crawl(spider, listed(tmp_path, lines), robots=False)
+            assert summary.reasons == {"200": 5}
+            assert set(server.by_client()) == {proxies[2].exit}
+
+    playing(play)
+
+
 def test_what_is_the_sites_own_affair_costs_no_proxy(tmp_path):
     """404 is an answer, and nobody is asked twice."""
 
