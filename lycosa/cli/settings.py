@@ -70,7 +70,7 @@ def _show_one(settings: Settings, name: str, *, as_json: bool) -> None:
 
 
 def _safe(name: str, value: Any) -> Any:
-    if name == "proxy" or (name == "output" and is_address(value)):
+    if name == "proxy" or (name in {"output", "proxy_pool"} and is_address(value)):
         return without_login(value)
     return "***" if name in SECRET and value else value
 

@@ -20,6 +20,7 @@ from lycosa.config.scrapy_names import SAME, SCRAPY_NAMES, TOGETHER
 from lycosa.config.scrapy_others import EXPLAINED, NOT_NEEDED
 from lycosa.config.settings import Settings, kinds
 from lycosa.core.errors import BadSetting
+from lycosa.core.proxies.address import MEMORY
 from lycosa.core.streams import is_address
 
 SHOWN_MAX = 80
@@ -168,7 +169,7 @@ class _Merged:
 
 
 def _is_path(location: str | None) -> bool:
-    return location not in {None, STANDARD_OUTPUT} and not is_address(location)
+    return location not in {None, STANDARD_OUTPUT, MEMORY} and not is_address(location)
 
 
 def _tried(given: Given, name: str, convert: Any) -> Any:

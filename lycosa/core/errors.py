@@ -14,6 +14,7 @@
     |   |-- StorageFull       no room left on the device
     |   `-- StorageError      any other failure of the disk or the database
     |-- NoProxy               the pool has none for this target, now or in the time given
+    |   `-- NoProxyYet        the request is to wait, and then to be sent through another one
     |-- IndexFailure          the search index is missing, foreign, or refuses the query
     |-- FetchError            a transfer failed; `retry` says whether trying again can help
     |   |-- ConnectFailed     no address, no connection: the host is to blame
@@ -104,6 +105,14 @@ class NoProxy(LycosaError):
     """No proxy is free for this target."""
 
 
+class NoProxyYet(NoProxy):
+    """The request waits for another proxy until `until` (unix seconds)."""
+
+    def __init__(self, message: str = "", until: float = 0.0) -> None:
+        super().__init__(message)
+        self.until = until
+
+
 class IndexFailure(LycosaError):
     """The search index cannot be used."""
 
@@ -111,7 +120,12 @@ class IndexFailure(LycosaError):
 class FetchError(LycosaError):
     """The transfer failed."""
 
+    # Through a proxy: `reached` says that there was a connection to it, so that what failed lies behind; `latency_s` is
+    # how long the new connection took through it to the host, None where there was none or one was kept.
+
     retry = True
+    reached = False
+    latency_s: float | None = None
 
     def __init__(self, message: str = "", *, retry: bool | None = None) -> None:
         super().__init__(message)

@@ -151,9 +151,8 @@ class Pool:
         """Have the proxies that were kept, with what was known of them."""
         self._prices = list(prices)
         for proxy, known in zip(proxies, health, strict=True):
-            self.add([proxy], 0.0)
-            self.hear(proxy.key, [Outcome(latency_s=known.latency_s)], 0.0, 0.0)  # puts it in its place
-            self.health[proxy.key] = known
+            self.proxies[proxy.key], self.health[proxy.key] = proxy, known
+            self._nearest.add(known.order(), proxy.key)
 
     def kept_prices(self) -> list[tuple[float, float]]:
         """Return what `restore` has to know of prices: all that were ever seen, in order."""
