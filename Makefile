@@ -57,6 +57,7 @@ interpreted: ## remove what was compiled
 setup:
 	@scripts/venv dev
 	@scripts/packages nginx:nginx-light wget:wget chromium:chromium chromedriver:chromium-driver strace:strace \
-		redis-server:redis-server spin:spin gcc:gcc
+		redis-server:redis-server spin:spin gcc:gcc \
+		tinyproxy:tinyproxy-bin squid:squid microsocks:microsocks danted:dante-server
 	@scripts/packages --backports valkey-server:valkey-server || echo "The tests on Valkey are skipped; in CI they fail."
 	@$(bin)/python scripts/docs-site >/dev/null

@@ -14,6 +14,7 @@ import pytest
 
 from tests.halves import Halves
 from tests.servers.nginx import find_nginx
+from tests.servers.proxies import PROXIES, find_proxies
 from tests.servers.redis import RedisCluster, RedisServer, find_redis, redis_cluster, redis_server
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -68,6 +69,8 @@ def _programs(request: pytest.FixtureRequest) -> None:
     if request.node.get_closest_marker("browser"):
         found = bool(shutil.which("chromedriver") and (shutil.which("chromium") or shutil.which("google-chrome")))
         need("chromium and chromedriver (apt-get install chromium chromium-driver)", found)
+    if request.node.get_closest_marker("proxies"):
+        need(PROXIES, find_proxies())
     if request.node.get_closest_marker("spin"):
         need("spin and gcc (apt-get install spin gcc)", bool(shutil.which("spin") and shutil.which("gcc")))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lycosa.config import Settings, load, trace
-from lycosa.config.project import find_project
+from lycosa.config.project import find_project, read_proxies
 from lycosa.config.view import SettingsView
 from lycosa.core.errors import BadSetting
 
@@ -71,6 +71,20 @@ def test_home_may_be_elsewhere_but_not_nowhere(tmp_path):
 def test_a_file_that_is_nested_too_deeply(tmp_path):
     (tmp_path / "lycosa.toml").write_text("a = " + "[" * 100_000)
     assert complaint(tmp_path) == "lycosa.toml is nested too deeply"
+
+
+def test_the_table_of_proxies_is_not_of_a_crawl(tmp_path):
+    below = tmp_path / "below"
+    below.mkdir()
+    assert read_proxies(below) == ("", {})
+    (tmp_path / "pyproject.toml").write_text("[tool.lycosa]\ndelay = 1\n[tool.lycosa.proxies.default]\nmembers = 5\n")
+    assert read_proxies(below) == ("pyproject.toml [tool.lycosa]", {"default": {"members": 5}})
+    (tmp_path / "lycosa.toml").write_text("depth = 2\n[proxies.default]\nmembers = 7\n")
+    assert read_proxies(below) == ("lycosa.toml", {"default": {"members": 7}})
+    assert (settings(below).delay, settings(below).depth) == (1, 2)
+    (tmp_path / "lycosa.toml").write_text("proxies = 1")
+    with pytest.raises(BadSetting, match=r"^lycosa\.toml: 'proxies' must be a table: write \[proxies\]$"):
+        read_proxies(below)
 
 
 def test_places_are_told(tmp_path):

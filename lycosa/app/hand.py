@@ -28,6 +28,7 @@ import uvloop
 
 from lycosa.app.members import Crew, Member, crew_of
 from lycosa.app.parts import sinks_of
+from lycosa.app.pooling import lender_of
 from lycosa.app.processes import Module, Task
 from lycosa.app.visiting import Site, downloader_of, spider_chain_of, visitor_of
 from lycosa.app.wiring import cast_of, extras_of, inline_of, visitor_among
@@ -37,6 +38,7 @@ from lycosa.core.known import Known
 from lycosa.core.model import Request
 from lycosa.engine.guard import is_guarded
 from lycosa.engine.keeping import Keeping
+from lycosa.engine.lender import Lender
 from lycosa.engine.processes.away import AllCookies, FarAddresses, FarFrontier, FarLog, FarStore
 from lycosa.engine.processes.counts import Counts, SharedStats
 from lycosa.engine.processes.link import Link
@@ -162,7 +164,7 @@ async def _visit(process: Process) -> None:
 async def _wired(stack: AsyncExitStack, process: Process, crew: Crew, counts: Counts) -> Any:
     """Wire what visits pages. Return what lets the visits begin."""
     frontier, clock = process.frontier, process.clock
-    site = _site(process, crew)
+    site = _site(process, crew, await lender_of(stack, crew.settings, clock))
     stack.push_async_callback(site.keeping.close)
     visitors: dict[str, Visitor] = {}
     gates = []
@@ -178,7 +180,7 @@ async def _wired(stack: AsyncExitStack, process: Process, crew: Crew, counts: Co
     return partial(process.visits.begin, visitor_among(visitors), gates, process.cookies, counts)
 
 
-def _site(process: Process, crew: Crew) -> Site:
+def _site(process: Process, crew: Crew, lender: Lender | None) -> Site:
     frontier, clock, state = process.frontier, process.clock, Path(process.task.state)
     sinks = sinks_of(crew.settings, Folder(state / "items.jsonl"), crew.target.name)
     records = SqliteRecords(state / "records.sqlite", read_only=True)
@@ -192,6 +194,7 @@ def _site(process: Process, crew: Crew) -> Site:
         lambda host, delay_s: frontier.set_delay(host, delay_s, clock.now()),
         str(state.resolve()),
         process.cookies,
+        lender,
     )
 
 

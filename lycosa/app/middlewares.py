@@ -26,7 +26,7 @@ DOWNLOADER_ORDER = {
     "stats": 850,
     "httpcache": 900,
 }
-"""The built-in downloader middlewares by their short names. Headers, user agent and proxy are the fetcher's."""
+"""The built-in downloader middlewares by their short names. Headers, user agent and `proxy` are the fetcher's."""
 
 SPIDER_ORDER = {"httperror": 50, "offsite": 500, "referer": 700, "urllength": 800, "depth": 900}
 """The built-in spider middlewares. Offsite is done for both sides by the scope."""

@@ -20,6 +20,7 @@ from lycosa.engine.crawler import Crawler
 from lycosa.engine.download import Downloader, Rest, accept_types
 from lycosa.engine.guard import OPEN, Guard
 from lycosa.engine.keeping import Keeping
+from lycosa.engine.lender import Lender
 from lycosa.engine.middleware import DownloaderChain, SpiderChain
 from lycosa.engine.middlewares.cookies import Cookies
 from lycosa.engine.middlewares.counting import Counting
@@ -29,6 +30,7 @@ from lycosa.engine.middlewares.httpcache import HttpCache
 from lycosa.engine.middlewares.httperror import HttpErrors
 from lycosa.engine.middlewares.metarefresh import MetaRefresh
 from lycosa.engine.middlewares.offsite import Offsite
+from lycosa.engine.middlewares.proxy import Refused
 from lycosa.engine.middlewares.redirect import Redirect
 from lycosa.engine.middlewares.referer import Referer
 from lycosa.engine.middlewares.retry import Retry
@@ -36,6 +38,7 @@ from lycosa.engine.middlewares.robots import ObeyRobots
 from lycosa.engine.middlewares.throttle import SetDelay, Throttle
 from lycosa.engine.middlewares.urllength import UrlLength
 from lycosa.engine.pipeline import Pipelines
+from lycosa.engine.pooled import PooledFetcher
 from lycosa.engine.retrying import Retrying
 from lycosa.engine.robots import RobotsGate
 from lycosa.engine.scrape import InThread, Scraper
@@ -61,6 +64,8 @@ class Site:
     state: str = ""
     """The folder of the crawl's state: who logs in there is one user."""
     shared_cookies: SharedCookies | None = None
+    lender: Lender | None = None
+    """Of the proxies that all of them go through."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +81,7 @@ class Cast:
     retrying: Retrying
     guard: Guard = OPEN
     in_thread: InThread | None = None
+    pooled: PooledFetcher | None = None
 
 
 def downloader_of(cast: Cast, site: Site) -> Downloader:
@@ -125,6 +131,7 @@ def _downloader_chain(cast: Cast, site: Site) -> DownloaderChain:
         "metarefresh": _metarefresh(cast),
         "redirect": Redirect(settings.redirects_max, cast.statuses) if settings.redirect else None,
         "cookies": _cookies(cast, site) if settings.cookies else None,
+        "proxy": Refused(cast.retrying, cast.statuses) if cast.pooled is not None else None,
         "throttle": _throttle(settings, site) if settings.auto_throttle else None,
         "stats": Counting(stats, cast.crawler.signals, spider),
         "httpcache": _cache(cast, site),
@@ -178,6 +185,8 @@ def _cookies(cast: Cast, site: Site) -> Cookies:
     owner, debug = cast.member.target.naming.spider, cast.member.settings.cookies_debug
     cookies = Cookies(site.keeping.store, site.clock, owner=owner, debug=debug, shared=site.shared_cookies)
     site.keeping.keepers.append(cookies.keep)
+    if cast.pooled is not None:
+        cast.pooled.afresh = cookies.afresh
     return cookies
 
 

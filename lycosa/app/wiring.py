@@ -23,6 +23,7 @@ from lycosa.app.parts import (
     tell,
     written_to,
 )
+from lycosa.app.pooling import lender_of
 from lycosa.app.processes import processes_of
 from lycosa.app.shared import operations_of, punctual, shared_cookies, shortage_of
 from lycosa.app.visiting import Cast, Site, downloader_of, retrying_of, spider_chain_of, statuses_of, visitor_of
@@ -47,7 +48,9 @@ from lycosa.engine.keeping import Keeping, SpiderState
 from lycosa.engine.middleware import Method
 from lycosa.engine.middlewares.throttle import SetDelay
 from lycosa.engine.pipeline import Pipelines
+from lycosa.engine.pooled import PooledFetcher
 from lycosa.engine.processes.away import AllCookies
+from lycosa.engine.proxysessions import SessionProxies
 from lycosa.engine.response import Response
 from lycosa.engine.robots import RobotsGate
 from lycosa.engine.signals import Signals, response_received, robots_parsed
@@ -117,7 +120,9 @@ async def _job(
     rest, delay = frontier.block_host, _delayer(frontier, clock)
     known, prepare, folder = _known(frontier, stats), _preparer(sinks), str(state.path.resolve())
     jars = AllCookies() if settings.processes > 1 else shared_cookies(frontier)
-    site = Site(known, prepare, stats, keeping, clock, rest, delay, folder, jars)
+    site = Site(
+        known, prepare, stats, keeping, clock, rest, delay, folder, jars, await lender_of(stack, settings, clock)
+    )
     troupe = [await cast_of(stack, member, frontier, addresses, seeds, site) for member in crew.members]
     gate = _joined([cast.gate for cast in troupe])
     inlines = []
@@ -219,6 +224,10 @@ async def cast_of(
     fetcher = CurlFetcher(fetch_settings_of(settings))
     stack.push_async_callback(fetcher.close)
     found_only = punctual(FoundOnly(fetcher, addresses), frontier, site.clock)
+    pooled = None
+    if site.lender is not None:
+        sessions = SessionProxies(site.keeping.store)
+        found_only = pooled = PooledFetcher(found_only, site.lender, sessions, stats, site.clock)
     policy, now = retry_policy_of(settings), site.clock.now
     guard = Guard(Allowed(settings.allow_private))
     gate = RobotsGate(frontier, found_only, settings.user_agent, policy, chance, now, stats, guard)
@@ -233,7 +242,8 @@ async def cast_of(
         threads = CallbackThreads(settings.callback_threads)
         stack.push_async_callback(threads.close)
         in_thread = threads.run
-    return Cast(member, crawler, rules, heard, gate, statuses_of(member), retrying_of(member, site), guard, in_thread)
+    statuses, retrying = statuses_of(member), retrying_of(member, site)
+    return Cast(member, crawler, rules, heard, gate, statuses, retrying, guard, in_thread, pooled)
 
 
 async def _received(cast: Cast, inline: Inline, request: Request | str, into: Into | None = None) -> Response:

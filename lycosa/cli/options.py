@@ -56,6 +56,7 @@ FLAGS = (
     Flag("user_agent", REQUESTS, "S", "What the crawler calls itself."),
     Flag("header", REQUESTS, "'K: V'", "Header sent with every request. May be repeated.", many=True),
     Flag("proxy", REQUESTS, "URL", "Send every request through this proxy (http, https, socks4, socks5, socks5h)."),
+    Flag("proxy_pool", REQUESTS, "POOL", "Go through proxies of this pool: a list, a folder, redis://..."),
     Flag("frontier", STORAGE, "redis://...", "Share the frontier with other workers, in this Redis."),
     Flag("keep_alive", STORAGE, "", "Wait for more when a shared crawl is done."),
     Flag("crawl_name", STORAGE, "NAME", "The name of the crawl in a shared frontier."),

@@ -10,10 +10,12 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from typing import Any
 
-from lycosa.cli.outcome import DEAD, DONE, INTERRUPTED, printable
+from lycosa.cli.outcome import CANNOT, DEAD, DONE, INTERRUPTED, printable
 from lycosa.config import STANDARD_OUTPUT, Settings
 from lycosa.core.amounts import size
+from lycosa.core.proxies.drought import NO_PROXY
 from lycosa.core.telemetry import pages, pages_done
 from lycosa.engine.stats import Snapshot, Summary
 
@@ -82,6 +84,8 @@ def summary_lines(summary: Summary) -> list[str]:
         lines += [_row("", f"{url}  {reason}") for url, reason in summary.dead]
         if now.dead > len(summary.dead):
             lines.append(_row("", f"... and {now.dead - len(summary.dead):,} more"))
+    if proxies := _proxies(summary.stats):
+        lines.append(_row("proxies", proxies))
     if summary.shared:
         lines.append(_row("shared", _shared(summary.shared, summary.reasons)))
     items = "standard output" if summary.items_path == STANDARD_OUTPUT else summary.items_path
@@ -92,6 +96,22 @@ def summary_lines(summary: Summary) -> list[str]:
     if summary.interrupted:
         lines.append("the state is saved: the same command resumes the crawl")
     return lines
+
+
+def _proxies(stats: Mapping[str, Any]) -> str:
+    """Return what came of the proxies of a pool, "" where there was none."""
+    told = {
+        "banned": stats.get("proxy/outcomes/site", 0),
+        "not reached": stats.get("proxy/outcomes/proxy", 0),
+        "failed behind": stats.get("proxy/outcomes/miss", 0),
+        "sent again": stats.get("proxy/sent_again", 0),
+        "given up": stats.get("proxy/given_up", 0),
+        "waited": stats.get("proxy/waits", 0),
+    }
+    leases = stats.get("proxy/leases", 0)
+    if not leases and not told["waited"]:
+        return ""
+    return f"{leases:,} leases in this run{_counts({name: number for name, number in told.items() if number})}"
 
 
 def _shared(totals: Mapping[str, int], reasons: Mapping[str, int]) -> str:
@@ -128,6 +148,8 @@ def exit_code(summary: Summary) -> int:
     """Return the exit code that the summary stands for."""
     if summary.interrupted:
         return INTERRUPTED
+    if summary.closing == NO_PROXY:
+        return CANNOT
     return DEAD if summary.snapshot.dead else DONE
 
 

@@ -22,7 +22,7 @@ from lycosa.core.streams import is_address
 SECRET = frozenset({"http_pass"})
 """Passwords: only `--get` shows them."""
 
-ADDRESSES = frozenset({"frontier", "output", "proxy"})
+ADDRESSES = frozenset({"frontier", "output", "proxy", "proxy_pool"})
 """Those that may be URLs with a password in them."""
 
 SENTINELS = re.compile(r"(?<=[?&]sentinel_password=)[^&]+")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from lycosa.core.errors import BadSetting, UsageError
+from lycosa.core.proxies.address import read_address as read_pool
 from lycosa.core.streams import is_address, read_address
 
 BODY_MAX = 1024**3
@@ -222,6 +223,19 @@ class Output(Location):
         except UsageError as error:
             raise BadSetting(str(error)) from None
         return str(value)
+
+
+class PoolPlace(Location):
+    """Where a pool of proxies is: a file or folder, in memory, or the address of a server."""
+
+    def convert(self, value: object) -> str | None:
+        if not value or not isinstance(value, (str, Path)):
+            return super().convert(value)
+        try:
+            place = read_pool(str(value))
+        except UsageError as error:
+            raise BadSetting(str(error)) from None
+        return super().convert(place.folder) if place.folder else str(value)
 
 
 class WrongPart(ValueError):

@@ -15,16 +15,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lycosa.config.kinds import STANDARD_OUTPUT, Location, WrongPart, without_login
-from lycosa.config.project import find_project, read_files
+from lycosa.config.project import PROXIES, find_project, read_files
 from lycosa.config.scrapy_names import SAME, SCRAPY_NAMES, TOGETHER
 from lycosa.config.scrapy_others import EXPLAINED, NOT_NEEDED
 from lycosa.config.settings import Settings, kinds
 from lycosa.core.errors import BadSetting
+from lycosa.core.proxies.address import MEMORY
 from lycosa.core.streams import is_address
 
 SHOWN_MAX = 80
 PREFIX = "LYCOSA_"
-NOT_SETTINGS = frozenset({"LYCOSA_DEBUG", "LYCOSA_PROVE"})
+NOT_SETTINGS = frozenset({"LYCOSA_DEBUG", "LYCOSA_PROVE", "LYCOSA_PROXY_API_KEY"})
 """Variables of the environment with our prefix that say something else: LYCOSA_DEBUG=1 shows tracebacks."""
 SURELY = 0.8
 """How alike a name must be to a setting for nothing else to be meant."""
@@ -168,7 +169,7 @@ class _Merged:
 
 
 def _is_path(location: str | None) -> bool:
-    return location not in {None, STANDARD_OUTPUT} and not is_address(location)
+    return location not in {None, STANDARD_OUTPUT, MEMORY} and not is_address(location)
 
 
 def _tried(given: Given, name: str, convert: Any) -> Any:
@@ -223,10 +224,10 @@ def _from_text(text: str) -> Given:
 
 
 def _from_files(folder: Path, base: Path | None) -> Iterator[Given]:
-    """The settings of the files, of each the top level first and then its table `crawl`."""
+    """The settings of the files, of each the top level first and then its table `crawl`; `proxies` is for pools."""
     for place, table in read_files(folder):
         crawl = table.get("crawl", {})
         if not isinstance(crawl, Mapping):
             raise BadSetting(f"{place}: 'crawl' must be a table: write [crawl]")
-        yield from (Given(place, name, value, base) for name, value in table.items() if name != "crawl")
+        yield from (Given(place, name, value, base) for name, value in table.items() if name not in ("crawl", PROXIES))
         yield from (Given(f"{place} [crawl]", name, value, base) for name, value in crawl.items())

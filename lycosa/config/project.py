@@ -12,6 +12,8 @@ from lycosa.core.errors import BadSetting
 
 OWN_FILE, SHARED_FILE = "lycosa.toml", "pyproject.toml"
 MARK = b"[tool.lycosa"
+PROXIES = "proxies"
+"""The table that a pool of proxies reads, and no crawl."""
 
 
 def find_project(folder: Path) -> Path | None:
@@ -28,6 +30,21 @@ def read_files(folder: Path) -> list[tuple[str, Mapping[str, object]]]:
     if not isinstance(shared, Mapping):
         raise BadSetting(f"{SHARED_FILE}: 'lycosa' must be a table: write [tool.lycosa]")
     return [(f"{SHARED_FILE} [tool.lycosa]", shared), (OWN_FILE, read_toml(folder / OWN_FILE))]
+
+
+def read_proxies(folder: Path) -> tuple[str, Mapping[str, object]]:
+    """Return the table `proxies` of the project that `folder` is in, and its place. Raises `BadSetting`.
+
+    That of lycosa.toml counts, where both files have one; without any the table is empty.
+    """
+    project = find_project(folder)
+    for place, table in reversed(read_files(project) if project else []):
+        if PROXIES in table:
+            found = table[PROXIES]
+            if not isinstance(found, Mapping):
+                raise BadSetting(f"{place}: '{PROXIES}' must be a table: write [{PROXIES}]")
+            return place, found
+    return "", {}
 
 
 def read_toml(path: Path) -> Mapping[str, object]:

@@ -28,6 +28,7 @@ from lycosa.config.kinds import (
     Number,
     OneOf,
     Output,
+    PoolPlace,
     Seconds,
     Size,
     Switch,
@@ -139,6 +140,13 @@ class Settings:
     """Header lines sent with every request."""
     proxy: Annotated[str, Text("a proxy such as http://host:3128 or socks5h://host:1080", PROXY_URL, "")] = ""
     """The proxy every request goes through; empty for none."""
+    proxy_pool: Annotated[str | None, PoolPlace("a list of proxies, a folder, or redis://host:6379/0")] = None
+    """Where the pool is through whose proxies every request goes: a list of proxies, a folder, the address of a Redis;
+    None for no pool."""
+    proxy_tries: Annotated[int, Whole(1, 100)] = 5
+    """How many proxies of the pool are tried for a request before it counts as failed."""
+    proxy_wait: Annotated[float | None, Age(0, 36_525 * DAY_S)] = 900.0
+    """How long the crawl goes on while the pool lends nobody a proxy, in seconds; None for as long as it takes."""
     insecure: Annotated[bool, Switch()] = False
     """Accept TLS certificates that cannot be verified."""
     http_user: Annotated[str, Text("text", SHORT, "")] = ""

@@ -85,6 +85,14 @@ class Jar:
         for cookies in self._domains.values():
             yield from cookies.values()
 
+    def clear(self) -> None:
+        """Forget all of them."""
+        if self._count:
+            self._domains.clear()
+            self._sendable.clear()
+            self._count = 0
+            self.changed = True
+
     def header(self, url: str, now: float) -> str:
         """Return the value of the `Cookie` header for a URL, "" for none."""
         cookies = self.of(url)

@@ -126,7 +126,8 @@ class Response:
 
     `skipped` is true when the caller's `accept` refused the headers, so that the body was not read; `partial` when the
     connection was lost within the body, and the caller wanted what there is. `ip` is that of the host, or "" through a
-    proxy.
+    proxy. `latency_s` is how long a new connection took to the proxy and through it, handshakes included; None without
+    a proxy, and on a kept connection. `refused` is why a pool of proxies takes it for a ban after its last try, or "".
     """
 
     url: str
@@ -139,6 +140,8 @@ class Response:
     size_bytes: int = 0
     skipped: bool = False
     partial: bool = False
+    latency_s: float | None = None
+    refused: str = ""
 
 
 class PageItem(msgspec.Struct):

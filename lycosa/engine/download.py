@@ -7,8 +7,8 @@
 
 What comes out is a `Response` or a verdict (`verdict.py`); what nobody wanted to handle is a verdict too.
 What was given up (`Failed`, never again) still goes to those who come later: they may have something in its place.
-`RetryRequest` and `CloseSpider` are orders, not failures: no `process_exception` sees them. The whole of it, cell by
-cell, is a table in `docs/middlewares.md`.
+`RetryRequest`, `CloseSpider` and `NoProxyYet` are orders, not failures: no `process_exception` sees them. The whole of
+it, cell by cell, is a table in `docs/middlewares.md`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from lycosa.core.errors import (
     FetchError,
     IgnoreRequest,
     LycosaError,
+    NoProxyYet,
     RetryRequest,
     StateError,
     StopDownload,
@@ -107,7 +108,7 @@ class Downloader:
                 if found is None:
                     asked = True
                     found = await self._fetched(request, address, into)
-            except (RetryRequest, CloseSpider, StateError):
+            except (RetryRequest, CloseSpider, NoProxyYet, StateError):
                 raise
             except Exception as error:  # noqa: BLE001  it goes to the middlewares, or becomes a verdict
                 if isinstance(error, StopDownload):  # it has a response, too
@@ -198,6 +199,8 @@ class Downloader:
             return Closing(error.reason)
         if isinstance(error, IgnoreRequest):
             return Ignored(storable(str(error)), cause=error)
+        if isinstance(error, NoProxyYet):
+            return NotYet(error.until)
         of_its_own = isinstance(error, asyncio.CancelledError) and not is_being_cancelled()  # what it awaited
         if isinstance(error, StateError) or not (of_its_own or isinstance(error, (Exception, SystemExit))):
             raise error

@@ -32,7 +32,7 @@ from lycosa.engine.robots import RobotsGate
 from lycosa.engine.settling import Settler
 from lycosa.engine.space import SHORTAGE_CHECK_S, FreeSpace
 from lycosa.engine.stats import RunStats, Snapshot
-from lycosa.engine.verdict import Failed
+from lycosa.engine.verdict import Closing, Failed, NotYet
 from lycosa.engine.visit import Outcome
 from lycosa.ports import Frontier, FrontierOperations, Sink
 
@@ -376,13 +376,13 @@ class Engine:
         self._committer.settled()
 
     async def _learn_robots(self, lease: Lease) -> None:
-        now = self._clock.now()
-        again = await self._gate.learn(lease, now)
+        again = await self._gate.asked(lease, now := self._clock.now())
         if again is None:
             await self._frontier.ack(lease, "robots.txt", (), now)
+        elif isinstance(again, (NotYet, Closing)):
+            await self._settler.settle(lease, again)
         else:
             await self._frontier.nack(lease, again.reason, again.retry_at, now)
-            log.info("robots.txt of %s: %s, again later", lease.record.host, again.reason)
 
     async def _until_cancelled(self, work: Awaitable[None]) -> None:
         try:

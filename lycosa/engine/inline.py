@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from lycosa.clock import Clock
-from lycosa.core.errors import BadSpider, FetchError, IgnoreRequest
+from lycosa.core.errors import BadSpider, FetchError, IgnoreRequest, NoProxyYet
 from lycosa.core.model import Lease, Request
 from lycosa.engine.claims import turn_of
 from lycosa.engine.download import Downloader, Found
@@ -101,7 +101,10 @@ class Inline:
     async def _tried(self, request: Request, into: Into | None) -> Found:
         """Return what comes of the request when it was tried as often as it may be."""
         while True:
-            found = await self._once(request, into)
+            try:
+                found = await self._once(request, into)
+            except NoProxyYet as later:  # for robots.txt
+                found = NotYet(later.until)
             if isinstance(found, NotYet):
                 await self._frontier.block_host(request.record.host, found.until)
                 continue

@@ -40,6 +40,10 @@ class Retrying:
         verdict = failed(decide_error(self._of(request), attempts, error, now, self._chance()), error)
         return self._counted(verdict) if error.retry else verdict
 
+    def refused(self, request: Request, reason: str, response: Response) -> Failed:
+        """Return what becomes of a request that a pool of proxies got nothing but refusals for."""
+        return self.after_error(request, FetchError(reason))._replace(cause=response)
+
     def asked_for(self, request: Request, asked: RetryRequest) -> Failed:
         """Return what becomes of a request that somebody wants tried again."""
         verdict = self.after_error(request, FetchError(storable(str(asked)), retry=True))

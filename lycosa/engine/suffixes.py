@@ -27,6 +27,21 @@ def is_suffix(domain: str) -> bool:
     return "." not in name or _suffixes().is_public(name)
 
 
+@lru_cache(ANSWERS_MAX)
+def registrable(host: str) -> str:
+    """Return the domain that somebody registered, with which `host` ends; the host itself where there is none.
+
+    `shop.example.co.uk` is of `example.co.uk`; IP addresses, `localhost` and `co.uk` stand for themselves.
+    """
+    if ":" in host or host.replace(".", "").isdigit():
+        return host
+    labels = host.removesuffix(".").split(".")
+    for place in range(len(labels) - 2, -1, -1):
+        if not is_suffix(".".join(labels[place:])):
+            return ".".join(labels[place:])
+    return host
+
+
 @cache
 def _suffixes() -> PublicSuffixList:
     from publicsuffixlist import PublicSuffixList

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,14 @@ import pycurl
 
 from lycosa.core.addresses import is_public
 from lycosa.core.codings import decoded
-from lycosa.core.errors import BadResponse, BadUrl, BodyTooLarge, FetchError, StopDownload
+from lycosa.core.errors import (
+    BadResponse,
+    BadUrl,
+    BodyTooLarge,
+    ConnectionLost,
+    FetchError,
+    StopDownload,
+)
 from lycosa.core.headers import Headers
 from lycosa.core.model import Request, Response, Timings
 from lycosa.core.url import canonicalize
@@ -29,7 +36,7 @@ from lycosa.fetchers.options import (
     timeout_s,
     to_address,
 )
-from lycosa.fetchers.reasons import UNDECODABLE
+from lycosa.fetchers.reasons import UNDECODABLE, latency_s
 from lycosa.ports import Accept, Into
 
 ACCEPT = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
@@ -68,7 +75,8 @@ class FetchSettings:
     `max_body_bytes` counts after decompression. `headers` go with every request, a Proxy-Authorization to `proxy` only;
     "" is none. `connections_per_host_max` 0 means no limit of its own, `insecure` accepts any certificate,
     `fail_on_dataloss` says that a body of which a part was lost is none. `may_connect(ip)` decides for transfers that
-    are `public_only`.
+    are `public_only`. `pins` are public keys ("sha256//BASE64;...", as libcurl has them) of which a host has to have
+    one; then it does not matter who has signed its certificate. Those of proxies are looked at as ever.
     """
 
     user_agent: str = "Lycosa"
@@ -82,6 +90,7 @@ class FetchSettings:
     insecure: bool = False
     fail_on_dataloss: bool = True
     may_connect: MayConnect = is_public
+    pins: str = ""
 
 
 class Handle:
@@ -103,7 +112,6 @@ class Handle:
         "_limit",
         "_lines",
         "_plain",
-        "_proxied",
         "_refers",
         "_refers_always",
         "_settings",
@@ -114,6 +122,7 @@ class Handle:
         "_usual",
         "_was_cut",
         "curl",
+        "proxied",
         "timeout_s",
     )
 
@@ -167,9 +176,9 @@ class Handle:
                 self._undecoded, self._plain = True, False
                 self.curl.setopt(pycurl.ACCEPT_ENCODING, "identity")
                 self.curl.setopt(pycurl.HTTP_CONTENT_DECODING, 0)
-            self._proxied = bool(request.asked("proxy", self._settings.proxy))
+            self.proxied = bool(request.asked("proxy", self._settings.proxy))
             if address or self._address:
-                self._connect_to("" if self._proxied else address)
+                self._connect_to("" if self.proxied else address)
             if public_only or self._guard.is_on:
                 self._guard_against_private(url, public_only=public_only)
         except (BadUrl, pycurl.error, UnicodeError, ValueError, TypeError) as error:
@@ -201,6 +210,8 @@ class Handle:
         """Return the response, or our own reason to have stopped; None when libcurl failed with `code`."""
         partial = code in HALF_DONE and self._keeps_part and self._head[-1:] == [b"\r\n"] if code else False
         if self._answer is None and (partial or not code):
+            if not head_is_whole(self._head):  # libcurl takes what there is for all
+                return ConnectionLost("connection lost within the head")
             self._begin()  # no body came
         if self._error is not None:
             return self._error
@@ -222,11 +233,12 @@ class Handle:
             headers,
             body,
             Timings._make(map(get, TIMES)),
-            "" if self._proxied else get(pycurl.PRIMARY_IP),
+            "" if self.proxied else get(pycurl.PRIMARY_IP),
             HTTP_VERSIONS.get(get(pycurl.INFO_HTTP_VERSION), ""),
             get(pycurl.SIZE_DOWNLOAD_T),
             self._skipped,
             partial,
+            latency_s(self.curl) if self.proxied else None,
         )
 
     def _configure(self) -> None:
@@ -259,6 +271,10 @@ class Handle:
             for option in (pycurl.SSL_VERIFYPEER, pycurl.SSL_VERIFYHOST):
                 setopt(option, 0)
             for option in (pycurl.PROXY_SSL_VERIFYPEER, pycurl.PROXY_SSL_VERIFYHOST):
+                setopt(option, 0)
+        if settings.pins:
+            setopt(pycurl.PINNEDPUBLICKEY, settings.pins)
+            for option in (pycurl.SSL_VERIFYPEER, pycurl.SSL_VERIFYHOST):
                 setopt(option, 0)
 
     def _set_options(self, request: Request) -> None:
@@ -295,7 +311,7 @@ class Handle:
         return for_hosts(request.headers)
 
     def _guard_against_private(self, url: str, *, public_only: bool) -> None:
-        if self._proxied:
+        if self.proxied:
             if public_only:
                 check_url(url, self._settings.may_connect)
             public_only = False
@@ -385,6 +401,12 @@ def final_head(head: bytes) -> tuple[int, bytes]:
     line, _, fields = head[start : end if end >= 0 else len(head)].partition(b"\r\n")
     code = line.split(b" ", 2)[1:2]
     return int(code[0]) if code and code[0].isdigit() else 0, fields
+
+
+def head_is_whole(lines: Sequence[bytes]) -> bool:
+    """Tell whether the last of these response heads has its empty line."""
+    last = max((place for place, line in enumerate(lines) if line.startswith(b"HTTP/")), default=0)
+    return any(not line.strip() for line in lines[last:])
 
 
 def ca_bundle() -> str:

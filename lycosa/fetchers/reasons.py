@@ -19,8 +19,9 @@ from lycosa.core.errors import (
     FetchTimeout,
     TlsFailed,
 )
+from lycosa.core.proxies.outcome import LOGIN_WANTED
 
-PROXY, HTTP2_STREAM, HTTP3, TOO_LARGE = 97, 92, 95, 100
+PINNED, PROXY, HTTP2_STREAM, HTTP3, TOO_LARGE = 90, 97, 92, 95, 100
 
 UNDECODABLE = "cannot be decompressed"
 
@@ -41,8 +42,8 @@ PLAIN: dict[int, tuple[type[FetchError], str, bool]] = {
     pycurl.E_WRITE_ERROR: (BadResponse, UNDECODABLE, False),  # not our own end of a transfer: see `Handle.result`
     pycurl.E_INTERFACE_FAILED: (FetchError, "cannot send from this bindaddress", False),
     pycurl.E_FILESIZE_EXCEEDED: (BodyTooLarge, "body too large", False),
-    PROXY: (ConnectFailed, "proxy refused the connection", True),
     TOO_LARGE: (BadResponse, "header too large", False),
+    PINNED: (TlsFailed, "certificate with another key", False),
 }
 REFUSALS = {
     errno.ECONNREFUSED: "connection refused",
@@ -51,6 +52,16 @@ REFUSALS = {
     errno.ECONNRESET: "connection reset",
     errno.ETIMEDOUT: "connection timed out",
 }
+SOCKS_REPLY = re.compile(r"cannot complete socks(?:5 .*\((\d+)\)|4 .*\(91\))")
+SOCKS_REPLIES = {
+    "2": "not allowed",
+    "3": "network unreachable",
+    "4": "host unreachable",
+    "5": "connection refused",
+    "6": "too many hops",
+}
+"""What a SOCKS proxy says of its own try to connect (RFC 1928 §6); SOCKS4 says that it failed, and no more."""
+
 CERTIFICATE_FAULTS = {
     "expired": "certificate expired",
     "not yet valid": "certificate not yet valid",
@@ -79,7 +90,27 @@ def error_of(code: int, message: str, curl: pycurl.Curl, timeout_s: float, conne
         return TlsFailed("the file of trusted certificates cannot be read", retry=False)
     if code == pycurl.E_RECV_ERROR:
         return _not_received(curl, lower)
+    if code == PROXY:
+        return _refused_by_socks(lower)
     return FetchError(re.sub(r"0x[0-9a-f]+|[0-9]+", "N", lower.split(":")[0])[:80] or f"libcurl error {code}")
+
+
+def tell_way(error: FetchError, curl: pycurl.Curl) -> None:
+    """Say of a transfer through a proxy how far it came."""
+    connected = isinstance(error, (FetchTimeout, ConnectionLost))
+    error.reached = connected or curl.getinfo(pycurl.CONNECT_TIME) > 0
+    error.latency_s = latency_s(curl) if connected else None
+
+
+def latency_s(curl: pycurl.Curl) -> float | None:
+    """Return the time from the name of the proxy to the first byte that is sent to the host; None on a kept connection.
+
+    That is TCP, SOCKS or CONNECT, and the TLS of both; not the wait for a place among the connections.
+    """
+    if not curl.getinfo(pycurl.NUM_CONNECTS):
+        return None
+    way_s: float = curl.getinfo(pycurl.PRETRANSFER_TIME) - curl.getinfo(pycurl.NAMELOOKUP_TIME)
+    return max(0.0, way_s)
 
 
 def _too_slow(message: str, timeout_s: float, connect_timeout_s: float) -> FetchError:
@@ -111,6 +142,16 @@ def _refused_by_proxy(curl: pycurl.Curl, message: str) -> FetchError | None:
         return None
     status = curl.getinfo(pycurl.HTTP_CONNECTCODE)
     return ConnectFailed(f"proxy answered {status}" if status else "proxy refused the connection")
+
+
+def _refused_by_socks(message: str) -> FetchError:
+    """Tell a proxy that could not reach the host from one that does not serve us."""
+    reply = SOCKS_REPLY.search(message)
+    if reply is not None:
+        return ConnectFailed(f"proxy could not connect ({SOCKS_REPLIES.get(reply[1], 'failed')})")
+    if "authentication" in message or "rejected by the socks5" in message:
+        return ConnectFailed(LOGIN_WANTED)
+    return ConnectFailed("proxy refused the connection")
 
 
 def _first(words: dict[str, str], message: str, default: str) -> str:

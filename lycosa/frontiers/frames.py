@@ -1,6 +1,6 @@
 """What the owner of a state and `lycosa frontier` say to each other over the Unix socket STATE/socket.
 
-A frame is its length in four bytes, big endian, and so many bytes of msgpack. The owner speaks first:
+In each frame (`servers.unix_socket`) is msgpack. The owner speaks first:
 
     owner                                   client
     Hello(version, pid)  ---------------->
@@ -13,12 +13,6 @@ this form ends the connection it came over, and nothing else.
 
 from __future__ import annotations
 
-import asyncio
-import os
-import struct
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -35,21 +29,15 @@ from lycosa.core.model import (
     Selection,
     UrlRecord,
 )
+from lycosa.servers.unix_socket import error_named
 
 VERSION = 2
-FRAME_MAX = 32 << 20
-"""Bytes of one frame; a stored request with its body fits in."""
 
 SLICE_ROWS = 250
 """Rows that one call looks at or changes: so long, some milliseconds, the crawl stands still."""
 
-SOCKET_PATH_MAX = 107
-"""Bytes of the path of a Unix socket (unix(7))."""
-
 WHOLE = frozenset({"verify", "compact"})
 """What works on everything at once: the crawl stands still meanwhile."""
-
-LENGTH = struct.Struct(">I")
 
 METHODS: dict[str, tuple[Any, Any]] = {
     "stats": (tuple[()], FrontierStats),
@@ -110,35 +98,4 @@ def call(method: str, *arguments: object) -> bytes:
 
 def error_of(refusal: Refusal) -> errors.LycosaError:
     """Return the exception that the owner meant."""
-    kind = getattr(errors, refusal.kind, None)
-    if not isinstance(kind, type) or not issubclass(kind, errors.LycosaError):
-        kind = errors.StateError
-    return kind(refusal.message)
-
-
-async def read_frame(reader: asyncio.StreamReader) -> bytes:
-    """Return the body of the next frame. Raises `asyncio.IncompleteReadError` at the end, ValueError when too long."""
-    (size,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
-    if size > FRAME_MAX:
-        raise ValueError(f"a frame of {size:,} bytes, at most {FRAME_MAX:,}")
-    return await reader.readexactly(size)
-
-
-async def write_frame(writer: asyncio.StreamWriter, body: bytes) -> None:
-    """Send a frame, and wait until the other side has taken enough of it."""
-    writer.write(LENGTH.pack(len(body)))
-    writer.write(body)
-    await writer.drain()
-
-
-@contextmanager
-def short_path(path: Path) -> Iterator[str]:
-    """Yield a path of this socket that is short enough for the system, however long it is."""
-    if len(os.fsencode(path)) <= SOCKET_PATH_MAX:
-        yield str(path)
-        return
-    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield f"/proc/self/fd/{folder}/{path.name}"
-    finally:
-        os.close(folder)
+    return error_named(refusal.kind, refusal.message)

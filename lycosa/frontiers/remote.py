@@ -7,7 +7,6 @@ gone, hung, of another version, or not ours to ask.
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -30,6 +29,7 @@ from lycosa.core.model import (
 from lycosa.frontiers import frames
 from lycosa.frontiers.frames import METHODS, SLICE_ROWS, WHOLE, Answer, Hello, Refusal
 from lycosa.frontiers.statedir import owner_of
+from lycosa.servers.unix_socket import connect, read_frame, write_frame
 
 ANSWER_MAX_S = 30.0
 """An owner that has not answered after so long hangs, or was stopped."""
@@ -153,7 +153,7 @@ class RemoteOperations:
         async with self._asking:
             try:
                 async with asyncio.timeout(self._answer_max_s):
-                    await frames.write_frame(self._writer, frames.call(method, *arguments))
+                    await write_frame(self._writer, frames.call(method, *arguments))
             except TimeoutError as error:
                 raise self._hangs(self._answer_max_s) from error
             except OSError as error:
@@ -172,7 +172,7 @@ class RemoteOperations:
         telling = asyncio.get_running_loop().call_later(SILENT_MAX_S, self._tell, max_s, work)
         try:
             async with asyncio.timeout(max_s):
-                said: Hello | Answer | Refusal = frames.decode_said(await frames.read_frame(self._reader))
+                said: Hello | Answer | Refusal = frames.decode_said(await read_frame(self._reader))
         except TimeoutError as error:
             raise self._hangs(max_s) from error
         except (OSError, EOFError) as error:
@@ -217,14 +217,7 @@ async def connected(
 
     `say` hears, once, that the owner takes long to answer.
     """
-    plug = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-    try:
-        with frames.short_path(path) as short:
-            await asyncio.get_running_loop().sock_connect(plug, short)
-        reader, writer = await asyncio.open_unix_connection(sock=plug)
-    except BaseException:
-        plug.close()
-        raise
+    reader, writer = await connect(path)
     try:
         remote = RemoteOperations(path, reader, writer, answer_max_s, say)
         await remote.greet()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -20,8 +19,9 @@ import msgspec
 
 from lycosa.core.errors import LycosaError, StorageError, UsageError
 from lycosa.frontiers import frames
-from lycosa.frontiers.frames import FRAME_MAX, METHODS, SLICE_ROWS, WHOLE, Answer, Call, Hello, Refusal, encode
+from lycosa.frontiers.frames import METHODS, SLICE_ROWS, WHOLE, Answer, Call, Hello, Refusal, encode
 from lycosa.ports import FrontierOperations
+from lycosa.servers.unix_socket import FRAME_MAX, listen, read_frame, write_frame
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ async def served(path: Path, operations: FrontierOperations) -> AsyncIterator[No
     Where there can be no socket (the file system has none) that is logged, and the crawl goes on without it.
     """
     try:
-        listening = _listen(path)
+        listening = listen(path, CLIENTS_MAX)
     except OSError as error:
         log.warning("%s: no socket for `lycosa frontier`: %s", path, error.strerror or error)
         yield
@@ -110,7 +110,7 @@ class Clients:
         await _say(writer, encode(Hello(frames.VERSION, os.getpid())))
         loop = asyncio.get_running_loop()
         while True:
-            body = await frames.read_frame(reader)
+            body = await read_frame(reader)
             self._busy[task] = self._silent.pop(task, writer)
             started = loop.time()
             answer = await self._answer(frames.decode_call(body))
@@ -150,19 +150,4 @@ class Clients:
 
 async def _say(writer: asyncio.StreamWriter, body: bytes) -> None:
     async with asyncio.timeout(WRITE_MAX_S):
-        await frames.write_frame(writer, body)
-
-
-def _listen(path: Path) -> socket.socket:
-    """Put a socket there in place of what a dead owner left behind; only our own user may connect."""
-    path.unlink(missing_ok=True)
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-    try:
-        with frames.short_path(path) as short:
-            listening.bind(short)
-        path.chmod(0o600)  # nobody can connect before it listens
-        listening.listen(CLIENTS_MAX)
-    except OSError:
-        listening.close()
-        raise
-    return listening
+        await write_frame(writer, body)

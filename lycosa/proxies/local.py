@@ -4,34 +4,40 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
 from functools import partial
 
 from lycosa import clock
 from lycosa.core.errors import NoProxy
+from lycosa.core.proxies.explain import explained
 from lycosa.core.proxies.outcome import Blame, Outcome
 from lycosa.core.proxies.policy import TargetPolicy
 from lycosa.core.proxies.pool import Pool
 from lycosa.core.proxies.proxy import Proxy
 from lycosa.core.proxies.target import ANY, Grant, Wait, Wish
-from lycosa.ports.proxies import Lent, ProxyView, TargetView
-from lycosa.proxies.views import refuse_counts, view_everywhere, view_on, why_not
+from lycosa.ports.proxies import Explained, Lent, ProxyView, TargetView
+from lycosa.proxies.late import LateReturns
+from lycosa.proxies.views import SEEN, refuse_counts, view_everywhere, view_on, why_not
 from lycosa.proxies.waiting import CLOSED, Line, Waiter
+
+IN_LINE = Wait(None)
+"""The answer to who comes when others wait already."""
 
 
 class LocalPool:
-    """See `ports.ProxyPool`. It forgets everything when its process ends."""
+    """See `ports.ProxyPool`. It forgets everything when its process ends, unless its `pool` is kept."""
 
     def __init__(
         self,
         policy_of: Callable[[str], TargetPolicy] = lambda _: TargetPolicy(),
         now: Callable[[], float] | None = None,
         draw: Callable[[], float] = clock.chance,
+        pool: Pool | None = None,
     ) -> None:
-        self._pool = Pool(policy_of)
+        self._pool = pool or Pool(policy_of)
         self._now = now or clock.Clock().now
         self._draw = draw
         self._lines: dict[str, Line] = {}
+        self._late = LateReturns()
         self._closed = False
 
     async def add(self, proxies: Iterable[Proxy]) -> int:
@@ -42,16 +48,16 @@ class LocalPool:
 
     async def remove(self, keys: Iterable[str]) -> int:
         """See `ProxyPool`."""
-        return sum([self._pool.remove(key) for key in keys])
+        return sum([self._pool.remove(key, self._now()) for key in keys])
 
     async def acquire(
         self, target: str, count: int = 1, wish: Wish = ANY, *, lease_s: float | None = None, wait_s: float = 0.0
     ) -> list[Lent]:
         """See `ProxyPool`."""
         refuse_counts(count, wish)
-        waiter = Waiter(count, wish, lease_s, asyncio.get_running_loop().create_future())
-        grants = self._ask(target, waiter) if target not in self._lines else Wait(None)
+        grants = self._ask(target, count, wish, lease_s) if target not in self._lines else IN_LINE
         if isinstance(grants, Wait):
+            waiter = Waiter(count, wish, lease_s, asyncio.get_running_loop().create_future())
             grants = await self._wait(target, waiter, wait_s)
         return [
             Lent(target, grant.token, self._pool.proxies[grant.key], grant.deadline, grant.rebound, grant.among)
@@ -60,12 +66,14 @@ class LocalPool:
 
     async def renew(self, lent: Lent, lease_s: float | None = None) -> float | None:
         """See `ProxyPool`."""
-        pool = self._pool.targets.get(lent.target)
-        return None if pool is None else pool.renew(lent.token, self._now(), lease_s)
+        return self._pool.renew(lent.target, lent.token, self._now(), lease_s)
 
     async def release(self, lent: Lent, outcomes: Sequence[Outcome] = ()) -> bool:
         """See `ProxyPool`."""
-        return self._release(lent.target, lent.token, outcomes)
+        done = self._release(lent.target, lent.token, outcomes)
+        if not done:
+            self._late.note(lent)
+        return done
 
     async def ban(self, target: str, key: str, until: float | None = None, reason: str = "by hand") -> bool:
         """See `ProxyPool`."""
@@ -91,7 +99,7 @@ class LocalPool:
         """See `ProxyPool`."""
         now = self._now()
         if target is None:
-            return [self._everywhere(key, now) for key in self._pool.nearest()]
+            return self._everywhere(now)
         pool = self._pool.targets.get(target)
         if pool is None:
             return []
@@ -105,6 +113,11 @@ class LocalPool:
             for name, pool in self._pool.targets.items()
         ]
 
+    async def explain(self, target: str, wish: Wish = ANY) -> list[Explained]:
+        """See `ProxyPool`."""
+        verdicts = explained(self._pool, target, wish, self._now())
+        return [Explained(self._pool.proxies[verdict.key], verdict) for verdict in verdicts]
+
     async def close(self) -> None:
         """See `ProxyPool`."""
         self._closed = True
@@ -112,15 +125,18 @@ class LocalPool:
             line.close(NoProxy(CLOSED))
         self._lines.clear()
 
-    def _ask(self, target: str, waiter: Waiter) -> list[Grant] | Wait:
+    def _ask(self, target: str, count: int, wish: Wish, lease_s: float | None) -> list[Grant] | Wait:
         if self._closed:
             raise NoProxy(CLOSED)
-        draws = [self._draw() for _ in range(waiter.count)]
-        return self._pool.acquire(target, self._now(), draws, waiter.wish, waiter.lease_s)
+        draws = [self._draw() for _ in range(count)]
+        return self._pool.acquire(target, self._now(), draws, wish, lease_s)
+
+    def _ask_for(self, target: str, waiter: Waiter) -> list[Grant] | Wait:
+        return self._ask(target, waiter.count, waiter.wish, waiter.lease_s)
 
     async def _wait(self, target: str, waiter: Waiter, wait_s: float) -> list[Grant]:
         """Wait in line. Who is cancelled at the moment he gets one gives it back."""
-        line = self._lines.setdefault(target, Line(partial(self._ask, target), self._now))
+        line = self._lines.setdefault(target, Line(partial(self._ask_for, target), self._now))
         line.join(waiter)
         line.serve()
         try:
@@ -159,7 +175,12 @@ class LocalPool:
             target, wait_s, {} if is_empty else self._pool.target(target, now).counts(now), is_empty=is_empty
         )
 
-    def _everywhere(self, key: str, now: float) -> ProxyView:
-        pairs = [pool.pairs[key] for pool in self._pool.targets.values() if key in pool.pairs]
-        counts = (sum(pair.uses for pair in pairs), sum(pair.good for pair in pairs), sum(pair.bad for pair in pairs))
-        return view_everywhere(self._pool.proxies[key], asdict(self._pool.health[key]), counts, now)
+    def _everywhere(self, now: float) -> list[ProxyView]:
+        known, health = self._pool.proxies, self._pool.health
+        sums: dict[str, tuple[int, int, int]] = {}
+        for target in self._pool.targets.values():
+            for key, pair in target.pairs.items():
+                uses, good, bad = sums.get(key, (0, 0, 0))
+                sums[key] = (uses + pair.uses, good + pair.good, bad + pair.bad)
+        told = ((key, {name: getattr(health[key], name) for name in SEEN}) for key in self._pool.nearest())
+        return [view_everywhere(known[key], seen, sums.get(key, (0, 0, 0)), now) for key, seen in told]

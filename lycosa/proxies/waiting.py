@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lycosa.core.errors import UsageError
+from lycosa.core.errors import LycosaError, UsageError
 from lycosa.core.proxies.target import Grant, Wait, Wish
 
 CLOSED = "the pool is closed"
@@ -64,7 +64,11 @@ class Line:
             waiter = self._waiting.popleft()
             if waiter.granted.done():
                 continue
-            answer = self._acquire(waiter)
+            try:
+                answer = self._acquire(waiter)
+            except LycosaError as error:  # it cannot be kept, and is no affair of who gave one back
+                waiter.granted.set_exception(error)
+                continue
             if not isinstance(answer, Wait):
                 waiter.granted.set_result(answer)
                 continue

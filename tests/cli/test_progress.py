@@ -289,3 +289,15 @@ def test_a_worker_tells_what_all_did():
     done = {"200": 9005, "unchanged": 2, "404": 50}  # one was killed before it told of its last pages
     lines = summary_lines(Summary(**{**SUMMARY, "reasons": done}, shared={"pages": 9000, "unchanged": 1}))
     assert "  shared  9,007 pages, 0 items, 0 B by all workers so far" in lines
+
+
+def test_the_summary_tells_what_came_of_the_proxies_of_a_pool():
+    stats = {"proxy/leases": 5020, "proxy/outcomes/site": 12, "proxy/outcomes/none": 5000, "proxy/sent_again": 20}
+    lines = summary_lines(Summary(**{**SUMMARY, "stats": stats}))
+    assert "  proxies 5,020 leases in this run (sent again: 20, banned: 12)" in lines
+    none = summary_lines(Summary(**{**SUMMARY, "stats": {"proxy/waits": 3}}))
+    assert "  proxies 0 leases in this run (waited: 3)" in none
+
+
+def test_a_crawl_that_ends_for_want_of_proxies_could_not_go_on():
+    assert exit_code(Summary(**{**SUMMARY, "closing": "no proxy"})) == 3

@@ -23,9 +23,10 @@ from lycosa.core.errors import LycosaError, NewerState, StateError, StateLocked,
 from lycosa.core.frontier import Policy
 from lycosa.core.model import Extras, Selection
 from lycosa.frontiers import frames, remote, served
-from lycosa.frontiers.frames import FRAME_MAX, SLICE_ROWS, Answer, Hello, Refusal
+from lycosa.frontiers.frames import SLICE_ROWS, Answer, Hello, Refusal
 from lycosa.frontiers.memory import memory_frontier
 from lycosa.frontiers.operations import LocalOperations
+from lycosa.servers.unix_socket import FRAME_MAX, read_frame, write_frame
 from tests.contracts.test_operations import url
 
 PROMPT_S = 5.0
@@ -45,7 +46,7 @@ def frame(body: bytes) -> bytes:
 async def raw(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Connect without being polite; the greeting is read."""
     reader, writer = await asyncio.open_unix_connection(str(path))
-    hello = frames.decode_said(await frames.read_frame(reader))
+    hello = frames.decode_said(await read_frame(reader))
     assert hello == Hello(frames.VERSION, os.getpid())
     return reader, writer
 
@@ -108,12 +109,12 @@ def test_an_unknown_method_is_refused_in_words_and_the_connection_goes_on(tmp_pa
         async with owner(path):
             reader, writer = await raw(path)
             for method in ("close", "__init__", "shelf", ""):
-                await frames.write_frame(writer, frames.call(method))
-                said = frames.decode_said(await frames.read_frame(reader))
+                await write_frame(writer, frames.call(method))
+                said = frames.decode_said(await read_frame(reader))
                 assert isinstance(said, Refusal)
                 assert (said.kind, "no " + repr(method) in said.message) == ("UsageError", True)
-            await frames.write_frame(writer, frames.call("stats"))
-            assert isinstance(frames.decode_said(await frames.read_frame(reader)), Answer)
+            await write_frame(writer, frames.call("stats"))
+            assert isinstance(frames.decode_said(await read_frame(reader)), Answer)
             writer.close()
 
     run(story())
@@ -129,8 +130,8 @@ def test_one_call_touches_a_bounded_number_of_rows(tmp_path: Path) -> None:
                 assert 1 <= len(rows) <= SLICE_ROWS
                 assert after is not None
             reader, writer = await raw(path)
-            await frames.write_frame(writer, frames.call("push", [url(number) for number in range(SLICE_ROWS + 1)]))
-            said = frames.decode_said(await frames.read_frame(reader))
+            await write_frame(writer, frames.call("push", [url(number) for number in range(SLICE_ROWS + 1)]))
+            said = frames.decode_said(await read_frame(reader))
             assert isinstance(said, Refusal)
             assert "at most" in said.message
             writer.close()
@@ -168,12 +169,12 @@ def test_a_client_that_does_not_read_is_dropped(tmp_path: Path, monkeypatch) -> 
             await good.push([url(number, extras=Extras("POST", {}, b"x" * 20_000)) for number in range(SLICE_ROWS)])
             reader, writer = await raw(path)
             reader._transport.pause_reading()  # type: ignore[attr-defined]
-            await frames.write_frame(writer, frames.call("rows", Selection(), "", SLICE_ROWS))
+            await write_frame(writer, frames.call("rows", Selection(), "", SLICE_ROWS))
             async with asyncio.timeout(PROMPT_S):
                 while True:  # others are served meanwhile, and it is gone in the end
                     await good.stats()
                     try:
-                        await frames.write_frame(writer, frames.call("stats"))
+                        await write_frame(writer, frames.call("stats"))
                     except OSError:
                         break
             writer.close()

@@ -17,6 +17,11 @@ from lycosa.core.errors import (
 from lycosa.core.proxies.outcome import LOOKED_AT, Blame, Rule, checked_rules, judge, judge_error
 
 
+def reached(error: FetchError) -> FetchError:
+    error.reached = True
+    return error
+
+
 @pytest.mark.parametrize(
     ("status", "blame"),
     [
@@ -43,12 +48,21 @@ def test_whose_fault_a_status_is(status: int, blame: Blame) -> None:
         (ConnectFailed("connection refused"), Blame.PROXY),
         (ConnectFailed("proxy not found"), Blame.PROXY),
         (ConnectFailed("proxy answered 407"), Blame.PROXY),
+        (ConnectFailed("proxy answered 401"), Blame.PROXY),
+        (ConnectFailed("proxy wants another login"), Blame.PROXY),
+        (reached(ConnectFailed("proxy wants another login")), Blame.PROXY),
+        (reached(ConnectFailed("proxy could not connect (connection refused)")), Blame.MISS),
+        (ConnectFailed("no connection after 10 s"), Blame.PROXY),
+        (reached(ConnectFailed("no connection after 10 s")), Blame.MISS),
+        (reached(ConnectFailed("host not found")), Blame.NOBODY),
         (ConnectFailed("proxy answered 503"), Blame.MISS),
         (ConnectFailed("proxy answered 403"), Blame.MISS),
         (FetchTimeout("timed out after 10 s"), Blame.PROXY),
+        (reached(FetchTimeout("timed out after 10 s")), Blame.MISS),
         (ConnectionLost("connection closed without an answer"), Blame.MISS),
-        (TlsFailed("certificate expired"), Blame.NOBODY),
-        (BadResponse("not HTTP"), Blame.NOBODY),
+        (TlsFailed("certificate expired"), Blame.MISS),
+        (BadResponse("not HTTP"), Blame.MISS),
+        (BadResponse("cannot be decompressed"), Blame.NOBODY),
         (BodyTooLarge("body too large"), Blame.NOBODY),
         (FetchError("not a URL that can be fetched"), Blame.NOBODY),
     ],

@@ -100,7 +100,7 @@ class History:
     def renew(self, target: str) -> None:
         for (its, token), grant in list(self.leases.items()):
             if its == target:
-                until = self.pool.targets[target].renew(token, self.now)
+                until = self.pool.renew(target, token, self.now)
                 assert (until is None) == self.over(target, grant)
                 if until is not None:
                     self.leases[its, token] = Grant(token, grant.key, until, grant.rebound, grant.among)
@@ -114,7 +114,7 @@ class History:
             self.pool.unban(target, key, self.now)
         elif act == 2 and key in self.pool.proxies:
             self.pool.revive(key, self.now, self.random.choice(["", "9.9.9.9"]))
-        elif act == 3 and len(self.pool.proxies) > 1 and self.pool.remove(key):
+        elif act == 3 and len(self.pool.proxies) > 1 and self.pool.remove(key, self.now):
             self.gone |= {lease for lease, grant in self.leases.items() if grant.key == key}
             self.uses = Counter({pair: count for pair, count in self.uses.items() if pair[1] != key})
             self.started = {pair: at for pair, at in self.started.items() if pair[1] != key}

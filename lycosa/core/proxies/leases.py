@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from typing import NamedTuple
 
 from lycosa.core.proxies.pair import Pair
 
@@ -14,6 +15,25 @@ SESSIONS_MAX = 100_000
 
 OUTDATED_FACTOR, OUTDATED_MIN = 4, 64
 """Outdated deadlines are cleared away when there are more than so many for each lease."""
+
+TOKENS_PER_S = 1e6
+
+
+class KeptLease(NamedTuple):
+    """A lease as it is kept elsewhere."""
+
+    token: int
+    key: str
+    deadline: float
+    session: str
+
+
+class KeptSession(NamedTuple):
+    """A session as it is kept elsewhere: it has the proxy `key` until then."""
+
+    session: str
+    key: str
+    until: float
 
 
 @dataclass(slots=True)
@@ -26,7 +46,10 @@ class Held:
 
 
 class Leases:
-    """Leases by token. Tokens are counted up, so that a late return meets nobody else's lease."""
+    """Leases by token, which is the time in microseconds, or one more than the last.
+
+    So a late return meets nobody else's lease, not even when what was known of the leases was lost meanwhile.
+    """
 
     def __init__(self, first_token: int = 0) -> None:
         self._held: dict[int, Held] = {}
@@ -36,9 +59,25 @@ class Leases:
     def __len__(self) -> int:
         return len(self._held)
 
-    def begin(self, pair: Pair, deadline: float, session: str) -> int:
+    @property
+    def token(self) -> int:
+        """The token that was given last."""
+        return self._token
+
+    def kept(self) -> list[KeptLease]:
+        """Return all of them, for who keeps them elsewhere."""
+        return [KeptLease(token, held.pair.key, held.deadline, held.session) for token, held in self._held.items()]
+
+    def restore(self, token: int, leases: Iterable[KeptLease], pairs: Mapping[str, Pair]) -> None:
+        """Have the leases that were kept, and go on counting tokens."""
+        self._token = token
+        for lease in leases:
+            self._held[lease.token] = Held(pairs[lease.key], lease.deadline, lease.session)
+            self._remember(lease.deadline, lease.token)
+
+    def begin(self, pair: Pair, deadline: float, session: str, now: float) -> int:
         """Return the token of a new lease."""
-        self._token += 1
+        self._token = max(self._token + 1, int(now * TOKENS_PER_S))
         self._held[self._token] = Held(pair, deadline, session)
         self._remember(deadline, self._token)
         return self._token
@@ -59,10 +98,21 @@ class Leases:
         """End all of a pair."""
         self._held = {token: held for token, held in self._held.items() if held.pair is not pair}
 
-    def overdue(self, now: float) -> Iterator[Pair]:
-        """End what was not returned in time; yield the pair of each."""
+    def overdue(self, now: float) -> Sequence[Pair]:
+        """End what was not returned in time; return the pair of each."""
+        if not self._deadlines or self._deadlines[0][0] > now:
+            return ()  # as nearly always
+        pairs = []
         while (deadline := self.next_at()) is not None and deadline <= now:
-            yield self._held.pop(heappop(self._deadlines)[1]).pair
+            pairs.append(self._held.pop(heappop(self._deadlines)[1]).pair)
+        return pairs
+
+    def deadlines(self) -> dict[str, float]:
+        """Return, by the key of a proxy that is lent, when the first of its leases ends."""
+        first: dict[str, float] = {}
+        for held in self._held.values():
+            first[held.pair.key] = min(held.deadline, first.get(held.pair.key, held.deadline))
+        return first
 
     def next_at(self) -> float | None:
         """Return the first deadline."""
@@ -84,11 +134,19 @@ class Sessions:
     """Which proxy a session has, until it was not used for `sticky_s` (seconds)."""
 
     def __init__(self, sticky_s: float) -> None:
-        self._sticky_s = sticky_s
+        self.sticky_s = sticky_s
         self._keys: OrderedDict[str, tuple[str, float]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._keys)
+
+    def kept(self) -> list[KeptSession]:
+        """Return all of them, the one first that was used longest ago."""
+        return [KeptSession(session, key, until) for session, (key, until) in self._keys.items()]
+
+    def restore(self, sessions: Iterable[KeptSession]) -> None:
+        """Have the sessions that were kept."""
+        self._keys = OrderedDict((each.session, (each.key, each.until)) for each in sessions)
 
     def key(self, session: str, now: float) -> str | None:
         """Return the key of its proxy."""
@@ -100,7 +158,7 @@ class Sessions:
 
     def bind(self, session: str, key: str, now: float) -> None:
         """It has this proxy from now on."""
-        self._keys[session] = (key, now + self._sticky_s)
+        self._keys[session] = (key, now + self.sticky_s)
         self._keys.move_to_end(session)
         if len(self._keys) > SESSIONS_MAX:
             self._keys.popitem(last=False)

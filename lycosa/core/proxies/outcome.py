@@ -4,9 +4,13 @@
     -----     --------------------------------------------------      ---------------------------------------------
     NONE      the page came                                            nobody; the proxy works, here and everywhere
     NOBODY    404, 5xx, a broken page: the site's own affair            nobody; the proxy works
-    MISS      the connection broke behind the proxy                     nobody; the score of this pair sinks
+    MISS      what broke, or was too slow, behind the proxy             nobody; the score of this pair sinks
     SITE      403, 429, a captcha, what a rule of the user says         this proxy on this site
-    PROXY     no connection to it, 407, too slow                        this proxy everywhere
+    PROXY     no connection to it, 407                                  this proxy everywhere
+    UNFIT     a check found that it alters pages, or shows us          nobody gets it until a check finds it well
+
+Where a page fails, a proxy that was reached is a suspect only: one site that is slow, down, or has a bad certificate
+must not take all proxies away from all others. A proxy that is in the way leaves that site after a few misses in a row.
 
 A status that a site uses in its own way gets a rule: the first one that matches decides.
 """
@@ -19,7 +23,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
-from lycosa.core.errors import BadProxy, ConnectFailed, ConnectionLost, FetchError, FetchTimeout
+from lycosa.core.errors import BadProxy, ConnectFailed, ConnectionLost, FetchError, FetchTimeout, TlsFailed
 from lycosa.core.retry import parse_retry_after
 
 LOOKED_AT = 65_536
@@ -29,6 +33,11 @@ MARKS_MAX = 100
 """Marks in one rule, and rules of one site."""
 
 PROXY_LOGIN = 407
+LOGIN_WANTED = "proxy wants another login"
+LOGIN_STATUSES = frozenset({"401", "407"})
+"""How CONNECT is answered without the right login; some write 401."""
+
+NOT_FOUND, NOT_HTTP = "host not found", "not HTTP"
 SITE_STATUSES = frozenset({403, 429})
 CAPTCHAS = (
     b"g-recaptcha", b"www.google.com/recaptcha/", b"hcaptcha.com", b"cf-challenge", b"cf_chl_opt", b"cf-turnstile",
@@ -48,6 +57,7 @@ class Blame(StrEnum):
     MISS = "miss"
     SITE = "site"
     PROXY = "proxy"
+    UNFIT = "unfit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,18 +135,14 @@ def judge(
 
 
 def judge_error(error: FetchError, latency_s: float | None = None) -> Outcome:
-    """Return what a transfer that failed says. Words that begin with "proxy" are of the way to it, or of its own."""
-    reason = str(error)
-    if isinstance(error, FetchTimeout):
-        return Outcome(Blame.PROXY, reason, None, latency_s)
-    if isinstance(error, ConnectFailed):
-        return Outcome(_of_connecting(reason), reason, None, latency_s)
-    return Outcome(Blame.MISS if isinstance(error, ConnectionLost) else Blame.NOBODY, reason, None, latency_s)
+    """Return what a transfer that failed says; `latency_s` unless the error knows it."""
+    latency_s = error.latency_s if error.latency_s is not None else latency_s
+    return Outcome(_of_error(error), str(error), None, latency_s)
 
 
 def _usual(status: int, body: bytes) -> tuple[Blame, str]:
     if status == PROXY_LOGIN:
-        return Blame.PROXY, "proxy wants another login (407)"
+        return Blame.PROXY, f"{LOGIN_WANTED} (407)"
     if status in CHALLENGE_STATUSES and (mark := _captcha(body)):
         return Blame.SITE, f"captcha ({mark})"
     if status in SITE_STATUSES:
@@ -149,10 +155,28 @@ def _captcha(body: bytes) -> str:
     return next((mark.decode() for mark in CAPTCHAS if mark in beginning), "")
 
 
-def _of_connecting(reason: str) -> Blame:
-    """A proxy that answers CONNECT with 5xx could not reach the site, whoever's fault that is; 403 is its own rule."""
+def _of_error(error: FetchError) -> Blame:
+    if isinstance(error, FetchTimeout):
+        return Blame.MISS if error.reached else Blame.PROXY
+    if isinstance(error, ConnectFailed):
+        return _of_connecting(error)
+    if isinstance(error, (ConnectionLost, TlsFailed)) or str(error) == NOT_HTTP:
+        return Blame.MISS
+    return Blame.NOBODY
+
+
+def _of_connecting(error: ConnectFailed) -> Blame:
+    """Words that begin with "proxy" are of the way to it, or its own (`fetchers/reasons.py`).
+
+    A proxy that answers CONNECT with 5xx could not reach the site, whoever's fault that is; 403 is its own rule.
+    """
+    reason = str(error)
+    if reason == NOT_FOUND:  # by ourselves, for SOCKS proxies that want an address
+        return Blame.NOBODY
     status = re.fullmatch(r"proxy answered (\d{3})", reason)
-    return Blame.MISS if status and status[1] != str(PROXY_LOGIN) else Blame.PROXY
+    if reason == LOGIN_WANTED or (status and status[1] in LOGIN_STATUSES):
+        return Blame.PROXY
+    return Blame.MISS if status or error.reached else Blame.PROXY
 
 
 @lru_cache(1024)

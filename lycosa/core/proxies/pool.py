@@ -6,12 +6,13 @@ be reached at all, which all of them hear.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import insort
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
 from lycosa.core.proxies.health import Health
+from lycosa.core.proxies.nearest import Nearest
 from lycosa.core.proxies.outcome import Outcome
 from lycosa.core.proxies.pair import Facts
 from lycosa.core.proxies.policy import TargetPolicy
@@ -30,14 +31,18 @@ ROTATING = "rotating"
 
 
 class Pool:
-    """Proxies, their health, and the pools of targets. `policy_of(target)` says how a target's proxies are used."""
+    """Proxies, their health, and the pools of targets. `policy_of(target)` says how a target's proxies are used.
+
+    `token` is the last one of a target that was forgotten.
+    """
 
     def __init__(self, policy_of: Callable[[str], TargetPolicy]) -> None:
         self.proxies: dict[str, Proxy] = {}
         self.health: dict[str, Health] = {}
         self.targets: OrderedDict[str, TargetPool] = OrderedDict()
-        self._policy_of = policy_of
-        self._nearest: list[tuple[float, str]] = []
+        self.policy_of = policy_of
+        self.token = 0
+        self._nearest = Nearest()
         self._prices: list[tuple[float, float]] = []
 
     def add(self, proxies: Iterable[Proxy], now: float) -> int:
@@ -47,9 +52,9 @@ class Pool:
         for proxy in proxies:
             if proxy.key not in self.health:
                 if len(self.proxies) >= PROXIES_MAX:
-                    break
+                    continue
                 self.health[proxy.key] = Health()
-                insort(self._nearest, (self.health[proxy.key].order(), proxy.key))
+                self._nearest.add(self.health[proxy.key].order(), proxy.key)
             self.proxies[proxy.key] = proxy
             price = (proxy.price_gb, proxy.price_request)
             if price not in self._prices:
@@ -60,13 +65,13 @@ class Pool:
             self._tell(self.proxies, now)
         return len(self.proxies) - before
 
-    def remove(self, key: str) -> bool:
+    def remove(self, key: str, now: float) -> bool:
         """Forget a proxy. False when it is not here."""
         if self.proxies.pop(key, None) is None:
             return False
-        self._unorder(key)
-        del self.health[key]
+        self._nearest.remove(self.health.pop(key).order(), key)
         for target in self.targets.values():
+            target.expire(now)
             target.forget(key)
         return True
 
@@ -79,6 +84,11 @@ class Pool:
             self._fill(pool, now, wish)
         return pool.acquire(now, draws, wish, lease_s)
 
+    def renew(self, target: str, token: int, now: float, lease_s: float | None = None) -> float | None:
+        """Return the new deadline of a lease, None when it is over."""
+        pool = self.targets.get(target)
+        return None if pool is None else pool.renew(token, now, lease_s)
+
     def release(self, target: str, token: int, outcomes: Sequence[Outcome], now: float, draw: float) -> str | None:
         """End a lease. Return the key of its proxy, None when it was over before."""
         pool = self.targets.get(target)
@@ -90,12 +100,16 @@ class Pool:
     def hear(self, key: str, outcomes: Sequence[Outcome], now: float, draw: float) -> None:
         """Take what uses say of the proxy as such, and tell it to all targets if they have to know."""
         health = self.health.get(key)
-        if health is not None:
-            self._unorder(key)
-            tell = [health.hear(outcome, now, draw) for outcome in outcomes]
-            insort(self._nearest, (health.order(), key))
-            if any(tell):
-                self._tell([key], now)
+        if health is None:
+            return
+        before, tell = health.order(), False
+        for outcome in outcomes:
+            tell |= health.hear(outcome, now, draw)
+        if health.order() != before:
+            self._nearest.remove(before, key)
+            self._nearest.add(health.order(), key)
+        if tell:
+            self._tell([key], now)
 
     def ban(self, target: str, key: str, now: float, until: float | None = None, reason: str = "by hand") -> bool:
         """Lend a proxy no more for a target, or not before a time. False when there is no such proxy."""
@@ -117,14 +131,36 @@ class Pool:
         """Return the pool of a target, a new one if need be."""
         pool = self.targets.get(name)
         if pool is None:
-            pool = self.targets[name] = TargetPool(self._policy_of(name))
             self._forget_a_target()
+            pool = self.begin(name, self.policy_of(name))
         self.targets.move_to_end(name)
         return pool
 
+    def begin(self, name: str, policy: TargetPolicy) -> TargetPool:
+        """Return the new pool of a target. Its tokens are none that a target had which was forgotten."""
+        pool = self.targets[name] = TargetPool(policy, self.token)
+        return pool
+
+    def forget(self, name: str) -> None:
+        """Forget a target."""
+        self.token = max(self.token, self.targets.pop(name).parts()[1].token)
+
+    def restore(
+        self, proxies: Iterable[Proxy], health: Iterable[Health], prices: Iterable[tuple[float, float]]
+    ) -> None:
+        """Have the proxies that were kept, with what was known of them."""
+        self._prices = list(prices)
+        for proxy, known in zip(proxies, health, strict=True):
+            self.proxies[proxy.key], self.health[proxy.key] = proxy, known
+            self._nearest.add(known.order(), proxy.key)
+
+    def kept_prices(self) -> list[tuple[float, float]]:
+        """Return what `restore` has to know of prices: all that were ever seen, in order."""
+        return list(self._prices)
+
     def nearest(self) -> Iterator[str]:
         """Yield the keys of all proxies, the one with the least latency first."""
-        return (key for _, key in self._nearest)
+        return iter(self._nearest)
 
     def facts(self, key: str) -> Facts:
         """Return what targets know of a proxy."""
@@ -165,11 +201,8 @@ class Pool:
                 if key in pool.pairs:
                     pool.learn(key, facts, now)
 
-    def _unorder(self, key: str) -> None:
-        del self._nearest[bisect_left(self._nearest, (self.health[key].order(), key))]
-
     def _forget_a_target(self) -> None:
-        if len(self.targets) > TARGETS_MAX:
+        if len(self.targets) >= TARGETS_MAX:
             idle = next((name for name, pool in self.targets.items() if not pool.leases), None)
             if idle is not None:
-                del self.targets[idle]
+                self.forget(idle)

@@ -3,6 +3,7 @@
 | in `meta`               | means                                                                     |
 |-------------------------|---------------------------------------------------------------------------|
 | `cookiejar`             | the jar of this request: a text or a number; without it, the default jar  |
+| `proxy_session`         | without a `cookiejar`, a session of a proxy pool has a jar of its own     |
 | `dont_merge_cookies`    | take no cookies from the jar and put none in                              |
 
 `Request.cookies` go into the jar, and from there into every later request they fit. The `Cookie` header is made from
@@ -27,6 +28,7 @@ from lycosa.core.cookies import JARS_MAX, Cookie, Jar, Jars
 from lycosa.core.errors import BadSpider
 from lycosa.core.model import Request
 from lycosa.engine.middlewares.redirect import COOKIES_CHANGED
+from lycosa.engine.proxywish import jar_of
 from lycosa.engine.response import Response
 from lycosa.engine.suffixes import is_suffix
 from lycosa.ports import KeyStore, SharedCookies
@@ -96,6 +98,12 @@ class Cookies:
             log.debug("Received cookies from: %r\n%s", response, "".join(f"Set-Cookie: {line}\n" for line in lines))
         return response
 
+    def afresh(self, request: Request) -> None:
+        """Begin anew: what the jar of this request holds belongs to another proxy. One that the user named stays."""
+        if request.asked("cookiejar") is None and not request.asked("dont_merge_cookies"):
+            self._jar(request).clear()
+            self.process_request(request)
+
     def keep(self) -> None:
         """Put the jars that changed into the store; its next flush makes them durable."""
         changed = self._jars.changed()
@@ -106,7 +114,7 @@ class Cookies:
             self._put(name, jar)
 
     def _jar(self, request: Request) -> Jar:
-        key = request.asked("cookiejar")
+        key = jar_of(request)
         return self._default if key is None else self._named(self._name(key))
 
     def _named(self, name: str) -> Jar:

@@ -19,6 +19,7 @@ from lycosa.core.errors import FetchError, IgnoreRequest, StateError
 from lycosa.core.headers import Headers
 from lycosa.core.httpcache import FAILED, PARTIAL, Action, Asked, Decision, ReplayRules, Rules, StoredResponse
 from lycosa.core.model import Request
+from lycosa.engine.proxywish import jar_of
 from lycosa.engine.response import Response
 from lycosa.engine.verdict import Ignored
 from lycosa.ports import Accept, HttpCacheStore
@@ -92,6 +93,8 @@ class HttpCache:
         if CACHED in response.flags:
             return response
         held = _released(request)
+        if response.raw.refused:  # of those who ask through such proxies, and of nobody else
+            return response
         asked = self._asked(request)
         if request.asked(DONT_CACHE) or not self._rules.concerns(asked):
             await self._invalidate(asked, request, response.raw)
@@ -163,7 +166,8 @@ class HttpCache:
 
     def _key(self, asked: Asked, request: Request, body: bytes | None = None) -> str:
         """Return what a response is kept under: what one spider is shown for its cookies is for no other one."""
-        jar = str(request.asked("cookiejar", ""))
+        jar = jar_of(request)
+        jar = "" if jar is None else str(jar)
         if self._owner and request.has_header("Cookie") and not isinstance(self._rules, ReplayRules):
             jar = f"{jar} of {self._owner}"
         return httpcache.key_of(asked, request.body if body is None else body, jar)

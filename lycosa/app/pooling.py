@@ -1,0 +1,71 @@
+"""From the settings to the pool whose proxies a crawl goes through."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from lycosa.app.proxies import open_pool, project_policies
+from lycosa.clock import Clock
+from lycosa.config import Settings
+from lycosa.core.errors import BadProxy, BadSetting
+from lycosa.core.proxies.address import MEMORY
+from lycosa.core.proxies.lists import LIST_MAX, Fault, read_list
+from lycosa.core.proxies.policies import Policies
+from lycosa.core.proxies.proxy import Proxy
+from lycosa.engine.lender import Lender
+from lycosa.ports import ProxyPool
+
+log = logging.getLogger(__name__)
+
+
+async def lender_of(stack: AsyncExitStack, settings: Settings, clock: Clock) -> Lender | None:
+    """Open the pool of a crawl, if it has one; the stack closes it. Raises `BadSetting`, `UsageError`, `StateError`."""
+    place = settings.proxy_pool
+    if not place:
+        return None
+    if settings.proxy:
+        raise BadSetting("proxy and proxy_pool: every request goes through the one, or through some of the other")
+    listed = _is_list(place)
+    if settings.processes > 1 and (listed or place == MEMORY):
+        raise BadSetting(f"proxy_pool: {place} is in the memory of one process: with processes, a folder or redis://…")
+    policies = project_policies(Path.cwd())
+    pool = await _listed(Path(place), policies) if listed else await open_pool(place, policies)
+    lender = Lender(
+        pool,
+        policies.rules_of,
+        clock,
+        tries=settings.proxy_tries,
+        wait_max_s=settings.proxy_wait,
+    )
+    stack.push_async_callback(lender.close)
+    return lender
+
+
+def _is_list(place: str) -> bool:
+    return Path(place).is_file()
+
+
+async def _listed(file: Path, policies: Policies) -> ProxyPool:
+    """Return a pool in memory with the proxies of a list."""
+    proxies, faults = _read(file)
+    if faults:
+        log.warning("%s: %d left out, first %s", file, len(faults), faults[0])
+    if not proxies:
+        raise BadSetting(f"proxy_pool: {file} has no proxies: write one a line, as host:port or socks5h://host:port")
+    pool = await open_pool(MEMORY, policies)
+    await pool.add(proxies)
+    return pool
+
+
+def _read(file: Path) -> tuple[list[Proxy], list[Fault]]:
+    try:
+        with file.open(encoding="utf-8", errors="replace") as opened:
+            found = list(read_list(opened.read(LIST_MAX + 1)))
+    except OSError as error:
+        raise BadSetting(f"proxy_pool: {file} cannot be read: {error.strerror}") from None
+    except BadProxy as wrong:
+        raise BadSetting(f"proxy_pool: {file}: {wrong}") from None
+    proxies = [each for each in found if isinstance(each, Proxy)]
+    return proxies, [each for each in found if isinstance(each, Fault)]

@@ -1,0 +1,256 @@
+"""Sites that ban their clients by address, each site for itself. A site has an address of its own and `pages` pages:
+page n links to those from 10 n + 1 to 10 n + 10, and "/" is page 0.
+
+    async with banning(sites=2, pages=1000) as server:
+        server.url("/"), server.url("/page/7", site=1)
+        server.ban("127.21.0.2", How.TOO_MANY, site=0, for_s=2.0)
+        server.limit = Limit(20, How.SOFT, for_s=5.0)      # who asks for more than 20 pages of a site is banned there
+        server.hits, server.pages(site=0)                  # what was asked for; what was got as it should be
+
+403 says nothing more, 429 has a Retry-After, and a soft ban is a 200 with a captcha in the place of the page. Everybody
+gets a cookie, `seen=<a number of his own>`, who brings none; `hits` say which one came. robots.txt is never refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections import Counter, defaultdict, deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import count
+from math import ceil
+from typing import NamedTuple
+
+from tests.servers.nginx import free_port
+from tests.servers.proxies import new_address
+
+LINKS = 10
+CAPTCHA = "<title>Just a moment</title><div class='g-recaptcha'></div>"
+CAPTCHA_MARK = "g-recaptcha"
+
+
+class How(Enum):
+    """How a client hears that it is banned."""
+
+    FORBIDDEN = 403
+    TOO_MANY = 429
+    SOFT = 200
+    CLOSED = 0
+    """The connection ends without an answer."""
+
+
+class Limit(NamedTuple):
+    """After so many pages (within `within_s` seconds, if given) a client is banned for `for_s`, None: for ever."""
+
+    requests: int
+    how: How = How.FORBIDDEN
+    for_s: float | None = None
+    within_s: float | None = None
+
+
+class Hit(NamedTuple):
+    """One request. `at` in monotonic seconds; `good`: it got its page; `ip`: the client as the site sees it."""
+
+    at: float
+    site: int
+    ip: str
+    path: str
+    status: int
+    good: bool
+    cookie: str
+    connection: int
+
+
+@dataclass(slots=True)
+class Known:
+    """What a site knows of a client. `until` in monotonic seconds, infinite for ever."""
+
+    how: How | None = None
+    until: float = 0.0
+    count: int = 0
+    times: deque[float] = field(default_factory=deque)
+
+
+class Banning:
+    """All sites of one server."""
+
+    def __init__(
+        self, sites: int, pages: int, limit: Limit | None, delay_s: float, scheme: str, address: str = ""
+    ) -> None:
+        self.addresses = [address or new_address() for _ in range(sites)]
+        self.ports = [free_port(address) for address in self.addresses]
+        self.page_count = pages
+        self.limit = limit
+        self.delay_s = delay_s
+        self.robots = "User-agent: *\nAllow: /\n"
+        self.hits: list[Hit] = []
+        self.connections = count(1)
+        self.cookies = count(1)
+        self._scheme = scheme
+        self._known: dict[tuple[int, str], Known] = defaultdict(Known)
+        self.open: set[asyncio.Transport] = set()
+        self._awaited: list[tuple[int, asyncio.Event]] = []
+
+    def url(self, path: str = "/", site: int = 0) -> str:
+        """Where a page is."""
+        return f"{self._scheme}://{self.addresses[site]}:{self.ports[site]}{path}"
+
+    def ban(self, ip: str, how: How = How.FORBIDDEN, *, site: int = 0, for_s: float | None = None) -> None:
+        """Ban a client."""
+        known = self._known[site, ip]
+        known.how, known.until = how, time.monotonic() + (float("inf") if for_s is None else for_s)
+        known.count = 0
+        known.times.clear()
+
+    def unban(self, ip: str, *, site: int = 0) -> None:
+        """Let a client in again."""
+        self._known[site, ip] = Known()
+
+    def pages(self, site: int = 0) -> Counter[str]:
+        """Return how often each page was got as it should be."""
+        return Counter(hit.path for hit in self.hits if hit.good and hit.site == site and hit.path != "/robots.txt")
+
+    def by_client(self, site: int = 0) -> Counter[str]:
+        """Return how many requests came from each address."""
+        return Counter(hit.ip for hit in self.hits if hit.site == site)
+
+    async def until(self, hits: int) -> None:
+        """Return when there were so many requests."""
+        came = asyncio.Event()
+        self._awaited.append((hits, came))
+        await came.wait()
+
+    def heard(self, hit: Hit) -> None:
+        """Keep a request."""
+        self.hits.append(hit)
+        for hits, came in self._awaited:
+            if len(self.hits) >= hits:
+                came.set()
+
+    def refused(self, site: int, ip: str, now: float) -> Known | None:
+        """Count a request. Return what is known of who is banned."""
+        known = self._known[site, ip]
+        if known.how is not None and now < known.until:
+            return known
+        known.how = None
+        known.count += 1
+        limit = self.limit
+        if limit is None:
+            return None
+        if limit.within_s is not None:
+            known.times.append(now)
+            while known.times[0] < now - limit.within_s:
+                known.times.popleft()
+            known.count = len(known.times)
+        if known.count > limit.requests:
+            self.ban(ip, limit.how, site=site, for_s=limit.for_s)
+            return self._known[site, ip]
+        return None
+
+
+class Visitor(asyncio.Protocol):
+    """A connection of a client to one site."""
+
+    def __init__(self, server: Banning, site: int) -> None:
+        self._server, self._site = server, site
+        self._number = next(server.connections)
+        self._buffer = b""
+        self._ip = ""
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See `asyncio`."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._ip = transport.get_extra_info("peername")[0]
+        self._server.open.add(transport)
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """See `asyncio`."""
+        assert self._transport
+        self._server.open.discard(self._transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Answer each whole head; bodies are not expected."""
+        self._buffer += data
+        while b"\r\n\r\n" in self._buffer:
+            head, _, self._buffer = self._buffer.partition(b"\r\n\r\n")
+            answer = self._answer(head.decode("latin-1"))
+            if self._server.delay_s:
+                asyncio.get_running_loop().call_later(self._server.delay_s, self._send, answer)
+            else:
+                self._send(answer)
+
+    def _send(self, answer: bytes) -> None:
+        assert self._transport
+        if answer:
+            self._transport.write(answer)
+        else:
+            self._transport.close()
+
+    def _answer(self, head: str) -> bytes:
+        line, *fields = head.split("\r\n")
+        path = line.split(" ")[1]
+        cookie = next((each.partition(":")[2].strip() for each in fields if each.lower().startswith("cookie:")), "")
+        now = time.monotonic()
+        known = None if path == "/robots.txt" else self._server.refused(self._site, self._ip, now)
+        status, more, body = self._page(path) if known is None else _ban(known, now)
+        good = known is None and status == 200
+        self._server.heard(Hit(now, self._site, self._ip, path, status, good, cookie, self._number))
+        if not status:
+            return b""
+        if not cookie:
+            more += f"Set-Cookie: seen={next(self._server.cookies)}\r\n"
+        kind = "text/plain" if path == "/robots.txt" else "text/html"
+        length = len(body.encode())
+        return f"HTTP/1.1 {status} -\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n{more}\r\n{body}".encode()
+
+    def _page(self, path: str) -> tuple[int, str, str]:
+        if path == "/robots.txt":
+            return 200, "", self._server.robots
+        path = path.partition("?")[0]
+        number = 0 if path == "/" else int(path[6:]) if path.startswith("/page/") and path[6:].isdigit() else -1
+        if not 0 <= number < max(1, self._server.page_count):
+            return 404, "", "no such page"
+        children = range(LINKS * number + 1, min(LINKS * number + LINKS + 1, self._server.page_count))
+        links = "".join(f'<a href="/page/{child}">{child}</a> ' for child in children)
+        return 200, "", f"<title>Page {number}</title>{links}"
+
+
+def _ban(known: Known, now: float) -> tuple[int, str, str]:
+    assert known.how is not None
+    more = ""
+    if known.how is How.TOO_MANY and known.until < float("inf"):
+        more = f"Retry-After: {ceil(known.until - now - 0.5)}\r\n"
+    return known.how.value, more, CAPTCHA if known.how is How.SOFT else "<title>No</title>"
+
+
+@asynccontextmanager
+async def banning(
+    *,
+    sites: int = 1,
+    pages: int = 100,
+    limit: Limit | None = None,
+    delay_s: float = 0.0,
+    tls: ssl.SSLContext | None = None,
+    address: str = "",
+) -> AsyncIterator[Banning]:
+    """Serve on the running loop while the block runs. `delay_s` before each answer; `address` for all sites."""
+    server = Banning(sites, pages, limit, delay_s, "http" if tls is None else "https", address)
+    loop = asyncio.get_running_loop()
+    listening = [
+        await loop.create_server(lambda site=site: Visitor(server, site), address, port, ssl=tls, backlog=1024)
+        for site, (address, port) in enumerate(zip(server.addresses, server.ports, strict=True))
+    ]
+    try:
+        yield server
+    finally:
+        for each in listening:
+            each.close()
+        for transport in server.open:
+            transport.abort()
+        await asyncio.sleep(0)
