@@ -313,10 +313,11 @@ def test_a_pool_is_kept_up_to_date_and_dead_sources_are_asked_less_often(caplog:
             source("dead", kind="url", url=f"http://127.0.0.1:{free_port()}/list?key=secret", every=1),
         ]
         lists.answers["/list?key=secret"] = "10.0.0.1:80"
+        await pool.add([parse_proxy("10.0.0.8:80", tags={"source": "good"})])  # of an earlier run
         heard = Heard()
         async with refreshing(pool, sources, heard=heard.take) as refresher, asyncio.TaskGroup() as group:
             running = group.create_task(refresher.run())
-            await heard.next("good", well=True)
+            assert (await heard.next("good", well=True)).removed == 1
             await heard.next("dead", well=False)
             assert await hosts(pool) == ["10.0.0.1"]
             lists.answers["/list?key=secret"] = "10.0.0.2:80"
