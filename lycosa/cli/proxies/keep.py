@@ -81,10 +81,12 @@ class Said:
         self._before: dict[str, str] = {}
 
     def report(self, report: Report) -> None:
-        """A source was read."""
+        """A source was read. That it failed, or is there again, is in the log already."""
+        if report.problem:
+            return
         changes = [(report.added, "new"), (report.removed, "removed"), (report.faulty, "with faults")]
         parts = [f"{number:,} {what}" for number, what in changes if number]
-        text = report.problem or ", ".join([progress.count(report.listed, "proxy"), *parts])
+        text = ", ".join([progress.count(report.listed, "proxy"), *parts])
         if parts or self._changed(f"source {report.source}", text):
             faults = [f"    {one_line(str(each))}" for each in report.faults[:FAULTS_SHOWN]]
             progress.write([one_line(f"source {report.source}: {text}"), *faults])
