@@ -1,7 +1,7 @@
 """Proxies of a pool on loan to the transfers of this process: waited for, renewed while they last, given back.
 
-Nobody fails for want of a proxy. Who gets none waits a little, holding its place; then it gives the place back and comes
-again (`NoProxyYet`). At most some may wait so, so that hosts whose proxies are free go on. When nobody was lent one for
+Nobody fails for want of a proxy. Who gets none waits a little, holding its place; then it gives the place back and
+comes again (`NoProxyYet`). At most some may wait so, so that hosts whose proxies are free go on. When none worked for
 too long, the crawl ends (`CloseSpider`), and can be resumed.
 
 A lease ends with its transfer, also when that is cancelled. What a killed process held comes back when the time of the
@@ -28,6 +28,9 @@ T = TypeVar("T")
 
 WAIT_S = 10.0
 """Who waits for a proxy keeps its place among those in work for so long."""
+
+FIRST_WAIT_S = 1.0
+"""And for so long as nobody had any yet: a pool that is empty from the beginning is told soon."""
 
 CLOSE_MAX_S = 5.0
 """At the end proxies are given back for at most so long; the rest come back by themselves."""
@@ -60,6 +63,7 @@ class Lender:
         self._drought = Drought(wait_max_s)
         self._waiting_max = waiting_max
         self._waiting = 0
+        self._lent_any = False
         self._renewals: dict[tuple[str, int], asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -71,10 +75,14 @@ class Lender:
         lent = await self._another(wanted, avoid) if avoid and not wanted.session else None
         if lent is None:
             lent = await self._waited_for(wanted)
-        if lasted_s := self._drought.got(self._clock.now()):
-            log.warning("proxies again, after %.0f s without", lasted_s)
+        self._lent_any = True
         self._renew_later(lent, lent.deadline)
         return lent
+
+    def worked(self) -> None:
+        """An answer came through a proxy."""
+        if lasted_s := self._drought.worked(self._clock.now()):
+            log.warning("proxies work again, after %.0f s", lasted_s)
 
     async def give_back(self, lent: Lent, outcomes: Sequence[Outcome]) -> bool:
         """End the lease, also when the caller is cancelled meanwhile. False when it was over before."""
@@ -110,16 +118,17 @@ class Lender:
             self._waiting -= 1
 
     def _wait_s(self) -> float:
-        if self._waiting >= self._waiting_max or not self._drought.got_at:  # of the first ask: to be told at once
+        if self._waiting >= self._waiting_max:
             return 0.0
+        wait_s = WAIT_S if self._lent_any else FIRST_WAIT_S
         most_s = self._drought.most_s
-        return WAIT_S if most_s is None else min(WAIT_S, most_s)
+        return wait_s if most_s is None else min(wait_s, most_s / 4)  # it is told before it ends the crawl
 
     def _none(self, began: float, none: NoProxy) -> NoProxyYet | CloseSpider:
         now = self._clock.now()
         dry = self._drought.none(began, now)
         if dry.again_s is None:
-            log.error("%s: for %.0f s (proxy_wait); the crawl ends, and can go on later", none, dry.for_s)
+            log.error("%s, and none for %.1f s (proxy_wait): the crawl ends, and can go on later", none, dry.for_s)
             return CloseSpider(NO_PROXY)
         if dry.new:
             most_s = self._drought.most_s

@@ -54,10 +54,9 @@ class Keeper:
         self.folder = Folder(path)
         try:
             self.pool = self._read(policy_of)
-            for name, target in self.pool.targets.items():
-                if (policy := policy_of(name)) != target.policy:
-                    target.use(policy, now())
-            self.folder.keep(self._image())
+            is_other = self._use(policy_of, now())
+            if is_other or not self.folder.resume():
+                self.folder.keep(self._image())
         except BaseException:
             self.folder.close()
             raise
@@ -67,7 +66,8 @@ class Keeper:
         """Keep all as it is now, for a quick start, and give the folder free."""
         self.pool.write = _refuse
         try:
-            self.folder.keep(self._image())
+            if not self.folder.is_unchanged:
+                self.folder.keep(self._image())
         except StateError as error:
             if not self.folder.is_whole:
                 raise
@@ -89,6 +89,13 @@ class Keeper:
         except (msgspec.MsgspecError, LookupError, ValueError) as error:
             raise damaged(self.folder.path / f"{JOURNAL}{self.folder.generation}", repr(error)) from error
         return pool
+
+    def _use(self, policy_of: Callable[[str], TargetPolicy], now: float) -> bool:
+        """Use the targets as is said now. Return whether that is another way than before."""
+        others = [(each, policy_of(name)) for name, each in self.pool.targets.items()]
+        for target, policy in (changed := [(each, policy) for each, policy in others if each.policy != policy]):
+            target.use(policy, now)
+        return bool(changed)
 
     def _image(self) -> bytes:
         return image.encode(image.image_of(self.pool))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
 from functools import partial
 
 from lycosa import clock
@@ -16,8 +15,11 @@ from lycosa.core.proxies.pool import Pool
 from lycosa.core.proxies.proxy import Proxy
 from lycosa.core.proxies.target import ANY, Grant, Wait, Wish
 from lycosa.ports.proxies import Explained, Lent, ProxyView, TargetView
-from lycosa.proxies.views import refuse_counts, view_everywhere, view_on, why_not
+from lycosa.proxies.views import SEEN, refuse_counts, view_everywhere, view_on, why_not
 from lycosa.proxies.waiting import CLOSED, Line, Waiter
+
+IN_LINE = Wait(None)
+"""The answer to who comes when others wait already."""
 
 
 class LocalPool:
@@ -51,9 +53,9 @@ class LocalPool:
     ) -> list[Lent]:
         """See `ProxyPool`."""
         refuse_counts(count, wish)
-        waiter = Waiter(count, wish, lease_s, asyncio.get_running_loop().create_future())
-        grants = self._ask(target, waiter) if target not in self._lines else Wait(None)
+        grants = self._ask(target, count, wish, lease_s) if target not in self._lines else IN_LINE
         if isinstance(grants, Wait):
+            waiter = Waiter(count, wish, lease_s, asyncio.get_running_loop().create_future())
             grants = await self._wait(target, waiter, wait_s)
         return [
             Lent(target, grant.token, self._pool.proxies[grant.key], grant.deadline, grant.rebound, grant.among)
@@ -92,7 +94,7 @@ class LocalPool:
         """See `ProxyPool`."""
         now = self._now()
         if target is None:
-            return [self._everywhere(key, now) for key in self._pool.nearest()]
+            return self._everywhere(now)
         pool = self._pool.targets.get(target)
         if pool is None:
             return []
@@ -118,15 +120,18 @@ class LocalPool:
             line.close(NoProxy(CLOSED))
         self._lines.clear()
 
-    def _ask(self, target: str, waiter: Waiter) -> list[Grant] | Wait:
+    def _ask(self, target: str, count: int, wish: Wish, lease_s: float | None) -> list[Grant] | Wait:
         if self._closed:
             raise NoProxy(CLOSED)
-        draws = [self._draw() for _ in range(waiter.count)]
-        return self._pool.acquire(target, self._now(), draws, waiter.wish, waiter.lease_s)
+        draws = [self._draw() for _ in range(count)]
+        return self._pool.acquire(target, self._now(), draws, wish, lease_s)
+
+    def _ask_for(self, target: str, waiter: Waiter) -> list[Grant] | Wait:
+        return self._ask(target, waiter.count, waiter.wish, waiter.lease_s)
 
     async def _wait(self, target: str, waiter: Waiter, wait_s: float) -> list[Grant]:
         """Wait in line. Who is cancelled at the moment he gets one gives it back."""
-        line = self._lines.setdefault(target, Line(partial(self._ask, target), self._now))
+        line = self._lines.setdefault(target, Line(partial(self._ask_for, target), self._now))
         line.join(waiter)
         line.serve()
         try:
@@ -165,7 +170,12 @@ class LocalPool:
             target, wait_s, {} if is_empty else self._pool.target(target, now).counts(now), is_empty=is_empty
         )
 
-    def _everywhere(self, key: str, now: float) -> ProxyView:
-        pairs = [pool.pairs[key] for pool in self._pool.targets.values() if key in pool.pairs]
-        counts = (sum(pair.uses for pair in pairs), sum(pair.good for pair in pairs), sum(pair.bad for pair in pairs))
-        return view_everywhere(self._pool.proxies[key], asdict(self._pool.health[key]), counts, now)
+    def _everywhere(self, now: float) -> list[ProxyView]:
+        known, health = self._pool.proxies, self._pool.health
+        sums: dict[str, tuple[int, int, int]] = {}
+        for target in self._pool.targets.values():
+            for key, pair in target.pairs.items():
+                uses, good, bad = sums.get(key, (0, 0, 0))
+                sums[key] = (uses + pair.uses, good + pair.good, bad + pair.bad)
+        told = ((key, {name: getattr(health[key], name) for name in SEEN}) for key in self._pool.nearest())
+        return [view_everywhere(known[key], seen, sums.get(key, (0, 0, 0)), now) for key, seen in told]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lycosa.core.proxies.drought import AGAIN_MAX_S, AGAIN_MIN_S, Dry, Drought
+from lycosa.core.proxies.drought import AGAIN_MAX_S, AGAIN_MIN_S, Drought, Dry
 
 
 def test_it_is_told_once_and_ends_at_last() -> None:
@@ -15,17 +15,18 @@ def test_it_is_told_once_and_ends_at_last() -> None:
     assert drought.none(1100.0, 1100.0) == Dry(100.0, False, None)
 
 
-def test_who_got_one_ends_it_for_all() -> None:
+def test_one_that_works_ends_it_for_all() -> None:
     drought = Drought(100.0)
     drought.none(1000.0, 1010.0)
-    assert drought.got(1040.0) == 40.0
-    assert drought.got(1041.0) == 0.0, "nobody was told of another"
-    assert drought.none(1005.0, 1090.0) == Dry(49.0, True, pytest.approx(12.25)), "since the last one that was lent"
+    assert drought.worked(1040.0) == 40.0
+    assert drought.worked(1041.0) == 0.0, "nobody was told of another"
+    assert drought.none(1005.0, 1090.0) == Dry(49.0, False, 12.25), "others got on while this one waited"
+    assert drought.none(1060.0, 1091.0) == Dry(50.0, True, 12.5)
 
 
 def test_a_pause_in_which_nobody_asks_is_none() -> None:
     drought = Drought(100.0)
-    drought.got(1000.0)
+    drought.worked(1000.0)
     assert drought.none(5000.0, 5010.0).for_s == 10.0
 
 

@@ -23,7 +23,7 @@ from lycosa.core.proxies.target import Wait, Wish
 from tests.conftest import PROVE
 from tests.sim.test_proxy_pool import STEPS, TARGETS, History, one, proxies
 
-HISTORIES = 400 if PROVE else 30
+HISTORIES = 400 if PROVE else 18
 
 
 class KeptHistory(History):
@@ -98,7 +98,7 @@ def test_random_histories_with_restarts(part: int) -> None:
 
 def test_every_kind_of_record_is_told_and_played() -> None:
     kinds: set[type] = set()
-    for seed in range(6):
+    for seed in range(3):
         history = KeptHistory(seed)
         for _ in range(STEPS):
             history.step()

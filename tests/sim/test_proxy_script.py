@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
@@ -28,33 +29,44 @@ BLAMES = [*[Blame.NONE] * 6, Blame.NOBODY, Blame.MISS, Blame.SITE, Blame.PROXY]
 class Both:
     """A target in memory and one on a server."""
 
-    def __init__(self, client: Any, seed: int) -> None:
+    def __init__(self, client: Any, seed: int, change: Callable[[bytes], bytes] = lambda text: text) -> None:
         self.random = draw = random.Random(seed)
         self.policy = TargetPolicy(
             concurrency=draw.choice([1, 1, 2, 0]),
             delay_s=draw.choice([0.0, 0.5, 3.0]),
             lease_s=draw.choice([1.0, 5.0]),
             cool_s=draw.choice([2.0, 20.0]),
+            misses_max=draw.choice([1, 2, 3]),
             bans_max=draw.choice([0, 3]),
+            sticky_s=draw.choice([5.0, 600.0]),
             guarded=draw.random() < 0.7,
         )
         self.now = 1_000_000.0
         self.model = TargetPool(self.policy)
         self.script = TargetScript(self.policy)
         self.client = client
+        self.text = change(script("target")[0])
         self.prefix = f"lycosa:proxies:{{{seed}}}:"
         self.tokens = [0]
+        for key in KEYS[:8]:
+            self.model.learn(key, Facts(), self.now)
+        self.said(self.script.learn({key: Facts() for key in KEYS[:8]}))
 
     def said(self, call: Call) -> bytes:
-        text, checksum = script("target")
         arguments = (1, self.prefix, repr(self.now), call.command, call.arguments)
-        try:
-            return bytes(self.client.execute_command("EVALSHA", checksum, *arguments))
-        except driver.exceptions.NoScriptError:
-            return bytes(self.client.execute_command("EVAL", text, *arguments))
+        return bytes(self.client.execute_command("EVAL", self.text, *arguments))
+
+    def run(self) -> None:
+        for number in range(STEPS):
+            try:
+                self.step()
+                self.compare()
+            except BaseException:
+                print(f"step {number}: {self.policy}")
+                raise
 
     def step(self) -> None:
-        self.now += self.random.choice([0.0, 0.01, 0.3, 2.0])
+        self.now += self.random.choice([*[0.0, 0.01, 0.3, 2.0] * 12, 700.0])
         self.random.choice([self.acquire] * 5 + [self.release] * 4 + [self.renew, self.learn, self.change])()
 
     def acquire(self) -> None:
@@ -145,14 +157,5 @@ def test_random_histories(redis: Any, part: int) -> None:
     with driver.Redis.from_url(redis.url) as client:
         for _ in range(HISTORIES // 4):
             seed = random.randrange(1 << 32)
-            both = Both(client, seed)
-            for key in KEYS[:8]:
-                both.model.learn(key, Facts(), both.now)
-            both.said(both.script.learn({key: Facts() for key in KEYS[:8]}))
-            for number in range(STEPS):
-                try:
-                    both.step()
-                    both.compare()
-                except BaseException:
-                    print(f"history {seed}, step {number}: {both.policy}")
-                    raise
+            print(f"history {seed}")
+            Both(client, seed).run()

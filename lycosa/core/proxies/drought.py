@@ -1,4 +1,8 @@
-"""How long nobody is lent a proxy, and what then: it is told once, and at last is too long. Times in unix seconds."""
+"""How long no proxy that works is to be had, and what then: it is told once, and at last is too long.
+
+That one was lent says nothing, for it may be as dead as the others: who got an answer through one ends the drought.
+Times are in unix seconds.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ AGAIN_MIN_S, AGAIN_MAX_S = 1.0, 30.0
 
 
 class Dry(NamedTuple):
-    """It lasts for `for_s`. `new`: nobody was told of it yet; `again_s`: when to ask again, None when it is too long."""
+    """It lasts for `for_s`; `new`: nobody was told yet; `again_s`: when to ask again, None when it is too long."""
 
     for_s: float
     new: bool
@@ -22,18 +26,22 @@ class Dry(NamedTuple):
 
 @dataclass(slots=True)
 class Drought:
-    """None is too long for `most_s` seconds, None: never. `since` is when somebody began to wait in vain, 0 for none."""
+    """It is too long after `most_s` seconds, None: never.
+
+    `since` is when somebody began to wait in vain, 0 for none, `worked_at` when one worked last.
+    """
 
     most_s: float | None
     since: float = 0.0
-    got_at: float = 0.0
+    worked_at: float = 0.0
     told: bool = False
 
     def none(self, began: float, now: float) -> Dry:
         """Somebody has waited since `began`, and got none."""
         if not self.since:
-            self.since = max(began, self.got_at)
-        new, self.told = not self.told, True
+            self.since = max(began, self.worked_at)
+        new = not self.told and self.worked_at <= began  # else the others get on, and this one does not
+        self.told |= new
         for_s = max(0.0, now - self.since)
         if self.most_s is not None and for_s >= self.most_s:
             return Dry(for_s, new, None)
@@ -41,8 +49,8 @@ class Drought:
         left_s = again_s if self.most_s is None else self.most_s - for_s
         return Dry(for_s, new, min(again_s, left_s))
 
-    def got(self, now: float) -> float:
-        """Somebody was lent one. Return how long it had lasted, if that was told, else 0."""
-        lasted_s = now - self.since if self.told and self.since else 0.0
-        self.since, self.got_at, self.told = 0.0, now, False
+    def worked(self, now: float) -> float:
+        """Somebody got an answer through one. Return how long it had lasted, if that was told, else 0."""
+        lasted_s = now - self.since if self.told else 0.0
+        self.since, self.worked_at, self.told = 0.0, now, False
         return lasted_s

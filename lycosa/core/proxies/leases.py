@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import NamedTuple
@@ -93,10 +93,14 @@ class Leases:
         """End all of a pair."""
         self._held = {token: held for token, held in self._held.items() if held.pair is not pair}
 
-    def overdue(self, now: float) -> Iterator[Pair]:
-        """End what was not returned in time; yield the pair of each."""
+    def overdue(self, now: float) -> Sequence[Pair]:
+        """End what was not returned in time; return the pair of each."""
+        if not self._deadlines or self._deadlines[0][0] > now:
+            return ()  # as nearly always
+        pairs = []
         while (deadline := self.next_at()) is not None and deadline <= now:
-            yield self._held.pop(heappop(self._deadlines)[1]).pair
+            pairs.append(self._held.pop(heappop(self._deadlines)[1]).pair)
+        return pairs
 
     def deadlines(self) -> dict[str, float]:
         """Return, by the key of a proxy that is lent, when the first of its leases ends."""

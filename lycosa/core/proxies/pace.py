@@ -50,8 +50,10 @@ class Pace:
 
     def least_s(self, now: float) -> float:
         """Return the least time between two leases of one proxy."""
+        if not self.interval_s:
+            return 0.0
         over_s = now - self.held_at - HOLD_S
-        if not self.interval_s or over_s <= 0:
+        if over_s <= 0:
             return self.interval_s
         halvings = over_s / HOLD_S
         return self.interval_s * 0.5**halvings if halvings < 16 else 0.0

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from lycosa.core.proxies.cooling import cool_s
 from lycosa.core.proxies.leases import Leases, Sessions
@@ -23,6 +24,9 @@ DOWN_S = 10.0
 
 DOWN_MAX_S = 60.0
 
+NONE, NOBODY, SITE, PROXY = Blame.NONE, Blame.NOBODY, Blame.SITE, Blame.PROXY
+"""Found in their class at each use they take as long as the rest of a verdict."""
+
 
 @dataclass(frozen=True, slots=True)
 class Wish:
@@ -31,11 +35,12 @@ class Wish:
     tags: Mapping[str, str] = field(default_factory=dict)
     session: str = ""
     avoid: frozenset[str] = frozenset()
+    kind: frozenset[tuple[str, str]] = field(init=False, compare=False, repr=False)
+    """Which proxies are meant, whoever asks."""
 
-    @property
-    def kind(self) -> frozenset[tuple[str, str]]:
-        """Which proxies are meant, whoever asks."""
-        return frozenset(self.tags.items())
+    def __post_init__(self) -> None:
+        """Work out the kind, which is asked for often."""
+        object.__setattr__(self, "kind", frozenset(self.tags.items()))
 
     def means(self, pair: Pair) -> bool:
         """Whether the proxy of this pair has the tags."""
@@ -49,8 +54,7 @@ class Wish:
 ANY = Wish()
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
+class Grant(NamedTuple):
     """A proxy, lent until `deadline`. `rebound`: its session had another one before.
 
     It was drawn among the first `among` in the order of use; 0: its session asked for it.
@@ -63,8 +67,7 @@ class Grant:
     among: int
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(NamedTuple):
     """None can be lent. `at` is when to ask again at the latest, None when nothing that is known will change it."""
 
     at: float | None
@@ -243,18 +246,19 @@ class TargetPool:
         return [self._grant(pair, now, least_s, until, session, rebound, among) for pair in pairs]
 
     def _judge(self, pair: Pair, outcome: Outcome, now: float, draw: float) -> None:
+        blame = outcome.blame
         pair.took(outcome.latency_s)
-        if outcome.blame is not Blame.NOBODY:
-            pair.answered(well=outcome.blame is Blame.NONE)
-        if outcome.blame in (Blame.NONE, Blame.NOBODY):
+        if blame is not NOBODY:
+            pair.answered(well=blame is NONE)
+        if blame is NONE or blame is NOBODY:
             pair.recover(now)
             return
         pair.reason = outcome.reason
-        if outcome.blame in (Blame.PROXY, Blame.UNFIT):
+        if blame is PROXY or blame is Blame.UNFIT:
             self._lost(pair.rest(now + cool_s(DOWN_S, DOWN_MAX_S, 1, draw)), now)
             return
         pair.misses += 1
-        if outcome.blame is Blame.SITE or pair.half or pair.misses >= self.policy.misses_max:
+        if blame is SITE or pair.half or pair.misses >= self.policy.misses_max:
             self._banned(pair, outcome, now, draw)
 
     def _banned(self, pair: Pair, outcome: Outcome, now: float, draw: float) -> None:
@@ -313,14 +317,17 @@ class TargetPool:
     def _chosen(self, draws: Sequence[float], wish: Wish) -> tuple[list[Pair], int]:
         """Return as many ready pairs as there are draws, of the cheapest tier that works, or none."""
         fits = wish.fits if wish.tags or wish.avoid else None
-        for tier in sorted(self._order.tiers()):
+        for tier in self._order.tiers:
             few = self._order.few(tier)
             found = self._order.first(tier, len(draws) + few - 1, fits, self.pairs)
             if len(found) >= len(draws):
                 return [found.pop(int(draw * min(few, len(found)))) for draw in draws], few
-            if any(each.usable and each.facts.tier == tier and wish.fits(each) for each in self.pairs.values()):
-                break  # it works, and is worth waiting for
+            if tier != self._order.tiers[-1] and self._works(tier, wish):
+                break  # and is worth waiting for
         return [], 0
+
+    def _works(self, tier: int, wish: Wish) -> bool:
+        return any(pair.usable and pair.facts.tier == tier and wish.fits(pair) for pair in self.pairs.values())
 
     def _wait(self, now: float, bound: Pair | None) -> Wait:
         """Say when to ask again."""
