@@ -15,6 +15,7 @@ from lycosa.core.proxies.pool import Pool
 from lycosa.core.proxies.proxy import Proxy
 from lycosa.core.proxies.target import ANY, Grant, Wait, Wish
 from lycosa.ports.proxies import Explained, Lent, ProxyView, TargetView
+from lycosa.proxies.late import LateReturns
 from lycosa.proxies.views import SEEN, refuse_counts, view_everywhere, view_on, why_not
 from lycosa.proxies.waiting import CLOSED, Line, Waiter
 
@@ -36,6 +37,7 @@ class LocalPool:
         self._now = now or clock.Clock().now
         self._draw = draw
         self._lines: dict[str, Line] = {}
+        self._late = LateReturns()
         self._closed = False
 
     async def add(self, proxies: Iterable[Proxy]) -> int:
@@ -68,7 +70,10 @@ class LocalPool:
 
     async def release(self, lent: Lent, outcomes: Sequence[Outcome] = ()) -> bool:
         """See `ProxyPool`."""
-        return self._release(lent.target, lent.token, outcomes)
+        done = self._release(lent.target, lent.token, outcomes)
+        if not done:
+            self._late.note(lent)
+        return done
 
     async def ban(self, target: str, key: str, until: float | None = None, reason: str = "by hand") -> bool:
         """See `ProxyPool`."""
