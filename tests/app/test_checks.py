@@ -191,7 +191,7 @@ def test_what_is_no_proxy_at_all_takes_its_time_and_no_more(certificate: Certifi
             assert findings[nobody.key].problem == "proxy refused the connection"
             assert all(each.problem for each in findings.values())
 
-    checked(certificate, story, timeout_s=1.5)
+    checked(certificate, story, timeout_s=2.5)
 
 
 @pytest.mark.proxies
@@ -231,7 +231,7 @@ def test_sites_are_asked_for_what_must_be_in_them(certificate: Certificate) -> N
 
 def test_without_a_judge_there_is_an_error_and_no_finding() -> None:
     async def main(*judges: JudgeAddress) -> None:
-        async with asyncio.timeout(30), open_checker(Checks(judges, timeout_s=1)) as checker:
+        async with asyncio.timeout(30), open_checker(Checks(judges, timeout_s=TIMEOUT_S)) as checker:
             await found(checker, parse_proxy("127.0.0.1:1"))
 
     with pytest.raises(NoJudge, match="no judge to check proxies by: run `lycosa proxies judge`"):
@@ -347,7 +347,7 @@ def test_without_a_judge_nobody_in_the_pool_is_blamed(caplog: pytest.LogCaptureF
             await pool.add([parse_proxy(proxy.url)])
             port = free_port()
             missing = JudgeAddress("127.0.0.1", port, "k" * 32)
-            async with open_checker(Checks((missing,), every_s=0.1, timeout_s=1.0)) as checker:
+            async with open_checker(Checks((missing,), every_s=0.1, timeout_s=TIMEOUT_S)) as checker:
                 upkeep = Upkeep(pool, checker, heard=watched.heard.put_nowait, judge_s=0.2)
                 async with asyncio.TaskGroup() as group:
                     running = group.create_task(upkeep.run())
