@@ -26,6 +26,9 @@ RETRY_S, RETRY_MAX_S = 60.0, 6 * 3600.0
 SEE_S = 10.0
 """How often is looked which proxies the pool has."""
 
+SEE_FACTOR = 20
+"""So many times as long as that took is waited besides: of a large pool it takes long."""
+
 IDLE_MIN_S = 0.01
 JUDGE_S = 10.0
 """Pause when no judge answers, or the pool cannot be reached."""
@@ -55,7 +58,7 @@ class Upkeep:
         self._agenda = Agenda(retry_s, RETRY_MAX_S)
         self._proxies: dict[str, Proxy] = {}
         self._trouble = ""
-        self._seen_at = float("-inf")
+        self._see_at = 0.0
         self._woken = asyncio.Event()
 
     async def run(self) -> None:
@@ -65,11 +68,13 @@ class Upkeep:
         under_way: set[asyncio.Task[None]] = set()
         try:
             while True:
-                if loop.time() - self._seen_at >= self._see_s:
-                    self._seen_at = loop.time()
+                if loop.time() >= self._see_at:
+                    begun_at = loop.time()
+                    self._see_at = begun_at + self._see_s
                     await self._see()
+                    self._see_at += SEE_FACTOR * (loop.time() - begun_at)
                 under_way |= await self._begin(len(under_way))
-                wait_s = self._idle_s(len(under_way), self._seen_at + self._see_s - loop.time())
+                wait_s = self._idle_s(len(under_way), self._see_at - loop.time())
                 done, _ = await asyncio.wait({*under_way, woken}, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
                 for each in done & under_way:
                     each.result()
@@ -84,7 +89,7 @@ class Upkeep:
 
     def look(self) -> None:
         """Look soon which proxies the pool has: there are others."""
-        self._seen_at = float("-inf")
+        self._see_at = 0.0
         self._woken.set()
 
     async def _see(self) -> None:

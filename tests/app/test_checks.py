@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from lycosa.app.checks import open_checker, project_checks
-from lycosa.core.errors import BadSetting, NoJudge, NoProxy
+from lycosa.core.errors import BadSetting, NoJudge, NoProxy, StateError
 from lycosa.core.proxies.anonymity import Anonymity
 from lycosa.core.proxies.checks import Checks, Finding, Site
 from lycosa.core.proxies.judging import JudgeAddress
@@ -191,7 +191,7 @@ def test_what_is_no_proxy_at_all_takes_its_time_and_no_more(certificate: Certifi
             assert findings[nobody.key].problem == "proxy refused the connection"
             assert all(each.problem for each in findings.values())
 
-    checked(certificate, story, timeout_s=1.5)
+    checked(certificate, story, timeout_s=2.5)
 
 
 @pytest.mark.proxies
@@ -231,7 +231,7 @@ def test_sites_are_asked_for_what_must_be_in_them(certificate: Certificate) -> N
 
 def test_without_a_judge_there_is_an_error_and_no_finding() -> None:
     async def main(*judges: JudgeAddress) -> None:
-        async with asyncio.timeout(30), open_checker(Checks(judges, timeout_s=1)) as checker:
+        async with asyncio.timeout(30), open_checker(Checks(judges, timeout_s=TIMEOUT_S)) as checker:
             await found(checker, parse_proxy("127.0.0.1:1"))
 
     with pytest.raises(NoJudge, match="no judge to check proxies by: run `lycosa proxies judge`"):
@@ -279,10 +279,23 @@ def test_many_are_checked_so_many_at_a_time_and_each_once(certificate: Certifica
     async def story(judge: Judge, checker: Checker) -> None:
         async with AsyncExitStack() as stack:
             proxies = [await stack.enter_async_context(proxying(exit=new_address())) for _ in range(12)]
+            under_way = most = 0
+            check = checker.check
+
+            async def counted(proxy: Proxy) -> Finding:
+                nonlocal under_way, most
+                under_way += 1
+                most = max(most, under_way)
+                finding = await check(proxy)
+                under_way -= 1
+                return finding
+
+            checker.check = counted  # type: ignore[method-assign]
             findings = await found(checker, *(parse_proxy(each.url) for each in proxies))
             assert len(findings) == 12
             assert all(each.alive for each in findings.values())
             assert [len(each.asked) for each in proxies] == [2] * 12, "a look and a page"
+            assert most == 3
 
     checked(None, story, concurrency=3)
 
@@ -334,7 +347,7 @@ def test_without_a_judge_nobody_in_the_pool_is_blamed(caplog: pytest.LogCaptureF
             await pool.add([parse_proxy(proxy.url)])
             port = free_port()
             missing = JudgeAddress("127.0.0.1", port, "k" * 32)
-            async with open_checker(Checks((missing,), every_s=0.1, timeout_s=1.0)) as checker:
+            async with open_checker(Checks((missing,), every_s=0.1, timeout_s=TIMEOUT_S)) as checker:
                 upkeep = Upkeep(pool, checker, heard=watched.heard.put_nowait, judge_s=0.2)
                 async with asyncio.TaskGroup() as group:
                     running = group.create_task(upkeep.run())
@@ -347,6 +360,33 @@ def test_without_a_judge_nobody_in_the_pool_is_blamed(caplog: pytest.LogCaptureF
                     running.cancel()
         assert caplog.text.count("proxies are not checked") == 1
         assert caplog.text.count("proxies are checked again") == 1
+
+    asyncio.run(main())
+
+
+def test_a_pool_that_is_away_is_told_later() -> None:
+    class Away(LocalPool):
+        """A real pool whose server is away for a while."""
+
+        failures = 2
+
+        async def checked(self, *told: Any) -> bool:
+            if self.failures:
+                self.failures -= 1
+                raise StateError("the server is away")
+            return await super().checked(*told)
+
+    async def main() -> None:
+        watched, pool = Watched(), Away()
+        async with asyncio.timeout(60), judging() as judge, proxying(exit="127.0.0.78") as proxy:
+            await pool.add([parse_proxy(proxy.url)])
+            async with open_checker(Checks((judge.address,))) as checker, asyncio.TaskGroup() as group:
+                upkeep = Upkeep(pool, checker, heard=watched.heard.put_nowait, judge_s=0.05)
+                running = group.create_task(upkeep.run())
+                await watched.next(alive=True)
+                (view,) = await pool.proxies()
+                assert (view.exit_ip, pool.failures) == ("127.0.0.78", 0)
+                running.cancel()
 
     asyncio.run(main())
 

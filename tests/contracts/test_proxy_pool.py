@@ -217,6 +217,7 @@ def test_an_unfit_proxy_is_dead_at_once_until_a_check_finds_it_well(play: Callab
         (proxy,) = proxies(1)
         (lent,) = await pool.acquire(SITE)
         await pool.release(lent)
+        under_way = [(await pool.acquire(target, lease_s=1e6))[0] for target in ("c.example", "d.example")]
         assert await pool.checked(proxy.key, Outcome(Blame.UNFIT, "not fit: alters the page"))
         clock.now += 100_000
         for target in (SITE, "b.example"):
@@ -224,7 +225,12 @@ def test_an_unfit_proxy_is_dead_at_once_until_a_check_finds_it_well(play: Callab
                 await pool.acquire(target)
         (view,) = await pool.proxies()
         assert (view.state, view.reason) == (State.DEAD, "not fit: alters the page")
+        for late in (Outcome(), Outcome(Blame.PROXY, "connection refused")):
+            await pool.release(under_way.pop(), [late])
+            (view,) = await pool.proxies()
+            assert (view.state, view.reason) == (State.DEAD, "not fit: alters the page"), "of who had it meanwhile"
         assert await pool.checked(proxy.key, Outcome())
+        clock.now += 100  # the rest after the refused connection
         assert await pool.acquire(SITE)
 
     play(story)

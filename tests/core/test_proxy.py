@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from lycosa.core.errors import BadProxy
@@ -80,3 +82,9 @@ def test_a_name_shows_no_login_and_still_tells_two_apart() -> None:
 @pytest.mark.parametrize("scheme", PORTS)
 def test_a_list_may_be_of_another_kind_than_http(scheme: str) -> None:
     assert parse_proxy("1.2.3.4:1000", scheme).url == f"{scheme}://1.2.3.4:1000"
+
+
+def test_neither_logs_nor_tracebacks_show_a_login() -> None:
+    proxy = parse_proxy("http://ann:secret@1.2.3.4:80")
+    assert repr(proxy) == f"Proxy({proxy.name})"
+    assert not {"ann", "secret"} & set(re.split(r"\W", repr([proxy])))

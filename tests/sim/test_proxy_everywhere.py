@@ -23,7 +23,7 @@ pytestmark = pytest.mark.redis
 
 HISTORIES = 400 if PROVE else 8
 STEPS = 150
-BLAMES = [Blame.NONE, Blame.NOBODY, Blame.MISS, Blame.SITE, *[Blame.PROXY] * 8]
+BLAMES = [Blame.NONE, Blame.NOBODY, Blame.MISS, Blame.SITE, Blame.UNFIT, *[Blame.PROXY] * 8]
 TAGS: list[dict[str, str]] = [{}, {}, {"country": "de"}, {ROTATING: "yes"}]
 SITE = "a.example"
 PRICES = (0.0, 0.0, 0.0, 0.5, 4.0)

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.redis
 HISTORIES = 400 if PROVE else 8
 STEPS = 150
 KEYS = [f"proxy{number}" for number in range(14)]
-BLAMES = [*[Blame.NONE] * 6, Blame.NOBODY, Blame.MISS, Blame.SITE, Blame.PROXY]
+BLAMES = [*[Blame.NONE] * 6, Blame.NOBODY, Blame.MISS, Blame.SITE, Blame.PROXY, Blame.UNFIT]
 
 
 class Both:

@@ -1,4 +1,4 @@
-"""`lycosa proxies keep`: a pool kept up to date with its sources, and checked, until SIGINT (exit 130) or SIGTERM (0)."""
+"""`lycosa proxies keep`: keeps a pool up to date with its sources, and checked, until SIGINT (exit 130) or SIGTERM."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ SAID_MAX = 1_000_000
 
 @click.command("keep", short_help="Keep a pool up to date with its sources, and checked.")
 @pool_option
-@click.option("--judge", "judges", multiple=True, metavar="ADDRESS", help="A judge, beside those of the project.")
+@click.option("--judge", "judges", multiple=True, metavar="ADDRESS", help="A judge, instead of those of the project.")
 def command(address: str | None, judges: Sequence[str]) -> int:
     """Keep a pool up to date with its sources, and its proxies checked, until Ctrl-C.
 
-    Sources are the [[proxies.sources]] of lycosa.toml, judges those of [proxies.checks]; one of both is enough. It says
-    what changes: proxies that come and go, sources that fail and recover, proxies that a check finds well, down or unfit.
+    Sources are the [[proxies.sources]] of lycosa.toml, judges those of [proxies.checks]; one of both is enough. It
+    says what changes: proxies that come and go, sources that fail and recover, and what a check finds of a proxy when
+    that is something else than before.
 
     \b
     lycosa proxies keep --pool redis://localhost:6379/0
@@ -42,7 +43,8 @@ def command(address: str | None, judges: Sequence[str]) -> int:
 
     folder = Path()
     checks = project_checks(folder)
-    checks = replace(checks, judges=(*checks.judges, *map(read_address, judges)))
+    if judges:
+        checks = replace(checks, judges=tuple(map(read_address, judges)))
     sources, said = project_sources(folder, os.environ), Said(checks)
 
     async def story(pool: ProxyPool) -> int:
@@ -81,10 +83,12 @@ class Said:
         self._before: dict[str, str] = {}
 
     def report(self, report: Report) -> None:
-        """A source was read."""
+        """A source was read. That it failed, or is there again, is in the log already."""
+        if report.problem:
+            return
         changes = [(report.added, "new"), (report.removed, "removed"), (report.faulty, "with faults")]
         parts = [f"{number:,} {what}" for number, what in changes if number]
-        text = report.problem or ", ".join([progress.count(report.listed, "proxy"), *parts])
+        text = ", ".join([progress.count(report.listed, "proxy"), *parts])
         if parts or self._changed(f"source {report.source}", text):
             faults = [f"    {one_line(str(each))}" for each in report.faults[:FAULTS_SHOWN]]
             progress.write([one_line(f"source {report.source}: {text}"), *faults])

@@ -51,7 +51,9 @@ class Health:
         if outcome.blame is MISS:
             return False
         self.good_at = now
-        self.downs, self.reason = 0, ""
+        self.downs = 0
+        if not self.dead:  # else it is for a check to say
+            self.reason = ""
         return False
 
     def revive(self, now: float) -> None:
@@ -68,7 +70,8 @@ class Health:
         if now < self.rests_until:
             return False
         self.downs += 1
-        self.reason = reason
-        self.dead = self.downs >= DOWNS_MAX
+        if not self.dead:
+            self.reason = reason
+            self.dead = self.downs >= DOWNS_MAX
         self.rests_until = now + cool_s(DOWN_S, DOWN_MAX_S, self.downs, draw)
         return True

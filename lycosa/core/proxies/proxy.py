@@ -37,7 +37,7 @@ ADDRESS = re.compile(
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Proxy:
     """One way out. `tags` (`country=de`, `provider=acme`) and prices are no part of who it is.
 
@@ -52,6 +52,9 @@ class Proxy:
     tags: Mapping[str, str] = field(default_factory=dict, compare=False, hash=False)
     price_gb: float = field(default=0.0, compare=False)
     price_request: float = field(default=0.0, compare=False)
+
+    def __repr__(self) -> str:
+        return f"Proxy({self.name})"
 
     @cached_property
     def url(self) -> str:

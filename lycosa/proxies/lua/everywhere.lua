@@ -97,8 +97,7 @@ end
 local function down(health, reason, draw)
   if now < health.rests_until then return false end -- one that rests is not blamed for what was under way
   health.downs = health.downs + 1
-  health.reason = reason
-  health.dead = health.downs >= DOWNS_MAX
+  if not health.dead then health.reason, health.dead = reason, health.downs >= DOWNS_MAX end
   health.rests_until = now + cool_s(DOWN_S, DOWN_MAX_S, health.downs, draw)
   return true
 end
@@ -110,7 +109,10 @@ local function hear(health, outcome, draw)
     health.dead, health.reason = true, outcome.reason
     return true
   end
-  if outcome.blame ~= 'miss' then health.good_at, health.downs, health.reason = now, 0, '' end
+  if outcome.blame ~= 'miss' then
+    health.good_at, health.downs = now, 0
+    if not health.dead then health.reason = '' end -- else it is for a check to say
+  end
   return false
 end
 
