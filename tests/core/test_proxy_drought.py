@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lycosa.core.proxies.drought import AGAIN_MAX_S, AGAIN_MIN_S, Dry, Drought
+from lycosa.core.proxies.drought import AGAIN_MAX_S, AGAIN_MIN_S, Drought, Dry
 
 
 def test_it_is_told_once_and_ends_at_last() -> None:
