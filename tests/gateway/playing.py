@@ -14,6 +14,7 @@ left: no task, no lease, no connection.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
@@ -135,10 +136,12 @@ class Stage:
         self.port = port
         self._stack = stack
 
-    async def proxy(self, part: Part, scheme: str = "http", login: str = "", **facts: Any) -> Told:
+    async def proxy(
+        self, part: Part, scheme: str = "http", login: str = "", tls: ssl.SSLContext | None = None, **facts: Any
+    ) -> Told:
         """Add a proxy that plays this part."""
         told = Told(part)
-        server = await asyncio.start_server(told.connected, "127.0.0.1", 0)
+        server = await asyncio.start_server(told.connected, "127.0.0.1", 0, ssl=tls)
         self._stack.push_async_callback(told.stop)
         self._stack.callback(server.close)
         told.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
@@ -194,6 +197,7 @@ async def staged(
     users: dict[str, str] | None = None,
     reach: Reach | None = None,
     policies: Policies | None = None,
+    tls: ssl.SSLContext | None = None,
     **limits: Any,
 ) -> AsyncIterator[Stage]:
     policies = policies or Policies()
@@ -204,7 +208,8 @@ async def staged(
         Accounts((users or {}).items()),
         reach or Reach(),
         Limits(**{"wait_s": 0.2, "connect_s": 5.0, "grace_s": 1.0, **limits}),
-        resolver=StaticResolver(NAMES),
+        tls,
+        StaticResolver(NAMES),
     )
     listener = listening("127.0.0.1:0", has_accounts=bool(users))
     async with AsyncExitStack() as stack:
