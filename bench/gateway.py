@@ -1,4 +1,4 @@
-"""What the forward proxy costs: `python bench/gateway.py [--seconds 3]`. Prints a table, each figure beside a direct run.
+"""What the forward proxy costs: `python bench/gateway.py [--seconds 3]`. Each figure stands beside a direct run.
 
 Three processes: the other side (an HTTP proxy and the sites behind it in one, on many addresses, whose answers are
 canned), the gateway with a pool in memory, and this one, which asks. On two cores the gateway has one of them; the
@@ -21,6 +21,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import contextmanager
+from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -33,7 +34,7 @@ BODY = b"x" * 1024
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 1024\r\n\r\n" + BODY
 BLOCK = b"x" * 262_144
 ASKS = (
-    b"GET http://shop.example/some/page HTTP/1.1\r\nHost: shop.example\r\nUser-Agent: Mozilla/5.0 (X11; Linux x86_64)\r\n"
+    b"GET http://shop.example/some/page HTTP/1.1\r\nHost: shop.example\r\nUser-Agent: Mozilla/5.0 (X11)\r\n"
     b"Accept: text/html,application/xhtml+xml,*/*;q=0.8\r\nAccept-Encoding: gzip\r\nAccept-Language: en\r\n\r\n"
 )
 CONNECT = b"CONNECT %b.example:443 HTTP/1.1\r\nHost: %b.example:443\r\n\r\n"
@@ -51,7 +52,7 @@ class Row(NamedTuple):
     cost: str
 
 
-# ------------------------------------------------------------------------------------------------------- the other side
+# --- the other side
 
 
 class Other(asyncio.Protocol):
@@ -94,9 +95,9 @@ async def be_other(_: str) -> None:
 async def be_gateway(port: str) -> None:
     """Serve a pool in memory with PROXIES proxies."""
     from lycosa.app.gateway import allow_connections, parts_of
-    from lycosa.core.proxies.destination import Names, Reach
     from lycosa.core.proxies.policy import TargetPolicy
     from lycosa.core.proxies.proxy import parse_proxy
+    from lycosa.core.proxies.reach import Names, Reach
     from lycosa.gateway.gateway import listening, serving
     from lycosa.gateway.limits import Limits
     from lycosa.proxies.local import LocalPool
@@ -115,7 +116,9 @@ def process(role: str, argument: str, core: int):
     """Run a role on a core while the block runs. Yield its process and the port it listens on."""
     with on_cores(core):
         child = subprocess.Popen(
-            [sys.executable, __file__, "--role", role, argument], stdout=subprocess.PIPE, text=True
+            [sys.executable, str(ROOT / "bench" / "gateway.py"), "--role", role, argument],
+            stdout=subprocess.PIPE,
+            text=True,
         )
     try:
         assert child.stdout
@@ -125,7 +128,7 @@ def process(role: str, argument: str, core: int):
         child.wait()
 
 
-# ---------------------------------------------------------------------------------------------------------- who asks
+# --- who asks
 
 
 class Asker(asyncio.Protocol):
@@ -217,20 +220,18 @@ async def many(port: int, tunnels: int) -> tuple[int, float]:
     return sum(echoes), time.perf_counter() - began
 
 
-# ------------------------------------------------------------------------------------------------------------- measuring
+# --- measuring
 
 
 def cpu_s(child: subprocess.Popen[str]) -> float:
     """Return the processor time of a process."""
-    with open(f"/proc/{child.pid}/stat") as stat:
-        fields = stat.read().rpartition(")")[2].split()
+    fields = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def memory_mb(child: subprocess.Popen[str]) -> float:
     """Return the resident memory of a process."""
-    with open(f"/proc/{child.pid}/statm") as statm:
-        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+    return int(Path(f"/proc/{child.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def measured(child: subprocess.Popen[str], story: Callable[[], Awaitable[Any]]) -> tuple[Any, float]:

@@ -13,8 +13,8 @@ from lycosa import clock
 from lycosa.app.proxies import open_pool
 from lycosa.core.errors import BadSetting
 from lycosa.core.proxies.accounts import Accounts
-from lycosa.core.proxies.destination import Reach
 from lycosa.core.proxies.policies import Policies
+from lycosa.core.proxies.reach import Reach
 from lycosa.engine.suffixes import registrable
 from lycosa.fetchers.resolver import SystemResolver
 from lycosa.gateway.counts import Counts

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
+from lycosa.core.destination import Destination
 from lycosa.core.errors import LycosaError
-from lycosa.core.proxies.destination import Destination
 from lycosa.core.proxies.socks import VERSION
 from lycosa.core.proxies.username import Asked
 from lycosa.gateway.holds import Hold

@@ -11,6 +11,7 @@ import asyncio
 from typing import Protocol
 
 from lycosa.core import codings
+from lycosa.core.destination import Destination
 from lycosa.core.errors import BadMessage, BadResponse, ConnectionLost, FetchTimeout, ProxyFailed
 from lycosa.core.http1.forward import (
     IDEMPOTENT,
@@ -22,7 +23,6 @@ from lycosa.core.http1.forward import (
 )
 from lycosa.core.http1.framing import LAST_CHUNK, Body, Chunked, Length, chunk, request_body, response_body
 from lycosa.core.http1.head import Request, Response, head_end, read_response
-from lycosa.core.proxies.destination import Destination
 from lycosa.core.proxies.handshakes import login_of
 from lycosa.core.proxies.outcome import CHALLENGE_STATUSES, LOGIN_WANTED, LOOKED_AT, Outcome, judge
 from lycosa.core.proxies.proxy import Proxy

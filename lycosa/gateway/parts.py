@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from lycosa.core.destination import Destination
 from lycosa.core.errors import BadResponse, FetchError, NoProxy, ProxyFailed
 from lycosa.core.proxies.accounts import Accounts
-from lycosa.core.proxies.destination import Destination, Names, Reach
 from lycosa.core.proxies.handshakes import ADDRESSED
 from lycosa.core.proxies.outcome import Blame, Outcome, Rule, judge_error
 from lycosa.core.proxies.proxy import Proxy
+from lycosa.core.proxies.reach import Names, Reach
 from lycosa.core.proxies.username import Asked
 from lycosa.gateway.counts import Counts
 from lycosa.gateway.holds import Hold, Holds

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
+from lycosa.core.destination import Destination
 from lycosa.core.errors import LycosaError
-from lycosa.core.proxies.destination import Destination
 from lycosa.core.proxies.username import Asked
 from lycosa.gateway.holds import Hold
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+from lycosa.core.destination import parse_authority
 from lycosa.core.errors import BadMessage, Forbidden, LycosaError
 from lycosa.core.http1.forward import is_kept, read_target, refuse_options
 from lycosa.core.http1.framing import Body, request_body
 from lycosa.core.http1.head import Request, elements, head_end, read_request
-from lycosa.core.proxies.destination import parse_authority
 from lycosa.core.proxies.reports import REPORT_MAX
 from lycosa.gateway.answers import LEASE, answer, says, status_of
 from lycosa.gateway.endpoints import respond

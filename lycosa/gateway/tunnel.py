@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from lycosa.core.proxies.destination import Destination
+from lycosa.core.destination import Destination
 from lycosa.core.proxies.outcome import Blame, Outcome
 from lycosa.core.proxies.username import Asked
 from lycosa.gateway.holds import Hold

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Protocol
 
+from lycosa.core.destination import Destination
 from lycosa.core.errors import ProxyFailed
-from lycosa.core.proxies.destination import Destination
 from lycosa.core.proxies.handshakes import Handshake, connect_through
 from lycosa.core.proxies.proxy import Proxy
 from lycosa.gateway.limits import IDLE_EACH_MAX, IDLE_PROXIES_MAX, IDLE_S, Limits

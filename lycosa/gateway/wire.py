@@ -108,7 +108,8 @@ class Wire(asyncio.BufferedProtocol):
         """Be the two sides of a tunnel from now on; both are read."""
         for one, two in ((self, other), (other, self)):
             one.into = two
-            one.transport.set_write_buffer_limits(0)  # what does not go at once is not kept beside it
+            # What does not go at once is not kept beside it. Over TLS nothing at all would be "too much" already.
+            one.transport.set_write_buffer_limits(1 if one.transport.get_extra_info("sslcontext") else 0, 0)
         for each in (self, other):
             each.resume()
 

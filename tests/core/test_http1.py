@@ -102,7 +102,7 @@ def test_the_end_of_a_head():
         head_end(b"a" * HEAD_MAX)
 
 
-# --------------------------------------------------------------------------------------------------------------- bodies
+# --- bodies
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_any_bytes_are_chunks_or_refused(data: bytes, size: int):
     assert len(content) + len(rest) <= len(data)
 
 
-# ------------------------------------------------------------------------------------------------------------ passing on
+# --- passing on
 
 
 def test_what_is_for_the_next_reader_only_stays_here():

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lycosa.core.destination import Destination
 from lycosa.core.errors import BadMessage, ProxyFailed
 from lycosa.core.proxies import socks
-from lycosa.core.proxies.destination import Destination
 from lycosa.core.proxies.handshakes import connect_through
 from lycosa.core.proxies.proxy import parse_proxy
 
@@ -44,7 +44,8 @@ def test_connect():
         "http://ann:se%3Acret@p.example:3128", NAME, [b"HTTP/1.1 100 Wait\r\n\r\nHTTP/1.1 200 OK\r\nA: b\r\n\r\n"]
     )
     assert sent[0] == (
-        b"CONNECT shop.example:443 HTTP/1.1\r\nHost: shop.example:443\r\nProxy-Authorization: Basic YW5uOnNlOmNyZXQ=\r\n\r\n"
+        b"CONNECT shop.example:443 HTTP/1.1\r\nHost: shop.example:443\r\n"
+        b"Proxy-Authorization: Basic YW5uOnNlOmNyZXQ=\r\n\r\n"
     )
     assert shaken("http://p.example:1", V6, [b"HTTP/1.0 200 OK\r\n\r\n"])[0][0].startswith(
         b"CONNECT [2001:db8::1]:443 "
@@ -128,7 +129,7 @@ def test_any_answer_of_a_proxy_is_read_or_refused(data: bytes, scheme: str):
         pass
 
 
-# -------------------------------------------------------------------------------------------------------- as a server
+# --- as a server
 
 
 def test_the_greeting_of_a_client():

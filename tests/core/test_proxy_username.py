@@ -127,7 +127,7 @@ def test_sessions_are_remembered_within_bounds():
     assert len(stickies) == 10
 
 
-# ------------------------------------------------------------------------------------------------------------- accounts
+# --- accounts
 
 
 def basic(login: str, scheme: str = "Basic") -> list[bytes]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.contracts.test_fetcher_tls import certificates  # noqa: F401
 from tests.gateway.playing import played as run
 
 

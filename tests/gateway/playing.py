@@ -14,8 +14,9 @@ left: no task, no lease, no connection.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 import uvloop
@@ -23,10 +24,10 @@ import uvloop
 from lycosa.app.gateway import parts_of
 from lycosa.core.private import Allowed
 from lycosa.core.proxies.accounts import Accounts
-from lycosa.core.proxies.destination import Reach
 from lycosa.core.proxies.outcome import Outcome
 from lycosa.core.proxies.policies import Policies
 from lycosa.core.proxies.proxy import Proxy, parse_proxy
+from lycosa.core.proxies.reach import Reach
 from lycosa.fetchers.resolver import StaticResolver
 from lycosa.gateway.gateway import Gateway, listening, serving
 from lycosa.gateway.limits import Limits
@@ -135,13 +136,15 @@ class Stage:
         self.port = port
         self._stack = stack
 
-    async def proxy(self, part: Part, scheme: str = "http", login: str = "", **facts: Any) -> Told:
+    async def proxy(
+        self, part: Part, scheme: str = "http", login: str = "", tls: ssl.SSLContext | None = None, **facts: Any
+    ) -> Told:
         """Add a proxy that plays this part."""
         told = Told(part)
-        server = await asyncio.start_server(told.connected, "127.0.0.1", 0)
+        server = await asyncio.start_server(told.connected, "127.0.0.1", 0, ssl=tls)
         self._stack.push_async_callback(told.stop)
         self._stack.callback(server.close)
-        told.address = "127.0.0.1:{}".format(server.sockets[0].getsockname()[1])
+        told.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
         told.proxy = parse_proxy(f"{scheme}://{login}{told.address}", **facts)
         await self.pool.add([told.proxy])
         return told
@@ -149,7 +152,7 @@ class Stage:
     async def dead(self) -> Proxy:
         """Add a proxy where nobody listens."""
         server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
-        proxy = parse_proxy("http://127.0.0.1:{}".format(server.sockets[0].getsockname()[1]))
+        proxy = parse_proxy(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
         server.close()
         await server.wait_closed()
         await self.pool.add([proxy])
@@ -171,11 +174,15 @@ class Stage:
         if eof:
             writer.write_eof()
         try:
-            return await reader.read()
-        except ConnectionError:
-            return b"(reset)"
+            return await self.gone(reader)
         finally:
             writer.close()
+
+    async def gone(self, reader: asyncio.StreamReader) -> bytes:
+        """Return what comes until a connection ends, in whatever way."""
+        with suppress(ConnectionError):
+            return await reader.read()
+        return b""
 
     async def head(self, reader: asyncio.StreamReader) -> bytes:
         """Return the next head."""
@@ -190,6 +197,7 @@ async def staged(
     users: dict[str, str] | None = None,
     reach: Reach | None = None,
     policies: Policies | None = None,
+    tls: ssl.SSLContext | None = None,
     **limits: Any,
 ) -> AsyncIterator[Stage]:
     policies = policies or Policies()
@@ -200,7 +208,8 @@ async def staged(
         Accounts((users or {}).items()),
         reach or Reach(),
         Limits(**{"wait_s": 0.2, "connect_s": 5.0, "grace_s": 1.0, **limits}),
-        resolver=StaticResolver(NAMES),
+        tls,
+        StaticResolver(NAMES),
     )
     listener = listening("127.0.0.1:0", has_accounts=bool(users))
     async with AsyncExitStack() as stack:

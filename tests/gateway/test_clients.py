@@ -14,7 +14,6 @@ import pytest
 
 from lycosa.core.proxies.proxy import parse_proxy
 from tests.conftest import need
-from tests.contracts.test_fetcher_tls import certificates  # noqa: F401
 from tests.gateway.playing import ANYWHERE, Stage, staged
 from tests.servers.banning import Banning, How, banning
 from tests.servers.proxies import Dante, Microsocks, RealProxy, Squid, Tinyproxy, running
@@ -58,7 +57,7 @@ def playing(play: Play, certificates, proxies: tuple[RealProxy, ...], **options:
         async with (
             asyncio.timeout(TEST_MAX_S),
             sites(certificates) as (plain, secure),
-            staged(reach=ANYWHERE, wait_s=10, **options) as stage,
+            staged(**{"reach": ANYWHERE, "wait_s": 10, **options}) as stage,
         ):
             await stage.pool.add([parse_proxy(each.url) for each in proxies])
             await play(stage, plain, secure)
@@ -122,10 +121,11 @@ def test_curl_is_told_what_is_wrong(certificates, proxies):
         said = await run(*asks, "-U", f"{USER}-sesion-5:{PASSWORD}", plain.url())
         assert said.startswith("'sesion' in the user name: write -KEY-VALUE")
         said = await run(*asks, "-U", f"{USER}-country-xx:{PASSWORD}", plain.url())
-        assert said.startswith("no proxy for 127.") and "none fits" in said
+        assert said.startswith("no proxy for 127.")
+        assert "none fits" in said
         assert "hi" not in await run(*asks, "-U", good, plain.url("/page/1"))
 
-    playing(play, certificates, proxies, users={USER: PASSWORD})
+    playing(play, certificates, proxies, users={USER: PASSWORD}, wait_s=0.2)
 
 
 def test_curl_keeps_its_session(certificates, proxies):
@@ -173,7 +173,7 @@ def test_requests(certificates, proxies, scheme: str):
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("scheme", ["http", "socks5"])
+@pytest.mark.parametrize("scheme", ["http", pytest.param("socks5", marks=pytest.mark.prove)])
 def test_chromium(certificates, proxies, scheme: str, tmp_path: Path):
     async def play(stage: Stage, plain: Banning, secure: Banning) -> None:
         browser = shutil.which("chromium") or shutil.which("google-chrome")

@@ -178,7 +178,7 @@ def test_head_and_not_modified_have_no_body(played):
     played(play)
 
 
-# ------------------------------------------------------------------------------------------------------------ whose fault
+# --- whose fault
 
 
 @pytest.mark.parametrize(

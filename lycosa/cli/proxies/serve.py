@@ -18,7 +18,7 @@ from lycosa.cli.proxies.pool import pool_address, pool_option
 from lycosa.core.errors import UsageError
 from lycosa.core.private import Allowed
 from lycosa.core.proxies.accounts import Accounts, read_accounts
-from lycosa.core.proxies.destination import PORTS, Names, Reach, parse_ports
+from lycosa.core.proxies.reach import PORTS, Names, Reach, parse_ports
 from lycosa.gateway.limits import Limits
 
 BIND = "127.0.0.1:3128"

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from lycosa.core.destination import Destination, parse_authority
 from lycosa.core.errors import BadMessage
 from lycosa.core.http1.framing import Body, Chunked
 from lycosa.core.http1.head import Field, Request, Response, elements
-from lycosa.core.proxies.destination import Destination, parse_authority
 
 HOP_BY_HOP = frozenset(
     {

@@ -15,10 +15,10 @@ from base64 import b64encode
 from ipaddress import IPv4Address, ip_address
 from typing import Protocol
 
+from lycosa.core.destination import Destination
 from lycosa.core.errors import BadMessage, ProxyFailed
 from lycosa.core.http1.head import head_end, read_response
 from lycosa.core.proxies import socks
-from lycosa.core.proxies.destination import Destination
 from lycosa.core.proxies.outcome import LOGIN_WANTED
 from lycosa.core.proxies.proxy import Proxy
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from ipaddress import IPv4Address, IPv6Address
 from typing import NamedTuple
 
+from lycosa.core.destination import Destination, parse_authority
 from lycosa.core.errors import BadMessage
-from lycosa.core.proxies.destination import Destination, parse_authority
 
 VERSION, LOGIN_VERSION = 5, 1
 NO_LOGIN, LOGIN, NO_METHOD = 0, 2, 0xFF

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from lycosa.core.destination import Destination, parse_authority
 from lycosa.core.errors import BadMessage, Forbidden, UsageError
 from lycosa.core.private import Allowed
-from lycosa.core.proxies.destination import Destination, Names, Reach, parse_authority, parse_ports
+from lycosa.core.proxies.reach import Names, Reach, parse_ports
 
 
 @pytest.mark.parametrize(
@@ -26,9 +27,24 @@ def test_hosts_are_read_as_browsers_read_them(text: bytes, to: tuple[str, int]):
 
 @pytest.mark.parametrize(
     "text",
-    [b"", b":443", b"a.example:", b"a.example:0", b"a.example:65536", b"a.example:4x3", b"a b:443", b"a@b:443", b"[::1:443",
-     b"::1:443", b"a/b:443", b"a%41.example:443", b"300.1.1.1:80", b"a" * 300 + b":443", b"\xff\xfe:80"],
-)  # fmt: skip
+    [
+        b"",
+        b":443",
+        b"a.example:",
+        b"a.example:0",
+        b"a.example:65536",
+        b"a.example:4x3",
+        b"a b:443",
+        b"a@b:443",
+        b"[::1:443",
+        b"::1:443",
+        b"a/b:443",
+        b"a%41.example:443",
+        b"300.1.1.1:80",
+        b"a" * 300 + b":443",
+        b"\xff\xfe:80",
+    ],
+)
 def test_what_is_no_host(text: bytes):
     with pytest.raises(BadMessage):
         parse_authority(text)
@@ -47,9 +63,23 @@ def test_how_a_destination_is_shown():
 
 @pytest.mark.parametrize(
     "host",
-    ["127.0.0.1", "10.1.2.3", "169.254.169.254", "192.168.0.1", "::1", "fe80::1", "fd00::1", "::ffff:10.0.0.1", "localhost",
-     "printer.local", "metadata.google.internal", "100.100.100.200", "0.0.0.0", "localhost."],
-)  # fmt: skip
+    [
+        "127.0.0.1",
+        "10.1.2.3",
+        "169.254.169.254",
+        "192.168.0.1",
+        "::1",
+        "fe80::1",
+        "fd00::1",
+        "::ffff:10.0.0.1",
+        "localhost",
+        "printer.local",
+        "metadata.google.internal",
+        "100.100.100.200",
+        "0.0.0.0",
+        "localhost.",
+    ],
+)
 def test_private_addresses_are_refused(host: str):
     with pytest.raises(Forbidden, match="private address") as raised:
         Reach().check(Destination(host, 443))
