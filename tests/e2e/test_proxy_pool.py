@@ -206,7 +206,10 @@ def test_what_was_refused_is_in_no_cache(tmp_path, monkeypatch):
         project(tmp_path, monkeypatch, SOFT_BANS)
         async with AsyncExitStack() as stack:
             proxies = await several(stack, 4)
-            pool, cached = listed(tmp_path, proxies), {"http_cache": "replay", "http_cache_dir": str(tmp_path / "cache")}
+            pool, cached = (
+                listed(tmp_path, proxies),
+                {"http_cache": "replay", "http_cache_dir": str(tmp_path / "cache")},
+            )
             for proxy in proxies:
                 server.ban(proxy.exit, How.SOFT)
             spider = Asks([server.url("/page/1")])
@@ -234,6 +237,7 @@ def test_what_callbacks_and_pipelines_wait_for_is_sent_again_too(tmp_path):
             self.start_urls, self.other = [url], other
 
         async def parse(self, response):
+            self.begin()
             for number in range(5):
                 inner = await self.fetch(f"{self.other}page/{number}")
                 yield {"status": inner.status}
@@ -241,15 +245,20 @@ def test_what_callbacks_and_pipelines_wait_for_is_sent_again_too(tmp_path):
     async def play(server: Banning) -> None:
         async with AsyncExitStack() as stack:
             proxies = await several(stack, 4)
-            for proxy in proxies[:3]:
-                server.ban(proxy.exit, site=1)
-                proxy.refuses.add(server.addresses[1])
+
+            def trouble() -> None:
+                for proxy in proxies:
+                    proxy.drops = 1  # all of the first tries, which are for robots.txt
+                for proxy in proxies[:3]:
+                    server.ban(proxy.exit, site=1)
+
             spider = Waits(server.url(), server.url(site=1))
+            spider.begin = trouble
             summary = await crawl(spider, listed(tmp_path, proxies))
             assert (summary.reasons, summary.dead) == ({"200": 1}, [])
             assert [item["status"] for item in spider.items] == [200] * 5
-            assert set(server.by_client(1)) == {proxies[3].exit}
-            assert summary.stats["proxy/sent_again"] >= 1
+            assert [hit.path for hit in server.hits if hit.site == 1][:5] == ["/robots.txt"] * 5
+            assert summary.stats["proxy/sent_again"] >= 4
 
     playing(play, sites=2)
 
