@@ -44,6 +44,8 @@ class Told(History):
             [Proxy("http", host, 8080, tags=draw.choice(tags), price_gb=draw.choice(prices)) for host in hosts],
             self.now,
         )
+        for key in draw.sample(sorted(self.pool.proxies), draw.randint(0, len(self.pool.proxies) // 3)):
+            self.pool.ban(draw.choice(TARGETS), key, self.now)
         if draw.random() < 0.3:
             self.pool.hear(
                 draw.choice(sorted(self.pool.proxies)), [Outcome(Blame.UNFIT, "alters pages")], self.now, 0.5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import random
@@ -17,6 +18,7 @@ import pytest
 from lycosa.core.errors import StorageError, UsageError
 from lycosa.core.proxies.outcome import Blame, Rule
 from lycosa.core.proxies.policy import TargetPolicy
+from lycosa.core.proxies.proxy import Proxy
 from lycosa.proxies.local import LocalPool
 from lycosa.web.proxies import api, asking, leases
 from lycosa.web.proxies.desk import build_desk
@@ -328,7 +330,9 @@ def test_a_lease_is_given_back_by_its_name_only_once() -> None:
         one, other = lease(server), lease(server)
         assert one["key"] != other["key"]
         assert not one["id"].isdigit()
+        assert "lycosa_proxy_api_leases 2\n" in server.get("/metrics").text
         assert ask(server, "POST", f"/api/leases/{one['id']}/release", {})[0] == 200
+        assert "lycosa_proxy_api_leases 1\n" in server.get("/metrics").text
         assert ask(server, "POST", f"/api/leases/{one['id']}/release", {})[0] == 410
         for guessed in ("1", "2", one["id"][:-1], quote(one["id"] + "=")):
             assert ask(server, "POST", f"/api/leases/{guessed}/release", {})[0] == 410
@@ -385,6 +389,33 @@ def test_who_waits_gets_what_comes_back_and_who_leaves_takes_nothing_with_him() 
             status, told = read(connection)
             assert status == 201, "those who left before do not have it"
             assert told["leases"][0]["key"] == first["key"]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_who_hangs_up_at_the_moment_he_is_lent_one_holds_none(count: int) -> None:
+    """Of one proxy: granted while he leaves. Of two: none to come, and nobody who waits any more."""
+
+    async def story() -> None:
+        pool, said = LocalPool(), []
+        await pool.add([Proxy("http", "10.0.0.1", 80)])
+        body = json.dumps({"target": "a.example", "count": count, "wait_s": 50}).encode()
+        coming = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+        async def receive() -> dict[str, Any]:
+            return next(coming, {"type": "http.disconnect"})
+
+        async def send(message: Any) -> None:
+            said.append(message)
+
+        scope = {"type": "http", "method": "POST", "path": "/api/leases", "headers": [(b"host", b"localhost")]}
+        scope |= {"query_string": b"", "client": ("127.0.0.1", 5), "server": ("127.0.0.1", 80), "scheme": "http"}
+        async with asyncio.timeout(DEADLINE_S):
+            await build_desk(pool)(scope, receive, send)
+        assert said[0]["status"] == 499
+        assert [view.leases for view in await pool.targets()] == [0]
+        assert await pool.acquire("a.example")
+
+    asyncio.run(story())
 
 
 @contextmanager
@@ -470,28 +501,14 @@ def test_whatever_is_asked_is_answered_as_described() -> None:
                 play.checked(operation, answer)
 
 
-WORDS = ["target", "key", "count", "tags", "session", "avoid", "lease_s", "wait_s", "outcomes", "limit", "offset", "state",
-         "tag", "for_s", "reason", "scheme"]  # fmt: skip
+SAID = "target key count tags session avoid lease_s wait_s outcomes limit offset state tag for_s reason scheme"
+WORDS = SAID.split()
 
 
 def odd(chance: random.Random, depth: int) -> Any:
     """Return a value that is not expected, mostly."""
-    leaves = [
-        "",
-        "a.example",
-        "0" * 16,
-        "\N{SNOWMAN}\n",
-        -1,
-        0,
-        1,
-        2.5,
-        1e308,
-        10**30,
-        None,
-        True,
-        "x" * 600,
-        "country=de",
-    ]
+    texts = ["", "a.example", "0" * 16, "\N{SNOWMAN}\n", "x" * 600, "country=de"]
+    leaves = [*texts, -1, 0, 1, 2.5, 1e308, 10**30, None, True]
     if depth > 2 or chance.random() < 0.6:
         return chance.choice(leaves)
     if chance.random() < 0.5:
