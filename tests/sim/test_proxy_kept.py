@@ -142,8 +142,8 @@ def test_tokens_of_a_target_that_was_forgotten_never_come_back() -> None:
         pool.target(f"{number}.example", 2.0)
     assert "first.example" not in pool.targets
     for each in (pool, played(whole, records, TargetPolicy())):
-        assert one(each, "first.example", 1.0).token > grant.token
-        assert each.release("first.example", grant.token, [], 1.0, 0.0) is None, "late, and not somebody else's"
+        assert one(each, "first.example", 3.0).token > grant.token
+        assert each.release("first.example", grant.token, [], 3.0, 0.0) is None, "late, and not somebody else's"
 
 
 def test_a_target_is_not_forgotten_while_it_has_leases() -> None:
