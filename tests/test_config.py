@@ -149,7 +149,7 @@ def test_variables_that_are_no_settings_are_let_alone(tmp_path):
     [
         ({"toml": "dealy = 1"}, ["lycosa.toml", "'dealy'", "did you mean delay?"]),
         ({"toml": "[crawl]\ndealy = 1"}, ["lycosa.toml [crawl]", "'dealy'"]),
-        ({"toml": "[proxies]\na = 1"}, ["lycosa.toml", "'proxies'"]),
+        ({"toml": "[hub]\na = 1"}, ["lycosa.toml", "'hub'"]),
         ({"toml": "crawl = 1"}, ["lycosa.toml", "[crawl]"]),
         ({"toml": "delay = 1 2"}, ["lycosa.toml", "not valid TOML", "line 1"]),
         ({"pyproject": "[tool.lycosa]\ndealy = 1"}, ["pyproject.toml [tool.lycosa]", "'dealy'"]),

@@ -140,18 +140,11 @@ async def _job(
     if settings.processes > 1:
         processes = processes_of(stack, crew, state, seeds, frontier, addresses, site, [cast.gate for cast in troupe])
     visitor: Visiting = processes if processes is not None else visitor_among(visitors)
-    limits = Limits(
-        settings.concurrency,
-        settings.max_pages,
-        settings.lease_max,
-        exit_when_idle=settings.exit_when_idle,
-        shared=bool(settings.frontier),
-    )
     held = processes.memory_bytes if processes is not None else None
     endings = Endings(conditions_of(settings), stats, crawlers[0].stats, memory_of(settings, crawlers, held))
     audience = Audience([_listener(member) for member in crew.members])
     engine = Engine(
-        frontier, sinks, visitor, gate, addresses, committer, limits, stats, clock, space, endings, audience
+        frontier, sinks, visitor, gate, addresses, committer, _limits(settings), stats, clock, space, endings, audience
     )
     if processes is not None:
         processes.begin(engine)
@@ -161,6 +154,16 @@ async def _job(
     operations = operations_of(frontier, partial(_commit, committer), engine.wake, partial(_paused, space))
     stats.notes += _moved(earlier, starts, settings)
     return Job(crew, state, frontier, operations, engine, committer, stats, begins, audience, endings, feeds, processes)
+
+
+def _limits(settings: Settings) -> Limits:
+    return Limits(
+        settings.concurrency,
+        settings.max_pages,
+        settings.lease_max,
+        exit_when_idle=settings.exit_when_idle,
+        shared=bool(settings.frontier),
+    )
 
 
 def _indexer(stack: AsyncExitStack, settings: Settings, state: StateDir) -> Indexer | None:

@@ -313,7 +313,7 @@ async def redis_pool(
 
     Raises `UsageError` for what is no address or is not let in, `StateError` for a server that is not there or unfit.
     """
-    server = Server(url, say, what="a pool of proxies", name="--pool-name")
+    server = Server(url, say, what="a pool of proxies", name="?pool=")
     clients = await server.clients()
     clients.blocking.close()
     told = (lambda: "") if now is None else (lambda: repr(now()))
