@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
-from dataclasses import fields
+from dataclasses import asdict, fields
 
 import pytest
 
@@ -20,6 +21,7 @@ from lycosa.core.proxies.policies import (
     policies_from,
 )
 from lycosa.core.proxies.policy import TargetPolicy
+from tests.conftest import ROOT
 
 BLAMES = ", ".join(Blame)
 OTHER_TABLES = ", ".join(sorted(OTHERS))
@@ -194,3 +196,20 @@ def test_too_many_rules_of_one_target() -> None:
     rules = [{"blame": "site", "statuses": 403}] * 60
     with pytest.raises(BadSetting, match=r'^proxies\.targets\."a\.example"\.rules: 120 rules .* at most 100$'):
         policies_from({"default": {"rules": rules}, "targets": {"a.example": {"rules": rules}}})
+
+
+def written(value: object) -> str:
+    """A value as the page has it."""
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}"
+
+
+def test_the_page_tells_every_key_with_its_default_and_its_examples_are_right() -> None:
+    page = (ROOT / "docs" / "proxies.md").read_text(encoding="utf-8")
+    table = page.split("| key | default | |", 1)[1].split("\n\n", 1)[0]
+    told: dict[str, str] = {}
+    for names, values in re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| ([^|]+) \|", table, re.MULTILINE):
+        told.update(zip(re.findall(r"\w+", names), values.split(", "), strict=True))
+    assert told == {name: written(value) for name, value in asdict(TargetPolicy()).items()}
+    for example in re.findall(r"```toml\n(.*?)```", page, re.DOTALL):
+        policies = policies_from(tomllib.loads(example)["proxies"])
+        assert policies.policy_of("www.shop.example") != TargetPolicy() or policies.rules_of("www.shop.example")

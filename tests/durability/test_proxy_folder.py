@@ -6,6 +6,8 @@ written is there, and nothing else.
 
 from __future__ import annotations
 
+import asyncio
+import os
 import random
 import shutil
 import stat
@@ -20,6 +22,7 @@ from lycosa.core.proxies.target import Wait
 from lycosa.proxies import embedded_folder
 from lycosa.proxies.embedded import Keeper
 from lycosa.proxies.embedded_folder import FRAME_HEAD, IMAGE_HEAD
+from lycosa.proxies.local import LocalPool
 from tests.conftest import PROVE
 from tests.sim.test_proxy_kept import seen
 from tests.sim.test_proxy_pool import History, one, proxies
@@ -233,6 +236,27 @@ def test_a_full_disk_costs_no_lease_and_is_over_when_there_is_room(tmp_path: Pat
     assert [after.pool.release("a.example", grant.token, [], 101.0, 0.0) for grant in grants] == [
         grant.key for grant in grants
     ]
+
+
+def test_who_waits_hears_of_a_full_disk(tmp_path: Path) -> None:
+    kept = filled(tmp_path / "pool")
+    clock = [1_000.0]
+    full = os.open("/dev/full", os.O_WRONLY)
+
+    async def story() -> None:
+        pool = LocalPool(now=lambda: clock[0], pool=kept.pool)
+        await pool.acquire("a.example", 5)
+        waiter = asyncio.create_task(pool.acquire("a.example", wait_s=20.0))
+        await asyncio.sleep(0)
+        os.dup2(full, kept.folder._journal)
+        clock[0] += 100.0  # the leases are over
+        pool._lines["a.example"].serve()
+        with pytest.raises(StorageFull):
+            await waiter
+        assert len(await pool.acquire("a.example", 4)) == 4, "the fifth has gone to who did not hear of it"
+
+    asyncio.run(story())
+    os.close(full)
 
 
 def test_a_journal_that_cannot_be_shortened_grows(

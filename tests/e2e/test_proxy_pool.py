@@ -65,7 +65,7 @@ class Asks(Spider):
 
 def playing(play: Callable[[Banning], Any], **options: Any) -> None:
     async def main() -> None:
-        async with asyncio.timeout(100), banning(**options) as server:
+        async with asyncio.timeout(600), banning(**options) as server:
             await play(server)
 
     asyncio.run(main())
@@ -133,7 +133,8 @@ def test_all_goes_through_the_pool(tmp_path):
 
 
 @pytest.mark.proxies
-def test_no_page_is_lost_while_proxies_are_killed_and_banned(tmp_path, monkeypatch):
+@pytest.mark.parametrize("pages", [500, pytest.param(20_000, marks=pytest.mark.prove)])
+def test_no_page_is_lost_while_proxies_are_killed_and_banned(tmp_path, monkeypatch, pages):
     """P3: 50 real proxies; some die on the way, the site bans others, in all its ways."""
 
     async def play(server: Banning) -> None:
@@ -141,7 +142,7 @@ def test_no_page_is_lost_while_proxies_are_killed_and_banned(tmp_path, monkeypat
         killed, banned = proxies[:8], proxies[8:16]
 
         async def trouble(_crawl: Any) -> None:
-            await server.until(100)
+            await server.until(pages // 10)
             for proxy in killed:
                 proxy.kill()
             for place, proxy in enumerate(banned):
@@ -159,7 +160,7 @@ def test_no_page_is_lost_while_proxies_are_killed_and_banned(tmp_path, monkeypat
         assert summary.stats.get("retry/count", 0) == 0
         assert summary.stats["proxy/sent_again"] >= len(killed) + len(banned)
 
-    playing(play, pages=1000)
+    playing(play, pages=pages)
 
 
 def test_a_page_that_nobody_may_see(tmp_path):
@@ -194,6 +195,74 @@ def test_a_callback_that_wants_to_see_the_ban_gets_it(tmp_path):
             summary = await crawl(spider, listed(tmp_path, proxies), robots=False, proxy_tries=2, retries=0)
             assert [item["status"] for item in spider.items] == [403]
             assert (summary.dead, len(server.hits)) == ([], 2)
+
+    playing(play)
+
+
+def test_what_was_refused_is_in_no_cache(tmp_path, monkeypatch):
+    """A soft ban says 200, and is no page for later."""
+
+    async def play(server: Banning) -> None:
+        project(tmp_path, monkeypatch, SOFT_BANS)
+        async with AsyncExitStack() as stack:
+            proxies = await several(stack, 4)
+            pool, cached = listed(tmp_path, proxies), {"http_cache": "replay", "http_cache_dir": str(tmp_path / "cache")}
+            for proxy in proxies:
+                server.ban(proxy.exit, How.SOFT)
+            spider = Asks([server.url("/page/1")])
+            summary = await crawl(spider, pool, robots=False, proxy_tries=2, retries=0, **cached)
+            assert summary.reasons == {"through 2 proxies: soft ban": 1}
+            for proxy in proxies:
+                server.unban(proxy.exit)
+            for _ in range(2):
+                again = Asks([server.url("/page/1")])
+                await crawl(again, pool, robots=False, **cached)
+                assert [item["status"] for item in again.items] == [200]
+            assert len(server.hits) == 3, "the last one came from the cache, and needed no proxy"
+
+    playing(play)
+
+
+def test_what_callbacks_and_pipelines_wait_for_is_sent_again_too(tmp_path):
+    """`await self.fetch` hears of no ban, nor does the robots.txt that it needs."""
+
+    class Waits(Spider):
+        name = "waits"
+
+        def __init__(self, url, other):
+            super().__init__()
+            self.start_urls, self.other = [url], other
+
+        async def parse(self, response):
+            for number in range(5):
+                inner = await self.fetch(f"{self.other}page/{number}")
+                yield {"status": inner.status}
+
+    async def play(server: Banning) -> None:
+        async with AsyncExitStack() as stack:
+            proxies = await several(stack, 4)
+            for proxy in proxies[:3]:
+                server.ban(proxy.exit, site=1)
+                proxy.refuses.add(server.addresses[1])
+            spider = Waits(server.url(), server.url(site=1))
+            summary = await crawl(spider, listed(tmp_path, proxies))
+            assert (summary.reasons, summary.dead) == ({"200": 1}, [])
+            assert [item["status"] for item in spider.items] == [200] * 5
+            assert set(server.by_client(1)) == {proxies[3].exit}
+            assert summary.stats["proxy/sent_again"] >= 1
+
+    playing(play, sites=2)
+
+
+def test_proxies_with_the_tags_that_are_asked_for(tmp_path):
+    async def play(server: Banning) -> None:
+        async with AsyncExitStack() as stack:
+            proxies = await several(stack, 4)
+            lines = [f"{each.url} country={'de' if place == 2 else 'fr'}" for place, each in enumerate(proxies)]
+            spider = Asks([server.url(f"/page/{number}") for number in range(5)], proxy_tags={"country": "de"})
+            summary = await crawl(spider, listed(tmp_path, lines), robots=False)
+            assert summary.reasons == {"200": 5}
+            assert set(server.by_client()) == {proxies[2].exit}
 
     playing(play)
 
@@ -329,7 +398,7 @@ def test_a_pool_that_is_of_no_use_is_told_and_ends_the_crawl(tmp_path, caplog, w
             told = [record.getMessage() for record in caplog.records if "proxy_wait" in record.getMessage()]
             assert len(told) == 2
             assert "waits, for up to 1.5 s (proxy_wait)" in told[0]
-            assert "the crawl ends, and can go on later" in told[1]
+            assert "(proxy_wait): the crawl ends here" in told[1]
             assert "cooling" in told[0]
             for proxy in proxies:
                 server.unban(proxy.exit)
@@ -363,7 +432,7 @@ def test_a_crawl_waits_for_proxies_that_come_back(tmp_path, monkeypatch):
 
 
 def test_targets_with_proxies_go_on_while_others_wait(tmp_path):
-    """The places of those who wait are bounded: one starved site does not stand in the way of another."""
+    """One starved site does not stand in the way of another, whose few proxies are busy all the time."""
 
     async def play(server: Banning) -> None:
         async with AsyncExitStack() as stack:
@@ -376,6 +445,8 @@ def test_targets_with_proxies_go_on_while_others_wait(tmp_path):
                 Asks(urls), listed(tmp_path, proxies), robots=False, concurrency=8, proxy_wait=2, proxy_tries=99
             )
             assert len(server.pages(site=1)) == 60
+            came = [hit.at for hit in server.hits if hit.site == 1]
+            assert max(later - earlier for earlier, later in pairwise(came)) < 3
             assert (summary.closing, summary.snapshot.queued) == ("no proxy", 30)
 
     playing(play, sites=2)

@@ -30,7 +30,7 @@ def playing(
 ) -> None:
     async def main() -> None:
         pool = LocalPool(lambda _: TargetPolicy(**policy))
-        lender = Lender(pool, lambda _: (), Clock(), tries=5, wait_max_s=wait_s, waiting_max=waiting)
+        lender = Lender(pool, lambda _: (), Clock(), tries=5, wait_max_s=wait_s)
         try:
             async with asyncio.timeout(30):
                 await play(lender, pool)
@@ -74,7 +74,7 @@ def test_a_lease_is_renewed_as_long_as_its_transfer_lasts() -> None:
         assert await leases(pool) == 0
         assert (await lender.lend(SHOP)).proxy == A
 
-    playing(play, lease_s=0.3, wait_s=4.0)
+    playing(play, lease_s=0.3, wait_s=4.0)  # it waits for a quarter of that
 
 
 def test_without_renewal_it_is_over() -> None:
@@ -142,20 +142,3 @@ def test_that_there_are_proxies_again_is_told_too(caplog: pytest.LogCaptureFixtu
         assert caplog.messages[1].startswith("proxies work again, after")
 
     playing(play, wait_s=None)
-
-
-def test_only_so_many_wait_at_a_time() -> None:
-    async def play(lender: Lender, pool: LocalPool) -> None:
-        await pool.add([A])
-        lent = await lender.lend(SHOP)
-        waiting = [asyncio.create_task(lender.lend(SHOP)) for _ in range(2)]
-        await asyncio.sleep(0)
-        with pytest.raises(NoProxyYet):
-            await asyncio.wait_for(lender.lend(SHOP), 5)
-        await lender.give_back(lent, ())
-        done, left = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        assert len(done) == len(left) == 1
-        for task in left:
-            task.cancel()
-
-    playing(play, wait_s=None, waiting=2)

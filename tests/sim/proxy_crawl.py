@@ -21,9 +21,6 @@ from lycosa.core.proxies.pool import Pool
 from lycosa.core.proxies.proxy import Proxy
 from lycosa.core.proxies.target import Wait
 
-TIMEOUT_S = 10.0
-"""What nobody answers is given up after so long."""
-
 ASK_AGAIN_S = 0.25
 LATE_S = 36_000.0
 """A crawl that takes longer is not finished."""
@@ -35,7 +32,8 @@ class World:
 
     An address that asks a site for more than `most` pages within `within_s` is banned there for `ban_s`, anew with each
     page it asks for meanwhile. `killed` and `banned` are parts of all proxies, of which the first die, and the others
-    are banned for ever by all sites, at times between `from_s` and `to_s`.
+    are banned for ever by all sites, at times between `from_s` and `to_s`. What nobody answers is given up after
+    `timeout_s`; a part of the pages is `missing`.
     """
 
     pages: int = 20_000
@@ -51,6 +49,7 @@ class World:
     from_s: float = 5.0
     to_s: float = 25.0
     latency_s: tuple[float, float] = (0.05, 0.3)
+    timeout_s: float = 10.0
 
 
 class Way(ABC):
@@ -63,6 +62,10 @@ class Way(ABC):
     @abstractmethod
     def done(self, site: str, proxy: str, status: int, now: float) -> None:
         """A request through it ended so; status 0: it did not answer."""
+
+    def again(self, status: int, tries: int) -> bool:
+        """Whether the page is asked for again."""
+        return status not in (200, 404)
 
 
 class Ours(Way):
@@ -105,9 +108,9 @@ class InTurn(Way):
 class BackOff(Way):
     """As scrapy-rotating-proxies does: by chance among those that are not dead.
 
-    Any status but 200, 301 and 302 is a ban, and so is an error. Who is banned is dead, for all sites, for a time drawn
-    from zero to 300 s, twice as long each time, at most 3600 s; who was dead is looked at every 5 s. When all are dead,
-    all are tried again.
+    Any status but 200, 301 and 302 is a ban, and so is an error; the page is tried five more times. Who is banned is
+    dead, for all sites, for a time drawn from zero to 300 s, twice as long each time, at most 3600 s; who was dead is
+    looked at every 5 s. When all are dead, all are tried again.
     """
 
     def __init__(self, proxies: list[str], seed: int) -> None:
@@ -139,6 +142,9 @@ class BackOff(Way):
             self.alive.pop(proxy, None)
             self.dead[proxy] = now + self.chance.uniform(0, min(3600, 300 * 2 ** self.failures[proxy]))
             self.failures[proxy] += 1
+
+    def again(self, status: int, tries: int) -> bool:
+        return status != 200 and tries <= 5
 
 
 @dataclass
@@ -190,6 +196,15 @@ class Crawled:
         return self.pages / self.requests
 
 
+@dataclass(slots=True)
+class Page:
+    """One of those to be crawled. `missing`: 404."""
+
+    site: str
+    missing: bool
+    tries: int = 0
+
+
 class Crawl:
     """One crawl."""
 
@@ -204,49 +219,50 @@ class Crawl:
         self.killed = {name: chance.uniform(world.from_s, world.to_s) for name in some[:middle]}
         self.banned = {name: chance.uniform(world.from_s, world.to_s) for name in some[middle:]}
         names = list(self.sites)
-        self.pages = deque((names[n % len(names)], chance.random() < world.missing) for n in range(world.pages))
+        self.pages = deque(Page(names[n % len(names)], chance.random() < world.missing) for n in range(world.pages))
         self.counts: Counter[str] = Counter()
         self.rates: Counter[tuple[str, str, int]] = Counter()
 
     def run(self, way: Way) -> Crawled:
         """Crawl all pages in this way."""
         number = count()
-        events: list[tuple[float, int, str, bool, str, int]] = []  # when, …, site, missing, proxy, status
+        events: list[tuple[float, int, Page, str, int]] = []  # when, …, through which proxy, status
         for _ in range(min(self.world.workers, len(self.pages))):
-            heappush(events, (0.0, next(number), *self.pages.popleft(), "", 0))
+            heappush(events, (0.0, next(number), self.pages.popleft(), "", 0))
         now = 0.0
         while events and now < LATE_S:
-            now, _, site, missing, proxy, status = heappop(events)
+            now, _, page, proxy, status = heappop(events)
             if proxy:
-                way.done(site, proxy, status, now)
-                if status in (200, 404):
-                    self.counts["pages"] += 1
-                    if not self.pages:
-                        continue
-                    site, missing = self.pages.popleft()
+                way.done(page.site, proxy, status, now)
+                page.tries += 1
+                if way.again(status, page.tries):
+                    self.pages.append(page)
                 else:
-                    self.pages.append((site, missing))
-                    site, missing = self.pages.popleft()
-            taken = way.take(site, now)
+                    self.counts["pages"] += status in (200, 404)
+                if not self.pages:
+                    continue
+                page = self.pages.popleft()
+            taken = way.take(page.site, now)
             if isinstance(taken, str):
-                at, status = self.asked(site, taken, now, missing=missing)
-                heappush(events, (at, next(number), site, missing, taken, status))
+                at, status = self.asked(page, taken, now)
+                heappush(events, (at, next(number), page, taken, status))
             else:
-                heappush(events, (min(max(taken, now + 0.001), now + ASK_AGAIN_S), next(number), site, missing, "", 0))
+                at = min(max(taken, now + 0.001), now + ASK_AGAIN_S)
+                heappush(events, (at, next(number), page, "", 0))
         lost = frozenset([*self.killed, *self.banned])
         pages, requests = self.counts["pages"], self.counts["requests"]
         return Crawled(now, pages, requests, self.counts["refused"], self.counts["unanswered"], self.rates, lost)
 
-    def asked(self, name: str, proxy: str, now: float, *, missing: bool) -> tuple[float, int]:
-        """Ask a site through a proxy; return when what is answered."""
+    def asked(self, page: Page, proxy: str, now: float) -> tuple[float, int]:
+        """Ask for a page through a proxy; return when what is answered."""
         self.counts["requests"] += 1
-        self.rates[name, proxy, int(now)] += 1
+        self.rates[page.site, proxy, int(now)] += 1
         if self.killed.get(proxy, inf) <= now:
             self.counts["unanswered"] += 1
-            return now + TIMEOUT_S, 0
-        site = self.sites[name]
+            return now + self.world.timeout_s, 0
+        site = self.sites[page.site]
         if self.banned.get(proxy, inf) <= now:
             site.ban(proxy, inf)
-        status = site.answer(proxy, now, missing=missing)
+        status = site.answer(proxy, now, missing=page.missing)
         self.counts["refused"] += status == 403
         return now + self.latency_s[proxy] * self.chance.uniform(0.8, 1.2), status

@@ -17,7 +17,7 @@ from lycosa.core.proxies.image import Image, image_of, pool_of
 from lycosa.core.proxies.outcome import Blame, Outcome
 from lycosa.core.proxies.pair import State
 from lycosa.core.proxies.policy import TargetPolicy
-from lycosa.core.proxies.pool import TARGETS_MAX
+from lycosa.core.proxies.pool import TARGETS_MAX, Pool
 from lycosa.core.proxies.recorded import RecordedPool
 from lycosa.core.proxies.target import Wait, Wish
 from tests.conftest import PROVE
@@ -105,6 +105,13 @@ def test_every_kind_of_record_is_told_and_played() -> None:
             kinds |= {type(recorded.decode(each)) for each in history.records[-3:]}
     rare = {recorded.Heard, recorded.Forgotten}
     assert kinds >= set(recorded.AnyRecord.__args__) - rare  # type: ignore[attr-defined]
+
+
+def test_whatever_changes_a_pool_is_told() -> None:
+    """A method that is new in `Pool`, and changes something, has to be a record; one that only reads belongs here."""
+    reads = {"target", "nearest", "facts", "kept_prices", "restore"}
+    methods = {name for name, what in vars(Pool).items() if callable(what) and name[0] != "_"}
+    assert methods - reads <= set(vars(RecordedPool))
 
 
 def kept(count: int, **policy: object) -> tuple[RecordedPool, bytes, list[bytes]]:

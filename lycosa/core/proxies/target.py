@@ -15,7 +15,7 @@ from lycosa.core.proxies.cooling import cool_s
 from lycosa.core.proxies.leases import Leases, Sessions
 from lycosa.core.proxies.order import Order
 from lycosa.core.proxies.outcome import Blame, Outcome
-from lycosa.core.proxies.pace import Pace
+from lycosa.core.proxies.pace import BAN_HOLD_S, DOWN_HOLD_S, Pace
 from lycosa.core.proxies.pair import Facts, Pair, State
 from lycosa.core.proxies.policy import TargetPolicy
 
@@ -106,7 +106,7 @@ class TargetPool:
             self._exits.setdefault(facts.exit_ip, set()).add(key)
         if facts.rests_until > max(now, pair.rests_until):
             lost |= pair.rest(facts.rests_until)
-        self._lost(int(lost), now)
+        self._lost(int(lost), now, DOWN_HOLD_S)
         self._place(pair, now)
 
     def forget(self, key: str) -> None:
@@ -239,7 +239,8 @@ class TargetPool:
         rebound: bool = False,
         among: int = 0,
     ) -> list[Grant]:
-        self.pace.granted(now, len(pairs))
+        if self.pace.granted(now, len(pairs)):
+            self.pace.measured(now, self.usable())
         least_s = self.interval_s(now)
         if session:
             self._sessions.bind(session, pairs[0].key, now)
@@ -255,7 +256,7 @@ class TargetPool:
             return
         pair.reason = outcome.reason
         if blame in (PROXY, UNFIT):
-            self._lost(pair.rest(now + cool_s(DOWN_S, DOWN_MAX_S, 1, draw)), now)
+            self._lost(pair.rest(now + cool_s(DOWN_S, DOWN_MAX_S, 1, draw)), now, DOWN_HOLD_S)
             return
         pair.misses += 1
         if blame is SITE or pair.half or pair.misses >= self.policy.misses_max:
@@ -276,14 +277,14 @@ class TargetPool:
                 lost += other.rest(until)
                 other.reason = f"{outcome.reason}, at the same exit"
                 self._place(other, now)
-        self._lost(lost, now)
+        self._lost(lost, now, BAN_HOLD_S)
 
-    def _lost(self, count: int, now: float) -> None:
+    def _lost(self, count: int, now: float, hold_s: float) -> None:
         """So many proxies take part no more."""
         if count:
             self.filled.clear()
             if self.policy.guarded:
-                self.pace.lost(now, self.usable() + count)
+                self.pace.lost(now, hold_s)
 
     def _place(self, pair: Pair, now: float) -> None:
         """Put a pair that is in no line into the one it belongs to, if to any."""

@@ -14,7 +14,8 @@
 
 local FEW, FEW_PART, LOOKED_AT = 8, 4, 64
 local DOWN_S, DOWN_MAX_S = 10.0, 60.0
-local HOLD_S, GAP_SMOOTHING, GAP_MAX, INTERVAL_MAX_S, GAPS_MIN = 600.0, 1 / 32, 8.0, 60.0, 8
+local BAN_HOLD_S, DOWN_HOLD_S, FADE_S = 600.0, 60.0, 60.0
+local WINDOW_S, WINDOW_MIN, FORGETTING, INTERVAL_MAX_S = 2.0, 16, 1.05, 5.0
 local MEMORY, LATENCY_REFERENCE_S, WORTH_MIN = 0.95, 1.0, 0.02
 local SESSIONS_MAX, KINDS_MAX, TOKENS_PER_S = 100000, 1000, 1e6
 
@@ -36,19 +37,19 @@ local function begin()
   call('ZADD', DEADLINES, 'inf', LAST)
   m = {
     token = 0, stands = 0, granted = 0, leaked = 0, stale = 0, usable = 0, filled = false,
-    gap_s = 0, gaps = 0, granted_at = 0, interval_s = 0, held_at = 0, overdue_at = NEVER, wakes_at = NEVER, tiers = {},
+    since = 0, count = 0, each_s = 0, interval_s = 0, held_until = 0, overdue_at = NEVER, wakes_at = NEVER, tiers = {},
   }
 end
 
 local function open(text)
   m = {}
-  m.token, m.stands, m.granted, m.leaked, m.stale, m.usable, m.filled, m.gap_s, m.gaps, m.granted_at, m.interval_s,
-    m.held_at, m.overdue_at, m.wakes_at, m.tiers = cmsgpack.unpack(text)
+  m.token, m.stands, m.granted, m.leaked, m.stale, m.usable, m.filled, m.since, m.count, m.each_s, m.interval_s,
+    m.held_until, m.overdue_at, m.wakes_at, m.tiers = cmsgpack.unpack(text)
 end
 
 local function packed_m()
-  return pack(m.token, m.stands, m.granted, m.leaked, m.stale, m.usable, m.filled, m.gap_s, m.gaps, m.granted_at,
-    m.interval_s, m.held_at, m.overdue_at, m.wakes_at, m.tiers)
+  return pack(m.token, m.stands, m.granted, m.leaked, m.stale, m.usable, m.filled, m.since, m.count, m.each_s,
+    m.interval_s, m.held_until, m.overdue_at, m.wakes_at, m.tiers)
 end
 
 local stored = call('GET', key('m'))
@@ -185,21 +186,27 @@ end
 
 -- The pace ------------------------------------------------------------------------------------------------------------
 
-local function pace_granted(count)
-  if m.granted_at ~= 0 then
-    local gap_s = math.max(0.0, now - m.granted_at) / count
-    if m.gaps >= GAPS_MIN then gap_s = math.min(gap_s, m.gap_s * GAP_MAX) end
-    m.gaps = m.gaps + 1
-    m.gap_s = m.gap_s + (gap_s - m.gap_s) * math.max(GAP_SMOOTHING, 1 / m.gaps)
-  end
-  m.granted_at = now
+local function least_s()
+  if m.interval_s == 0 then return 0.0 end
+  local halvings = (now - m.held_until) / FADE_S
+  if halvings <= 0 then return m.interval_s end
+  return halvings < 16 and m.interval_s * 0.5 ^ halvings or 0.0
 end
 
-local function least_s()
-  local over_s = now - m.held_at - HOLD_S
-  if m.interval_s == 0 or over_s <= 0 then return m.interval_s end
-  local halvings = over_s / HOLD_S
-  return halvings < 16 and m.interval_s * 0.5 ^ halvings or 0.0
+local function pace_measured()
+  local each_s = (now - m.since) * math.max(1, m.usable) / m.count
+  if m.each_s ~= 0 then each_s = math.min(each_s, m.each_s * FORGETTING) end
+  m.each_s = math.max(each_s, least_s())
+  m.since, m.count = now, 0
+end
+
+local function pace_granted(count)
+  if m.since == 0 then
+    m.since = now
+    return
+  end
+  m.count = m.count + count
+  if m.count >= WINDOW_MIN and now - m.since >= WINDOW_S then pace_measured() end
 end
 
 local function is_filled(kind, version)
@@ -213,11 +220,10 @@ local function nothing_is_filled()
 end
 
 -- So many proxies take part no more.
-local function lost(count)
+local function lost(count, hold_s)
   if count == 0 then return end
   nothing_is_filled()
-  if policy.guarded and m.gaps >= GAPS_MIN then
-    m.interval_s = math.max(least_s(), math.min(m.gap_s * (m.usable + count), INTERVAL_MAX_S))
-    m.held_at = now
-  end
+  if not policy.guarded or m.each_s == 0 then return end
+  if now >= m.held_until then m.interval_s = math.min(math.max(m.each_s, least_s()), INTERVAL_MAX_S) end
+  m.held_until = math.max(m.held_until, now + hold_s)
 end

@@ -21,7 +21,7 @@ local function banned(pair, outcome, draw)
       place(other)
     end
   end
-  lost(count)
+  lost(count, BAN_HOLD_S)
 end
 
 local function answered(pair, well)
@@ -44,7 +44,7 @@ local function judge(pair, outcome, draw)
   end
   pair.reason = outcome.reason
   if blame == 'proxy' or blame == 'unfit' then
-    lost(rest(pair, now + cool_s(DOWN_S, DOWN_MAX_S, 1, draw)))
+    lost(rest(pair, now + cool_s(DOWN_S, DOWN_MAX_S, 1, draw)), DOWN_HOLD_S)
     return
   end
   pair.misses = pair.misses + 1
@@ -274,7 +274,7 @@ local function learn(name, facts)
   changed(pair)
   if pair.exit_ip ~= '' then call('SADD', key('x|' .. pair.exit_ip), name) end
   if facts.rests_until > math.max(now, pair.rests_until) then count = math.max(count, rest(pair, facts.rests_until)) end
-  lost(count)
+  lost(count, DOWN_HOLD_S)
   place(pair)
 end
 
