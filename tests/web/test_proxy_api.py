@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
+import random
 import socket
 import time
 from collections.abc import Iterator
@@ -16,6 +18,7 @@ import pytest
 from lycosa.core.errors import StorageError, UsageError
 from lycosa.core.proxies.outcome import Blame, Rule
 from lycosa.core.proxies.policy import TargetPolicy
+from lycosa.core.proxies.proxy import Proxy
 from lycosa.proxies.local import LocalPool
 from lycosa.web.proxies import api, asking, leases
 from lycosa.web.proxies.desk import build_desk
@@ -327,7 +330,9 @@ def test_a_lease_is_given_back_by_its_name_only_once() -> None:
         one, other = lease(server), lease(server)
         assert one["key"] != other["key"]
         assert not one["id"].isdigit()
+        assert "lycosa_proxy_api_leases 2\n" in server.get("/metrics").text
         assert ask(server, "POST", f"/api/leases/{one['id']}/release", {})[0] == 200
+        assert "lycosa_proxy_api_leases 1\n" in server.get("/metrics").text
         assert ask(server, "POST", f"/api/leases/{one['id']}/release", {})[0] == 410
         for guessed in ("1", "2", one["id"][:-1], quote(one["id"] + "=")):
             assert ask(server, "POST", f"/api/leases/{guessed}/release", {})[0] == 410
@@ -384,6 +389,33 @@ def test_who_waits_gets_what_comes_back_and_who_leaves_takes_nothing_with_him() 
             status, told = read(connection)
             assert status == 201, "those who left before do not have it"
             assert told["leases"][0]["key"] == first["key"]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_who_hangs_up_at_the_moment_he_is_lent_one_holds_none(count: int) -> None:
+    """Of one proxy: granted while he leaves. Of two: none to come, and nobody who waits any more."""
+
+    async def story() -> None:
+        pool, said = LocalPool(), []
+        await pool.add([Proxy("http", "10.0.0.1", 80)])
+        body = json.dumps({"target": "a.example", "count": count, "wait_s": 50}).encode()
+        coming = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+        async def receive() -> dict[str, Any]:
+            return next(coming, {"type": "http.disconnect"})
+
+        async def send(message: Any) -> None:
+            said.append(message)
+
+        scope = {"type": "http", "method": "POST", "path": "/api/leases", "headers": [(b"host", b"localhost")]}
+        scope |= {"query_string": b"", "client": ("127.0.0.1", 5), "server": ("127.0.0.1", 80), "scheme": "http"}
+        async with asyncio.timeout(DEADLINE_S):
+            await build_desk(pool)(scope, receive, send)
+        assert said[0]["status"] == 499
+        assert [view.leases for view in await pool.targets()] == [0]
+        assert await pool.acquire("a.example")
+
+    asyncio.run(story())
 
 
 @contextmanager
@@ -444,6 +476,53 @@ def test_what_makes_no_sense_is_answered_in_one_line(method: str, path: str, bod
         status, told = ask(server, method, path, body)
         assert (status, says in told["error"]) == (400, True), told
         assert len(told["error"]) < 400
+
+
+def test_whatever_is_asked_is_answered_as_described() -> None:
+    """No bytes, no JSON, no parameters make it fail (status 500), or answer with what the description does not name."""
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    with desk() as server:
+        added(server)
+        play = Player(server)
+        known = [
+            (path, method, told) for path, each in play.description["paths"].items() for method, told in each.items()
+        ]
+        for _ in range(300):
+            path, method, operation = chance.choice(known)
+            query = "&".join(
+                f"{chance.choice(WORDS)}={quote(str(odd(chance, 0)))}" for _ in range(chance.randint(0, 3))
+            )
+            body = odd_body(chance) if method == "post" else None
+            answer = server.ask(method.upper(), f"{path.format(id='x', key='y')}?{query}", body)
+            assert str(answer.status) in operation["responses"], (method, path, query, body, answer.text)
+            if answer.status >= 300:
+                play.checked(operation, answer)
+
+
+SAID = "target key count tags session avoid lease_s wait_s outcomes limit offset state tag for_s reason scheme"
+WORDS = SAID.split()
+
+
+def odd(chance: random.Random, depth: int) -> Any:
+    """Return a value that is not expected, mostly."""
+    texts = ["", "a.example", "0" * 16, "\N{SNOWMAN}\n", "x" * 600, "country=de"]
+    leaves = [*texts, -1, 0, 1, 2.5, 1e308, 10**30, None, True]
+    if depth > 2 or chance.random() < 0.6:
+        return chance.choice(leaves)
+    if chance.random() < 0.5:
+        return [odd(chance, depth + 1) for _ in range(chance.randint(0, 3))]
+    return {chance.choice(WORDS): odd(chance, depth + 1) for _ in range(chance.randint(0, 4))}
+
+
+def odd_body(chance: random.Random) -> bytes:
+    if chance.random() < 0.2:
+        return chance.randbytes(chance.randint(0, 40))
+    body = odd(chance, 0) if chance.random() < 0.3 else {chance.choice(WORDS): odd(chance, 1) for _ in range(4)}
+    if isinstance(body, dict) and chance.random() < 0.5:
+        body |= {"target": "a.example", "wait_s": 0}
+    return json.dumps(body).encode()
 
 
 def test_other_paths_and_methods_are_told_as_json() -> None:
