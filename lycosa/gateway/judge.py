@@ -103,20 +103,28 @@ class Judge:
         self.address = JudgeAddress("", 0, key)
         self.asked = self.strangers = 0
         self._key = key
-        self._open = 0
+        self._open: set[asyncio.Task[None] | None] = set()
 
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one request, and close the connection."""
-        self._open += 1
+        task = asyncio.current_task()
+        self._open.add(task)
         try:
-            if self._open <= CONNECTIONS_MAX:
+            if len(self._open) <= CONNECTIONS_MAX:
                 async with asyncio.timeout(REQUEST_MAX_S):
                     await self._answer(reader, writer)
             writer.close()
-        except (TimeoutError, OSError):
+        except (TimeoutError, OSError, asyncio.CancelledError):  # the last one: the judge stops
             writer.transport.abort()
         finally:
-            self._open -= 1
+            self._open.discard(task)
+
+    async def stop(self) -> None:
+        """End what is under way."""
+        under_way = [task for task in self._open if task is not None]
+        for task in under_way:
+            task.cancel()
+        await asyncio.gather(*under_way, return_exceptions=True)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -166,6 +174,7 @@ async def judging(
     """
     judge = Judge(key or new_key())
     async with AsyncExitStack() as stack:
+        stack.push_async_callback(judge.stop)
         plain = await stack.enter_async_context(await _listening(judge, host, port, None))
         port = plain.sockets[0].getsockname()[1]
         if certificate is not None:

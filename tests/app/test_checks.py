@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from lycosa.core.errors import BadSetting, NoJudge, NoProxy, StateError
 from lycosa.core.proxies.anonymity import Anonymity
 from lycosa.core.proxies.checks import Checks, Finding, Site
 from lycosa.core.proxies.judging import JudgeAddress
+from lycosa.core.proxies.outcome import Blame
 from lycosa.core.proxies.pair import State
 from lycosa.core.proxies.proxy import Proxy, parse_proxy
 from lycosa.gateway.judge import Certificate, Judge, judging
@@ -298,6 +299,30 @@ def test_many_are_checked_so_many_at_a_time_and_each_once(certificate: Certifica
             assert most == 3
 
     checked(None, story, concurrency=3)
+
+
+@pytest.mark.parametrize("checks", [60, pytest.param(1000, marks=pytest.mark.prove)])
+def test_no_living_proxy_is_blamed_while_a_judge_dies(certificate: Certificate, checks: int) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(600), AsyncExitStack() as stack:
+            dying = AsyncExitStack()
+            judges = [await each.enter_async_context(judging(certificate)) for each in (stack, dying)]
+            proxies = [await stack.enter_async_context(proxying(exit=new_address())) for _ in range(4)]
+            asked = Checks(tuple(each.address for each in judges), timeout_s=60.0, concurrency=16)
+            checker = await stack.enter_async_context(open_checker(asked))
+            listed = [proxies[number % 4] for number in range(checks)]
+            findings = await stack.enter_async_context(aclosing(checker.findings(parse_proxy(p.url) for p in listed)))
+            done = 0
+            async for finding in findings:
+                done += 1
+                assert finding.alive, (done, finding)
+                assert finding.outcome(asked).blame is Blame.NONE, (done, finding)
+                if done == checks // 3:
+                    await dying.aclose()
+            assert done == checks
+            assert all(each.asked for each in judges)
+
+    asyncio.run(main())
 
 
 class Watched:

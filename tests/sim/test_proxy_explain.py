@@ -44,8 +44,6 @@ class Told(History):
             [Proxy("http", host, 8080, tags=draw.choice(tags), price_gb=draw.choice(prices)) for host in hosts],
             self.now,
         )
-        for key in draw.sample(sorted(self.pool.proxies), draw.randint(0, len(self.pool.proxies) // 3)):
-            self.pool.ban(draw.choice(TARGETS), key, self.now)
         if draw.random() < 0.3:
             self.pool.hear(
                 draw.choice(sorted(self.pool.proxies)), [Outcome(Blame.UNFIT, "alters pages")], self.now, 0.5
@@ -62,6 +60,8 @@ class Told(History):
 
     def look(self) -> None:
         target = self.random.choice([*TARGETS, "new.example"])
+        if self.random.random() < 0.2:
+            self.pool.ban(target, self.random.choice(sorted(self.pool.proxies)), self.now)
         avoid = frozenset(self.random.sample(sorted(self.pool.proxies), min(2, len(self.pool.proxies))))
         german = {"country": "de"}
         wishes = [ANY, ANY, Wish(german), Wish(avoid=avoid), Wish(session="s1"), Wish(german, "s2", avoid)]

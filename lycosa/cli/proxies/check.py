@@ -16,7 +16,7 @@ import click
 from lycosa.cli import progress
 from lycosa.cli.proxies.pool import COLORS, json_option, latency, meant, pool_option, run
 from lycosa.cli.rows import Table, json_line
-from lycosa.core.proxies.checks import CONCURRENCY_MAX, Checks, Finding
+from lycosa.core.proxies.checks import CONCURRENCY_MAX, GRAVE, Checks, Finding
 from lycosa.core.proxies.judging import read_address
 from lycosa.ports import ProxyPool
 
@@ -96,7 +96,7 @@ def result_of(finding: Finding, checks: Checks) -> str:
 def _problem(finding: Finding, checks: Checks) -> str:
     """Return what is to be said of it, "" for nothing."""
     sites = [f"{target}: {problem}" for target, problem in finding.sites.items() if problem]
-    changes = [f"alters the {each}" for each in finding.changes]
+    changes = [f"alters the {each}" if each in GRAVE else each for each in finding.changes]
     return "; ".join(
         dict.fromkeys([each for each in [finding.unfit(checks), finding.problem, *changes, *sites] if each])
     )
