@@ -59,12 +59,12 @@ def _sums(proxies: list[ProxyView], targets: list[TargetView]) -> dict[str, obje
 def _show(sums: dict[str, object]) -> None:
     states = ", ".join(f"{count:,} {state}" for state, count in sums["states"].items())  # type: ignore[attr-defined]
     print_styled(f"{sums['proxies']:,} proxies{f': {states}' if states else ''}", "bold")
-    known = sums["latency_median_s"]
+    known, well = sums["latency_median_s"], share(sums["good"], sums["bad"])  # type: ignore[arg-type]
     lines = {
         "latency": f"{latency(known)} (median)" if isinstance(known, float) else "",
         "leases": f"{sums['leases']:,} now, {sums['granted']:,} in all, "
         f"{sums['leaked']:,} leaked, {sums['stale']:,} late",
-        "uses": f"{sums['uses']:,}, of those judged {share(sums['good'], sums['bad'])} well",  # type: ignore[arg-type]
+        "uses": f"{sums['uses']:,}{f', {well} of those judged went well' if well != '-' else ''}",
     }
     for name, text in lines.items():
         if text:
