@@ -174,6 +174,8 @@ class Client(Wire):
             else:
                 self._tunnel = None
                 failed(error)
+                if self._kept:  # it was for the other side
+                    self.close()
 
     def _early(self) -> bytes:
         self._moved_at = self._loop.time()
