@@ -261,7 +261,8 @@ def test_a_slow_side_holds_the_other_back(played_on_both):
     async def gushes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal sent
         if sent:
-            return await echo(reader, writer)
+            await echo(reader, writer)
+            return
         while sent < 50_000_000:
             writer.write(b"x" * 99_990 + b"%09d\n" % sent)
             await writer.drain()
