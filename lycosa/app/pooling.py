@@ -19,9 +19,6 @@ from lycosa.ports import ProxyPool
 
 log = logging.getLogger(__name__)
 
-WAITING_PART = 2
-"""At most one of so many of those in work waits for a proxy; others are put back at once."""
-
 
 async def lender_of(stack: AsyncExitStack, settings: Settings, clock: Clock) -> Lender | None:
     """Open the pool of a crawl, if it has one; the stack closes it. Raises `BadSetting`, `UsageError`, `StateError`."""
@@ -41,7 +38,6 @@ async def lender_of(stack: AsyncExitStack, settings: Settings, clock: Clock) -> 
         clock,
         tries=settings.proxy_tries,
         wait_max_s=settings.proxy_wait,
-        waiting_max=max(1, settings.concurrency // WAITING_PART),
     )
     stack.push_async_callback(lender.close)
     return lender

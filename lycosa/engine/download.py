@@ -7,8 +7,8 @@
 
 What comes out is a `Response` or a verdict (`verdict.py`); what nobody wanted to handle is a verdict too.
 What was given up (`Failed`, never again) still goes to those who come later: they may have something in its place.
-`RetryRequest`, `CloseSpider` and `NoProxyYet` are orders, not failures: no `process_exception` sees them. The whole of it, cell by
-cell, is a table in `docs/middlewares.md`.
+`RetryRequest`, `CloseSpider` and `NoProxyYet` are orders, not failures: no `process_exception` sees them. The whole of
+it, cell by cell, is a table in `docs/middlewares.md`.
 """
 
 from __future__ import annotations

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from lycosa.clock import Clock
-from lycosa.core.errors import CloseSpider, NoProxyYet
 from lycosa.core.frontier import Event, State, expire
 from lycosa.core.model import Kind, Lease, Selection, UrlRecord
 from lycosa.engine.addresses import Addresses
@@ -32,7 +31,7 @@ from lycosa.engine.robots import RobotsGate
 from lycosa.engine.settling import Settler
 from lycosa.engine.space import SHORTAGE_CHECK_S, FreeSpace
 from lycosa.engine.stats import RunStats, Snapshot
-from lycosa.engine.verdict import Failed
+from lycosa.engine.verdict import Closing, Failed, NotYet
 from lycosa.engine.visit import UNCHANGED, Outcome
 from lycosa.ports import Frontier, FrontierOperations, Sink
 
@@ -370,24 +369,13 @@ class Engine:
         self._committer.settled()
 
     async def _learn_robots(self, lease: Lease) -> None:
-        now = self._clock.now()
-        try:
-            again = await self._gate.learn(lease, now)
-        except (NoProxyYet, CloseSpider) as later:
-            await self._not_yet(lease, later)
-            return
+        again = await self._gate.asked(lease, now := self._clock.now())
         if again is None:
             await self._frontier.ack(lease, "robots.txt", (), now)
+        elif isinstance(again, (NotYet, Closing)):
+            await self._settler.settle(lease, again)
         else:
             await self._frontier.nack(lease, again.reason, again.retry_at, now)
-            log.info("robots.txt of %s: %s, again later", lease.record.host, again.reason)
-
-    async def _not_yet(self, lease: Lease, later: NoProxyYet | CloseSpider) -> None:
-        await self._frontier.release(lease, self._clock.now())
-        if isinstance(later, CloseSpider):
-            self.close(later.reason)
-        else:
-            await self._frontier.block_host(lease.record.host, later.until)
 
     async def _commit_until_cancelled(self) -> None:
         try:

@@ -1,8 +1,8 @@
 """Proxies of a pool on loan to the transfers of this process: waited for, renewed while they last, given back.
 
-Nobody fails for want of a proxy. Who gets none waits a little, holding its place; then it gives the place back and comes
-again (`NoProxyYet`). At most some may wait so, so that hosts whose proxies are free go on. When nobody was lent one for
-too long, the crawl ends (`CloseSpider`), and can be resumed.
+Nobody fails for want of a proxy. Who gets none waits a little, holding its place; then it gives the place back and
+comes again (`NoProxyYet`), and sooner so where none was lent lately, so that hosts whose proxies are free go on. When
+none worked for too long, the crawl ends (`CloseSpider`), and can be resumed.
 
 A lease ends with its transfer, also when that is cancelled. What a killed process held comes back when the time of the
 lease is over (`lease_s` of the target's policy).
@@ -18,16 +18,13 @@ from typing import Any, TypeVar
 from lycosa.clock import Clock
 from lycosa.core.errors import CloseSpider, NoProxy, NoProxyYet, StateError
 from lycosa.core.proxies.attempts import Attempts
-from lycosa.core.proxies.drought import NO_PROXY, Drought
+from lycosa.core.proxies.drought import NO_PROXY, Drought, Flows
 from lycosa.core.proxies.outcome import Outcome, Rule
 from lycosa.engine.proxywish import Wanted
 from lycosa.ports import Lent, ProxyPool
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-
-WAIT_S = 10.0
-"""Who waits for a proxy keeps its place among those in work for so long."""
 
 CLOSE_MAX_S = 5.0
 """At the end proxies are given back for at most so long; the rest come back by themselves."""
@@ -40,26 +37,19 @@ RulesOf = Callable[[str], Sequence[Rule]]
 class Lender:
     """Lends to one process. `tries`: proxies that are tried for a request; `wait_max_s`: as `Drought`.
 
-    `waiting_max` may wait at a time. `rules_of(target)` says what answers mean.
+    `rules_of(target)` says what answers mean.
     """
 
     def __init__(
-        self,
-        pool: ProxyPool,
-        rules_of: RulesOf,
-        clock: Clock,
-        *,
-        tries: int,
-        wait_max_s: float | None,
-        waiting_max: int,
+        self, pool: ProxyPool, rules_of: RulesOf, clock: Clock, *, tries: int, wait_max_s: float | None
     ) -> None:
         self.rules_of = rules_of
         self.attempts = Attempts(tries)
         self._pool = pool
         self._clock = clock
         self._drought = Drought(wait_max_s)
-        self._waiting_max = waiting_max
-        self._waiting = 0
+        self._flows = Flows()
+        self._told_end = False
         self._renewals: dict[tuple[str, int], asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -71,10 +61,14 @@ class Lender:
         lent = await self._another(wanted, avoid) if avoid and not wanted.session else None
         if lent is None:
             lent = await self._waited_for(wanted)
-        if lasted_s := self._drought.got(self._clock.now()):
-            log.warning("proxies again, after %.0f s without", lasted_s)
+        self._flows.lent(wanted.target, self._clock.now())
         self._renew_later(lent, lent.deadline)
         return lent
+
+    def worked(self) -> None:
+        """An answer came through a proxy."""
+        if lasted_s := self._drought.worked(self._clock.now()):
+            log.warning("proxies work again, after %.0f s", lasted_s)
 
     async def give_back(self, lent: Lent, outcomes: Sequence[Outcome]) -> bool:
         """End the lease, also when the caller is cancelled meanwhile. False when it was over before."""
@@ -100,33 +94,28 @@ class Lender:
 
     async def _waited_for(self, wanted: Wanted) -> Lent:
         began = self._clock.now()
-        wait_s = self._wait_s()
-        self._waiting += 1
+        wait_s = self._flows.wait_s(wanted.target, began)
+        if self._drought.most_s is not None:
+            wait_s = min(wait_s, self._drought.most_s / 4)  # it is told before it ends the crawl
         try:
             return (await self._pool.acquire(wanted.target, wish=wanted.wish(), wait_s=wait_s))[0]
         except NoProxy as none:
-            raise self._none(began, none) from None
-        finally:
-            self._waiting -= 1
+            raise self._none(wanted.target, began, none) from None
 
-    def _wait_s(self) -> float:
-        if self._waiting >= self._waiting_max or not self._drought.got_at:  # of the first ask: to be told at once
-            return 0.0
-        most_s = self._drought.most_s
-        return WAIT_S if most_s is None else min(WAIT_S, most_s)
-
-    def _none(self, began: float, none: NoProxy) -> NoProxyYet | CloseSpider:
-        now = self._clock.now()
+    def _none(self, target: str, began: float, none: NoProxy) -> NoProxyYet | CloseSpider:
+        now, most_s = self._clock.now(), self._drought.most_s
         dry = self._drought.none(began, now)
-        if dry.again_s is None:
-            log.error("%s: for %.0f s (proxy_wait); the crawl ends, and can go on later", none, dry.for_s)
+        if dry.left_s == 0:
+            if not self._told_end:
+                log.error("%s, and none that works for %.1f s (proxy_wait): the crawl ends here", none, dry.for_s)
+            self._told_end = True
             return CloseSpider(NO_PROXY)
         if dry.new:
-            most_s = self._drought.most_s
             log.warning(
                 "%s; the crawl waits%s", none, "" if most_s is None else f", for up to {most_s:g} s (proxy_wait)"
             )
-        return NoProxyYet(str(none), now + dry.again_s)
+        again_s = self._flows.again_s(target, began, now)
+        return NoProxyYet(str(none), now + (again_s if dry.left_s is None else min(again_s, dry.left_s)))
 
     def _renew_later(self, lent: Lent, deadline: float) -> None:
         after_s = max((deadline - self._clock.now()) / 2, RENEW_MIN_S)

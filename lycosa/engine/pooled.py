@@ -1,8 +1,8 @@
-"""A fetcher whose transfers go through proxies of a pool: each has one for itself while it lasts, and says what came of it.
+"""A fetcher whose transfers go through proxies of a pool: each has one while it lasts, and says what came of it.
 
-What a proxy failed at, or was banned for, is no answer: the request goes back to its place in line (`NoProxyYet`), where
-the pace of its host is kept, and is sent through another proxy. So often, and it counts: a ban is returned with the
-reason in `Response.refused`, a failure is raised.
+What a proxy failed at, or was banned for, is no answer: the request goes back to its place in line (`NoProxyYet`),
+where the pace of its host is kept, and is sent through another proxy. After so many of them it counts: a ban is
+returned with the reason in `Response.refused`, a failure is raised.
 
 A request with a `proxy` of its own in meta goes through that, or through none.
 """
@@ -30,7 +30,7 @@ UNSAID = object()
 
 
 class PooledFetcher:
-    """See `ports.Fetcher`: another one, for one spider. `afresh(request)` gives the request cookies of a new session."""
+    """See `ports.Fetcher`: another one, for one spider. `afresh(request)` gives a request cookies of a new session."""
 
     def __init__(
         self, fetcher: Fetcher, lender: Lender, sessions: SessionProxies, stats: StatsCollector, clock: Clock
@@ -120,6 +120,8 @@ class PooledFetcher:
             self._count(f"proxy/outcomes/{outcome.blame}")
         if outcome is None or outcome.blame not in FAILED:
             self._lender.attempts.over(key)
+            if outcome is not None:
+                self._lender.worked()
             return _or_raise(found)
         self._count(f"proxy/reason_count/{outcome.reason}")
         many = self._lender.attempts.failed(key, lent.proxy.key, outcome)

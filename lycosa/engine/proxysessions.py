@@ -1,4 +1,4 @@
-"""Which proxy each session had last, kept with the crawl beside its cookies: those are of no use through another one."""
+"""Which proxy each session had last, kept with the crawl beside its cookies, which are of no use through another."""
 
 from __future__ import annotations
 

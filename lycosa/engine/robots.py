@@ -6,13 +6,14 @@ everything (§2.3.1.4), so its pages are dead with that reason and can be requeu
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 import msgspec
 
-from lycosa.core.errors import FetchError, PrivateAddress
+from lycosa.core.errors import CloseSpider, FetchError, NoProxyYet, PrivateAddress
 from lycosa.core.frontier import ROBOTS_TTL_S
 from lycosa.core.model import RECORD_VERSION, HostFacts, Lease, Request, UrlRecord
 from lycosa.core.retry import Decision, RetryPolicy, decide_error, decide_status
@@ -20,7 +21,10 @@ from lycosa.core.robots import Robots, rules_of
 from lycosa.core.url import host_key, redirected
 from lycosa.engine.guard import OPEN, Guard
 from lycosa.engine.statscollector import StatsCollector
+from lycosa.engine.verdict import Closing, NotYet
 from lycosa.ports import Fetcher, Frontier
+
+log = logging.getLogger(__name__)
 
 BODY_MAX = 500 * 1024
 """Bytes of a robots.txt that are read (RFC 9309 §2.5)."""
@@ -104,6 +108,18 @@ class RobotsGate:
         """Return what asks a host for its robots.txt at once, and once."""
         url, tries = f"{host}/robots.txt", self._retry.retries_max
         return Lease(0, UrlRecord(RECORD_VERSION, 0, url, host, attempts=tries, guarded=guarded), 0.0, address)
+
+    async def asked(self, lease: Lease, now: float) -> Decision | NotYet | Closing | None:
+        """`learn` for a lease of the frontier, which may have to wait for a proxy."""
+        try:
+            again = await self.learn(lease, now)
+        except NoProxyYet as later:
+            return NotYet(later.until)
+        except CloseSpider as close:
+            return Closing(close.reason)
+        if again is not None:
+            log.info("robots.txt of %s: %s, again later", lease.record.host, again.reason)
+        return again
 
     async def learn(self, lease: Lease, now: float) -> Decision | None:
         """Fetch the host's robots.txt; a decision to try again later, or None when it is known now."""

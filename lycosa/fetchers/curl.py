@@ -16,7 +16,7 @@ import pycurl
 from lycosa.core.errors import BadResponse, BadSetting, FetchError, StopDownload
 from lycosa.core.model import Request, Response
 from lycosa.fetchers.handle import FetchSettings, Handle, ca_bundle
-from lycosa.fetchers.reasons import UNDECODABLE, error_of
+from lycosa.fetchers.reasons import UNDECODABLE, error_of, tell_way
 from lycosa.fetchers.sockets import sockets_of
 from lycosa.ports import Accept, Into
 
@@ -187,7 +187,8 @@ class CurlFetcher:
         result = handle.result(code)
         if result is None:
             result = error_of(code, message, curl, handle.timeout_s, self._settings.connect_timeout_s)
-            handle.tell_way(result)
+            if handle.proxied:
+                tell_way(result, curl)
         self._forget(handle)
         future.set_result(result)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ from lycosa.core.errors import (
     BodyTooLarge,
     ConnectionLost,
     FetchError,
-    FetchTimeout,
     StopDownload,
 )
 from lycosa.core.headers import Headers
@@ -37,7 +36,7 @@ from lycosa.fetchers.options import (
     timeout_s,
     to_address,
 )
-from lycosa.fetchers.reasons import UNDECODABLE
+from lycosa.fetchers.reasons import UNDECODABLE, latency_s
 from lycosa.ports import Accept, Into
 
 ACCEPT = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
@@ -113,7 +112,6 @@ class Handle:
         "_limit",
         "_lines",
         "_plain",
-        "_proxied",
         "_refers",
         "_refers_always",
         "_settings",
@@ -124,6 +122,7 @@ class Handle:
         "_usual",
         "_was_cut",
         "curl",
+        "proxied",
         "timeout_s",
     )
 
@@ -177,9 +176,9 @@ class Handle:
                 self._undecoded, self._plain = True, False
                 self.curl.setopt(pycurl.ACCEPT_ENCODING, "identity")
                 self.curl.setopt(pycurl.HTTP_CONTENT_DECODING, 0)
-            self._proxied = bool(request.asked("proxy", self._settings.proxy))
+            self.proxied = bool(request.asked("proxy", self._settings.proxy))
             if address or self._address:
-                self._connect_to("" if self._proxied else address)
+                self._connect_to("" if self.proxied else address)
             if public_only or self._guard.is_on:
                 self._guard_against_private(url, public_only=public_only)
         except (BadUrl, pycurl.error, UnicodeError, ValueError, TypeError) as error:
@@ -211,7 +210,7 @@ class Handle:
         """Return the response, or our own reason to have stopped; None when libcurl failed with `code`."""
         partial = code in HALF_DONE and self._keeps_part and self._head[-1:] == [b"\r\n"] if code else False
         if self._answer is None and (partial or not code):
-            if not self._head_is_whole():  # libcurl takes what there is for all
+            if not head_is_whole(self._head):  # libcurl takes what there is for all
                 return ConnectionLost("connection lost within the head")
             self._begin()  # no body came
         if self._error is not None:
@@ -234,35 +233,13 @@ class Handle:
             headers,
             body,
             Timings._make(map(get, TIMES)),
-            "" if self._proxied else get(pycurl.PRIMARY_IP),
+            "" if self.proxied else get(pycurl.PRIMARY_IP),
             HTTP_VERSIONS.get(get(pycurl.INFO_HTTP_VERSION), ""),
             get(pycurl.SIZE_DOWNLOAD_T),
             self._skipped,
             partial,
-            self._latency_s() if self._proxied else None,
+            latency_s(self.curl) if self.proxied else None,
         )
-
-    def tell_way(self, error: FetchError) -> None:
-        """Say of a failed transfer through a proxy how far it came."""
-        if self._proxied:
-            connected = isinstance(error, (FetchTimeout, ConnectionLost))
-            error.reached = connected or self.curl.getinfo(pycurl.CONNECT_TIME) > 0
-            error.latency_s = self._latency_s() if connected else None
-
-    def _latency_s(self) -> float | None:
-        """Return the time from the name of the proxy to the first byte that is sent to the host.
-
-        That is TCP, SOCKS or CONNECT, and the TLS of both; not the wait for a place among the connections.
-        """
-        get = self.curl.getinfo
-        return (
-            max(0.0, get(pycurl.PRETRANSFER_TIME) - get(pycurl.NAMELOOKUP_TIME)) if get(pycurl.NUM_CONNECTS) else None
-        )
-
-    def _head_is_whole(self) -> bool:
-        """Whether the last head has its empty line."""
-        last = max((place for place, line in enumerate(self._head) if line.startswith(b"HTTP/")), default=0)
-        return any(not line.strip() for line in self._head[last:])
 
     def _configure(self) -> None:
         setopt, settings = self.curl.setopt, self._settings
@@ -334,7 +311,7 @@ class Handle:
         return for_hosts(request.headers)
 
     def _guard_against_private(self, url: str, *, public_only: bool) -> None:
-        if self._proxied:
+        if self.proxied:
             if public_only:
                 check_url(url, self._settings.may_connect)
             public_only = False
@@ -424,6 +401,12 @@ def final_head(head: bytes) -> tuple[int, bytes]:
     line, _, fields = head[start : end if end >= 0 else len(head)].partition(b"\r\n")
     code = line.split(b" ", 2)[1:2]
     return int(code[0]) if code and code[0].isdigit() else 0, fields
+
+
+def head_is_whole(lines: Sequence[bytes]) -> bool:
+    """Tell whether the last of these response heads has its empty line."""
+    last = max((place for place, line in enumerate(lines) if line.startswith(b"HTTP/")), default=0)
+    return any(not line.strip() for line in lines[last:])
 
 
 def ca_bundle() -> str:

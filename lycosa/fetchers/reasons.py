@@ -95,6 +95,24 @@ def error_of(code: int, message: str, curl: pycurl.Curl, timeout_s: float, conne
     return FetchError(re.sub(r"0x[0-9a-f]+|[0-9]+", "N", lower.split(":")[0])[:80] or f"libcurl error {code}")
 
 
+def tell_way(error: FetchError, curl: pycurl.Curl) -> None:
+    """Say of a transfer through a proxy how far it came."""
+    connected = isinstance(error, (FetchTimeout, ConnectionLost))
+    error.reached = connected or curl.getinfo(pycurl.CONNECT_TIME) > 0
+    error.latency_s = latency_s(curl) if connected else None
+
+
+def latency_s(curl: pycurl.Curl) -> float | None:
+    """Return the time from the name of the proxy to the first byte that is sent to the host; None on a kept connection.
+
+    That is TCP, SOCKS or CONNECT, and the TLS of both; not the wait for a place among the connections.
+    """
+    if not curl.getinfo(pycurl.NUM_CONNECTS):
+        return None
+    way_s: float = curl.getinfo(pycurl.PRETRANSFER_TIME) - curl.getinfo(pycurl.NAMELOOKUP_TIME)
+    return max(0.0, way_s)
+
+
 def _too_slow(message: str, timeout_s: float, connect_timeout_s: float) -> FetchError:
     if message.startswith("operation timed out"):  # else it was resolving or connecting
         return FetchTimeout(f"timed out after {timeout_s:g} s")

@@ -48,7 +48,7 @@ class Folder:
         self.path = path
         self.generation = 0
         self._journal = -1
-        self._size = self._size_max = 0
+        self._size = self._size_max = self._image_size = 0
         self._lock = _locked(path)
 
     @property
@@ -75,7 +75,28 @@ class Folder:
         except OSError as error:
             raise _ours(self.path / IMAGE, error) from error
         self.generation, image = self._image(whole)
+        self._image_size = len(image)
         return image, list(_frames(self.path / f"{JOURNAL}{self.generation}", self.generation))
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether nothing was written since the image."""
+        return self.is_whole and not self._size
+
+    def resume(self) -> bool:
+        """Go on with the journal that was read, if nothing is in it yet; else a new image has to be kept."""
+        journal = self.path / f"{JOURNAL}{self.generation}"
+        if not self.generation:
+            return False
+        try:
+            opened = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            if os.fstat(opened).st_size:
+                os.close(opened)
+                return False
+        except OSError as error:
+            raise _ours(journal, error) from error
+        self._journal, self._size_max = opened, max(JOURNAL_MIN, self._image_size)
+        return True
 
     def keep(self, image: bytes) -> None:
         """Replace what is kept by a new image, and begin a new journal."""
@@ -134,9 +155,7 @@ class Folder:
             raise ForeignState(f"{path} is not that of a pool of proxies: give another folder")
         _, version, generation, checksum = IMAGE_HEAD.unpack_from(whole)
         if version > VERSION:
-            raise NewerState(
-                f"{self.path}: the pool has version {version}, this Lycosa reads {VERSION}: upgrade Lycosa"
-            )
+            raise NewerState(f"{path} has version {version}, this Lycosa reads up to {VERSION}: upgrade Lycosa")
         image = whole[IMAGE_HEAD.size :]
         if xxh3_64_intdigest(image, generation) != checksum:
             raise StorageError(f"{path} is damaged: {REPAIR}")

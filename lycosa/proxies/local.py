@@ -15,8 +15,12 @@ from lycosa.core.proxies.pool import Pool
 from lycosa.core.proxies.proxy import Proxy
 from lycosa.core.proxies.target import ANY, Grant, Wait, Wish
 from lycosa.ports.proxies import Explained, Lent, ProxyView, TargetView
+from lycosa.proxies.late import LateReturns
 from lycosa.proxies.views import SEEN, refuse_counts, view_everywhere, view_on, why_not
 from lycosa.proxies.waiting import CLOSED, Line, Waiter
+
+IN_LINE = Wait(None)
+"""The answer to who comes when others wait already."""
 
 
 class LocalPool:
@@ -33,6 +37,7 @@ class LocalPool:
         self._now = now or clock.Clock().now
         self._draw = draw
         self._lines: dict[str, Line] = {}
+        self._late = LateReturns()
         self._closed = False
 
     async def add(self, proxies: Iterable[Proxy]) -> int:
@@ -50,9 +55,9 @@ class LocalPool:
     ) -> list[Lent]:
         """See `ProxyPool`."""
         refuse_counts(count, wish)
-        waiter = Waiter(count, wish, lease_s, asyncio.get_running_loop().create_future())
-        grants = self._ask(target, waiter) if target not in self._lines else Wait(None)
+        grants = self._ask(target, count, wish, lease_s) if target not in self._lines else IN_LINE
         if isinstance(grants, Wait):
+            waiter = Waiter(count, wish, lease_s, asyncio.get_running_loop().create_future())
             grants = await self._wait(target, waiter, wait_s)
         return [
             Lent(target, grant.token, self._pool.proxies[grant.key], grant.deadline, grant.rebound, grant.among)
@@ -65,7 +70,10 @@ class LocalPool:
 
     async def release(self, lent: Lent, outcomes: Sequence[Outcome] = ()) -> bool:
         """See `ProxyPool`."""
-        return self._release(lent.target, lent.token, outcomes)
+        done = self._release(lent.target, lent.token, outcomes)
+        if not done:
+            self._late.note(lent)
+        return done
 
     async def ban(self, target: str, key: str, until: float | None = None, reason: str = "by hand") -> bool:
         """See `ProxyPool`."""
@@ -117,15 +125,18 @@ class LocalPool:
             line.close(NoProxy(CLOSED))
         self._lines.clear()
 
-    def _ask(self, target: str, waiter: Waiter) -> list[Grant] | Wait:
+    def _ask(self, target: str, count: int, wish: Wish, lease_s: float | None) -> list[Grant] | Wait:
         if self._closed:
             raise NoProxy(CLOSED)
-        draws = [self._draw() for _ in range(waiter.count)]
-        return self._pool.acquire(target, self._now(), draws, waiter.wish, waiter.lease_s)
+        draws = [self._draw() for _ in range(count)]
+        return self._pool.acquire(target, self._now(), draws, wish, lease_s)
+
+    def _ask_for(self, target: str, waiter: Waiter) -> list[Grant] | Wait:
+        return self._ask(target, waiter.count, waiter.wish, waiter.lease_s)
 
     async def _wait(self, target: str, waiter: Waiter, wait_s: float) -> list[Grant]:
         """Wait in line. Who is cancelled at the moment he gets one gives it back."""
-        line = self._lines.setdefault(target, Line(partial(self._ask, target), self._now))
+        line = self._lines.setdefault(target, Line(partial(self._ask_for, target), self._now))
         line.join(waiter)
         line.serve()
         try:

@@ -1,6 +1,6 @@
 """Why a pool on Redis would lend a proxy, or not: what its two scripts know, told by the pure part.
 
-A target is filled up here only when it has nothing to lend.
+A target is filled up here after it has lent what it has, or when it has nothing to lend.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lycosa.core.proxies.proxy import Proxy
 from lycosa.core.proxies.target import Wish
 from lycosa.ports.proxies import Explained
 from lycosa.proxies.redis_calls import Calls
-from lycosa.proxies.target_script import TargetScript, kind_of, seen
+from lycosa.proxies.target_script import script_of, seen
 from lycosa.proxies.views import facts_of, read_stored
 
 Find = Callable[[str], Awaitable[Proxy | None]]
@@ -27,8 +27,8 @@ async def explained(
     told, version = await calls.everywhere("nearest", count=NEAREST_MAX)
     facts = facts_of({key: each for key, _, each in told})
     proxies = {key: read_stored(each) for key, each, _ in told}
-    answer = await calls.target(target, TargetScript(policy).explain(wish.session))
-    told_now = seen(answer, policy, kind_of(wish), version)
+    answer = await calls.target(target, script_of(policy).explain(wish, version))
+    told_now = seen(answer, policy)
     verdicts = explain(replace(told_now, is_filled=True), list(facts.items()), wish, now)
     if verdicts and verdicts[0].why is not Why.NEXT:
         verdicts = explain(told_now, list(facts.items()), wish, now)

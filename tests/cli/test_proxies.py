@@ -179,6 +179,9 @@ def test_without_a_pool_it_is_asked_for(run: Run, monkeypatch: pytest.MonkeyPatc
     assert (told.code, told.err.startswith("lycosa: which pool? write --pool DIR")) == (2, True)
     told = run("list", "--pool", "postgres://db")
     assert (told.code, "is no pool of proxies: write memory:, a folder, or redis://" in told.err) == (2, True)
+    for pool, says in (("memory:", "is gone with its process"), ("list.txt", "list.txt is a list, not a pool: ")):
+        told = run("list", "--pool", pool)
+        assert (told.code, says in told.err) == (2, True)
 
 
 def test_what_uses_said_is_explained(run: Run, pool: str) -> None:

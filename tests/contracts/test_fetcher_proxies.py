@@ -128,7 +128,7 @@ def test_a_site_that_never_answers_is_not_the_fault_of_its_proxies(kind, scheme,
 
 @pytest.mark.parametrize("scheme", ["http", "https", "socks4", "socks5h"])
 def test_a_proxy_that_never_answers(scheme, hole):
-    """It has opened its door: who knows whether it is the proxy, or the site behind it?"""
+    """It has opened its door: nobody knows whether it is the proxy, or the site behind it."""
 
     async def play(server: Banning) -> None:
         found = await fetched(server.url(), f"{scheme}://{hole}", timeout_s=0.8, connect_timeout_s=0.5)
@@ -145,7 +145,7 @@ def test_a_proxy_that_is_gone_is_to_blame(kind, scheme):
         with running(kind()) as [real]:
             real.kill()
             found = await fetched(f"{scheme}://{server.addresses[0]}:{server.ports[0]}/", real.url)
-        assert blamed(found) == ("connection refused", Blame.PROXY)
+        assert blamed(found) == ("proxy refused the connection", Blame.PROXY)
 
     playing(play)
 
@@ -201,7 +201,7 @@ def test_the_rest_of_what_a_proxy_may_do():
 
 @pytest.mark.parametrize("cut", ["HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"])
 def test_a_head_that_is_cut_off_is_no_page(cut):
-    """libcurl takes what there is for an answer without a body."""
+    """What there is, libcurl takes for an answer without a body."""
 
     async def main() -> Any:
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

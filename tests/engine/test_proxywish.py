@@ -30,7 +30,9 @@ def test_the_target_is_what_somebody_registered(url: str, target: str) -> None:
 
 
 def test_what_the_meta_says_wins() -> None:
-    request = Request("http://a.example/", meta={"proxy_target": "api", "proxy_session": "s", "proxy_tags": {"c": "de"}})
+    request = Request(
+        "http://a.example/", meta={"proxy_target": "api", "proxy_session": "s", "proxy_tags": {"c": "de"}}
+    )
     assert wanted_of(request) == Wanted("api", "s", {"c": "de"})
     assert wanted_of(request).wish(frozenset({"k"})) == Wish({"c": "de"}, "s", frozenset({"k"}))
     assert wanted_of(Request("http://a.example/")).wish() is ANY
@@ -49,7 +51,7 @@ def test_what_the_meta_says_wins() -> None:
     ],
 )
 def test_what_is_no_wish_is_told(meta: dict[str, object]) -> None:
-    with pytest.raises(BadSpider, match="in meta is .*: write"):
+    with pytest.raises(BadSpider, match=r"in meta is .*: write"):
         wanted_of(Request("http://a.example/", meta=meta))
 
 

@@ -93,6 +93,7 @@ class Banning:
         self._scheme = scheme
         self._known: dict[tuple[int, str], Known] = defaultdict(Known)
         self.open: set[asyncio.Transport] = set()
+        self._awaited: list[tuple[int, asyncio.Event]] = []
 
     def url(self, path: str = "/", site: int = 0) -> str:
         """Where a page is."""
@@ -116,6 +117,19 @@ class Banning:
     def by_client(self, site: int = 0) -> Counter[str]:
         """Return how many requests came from each address."""
         return Counter(hit.ip for hit in self.hits if hit.site == site)
+
+    async def until(self, hits: int) -> None:
+        """Return when there were so many requests."""
+        came = asyncio.Event()
+        self._awaited.append((hits, came))
+        await came.wait()
+
+    def heard(self, hit: Hit) -> None:
+        """Keep a request."""
+        self.hits.append(hit)
+        for hits, came in self._awaited:
+            if len(self.hits) >= hits:
+                came.set()
 
     def refused(self, site: int, ip: str, now: float) -> Known | None:
         """Count a request. Return what is known of who is banned."""
@@ -186,7 +200,7 @@ class Visitor(asyncio.Protocol):
         known = None if path == "/robots.txt" else self._server.refused(self._site, self._ip, now)
         status, more, body = self._page(path) if known is None else _ban(known, now)
         good = known is None and status == 200
-        self._server.hits.append(Hit(now, self._site, self._ip, path, status, good, cookie, self._number))
+        self._server.heard(Hit(now, self._site, self._ip, path, status, good, cookie, self._number))
         if not status:
             return b""
         if not cookie:
@@ -198,6 +212,7 @@ class Visitor(asyncio.Protocol):
     def _page(self, path: str) -> tuple[int, str, str]:
         if path == "/robots.txt":
             return 200, "", self._server.robots
+        path = path.partition("?")[0]
         number = 0 if path == "/" else int(path[6:]) if path.startswith("/page/") and path[6:].isdigit() else -1
         if not 0 <= number < max(1, self._server.page_count):
             return 404, "", "no such page"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import random
 import socket
 import time
 from collections.abc import Iterator
@@ -444,6 +445,67 @@ def test_what_makes_no_sense_is_answered_in_one_line(method: str, path: str, bod
         status, told = ask(server, method, path, body)
         assert (status, says in told["error"]) == (400, True), told
         assert len(told["error"]) < 400
+
+
+def test_whatever_is_asked_is_answered_as_described() -> None:
+    """No bytes, no JSON, no parameters make it fail (status 500), or answer with what the description does not name."""
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    with desk() as server:
+        added(server)
+        play = Player(server)
+        known = [
+            (path, method, told) for path, each in play.description["paths"].items() for method, told in each.items()
+        ]
+        for _ in range(300):
+            path, method, operation = chance.choice(known)
+            query = "&".join(
+                f"{chance.choice(WORDS)}={quote(str(odd(chance, 0)))}" for _ in range(chance.randint(0, 3))
+            )
+            body = odd_body(chance) if method == "post" else None
+            answer = server.ask(method.upper(), f"{path.format(id='x', key='y')}?{query}", body)
+            assert str(answer.status) in operation["responses"], (method, path, query, body, answer.text)
+            if answer.status >= 300:
+                play.checked(operation, answer)
+
+
+WORDS = ["target", "key", "count", "tags", "session", "avoid", "lease_s", "wait_s", "outcomes", "limit", "offset", "state",
+         "tag", "for_s", "reason", "scheme"]  # fmt: skip
+
+
+def odd(chance: random.Random, depth: int) -> Any:
+    """Return a value that is not expected, mostly."""
+    leaves = [
+        "",
+        "a.example",
+        "0" * 16,
+        "\N{SNOWMAN}\n",
+        -1,
+        0,
+        1,
+        2.5,
+        1e308,
+        10**30,
+        None,
+        True,
+        "x" * 600,
+        "country=de",
+    ]
+    if depth > 2 or chance.random() < 0.6:
+        return chance.choice(leaves)
+    if chance.random() < 0.5:
+        return [odd(chance, depth + 1) for _ in range(chance.randint(0, 3))]
+    return {chance.choice(WORDS): odd(chance, depth + 1) for _ in range(chance.randint(0, 4))}
+
+
+def odd_body(chance: random.Random) -> bytes:
+    if chance.random() < 0.2:
+        return chance.randbytes(chance.randint(0, 40))
+    body = odd(chance, 0) if chance.random() < 0.3 else {chance.choice(WORDS): odd(chance, 1) for _ in range(4)}
+    if isinstance(body, dict) and chance.random() < 0.5:
+        body |= {"target": "a.example", "wait_s": 0}
+    return json.dumps(body).encode()
 
 
 def test_other_paths_and_methods_are_told_as_json() -> None:

@@ -1,48 +1,89 @@
-"""How long nobody is lent a proxy, and what then: it is told once, and at last is too long. Times in unix seconds."""
+"""Where proxies flow, and where there is a drought. Times are in unix seconds.
+
+`Flows` says of each target how long to wait for one: where some were lent lately the next one comes soon, and who waits
+keeps its place; where none was, it asks now and then, so that other targets have the places.
+
+`Drought` is of all targets: how long no proxy that works is to be had, and what then. It is told once, and at last is
+too long. That one was lent says nothing, for it may be as dead as the others: who got an answer through one ends it.
+"""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import NamedTuple
 
 NO_PROXY = "no proxy"
 """Why a crawl ends for which it was too long."""
 
+FLOWS_S = 10.0
+"""Where a proxy was lent in so many seconds they flow, and who wants one waits for so long."""
+
+DRY_WAIT_S = 1.0
+"""Elsewhere for so long."""
+
 AGAIN_MIN_S, AGAIN_MAX_S = 1.0, 30.0
-"""Who got none asks again after a quarter of the time that it lasts already, within these bounds."""
+"""Who got none asks again after a quarter of the time that none was lent, within these bounds."""
+
+TARGETS_MAX = 10_000
+"""Targets that are remembered; of more, the one that nobody asked for longest is forgotten."""
+
+
+class Flows:
+    """When a proxy was lent last, by target, or when it was first asked for."""
+
+    def __init__(self) -> None:
+        self._since: OrderedDict[str, tuple[float, bool]] = OrderedDict()
+
+    def lent(self, target: str, now: float) -> None:
+        """One was lent."""
+        self._since[target] = now, True
+        self._since.move_to_end(target)
+        if len(self._since) > TARGETS_MAX:
+            self._since.popitem(last=False)
+
+    def wait_s(self, target: str, now: float) -> float:
+        """Return for how long to wait for one."""
+        since, any_lent = self._since.get(target, (now, False))
+        return FLOWS_S if any_lent and now - since <= FLOWS_S else DRY_WAIT_S
+
+    def again_s(self, target: str, began: float, now: float) -> float:
+        """None came. Return when to ask again; `began` is when this one did."""
+        since, _ = self._since.setdefault(target, (began, False))
+        return min(max((now - since) / 4, AGAIN_MIN_S), AGAIN_MAX_S)
 
 
 class Dry(NamedTuple):
-    """It lasts for `for_s`. `new`: nobody was told of it yet; `again_s`: when to ask again, None when it is too long."""
+    """It lasts for `for_s`, and `left_s` more at most, None: for ever. `new`: nobody was told yet."""
 
     for_s: float
+    left_s: float | None
     new: bool
-    again_s: float | None
 
 
 @dataclass(slots=True)
 class Drought:
-    """None is too long for `most_s` seconds, None: never. `since` is when somebody began to wait in vain, 0 for none."""
+    """It is too long after `most_s` seconds, None: never.
+
+    `since` is when somebody began to wait in vain, 0 for none, `worked_at` when one worked last.
+    """
 
     most_s: float | None
     since: float = 0.0
-    got_at: float = 0.0
+    worked_at: float = 0.0
     told: bool = False
 
     def none(self, began: float, now: float) -> Dry:
         """Somebody has waited since `began`, and got none."""
         if not self.since:
-            self.since = max(began, self.got_at)
-        new, self.told = not self.told, True
+            self.since = max(began, self.worked_at)
+        new = not self.told and self.worked_at <= began  # else the others get on, and this one does not
+        self.told |= new
         for_s = max(0.0, now - self.since)
-        if self.most_s is not None and for_s >= self.most_s:
-            return Dry(for_s, new, None)
-        again_s = min(max(for_s / 4, AGAIN_MIN_S), AGAIN_MAX_S)
-        left_s = again_s if self.most_s is None else self.most_s - for_s
-        return Dry(for_s, new, min(again_s, left_s))
+        return Dry(for_s, None if self.most_s is None else max(0.0, self.most_s - for_s), new)
 
-    def got(self, now: float) -> float:
-        """Somebody was lent one. Return how long it had lasted, if that was told, else 0."""
-        lasted_s = now - self.since if self.told and self.since else 0.0
-        self.since, self.got_at, self.told = 0.0, now, False
+    def worked(self, now: float) -> float:
+        """Somebody got an answer through one. Return how long it had lasted, if that was told, else 0."""
+        lasted_s = now - self.since if self.told else 0.0
+        self.since, self.worked_at, self.told = 0.0, now, False
         return lasted_s

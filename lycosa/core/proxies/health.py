@@ -19,6 +19,8 @@ DOWN_MAX_S = 3600.0
 DOWNS_MAX = 5
 """So many in a row, and it is dead: only a check brings it back."""
 
+MISS, PROXY, UNFIT = Blame.MISS, Blame.PROXY, Blame.UNFIT
+
 
 @dataclass(slots=True)
 class Health:
@@ -41,12 +43,12 @@ class Health:
         """Take what a use says of the proxy as such. Return whether targets have to know."""
         if outcome.latency_s is not None:
             self.latency_s = smoothed(self.latency_s, outcome.latency_s)
-        if outcome.blame is Blame.PROXY:
+        if outcome.blame is PROXY:
             return self._down(outcome.reason, now, draw)
-        if outcome.blame is Blame.UNFIT:
+        if outcome.blame is UNFIT:
             self.dead, self.reason = True, outcome.reason
             return True
-        if outcome.blame is Blame.MISS:
+        if outcome.blame is MISS:
             return False
         self.good_at = now
         self.downs, self.reason = 0, ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import NamedTuple
@@ -15,6 +15,8 @@ SESSIONS_MAX = 100_000
 
 OUTDATED_FACTOR, OUTDATED_MIN = 4, 64
 """Outdated deadlines are cleared away when there are more than so many for each lease."""
+
+TOKENS_PER_S = 1e6
 
 
 class KeptLease(NamedTuple):
@@ -44,7 +46,10 @@ class Held:
 
 
 class Leases:
-    """Leases by token. Tokens are counted up, so that a late return meets nobody else's lease."""
+    """Leases by token, which is the time in microseconds, or one more than the last.
+
+    So a late return meets nobody else's lease, not even when what was known of the leases was lost meanwhile.
+    """
 
     def __init__(self, first_token: int = 0) -> None:
         self._held: dict[int, Held] = {}
@@ -70,9 +75,9 @@ class Leases:
             self._held[lease.token] = Held(pairs[lease.key], lease.deadline, lease.session)
             self._remember(lease.deadline, lease.token)
 
-    def begin(self, pair: Pair, deadline: float, session: str) -> int:
+    def begin(self, pair: Pair, deadline: float, session: str, now: float) -> int:
         """Return the token of a new lease."""
-        self._token += 1
+        self._token = max(self._token + 1, int(now * TOKENS_PER_S))
         self._held[self._token] = Held(pair, deadline, session)
         self._remember(deadline, self._token)
         return self._token
@@ -93,10 +98,14 @@ class Leases:
         """End all of a pair."""
         self._held = {token: held for token, held in self._held.items() if held.pair is not pair}
 
-    def overdue(self, now: float) -> Iterator[Pair]:
-        """End what was not returned in time; yield the pair of each."""
+    def overdue(self, now: float) -> Sequence[Pair]:
+        """End what was not returned in time; return the pair of each."""
+        if not self._deadlines or self._deadlines[0][0] > now:
+            return ()  # as nearly always
+        pairs = []
         while (deadline := self.next_at()) is not None and deadline <= now:
-            yield self._held.pop(heappop(self._deadlines)[1]).pair
+            pairs.append(self._held.pop(heappop(self._deadlines)[1]).pair)
+        return pairs
 
     def deadlines(self) -> dict[str, float]:
         """Return, by the key of a proxy that is lent, when the first of its leases ends."""

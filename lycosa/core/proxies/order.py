@@ -26,17 +26,22 @@ WAITING_FACTOR = 4
 
 
 class Order:
-    """The pairs of one target. `stands` is the rank that was lent last."""
+    """The pairs of one target. `stands` is the rank that was lent last; `tiers` ever had a ready pair."""
 
     def __init__(self) -> None:
         self._ready: dict[int, list[tuple[float, str]]] = {}
+        self.tiers: list[int] = []
         self._waiting: list[tuple[float, str]] = []
         self.stands = 0.0
 
     def ready(self, pair: Pair) -> None:
         """Put it where its rank says."""
         pair.rank = max(pair.rank, self.stands)
-        insort(self._ready.setdefault(pair.facts.tier, []), (pair.rank, pair.key))
+        ready = self._ready.get(pair.facts.tier)
+        if ready is None:
+            ready = self._ready[pair.facts.tier] = []
+            insort(self.tiers, pair.facts.tier)
+        insort(ready, (pair.rank, pair.key))
         pair.queued = True
 
     def out(self, pair: Pair) -> None:
@@ -56,6 +61,8 @@ class Order:
 
     def due(self, now: float, pairs: Mapping[str, Pair]) -> Pair | None:
         """Take out a pair whose time has come, if there is one."""
+        if not self._waiting or self._waiting[0][0] > now:
+            return None  # as nearly always
         at = self.next_at(pairs)
         if at is None or at > now:
             return None
@@ -72,10 +79,6 @@ class Order:
                 return at
             heappop(self._waiting)
         return None
-
-    def tiers(self) -> Iterable[int]:
-        """Return the tiers that ever had a ready pair."""
-        return self._ready
 
     def few(self, tier: int) -> int:
         """Return among how many of a tier one is drawn."""

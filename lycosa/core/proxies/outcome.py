@@ -9,9 +9,8 @@
     PROXY     no connection to it, 407                                  this proxy everywhere
     UNFIT     a check found that it alters pages, or shows us          nobody gets it until a check finds it well
 
-Where a page fails, a proxy that was reached is a suspect only: one site that is slow, down, or has a bad certificate must
-not take all proxies away from all others. So must one proxy that is in the way, after a few misses in a row, from that
-site.
+Where a page fails, a proxy that was reached is a suspect only: one site that is slow, down, or has a bad certificate
+must not take all proxies away from all others. A proxy that is in the way leaves that site after a few misses in a row.
 
 A status that a site uses in its own way gets a rule: the first one that matches decides.
 """

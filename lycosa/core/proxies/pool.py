@@ -6,12 +6,13 @@ be reached at all, which all of them hear.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import insort
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
 from lycosa.core.proxies.health import Health
+from lycosa.core.proxies.nearest import Nearest
 from lycosa.core.proxies.outcome import Outcome
 from lycosa.core.proxies.pair import Facts
 from lycosa.core.proxies.policy import TargetPolicy
@@ -41,7 +42,7 @@ class Pool:
         self.targets: OrderedDict[str, TargetPool] = OrderedDict()
         self.policy_of = policy_of
         self.token = 0
-        self._nearest: list[tuple[float, str]] = []
+        self._nearest = Nearest()
         self._prices: list[tuple[float, float]] = []
 
     def add(self, proxies: Iterable[Proxy], now: float) -> int:
@@ -51,9 +52,9 @@ class Pool:
         for proxy in proxies:
             if proxy.key not in self.health:
                 if len(self.proxies) >= PROXIES_MAX:
-                    break
+                    continue
                 self.health[proxy.key] = Health()
-                insort(self._nearest, (self.health[proxy.key].order(), proxy.key))
+                self._nearest.add(self.health[proxy.key].order(), proxy.key)
             self.proxies[proxy.key] = proxy
             price = (proxy.price_gb, proxy.price_request)
             if price not in self._prices:
@@ -68,8 +69,7 @@ class Pool:
         """Forget a proxy. False when it is not here."""
         if self.proxies.pop(key, None) is None:
             return False
-        self._unorder(key)
-        del self.health[key]
+        self._nearest.remove(self.health.pop(key).order(), key)
         for target in self.targets.values():
             target.expire(now)
             target.forget(key)
@@ -100,12 +100,16 @@ class Pool:
     def hear(self, key: str, outcomes: Sequence[Outcome], now: float, draw: float) -> None:
         """Take what uses say of the proxy as such, and tell it to all targets if they have to know."""
         health = self.health.get(key)
-        if health is not None:
-            self._unorder(key)
-            tell = [health.hear(outcome, now, draw) for outcome in outcomes]
-            insort(self._nearest, (health.order(), key))
-            if any(tell):
-                self._tell([key], now)
+        if health is None:
+            return
+        before, tell = health.order(), False
+        for outcome in outcomes:
+            tell |= health.hear(outcome, now, draw)
+        if health.order() != before:
+            self._nearest.remove(before, key)
+            self._nearest.add(health.order(), key)
+        if tell:
+            self._tell([key], now)
 
     def ban(self, target: str, key: str, now: float, until: float | None = None, reason: str = "by hand") -> bool:
         """Lend a proxy no more for a target, or not before a time. False when there is no such proxy."""
@@ -147,9 +151,8 @@ class Pool:
         """Have the proxies that were kept, with what was known of them."""
         self._prices = list(prices)
         for proxy, known in zip(proxies, health, strict=True):
-            self.add([proxy], 0.0)
-            self.hear(proxy.key, [Outcome(latency_s=known.latency_s)], 0.0, 0.0)  # puts it in its place
-            self.health[proxy.key] = known
+            self.proxies[proxy.key], self.health[proxy.key] = proxy, known
+            self._nearest.add(known.order(), proxy.key)
 
     def kept_prices(self) -> list[tuple[float, float]]:
         """Return what `restore` has to know of prices: all that were ever seen, in order."""
@@ -157,7 +160,7 @@ class Pool:
 
     def nearest(self) -> Iterator[str]:
         """Yield the keys of all proxies, the one with the least latency first."""
-        return (key for _, key in self._nearest)
+        return iter(self._nearest)
 
     def facts(self, key: str) -> Facts:
         """Return what targets know of a proxy."""
@@ -197,9 +200,6 @@ class Pool:
             for pool in self.targets.values():
                 if key in pool.pairs:
                     pool.learn(key, facts, now)
-
-    def _unorder(self, key: str) -> None:
-        del self._nearest[bisect_left(self._nearest, (self.health[key].order(), key))]
 
     def _forget_a_target(self) -> None:
         if len(self.targets) >= TARGETS_MAX:

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from lycosa.core.proxies.cooling import cool_s
 from lycosa.core.proxies.leases import Leases, Sessions
 from lycosa.core.proxies.order import Order
 from lycosa.core.proxies.outcome import Blame, Outcome
-from lycosa.core.proxies.pace import Pace
+from lycosa.core.proxies.pace import BAN_HOLD_S, DOWN_HOLD_S, Pace
 from lycosa.core.proxies.pair import Facts, Pair, State
 from lycosa.core.proxies.policy import TargetPolicy
 
@@ -22,6 +23,9 @@ DOWN_S = 10.0
 """A proxy that could not be reached rests so long here, at most; the global pool may say longer."""
 
 DOWN_MAX_S = 60.0
+
+NONE, NOBODY, SITE, PROXY, UNFIT = Blame.NONE, Blame.NOBODY, Blame.SITE, Blame.PROXY, Blame.UNFIT
+"""Found in their class at each use they take as long as the rest of a verdict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +35,12 @@ class Wish:
     tags: Mapping[str, str] = field(default_factory=dict)
     session: str = ""
     avoid: frozenset[str] = frozenset()
+    kind: frozenset[tuple[str, str]] = field(init=False, compare=False, repr=False)
+    """Which proxies are meant, whoever asks."""
 
-    @property
-    def kind(self) -> frozenset[tuple[str, str]]:
-        """Which proxies are meant, whoever asks."""
-        return frozenset(self.tags.items())
+    def __post_init__(self) -> None:
+        """Work out the kind, which is asked for often."""
+        object.__setattr__(self, "kind", frozenset(self.tags.items()))
 
     def means(self, pair: Pair) -> bool:
         """Whether the proxy of this pair has the tags."""
@@ -49,8 +54,7 @@ class Wish:
 ANY = Wish()
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
+class Grant(NamedTuple):
     """A proxy, lent until `deadline`. `rebound`: its session had another one before.
 
     It was drawn among the first `among` in the order of use; 0: its session asked for it.
@@ -63,8 +67,7 @@ class Grant:
     among: int
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(NamedTuple):
     """None can be lent. `at` is when to ask again at the latest, None when nothing that is known will change it."""
 
     at: float | None
@@ -103,7 +106,7 @@ class TargetPool:
             self._exits.setdefault(facts.exit_ip, set()).add(key)
         if facts.rests_until > max(now, pair.rests_until):
             lost |= pair.rest(facts.rests_until)
-        self._lost(int(lost), now)
+        self._lost(int(lost), now, DOWN_HOLD_S)
         self._place(pair, now)
 
     def forget(self, key: str) -> None:
@@ -236,25 +239,27 @@ class TargetPool:
         rebound: bool = False,
         among: int = 0,
     ) -> list[Grant]:
-        self.pace.granted(now, len(pairs))
+        if self.pace.granted(now, len(pairs)):
+            self.pace.measured(now, self.usable())
         least_s = self.interval_s(now)
         if session:
             self._sessions.bind(session, pairs[0].key, now)
         return [self._grant(pair, now, least_s, until, session, rebound, among) for pair in pairs]
 
     def _judge(self, pair: Pair, outcome: Outcome, now: float, draw: float) -> None:
+        blame = outcome.blame
         pair.took(outcome.latency_s)
-        if outcome.blame is not Blame.NOBODY:
-            pair.answered(well=outcome.blame is Blame.NONE)
-        if outcome.blame in (Blame.NONE, Blame.NOBODY):
+        if blame is not NOBODY:
+            pair.answered(well=blame is NONE)
+        if blame is NONE or blame is NOBODY:
             pair.recover(now)
             return
         pair.reason = outcome.reason
-        if outcome.blame in (Blame.PROXY, Blame.UNFIT):
-            self._lost(pair.rest(now + cool_s(DOWN_S, DOWN_MAX_S, 1, draw)), now)
+        if blame in (PROXY, UNFIT):
+            self._lost(pair.rest(now + cool_s(DOWN_S, DOWN_MAX_S, 1, draw)), now, DOWN_HOLD_S)
             return
         pair.misses += 1
-        if outcome.blame is Blame.SITE or pair.half or pair.misses >= self.policy.misses_max:
+        if blame is SITE or pair.half or pair.misses >= self.policy.misses_max:
             self._banned(pair, outcome, now, draw)
 
     def _banned(self, pair: Pair, outcome: Outcome, now: float, draw: float) -> None:
@@ -272,14 +277,14 @@ class TargetPool:
                 lost += other.rest(until)
                 other.reason = f"{outcome.reason}, at the same exit"
                 self._place(other, now)
-        self._lost(lost, now)
+        self._lost(lost, now, BAN_HOLD_S)
 
-    def _lost(self, count: int, now: float) -> None:
+    def _lost(self, count: int, now: float, hold_s: float) -> None:
         """So many proxies take part no more."""
         if count:
             self.filled.clear()
             if self.policy.guarded:
-                self.pace.lost(now, self.usable() + count)
+                self.pace.lost(now, hold_s)
 
     def _place(self, pair: Pair, now: float) -> None:
         """Put a pair that is in no line into the one it belongs to, if to any."""
@@ -308,19 +313,22 @@ class TargetPool:
         pair.paced_until = now + least_s
         self.granted += 1
         self._place(pair, now)
-        return Grant(self._leases.begin(pair, until, session), pair.key, until, rebound, among)
+        return Grant(self._leases.begin(pair, until, session, now), pair.key, until, rebound, among)
 
     def _chosen(self, draws: Sequence[float], wish: Wish) -> tuple[list[Pair], int]:
         """Return as many ready pairs as there are draws, of the cheapest tier that works, or none."""
         fits = wish.fits if wish.tags or wish.avoid else None
-        for tier in sorted(self._order.tiers()):
+        for tier in self._order.tiers:
             few = self._order.few(tier)
             found = self._order.first(tier, len(draws) + few - 1, fits, self.pairs)
             if len(found) >= len(draws):
                 return [found.pop(int(draw * min(few, len(found)))) for draw in draws], few
-            if any(each.usable and each.facts.tier == tier and wish.fits(each) for each in self.pairs.values()):
-                break  # it works, and is worth waiting for
+            if tier != self._order.tiers[-1] and self._works(tier, wish):
+                break  # and is worth waiting for
         return [], 0
+
+    def _works(self, tier: int, wish: Wish) -> bool:
+        return any(pair.usable and pair.facts.tier == tier and wish.fits(pair) for pair in self.pairs.values())
 
     def _wait(self, now: float, bound: Pair | None) -> Wait:
         """Say when to ask again."""

@@ -99,7 +99,7 @@ class Cookies:
         return response
 
     def afresh(self, request: Request) -> None:
-        """Begin anew: what the jar of this request holds belongs to another proxy. One the user named is left to him."""
+        """Begin anew: what the jar of this request holds belongs to another proxy. One that the user named stays."""
         if request.asked("cookiejar") is None and not request.asked("dont_merge_cookies"):
             self._jar(request).clear()
             self.process_request(request)

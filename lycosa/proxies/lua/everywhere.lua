@@ -6,10 +6,14 @@
 --   c  zset    prices (per GB, per request), packed, all with the score of the first
 --   t  zset    targets, by when they were used last
 --   v  string  a number that changes when targets may be filled up anew
+--
+-- ARGV, further: the command, and its arguments, packed.
 
 local DOWN_S, DOWN_MAX_S, DOWNS_MAX = 10.0, 3600.0, 5
 local UNKNOWN_LATENCY_S = 0.5
 local TARGETS_MAX, PROXIES_MAX = 10000, 1000000
+
+args = unpack_one(ARGV[3])
 
 local function get(name, field)
   local found = call('HGET', key(name), field)
@@ -113,12 +117,12 @@ end
 -- what uses said of proxies; answers what targets have to know of some
 function commands.hear()
   local tell = {}
-  for _, one in ipairs(args.heard) do
-    if call('HEXISTS', key('p'), one.key) == 1 then
-      local health, has_to = health_of(one.key), false
-      for _, outcome in ipairs(one.outcomes) do has_to = hear(health, outcome, one.draw) or has_to end
-      keep(one.key, health)
-      if has_to then tell[#tell + 1] = one.key end
+  for name, heard in pairs(args.heard) do
+    if call('HEXISTS', key('p'), name) == 1 then
+      local health, has_to = health_of(name), false
+      for _, outcome in ipairs(heard.outcomes) do has_to = hear(health, outcome, heard.draw) or has_to end
+      keep(name, health)
+      if has_to then tell[#tell + 1] = name end
     end
   end
   return told(tell)

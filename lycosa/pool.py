@@ -1,0 +1,44 @@
+"""A pool of proxies for programs of your own: lends the best one for a site to one worker at a time.
+
+from lycosa.pool import open_pool
+
+async with open_pool("proxies") as pool:  # a folder, or redis://HOST:6379/0?pool=NAME
+    async with pool.lease("shop.example") as proxy:
+        response = await client.get("https://shop.example/", proxy=proxy.url)
+        proxy.report(response)
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from lycosa.app import proxies
+from lycosa.app.leasing import LeasedProxy, Pool
+from lycosa.core.errors import NoProxy
+from lycosa.core.proxies.outcome import Blame, Outcome, Rule
+from lycosa.core.proxies.policies import Policies, policies_from
+from lycosa.core.proxies.proxy import Proxy
+
+__all__ = ["Blame", "LeasedProxy", "NoProxy", "Outcome", "Pool", "Proxy", "Rule", "open_pool"]
+
+
+@asynccontextmanager
+async def open_pool(address: str | Path, policies: Policies | Mapping[str, Any] | None = None) -> AsyncIterator[Pool]:
+    """Open the pool at an address while the block runs: `memory:`, a folder, `redis://HOST:6379/0?pool=NAME`.
+
+    `policies` is a table as in a project's file, without the first word: {"default": {"lease_s": 30}}. Without it,
+    those of the project that the current folder is in. Raises `UsageError` for what is no address or policy,
+    `StateError` for what cannot be opened. See docs/proxies.md.
+    """
+    if policies is None:
+        known = proxies.project_policies(Path.cwd())
+    else:
+        known = policies if isinstance(policies, Policies) else policies_from(policies)
+    port = await proxies.open_pool(address, known)
+    try:
+        yield Pool(port, known)
+    finally:
+        await port.close()

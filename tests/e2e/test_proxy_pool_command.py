@@ -1,0 +1,161 @@
+"""`lycosa crawl --proxy-pool` (P1-P5): the command, its summary and exit codes; several processes; killed at its work."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lycosa.core.proxies.proxy import parse_proxy
+from lycosa.proxies.embedded import embedded_pool
+from tests.e2e.command import Running, assert_exactly_once, assert_one_line, items, lycosa, started
+from tests.servers.banning import Banning, How, banning
+from tests.servers.nginx import free_port
+from tests.servers.proxies import Microsocks, running
+
+DELAY_S = 0.02
+
+
+def playing(play: Callable[[Banning], Any], **options: Any) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(100), banning(**options) as server:
+            await play(server)
+
+    asyncio.run(main())
+
+
+async def run(*words: object, cwd: Path) -> Any:
+    return await asyncio.to_thread(lycosa, "crawl", *words, cwd=cwd)
+
+
+async def filled(folder: Path, urls: list[str]) -> None:
+    pool = await embedded_pool(folder, print)
+    await pool.add(map(parse_proxy, urls))
+    await pool.close()
+
+
+def urls_of(server: Banning) -> list[str]:
+    return [server.url(), *(server.url(f"/page/{number}") for number in range(1, server.page_count))]
+
+
+def assert_one_at_a_time(server: Banning, proxies: list[Microsocks]) -> None:
+    """A proxy is lent for one transfer at a time, and a transfer takes the server this long."""
+    starts: dict[str, list[float]] = defaultdict(list)
+    for hit in server.hits:
+        starts[hit.ip].append(hit.at)
+    assert set(starts) <= {proxy.exit for proxy in proxies}
+    gaps = [later - earlier for each in starts.values() for earlier, later in pairwise(each)]
+    assert min(gaps) > DELAY_S * 0.9
+
+
+@pytest.mark.proxies
+def test_the_command_tells_what_came_of_the_proxies(tmp_path):
+    async def play(server: Banning) -> None:
+        with running(*(Microsocks(user="ann", password="secret") for _ in range(5))) as proxies:
+            (tmp_path / "proxies.txt").write_text("".join(f"{proxy.url}\n" for proxy in proxies))
+            server.ban(proxies[0].exit, How.TOO_MANY, for_s=60)
+            done = await run(server.url(), "--proxy-pool", "proxies.txt", "-o", "items.jsonl", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert "proxies 42 leases in this run (banned: 1, sent again: 1)" in done.stderr
+        assert "secret" not in done.stdout + done.stderr
+        assert_exactly_once([item["url"] for item in items(tmp_path / "items.jsonl")], urls_of(server))
+
+    playing(play, pages=40)
+
+
+def test_without_a_proxy_that_works_it_ends_with_3_and_goes_on_later(tmp_path):
+    async def play(server: Banning) -> None:
+        (tmp_path / "proxies.txt").write_text(f"127.0.0.1:{free_port()}\n")
+        words = (server.url(), "--proxy-pool", "proxies.txt", "-o", "items.jsonl", "-s", "proxy_wait=1")
+        done = await run(*words, cwd=tmp_path)
+        assert done.returncode == 3
+        assert "closed (no proxy)" in done.stderr
+        assert "Traceback" not in done.stderr
+        assert done.stderr.count("the crawl ends here") == 1
+        assert server.hits == []
+        with running(Microsocks()) as [proxy]:
+            (tmp_path / "proxies.txt").write_text(proxy.url)
+            again = await run(*words, cwd=tmp_path)
+        assert again.returncode == 0, again.stderr
+        assert_exactly_once([item["url"] for item in items(tmp_path / "items.jsonl")], urls_of(server))
+
+    playing(play, pages=5)
+
+
+@pytest.mark.parametrize(
+    ("words", "wrong"),
+    [
+        (["--proxy-pool", "http://127.0.0.1:1"], "is no pool of proxies: write memory:, a folder, or redis://"),
+        (["--proxy-pool", "proxies.txt", "--proxy", "http://127.0.0.1:1"], "proxy and proxy_pool"),
+        (["--proxy-pool", "proxies.txt", "--processes", "2"], "is in the memory of one process"),
+        (["--proxy-pool", "proxies.txt", "-s", "proxy_tries=0"], "proxy_tries: '0' is not a whole number from 1"),
+    ],
+)
+def test_bad_input_is_one_line(tmp_path, words, wrong):
+    (tmp_path / "proxies.txt").write_text("127.0.0.1:1\n")
+    done = lycosa("crawl", "http://127.0.0.1:1/", *words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert_one_line(done.stderr)
+    assert wrong in done.stderr
+
+
+@pytest.mark.proxies
+def test_several_processes_share_a_pool_in_a_folder(tmp_path):
+    """P2: a proxy is used by one of them at a time."""
+
+    async def play(server: Banning) -> None:
+        with running(*(Microsocks() for _ in range(6))) as proxies:
+            await filled(tmp_path / "pool", [proxy.url for proxy in proxies])
+            server.ban(proxies[0].exit)
+            words = (server.url(), "--proxy-pool", "pool", "-o", "items.jsonl", "--processes", 2)
+            done = await run(*words, cwd=tmp_path)
+            assert done.returncode == 0, done.stderr
+            assert_one_at_a_time(server, list(proxies))
+        assert_exactly_once([item["url"] for item in items(tmp_path / "items.jsonl")], urls_of(server))
+        assert "leases in this run" in done.stderr
+
+    playing(play, pages=100, delay_s=DELAY_S)
+
+
+@pytest.mark.proxies
+def test_a_crawl_that_is_killed_leaves_its_proxies_to_others(tmp_path):
+    """P2, P5: what it held comes back with its time; bans are remembered; no page is lost."""
+
+    async def play(server: Banning) -> None:
+        (tmp_path / "lycosa.toml").write_text("[proxies.default]\nlease_s = 1\n")
+        with running(*(Microsocks() for _ in range(4))) as proxies:
+            await filled(tmp_path / "pool", [proxy.url for proxy in proxies])
+            server.ban(proxies[0].exit)
+            words = ("crawl", server.url(), "--proxy-pool", "pool", "-o", "items.jsonl")
+
+            def killed() -> bool:
+                with started(*words, cwd=tmp_path) as first:
+                    assert first.until(lambda: len(server.hits) > 40)
+                    return first.kill()
+
+            assert await asyncio.to_thread(killed)
+            done = await run(*words[1:], cwd=tmp_path)
+            assert done.returncode == 0, done.stderr
+            assert_one_at_a_time(server, list(proxies))
+            assert server.by_client()[proxies[0].exit] == 1, "banned, and not forgotten"
+        found = [item["url"] for item in items(tmp_path / "items.jsonl")]
+        assert_exactly_once(found, urls_of(server))
+
+    playing(play, pages=100, delay_s=DELAY_S)
+
+
+def test_the_crawl_can_be_told_to_stop_while_it_waits(tmp_path):
+    """Ctrl-C is heard, and the proxies' absence is no reason to stay."""
+
+    def interrupted(run: Running) -> int:
+        assert run.until(lambda: "the crawl waits" in run.said)
+        run.process.send_signal(2)
+        return run.end()
+
+    with started("crawl", "http://127.0.0.1:1/", "--proxy-pool", "memory:", cwd=tmp_path) as waiting:
+        assert interrupted(waiting) == 130
