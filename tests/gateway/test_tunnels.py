@@ -7,7 +7,11 @@ from base64 import b64encode
 
 import pytest
 
+from lycosa.app.gateway import allow_connections
+from lycosa.core.proxies.policies import Entry, Policies
+from lycosa.core.proxies.policy import TargetPolicy
 from lycosa.core.proxies.reach import Names, Reach
+from lycosa.gateway.limits import Limits
 from tests.gateway.playing import Part, Stage
 
 CONNECT = b"CONNECT shop.example:443 HTTP/1.1\r\nHost: shop.example:443\r\n\r\n"
@@ -291,6 +295,26 @@ def test_a_slow_side_holds_the_other_back(played_on_both):
         assert pieces == good  # and nothing was written over
 
     played_on_both(play)
+
+
+@pytest.mark.parametrize("tunnels", [100, pytest.param(1_000, marks=pytest.mark.prove)])
+def test_many_tunnels_at_a_time(played, tunnels: int):
+    async def play(stage: Stage) -> None:
+        allow_connections(Limits())
+        await stage.proxy(HTTP)
+        opened = []
+        for _ in range(tunnels):
+            opened.append(await stage.connect())
+            opened[-1][1].write(CONNECT)
+            await stage.head(opened[-1][0])
+        assert stage.gateway.parts.counts.tunnels_open == tunnels
+        for number, (_, writer) in enumerate(opened):
+            writer.write(b"%06d" % number)
+        assert [await reader.readexactly(6) for reader, _ in opened] == [b"%06d" % number for number in range(tunnels)]
+        for _, writer in opened:
+            writer.close()
+
+    played(play, policies=Policies(Entry(TargetPolicy(concurrency=0))))
 
 
 # --- SOCKS 5
