@@ -140,7 +140,7 @@ class Client(Wire):
         if self.at_end or self.transport.is_closing() or not self.transport.can_write_eof():
             self.transport.close()
         else:
-            self.transport.write_eof()
+            self.end_writing()
             self.resume()
 
     def cut(self) -> None:
@@ -174,6 +174,8 @@ class Client(Wire):
             else:
                 self._tunnel = None
                 failed(error)
+                if self._kept:  # it was for the other side
+                    self.close()
 
     def _early(self) -> bytes:
         self._moved_at = self._loop.time()

@@ -149,7 +149,7 @@ class Exchange:
     async def go(self, hold: Hold) -> Outcome | None:
         """See `Use`."""
         assert self._way is not None
-        self._hold = hold
+        self._hold, self._latency_s = hold, None
         proxy = hold.lent.proxy
         whole = proxy.scheme in ("http", "https") and not self._way.pinned
         key = (proxy.key, "" if whole else self._way.to.authority)

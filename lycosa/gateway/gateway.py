@@ -58,7 +58,8 @@ class Gateway:
             await asyncio.sleep(SWEEP_S)
             now = loop.time()
             for client in list(self._clients):
-                client.sweep(now)
+                if not client.closed:
+                    client.sweep(now)
             self.parts.kept.sweep(now)
 
     async def keep_leases(self) -> None:

@@ -30,8 +30,8 @@ OVER_S = 300.0
 LATE_REST_S = 300.0
 """A proxy that is reported when its lease is over rests so long, unless the report says how long."""
 
-OUTCOMES_MAX = 1_000
-"""Uses of one lease whose outcomes are kept; then it is returned, and a session takes a new one."""
+OUTCOMES_MAX = 10_000
+"""Uses of one lease that are counted: those of a session that does not pause for a moment."""
 
 RENEWALS = 3
 """A lease is renewed so many times before it would end."""
@@ -101,12 +101,12 @@ class Holds:
         hold.users -= 1
         if outcome is not None:
             self._counts.outcomes[outcome.blame] += 1
-            hold.outcomes.append(outcome)
+            _note(hold, outcome)
         if hold.over:
             return
         if outcome is not None and outcome.blame in BAD:
             await self._end(hold)
-        elif not hold.users or len(hold.outcomes) >= OUTCOMES_MAX:
+        elif not hold.users:
             await self._return(hold)
 
     async def report(self, asked: Asked, report: Report) -> str:
@@ -116,11 +116,9 @@ class Holds:
         self._counts.reports += 1
         if hold.over:
             return await self._late(hold, outcome)
-        hold.outcomes.append(outcome)
+        _note(hold, outcome)
         if outcome.blame in BAD:
             await self._end(hold)
-        elif len(hold.outcomes) >= OUTCOMES_MAX:
-            await self._return(hold)
         return "taken"
 
     async def renew(self) -> None:
@@ -156,9 +154,14 @@ class Holds:
             if coming is None:
                 coming = asyncio.create_task(self._acquired(name, wish, key))
                 self._coming[key] = coming
-                coming.add_done_callback(lambda _: self._coming.pop(key, None))
+                coming.add_done_callback(lambda done: self._came(key, done))
             hold = await asyncio.shield(coming)
         return hold
+
+    def _came(self, key: SessionKey, done: asyncio.Task[Hold]) -> None:
+        self._coming.pop(key, None)
+        if not done.cancelled():
+            done.exception()  # whoever asked for it may have gone
 
     async def _acquired(self, name: Name, wish: Wish, key: SessionKey | None) -> Hold:
         limits = self._limits
@@ -224,6 +227,12 @@ class Holds:
         else:
             return "late"
         return "late, and taken"
+
+
+def _note(hold: Hold, outcome: Outcome) -> None:
+    """Keep an outcome; a bad one in any case."""
+    if len(hold.outcomes) < OUTCOMES_MAX or outcome.blame in BAD:
+        hold.outcomes.append(outcome)
 
 
 def _tell(hold: Hold) -> None:

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 
 from lycosa.core.destination import Destination
+from lycosa.core.errors import ProxyFailed
 from lycosa.core.proxies.outcome import Blame, Outcome
 from lycosa.core.proxies.username import Asked
 from lycosa.gateway.holds import Hold
@@ -53,6 +54,9 @@ class Tunnel:
         proxy = hold.lent.proxy
         way = await located(self._parts, self._way, proxy)
         upstream, came = await self._parts.dialer.through(proxy, way.through(proxy))
+        if hold.over:
+            upstream.abort()
+            raise ProxyFailed("the lease ended before the tunnel was open", behind=True)
         self._upstream = upstream
         self._latency_s = upstream.latency_s
         hold.on_end.add(self.end)

@@ -63,7 +63,7 @@ class Wire(asyncio.BufferedProtocol):
         if into.at_end or not into.transport.can_write_eof():
             into.transport.close()
             return False
-        into.transport.write_eof()
+        into.end_writing()
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -91,6 +91,13 @@ class Wire(asyncio.BufferedProtocol):
         """Write; who is gone gets nothing."""
         if not self.closed:
             self.transport.write(data)
+
+    def end_writing(self) -> None:
+        """Tell the other end that no more comes, behind what is written."""
+        try:
+            self.transport.write_eof()
+        except OSError:  # it went just now
+            self.transport.abort()
 
     def pause(self) -> None:
         """Read nothing for now."""

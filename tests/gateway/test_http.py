@@ -12,6 +12,7 @@ from lycosa.core.http1.framing import Chunked
 from lycosa.core.proxies.outcome import Blame, Rule
 from lycosa.core.proxies.policies import Entry, Policies
 from lycosa.core.proxies.policy import TargetPolicy
+from lycosa.core.proxies.proxy import parse_proxy
 from tests.gateway.playing import GET, LAST, OK, Stage, Told, plays
 
 
@@ -437,6 +438,41 @@ def test_a_client_that_does_not_read_holds_the_proxy_back(played_on_both):
             await asyncio.sleep(0.2)
         assert sent < size / 2  # what is in the buffers of the system, and not all
         assert len(await reader.read()) == size
+
+    played_on_both(play)
+
+
+def test_a_proxy_that_does_not_read_holds_the_client_back(played_on_both):
+    async def play(stage: Stage) -> None:
+        done = asyncio.Event()
+
+        async def ignores(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await done.wait()
+            writer.close()
+
+        server = await asyncio.start_server(ignores, "127.0.0.1", 0)
+        await stage.pool.add([parse_proxy(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")])
+        _, writer = await stage.connect()
+        sent = 0
+
+        async def upload() -> None:
+            nonlocal sent
+            writer.write(b"PUT http://shop.example/ HTTP/1.1\r\nHost: a\r\nContent-Length: 90000000\r\n\r\n")
+            while sent < 90_000_000:
+                writer.write(b"x" * 100_000)
+                await writer.drain()
+                sent += 100_000
+
+        task = asyncio.create_task(upload())
+        before = -1
+        while before != sent:
+            before = sent
+            await asyncio.sleep(0.2)
+        assert 0 < sent < 45_000_000  # what is in the buffers of the system, and not all
+        task.cancel()
+        writer.transport.abort()
+        done.set()
+        server.close()
 
     played_on_both(play)
 

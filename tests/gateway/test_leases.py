@@ -9,7 +9,7 @@ from base64 import b64encode
 import pytest
 
 from tests.gateway.playing import GET, LAST, OK, Stage, plays
-from tests.gateway.test_tunnels import CONNECT, HTTP
+from tests.gateway.test_tunnels import CONNECT, HTTP, echo
 
 
 def login(user: str, password: str = "secret") -> bytes:
@@ -174,6 +174,26 @@ def test_a_report_on_a_tunnel_counts_and_a_bad_one_ends_it(played):
         await settled(stage)
         assert stage.pool.outcomes[:2] == [("none", ""), ("site", "429")]
         assert await rested(stage) == {proxy.proxy.key: "429"}
+
+    played(play)
+
+
+def test_a_ban_of_one_request_ends_the_tunnels_of_its_session(played):
+    async def either(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if (await reader.readuntil(b"\r\n\r\n")).startswith(b"CONNECT"):
+            writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+            await echo(reader, writer)
+        else:
+            writer.write(b"HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n")
+
+    async def play(stage: Stage) -> None:
+        await stage.proxy(either)
+        lease, reader, _ = await tunnel(stage, by("x-session-a", CONNECT))
+        answer = await stage.ask(by("x-session-a"))
+        assert answer.startswith(b"HTTP/1.1 403 ")
+        assert lease_of(answer) == lease
+        assert await stage.gone(reader) == b""
+        assert list((await rested(stage)).values()) == ["403"]
 
     played(play)
 

@@ -7,7 +7,11 @@ from base64 import b64encode
 
 import pytest
 
+from lycosa.app.gateway import allow_connections
+from lycosa.core.proxies.policies import Entry, Policies
+from lycosa.core.proxies.policy import TargetPolicy
 from lycosa.core.proxies.reach import Names, Reach
+from lycosa.gateway.limits import Limits
 from tests.gateway.playing import Part, Stage
 
 CONNECT = b"CONNECT shop.example:443 HTTP/1.1\r\nHost: shop.example:443\r\n\r\n"
@@ -260,6 +264,9 @@ def test_a_slow_side_holds_the_other_back(played_on_both):
 
     async def gushes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal sent
+        if sent:
+            await echo(reader, writer)
+            return
         while sent < 50_000_000:
             writer.write(b"x" * 99_990 + b"%09d\n" % sent)
             await writer.drain()
@@ -275,6 +282,12 @@ def test_a_slow_side_holds_the_other_back(played_on_both):
             before = sent
             await asyncio.sleep(0.2)
         assert sent < 25_000_000
+        another, other = await stage.connect()  # reads into what the first one may still want to send
+        other.write(CONNECT.replace(b"shop", b"other"))
+        await stage.head(another)
+        other.write(b"y" * 2_000_000)
+        assert await another.readexactly(2_000_000) == b"y" * 2_000_000
+        other.close()
         whole = await reader.read()
         assert len(whole) == 50_000_000
         pieces = [whole[at : at + 100_000] for at in range(0, 50_000_000, 100_000)]
@@ -282,6 +295,26 @@ def test_a_slow_side_holds_the_other_back(played_on_both):
         assert pieces == good  # and nothing was written over
 
     played_on_both(play)
+
+
+@pytest.mark.parametrize("tunnels", [100, pytest.param(1_000, marks=pytest.mark.prove)])
+def test_many_tunnels_at_a_time(played, tunnels: int):
+    async def play(stage: Stage) -> None:
+        allow_connections(Limits())
+        await stage.proxy(HTTP)
+        opened = []
+        for _ in range(tunnels):
+            opened.append(await stage.connect())
+            opened[-1][1].write(CONNECT)
+            await stage.head(opened[-1][0])
+        assert stage.gateway.parts.counts.tunnels_open == tunnels
+        for number, (_, writer) in enumerate(opened):
+            writer.write(b"%06d" % number)
+        assert [await reader.readexactly(6) for reader, _ in opened] == [b"%06d" % number for number in range(tunnels)]
+        for _, writer in opened:
+            writer.close()
+
+    played(play, policies=Policies(Entry(TargetPolicy(concurrency=0))))
 
 
 # --- SOCKS 5
