@@ -23,12 +23,14 @@ prove: setup compiled ## the tests, with the full counts, sizes and soaks
 bench: ## compare with other crawlers; writes docs/benchmarks.md
 	@scripts/venv dev bench
 	@$(bin)/python scripts/compile
-	@scripts/packages nginx:nginx-light redis-server:redis-server
+	@scripts/packages nginx:nginx-light redis-server:redis-server microsocks:microsocks
 	@$(bin)/python scripts/docs-site >/dev/null
 	@failed=0; $(bin)/python bench/run.py --write || failed=$$?; \
 	$(bin)/python bench/books.py --write || failed=$$?; \
 	$(bin)/python bench/frontier.py --urls 1000000 --urls 10000000 --write || failed=$$?; \
-	$(bin)/python bench/shared.py --write || failed=$$?; exit $$failed
+	$(bin)/python bench/shared.py --write || failed=$$?; \
+	$(bin)/python bench/proxies.py --write || failed=$$?; \
+	$(bin)/python bench/goodput.py --write || failed=$$?; exit $$failed
 
 lint: ## ruff, import contracts, shellcheck where it is installed
 	@scripts/venv dev

@@ -39,6 +39,7 @@ VERBS = {
     "site": ("lycosa.cli.site", "Search an index in the browser."),
     "index": ("lycosa.cli.index", "Build and look at a search index."),
     "frontier": ("lycosa.cli.frontier", "Look into what a crawl has done and has to do, and change it."),
+    "proxies": ("lycosa.cli.proxies", "A pool of proxies: fill it, look at it, check it, serve it."),
     "settings": ("lycosa.cli.settings", "Show every setting, its value, and where that comes from."),
     "version": ("lycosa.cli.version", "Show the version."),
 }

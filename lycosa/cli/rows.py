@@ -269,11 +269,11 @@ class Table:
     Names that begin with `>` are columns of numbers. The last column is not padded.
     """
 
-    def __init__(self, *names: str, style: int | None = None) -> None:
+    def __init__(self, *names: str, style: int | None = None, colors: Mapping[str, str] = COLORS) -> None:
         self._right = [name.startswith(">") for name in names]
         self._names = [name.removeprefix(">") for name in names]
         self._widths = [len(name) for name in self._names]
-        self._style = style
+        self._style, self._colors = style, colors
         self._begun = False
 
     def write(self, rows: Sequence[Sequence[str]]) -> None:
@@ -285,7 +285,7 @@ class Table:
             self._begun = True
             print_styled(self._line(self._names), "bold")
         for row in cells:
-            print_styled(self._line(row), COLORS.get(row[self._style], "") if self._style is not None else "")
+            print_styled(self._line(row), self._colors.get(row[self._style], "") if self._style is not None else "")
 
     def _line(self, row: Sequence[str]) -> str:
         *first, last = (

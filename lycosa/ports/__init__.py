@@ -10,12 +10,13 @@ from here: `from lycosa.ports import Frontier`.
 
 from lycosa.ports.fetching import Accept, Fetcher, Into, Resolver
 from lycosa.ports.frontier import Frontier, FrontierOperations
-from lycosa.ports.proxies import Lent, ProxyPool, ProxyView, TargetView
+from lycosa.ports.proxies import Explained, Lent, ProxyPool, ProxyView, TargetView
 from lycosa.ports.queue import Queue, QueueLease, ShutDown
 from lycosa.ports.storing import HttpCacheStore, Index, KeyStore, SharedCookies, Sink
 
 __all__ = [
     "Accept",
+    "Explained",
     "Fetcher",
     "Frontier",
     "FrontierOperations",

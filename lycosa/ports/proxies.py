@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from lycosa.core.proxies.explain import Verdict
 from lycosa.core.proxies.outcome import Outcome
 from lycosa.core.proxies.pair import State
 from lycosa.core.proxies.proxy import Proxy
@@ -56,6 +57,13 @@ class TargetView(NamedTuple):
     interval_s: float
 
 
+class Explained(NamedTuple):
+    """A proxy, and whether it would be lent now."""
+
+    proxy: Proxy
+    verdict: Verdict
+
+
 class ProxyPool(Protocol):
     """Lends proxies. Errors of its store are `StateError`; a target is any text, by default a registrable domain."""
 
@@ -99,6 +107,13 @@ class ProxyPool(Protocol):
 
     async def targets(self) -> list[TargetView]:
         """Return all targets."""
+        ...
+
+    async def explain(self, target: str, wish: Wish = ANY) -> list[Explained]:
+        """Say of each proxy why it would be lent for a target now, or why not, those first that would.
+
+        Of proxies that the target does not have only the nearest (`core.proxies.explain`). Nothing is changed by it.
+        """
         ...
 
     async def close(self) -> None:

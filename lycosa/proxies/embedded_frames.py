@@ -21,7 +21,7 @@ import msgspec
 from lycosa.core.proxies.outcome import Outcome
 from lycosa.core.proxies.proxy import Proxy
 from lycosa.core.proxies.target import Wish
-from lycosa.ports.proxies import Lent, ProxyView, TargetView
+from lycosa.ports.proxies import Explained, Lent, ProxyView, TargetView
 
 VERSION = 1
 PART = 1_000
@@ -57,6 +57,7 @@ METHODS: dict[str, tuple[Any, Any]] = {
     "checked": (tuple[str, Outcome, str], bool),
     "proxies": (tuple[str | None], list[ProxyView]),
     "targets": (tuple[()], list[TargetView]),
+    "explain": (tuple[str, Asked], list[Explained]),
 }
 """The types of the arguments and of the answer."""
 

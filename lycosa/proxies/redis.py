@@ -1,62 +1,42 @@
 """A pool of proxies that many processes share, on Redis: one call lends, one gives back.
 
 A call whose answer was lost is made again: a lease that nobody knows of comes back with its time, and a return that was
-heard already is refused like a late one. What uses say of proxies as such is told once in HEAR_S; that one cannot be
-reached, at once.
+heard already is refused like a late one.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
 from lycosa import clock
-from lycosa.core.errors import NoProxy, StateError
+from lycosa.core.errors import NoProxy
 from lycosa.core.proxies.outcome import Blame, Outcome
 from lycosa.core.proxies.pair import Facts, Pair
 from lycosa.core.proxies.policy import TargetPolicy
 from lycosa.core.proxies.proxy import Proxy
 from lycosa.core.proxies.target import ANY, Grant, Wait, Wish
-from lycosa.ports.proxies import Lent, ProxyView, TargetView
+from lycosa.ports.proxies import Explained, Lent, ProxyView, TargetView
+from lycosa.proxies.late import LateReturns
 from lycosa.proxies.redis_calls import Calls
-from lycosa.proxies.target_script import TargetScript, granted, kind_of, looked, read
+from lycosa.proxies.redis_explain import explained
+from lycosa.proxies.redis_filling import Filling
+from lycosa.proxies.redis_hearing import Hearing
+from lycosa.proxies.redis_line import ASKED_MAX, Answers, Asker, Line
+from lycosa.proxies.target_script import TargetScript, granted, kind_of, looked, read, script_of
 from lycosa.proxies.views import facts_of, read_stored, refuse_counts, stored, view_everywhere, view_on, why_not
 from lycosa.proxies.waiting import CLOSED
 from lycosa.servers.redis_connection import Server
-
-log = logging.getLogger(__name__)
-
-HEAR_S = 0.2
-HEARD_MAX = 10_000
-"""Uses that wait to be told; further ones are not told."""
-
-AGAIN_MIN_S, AGAIN_MAX_S = 0.01, 0.25
-"""Who waits asks again after so long: others, in other processes, may have given one back."""
-
-SEE_S = 1.0
-"""How often is looked whether others have changed the proxies."""
 
 TOLD_AT_ONCE = 500
 """Proxies in one call."""
 
 AT_LEAST_S = 5.0
-"""Who does not want to wait waits so long at most for those of his process that ask at this moment."""
-
-
-@dataclass(slots=True)
-class Line:
-    """Who of this process waits for a proxy of one target: one asks, the others wait for their turn to."""
-
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    given_back: asyncio.Event = field(default_factory=asyncio.Event)
-    users: int = 0
+"""Who does not want to wait waits so long at most until he was asked for."""
 
 
 class RedisPool:
@@ -74,11 +54,11 @@ class RedisPool:
         self._draw = draw
         self._now = now
         self._known: dict[str, Proxy] = {}
-        self._version, self._seen_at = 0, 0.0
-        self._lines: dict[tuple[str, str, str], Line] = {}
-        self._heard: list[dict[str, Any]] = []
-        self._telling: asyncio.Task[None] | None = None
-        self._returning: set[asyncio.Task[bool]] = set()
+        self._lines: dict[str, dict[tuple[str, str], Line]] = {}
+        self._hearing = Hearing(self._told, draw)
+        self._late = LateReturns()
+        self._filling = Filling(calls, policy_of)
+        self._returning: set[asyncio.Future[Any]] = set()
         self._closed = False
 
     async def add(self, proxies: Iterable[Proxy]) -> int:
@@ -92,7 +72,7 @@ class RedisPool:
             added += new
             if prices:
                 await self._tell_all()
-        self._seen_at = 0.0
+        self._filling.changed()
         self._woken()
         return added
 
@@ -114,22 +94,16 @@ class RedisPool:
         refuse_counts(count, wish)
         loop = asyncio.get_running_loop()
         ends = loop.time() + wait_s
-        which = (target, kind_of(wish), wish.session)
-        line = self._lines.setdefault(which, Line())
-        line.users += 1
+        asker = Asker(count, wish, lease_s, ends, loop.create_future())
+        self._line(target, wish).join(asker)
         try:
             async with asyncio.timeout_at(max(ends, loop.time() + AT_LEAST_S)):
-                await line.turn.acquire()
-            try:
-                return await self._asked(target, count, wish, lease_s, line, ends)
-            finally:
-                line.turn.release()
-        except TimeoutError:
-            raise NoProxy(await self._why(target, wait_s)) from None
-        finally:
-            line.users -= 1
-            if not line.users:
-                del self._lines[which]
+                return [await self._lent(target, grant) for grant in await asker.granted]
+        except BaseException as wrong:
+            self._give_back(target, asker.got())  # in the moment in which he stopped waiting
+            if isinstance(wrong, TimeoutError):
+                raise NoProxy(await self._why(target, wait_s)) from None
+            raise
 
     async def renew(self, lent: Lent, lease_s: float | None = None) -> float | None:
         """See `ProxyPool`."""
@@ -140,9 +114,10 @@ class RedisPool:
         """See `ProxyPool`."""
         call = self._script(lent.target).release(lent.token, outcomes, self._draw())
         if read(await self._calls.target(lent.target, call)) is False:
+            self._late.note(lent)
             return False
-        self._woken(lent.target)
-        await self._hear(lent.proxy.key, outcomes)
+        self._woken(lent.target, 1)
+        await self._hearing.hear(lent.proxy.key, outcomes)
         return True
 
     async def ban(self, target: str, key: str, until: float | None = None, reason: str = "by hand") -> bool:
@@ -163,11 +138,11 @@ class RedisPool:
         """See `ProxyPool`."""
         if await self._proxy(key) is None:
             return False
-        self._heard.append({"key": key, "outcomes": [asdict(outcome)], "draw": self._draw()})
-        await self._tell_heard()
+        await self._hearing.hear(key, [outcome])
+        await self._hearing.tell()
         if outcome.blame is Blame.NONE:
             await self._tell(facts_of(await self._calls.everywhere("revive", key=key, exit_ip=exit_ip)))
-            self._seen_at = 0.0
+            self._filling.changed()
             self._woken()
         return True
 
@@ -198,65 +173,73 @@ class RedisPool:
             views.append(TargetView(name, states, leases, *numbers, interval_s))
         return views
 
+    async def explain(self, target: str, wish: Wish = ANY) -> list[Explained]:
+        """See `ProxyPool`."""
+        return await explained(self._calls, self._policy_of(target), target, wish, self._now(), self._proxy)
+
     async def close(self) -> None:
         """See `ProxyPool`."""
         self._closed = True
-        self._woken()
-        if self._telling is not None:
-            await asyncio.wait([self._telling])
-        with suppress(StateError):
-            await self._tell_heard()
+        lines = [line for each in self._lines.values() for line in each.values()]
+        for line in lines:
+            line.close(NoProxy(CLOSED))
+        if lines:
+            await asyncio.wait([line.task for line in lines])
+        if self._returning:
+            await asyncio.wait(self._returning)
+        await self._filling.close()
+        await self._hearing.close()
         await self._calls.close()
 
     # ----------------------------------------------------------------------------------------------------------------
 
-    async def _asked(
-        self, target: str, count: int, wish: Wish, lease_s: float | None, line: Line, ends: float
-    ) -> list[Lent]:
-        """Ask until there is something. Raises `TimeoutError` when the time is over."""
-        loop = asyncio.get_running_loop()
-        while True:
-            if self._closed:
-                raise NoProxy(CLOSED)
-            line.given_back.clear()
-            answer = await self._unbroken(target, self._ask(target, count, wish, lease_s))
-            if not isinstance(answer, Wait):
-                return answer
-            left_s = ends - loop.time()
-            if left_s <= 0:
-                raise TimeoutError
-            soon_s = AGAIN_MAX_S if answer.at is None else min(max(answer.at - self._now(), AGAIN_MIN_S), AGAIN_MAX_S)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(min(soon_s, left_s)):
-                    await line.given_back.wait()
+    def _line(self, target: str, wish: Wish) -> Line:
+        """Return the line for this wish, a new one if nobody waits with it."""
+        if self._closed:
+            raise NoProxy(CLOSED)
+        lines = self._lines.setdefault(target, {})
+        which = kind_of(wish), wish.session
+        line = lines.get(which)
+        if line is None:
+            plain = Wish(wish.tags)
+            ask, fill = partial(self._ask, target), partial(self._filling.fill, target, plain)
+            ended = partial(self._end_line, target, which)
+            line = lines[which] = Line(ask, fill, partial(self._give_back, target), ended, self._now)
+        return line
 
-    async def _ask(self, target: str, count: int, wish: Wish, lease_s: float | None) -> list[Lent] | Wait:
+    def _end_line(self, target: str, which: tuple[str, str]) -> None:
+        del self._lines[target][which]
+        if not self._lines[target]:
+            del self._lines[target]
+
+    async def _ask(self, target: str, askers: Sequence[Asker]) -> Answers:
+        """Ask for all of them in one call, or in few."""
+        if self._closed:
+            raise NoProxy(CLOSED)
+        await self._filling.see()
         script = self._script(target)
-        await self._see()
-        while True:
-            call = script.acquire([self._draw() for _ in range(count)], wish, lease_s, self._version)
-            answer, is_filled = granted(await self._calls.target(target, call))
-            if not isinstance(answer, Wait):
-                return [await self._lent(target, grant) for grant in answer]
-            if is_filled:
-                return answer
-            await self._fill(target, wish)
+        calls = [
+            script.acquire([self._draw() for _ in range(each.count)], each.wish, each.lease_s, self._filling.version)
+            for each in askers
+        ]
+        told = await asyncio.gather(*(self._calls.target(target, call) for call in calls))
+        answers = [granted(answer) for answer in told]
+        is_filled = all(filled for _, filled in answers)
+        if not is_filled and not any(isinstance(answer, Wait) for answer, _ in answers):
+            self._filling.begin(target, Wish(askers[0].wish.tags))
+        return Answers([answer for answer, _ in answers], is_filled)
 
-    async def _unbroken(self, target: str, asking: Coroutine[Any, Any, list[Lent] | Wait]) -> list[Lent] | Wait:
-        """Ask to the end, also when who asks is cancelled meanwhile: what he is lent then goes back."""
-        task = asyncio.create_task(asking)
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            task.add_done_callback(self._give_back)
-            raise
+    def _give_back(self, target: str, grants: Sequence[Grant]) -> None:
+        """Return what nobody has taken."""
+        for grant in grants:
+            returning = self._calls.target(target, self._script(target).release(grant.token, (), self._draw()))
+            self._returning.add(returning)
+            returning.add_done_callback(partial(self._given_back, target))
 
-    def _give_back(self, task: asyncio.Task[list[Lent] | Wait]) -> None:
-        if not task.cancelled() and task.exception() is None and not isinstance(lent := task.result(), Wait):
-            for each in lent:
-                returning = asyncio.create_task(self.release(each))
-                self._returning.add(returning)
-                returning.add_done_callback(self._returning.discard)
+    def _given_back(self, target: str, returning: asyncio.Future[Any]) -> None:
+        self._returning.discard(returning)
+        if not returning.cancelled() and returning.exception() is None:  # otherwise its time brings it back
+            self._woken(target, 1)
 
     async def _lent(self, target: str, grant: Grant) -> Lent:
         proxy = await self._proxy(grant.key)
@@ -273,22 +256,6 @@ class RedisPool:
             self._known[key] = read_stored(told)
         return self._known[key]
 
-    async def _see(self) -> None:
-        """Look now and then whether targets can be filled up anew."""
-        if time.monotonic() - self._seen_at > SEE_S:
-            self._seen_at = time.monotonic()
-            self._version = await self._calls.everywhere("version")
-
-    async def _fill(self, target: str, wish: Wish) -> None:
-        """Let a target have as many proxies that fit as its policy says, the nearest first."""
-        pairs, *_ = await self._look(target)
-        missing = self._policy_of(target).members - sum(pair.usable and wish.means(pair) for pair in pairs.values())
-        asked = {"target": target, "tags": dict(wish.tags), "has": list(pairs), "count": max(0, missing)}
-        told, self._version, forgotten = await self._calls.everywhere("fill", **asked)
-        await self._calls.target(target, self._script(target).learn(facts_of(told), wish, self._version))
-        for name in forgotten:
-            await self._calls.target(name, self._script(name).drop())
-
     async def _has(self, target: str, key: str) -> bool:
         """Let a target have a proxy, wherever that stands. False when there is none of this key."""
         facts = facts_of(await self._calls.everywhere("facts", keys=[key]))
@@ -299,28 +266,9 @@ class RedisPool:
     async def _look(self, target: str) -> tuple[dict[str, Pair], dict[str, Any], int, float]:
         return looked(await self._calls.target(target, self._script(target).look()))
 
-    async def _hear(self, key: str, outcomes: Sequence[Outcome]) -> None:
-        """Remember what uses say of the proxy as such; that it cannot be reached is told at once."""
-        if len(self._heard) < HEARD_MAX:
-            told = [asdict(outcome) for outcome in outcomes]
-            self._heard.append({"key": key, "outcomes": told, "draw": self._draw()})
-        if any(outcome.blame is Blame.PROXY for outcome in outcomes):
-            await self._tell_heard()
-        elif self._telling is None:
-            self._telling = asyncio.create_task(self._tell_soon())
-
-    async def _tell_soon(self) -> None:
-        await asyncio.sleep(HEAR_S)
-        self._telling = None
-        try:
-            await self._tell_heard()
-        except StateError as error:
-            log.warning("what is known of proxies was not told: %s", error)
-
-    async def _tell_heard(self) -> None:
-        heard, self._heard = self._heard, []
-        if heard:
-            await self._tell(facts_of(await self._calls.everywhere("hear", heard=heard)))
+    async def _told(self, heard: Mapping[str, Any]) -> None:
+        """Say what was heard of proxies, and to targets what they have to know of it."""
+        await self._tell(facts_of(await self._calls.everywhere("hear", heard=heard)))
 
     async def _tell(self, facts: Mapping[str, Facts]) -> None:
         """All targets that have these proxies hear of them."""
@@ -341,14 +289,15 @@ class RedisPool:
         is_empty = not pairs and not await self._calls.everywhere("look")
         return why_not(target, wait_s, counts, is_empty=is_empty)
 
-    def _woken(self, target: str | None = None) -> None:
-        """Let those of this process who wait ask again."""
-        for (its, *_), line in self._lines.items():
-            if target is None or its == target:
-                line.given_back.set()
+    def _woken(self, target: str | None = None, returned: int = ASKED_MAX) -> None:
+        """Let those of this process who wait ask again: so many may have come back."""
+        some = self._lines.values() if target is None else [self._lines.get(target, {})]
+        for lines in some:
+            for line in lines.values():
+                line.woken(returned)
 
     def _script(self, target: str) -> TargetScript:
-        return TargetScript(self._policy_of(target))
+        return script_of(self._policy_of(target))
 
 
 async def redis_pool(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
 
+from lycosa.core.proxies.explain import Seen
 from lycosa.core.proxies.outcome import Outcome
 from lycosa.core.proxies.pair import Facts, Pair
 from lycosa.core.proxies.policy import TargetPolicy
@@ -16,33 +18,32 @@ from lycosa.core.proxies.target import ANY, Grant, Wait, Wish
 USED = ("concurrency", "delay_s", "cool_s", "cool_max_s", "misses_max", "bans_max", "sticky_s", "guarded")
 """What of a policy the script has to know."""
 
+PACKER = msgspec.msgpack.Encoder()
+UNPACKER = msgspec.msgpack.Decoder()
+
 
 class Call(NamedTuple):
-    """A command and its packed arguments."""
+    """A command, its packed arguments, and the packed policy of the target."""
 
     command: str
     arguments: bytes
+    policy: bytes
 
 
 class TargetScript:
-    """The calls for targets of one policy."""
+    """The calls for targets of one policy, which is sent with them. Make it with `script_of`."""
 
     def __init__(self, policy: TargetPolicy) -> None:
         self._lease_s = policy.lease_s
-        self._policy = {name: value for name, value in asdict(policy).items() if name in USED}
+        self._policy = PACKER.encode({name: value for name, value in asdict(policy).items() if name in USED})
 
     def acquire(self, draws: Sequence[float], wish: Wish = ANY, lease_s: float | None = None, version: int = 0) -> Call:
         """Lend as many proxies as there are draws, or none: see `granted`."""
-        return self._call(
-            "acquire",
-            draws=draws,
-            tags=dict(wish.tags),
-            avoid=list(wish.avoid),
-            session=wish.session,
-            lease_s=self._lease_s if lease_s is None else lease_s,
-            kind=kind_of(wish),
-            version=version,
-        )
+        lease_s = self._lease_s if lease_s is None else lease_s
+        if wish is ANY:  # the usual one takes less to say
+            return self._call("acquire", draws=draws, lease_s=lease_s, version=version)
+        named = {"tags": dict(wish.tags), "avoid": list(wish.avoid), "session": wish.session, "kind": kind_of(wish)}
+        return self._call("acquire", draws=draws, lease_s=lease_s, version=version, **named)
 
     def renew(self, token: int, lease_s: float | None = None) -> Call:
         """Set another deadline; it is answered, or False."""
@@ -50,16 +51,16 @@ class TargetScript:
 
     def release(self, token: int, outcomes: Sequence[Outcome], draw: float) -> Call:
         """End a lease; the key of its proxy is answered, or False."""
-        return self._call("release", token=token, outcomes=[asdict(each) for each in outcomes], draw=draw)
+        return self._call("release", token=token, outcomes=outcomes, draw=draw)
 
     def learn(self, facts: Mapping[str, Facts], wish: Wish | None = None, version: int = 0) -> Call:
         """Tell what the global pool knows of proxies; of all that fit `wish`, if it is given."""
-        filled = {} if wish is None else {"kind": kind_of(wish), "version": version}
-        return self._call("learn", facts={key: asdict(each) for key, each in facts.items()}, **filled)
+        filled = {} if wish is None else {"fills": kind_of(wish), "version": version}
+        return self._call("learn", facts=facts, **filled)
 
     def update(self, facts: Mapping[str, Facts]) -> Call:
         """Tell what the global pool knows of those that the target has."""
-        return self._call("learn", facts={key: asdict(each) for key, each in facts.items()}, only_known=True)
+        return self._call("learn", facts=facts, only_known=True)
 
     def forget(self, key: str) -> Call:
         """A proxy left the global pool."""
@@ -77,12 +78,26 @@ class TargetScript:
         """Forget the target, unless it has leases."""
         return self._call("drop")
 
+    def members(self, wish: Wish) -> Call:
+        """Ask for the keys of all proxies, and how many of the usable ones fit."""
+        return self._call("members", tags=dict(wish.tags), avoid=())
+
     def look(self) -> Call:
         """Ask for all there is: see `looked`."""
         return self._call("look")
 
+    def explain(self, wish: Wish, version: int) -> Call:
+        """Ask for all there is, what a session has, and whether there may be more: see `seen`."""
+        return self._call("explain", session=wish.session, kind=kind_of(wish), version=version)
+
     def _call(self, command: str, **arguments: Any) -> Call:
-        return Call(command, msgspec.msgpack.encode({**arguments, "policy": self._policy}))
+        return Call(command, PACKER.encode(arguments), self._policy)
+
+
+@lru_cache(1024)
+def script_of(policy: TargetPolicy) -> TargetScript:
+    """Return the calls for targets of this policy."""
+    return TargetScript(policy)
 
 
 def kind_of(wish: Wish) -> str:
@@ -92,7 +107,7 @@ def kind_of(wish: Wish) -> str:
 
 def granted(answer: bytes) -> tuple[list[Grant] | Wait, bool]:
     """Read what `acquire` answers, and whether the target has all that the global pool can give for this wish."""
-    grants, at, filled = msgspec.msgpack.decode(answer)
+    grants, at, filled = UNPACKER.decode(answer)
     if grants is False:
         return Wait(None if at is False else float(at)), bool(filled)
     return [Grant(token, key, float(until), rebound, among) for token, key, until, rebound, among in grants], filled
@@ -100,12 +115,26 @@ def granted(answer: bytes) -> tuple[list[Grant] | Wait, bool]:
 
 def read(answer: bytes) -> Any:
     """Read any other answer."""
-    return msgspec.msgpack.decode(answer)
+    return UNPACKER.decode(answer)
+
+
+def seen(answer: bytes, policy: TargetPolicy) -> Seen:
+    """Read what `explain` answers."""
+    told, ends, bound, is_filled = UNPACKER.decode(answer)
+    pairs, counts, _, interval_s = _looked(told)
+    deadlines: dict[str, float] = {}
+    for key, until in ends:
+        deadlines[key] = min(until, deadlines.get(key, until))
+    return Seen(policy, pairs, float(counts["stands"]), deadlines, bound or None, interval_s, is_filled)
 
 
 def looked(answer: bytes) -> tuple[dict[str, Pair], dict[str, Any], int, float]:
     """Read what `look` answers: the proxies, the counts, how many leases are out, the least time between two."""
-    pairs, counts, leases, interval_s = msgspec.msgpack.decode(answer)
+    return _looked(UNPACKER.decode(answer))
+
+
+def _looked(told: Any) -> tuple[dict[str, Pair], dict[str, Any], int, float]:
+    pairs, counts, leases, interval_s = told
     return {key: _pair(key, told) for key, told in dict(pairs).items()}, counts, leases, float(interval_s)
 
 

@@ -52,6 +52,7 @@ HEADERS = {
 }
 
 _HERE = Path(__file__).parent
+STATIC = _HERE / "static"
 _LANGUAGE = re.compile(r"[A-Za-z]{2,3}(?:-[A-Za-z0-9]{2,8}){0,3}\Z")
 _UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]")
 
@@ -84,21 +85,23 @@ def build_site(index: Index, *, title: str = "Lycosa") -> Starlette:
             Route("/api/search", site.api_search),
             Route("/healthz", site.health),
             Route("/favicon.ico", lambda _: RedirectResponse("/static/favicon.svg", 301)),
-            Mount("/static", StaticFiles(directory=_HERE / "static"), name="static"),
+            Mount("/static", StaticFiles(directory=STATIC), name="static"),
         ],
         exception_handlers={HTTPException: site.http_error, Exception: site.crash},
     )
-    app.add_middleware(_WithHeaders)
+    app.add_middleware(WithHeaders)
     return app
 
 
-class _WithHeaders:
+class WithHeaders:
     """Puts `HEADERS` on every response."""
 
     def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer as the application does, with the headers."""
+
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message["headers"], *_ENCODED_HEADERS]

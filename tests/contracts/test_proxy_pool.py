@@ -12,6 +12,7 @@ from secrets import token_hex
 import pytest
 
 from lycosa.core.errors import NoProxy, UsageError
+from lycosa.core.proxies.explain import Why
 from lycosa.core.proxies.outcome import Blame, Outcome
 from lycosa.core.proxies.pair import State
 from lycosa.core.proxies.policy import TargetPolicy
@@ -211,6 +212,24 @@ def test_a_proxy_that_fails_everywhere_is_dead_until_a_check_finds_it_well(play:
     play(story)
 
 
+def test_an_unfit_proxy_is_dead_at_once_until_a_check_finds_it_well(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        (proxy,) = proxies(1)
+        (lent,) = await pool.acquire(SITE)
+        await pool.release(lent)
+        assert await pool.checked(proxy.key, Outcome(Blame.UNFIT, "not fit: alters the page"))
+        clock.now += 100_000
+        for target in (SITE, "b.example"):
+            with pytest.raises(NoProxy):
+                await pool.acquire(target)
+        (view,) = await pool.proxies()
+        assert (view.state, view.reason) == (State.DEAD, "not fit: alters the page")
+        assert await pool.checked(proxy.key, Outcome())
+        assert await pool.acquire(SITE)
+
+    play(story)
+
+
 def test_bans_by_hand(play: Callable[..., None]) -> None:
     async def story(pool: ProxyPool, clock: Set) -> None:
         (proxy,) = proxies(1)
@@ -306,3 +325,64 @@ def test_a_pool_without_a_free_proxy_says_why_in_time(play: Callable[..., None])
             await waiter
 
     play(story, 0)
+
+
+def test_it_says_why_a_proxy_is_lent_or_refused(play: Callable[..., None]) -> None:
+    """P1: several ways to be refused at once, and then what is lent is what was told."""
+
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        many = proxies(9)
+        assert {why for _, (_, why, *_) in await pool.explain(SITE)} == {Why.NEXT, Why.BEHIND}
+        assert not await pool.targets(), "who only looks makes no target"
+        (lent,) = await pool.acquire(SITE)
+        others = [each for each in many if each != lent.proxy]
+        cooling, banned, dead, paced, avoided = others[:5]
+        await pool.ban(SITE, cooling.key, clock.now + 100, "429")
+        await pool.ban(SITE, banned.key, reason="complaint")
+        await pool.checked(dead.key, Outcome(Blame.PROXY, "connection refused"))
+        for _ in range(4):
+            clock.now += 5000
+            await pool.checked(dead.key, Outcome(Blame.PROXY, "connection refused"))
+        await pool.unban(SITE, cooling.key)
+        await pool.ban(SITE, cooling.key, clock.now + 100, "429")
+        (lent,) = await pool.acquire(SITE, wish=Wish(session="s", avoid=_but(many, lent.proxy)))
+        (brief,) = await pool.acquire(SITE, wish=Wish(avoid=_but(many, paced)))
+        await pool.release(brief, [Outcome()])
+        told = {proxy.key: verdict for proxy, verdict in await pool.explain(SITE, Wish(avoid=frozenset({avoided.key})))}
+        assert len(told) == len(many)
+        assert told[lent.proxy.key][:4] == (lent.proxy.key, Why.LEASED, State.LEASED, clock.now + 60)
+        assert (told[cooling.key].why, told[cooling.key].until) == (Why.COOLING, clock.now + 100)
+        assert (told[cooling.key].reason, told[banned.key].reason) == ("429", "complaint")
+        assert (told[banned.key].why, told[dead.key].why) == (Why.BANNED, Why.DEAD)
+        assert (told[paced.key].why, told[paced.key].until) == (Why.PACED, clock.now + 7)
+        assert told[avoided.key].why is Why.AVOIDED
+        assert {each.verdict.why for each in await pool.explain(SITE, Wish({"country": "de"}))} == {Why.TAGS}
+        session = {proxy.key: verdict.why for proxy, verdict in await pool.explain(SITE, Wish(session="s"))}
+        assert Counter(session.values())[Why.NEXT] == 0, "its session has one, which is lent already"
+        assert session[avoided.key] is Why.SESSION
+        next_ones = {each.proxy.key for each in await pool.explain(SITE) if each.verdict.why is Why.NEXT}
+        assert (await pool.acquire(SITE))[0].proxy.key in next_ones
+
+    play(story, 9, delay_s=7.0)
+
+
+def _but(many: list[Proxy], one: Proxy) -> frozenset[str]:
+    return frozenset(each.key for each in many if each != one)
+
+
+def test_it_says_which_proxies_are_dearer_spare_or_join(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        dear = Proxy("http", "10.1.0.1", 1, price_gb=4.0)
+        await pool.add([dear])
+        told = Counter([(each.verdict.why, each.verdict.joins) for each in await pool.explain(SITE)])
+        assert told[Why.SPARE, False] == 4 - 3
+        assert sum(count for (_, joins), count in told.items() if joins) == 3
+        await pool.acquire(SITE)
+        await pool.ban(SITE, dear.key, clock.now + 1, "x")
+        clock.now += 2
+        await pool.acquire(SITE)
+        whys = {each.proxy.key: each.verdict for each in await pool.explain(SITE)}
+        assert whys[dear.key].why is Why.DEARER
+        assert (whys[dear.key].tier, whys[dear.key].place, whys[dear.key].state) == (1, 1, State.HALF_OPEN)
+
+    play(story, 3, members=3)

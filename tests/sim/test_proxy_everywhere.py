@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
 import msgspec
@@ -42,7 +41,7 @@ class Both:
     def __init__(self, client: Any, seed: int, change: Callable[[bytes], bytes] = lambda text: text) -> None:
         self.chance = random.Random(seed)
         self.client = client
-        self.text = change(script("everywhere")[0])
+        self.sha = client.script_load(change(script("everywhere")[0]))
         self.prefix = f"lycosa:proxies:{{everywhere{seed}}}:"
         self.now = 1_000_000.0
         self.model = Pool(lambda _: TargetPolicy(members=1000))
@@ -52,7 +51,7 @@ class Both:
 
     def asked(self, command: str, **arguments: Any) -> Any:
         packed = msgspec.msgpack.encode(arguments)
-        answer = self.client.execute_command("EVAL", self.text, 1, self.prefix, repr(self.now), command, packed)
+        answer = self.client.execute_command("EVALSHA", self.sha, 1, self.prefix, repr(self.now), command, packed)
         return msgspec.msgpack.decode(answer)
 
     def run(self) -> None:
@@ -79,7 +78,7 @@ class Both:
 
     def remove(self) -> None:
         keys = [any_proxy(self.chance).key for _ in range(2)]
-        gone = sum(self.model.remove(key) for key in keys)
+        gone = sum(self.model.remove(key, self.now) for key in keys)
         assert self.asked("remove", keys=keys) == gone
 
     def hear(self) -> None:
@@ -87,12 +86,10 @@ class Both:
         self.meet_all()
         pairs = self.model.target(SITE, self.now).pairs
         before = {key: pair.facts for key, pair in pairs.items()}
-        heard = [(any_proxy(self.chance).key, self.outcomes(), self.chance.random()) for _ in range(3)]
-        for key, outcomes, draw in heard:
+        heard = {any_proxy(self.chance).key: (self.outcomes(), self.chance.random()) for _ in range(3)}
+        for key, (outcomes, draw) in heard.items():
             self.model.hear(key, outcomes, self.now, draw)
-        told = [
-            {"key": key, "outcomes": [asdict(each) for each in outcomes], "draw": draw} for key, outcomes, draw in heard
-        ]
+        told = {key: {"outcomes": outcomes, "draw": draw} for key, (outcomes, draw) in heard.items()}
         expected = {key: self.model.facts(key) for key, pair in pairs.items() if pair.facts is not before[key]}
         assert facts_of(self.asked("hear", heard=told)) == expected
 

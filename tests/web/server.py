@@ -7,8 +7,8 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import NamedTuple
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, NamedTuple
 
 import uvicorn
 
@@ -33,9 +33,12 @@ class Server(NamedTuple):
         return f"http://127.0.0.1:{self.port}"
 
     def get(self, path: str) -> Answer:
+        return self.ask("GET", path)
+
+    def ask(self, method: str, path: str, body: str | bytes | None = None, **headers: str) -> Answer:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE_S)
         try:
-            connection.request("GET", path)
+            connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
             response = connection.getresponse()
             headers = {name.lower(): value for name, value in response.getheaders()}
             return Answer(response.status, headers, response.read().decode())
@@ -43,11 +46,16 @@ class Server(NamedTuple):
             connection.close()
 
 
-@contextmanager
-def serving(index: Index, **options: str) -> Iterator[Server]:
+def serving(index: Index, **options: str) -> AbstractContextManager[Server]:
     """Serve the site over this index."""
+    return running(build_site(index, **options), lifespan="off")
+
+
+@contextmanager
+def running(app: Any, lifespan: str = "on") -> Iterator[Server]:
+    """Serve an application."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        config = uvicorn.Config(build_site(index, **options), log_level="error", lifespan="off", access_log=False)
+        config = uvicorn.Config(app, log_level="critical", lifespan=lifespan, access_log=False)
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()

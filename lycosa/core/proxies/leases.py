@@ -16,6 +16,8 @@ SESSIONS_MAX = 100_000
 OUTDATED_FACTOR, OUTDATED_MIN = 4, 64
 """Outdated deadlines are cleared away when there are more than so many for each lease."""
 
+TOKENS_PER_S = 1e6
+
 
 class KeptLease(NamedTuple):
     """A lease as it is kept elsewhere."""
@@ -44,7 +46,10 @@ class Held:
 
 
 class Leases:
-    """Leases by token. Tokens are counted up, so that a late return meets nobody else's lease."""
+    """Leases by token, which is the time in microseconds, or one more than the last.
+
+    So a late return meets nobody else's lease, not even when what was known of the leases was lost meanwhile.
+    """
 
     def __init__(self, first_token: int = 0) -> None:
         self._held: dict[int, Held] = {}
@@ -70,9 +75,9 @@ class Leases:
             self._held[lease.token] = Held(pairs[lease.key], lease.deadline, lease.session)
             self._remember(lease.deadline, lease.token)
 
-    def begin(self, pair: Pair, deadline: float, session: str) -> int:
+    def begin(self, pair: Pair, deadline: float, session: str, now: float) -> int:
         """Return the token of a new lease."""
-        self._token += 1
+        self._token = max(self._token + 1, int(now * TOKENS_PER_S))
         self._held[self._token] = Held(pair, deadline, session)
         self._remember(deadline, self._token)
         return self._token
@@ -101,6 +106,13 @@ class Leases:
         while (deadline := self.next_at()) is not None and deadline <= now:
             pairs.append(self._held.pop(heappop(self._deadlines)[1]).pair)
         return pairs
+
+    def deadlines(self) -> dict[str, float]:
+        """Return, by the key of a proxy that is lent, when the first of its leases ends."""
+        first: dict[str, float] = {}
+        for held in self._held.values():
+            first[held.pair.key] = min(held.deadline, first.get(held.pair.key, held.deadline))
+        return first
 
     def next_at(self) -> float | None:
         """Return the first deadline."""

@@ -40,8 +40,8 @@ class Pool:
         self.proxies: dict[str, Proxy] = {}
         self.health: dict[str, Health] = {}
         self.targets: OrderedDict[str, TargetPool] = OrderedDict()
+        self.policy_of = policy_of
         self.token = 0
-        self._policy_of = policy_of
         self._nearest = Nearest()
         self._prices: list[tuple[float, float]] = []
 
@@ -132,7 +132,7 @@ class Pool:
         pool = self.targets.get(name)
         if pool is None:
             self._forget_a_target()
-            pool = self.begin(name, self._policy_of(name))
+            pool = self.begin(name, self.policy_of(name))
         self.targets.move_to_end(name)
         return pool
 

@@ -15,7 +15,7 @@ from lycosa.core.proxies.cooling import cool_s
 from lycosa.core.proxies.leases import Leases, Sessions
 from lycosa.core.proxies.order import Order
 from lycosa.core.proxies.outcome import Blame, Outcome
-from lycosa.core.proxies.pace import Pace
+from lycosa.core.proxies.pace import BAN_HOLD_S, DOWN_HOLD_S, Pace
 from lycosa.core.proxies.pair import Facts, Pair, State
 from lycosa.core.proxies.policy import TargetPolicy
 
@@ -24,7 +24,7 @@ DOWN_S = 10.0
 
 DOWN_MAX_S = 60.0
 
-NONE, NOBODY, SITE, PROXY = Blame.NONE, Blame.NOBODY, Blame.SITE, Blame.PROXY
+NONE, NOBODY, SITE, PROXY, UNFIT = Blame.NONE, Blame.NOBODY, Blame.SITE, Blame.PROXY, Blame.UNFIT
 """Found in their class at each use they take as long as the rest of a verdict."""
 
 
@@ -106,7 +106,7 @@ class TargetPool:
             self._exits.setdefault(facts.exit_ip, set()).add(key)
         if facts.rests_until > max(now, pair.rests_until):
             lost |= pair.rest(facts.rests_until)
-        self._lost(int(lost), now)
+        self._lost(int(lost), now, DOWN_HOLD_S)
         self._place(pair, now)
 
     def forget(self, key: str) -> None:
@@ -212,6 +212,19 @@ class TargetPool:
         self.expire(now)
         return Counter(pair.state(now) for pair in self.pairs.values())
 
+    @property
+    def stands(self) -> float:
+        """The place of the order of use: the rank that was lent last."""
+        return self._order.stands
+
+    def deadlines(self) -> dict[str, float]:
+        """Return, by the key of a proxy that is lent, when the first of its leases ends."""
+        return self._leases.deadlines()
+
+    def session_key(self, session: str, now: float) -> str | None:
+        """Return the key of the proxy that a session has."""
+        return self._sessions.key(session, now)
+
     def interval_s(self, now: float) -> float:
         """Return the least time between two leases of one proxy."""
         return max(self.policy.delay_s, self.pace.least_s(now))
@@ -226,7 +239,8 @@ class TargetPool:
         rebound: bool = False,
         among: int = 0,
     ) -> list[Grant]:
-        self.pace.granted(now, len(pairs))
+        if self.pace.granted(now, len(pairs)):
+            self.pace.measured(now, self.usable())
         least_s = self.interval_s(now)
         if session:
             self._sessions.bind(session, pairs[0].key, now)
@@ -241,8 +255,8 @@ class TargetPool:
             pair.recover(now)
             return
         pair.reason = outcome.reason
-        if blame is PROXY:
-            self._lost(pair.rest(now + cool_s(DOWN_S, DOWN_MAX_S, 1, draw)), now)
+        if blame in (PROXY, UNFIT):
+            self._lost(pair.rest(now + cool_s(DOWN_S, DOWN_MAX_S, 1, draw)), now, DOWN_HOLD_S)
             return
         pair.misses += 1
         if blame is SITE or pair.half or pair.misses >= self.policy.misses_max:
@@ -263,14 +277,14 @@ class TargetPool:
                 lost += other.rest(until)
                 other.reason = f"{outcome.reason}, at the same exit"
                 self._place(other, now)
-        self._lost(lost, now)
+        self._lost(lost, now, BAN_HOLD_S)
 
-    def _lost(self, count: int, now: float) -> None:
+    def _lost(self, count: int, now: float, hold_s: float) -> None:
         """So many proxies take part no more."""
         if count:
             self.filled.clear()
             if self.policy.guarded:
-                self.pace.lost(now, self.usable() + count)
+                self.pace.lost(now, hold_s)
 
     def _place(self, pair: Pair, now: float) -> None:
         """Put a pair that is in no line into the one it belongs to, if to any."""
@@ -299,7 +313,7 @@ class TargetPool:
         pair.paced_until = now + least_s
         self.granted += 1
         self._place(pair, now)
-        return Grant(self._leases.begin(pair, until, session), pair.key, until, rebound, among)
+        return Grant(self._leases.begin(pair, until, session, now), pair.key, until, rebound, among)
 
     def _chosen(self, draws: Sequence[float], wish: Wish) -> tuple[list[Pair], int]:
         """Return as many ready pairs as there are draws, of the cheapest tier that works, or none."""

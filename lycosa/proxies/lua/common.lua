@@ -1,10 +1,10 @@
--- What both scripts of a pool begin with. KEYS[1] is what all keys begin with; ARGV: the time (unix seconds, "" for that of
--- the server), the command, and its arguments, packed.
+-- What both scripts of a pool begin with. KEYS[1] is what all keys begin with, ARGV[1] the time (unix seconds, "" for that
+-- of the server).
 
 local COOL_MIN_S, DOUBLINGS_MAX, SMOOTHING = 1.0, 32, 0.2
 
 local call, pack, unpack_one = redis.call, cmsgpack.pack, cmsgpack.unpack
-local args = unpack_one(ARGV[3])
+local args
 
 local function key(name) return KEYS[1] .. name end
 

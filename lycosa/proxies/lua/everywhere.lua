@@ -6,10 +6,14 @@
 --   c  zset    prices (per GB, per request), packed, all with the score of the first
 --   t  zset    targets, by when they were used last
 --   v  string  a number that changes when targets may be filled up anew
+--
+-- ARGV, further: the command, and its arguments, packed.
 
 local DOWN_S, DOWN_MAX_S, DOWNS_MAX = 10.0, 3600.0, 5
 local UNKNOWN_LATENCY_S = 0.5
 local TARGETS_MAX, PROXIES_MAX = 10000, 1000000
+
+args = unpack_one(ARGV[3])
 
 local function get(name, field)
   local found = call('HGET', key(name), field)
@@ -102,6 +106,10 @@ end
 local function hear(health, outcome, draw)
   if outcome.latency_s then health.latency_s = smoothed(health.latency_s, outcome.latency_s) end
   if outcome.blame == 'proxy' then return down(health, outcome.reason, draw) end
+  if outcome.blame == 'unfit' then
+    health.dead, health.reason = true, outcome.reason
+    return true
+  end
   if outcome.blame ~= 'miss' then health.good_at, health.downs, health.reason = now, 0, '' end
   return false
 end
@@ -109,12 +117,12 @@ end
 -- what uses said of proxies; answers what targets have to know of some
 function commands.hear()
   local tell = {}
-  for _, one in ipairs(args.heard) do
-    if call('HEXISTS', key('p'), one.key) == 1 then
-      local health, has_to = health_of(one.key), false
-      for _, outcome in ipairs(one.outcomes) do has_to = hear(health, outcome, one.draw) or has_to end
-      keep(one.key, health)
-      if has_to then tell[#tell + 1] = one.key end
+  for name, heard in pairs(args.heard) do
+    if call('HEXISTS', key('p'), name) == 1 then
+      local health, has_to = health_of(name), false
+      for _, outcome in ipairs(heard.outcomes) do has_to = hear(health, outcome, heard.draw) or has_to end
+      keep(name, health)
+      if has_to then tell[#tell + 1] = name end
     end
   end
   return told(tell)
@@ -176,6 +184,14 @@ function commands.look()
     all[#all + 1] = { name, get('p', name), health_of(name) }
   end
   return all
+end
+
+-- answers the nearest proxies, as many as asked for at most, in order; and the version
+function commands.nearest()
+  local names, all = call('ZRANGE', key('n'), 0, args.count - 1), {}
+  local known = told(names)
+  for _, name in ipairs(names) do all[#all + 1] = { name, get('p', name), known[name] } end
+  return { all, tonumber(call('GET', key('v')) or 0) }
 end
 
 return pack(commands[ARGV[2]]())

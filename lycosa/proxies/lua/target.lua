@@ -1,143 +1,6 @@
 -- The pool of one target, as `core.proxies.target.TargetPool` has it: every command does what the method of its name does,
--- with the same numbers. Arguments have those of the policy in `policy`.
---
---   m        string  counts, the order's place, the pace, packed
---   p        hash    proxies: what is known of them here, packed
---   r|TIER   zset    those that may be lent now, by rank
---   w        zset    those that wait for their time, by that
---   l        hash    leases by token: proxy, deadline, session, packed
---   d        zset    tokens by deadline
---   s        hash    sessions: their proxy, and until when they keep it, packed
---   u        zset    sessions by that
---   x|IP     set     proxies that come out there
-
-local FEW, FEW_PART, LOOKED_AT = 8, 4, 64
-local DOWN_S, DOWN_MAX_S = 10.0, 60.0
-local HOLD_S, GAP_SMOOTHING, GAP_MAX, INTERVAL_MAX_S, GAPS_MIN = 600.0, 1 / 32, 8.0, 60.0, 8
-local MEMORY, LATENCY_REFERENCE_S, WORTH_MIN = 0.95, 1.0, 0.02
-local SESSIONS_MAX, KINDS_MAX = 100000, 1000
-
-local policy = args.policy
-local stored = call('GET', key('m'))
-local m = stored and unpack_one(stored) or {
-  token = 0, stands = 0, granted = 0, leaked = 0, stale = 0, usable = 0,
-  gap_s = 0, gaps = 0, granted_at = 0, interval_s = 0, held_at = 0, tiers = {}, kinds = {}, kinds_count = 0,
-}
-
--- Pairs ---------------------------------------------------------------------------------------------------------------
-
-local loaded = {}
-
-local function is_usable(pair) return not (pair.half or pair.barred or pair.dead) end
-
-local function pair_of(name)
-  local pair = loaded[name]
-  if pair == nil then
-    local found = call('HGET', key('p'), name)
-    pair = found and unpack_one(found) or false
-    if pair then pair.key, pair.counted = name, is_usable(pair) end
-    loaded[name] = pair
-  end
-  return pair
-end
-
--- Note that a pair has changed: it is written at the end, and counted now.
-local function changed(pair)
-  pair.dirty = true
-  local usable = is_usable(pair)
-  if usable ~= pair.counted then
-    m.usable = m.usable + (usable and 1 or -1)
-    pair.counted = usable
-  end
-end
-
-local function at_of(pair) return math.max(pair.paced_until, pair.rests_until) end
-
-local function rest(pair, until_)
-  local was = is_usable(pair)
-  pair.half = true
-  pair.rests_until = math.max(pair.rests_until, until_)
-  changed(pair)
-  return was and 1 or 0
-end
-
-local function cost(pair)
-  local success = (pair.successes + 1) / (pair.successes + pair.failures + 2)
-  local latency_s = pair.latency_s or pair.known_latency_s or 0
-  local near = LATENCY_REFERENCE_S / (LATENCY_REFERENCE_S + latency_s)
-  return 1 / math.max(WORTH_MIN, success * success * near)
-end
-
--- The order of use ----------------------------------------------------------------------------------------------------
-
--- Take it out, wherever it is.
-local function out(pair)
-  if pair.queued then call('ZREM', key('r|' .. pair.tier), pair.key) end
-  if pair.waits then call('ZREM', key('w'), pair.key) end
-  pair.queued, pair.waits = false, false
-  changed(pair)
-end
-
-local function know_tier(tier)
-  for _, known in ipairs(m.tiers) do
-    if known == tier then return end
-  end
-  m.tiers[#m.tiers + 1] = tier
-  table.sort(m.tiers)
-end
-
--- Put a pair that is in no line into the one it belongs to, if to any.
-local function place(pair)
-  local room = policy.concurrency == 0 or pair.held < policy.concurrency
-  if pair.barred or pair.dead or not room or (pair.half and pair.held > 0) then return end
-  if at_of(pair) > now then
-    call('ZADD', key('w'), at_of(pair), pair.key)
-    pair.waits = true
-  else
-    pair.rank = math.max(pair.rank, m.stands)
-    know_tier(pair.tier)
-    call('ZADD', key('r|' .. pair.tier), pair.rank, pair.key)
-    pair.queued = true
-  end
-  changed(pair)
-end
-
-local function wake()
-  for _, name in ipairs(call('ZRANGEBYSCORE', key('w'), '-inf', now)) do
-    local pair = pair_of(name)
-    out(pair)
-    place(pair)
-  end
-end
-
--- The pace ------------------------------------------------------------------------------------------------------------
-
-local function pace_granted(count)
-  if m.granted_at ~= 0 then
-    local gap_s = math.max(0.0, now - m.granted_at) / count
-    if m.gaps >= GAPS_MIN then gap_s = math.min(gap_s, m.gap_s * GAP_MAX) end
-    m.gaps = m.gaps + 1
-    m.gap_s = m.gap_s + (gap_s - m.gap_s) * math.max(GAP_SMOOTHING, 1 / m.gaps)
-  end
-  m.granted_at = now
-end
-
-local function least_s()
-  local over_s = now - m.held_at - HOLD_S
-  if m.interval_s == 0 or over_s <= 0 then return m.interval_s end
-  local halvings = over_s / HOLD_S
-  return halvings < 16 and m.interval_s * 0.5 ^ halvings or 0.0
-end
-
--- So many proxies take part no more.
-local function lost(count)
-  if count == 0 then return end
-  m.kinds, m.kinds_count = {}, 0
-  if policy.guarded and m.gaps >= GAPS_MIN then
-    m.interval_s = math.max(least_s(), math.min(m.gap_s * (m.usable + count), INTERVAL_MAX_S))
-    m.held_at = now
-  end
-end
+-- with the same numbers. ARGV, behind the policy: commands, each with its packed arguments behind it. They are done one
+-- after the other, as if each had come alone at this time; an answer for each is answered, packed.
 
 -- What comes back -----------------------------------------------------------------------------------------------------
 
@@ -158,7 +21,7 @@ local function banned(pair, outcome, draw)
       place(other)
     end
   end
-  lost(count)
+  lost(count, BAN_HOLD_S)
 end
 
 local function answered(pair, well)
@@ -180,8 +43,8 @@ local function judge(pair, outcome, draw)
     return
   end
   pair.reason = outcome.reason
-  if blame == 'proxy' then
-    lost(rest(pair, now + cool_s(DOWN_S, DOWN_MAX_S, 1, draw)))
+  if blame == 'proxy' or blame == 'unfit' then
+    lost(rest(pair, now + cool_s(DOWN_S, DOWN_MAX_S, 1, draw)), DOWN_HOLD_S)
     return
   end
   pair.misses = pair.misses + 1
@@ -190,14 +53,28 @@ end
 
 -- Leases and sessions -------------------------------------------------------------------------------------------------
 
+-- The proxy of a lease, and its session; nothing when it is over.
+local function lease_of(token)
+  local held = call('HGET', LEASES, token)
+  if not held then return nil end
+  local bar = string.find(held, '|', 1, true)
+  return string.sub(held, 1, bar - 1), string.sub(held, bar + 1)
+end
+
+local function ends_at(token, deadline)
+  call('ZADD', DEADLINES, deadline, token)
+  m.overdue_at = math.min(m.overdue_at, deadline)
+end
+
 local function end_lease(token)
-  call('ZREM', key('d'), token)
-  call('HDEL', key('l'), token)
+  call('ZREM', DEADLINES, token)
+  call('HDEL', LEASES, token)
 end
 
 local function expire()
-  for _, token in ipairs(call('ZRANGEBYSCORE', key('d'), '-inf', now)) do
-    local pair = pair_of(unpack_one(call('HGET', key('l'), token))[1])
+  if now < m.overdue_at then return end
+  for _, token in ipairs(call('ZRANGEBYSCORE', DEADLINES, '-inf', now)) do
+    local pair = pair_of(lease_of(token))
     end_lease(token)
     m.leaked = m.leaked + 1
     out(pair)
@@ -205,21 +82,22 @@ local function expire()
     changed(pair)
     place(pair)
   end
+  m.overdue_at = first_score(DEADLINES) or NEVER
 end
 
 local function bind(session, name)
-  call('HSET', key('s'), session, pack({ name, now + policy.sticky_s }))
-  call('ZADD', key('u'), now + policy.sticky_s, session)
-  if call('ZCARD', key('u')) > SESSIONS_MAX then call('HDEL', key('s'), call('ZPOPMIN', key('u'))[1]) end
+  call('HSET', SESSIONS, session, pack({ name, now + policy.sticky_s }))
+  call('ZADD', SESSION_ENDS, now + policy.sticky_s, session)
+  if call('ZCARD', SESSION_ENDS) > SESSIONS_MAX then call('HDEL', SESSIONS, call('ZPOPMIN', SESSION_ENDS)[1]) end
 end
 
 local function session_key(session)
-  local found = call('HGET', key('s'), session)
+  local found = call('HGET', SESSIONS, session)
   local bound = found and unpack_one(found)
   if bound and bound[2] > now then return bound[1] end
   if bound then
-    call('HDEL', key('s'), session)
-    call('ZREM', key('u'), session)
+    call('HDEL', SESSIONS, session)
+    call('ZREM', SESSION_ENDS, session)
   end
   return nil
 end
@@ -240,55 +118,67 @@ local function fits(pair)
   return means(pair)
 end
 
+local function is_plain() return next(args.tags) == nil and #args.avoid == 0 end
+
 local function first(tier, count)
-  local plain = next(args.tags) == nil and #args.avoid == 0
+  local plain = is_plain()
   local found = {}
-  for _, name in ipairs(call('ZRANGE', key('r|' .. tier), 0, (plain and count or LOOKED_AT) - 1)) do
-    if plain or fits(pair_of(name)) then found[#found + 1] = name end
+  for _, name in ipairs(call('ZRANGE', READY .. tier, 0, (plain and count or LOOKED_AT) - 1)) do
+    if name ~= LAST and (plain or fits(pair_of(name))) then found[#found + 1] = name end
     if #found == count then break end
   end
   return found
 end
 
 local function works(tier)
-  for _, name in ipairs(call('HKEYS', key('p'))) do
+  for _, name in ipairs(all_keys()) do
     local pair = pair_of(name)
     if is_usable(pair) and pair.tier == tier and fits(pair) then return true end
   end
   return false
 end
 
+-- As many of the first pairs as there are draws.
+local function drawn(tier, few)
+  local draws, picked = args.draws, {}
+  local found = first(tier, #draws + few - 1)
+  if #found < #draws then return nil end
+  for _, draw in ipairs(draws) do
+    picked[#picked + 1] = pair_of(table.remove(found, math.floor(draw * math.min(few, #found)) + 1))
+  end
+  return picked
+end
+
+-- The same for who wants one, any: the others need not be looked at.
+local function drawn_any(tier, few)
+  local at = math.floor(args.draws[1] * few)
+  local found = call('ZRANGE', READY .. tier, at, at)
+  return { pair_of(found[1]) }
+end
+
 -- As many ready pairs as there are draws, of the cheapest tier that works, or none; and among how many one was drawn.
 local function chosen()
-  local draws = args.draws
+  local any = #args.draws == 1 and is_plain()
   for number, tier in ipairs(m.tiers) do
-    local few = math.min(FEW, math.max(1, math.floor(call('ZCARD', key('r|' .. tier)) / FEW_PART)))
-    local found = first(tier, #draws + few - 1)
-    if #found >= #draws then
-      local picked = {}
-      for _, draw in ipairs(draws) do
-        picked[#picked + 1] = pair_of(table.remove(found, math.floor(draw * math.min(few, #found)) + 1))
-      end
-      return picked, few
+    local ready = call('ZCARD', READY .. tier) - 1
+    if ready > 0 then
+      local few = math.min(FEW, math.max(1, math.floor(ready / FEW_PART)))
+      local picked = (any and drawn_any or drawn)(tier, few)
+      if picked then return picked, few end
     end
     if number < #m.tiers and works(tier) then break end
   end
   return {}, 0
 end
 
-local function first_score(name)
-  local found = call('ZRANGE', key(name), 0, 0, 'WITHSCORES')[2]
-  return found and tonumber(found)
-end
-
 local function wait(bound)
   if bound and at_of(bound) > now and bound.held == 0 then return at_of(bound) end
-  local turn, deadline = first_score('w'), first_score('d')
+  local turn, deadline = first_score(WAITING), first_score(DEADLINES)
   if turn and deadline then return math.min(turn, deadline) end
   return turn or deadline or false
 end
 
-local function grant(pair, interval_s, until_, rebound, among)
+local function grant(pair, interval_s, deadline, rebound, among)
   out(pair)
   m.stands = math.max(m.stands, pair.rank)
   pair.rank = pair.rank + cost(pair)
@@ -299,10 +189,10 @@ local function grant(pair, interval_s, until_, rebound, among)
   changed(pair)
   m.granted = m.granted + 1
   place(pair)
-  m.token = m.token + 1
-  call('HSET', key('l'), m.token, pack({ pair.key, until_, args.session }))
-  call('ZADD', key('d'), until_, m.token)
-  return { m.token, pair.key, until_, rebound, among }
+  m.token = math.max(m.token + 1, math.floor(now * TOKENS_PER_S))
+  call('HSET', LEASES, m.token, pair.key .. '|' .. args.session)
+  ends_at(m.token, deadline)
+  return { m.token, pair.key, deadline, rebound, among }
 end
 
 local commands = {}
@@ -311,7 +201,7 @@ local commands = {}
 function commands.acquire()
   expire()
   wake()
-  local filled = m.kinds[args.kind] == args.version
+  local filled = is_filled(args.kind, args.version)
   local name = args.session ~= '' and session_key(args.session)
   local bound = name and pair_of(name)
   local picked, among, rebound
@@ -335,32 +225,27 @@ end
 -- answers the new deadline, false when the lease is over
 function commands.renew()
   expire()
-  local held = call('HGET', key('l'), args.token)
-  if not held then return false end
-  local lease = unpack_one(held)
-  lease[2] = now + args.lease_s
-  call('HSET', key('l'), args.token, pack(lease))
-  call('ZADD', key('d'), lease[2], args.token)
-  return lease[2]
+  if not lease_of(args.token) then return false end
+  ends_at(args.token, now + args.lease_s)
+  return now + args.lease_s
 end
 
 -- answers the proxy, false when the lease was over before
 function commands.release()
   expire()
-  local held = call('HGET', key('l'), args.token)
-  if not held then
+  local name, session = lease_of(args.token)
+  if not name then
     m.stale = m.stale + 1
     return false
   end
-  local lease = unpack_one(held)
   end_lease(args.token)
-  local pair = pair_of(lease[1])
+  local pair = pair_of(name)
   out(pair)
   pair.held = pair.held - 1
   pair.uses = pair.uses + math.max(0, #args.outcomes - 1)
   changed(pair)
   for _, outcome in ipairs(args.outcomes) do judge(pair, outcome, args.draw) end
-  if lease[3] ~= '' and session_key(lease[3]) == pair.key then bind(lease[3], pair.key) end
+  if session ~= '' and session_key(session) == pair.key then bind(session, pair.key) end
   place(pair)
   return pair.key
 end
@@ -389,19 +274,21 @@ local function learn(name, facts)
   changed(pair)
   if pair.exit_ip ~= '' then call('SADD', key('x|' .. pair.exit_ip), name) end
   if facts.rests_until > math.max(now, pair.rests_until) then count = math.max(count, rest(pair, facts.rests_until)) end
-  lost(count)
+  lost(count, DOWN_HOLD_S)
   place(pair)
 end
 
--- what the global pool knows of some proxies, new ones, too, unless `only_known`; `kind` and `version`, if this fills the
--- target up
+-- what the global pool knows of some proxies, new ones, too, unless `only_known`; the kind of wish that this fills up,
+-- and the version, if it does
 function commands.learn()
   for name, facts in pairs(args.facts) do
     if pair_of(name) or not args.only_known then learn(name, facts) end
   end
-  if args.kind then
-    if m.kinds_count >= KINDS_MAX then m.kinds, m.kinds_count = {}, 0 end
-    m.kinds[args.kind], m.kinds_count = args.version, m.kinds_count + 1
+  if args.fills == '' then
+    m.filled = args.version
+  elseif args.fills then
+    if call('HLEN', key('k')) >= KINDS_MAX then call('DEL', key('k')) end
+    call('HSET', key('k'), args.fills, args.version)
   end
   return true
 end
@@ -410,15 +297,14 @@ end
 function commands.forget()
   local pair = pair_of(args.key)
   if not pair then return false end
-  m.kinds, m.kinds_count = {}, 0
+  nothing_is_filled()
   out(pair)
   leave_exit(pair)
   if pair.counted then m.usable = m.usable - 1 end
-  local leases = call('HGETALL', key('l'))
-  for number = 1, #leases, 2 do
-    if unpack_one(leases[number + 1])[1] == args.key then end_lease(leases[number]) end
+  for _, token in ipairs(call('HKEYS', LEASES)) do
+    if lease_of(token) == args.key then end_lease(token) end
   end
-  call('HDEL', key('p'), args.key)
+  call('HDEL', PAIRS, args.key)
   loaded[args.key] = false
   return true
 end
@@ -447,28 +333,58 @@ end
 -- nothing is to be remembered of the target, unless it has leases
 function commands.drop()
   expire()
-  if call('HLEN', key('l')) > 0 then return false end
-  for _, name in ipairs(call('HKEYS', key('p'))) do leave_exit(pair_of(name)) end
-  for _, tier in ipairs(m.tiers) do call('DEL', key('r|' .. tier)) end
-  for _, name in ipairs({ 'p', 'w', 'd', 's', 'u', 'm' }) do call('DEL', key(name)) end
+  if call('HLEN', LEASES) > 0 then return false end
+  for _, name in ipairs(all_keys()) do leave_exit(pair_of(name)) end
+  for _, tier in ipairs(m.tiers) do call('DEL', READY .. tier) end
+  for _, name in ipairs({ 'p', 'k', 'w', 'd', 's', 'u', 'm' }) do call('DEL', key(name)) end
   loaded, m = {}, nil
   return true
+end
+
+-- what has to be known to fill it up: all proxies that it has, and how many of the usable ones have the tags
+function commands.members()
+  local names, count = all_keys(), m.usable
+  if not is_plain() then
+    count = 0
+    for _, name in ipairs(names) do
+      local pair = pair_of(name)
+      if is_usable(pair) and means(pair) then count = count + 1 end
+    end
+  end
+  return { names, count }
 end
 
 -- the proxies, as they are kept, and the counts
 function commands.look()
   expire()
   local all = {}
-  for _, name in ipairs(call('HKEYS', key('p'))) do all[name] = pair_of(name) end
-  return { all, m, call('HLEN', key('l')), math.max(policy.delay_s, least_s()) }
+  for _, name in ipairs(all_keys()) do all[name] = pair_of(name) end
+  return { all, m, call('HLEN', LEASES), math.max(policy.delay_s, least_s()) }
 end
 
-local answer = commands[ARGV[2]]()
-for name, pair in pairs(loaded) do
-  if pair and pair.dirty then
-    pair.dirty, pair.counted, pair.key = nil, nil, nil
-    call('HSET', key('p'), name, pack(pair))
+-- the same; by proxy when each of its leases ends; which proxy a session has, or false; whether it is filled up
+function commands.explain()
+  local looked, ends, bound = commands.look(), {}, false
+  local deadlines = call('ZRANGE', DEADLINES, 0, -1, 'WITHSCORES')
+  for number = 1, #deadlines - 2, 2 do
+    local name = lease_of(deadlines[number])
+    ends[#ends + 1] = { name, tonumber(deadlines[number + 1]) }
   end
+  if args.session ~= '' then bound = session_key(args.session) or false end
+  return { looked, ends, bound, is_filled(args.kind, args.version) }
 end
-if m then call('SET', key('m'), pack(m)) end
-return pack(answer)
+
+-- All of them -----------------------------------------------------------------------------------------------------------
+
+local PLAIN = { __index = { tags = {}, avoid = {}, session = '', kind = '' } } -- what is not said
+
+local answers = {}
+for number = 3, #ARGV, 2 do
+  args = setmetatable(unpack_one(ARGV[number + 1]), PLAIN)
+  if not m then begin() end -- the one before has dropped it
+  answers[#answers + 1] = pack(commands[ARGV[number]]())
+end
+
+write()
+if m then call('SET', key('m'), packed_m()) end
+return answers

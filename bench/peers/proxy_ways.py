@@ -1,0 +1,108 @@
+"""Two other ways to choose a proxy, as pools for our engine: `bench/goodput.py` compares them with ours.
+
+Written here after what the others do; nothing of them is exclusive, has leases, or knows one site from another.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterable, Sequence
+from itertools import cycle, islice
+
+from lycosa.core.proxies.outcome import Blame, Outcome
+from lycosa.core.proxies.proxy import Proxy
+from lycosa.core.proxies.target import ANY, Wish
+from lycosa.ports import Lent, ProxyView, TargetView
+
+LOOK_S = 5.0
+BASE_S, MAX_S = 300.0, 3600.0
+FOR_EVER = 1e12
+
+
+class InTurn:
+    """Round robin: one after the other, whatever became of it."""
+
+    def __init__(self) -> None:
+        self.proxies_by_key: dict[str, Proxy] = {}
+        self.token = 0
+
+    async def add(self, proxies: Iterable[Proxy]) -> int:
+        """See `ProxyPool`."""
+        self.proxies_by_key.update((proxy.key, proxy) for proxy in proxies)
+        self.order = cycle(self.proxies_by_key)
+        return len(self.proxies_by_key)
+
+    async def acquire(
+        self, target: str, count: int = 1, wish: Wish = ANY, *, lease_s: float | None = None, wait_s: float = 0.0
+    ) -> list[Lent]:
+        """See `ProxyPool`: there always is one."""
+        self.token += 1
+        proxy = self.proxies_by_key[self.chosen(wish.avoid)]
+        return [Lent(target, self.token, proxy, FOR_EVER, rebound=False, among=1)]
+
+    def chosen(self, avoid: frozenset[str]) -> str:
+        """Return the key of the next one."""
+        return next(key for key in islice(self.order, 1 + len(avoid)) if key not in avoid)
+
+    async def renew(self, lent: Lent, lease_s: float | None = None) -> float | None:
+        """See `ProxyPool`."""
+        return FOR_EVER
+
+    async def release(self, lent: Lent, outcomes: Sequence[Outcome] = ()) -> bool:
+        """See `ProxyPool`."""
+        for outcome in outcomes:
+            self.heard(lent.proxy.key, outcome)
+        return True
+
+    def heard(self, key: str, outcome: Outcome) -> None:
+        """An answer came, or did not."""
+
+    async def proxies(self, target: str | None = None) -> list[ProxyView]:
+        """Nothing is known of them."""
+        return []
+
+    async def targets(self) -> list[TargetView]:
+        """Nor of targets."""
+        return []
+
+    async def close(self) -> None:
+        """See `ProxyPool`."""
+
+
+class BackOff(InTurn):
+    """As scrapy-rotating-proxies chooses: by chance among those that are not dead.
+
+    Any status but 200, 301 and 302 is a ban, and so is an error. Who is banned is dead, for all sites, for a time drawn
+    from zero to BASE_S, twice as long after each further one, at most MAX_S; who was dead is looked at every LOOK_S.
+    When all are dead, all are tried again. (Its five more tries of a page that is missing are left out here: the engine
+    knows that such a page is done.)
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dead: dict[str, float] = {}
+        self.failures: dict[str, int] = {}
+        self.looked_at = 0.0
+
+    def chosen(self, avoid: frozenset[str]) -> str:
+        """Return one that is not dead."""
+        now = time.monotonic()
+        if now - self.looked_at > LOOK_S:
+            self.looked_at = now
+            self.dead = {key: until for key, until in self.dead.items() if until > now}
+        alive = [key for key in self.proxies_by_key if key not in self.dead]
+        if not alive:
+            self.dead = {}
+            alive = list(self.proxies_by_key)
+        return random.choice([key for key in alive if key not in avoid] or alive)
+
+    def heard(self, key: str, outcome: Outcome) -> None:
+        """Mark it as good or as dead."""
+        if outcome.blame is Blame.NONE:
+            self.failures[key] = 0
+            self.dead.pop(key, None)
+            return
+        failures = self.failures.get(key, 0)
+        self.failures[key] = failures + 1
+        self.dead[key] = time.monotonic() + random.uniform(0, min(MAX_S, BASE_S * 2**failures))

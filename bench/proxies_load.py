@@ -1,0 +1,197 @@
+"""What `bench/proxies.py` measures, each in a process of its own: `python bench/proxies_load.py LOAD` (JSON).
+
+Workers lease a proxy and return it with an outcome, again and again, with nothing in between. The peers on Redis are
+the ways of others, written here: how jhao104/proxy_pool takes one out of its hash and puts it back, and the set by
+count of the design this pool began with. Neither has leases, so what a crash has is lost to them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import sys
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lycosa.core.proxies.outcome import Blame, Outcome
+from lycosa.core.proxies.policy import TargetPolicy
+from lycosa.core.proxies.proxy import Proxy
+from lycosa.core.proxies.target import Wish
+from lycosa.ports import ProxyPool
+from lycosa.proxies.local import LocalPool
+from lycosa.proxies.redis import redis_pool
+
+SITE = "shop.example"
+HELD = 50
+"""Leases that others have meanwhile, in memory."""
+
+WAIT_S = 60.0
+ROUND = 500
+GOOD = [Outcome(latency_s=latency_s / 100) for latency_s in range(10, 30)]
+
+
+@dataclass(frozen=True)
+class Load:
+    """What to do: so many pairs of a lease and a return. `how`: a row of the tables; `result`: a file for figures."""
+
+    how: str
+    pairs: int
+    result: str
+    url: str = ""
+    name: str = ""
+    workers: int = 100
+    proxies: int = 1_000
+    policy: dict[str, Any] = field(default_factory=dict)
+    seed: int = 1
+
+    def policy_of(self, _: str) -> TargetPolicy:
+        """Return the policy of all targets."""
+        return TargetPolicy(**self.policy)
+
+
+def made(count: int) -> list[Proxy]:
+    """Return so many proxies, a tenth of them in Germany."""
+    return [
+        Proxy("http", f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}", 80, tags={"country": "fr" if n % 10 else "de"})
+        for n in range(count)
+    ]
+
+
+# --------------------------------------------------------------------------------------------------------------- memory
+
+
+async def memory(load: Load) -> dict[str, Any]:
+    """Return the CPU time of a pair, in the best of many rounds: what else the machine does disturbs the others."""
+    pool = LocalPool(load.policy_of)
+    await pool.add(made(load.proxies))
+    wish_of = WISHES[load.how]
+    lent = deque([await one(pool, wish_of(number)) for number in range(HELD)])
+    if load.how == "ban":
+        await ban_some(pool)
+    best_s = 1.0
+    for begin in range(0, load.pairs, ROUND):
+        began = time.process_time()
+        for number in range(begin, begin + ROUND):
+            lent.append(await one(pool, wish_of(number)))
+            await pool.release(lent.popleft(), [GOOD[number % len(GOOD)]])
+        best_s = min(best_s, (time.process_time() - began) / ROUND)
+    return {"cpu_s": best_s}
+
+
+async def one(pool: ProxyPool, wish: Wish) -> Any:
+    (lent,) = await pool.acquire(SITE, wish=wish, wait_s=WAIT_S)
+    return lent
+
+
+async def ban_some(pool: ProxyPool) -> None:
+    """A third of the proxies is lost on the way."""
+    for number in range(300):
+        lent = await one(pool, Wish())
+        await pool.release(lent, [Outcome(Blame.SITE, "403") if number % 3 == 0 else Outcome()])
+
+
+GERMAN = Wish({"country": "de"})
+WISHES: dict[str, Callable[[int], Wish]] = {
+    "session": lambda number: Wish(session=f"s{number % 100}"),
+    "tags": lambda _: GERMAN,
+}
+PLAIN = Wish()
+for row in ("plain", "million", "ban"):
+    WISHES[row] = lambda _: PLAIN
+
+
+# ---------------------------------------------------------------------------------------------------------------- Redis
+
+
+async def redis(load: Load) -> dict[str, Any]:
+    """Return when the workers began and ended, and the CPU time of this process."""
+    pair, close = await PAIRS[load.how](load)
+    left = iter(range(load.pairs))
+
+    async def work() -> None:
+        for _ in left:
+            await pair()
+
+    began, cpu = time.time(), time.process_time()
+    await asyncio.gather(*(work() for _ in range(load.workers)))
+    figures = {"began": began, "ended": time.time(), "cpu_s": time.process_time() - cpu, "pairs": load.pairs}
+    await close()
+    return figures
+
+
+Pair = tuple[Callable[[], Awaitable[None]], Callable[[], Awaitable[None]]]
+
+
+async def ours(load: Load) -> Pair:
+    pool = await redis_pool(load.url, load.name, print, load.policy_of)
+    chance = random.Random(load.seed)
+
+    async def pair() -> None:
+        lent = await one(pool, PLAIN)
+        assert await pool.release(lent, [GOOD[chance.randrange(len(GOOD))]])
+
+    return pair, pool.close
+
+
+def client(load: Load) -> Any:
+    from redis import asyncio as package
+
+    return package.Redis.from_url(load.url)
+
+
+async def jhao104(load: Load) -> Pair:
+    """All keys, one of them by chance, its value; then it is deleted; and put back."""
+    server, chance = client(load), random.Random(load.seed)
+
+    async def pair() -> None:
+        key = chance.choice(await server.hkeys(load.name))
+        value = await server.hget(load.name, key)
+        await server.hdel(load.name, key)
+        if value is not None:  # another took it in between, or has it too
+            await server.hset(load.name, key, value)
+
+    return pair, server.aclose
+
+
+async def counts(load: Load) -> Pair:
+    """The one with the fewest uses is taken out of the set, and put back with one more."""
+    server = client(load)
+
+    async def pair() -> None:
+        while not (found := await server.zpopmin(load.name)):  # noqa: ASYNC110
+            await asyncio.sleep(0.001)  # as who polls does
+        key, uses = found[0]
+        await server.zadd(load.name, {key: uses + 1})
+
+    return pair, server.aclose
+
+
+PAIRS: dict[str, Callable[[Load], Awaitable[Pair]]] = {"lycosa": ours, "jhao104": jhao104, "counts": counts}
+
+
+async def fill(load: Load) -> None:
+    """Put the proxies where this way has them."""
+    proxies = made(load.proxies)
+    if load.how == "lycosa":
+        pool = await redis_pool(load.url, load.name, print, load.policy_of)
+        await pool.add(proxies)
+        await pool.close()
+        return
+    server = client(load)
+    if load.how == "counts":
+        await server.zadd(load.name, dict.fromkeys((proxy.name for proxy in proxies), 0))
+    else:
+        told = {proxy.name: json.dumps({"proxy": proxy.name, "https": False, "fail_count": 0}) for proxy in proxies}
+        await server.hset(load.name, mapping=told)
+    await server.aclose()
+
+
+if __name__ == "__main__":
+    told = Load(**json.loads(sys.argv[1]))
+    measured = asyncio.run(redis(told) if told.how in PAIRS else memory(told))
+    Path(told.result).write_text(json.dumps(measured))

@@ -1,0 +1,90 @@
+"""`lycosa proxies explain`: why each proxy would be lent for a target now, or why not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import click
+
+from lycosa.cli import progress
+from lycosa.cli.outcome import one_line
+from lycosa.cli.proxies.pool import COLORS, json_option, meant, pool_option, run, tag_option, wish_of
+from lycosa.cli.rows import Table, json_line, print_styled, when
+from lycosa.core.proxies.explain import Why, words
+from lycosa.core.proxies.target import Wish
+from lycosa.ports import Explained, ProxyPool
+
+LIMIT = 50
+
+
+@click.command("explain", short_help="Say why each proxy would be lent for a target, or not.")
+@click.argument("target", metavar="TARGET")
+@click.argument("proxies", nargs=-1, metavar="[PROXY]...")
+@pool_option
+@tag_option
+@click.option("--session", default="", metavar="WORD", help="As whoever asks for the proxy of this session.")
+@click.option("--limit", type=click.IntRange(0), default=LIMIT, show_default=True, metavar="N", help="0 for all.")
+@json_option
+def command(
+    target: str,
+    proxies: Sequence[str],
+    address: str | None,
+    tags: Sequence[str],
+    session: str,
+    limit: int,
+    *,
+    as_json: bool,
+) -> None:
+    """Say of each proxy whether it would be lent for a target now: its place in the order, or what is in the way.
+
+    A proxy is meant by its key, the beginning of that, its name or its address. Nothing is changed by asking.
+
+    \b
+    lycosa proxies explain shop.example --pool pool
+    lycosa proxies explain shop.example 10.0.0.1:8080 --tag country=de --pool pool
+    """
+    wish = wish_of(tags, session)
+
+    async def story(pool: ProxyPool) -> None:
+        told = await pool.explain(target, wish)
+        if proxies:
+            keys = [each.key for each in meant(proxies, await pool.proxies())]
+            told = [each for each in told if each.verdict.key in keys]
+            if len(told) < len(set(keys)):
+                progress.write([f"{target} does not have all of them, and nearer ones would come first"])
+        _show(target, told, wish, limit, as_json=as_json)
+
+    run(address, story)
+
+
+def _show(target: str, told: Sequence[Explained], wish: Wish, limit: int, *, as_json: bool) -> None:
+    now, asked = time.time(), ", ".join(f"{name}={value}" for name, value in wish.tags.items())
+    shown = told[: limit or None]
+    if as_json:
+        for proxy, verdict in shown:
+            says = words(verdict, lambda at: when(at, now), asked=asked)
+            json_line({**verdict._asdict(), "name": proxy.name, "until": verdict.until or None, "says": says})
+        return
+    if not told:
+        progress.write(["the pool has no proxies: lycosa proxies add FILE"])
+        return
+    ready = sum(each.verdict.why is Why.NEXT for each in told)
+    drawn = f"the next one is drawn among {ready:,}" if ready else "none would be lent now"
+    print_styled(f"{one_line(target)}: {drawn}", "bold")
+    table = Table("state", ">place", ">weight", "key", "proxy", "why", style=0, colors=COLORS)
+    table.write(
+        [
+            [
+                verdict.state,
+                f"{verdict.place:,}" if verdict.place else "-",
+                f"{verdict.weight:.0%}",
+                verdict.key,
+                proxy.name,
+                words(verdict, lambda at: when(at, now), asked=asked),
+            ]
+            for proxy, verdict in shown
+        ]
+    )
+    if len(told) > len(shown):
+        progress.write([f"only the first {limit:,} of {len(told):,} are shown: --limit 0 shows all"])

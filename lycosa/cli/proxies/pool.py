@@ -1,0 +1,182 @@
+"""What the commands of a proxy pool share: which pool, how it is opened, which proxy is meant, how rows look."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from lycosa.cli import progress
+from lycosa.cli.outcome import one_line
+from lycosa.core.errors import BadProxy, UsageError
+from lycosa.core.proxies.address import MEMORY
+from lycosa.core.proxies.proxy import Proxy, parse_proxy
+from lycosa.core.proxies.target import Wish
+from lycosa.ports import ProxyPool, ProxyView
+
+T = TypeVar("T")
+COLORS = {
+    "ready": "green",
+    "leased": "cyan",
+    "cooling": "yellow",
+    "half-open": "magenta",
+    "banned": "red",
+    "dead": "bright_black",
+}
+AGE = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d|w)?", re.ASCII)
+UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+KEY_MIN = 4
+"""Characters of the beginning of a key that stand for it."""
+
+MEANT_MAX = 5
+"""Proxies that are named where several are meant."""
+
+pool_option = click.option(
+    "--pool",
+    "address",
+    metavar="DIR|redis://...",
+    help="The pool. [default: the setting proxy_pool]",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Write JSON, an object a line.")
+tag_option = click.option("--tag", "tags", multiple=True, metavar="NAME=VALUE", help="Only proxies with this tag.")
+
+
+def pool_address(given: str | None) -> str:
+    """Return where the pool is. Raises `UsageError` when nobody says it."""
+    from lycosa.cli.spiders import project_settings
+
+    address = given or project_settings().proxy_pool
+    if not address:
+        raise UsageError("which pool? write --pool DIR, or --pool redis://HOST:6379/0, or set LYCOSA_PROXY_POOL")
+    if address == MEMORY:
+        raise UsageError(
+            f"a pool in {MEMORY} is gone with its process: write --pool DIR, or --pool redis://HOST:6379/0"
+        )
+    if Path(address).is_file():
+        raise UsageError(f"{address} is a list, not a pool: lycosa proxies add {address} --pool DIR makes one of it")
+    return str(address)
+
+
+@asynccontextmanager
+async def opened(address: str) -> AsyncIterator[ProxyPool]:
+    """Open a pool with the policies of the project."""
+    from lycosa.app.proxies import open_pool, project_policies
+
+    def say(line: str) -> None:
+        progress.write([one_line(line)])
+
+    pool = await open_pool(address, project_policies(Path()), say)
+    try:
+        yield pool
+    finally:
+        await pool.close()
+
+
+def run(given: str | None, story: Callable[[ProxyPool], Awaitable[T]]) -> T:
+    """Open the pool that is meant, and do this with it."""
+    address = pool_address(given)
+
+    async def told() -> T:
+        async with opened(address) as pool:
+            return await story(pool)
+
+    return asyncio.run(told())
+
+
+def wish_of(tags: Sequence[str], session: str = "") -> Wish:
+    """Return the wish that options say. Raises `UsageError`."""
+    return Wish(tags_of(tags), session)
+
+
+def tags_of(tags: Sequence[str]) -> dict[str, str]:
+    """Return the tags that options say. Raises `UsageError`."""
+    found = {}
+    for text in tags:
+        name, equals, value = text.partition("=")
+        if not (name and equals and value):
+            raise UsageError(f"--tag {text!r}: write NAME=VALUE, such as country=de")
+        found[name] = value
+    return found
+
+
+def seconds(text: str, option: str) -> float:
+    """Return the seconds that a span (`90s`, `30m`, `2h`, `1d`, or a bare number of seconds) means."""
+    span = AGE.fullmatch(text.strip())
+    if span is None or not 0 < float(span[1]) * UNITS_S[span[2] or "s"] < 1e9:
+        raise UsageError(f"{option} {text!r}: write a time such as 90s, 30m, 2h or 1d")
+    return float(span[1]) * UNITS_S[span[2] or "s"]
+
+
+def meant(texts: Sequence[str], views: Iterable[ProxyView]) -> list[Proxy]:
+    """Return the proxies that are meant by key (or its beginning), name or address. Raises `UsageError`."""
+    proxies = [view.proxy for view in views]
+    return [_one(text, proxies) for text in texts]
+
+
+def _one(text: str, proxies: Sequence[Proxy]) -> Proxy:
+    key = _key(text)
+    found = [proxy for proxy in proxies if proxy.key in (text, key) or proxy.name == text]
+    if not found:
+        place = text.rpartition("@")[2]
+        found = [
+            proxy
+            for proxy in proxies
+            if f"{proxy.host}:{proxy.port}" == place or (len(text) >= KEY_MIN and proxy.key.startswith(text.lower()))
+        ]
+    if len(found) == 1:
+        return found[0]
+    shown = one_line(text.rpartition("@")[2])
+    if not found:
+        raise UsageError(f"the pool has no proxy {shown}: lycosa proxies list shows their addresses and keys")
+    some = ", ".join(f"{proxy.key} ({proxy.name})" for proxy in found[:MEANT_MAX])
+    raise UsageError(f"{shown} means {len(found):,} proxies: write the key of one: {some}")
+
+
+def _key(text: str) -> str:
+    try:
+        return parse_proxy(text).key
+    except BadProxy:
+        return ""
+
+
+def view_json(view: ProxyView) -> dict[str, Any]:
+    """Return a proxy for `--json`: no login."""
+    proxy = view.proxy
+    return {
+        "key": proxy.key,
+        "name": proxy.name,
+        "state": str(view.state),
+        "latency_s": view.latency_s,
+        "uses": view.uses,
+        "good": view.good,
+        "bad": view.bad,
+        "until": view.until or None,
+        "reason": view.reason,
+        "exit_ip": view.exit_ip,
+        **facts(proxy),
+    }
+
+
+def facts(proxy: Proxy) -> dict[str, Any]:
+    """Return what is known of a proxy beside its address."""
+    return {"tags": dict(proxy.tags), "price_gb": proxy.price_gb, "price_request": proxy.price_request}
+
+
+def tags_text(tags: Mapping[str, str]) -> str:
+    """Return tags as they are written."""
+    return " ".join(f"{name}={value}" for name, value in tags.items()) or "-"
+
+
+def latency(seconds_: float | None) -> str:
+    """Return a latency as people read it."""
+    return "-" if seconds_ is None else f"{seconds_ * 1000:,.0f} ms"
+
+
+def share(good: int, bad: int) -> str:
+    """Return how much went well."""
+    return f"{good / (good + bad):.0%}" if good + bad else "-"

@@ -1,0 +1,98 @@
+"""`lycosa proxies site`: the API and the pages of a pool, until SIGINT (exit code 130) or SIGTERM (0)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from lycosa.cli.outcome import DONE, INTERRUPTED
+from lycosa.cli.proxies.pool import opened, pool_address, pool_option
+from lycosa.core.errors import UsageError
+
+BIND = "127.0.0.1:8082"
+KEY_VARIABLE = "LYCOSA_PROXY_API_KEY"
+KEY_BYTES_MAX = 4096
+CONNECTIONS_MAX = 4_000
+
+
+@click.command("site", short_help="Serve the API and the pages of a pool.")
+@pool_option
+@click.option("--bind", default=BIND, show_default=True, metavar="ADDR:PORT", help="Where to listen; 0: a free port.")
+@click.option(
+    "--key-file",
+    metavar="FILE",
+    help=f"The key of callers. [default: {KEY_VARIABLE}; none: loopback only]",
+)
+def command(address: str | None, bind: str, key_file: str | None) -> int:
+    """Serve the API of a pool (/api, described by /api/openapi.json), metrics for Prometheus, and pages to look at it.
+
+    Without a key only this machine is let in, and only an address of this machine can be listened on. With one,
+    programs send it as "Authorization: Bearer KEY", and a browser asks for it as a password. It has no HTTPS of its
+    own: put a server that has in front of it.
+
+    \b
+    lycosa proxies site --pool pool
+    LYCOSA_PROXY_API_KEY=... lycosa proxies site --pool redis://localhost:6379/0 --bind 0.0.0.0:8082
+    """
+    from lycosa.cli.serving import listen
+    from lycosa.core.proxies.address import read_address
+    from lycosa.web.proxies.guard import checked_key, is_loopback
+
+    where = pool_address(address)
+    key = _key(key_file)
+    if key:
+        key = checked_key(key, f"--key-file {key_file}" if key_file else KEY_VARIABLE)
+    host, port = place(bind)
+    if not key and not is_loopback(host):
+        raise UsageError(f"--bind {bind}: without a key only 127.0.0.1 or ::1: write a key into {KEY_VARIABLE}")
+    listener = listen(host, port, advice=f"--bind {host}:0")
+
+    def say(line: str) -> None:
+        print(line, flush=True)
+
+    return asyncio.run(_serve(where, read_address(where).text, key, listener, say))
+
+
+async def _serve(address: str, name: str, key: str, listener: socket.socket, say: Callable[[str], None]) -> int:
+    from lycosa.app.proxies import project_policies
+    from lycosa.cli.serving import Server
+    from lycosa.web.proxies.desk import build_desk
+
+    rules_of = project_policies(Path()).rules_of
+    with listener:
+        async with opened(address) as pool:
+            host, port = listener.getsockname()[:2]
+            shown = f"[{host}]" if ":" in host else host
+            say(f"Proxies: http://{shown}:{port}/  (API: /api, Ctrl-C stops it)")
+            server = Server(
+                build_desk(pool, key=key, name=name, rules_of=rules_of), lifespan=True, connections_max=CONNECTIONS_MAX
+            )
+            await server.serve(sockets=[listener])
+    return INTERRUPTED if server.interrupted else DONE
+
+
+def place(bind: str) -> tuple[str, int]:
+    """Return the address and port of `ADDR:PORT`. Raises `UsageError`."""
+    host, _, port = bind.rpartition(":")
+    if not host or not (port.isascii() and port.isdecimal() and int(port) < 1 << 16):
+        raise UsageError(f"--bind {bind}: write an address and a port, such as {BIND}")
+    return host.strip("[]"), int(port)
+
+
+def _key(file: str | None) -> str:
+    """Return the key, "" when there is none. Raises `UsageError`."""
+    if file is None:
+        return os.environ.get(KEY_VARIABLE, "")
+    try:
+        with Path(file).open("rb") as opened_file:
+            key = opened_file.read(KEY_BYTES_MAX).decode("ascii", "replace").strip()
+    except OSError as error:
+        raise UsageError(f"--key-file {file}: {(error.strerror or str(error)).lower()}") from None
+    if not key:
+        raise UsageError(f"--key-file {file}: there is no key in it")
+    return key

@@ -1,0 +1,76 @@
+"""How targets on a server get their proxies from the pool of all: when somebody finds that there may be more."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+
+from lycosa.core.proxies.policy import TargetPolicy
+from lycosa.core.proxies.target import Wish
+from lycosa.proxies.redis_calls import Calls
+from lycosa.proxies.target_script import kind_of, read, script_of
+from lycosa.proxies.views import facts_of
+
+log = logging.getLogger(__name__)
+
+SEE_S = 1.0
+"""How often is looked whether others have changed the proxies."""
+
+
+class Filling:
+    """`version` is that of all proxies, as it was seen last: what was filled up before that may be filled up anew."""
+
+    def __init__(self, calls: Calls, policy_of: Callable[[str], TargetPolicy]) -> None:
+        self.version = 0
+        self._calls = calls
+        self._policy_of = policy_of
+        self._seen_at = 0.0
+        self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
+
+    async def see(self) -> None:
+        """Look now and then whether targets can be filled up anew. Raises `StateError`."""
+        if time.monotonic() - self._seen_at > SEE_S:
+            self._seen_at = time.monotonic()
+            self.version = await self._calls.everywhere("version")
+
+    def changed(self) -> None:
+        """Look at once, the next time."""
+        self._seen_at = 0.0
+
+    async def fill(self, target: str, wish: Wish) -> None:
+        """Fill a target up, once for all who want that for the same kind of wish. Raises `StateError`."""
+        await asyncio.shield(self.begin(target, wish))
+
+    def begin(self, target: str, wish: Wish) -> asyncio.Task[None]:
+        """Begin to fill it up; nobody has to wait for it."""
+        which = target, kind_of(wish)
+        task = self._tasks.get(which)
+        if task is None:
+            task = self._tasks[which] = asyncio.create_task(self._fill(target, wish))
+            task.add_done_callback(partial(self._end, which))
+        return task
+
+    async def close(self) -> None:
+        """Wait for what is under way."""
+        if self._tasks:
+            await asyncio.wait(self._tasks.values())
+
+    def _end(self, which: tuple[str, str], task: asyncio.Task[None]) -> None:
+        del self._tasks[which]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("%s was not filled up with proxies: %s", which[0], error)
+
+    async def _fill(self, target: str, wish: Wish) -> None:
+        """Let a target have as many proxies that fit as its policy says, the nearest first."""
+        policy = self._policy_of(target)
+        script = script_of(policy)
+        keys, usable = read(await self._calls.target(target, script.members(wish)))
+        missing = max(0, policy.members - usable)
+        asked = {"target": target, "tags": dict(wish.tags), "has": list(keys), "count": missing}
+        told, self.version, forgotten = await self._calls.everywhere("fill", **asked)
+        await self._calls.target(target, script.learn(facts_of(told), wish, self.version))
+        for name in forgotten:
+            await self._calls.target(name, script_of(self._policy_of(name)).drop())
