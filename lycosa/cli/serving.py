@@ -42,7 +42,7 @@ def listen(
 class Server(uvicorn.Server):
     """Leaves it to us what a signal means; uvicorn would send it to the process again when it is done."""
 
-    def __init__(self, app: object, *, lifespan: bool = False) -> None:
+    def __init__(self, app: object, *, lifespan: bool = False, connections_max: int | None = None) -> None:
         super().__init__(
             uvicorn.Config(
                 app,  # type: ignore[arg-type]
@@ -50,6 +50,7 @@ class Server(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 lifespan="on" if lifespan else "off",
+                limit_concurrency=connections_max,
                 timeout_graceful_shutdown=FINISH_S,
             )
         )

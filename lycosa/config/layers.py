@@ -25,7 +25,7 @@ from lycosa.core.streams import is_address
 
 SHOWN_MAX = 80
 PREFIX = "LYCOSA_"
-NOT_SETTINGS = frozenset({"LYCOSA_DEBUG", "LYCOSA_PROVE", "LYCOSA_PROXY_API_KEY", "LYCOSA_PROXY_POOL"})
+NOT_SETTINGS = frozenset({"LYCOSA_DEBUG", "LYCOSA_PROVE", "LYCOSA_PROXY_API_KEY"})
 """Variables of the environment with our prefix that say something else: LYCOSA_DEBUG=1 shows tracebacks."""
 SURELY = 0.8
 """How alike a name must be to a setting for nothing else to be meant."""

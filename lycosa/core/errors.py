@@ -15,9 +15,13 @@
     |   `-- StorageError      any other failure of the disk or the database
     |-- NoProxy               the pool has none for this target, now or in the time given
     |   `-- NoProxyYet        the request is to wait, and then to be sent through another one
+    |-- NoJudge               no judge answers, so that nothing can be said of proxies
+    |-- BadMessage            bytes that are not HTTP/1 or SOCKS, or that two readers could read in two ways
+    |-- Forbidden             a client of the gateway may not do this: destination, port, login
     |-- IndexFailure          the search index is missing, foreign, or refuses the query
     |-- FetchError            a transfer failed; `retry` says whether trying again can help
     |   |-- ConnectFailed     no address, no connection: the host is to blame
+    |   |   `-- ProxyFailed   no connection through a proxy; `behind` it, or to it
     |   |-- ConnectionLost    it ended before the answer was complete
     |   |-- FetchTimeout      too slow
     |   |-- TlsFailed         certificate or handshake
@@ -113,6 +117,26 @@ class NoProxyYet(NoProxy):
         self.until = until
 
 
+class NoJudge(LycosaError):
+    """No judge answers: nothing can be said of proxies."""
+
+
+class BadMessage(LycosaError):
+    """Not a message of HTTP/1 or SOCKS."""
+
+    def __init__(self, message: str = "", status: int = 400) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Forbidden(LycosaError):
+    """Not allowed here."""
+
+    def __init__(self, message: str = "", status: int = 403) -> None:
+        super().__init__(message)
+        self.status = status
+
+
 class IndexFailure(LycosaError):
     """The search index cannot be used."""
 
@@ -135,6 +159,14 @@ class FetchError(LycosaError):
 
 class ConnectFailed(FetchError):
     """The connection failed."""
+
+
+class ProxyFailed(ConnectFailed):
+    """No connection through the proxy."""
+
+    def __init__(self, message: str = "", *, behind: bool = False) -> None:
+        super().__init__(message)
+        self.reached = behind
 
 
 class ConnectionLost(FetchError):

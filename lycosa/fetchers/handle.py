@@ -75,7 +75,8 @@ class FetchSettings:
     `max_body_bytes` counts after decompression. `headers` go with every request, a Proxy-Authorization to `proxy` only;
     "" is none. `connections_per_host_max` 0 means no limit of its own, `insecure` accepts any certificate,
     `fail_on_dataloss` says that a body of which a part was lost is none. `may_connect(ip)` decides for transfers that
-    are `public_only`.
+    are `public_only`. `pins` are public keys ("sha256//BASE64;...", as libcurl has them) of which a host has to have
+    one; then it does not matter who has signed its certificate. Those of proxies are looked at as ever.
     """
 
     user_agent: str = "Lycosa"
@@ -89,6 +90,7 @@ class FetchSettings:
     insecure: bool = False
     fail_on_dataloss: bool = True
     may_connect: MayConnect = is_public
+    pins: str = ""
 
 
 class Handle:
@@ -269,6 +271,10 @@ class Handle:
             for option in (pycurl.SSL_VERIFYPEER, pycurl.SSL_VERIFYHOST):
                 setopt(option, 0)
             for option in (pycurl.PROXY_SSL_VERIFYPEER, pycurl.PROXY_SSL_VERIFYHOST):
+                setopt(option, 0)
+        if settings.pins:
+            setopt(pycurl.PINNEDPUBLICKEY, settings.pins)
+            for option in (pycurl.SSL_VERIFYPEER, pycurl.SSL_VERIFYHOST):
                 setopt(option, 0)
 
     def _set_options(self, request: Request) -> None:

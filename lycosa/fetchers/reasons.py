@@ -21,7 +21,7 @@ from lycosa.core.errors import (
 )
 from lycosa.core.proxies.outcome import LOGIN_WANTED
 
-PROXY, HTTP2_STREAM, HTTP3, TOO_LARGE = 97, 92, 95, 100
+PINNED, PROXY, HTTP2_STREAM, HTTP3, TOO_LARGE = 90, 97, 92, 95, 100
 
 UNDECODABLE = "cannot be decompressed"
 
@@ -43,6 +43,7 @@ PLAIN: dict[int, tuple[type[FetchError], str, bool]] = {
     pycurl.E_INTERFACE_FAILED: (FetchError, "cannot send from this bindaddress", False),
     pycurl.E_FILESIZE_EXCEEDED: (BodyTooLarge, "body too large", False),
     TOO_LARGE: (BadResponse, "header too large", False),
+    PINNED: (TlsFailed, "certificate with another key", False),
 }
 REFUSALS = {
     errno.ECONNREFUSED: "connection refused",

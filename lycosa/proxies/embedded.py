@@ -44,6 +44,9 @@ AGAIN_S, AGAIN_MAX_S = 0.01, 0.25
 SILENT_MAX_S = 2.0
 """After so long the user is told who is waited for."""
 
+SET_BACK_MIN_S = 1.0
+"""A clock that was set back by less is not worth a word."""
+
 Answer = TypeVar("Answer")
 
 
@@ -52,15 +55,22 @@ class Keeper:
 
     def __init__(self, path: Path, policy_of: Callable[[str], TargetPolicy], now: Callable[[], float]) -> None:
         self.folder = Folder(path)
+        self._latest = 0.0
+        self._clock = now
         try:
             self.pool = self._read(policy_of)
-            is_other = self._use(policy_of, now())
+            self._ahead_s = self._set_back()
+            is_other = self._use(policy_of, self.now())
             if is_other or not self.folder.resume():
                 self.folder.keep(self._image())
         except BaseException:
             self.folder.close()
             raise
         self.pool.write = self._write
+
+    def now(self) -> float:
+        """Return the time of the pool (unix seconds), which goes on when the clock was set back meanwhile."""
+        return self._clock() + self._ahead_s
 
     def close(self) -> None:
         """Keep all as it is now, for a quick start, and give the folder free."""
@@ -80,12 +90,15 @@ class Keeper:
         if not whole:
             return RecordedPool(policy_of)
         try:
-            pool = image.pool_of(image.decode(whole), policy_of)
+            kept = image.decode(whole)
+            pool = image.pool_of(kept, policy_of)
         except (msgspec.MsgspecError, LookupError, ValueError) as error:
             raise damaged(self.folder.path / IMAGE, error) from error
         try:
-            for record in records:
-                recorded.decode(record).apply(pool)
+            self._latest = kept.at
+            for record in map(recorded.decode, records):
+                record.apply(pool)
+                self._latest = max(self._latest, getattr(record, "now", 0.0))
         except (msgspec.MsgspecError, LookupError, ValueError) as error:
             raise damaged(self.folder.path / f"{JOURNAL}{self.folder.generation}", repr(error)) from error
         return pool
@@ -97,8 +110,15 @@ class Keeper:
             target.use(policy, now)
         return bool(changed)
 
+    def _set_back(self) -> float:
+        """Return by how much the clock was set back since the last use: leases and rests would last longer."""
+        back_s = self._latest - self._clock()
+        if back_s > SET_BACK_MIN_S:
+            log.warning("the clock was set back by %.0f s: the pool goes on as if it had not been", back_s)
+        return max(0.0, back_s)
+
     def _image(self) -> bytes:
-        return image.encode(image.image_of(self.pool))
+        return image.encode(image.image_of(self.pool, self.now()))
 
     def _write(self, record: bytes) -> None:
         if self.folder.is_whole:
@@ -276,7 +296,7 @@ class EmbeddedPool:
         except asyncio.CancelledError:
             reading.add_done_callback(_dropped)
             raise
-        owner = Owner(keeper, LocalPool(self._policy_of, self._now, self._draw, keeper.pool))
+        owner = Owner(keeper, LocalPool(self._policy_of, keeper.now, self._draw, keeper.pool))
         await owner.start()
         return owner
 

@@ -16,6 +16,7 @@ from lycosa.core.proxies.proxy import Proxy
 from lycosa.core.proxies.target import ANY, Wish
 from lycosa.ports.proxies import Explained, Lent, ProxyView, TargetView
 from lycosa.proxies import embedded_frames as frames
+from lycosa.proxies.embedded_folder import owner_of
 from lycosa.proxies.embedded_frames import METHODS, PART, Answer, Call, Cancel, Hello, Refusal, asked, encode
 from lycosa.proxies.waiting import CLOSED
 from lycosa.servers.unix_socket import LENGTH, connect, error_named, read_frame
@@ -121,7 +122,8 @@ class RemotePool:
             async with asyncio.timeout(HELLO_MAX_S):
                 said = frames.decode_said(await read_frame(self._reader))
         except TimeoutError:
-            raise StateLocked(f"{self._path}: the owner of the pool does not answer: it hangs or was stopped") from None
+            who = f"process {owner_of(self._path.parent)}, which owns the pool, does not answer"
+            raise StateLocked(f"{self._path}: {who}: it hangs or was stopped") from None
         except (ValueError, msgspec.MsgspecError):
             raise self._stranger() from None
         if isinstance(said, Refusal):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
 from functools import partial
 
 from lycosa import clock
@@ -17,7 +16,7 @@ from lycosa.core.proxies.proxy import Proxy
 from lycosa.core.proxies.target import ANY, Grant, Wait, Wish
 from lycosa.ports.proxies import Explained, Lent, ProxyView, TargetView
 from lycosa.proxies.late import LateReturns
-from lycosa.proxies.views import refuse_counts, view_everywhere, view_on, why_not
+from lycosa.proxies.views import SEEN, refuse_counts, view_everywhere, view_on, why_not
 from lycosa.proxies.waiting import CLOSED, Line, Waiter
 
 IN_LINE = Wait(None)
@@ -100,7 +99,7 @@ class LocalPool:
         """See `ProxyPool`."""
         now = self._now()
         if target is None:
-            return [self._everywhere(key, now) for key in self._pool.nearest()]
+            return self._everywhere(now)
         pool = self._pool.targets.get(target)
         if pool is None:
             return []
@@ -176,7 +175,12 @@ class LocalPool:
             target, wait_s, {} if is_empty else self._pool.target(target, now).counts(now), is_empty=is_empty
         )
 
-    def _everywhere(self, key: str, now: float) -> ProxyView:
-        pairs = [pool.pairs[key] for pool in self._pool.targets.values() if key in pool.pairs]
-        counts = (sum(pair.uses for pair in pairs), sum(pair.good for pair in pairs), sum(pair.bad for pair in pairs))
-        return view_everywhere(self._pool.proxies[key], asdict(self._pool.health[key]), counts, now)
+    def _everywhere(self, now: float) -> list[ProxyView]:
+        known, health = self._pool.proxies, self._pool.health
+        sums: dict[str, tuple[int, int, int]] = {}
+        for target in self._pool.targets.values():
+            for key, pair in target.pairs.items():
+                uses, good, bad = sums.get(key, (0, 0, 0))
+                sums[key] = (uses + pair.uses, good + pair.good, bad + pair.bad)
+        told = ((key, {name: getattr(health[key], name) for name in SEEN}) for key in self._pool.nearest())
+        return [view_everywhere(known[key], seen, sums.get(key, (0, 0, 0)), now) for key, seen in told]

@@ -48,6 +48,10 @@ def view_on(proxy: Proxy, pair: Pair, now: float) -> ProxyView:
     return ProxyView(proxy, pair.state(now), pair.latency_s, *counts, pair.at, pair.reason, pair.facts.exit_ip)
 
 
+SEEN = ("rests_until", "dead", "latency_s", "reason", "exit_ip")
+"""What is looked at of the health of a proxy."""
+
+
 def view_everywhere(proxy: Proxy, health: Mapping[str, Any], counts: tuple[int, int, int], now: float) -> ProxyView:
     """Return what is known of a proxy as such; `counts` are its uses, good and bad answers on all targets."""
     rests_until = float(health["rests_until"])

@@ -16,7 +16,7 @@ from pathlib import Path
 from lycosa.core import errors
 
 FRAME_MAX = 32 << 20
-"""Bytes of one frame."""
+"""Bytes of one frame; a stored request with its body fits in."""
 
 SOCKET_PATH_MAX = 107
 """Bytes of the path of a Unix socket (unix(7))."""

@@ -1,4 +1,4 @@
-"""`lycosa proxies ...` on a real pool (P1-P3, issue 6 "CLI"): fill it, look, explain, ban, export; what is wrong is said."""
+"""`lycosa proxies ...` on a pool in a folder (P1-P3): fill it, look, explain, ban, export; what is wrong is said."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import io
 import json
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,19 +49,20 @@ def pool(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], pool: str) -> Iterator[Run]:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], pool: str) -> Run:
     for variable in [name for name in os.environ if name.startswith("LYCOSA_")]:
         monkeypatch.delenv(variable)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LYCOSA_PROXY_POOL", pool)
     (tmp_path / "list.txt").write_text(LIST)
+    (tmp_path / "short.txt").write_text("short\n")
 
     def call(*words: str, given: str = "") -> Said:
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given.encode())))
         code = main(["proxies", *words])
         return Said(code, *capsys.readouterr())
 
-    yield call
+    return call
 
 
 def used(pool: str, outcome: Outcome) -> None:
@@ -69,9 +70,12 @@ def used(pool: str, outcome: Outcome) -> None:
 
     async def story() -> None:
         opened = await open_pool(pool)
-        for lent in await opened.acquire(SITE, 3):
-            await opened.release(lent, [outcome])
-        await opened.close()
+        try:
+            for _ in range(3):
+                (lent,) = await opened.acquire(SITE)
+                await opened.release(lent, [outcome])
+        finally:
+            await opened.close()
 
     asyncio.run(story())
 
@@ -91,7 +95,9 @@ def test_add_list_and_export_again(run: Run, tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "copy.txt").stat().st_mode) == 0o600
     again = str(tmp_path / "again")
     assert run("add", "copy.txt", "--pool", again).out == "4 proxies added\n"
-    assert run("export", "--secrets", "--pool", again).out.split("\n") == (tmp_path / "copy.txt").read_text().split("\n")
+    assert run("export", "--secrets", "--pool", again).out.split("\n") == (tmp_path / "copy.txt").read_text().split(
+        "\n"
+    )
 
 
 def test_logins_are_written_only_when_asked_for(run: Run) -> None:
@@ -111,7 +117,9 @@ def test_export_as_json_and_csv(run: Run) -> None:
     rows = run("export", "--format", "json").rows
     assert {row["url"] for row in rows} == {"http://10.0.0.1:8080", "http://10.0.0.2:8080", "socks5h://10.0.0.3:1080"}
     table = list(csv.DictReader(io.StringIO(run("export", "--format", "csv", "--tag", "country=fr").out)))
-    assert [(row["price_gb"], row["state"], row["tags"]) for row in table] == [("4.5", "ready", "country=fr batch==cmd()")]
+    assert [(row["price_gb"], row["state"], row["tags"]) for row in table] == [
+        ("4.5", "ready", "country=fr batch==cmd()")
+    ]
 
 
 def test_faults_of_a_list_are_told_with_their_lines(run: Run, tmp_path: Path) -> None:
@@ -140,6 +148,7 @@ def test_faults_of_a_list_are_told_with_their_lines(run: Run, tmp_path: Path) ->
         (["add", "-"], "<html>", "standard input: this is a page (HTML, XML), not a list of proxies"),
         (["add", "-"], "[1", "standard input: this begins like JSON, and is none"),
         (["add", "http://127.0.0.1:1/list.txt"], "", "the list at http://127.0.0.1:1/list.txt did not come: "),
+        (["add", "list.txt", "--tag", "Bad Name=x"], "", "--tag Bad Name=...: write a name in lower case"),
         (["add", "list.txt", "--tag", "country"], "", "--tag 'country': write NAME=VALUE"),
         (["ban", SITE, "10.9.9.9:1"], "", "the pool has no proxy 10.9.9.9:1"),
         (["ban", SITE, "http://me:hunter2@10.9.9.9:1"], "", "the pool has no proxy 10.9.9.9:1"),
@@ -149,6 +158,7 @@ def test_faults_of_a_list_are_told_with_their_lines(run: Run, tmp_path: Path) ->
         (["remove", "--all", "--dead"], "", "which proxies?"),
         (["site", "--bind", "0.0.0.0:0"], "", "without a key only 127.0.0.1 or ::1"),
         (["site", "--bind", "8082"], "", "--bind 8082: write an address and a port"),
+        (["site", "--key-file", "short.txt"], "", "--key-file short.txt: write 16 or more ASCII letters"),
         (["site", "--key-file", "nowhere"], "", "--key-file nowhere: no such file"),
         (["explain"], "", "explain needs TARGET"),
         (["nonsense"], "", "no such command"),
@@ -167,8 +177,11 @@ def test_without_a_pool_it_is_asked_for(run: Run, monkeypatch: pytest.MonkeyPatc
     monkeypatch.delenv("LYCOSA_PROXY_POOL")
     told = run("list")
     assert (told.code, told.err.startswith("lycosa: which pool? write --pool DIR")) == (2, True)
-    told = run("list", "--pool", "redis://127.0.0.1:1/0")
-    assert (told.code, len(told.err.splitlines())) == (3, 1)
+    told = run("list", "--pool", "postgres://db")
+    assert (told.code, "is no pool of proxies: write memory:, a folder, or redis://" in told.err) == (2, True)
+    for pool, says in (("memory:", "is gone with its process"), ("list.txt", "list.txt is a list, not a pool: ")):
+        told = run("list", "--pool", pool)
+        assert (told.code, says in told.err) == (2, True)
 
 
 def test_what_uses_said_is_explained(run: Run, pool: str) -> None:
@@ -179,7 +192,7 @@ def test_what_uses_said_is_explained(run: Run, pool: str) -> None:
     assert told.out.splitlines()[0] == f"{SITE}: none would be lent now"
     assert all("(429)" in line for line in told.out.splitlines()[2:])
     assert {row["why"] for row in run("explain", SITE, "--json").rows} == {"cooling"}
-    assert {row["why"] for row in run("explain", "b.example", "--json").rows} == {"next", "behind"}
+    assert {row["why"] for row in run("explain", "b.example", "--json").rows} == {"next", "behind", "dearer"}
     (row,) = run("explain", SITE, "10.0.0.1:8080", "--json").rows
     assert (row["name"], row["reason"]) == ("http://10.0.0.1:8080", "429")
     assert row["says"].startswith("rests until ")
@@ -194,7 +207,10 @@ def test_what_uses_said_is_explained(run: Run, pool: str) -> None:
 def test_bans_by_hand(run: Run) -> None:
     run("add", "list.txt")
     key = parse_proxy("10.0.0.1:8080").key
-    assert run("ban", SITE, key[:6], "--reason", "complaint").out == f"http://10.0.0.1:8080 is banned on {SITE} until it is lifted\n"
+    assert (
+        run("ban", SITE, key[:6], "--reason", "complaint").out
+        == f"http://10.0.0.1:8080 is banned on {SITE} until it is lifted\n"
+    )
     told = run("ban", SITE, "10.0.0.2:8080", "10.0.0.3:1080", "--for", "2h")
     assert told.out.count("(in 2 h 00 min)") == 2
     told = {row["key"]: row for row in run("explain", SITE, "--json").rows}

@@ -212,6 +212,24 @@ def test_a_proxy_that_fails_everywhere_is_dead_until_a_check_finds_it_well(play:
     play(story)
 
 
+def test_an_unfit_proxy_is_dead_at_once_until_a_check_finds_it_well(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        (proxy,) = proxies(1)
+        (lent,) = await pool.acquire(SITE)
+        await pool.release(lent)
+        assert await pool.checked(proxy.key, Outcome(Blame.UNFIT, "not fit: alters the page"))
+        clock.now += 100_000
+        for target in (SITE, "b.example"):
+            with pytest.raises(NoProxy):
+                await pool.acquire(target)
+        (view,) = await pool.proxies()
+        assert (view.state, view.reason) == (State.DEAD, "not fit: alters the page")
+        assert await pool.checked(proxy.key, Outcome())
+        assert await pool.acquire(SITE)
+
+    play(story)
+
+
 def test_bans_by_hand(play: Callable[..., None]) -> None:
     async def story(pool: ProxyPool, clock: Set) -> None:
         (proxy,) = proxies(1)

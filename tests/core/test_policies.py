@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
-from dataclasses import fields
+from dataclasses import asdict, fields
 
 import pytest
 
 from lycosa.core.errors import BadSetting
 from lycosa.core.proxies.outcome import Blame, Rule
-from lycosa.core.proxies.policies import KNOWN_MAX, POLICY_KEYS, RANGES, RULE_KEYS, SWITCHES, Policies, policies_from
+from lycosa.core.proxies.policies import (
+    KNOWN_MAX,
+    OTHERS,
+    POLICY_KEYS,
+    RANGES,
+    RULE_KEYS,
+    SWITCHES,
+    Policies,
+    policies_from,
+)
 from lycosa.core.proxies.policy import TargetPolicy
+from tests.conftest import ROOT
+
+BLAMES = ", ".join(Blame)
+OTHER_TABLES = ", ".join(sorted(OTHERS))
 
 WHOLE = """
 [default]
@@ -106,7 +120,7 @@ def test_what_is_known_of_targets_is_bounded() -> None:
     ("text", "message"),
     [
         ("defaults.lease_s = 1", "proxies: there is no 'defaults': did you mean default?"),
-        ("colour = 1", "proxies: there is no 'colour': write default, targets, sources"),
+        ("colour = 1", f"proxies: there is no 'colour': write default, targets, {OTHER_TABLES}"),
         ("default.lease = 1", "proxies.default: there is no 'lease': did you mean lease_s?"),
         ("default = 1", "proxies.default: 1 is no table: write [proxies.default]"),
         ("targets = []", "proxies.targets: [] is no table: write [proxies.targets]"),
@@ -140,11 +154,11 @@ def test_what_is_known_of_targets_is_bounded() -> None:
         ("default.rules = [1]", "proxies.default.rules[1]: 1 is no table: write [proxies.default.rules[1]]"),
         (
             "default.rules = [{statuses = 403}]",
-            "proxies.default.rules[1].blame: it is missing: write one of none, nobody, miss, site, proxy",
+            f"proxies.default.rules[1].blame: it is missing: write one of {BLAMES}",
         ),
         (
             'default.rules = [{blame = "site", body = "x"}, {blame = "me"}]',
-            "proxies.default.rules[2].blame: 'me' is nobody: write one of none, nobody, miss, site, proxy",
+            f"proxies.default.rules[2].blame: 'me' is nobody: write one of {BLAMES}",
         ),
         (
             'default.rules = [{blame = "site", status = 403}]',
@@ -182,3 +196,20 @@ def test_too_many_rules_of_one_target() -> None:
     rules = [{"blame": "site", "statuses": 403}] * 60
     with pytest.raises(BadSetting, match=r'^proxies\.targets\."a\.example"\.rules: 120 rules .* at most 100$'):
         policies_from({"default": {"rules": rules}, "targets": {"a.example": {"rules": rules}}})
+
+
+def written(value: object) -> str:
+    """A value as the page has it."""
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}"
+
+
+def test_the_page_tells_every_key_with_its_default_and_its_examples_are_right() -> None:
+    page = (ROOT / "docs" / "proxies.md").read_text(encoding="utf-8")
+    table = page.split("| key | default | |", 1)[1].split("\n\n", 1)[0]
+    told: dict[str, str] = {}
+    for names, values in re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| ([^|]+) \|", table, re.MULTILINE):
+        told.update(zip(re.findall(r"\w+", names), values.split(", "), strict=True))
+    assert told == {name: written(value) for name, value in asdict(TargetPolicy()).items()}
+    for example in re.findall(r"```toml\n(.*?)```", page, re.DOTALL):
+        policies = policies_from(tomllib.loads(example)["proxies"])
+        assert policies.policy_of("www.shop.example") != TargetPolicy() or policies.rules_of("www.shop.example")

@@ -6,6 +6,8 @@ written is there, and nothing else.
 
 from __future__ import annotations
 
+import asyncio
+import os
 import random
 import shutil
 import stat
@@ -20,6 +22,7 @@ from lycosa.core.proxies.target import Wait
 from lycosa.proxies import embedded_folder
 from lycosa.proxies.embedded import Keeper
 from lycosa.proxies.embedded_folder import FRAME_HEAD, IMAGE_HEAD
+from lycosa.proxies.local import LocalPool
 from tests.conftest import PROVE
 from tests.sim.test_proxy_kept import seen
 from tests.sim.test_proxy_pool import History, one, proxies
@@ -235,6 +238,27 @@ def test_a_full_disk_costs_no_lease_and_is_over_when_there_is_room(tmp_path: Pat
     ]
 
 
+def test_who_waits_hears_of_a_full_disk(tmp_path: Path) -> None:
+    kept = filled(tmp_path / "pool")
+    clock = [1_000.0]
+    full = os.open("/dev/full", os.O_WRONLY)
+
+    async def story() -> None:
+        pool = LocalPool(now=lambda: clock[0], pool=kept.pool)
+        await pool.acquire("a.example", 5)
+        waiter = asyncio.create_task(pool.acquire("a.example", wait_s=20.0))
+        await asyncio.sleep(0)
+        os.dup2(full, kept.folder._journal)
+        clock[0] += 100.0  # the leases are over
+        pool._lines["a.example"].serve()
+        with pytest.raises(StorageFull):
+            await waiter
+        assert len(await pool.acquire("a.example", 4)) == 4, "the fifth has gone to who did not hear of it"
+
+    asyncio.run(story())
+    os.close(full)
+
+
 def test_a_journal_that_cannot_be_shortened_grows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -257,6 +281,24 @@ def test_a_record_that_is_too_long_for_the_journal(tmp_path: Path, monkeypatch: 
     kept.pool.release("a.example", grant.token, [Outcome()] * 500, 101.0, 0.5)
     before = seen(kept.pool, 1e6)
     assert seen(keeper(killed(kept)).pool, 1e6) == before
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_leases_end_in_their_time_when_the_clock_is_set_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, *, is_killed: bool
+) -> None:
+    kept = Keeper(tmp_path / "pool", lambda _: TargetPolicy(), lambda: 5_000.0)
+    kept.pool.add(proxies(1), kept.now())
+    grant = one(kept.pool, "a.example", kept.now())
+    killed(kept) if is_killed else kept.close()
+    clock = [1_000.0]
+    after = Keeper(tmp_path / "pool", lambda _: TargetPolicy(), lambda: clock[0])
+    assert "the clock was set back by 4000 s" in caplog.text
+    clock[0] += 59.0
+    assert isinstance(after.pool.acquire("a.example", after.now(), [0.0]), Wait)
+    clock[0] += 2.0
+    assert one(after.pool, "a.example", after.now()).token > grant.token
+    after.close()
 
 
 def test_an_error_while_reading_gives_the_folder_free(tmp_path: Path) -> None:

@@ -15,7 +15,9 @@ import pytest
 
 import lycosa
 from lycosa import Request, Spider
+from lycosa.app.proxies import open_pool
 from lycosa.core.errors import BadSetting
+from lycosa.core.proxies.proxy import parse_proxy
 from tests.servers.banning import Banning, How, banning
 from tests.servers.nginx import free_port
 from tests.servers.proxies import Dante, Microsocks, RealProxy, Squid, Tinyproxy, new_address, running
@@ -206,7 +208,10 @@ def test_what_was_refused_is_in_no_cache(tmp_path, monkeypatch):
         project(tmp_path, monkeypatch, SOFT_BANS)
         async with AsyncExitStack() as stack:
             proxies = await several(stack, 4)
-            pool, cached = listed(tmp_path, proxies), {"http_cache": "replay", "http_cache_dir": str(tmp_path / "cache")}
+            pool, cached = (
+                listed(tmp_path, proxies),
+                {"http_cache": "replay", "http_cache_dir": str(tmp_path / "cache")},
+            )
             for proxy in proxies:
                 server.ban(proxy.exit, How.SOFT)
             spider = Asks([server.url("/page/1")])
@@ -234,6 +239,7 @@ def test_what_callbacks_and_pipelines_wait_for_is_sent_again_too(tmp_path):
             self.start_urls, self.other = [url], other
 
         async def parse(self, response):
+            self.begin()
             for number in range(5):
                 inner = await self.fetch(f"{self.other}page/{number}")
                 yield {"status": inner.status}
@@ -241,17 +247,44 @@ def test_what_callbacks_and_pipelines_wait_for_is_sent_again_too(tmp_path):
     async def play(server: Banning) -> None:
         async with AsyncExitStack() as stack:
             proxies = await several(stack, 4)
-            for proxy in proxies[:3]:
-                server.ban(proxy.exit, site=1)
-                proxy.refuses.add(server.addresses[1])
+
+            def trouble() -> None:
+                for proxy in proxies:
+                    proxy.drops = 1  # all of the first tries, which are for robots.txt
+                for proxy in proxies[:3]:
+                    server.ban(proxy.exit, site=1)
+
             spider = Waits(server.url(), server.url(site=1))
+            spider.begin = trouble
             summary = await crawl(spider, listed(tmp_path, proxies))
             assert (summary.reasons, summary.dead) == ({"200": 1}, [])
             assert [item["status"] for item in spider.items] == [200] * 5
-            assert set(server.by_client(1)) == {proxies[3].exit}
-            assert summary.stats["proxy/sent_again"] >= 1
+            assert [hit.path for hit in server.hits if hit.site == 1][:5] == ["/robots.txt"] * 5
+            assert summary.stats["proxy/sent_again"] >= 4
 
     playing(play, sites=2)
+
+
+@pytest.mark.redis
+def test_a_pool_on_a_server(tmp_path, redis):
+    """P1: what one crawl has learned, the next one knows."""
+
+    async def play(server: Banning) -> None:
+        place = f"{redis.url}?pool={tmp_path.name}"
+        async with AsyncExitStack() as stack:
+            proxies = await several(stack, 4)
+            server.ban(proxies[0].exit)
+            pool = await open_pool(place)
+            await pool.add(parse_proxy(proxy.url) for proxy in proxies)
+            await pool.close()
+            for number in range(2):
+                urls = [server.url(f"/page/{page}?{number}") for page in range(30)]
+                summary = await crawl(Asks(urls), place, robots=False)
+                assert summary.reasons == {"200": 30}
+            assert server.by_client()[proxies[0].exit] == 1
+            assert len(server.hits) == 61
+
+    playing(play)
 
 
 def test_proxies_with_the_tags_that_are_asked_for(tmp_path):

@@ -1,4 +1,4 @@
-"""`lycosa crawl --proxy-pool` (P1-P5): the command, its summary and exit codes; several processes; killed at its work."""
+"""`lycosa crawl --proxy-pool` (P1-P5): the command, its summary and exit codes; several processes; a kill."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -22,11 +23,11 @@ from lycosa.ports import ProxyView
 from tests.conftest import PROVE, ROOT
 from tests.e2e.pool_members import LEASE_S, TARGETS, TASKS
 
-KILLS = 60 if PROVE else 6
+KILLS = 60 if PROVE else 4
 MEMBERS = 3
 PROXIES = [Proxy("http", f"10.0.0.{number}", 8080, "ann", f"secret{number}") for number in range(1, 7)]
 LONG_S = 60.0
-STEP = 30
+STEP = 20
 """So many returns between two kills."""
 
 
@@ -73,7 +74,7 @@ class Members:
         for process in self.running.values():
             process.terminate()
         for process in self.running.values():
-            assert process.wait(LONG_S) == 0
+            assert process.wait(LONG_S) in {0, -signal.SIGTERM}, "the latter of who had not begun yet"
         self.running.clear()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -15,21 +15,35 @@ from lycosa.core.proxies.policy import TargetPolicy
 from lycosa.core.proxies.proxy import parse_proxy
 from lycosa.engine.lender import Lender
 from lycosa.engine.proxywish import Wanted
+from lycosa.ports import Lent
 from lycosa.proxies.local import LocalPool
 
 SHOP = Wanted("shop.example")
 A, B = parse_proxy("10.0.0.1:80"), parse_proxy("10.0.0.2:80")
 
 
+class FarPool(LocalPool):
+    """One that takes a while to be told something."""
+
+    def __init__(self, policy_of: Callable[[str], TargetPolicy]) -> None:
+        super().__init__(policy_of)
+        self.told = asyncio.Event()
+
+    async def release(self, lent: Lent, outcomes: Sequence[Outcome] = ()) -> bool:
+        await asyncio.sleep(0.01)
+        done = await super().release(lent, outcomes)
+        self.told.set()
+        return done
+
+
 def playing(
-    play: Callable[[Lender, LocalPool], Awaitable[None]],
+    play: Callable[[Lender, FarPool], Awaitable[None]],
     *,
     wait_s: float | None = 60.0,
-    waiting: int = 8,
     **policy: Any,
 ) -> None:
     async def main() -> None:
-        pool = LocalPool(lambda _: TargetPolicy(**policy))
+        pool = FarPool(lambda _: TargetPolicy(**policy))
         lender = Lender(pool, lambda _: (), Clock(), tries=5, wait_max_s=wait_s)
         try:
             async with asyncio.timeout(30):
@@ -51,7 +65,7 @@ async def refusal(lender: Lender) -> Exception:
 
 
 def test_who_failed_is_avoided_while_there_is_another() -> None:
-    async def play(lender: Lender, pool: LocalPool) -> None:
+    async def play(lender: Lender, pool: FarPool) -> None:
         await pool.add([A, B])
         first = await lender.lend(SHOP, frozenset({A.key}))
         assert first.proxy == B
@@ -62,7 +76,7 @@ def test_who_failed_is_avoided_while_there_is_another() -> None:
 
 
 def test_a_lease_is_renewed_as_long_as_its_transfer_lasts() -> None:
-    async def play(lender: Lender, pool: LocalPool) -> None:
+    async def play(lender: Lender, pool: FarPool) -> None:
         await pool.add([A])
         lent = await lender.lend(SHOP)
         with pytest.raises(NoProxyYet):  # for longer than the lease would last by itself
@@ -78,7 +92,7 @@ def test_a_lease_is_renewed_as_long_as_its_transfer_lasts() -> None:
 
 
 def test_without_renewal_it_is_over() -> None:
-    async def play(lender: Lender, pool: LocalPool) -> None:
+    async def play(lender: Lender, pool: FarPool) -> None:
         await pool.add([A])
         lent = (await pool.acquire(SHOP.target))[0]
         assert (await lender.lend(SHOP)).proxy == A, "it waits until the other one is over"
@@ -89,7 +103,7 @@ def test_without_renewal_it_is_over() -> None:
 
 
 def test_who_is_cancelled_gives_back_all_the_same() -> None:
-    async def play(lender: Lender, pool: LocalPool) -> None:
+    async def play(lender: Lender, pool: FarPool) -> None:
         await pool.add([A])
         has_it = asyncio.Event()
 
@@ -107,13 +121,14 @@ def test_who_is_cancelled_gives_back_all_the_same() -> None:
         await asyncio.sleep(0)
         task.cancel()  # while it gives back
         await asyncio.gather(task, return_exceptions=True)
+        await pool.told.wait()
         assert await leases(pool) == 0
 
     playing(play)
 
 
 def test_an_empty_pool_is_told_at_once_and_ends_the_crawl_at_last(caplog: pytest.LogCaptureFixture) -> None:
-    async def play(lender: Lender, _pool: LocalPool) -> None:
+    async def play(lender: Lender, _pool: FarPool) -> None:
         with pytest.raises(NoProxyYet, match="no proxies") as told:
             await lender.lend(SHOP)
         assert 0 < told.value.until - Clock().now() <= 0.4
@@ -128,7 +143,7 @@ def test_an_empty_pool_is_told_at_once_and_ends_the_crawl_at_last(caplog: pytest
 
 
 def test_that_there_are_proxies_again_is_told_too(caplog: pytest.LogCaptureFixture) -> None:
-    async def play(lender: Lender, pool: LocalPool) -> None:
+    async def play(lender: Lender, pool: FarPool) -> None:
         with pytest.raises(NoProxyYet):
             await lender.lend(SHOP)
         assert "the crawl waits" in caplog.messages[0]

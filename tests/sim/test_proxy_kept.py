@@ -17,7 +17,7 @@ from lycosa.core.proxies.image import Image, image_of, pool_of
 from lycosa.core.proxies.outcome import Blame, Outcome
 from lycosa.core.proxies.pair import State
 from lycosa.core.proxies.policy import TargetPolicy
-from lycosa.core.proxies.pool import TARGETS_MAX
+from lycosa.core.proxies.pool import TARGETS_MAX, Pool
 from lycosa.core.proxies.recorded import RecordedPool
 from lycosa.core.proxies.target import Wait, Wish
 from tests.conftest import PROVE
@@ -107,6 +107,13 @@ def test_every_kind_of_record_is_told_and_played() -> None:
     assert kinds >= set(recorded.AnyRecord.__args__) - rare  # type: ignore[attr-defined]
 
 
+def test_whatever_changes_a_pool_is_told() -> None:
+    """A method that is new in `Pool`, and changes something, has to be a record; one that only reads belongs here."""
+    reads = {"target", "nearest", "facts", "kept_prices", "restore"}
+    methods = {name for name, what in vars(Pool).items() if callable(what) and name[0] != "_"}
+    assert methods - reads <= set(vars(RecordedPool))
+
+
 def kept(count: int, **policy: object) -> tuple[RecordedPool, bytes, list[bytes]]:
     pool = RecordedPool(lambda _: TargetPolicy(**policy))  # type: ignore[arg-type]
     records: list[bytes] = []
@@ -135,8 +142,8 @@ def test_tokens_of_a_target_that_was_forgotten_never_come_back() -> None:
         pool.target(f"{number}.example", 2.0)
     assert "first.example" not in pool.targets
     for each in (pool, played(whole, records, TargetPolicy())):
-        assert one(each, "first.example", 3.0).token > grant.token
-        assert each.release("first.example", grant.token, [], 3.0, 0.0) is None, "late, and not somebody else's"
+        assert one(each, "first.example", 1.0).token > grant.token
+        assert each.release("first.example", grant.token, [], 1.0, 0.0) is None, "late, and not somebody else's"
 
 
 def test_a_target_is_not_forgotten_while_it_has_leases() -> None:
@@ -173,5 +180,5 @@ def test_what_does_not_belong_here_is_refused() -> None:
     with pytest.raises(KeyError):
         played(whole, records[:1] + records[2:], TargetPolicy())
     twice = [*records, records[-1]]
-    with pytest.raises(ValueError, match=r"the lease 1000001 of c\.example was 1000000"):
+    with pytest.raises(ValueError, match=r"^the lease \d+ of c\.example was \d+$"):
         played(whole, twice, TargetPolicy())

@@ -1,9 +1,10 @@
-"""The API of a proxy pool over real sockets (P1, P2, P5): its description is true, its secrets stay, its bounds hold."""
+"""The API of a proxy pool over real sockets (P1, P2, P5): its description is true, its secrets stay here."""
 
 from __future__ import annotations
 
 import http.client
 import json
+import random
 import socket
 import time
 from collections.abc import Iterator
@@ -43,7 +44,7 @@ class Now:
 class Broken(LocalPool):
     """Its store is away."""
 
-    async def proxies(self, target: str | None = None) -> Any:
+    async def proxies(self, *_: object, **__: object) -> Any:  # type: ignore[override]
         raise StorageError("redis://db:6379/0 is away")
 
     targets = explain = add = remove = acquire = renew = release = ban = unban = proxies  # type: ignore[assignment]
@@ -154,7 +155,14 @@ def play_all() -> set[tuple[str, str, int]]:
         first = given["leases"][0]
         assert first["deadline"] == now.now + 30
         play("POST", "/api/leases", 409, {"target": "a.example", "count": 2})
-        for bad in ({}, {"target": ""}, {"target": "a", "wait_s": 61}, {"target": "a", "count": 0}, {"nonsense": 1}, "["):
+        for bad in (
+            {},
+            {"target": ""},
+            {"target": "a", "wait_s": 61},
+            {"target": "a", "count": 0},
+            {"nonsense": 1},
+            "[",
+        ):
             play("POST", "/api/leases", 400, bad)
         play("POST", "/api/leases", 413, {"target": "a" * 6_000})
         assert play("POST", "/api/leases/{id}/renew", 200, {"lease_s": 90}, id=first["id"])["deadline"] == now.now + 90
@@ -174,7 +182,9 @@ def play_all() -> set[tuple[str, str, int]]:
             play("POST", path, 413, "x" * 6_000)
         play("POST", "/api/ban", 200, {"target": "a.example", "key": key, "for_s": 60, "reason": "429"})
         told = play("GET", "/api/explain", 200, None, "?target=a.example&tag=country%3Dde&session=s&avoid=x&limit=10")
-        assert [(each["why"], each["reason"]) for each in told["verdicts"] if each["key"] == key] == [("cooling", "429")]
+        assert [(each["why"], each["reason"]) for each in told["verdicts"] if each["key"] == key] == [
+            ("cooling", "429")
+        ]
         play("GET", "/api/explain", 400)
         assert play("GET", "/api/targets", 200, None, "?target=a.example")["targets"][0]["granted"] == 1
         play("GET", "/api/targets", 400, None, f"?target={'x' * 501}")
@@ -196,7 +206,8 @@ def play_slow(monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str, int]]:
             for method, operation in operations.items():
                 if "408" in operation["responses"]:
                     with socket.create_connection(("127.0.0.1", server.port), DEADLINE_S) as connection:
-                        head = f"{method.upper()} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n{{"
+                        line = f"{method.upper()} {path.replace('{id}', 'x')} HTTP/1.1"
+                        head = f"{line}\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n{{"
                         connection.sendall(head.encode())
                         response = http.client.HTTPResponse(connection)
                         response.begin()
@@ -254,7 +265,9 @@ def test_whoever_has_the_key_is_let_in_and_browsers_read_with_it_as_a_password()
         for headers in ({"Authorization": f"Bearer {KEY}"}, {"X_Api_Key": KEY}, {"Authorization": basic}):
             assert ask(server, "GET", "/api/targets", **headers)[0] == 200
         assert ask(server, "POST", "/api/proxies", LIST, X_Api_Key=KEY)[0] == 200
-        assert ask(server, "POST", "/api/proxies", LIST, Authorization=basic)[0] == 401, "a browser sends that by itself"
+        assert ask(server, "POST", "/api/proxies", LIST, Authorization=basic)[0] == 401, (
+            "a browser sends that by itself"
+        )
         page = server.ask("GET", "/")
         assert (page.status, page.headers["www-authenticate"].split()[0]) == (401, "Basic")
         assert server.ask("GET", "/", Authorization=basic).status == 200
@@ -275,7 +288,9 @@ def test_other_sites_change_nothing() -> None:
         assert ask(server, "POST", "/api/proxies", LIST, Origin="http://[")[0] == 403
         assert ask(server, "POST", "/api/proxies", LIST, Sec_Fetch_Site="cross-site")[0] == 403
         assert ask(server, "GET", "/api/proxies", Host="evil.example")[0] == 403
-        assert ask(server, "POST", "/api/proxies", LIST, Origin=f"http://{here}", Sec_Fetch_Site="same-origin")[0] == 200
+        assert (
+            ask(server, "POST", "/api/proxies", LIST, Origin=f"http://{here}", Sec_Fetch_Site="same-origin")[0] == 200
+        )
         for host in (here, "localhost", "[::1]:80", "127.9.9.9"):
             assert ask(server, "GET", "/api/proxies", Host=host)[0] == 200
     assert not is_loopback("127.0.0.1.evil.example")
@@ -309,7 +324,7 @@ def test_a_login_is_seen_by_the_holder_of_a_lease_only() -> None:
 
 def test_a_lease_is_given_back_by_its_name_only_once() -> None:
     with desk() as server:
-        added(server)
+        added(server, "10.0.0.1:80\n10.0.0.2:80\n")
         one, other = lease(server), lease(server)
         assert one["key"] != other["key"]
         assert not one["id"].isdigit()
@@ -418,7 +433,7 @@ def test_leases_and_waiters_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
         ("POST", "/api/leases", {"target": 5}, "expected `str`, got `int` - at `$.target`"),
         ("POST", "/api/leases", {"target": "a", "leaes_s": 5}, "unknown field `leaes_s`"),
         ("POST", "/api/leases", "{'a'}", "is not JSON"),
-        ("POST", "/api/leases", "[" * 100_000, "is not JSON"),
+        ("POST", "/api/leases", "[" * 100_000, "expected `object`, got `array`"),
         ("POST", "/api/proxies", "1.2.3.4\n", "line 1: '1.2.3.4' has no port: write host:port"),
         ("POST", "/api/proxies", "<html>", "this is a page (HTML, XML), not a list of proxies"),
         ("GET", "/api/explain", None, "target is missing: write ?target=..."),
@@ -430,6 +445,67 @@ def test_what_makes_no_sense_is_answered_in_one_line(method: str, path: str, bod
         status, told = ask(server, method, path, body)
         assert (status, says in told["error"]) == (400, True), told
         assert len(told["error"]) < 400
+
+
+def test_whatever_is_asked_is_answered_as_described() -> None:
+    """No bytes, no JSON, no parameters make it fail (status 500), or answer with what the description does not name."""
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    with desk() as server:
+        added(server)
+        play = Player(server)
+        known = [
+            (path, method, told) for path, each in play.description["paths"].items() for method, told in each.items()
+        ]
+        for _ in range(300):
+            path, method, operation = chance.choice(known)
+            query = "&".join(
+                f"{chance.choice(WORDS)}={quote(str(odd(chance, 0)))}" for _ in range(chance.randint(0, 3))
+            )
+            body = odd_body(chance) if method == "post" else None
+            answer = server.ask(method.upper(), f"{path.format(id='x', key='y')}?{query}", body)
+            assert str(answer.status) in operation["responses"], (method, path, query, body, answer.text)
+            if answer.status >= 300:
+                play.checked(operation, answer)
+
+
+WORDS = ["target", "key", "count", "tags", "session", "avoid", "lease_s", "wait_s", "outcomes", "limit", "offset", "state",
+         "tag", "for_s", "reason", "scheme"]  # fmt: skip
+
+
+def odd(chance: random.Random, depth: int) -> Any:
+    """Return a value that is not expected, mostly."""
+    leaves = [
+        "",
+        "a.example",
+        "0" * 16,
+        "\N{SNOWMAN}\n",
+        -1,
+        0,
+        1,
+        2.5,
+        1e308,
+        10**30,
+        None,
+        True,
+        "x" * 600,
+        "country=de",
+    ]
+    if depth > 2 or chance.random() < 0.6:
+        return chance.choice(leaves)
+    if chance.random() < 0.5:
+        return [odd(chance, depth + 1) for _ in range(chance.randint(0, 3))]
+    return {chance.choice(WORDS): odd(chance, depth + 1) for _ in range(chance.randint(0, 4))}
+
+
+def odd_body(chance: random.Random) -> bytes:
+    if chance.random() < 0.2:
+        return chance.randbytes(chance.randint(0, 40))
+    body = odd(chance, 0) if chance.random() < 0.3 else {chance.choice(WORDS): odd(chance, 1) for _ in range(4)}
+    if isinstance(body, dict) and chance.random() < 0.5:
+        body |= {"target": "a.example", "wait_s": 0}
+    return json.dumps(body).encode()
 
 
 def test_other_paths_and_methods_are_told_as_json() -> None:

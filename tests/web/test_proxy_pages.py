@@ -15,6 +15,7 @@ from lycosa.core.proxies.pair import State
 from lycosa.core.proxies.proxy import Proxy
 from lycosa.core.proxies.target import Wish
 from lycosa.proxies.local import LocalPool
+from lycosa.web.proxies import looking
 from lycosa.web.proxies.desk import build_desk
 from lycosa.web.proxies.drawing import BAR, EDGE, HEIGHT, LEAST, WIDTH, bar, spark
 from lycosa.web.proxies.history import LINES_MAX, SAMPLES_MAX, History
@@ -22,7 +23,15 @@ from lycosa.web.proxies.pages import latency, span
 from tests.web.server import Server, running
 
 EVIL = "<script>alert(1)</script>\"'&.example"
-PAGES = ("/", "/proxies", "/target?name=shop.example", "/target?name=new.example", "/api", "/nowhere", "/proxies?page=9")
+PAGES = (
+    "/",
+    "/proxies",
+    "/target?name=shop.example",
+    "/target?name=new.example",
+    "/api",
+    "/nowhere",
+    "/proxies?page=9",
+)
 
 
 class Now:
@@ -33,7 +42,7 @@ class Now:
         return self.now
 
 
-async def filled(pool: LocalPool) -> None:
+async def filled(pool: LocalPool, now: Now) -> None:
     """Proxies in every state, with and without logins, tags and prices; one target with a name that is no name."""
     many = [Proxy("http", f"10.0.0.{number}", 8080, tags={"country": "de"}) for number in range(1, 13)]
     dear = Proxy("socks5h", "gate.example", 1080, "ann", "hunter2", {"provider": "acme"}, price_gb=4.5)
@@ -41,9 +50,10 @@ async def filled(pool: LocalPool) -> None:
     for number, proxy in enumerate(many):
         await pool.checked(proxy.key, Outcome(latency_s=0.05 * (number + 1)), f"9.9.9.{number}")
     for _ in range(5):
+        now.now += 4000
         await pool.checked(many[11].key, Outcome(Blame.PROXY, "connection refused"))
     (held,) = await pool.acquire("shop.example", wish=Wish({"country": "de"}))
-    others = [each for each in many if each != held.proxy]
+    others = [each for each in many[:11] if each != held.proxy]
     await pool.ban("shop.example", others[0].key, reason="complaint")
     only = frozenset(each.key for each in [*many, dear] if each != others[1])
     (lent,) = await pool.acquire("shop.example", wish=Wish(avoid=only))
@@ -53,9 +63,10 @@ async def filled(pool: LocalPool) -> None:
 
 @pytest.fixture(scope="module")
 def desk() -> Iterator[Server]:
-    pool = LocalPool(now=Now())
-    asyncio.run(filled(pool))
-    with running(build_desk(pool, name="redis://db:6379/0?pool=main", now=Now())) as server:
+    now = Now()
+    pool = LocalPool(now=now)
+    asyncio.run(filled(pool, now))
+    with running(build_desk(pool, name="redis://db:6379/0?pool=main", now=now)) as server:
         yield server
 
 
@@ -85,8 +96,8 @@ def test_a_target_says_why_each_proxy_is_lent_or_not(desk: Server) -> None:
     assert "may be lent next" in told[0]
     said = "\n".join(told)
     assert "banned until somebody lifts it (complaint)" in said
-    assert "rests until in 10 min (429 &lt;b&gt;slow&lt;/b&gt;)" in said or "rests until in 11 min" in said
-    assert "lent: its lease ends in 1 min" in said
+    assert re.search(r"rests until \d\d:\d\d:\d\d UTC \(in 1[01] min[^)]*\) \(429 &lt;b&gt;slow&lt;/b&gt;\)", said)
+    assert re.search(r"lent: its lease ends \d\d:\d\d:\d\d UTC \(in 1 min\)", said)
     assert "ready, but a cheaper one works" in said
     assert "hunter2" not in said
 
@@ -142,8 +153,9 @@ def test_long_tables_have_pages() -> None:
 
 def test_samples_are_bounded_and_drawn() -> None:
     async def story() -> None:
-        pool, now = LocalPool(), Now()
-        await filled(pool)
+        now = Now()
+        pool = LocalPool(now=now)
+        await filled(pool, now)
         history = History(pool, now)
         for _ in range(SAMPLES_MAX + 5):
             await history.sample()
@@ -159,15 +171,40 @@ def test_samples_are_bounded_and_drawn() -> None:
     asyncio.run(story())
 
 
+def test_a_pool_that_is_slow_to_look_at_is_looked_at_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 0
+
+    class Counted(LocalPool):
+        async def proxies(self, target: str | None = None) -> Any:
+            nonlocal looks
+            looks += 1
+            return await super().proxies(target)
+
+    async def story(quick_s: float) -> int:
+        nonlocal looks
+        monkeypatch.setattr(looking, "QUICK_S", quick_s)
+        monkeypatch.setattr(looking, "REST", 1e9)
+        looks, its = 0, looking.Looks(Counted())
+        await asyncio.gather(*(its.proxies() for _ in range(5)))
+        return looks
+
+    assert asyncio.run(story(-1.0)) == 1
+    assert asyncio.run(story(1e9)) == 5
+
+
 def test_lines_are_broken_where_nothing_is_known() -> None:
     assert spark([]) is None
     assert spark([None, None]) is None
     drawn = spark([0.1, 0.2, None, 0.2, 0.2])
     assert drawn is not None
     assert len(drawn.pieces) == 2
-    assert drawn.pieces[0].split()[0] == f"{EDGE},{EDGE + (HEIGHT - 2 * EDGE) / 2}"
-    assert drawn.end == (WIDTH - EDGE, EDGE)
+    assert drawn.pieces[0].split()[0] == f"{EDGE},{HEIGHT - EDGE}"
+    assert drawn.end == pytest.approx((WIDTH - EDGE, EDGE))
     assert spark([0.0, 0.0]) is not None
+    calm = spark([0.100, 0.101])
+    assert calm is not None
+    assert calm.end is not None
+    assert HEIGHT / 3 < calm.end[1] < HEIGHT / 2, "a change of 1 % looks like one"
 
 
 def test_bars_show_the_smallest_part() -> None:

@@ -91,13 +91,13 @@ def test_hostile_pages_stay_text(site):
 
 
 @pytest.mark.parametrize(
-    "query", ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "{{ 7*7 }}", "' onx='"]
+    "query", ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "{{ 77*77 }}", "' onx='"]
 )
 def test_hostile_queries_stay_text(site, query):
     page = search(site, query).text
     assert "<script>alert" not in page
     assert "<img" not in page
-    assert "49" not in page.replace("{{ 7*7 }}", "")
+    assert "5929" not in page
 
 
 def test_pages_through(site):

@@ -11,6 +11,7 @@ COMMANDS = {
     "add": "Add proxies, from lists, addresses or standard input.",
     "list": "List proxies, all or those of a target.",
     "check": "Check proxies against a judge, and tell the pool.",
+    "keep": "Keep a pool up to date with its sources, and checked.",
     "stats": "Show the pool and its targets in numbers.",
     "explain": "Say why each proxy would be lent for a target, or not.",
     "ban": "Keep proxies from a target.",

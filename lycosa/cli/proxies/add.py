@@ -17,7 +17,7 @@ from lycosa.cli.outcome import DONE, USAGE, one_line
 from lycosa.cli.proxies.pool import json_option, pool_option, run, tags_of
 from lycosa.cli.rows import json_line
 from lycosa.core.errors import BadProxy, FetchError, UsageError
-from lycosa.core.proxies.lists import LIST_MAX, Fault, read_list
+from lycosa.core.proxies.lists import LIST_MAX, NAME, VALUE_MAX, Fault, read_list
 from lycosa.core.proxies.proxy import PORTS, Proxy, parse_proxy
 from lycosa.ports import ProxyPool
 
@@ -61,6 +61,11 @@ def command(
     lycosa proxies add socks5h://ann:secret@proxy.example:1080 --pool pool
     """
     more = tags_of(tags)
+    for name, value in more.items():
+        if not NAME.fullmatch(name) or len(value) > VALUE_MAX:
+            raise UsageError(
+                f"--tag {one_line(name)}=...: write a name in lower case, and at most {VALUE_MAX} characters"
+            )
     read = [_read(source, scheme) for source in sources]
     for source in read:
         _tell_faults(source)
@@ -154,7 +159,7 @@ def _fetched(url: str) -> str:
 
     shown = one_line(url.partition("?")[0].rpartition("@")[2])
     try:
-        response = fetch(replace(project_settings(), robots=False), Request(url))
+        response = fetch(replace(project_settings(), robots=False, retry_enabled=False), Request(url))
     except FetchError as error:
         raise UsageError(f"the list at {shown} did not come: {error}") from None
     if response.status != 200:

@@ -14,6 +14,7 @@ import click
 from lycosa.cli import progress
 from lycosa.cli.outcome import one_line
 from lycosa.core.errors import BadProxy, UsageError
+from lycosa.core.proxies.address import MEMORY
 from lycosa.core.proxies.proxy import Proxy, parse_proxy
 from lycosa.core.proxies.target import Wish
 from lycosa.ports import ProxyPool, ProxyView
@@ -38,7 +39,6 @@ MEANT_MAX = 5
 pool_option = click.option(
     "--pool",
     "address",
-    envvar="LYCOSA_PROXY_POOL",
     metavar="DIR|redis://...",
     help="The pool. [default: the setting proxy_pool]",
 )
@@ -50,9 +50,15 @@ def pool_address(given: str | None) -> str:
     """Return where the pool is. Raises `UsageError` when nobody says it."""
     from lycosa.cli.spiders import project_settings
 
-    address = given or getattr(project_settings(), "proxy_pool", None)
+    address = given or project_settings().proxy_pool
     if not address:
         raise UsageError("which pool? write --pool DIR, or --pool redis://HOST:6379/0, or set LYCOSA_PROXY_POOL")
+    if address == MEMORY:
+        raise UsageError(
+            f"a pool in {MEMORY} is gone with its process: write --pool DIR, or --pool redis://HOST:6379/0"
+        )
+    if Path(address).is_file():
+        raise UsageError(f"{address} is a list, not a pool: lycosa proxies add {address} --pool DIR makes one of it")
     return str(address)
 
 

@@ -17,6 +17,7 @@ from lycosa.core.errors import UsageError
 BIND = "127.0.0.1:8082"
 KEY_VARIABLE = "LYCOSA_PROXY_API_KEY"
 KEY_BYTES_MAX = 4096
+CONNECTIONS_MAX = 4_000
 
 
 @click.command("site", short_help="Serve the API and the pages of a pool.")
@@ -68,7 +69,9 @@ async def _serve(address: str, name: str, key: str, listener: socket.socket, say
             host, port = listener.getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
             say(f"Proxies: http://{shown}:{port}/  (API: /api, Ctrl-C stops it)")
-            server = Server(build_desk(pool, key=key, name=name, rules_of=rules_of), lifespan=True)
+            server = Server(
+                build_desk(pool, key=key, name=name, rules_of=rules_of), lifespan=True, connections_max=CONNECTIONS_MAX
+            )
             await server.serve(sockets=[listener])
     return INTERRUPTED if server.interrupted else DONE
 

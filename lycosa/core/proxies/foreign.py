@@ -7,6 +7,7 @@ those of the classes they derive from: there are few, and the clients agree on t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urljoin
@@ -21,15 +22,17 @@ BLAMES = {
     "ConnectTimeout": Blame.PROXY,  # requests, httpx
     "ConnectError": Blame.PROXY,  # httpx
     "ClientConnectorError": Blame.PROXY,  # aiohttp
+    "ConnectionTimeoutError": Blame.PROXY,  # aiohttp
     "ConnectionRefusedError": Blame.PROXY,
-    "TimeoutException": Blame.PROXY,  # httpx
-    "Timeout": Blame.PROXY,  # requests
-    "TimeoutError": Blame.PROXY,  # Python, and so asyncio and aiohttp
-    # a certificate, an address: nobody's fault
-    "SSLError": Blame.NOBODY,  # Python, requests
-    "ClientSSLError": Blame.NOBODY,  # aiohttp
+    # ours
+    "PoolTimeout": Blame.NOBODY,  # httpx
     "InvalidURL": Blame.NOBODY,
-    # behind the proxy
+    # behind the proxy, or nobody knows where
+    "TimeoutException": Blame.MISS,  # httpx
+    "Timeout": Blame.MISS,  # requests
+    "TimeoutError": Blame.MISS,  # Python, and so asyncio and aiohttp
+    "SSLError": Blame.MISS,  # Python, requests
+    "ClientSSLError": Blame.MISS,  # aiohttp
     "TransportError": Blame.MISS,  # httpx
     "ConnectionError": Blame.MISS,  # Python, requests
     "ChunkedEncodingError": Blame.MISS,  # requests
@@ -41,13 +44,15 @@ BLAMES = {
 }
 """By the name of a class; the most derived one counts."""
 
-HTTP_PROXY_ERRORS = {"ClientHttpProxyError"}
-"""aiohttp: what the proxy answered to CONNECT, in `status`."""
+PROXY_ERRORS = {"ProxyError", "ClientHttpProxyError"}
+CONNECT_STATUS = re.compile(r"(?:^|Tunnel connection failed: )(\d{3})\b")
+"""What the proxy answered to CONNECT, as the messages of httpx and requests have it; aiohttp has it in `status`."""
 
 CAUSES_MAX = 5
 """So many causes of an exception are looked at."""
 
-PROXY_LOGIN = 407
+LOGIN_STATUSES = {401, 407}
+"""How CONNECT is answered without the right login; some write 401."""
 
 
 def heard(
@@ -75,9 +80,8 @@ def heard_error(error: BaseException, latency_s: float | None = None) -> Outcome
         if isinstance(each, FetchError):
             return judge_error(each, latency_s)
         for name in (kind.__name__ for kind in type(each).__mro__):
-            if name in HTTP_PROXY_ERRORS:
-                status = getattr(each, "status", 0)
-                return Outcome(Blame.PROXY if status == PROXY_LOGIN else Blame.MISS, f"proxy answered {status}")
+            if name in PROXY_ERRORS and (status := _connect_status(each)):
+                return Outcome(_of_connect(status), f"proxy answered {status}", None, latency_s)
             if name in BLAMES:
                 return Outcome(BLAMES[name], type(each).__name__, None, latency_s)
     return None
@@ -99,6 +103,18 @@ def _body(response: Any) -> bytes:
         if isinstance(found, bytes):
             return found
     return b""
+
+
+def _connect_status(error: BaseException) -> int:
+    """Return what a proxy answered to CONNECT, 0 when it did not."""
+    told = getattr(error, "status", 0)
+    found = CONNECT_STATUS.search(str(error))
+    return told if isinstance(told, int) and told else int(found[1]) if found else 0
+
+
+def _of_connect(status: int) -> Blame:
+    """A proxy that could not reach the site is not to blame; a login is between it and us."""
+    return Blame.PROXY if status in LOGIN_STATUSES else Blame.MISS
 
 
 def _items(headers: Any) -> Iterator[tuple[Any, Any]]:

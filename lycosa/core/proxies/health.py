@@ -19,7 +19,7 @@ DOWN_MAX_S = 3600.0
 DOWNS_MAX = 5
 """So many in a row, and it is dead: only a check brings it back."""
 
-MISS, PROXY = Blame.MISS, Blame.PROXY
+MISS, PROXY, UNFIT = Blame.MISS, Blame.PROXY, Blame.UNFIT
 
 
 @dataclass(slots=True)
@@ -45,6 +45,9 @@ class Health:
             self.latency_s = smoothed(self.latency_s, outcome.latency_s)
         if outcome.blame is PROXY:
             return self._down(outcome.reason, now, draw)
+        if outcome.blame is UNFIT:
+            self.dead, self.reason = True, outcome.reason
+            return True
         if outcome.blame is MISS:
             return False
         self.good_at = now

@@ -34,20 +34,21 @@ class KeptTarget(msgspec.Struct):
 
 
 class Image(msgspec.Struct):
-    """A pool. `prices` are all that were ever seen, in order; `token` is the last of a target that was forgotten."""
+    """A pool at a time. `prices` are all that were ever seen; `token` is the last of a target that was forgotten."""
 
     proxies: list[Proxy]
     health: list[Health]
     prices: list[tuple[float, float]]
     token: int
     targets: list[KeptTarget]
+    at: float = 0.0
 
 
 encode = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder(Image).decode
 
 
-def image_of(pool: Pool) -> Image:
+def image_of(pool: Pool, at: float = 0.0) -> Image:
     """Return all of a pool. It shares parts with it: pack it before the pool changes."""
     return Image(
         list(pool.proxies.values()),
@@ -55,6 +56,7 @@ def image_of(pool: Pool) -> Image:
         pool.kept_prices(),
         pool.token,
         [_target_image(name, target) for name, target in pool.targets.items()],
+        at,
     )
 
 

@@ -78,6 +78,15 @@ def parse_line(line: str, scheme: str = "http") -> list[Proxy]:
     return _made(address, {name: value for name, _, value in facts}, scheme)
 
 
+def parse_entry(entry: object, scheme: str = "http") -> list[Proxy]:
+    """Return the proxies of one entry of a JSON array: an address, or an object. Raises `BadProxy`."""
+    if isinstance(entry, str) and entry.strip():
+        return parse_line(entry, scheme)
+    if isinstance(entry, dict):
+        return _object(entry, scheme)
+    raise BadProxy("neither an address nor an object")
+
+
 def _lines(text: str, scheme: str) -> Iterator[Proxy | Fault]:
     for number, line in enumerate(text.splitlines(), 1):
         plain = COMMENT.split(line, maxsplit=1)[0]
@@ -105,17 +114,9 @@ def _array(text: str) -> list[Any]:
 def _entries(array: list[Any], scheme: str) -> Iterator[Proxy | Fault]:
     for number, entry in enumerate(array, 1):
         try:
-            yield from _entry(entry, scheme)
+            yield from parse_entry(entry, scheme)
         except BadProxy as wrong:
             yield Fault(number, str(wrong))
-
-
-def _entry(entry: object, scheme: str) -> list[Proxy]:
-    if isinstance(entry, str) and entry.strip():
-        return parse_line(entry, scheme)
-    if isinstance(entry, dict):
-        return _object(entry, scheme)
-    raise BadProxy("neither an address nor an object")
 
 
 def _object(entry: Mapping[str, Any], scheme: str) -> list[Proxy]:

@@ -7,6 +7,7 @@
     MISS      what broke, or was too slow, behind the proxy             nobody; the score of this pair sinks
     SITE      403, 429, a captcha, what a rule of the user says         this proxy on this site
     PROXY     no connection to it, 407                                  this proxy everywhere
+    UNFIT     a check found that it alters pages, or shows us          nobody gets it until a check finds it well
 
 Where a page fails, a proxy that was reached is a suspect only: one site that is slow, down, or has a bad certificate
 must not take all proxies away from all others. A proxy that is in the way leaves that site after a few misses in a row.
@@ -56,6 +57,7 @@ class Blame(StrEnum):
     MISS = "miss"
     SITE = "site"
     PROXY = "proxy"
+    UNFIT = "unfit"
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from lycosa.core.proxies.policy import TargetPolicy
 TABLE = "proxies"
 DEFAULT, TARGETS, RULES = "default", "targets", "rules"
 
-OTHERS = frozenset({"sources"})
+OTHERS = frozenset({"sources", "checks"})
 """Tables beside these two, which others read."""
 
 TABLES_MAX = 10_000

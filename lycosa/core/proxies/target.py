@@ -24,7 +24,7 @@ DOWN_S = 10.0
 
 DOWN_MAX_S = 60.0
 
-NONE, NOBODY, SITE, PROXY = Blame.NONE, Blame.NOBODY, Blame.SITE, Blame.PROXY
+NONE, NOBODY, SITE, PROXY, UNFIT = Blame.NONE, Blame.NOBODY, Blame.SITE, Blame.PROXY, Blame.UNFIT
 """Found in their class at each use they take as long as the rest of a verdict."""
 
 
@@ -255,7 +255,7 @@ class TargetPool:
             pair.recover(now)
             return
         pair.reason = outcome.reason
-        if blame is PROXY:
+        if blame in (PROXY, UNFIT):
             self._lost(pair.rest(now + cool_s(DOWN_S, DOWN_MAX_S, 1, draw)), now, DOWN_HOLD_S)
             return
         pair.misses += 1

@@ -106,6 +106,10 @@ end
 local function hear(health, outcome, draw)
   if outcome.latency_s then health.latency_s = smoothed(health.latency_s, outcome.latency_s) end
   if outcome.blame == 'proxy' then return down(health, outcome.reason, draw) end
+  if outcome.blame == 'unfit' then
+    health.dead, health.reason = true, outcome.reason
+    return true
+  end
   if outcome.blame ~= 'miss' then health.good_at, health.downs, health.reason = now, 0, '' end
   return false
 end

@@ -43,7 +43,7 @@ local function judge(pair, outcome, draw)
     return
   end
   pair.reason = outcome.reason
-  if blame == 'proxy' then
+  if blame == 'proxy' or blame == 'unfit' then
     lost(rest(pair, now + cool_s(DOWN_S, DOWN_MAX_S, 1, draw)), DOWN_HOLD_S)
     return
   end

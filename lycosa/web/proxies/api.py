@@ -9,7 +9,6 @@ Every answer is JSON, every error {"error": "one line"}:
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
@@ -42,6 +41,7 @@ from lycosa.web.proxies.asking import (
     wish_of,
 )
 from lycosa.web.proxies.leases import HeldLeases
+from lycosa.web.proxies.looking import Looks
 from lycosa.web.proxies.metrics import metrics_of
 from lycosa.web.proxies.shapes import (
     Added,
@@ -81,8 +81,9 @@ Rules = Callable[[str], Sequence[Rule]]
 class Api:
     """The answers. `rules_of(target)` are rules of what an answer means; `now` is the time (unix seconds)."""
 
-    def __init__(self, pool: ProxyPool, rules_of: Rules, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, pool: ProxyPool, looks: Looks, rules_of: Rules, now: Callable[[], float]) -> None:
         self._pool = pool
+        self._looks = looks
         self._rules_of = rules_of
         self._now = now
         self._held = HeldLeases()
@@ -102,7 +103,9 @@ class Api:
     async def proxies(self, request: Request) -> Response:
         """A part of all proxies, or of those of a target."""
         limit, offset = whole_of(request, "limit", LIMIT, 1, LIMIT_MAX), whole_of(request, "offset", 0, 0, OFFSET_MAX)
-        views = selected(await self._pool.proxies(target_of(request) or None), state_of(request), tags_of(request))
+        target = target_of(request)
+        views = await (self._pool.proxies(target) if target else self._looks.proxies())
+        views = selected(views, state_of(request), tags_of(request))
         shown = [proxy_seen(view) for view in views[offset : offset + limit]]
         return answered(ProxiesSeen(shown, len(views), offset))
 
@@ -183,11 +186,11 @@ class Api:
 
     async def stats(self, request: Request) -> Response:
         """The whole pool in numbers."""
-        return answered(stats_of(await self._pool.proxies(), await self._pool.targets()))
+        return answered(stats_of(await self._looks.proxies(), await self._pool.targets()))
 
     async def metrics(self, request: Request) -> Response:
         """The same for Prometheus."""
-        metrics = metrics_of(await self._pool.proxies(), await self._pool.targets(), len(self._held))
+        metrics = metrics_of(await self._looks.proxies(), await self._pool.targets(), len(self._held))
         return Response(exposition(metrics), 200, {"content-type": CONTENT_TYPE})
 
     def _lease(self, request: Request) -> Lent:

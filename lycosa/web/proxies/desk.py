@@ -28,8 +28,9 @@ from lycosa.core.errors import LycosaError, NoProxy, StateError, UsageError
 from lycosa.core.proxies.outcome import Rule
 from lycosa.ports import ProxyPool
 from lycosa.web.proxies.api import Api
-from lycosa.web.proxies.guard import Guard
+from lycosa.web.proxies.guard import Guard, is_for_programs
 from lycosa.web.proxies.history import History
+from lycosa.web.proxies.looking import Looks
 from lycosa.web.proxies.operations import OPERATIONS, document
 from lycosa.web.proxies.pages import Pages
 from lycosa.web.proxies.shapes import Error, encoded
@@ -52,8 +53,8 @@ def build_desk(
     `key` is what callers have to know (`guard.checked_key`), "" lets in this machine only. `name` is what the pages
     call the pool, `rules_of` says what answers of a target mean.
     """
-    api, history = Api(pool, rules_of, now), History(pool, now)
-    pages = Pages(pool, history, name, now)
+    looks, history = Looks(pool), History(pool, now)
+    api, pages = Api(pool, looks, rules_of, now), Pages(pool, looks, history, name, now)
     description = encoded(document())
 
     async def describe(_: Request) -> Response:
@@ -63,7 +64,7 @@ def build_desk(
         return RedirectResponse("/static/favicon.svg", 301)
 
     async def fail(request: Request, error: Exception) -> Response:
-        if is_for_programs(request):
+        if is_for_programs(request.url.path):
             status, line = told(error)
             headers = error.headers if isinstance(error, HTTPException) else None
             return Response(encoded(Error(line)), status, headers, JSON)
@@ -84,11 +85,6 @@ def build_desk(
         exception_handlers={HTTPException: fail, LycosaError: fail, Exception: fail},
         lifespan=_following(history),
     )
-
-
-def is_for_programs(request: Request) -> bool:
-    """Whether who asks reads JSON, not pages."""
-    return request.url.path.startswith("/api/") or request.url.path in ("/metrics", "/healthz")
 
 
 def told(error: Exception) -> tuple[int, str]:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from lycosa.core.proxies.pair import State
 
 WIDTH, HEIGHT, EDGE = 120.0, 24.0, 2.0
+SPREAD = 0.3
 BAR = 100.0
 LEAST = 1.5
 """Width of the smallest part of a bar, of BAR: one of a thousand is to be seen."""
@@ -30,12 +31,19 @@ class Part(NamedTuple):
 
 
 def spark(values: Sequence[float | None]) -> Spark | None:
-    """Return a line of values, broken where nothing is known; the top is the greatest. None when there is none."""
+    """Return a line of values, broken where nothing is known. None when there is none.
+
+    It goes from the least to the greatest, but small changes stay small: the height is SPREAD of the greatest, or more.
+    """
     known = [value for value in values if value is not None]
     if not known:
         return None
-    top, step = max(known) or 1.0, (WIDTH - 2 * EDGE) / max(1, len(values) - 1)
-    points = [None if each is None else (EDGE + at * step, _y(each / top)) for at, each in enumerate(values)]
+    least, greatest = min(known), max(known)
+    height = max(greatest - least, SPREAD * greatest) or 1.0
+    bottom, step = (least + greatest - height) / 2, (WIDTH - 2 * EDGE) / max(1, len(values) - 1)
+    points = [
+        None if each is None else (EDGE + at * step, _y((each - bottom) / height)) for at, each in enumerate(values)
+    ]
     pieces: list[list[tuple[float, float]]] = [[]]
     for point in points:
         if point is None:

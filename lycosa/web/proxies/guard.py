@@ -50,6 +50,11 @@ def is_loopback(host: str) -> bool:
         return host.lower().rstrip(".") in LOCAL_NAMES
 
 
+def is_for_programs(path: str) -> bool:
+    """Whether who asks for this reads JSON, not pages."""
+    return path.startswith("/api/") or path in ("/metrics", "/healthz")
+
+
 class Guard:
     """An ASGI application around another one. `key` "": this machine only."""
 
@@ -76,7 +81,7 @@ class Guard:
             return None
         how = "Authorization: Bearer KEY, or X-Api-Key: KEY"
         line = f"this needs the key of the API: {how}" if given is None else f"this is not the key of the API ({how})"
-        scheme = "Bearer" if path.startswith("/api/") else 'Basic realm="proxies", charset="UTF-8"'
+        scheme = "Bearer" if is_for_programs(path) else 'Basic realm="proxies", charset="UTF-8"'
         return _refused(path, 401, line, {"www-authenticate": scheme})
 
     def _is_local(self, scope: Scope, headers: Headers) -> bool:
@@ -119,6 +124,6 @@ def _host(text: str) -> str:
 
 
 def _refused(path: str, status: int, line: str, more: Mapping[str, str] | None = None) -> Response:
-    if path.startswith("/api/"):
+    if is_for_programs(path):
         return Response(encoded(Error(line)), status, dict(more or {}), "application/json")
     return PlainTextResponse(f"{line}\n", status, dict(more or {}))

@@ -18,15 +18,19 @@ from lycosa.core.proxies.pair import State
 from lycosa.core.proxies.target import Wish
 from lycosa.ports import ProxyPool
 from lycosa.web.proxies import drawing
-from lycosa.web.proxies.api import selected, state_of, stats_of
-from lycosa.web.proxies.asking import tags_of, target_of, text_of, whole_of
+from lycosa.web.proxies.api import selected, state_of, stats_of, when
+from lycosa.web.proxies.asking import tags_of, text_of, whole_of
 from lycosa.web.proxies.history import History, busiest
+from lycosa.web.proxies.looking import Looks
 from lycosa.web.proxies.operations import OPERATIONS
 
 ROWS = 100
 """Rows of one page."""
 
 PAGE_MAX = 10_000
+SHORT_S = 43_200.0
+"""Times that are nearer are said without their day."""
+
 TITLES = {
     400: "That makes no sense",
     404: "There is no such page here",
@@ -39,8 +43,9 @@ TEMPLATES = Path(__file__).parents[1] / "templates"
 class Pages:
     """The pages. `name` is what the pool is called, `now` the time (unix seconds)."""
 
-    def __init__(self, pool: ProxyPool, history: History, name: str, now: Callable[[], float]) -> None:
+    def __init__(self, pool: ProxyPool, looks: Looks, history: History, name: str, now: Callable[[], float]) -> None:
         self._pool = pool
+        self._looks = looks
         self._history = history
         self._now = now
         self._templates = jinja2.Environment(
@@ -53,14 +58,20 @@ class Pages:
         )
         self._templates.filters.update(latency=latency, n=lambda number: f"{number:,}", span=span)
         self._templates.globals.update(
-            pool_name=name, bar=drawing.bar, spark=self._spark, link=link, states=list(State), operations=OPERATIONS
+            pool_name=name,
+            bar=drawing.bar,
+            spark=self._spark,
+            lately=self._lately,
+            link=link,
+            states=list(State),
+            operations=OPERATIONS,
         )
 
     async def home(self, request: Request) -> Response:
         """The pool, and its targets, the busiest first."""
         self._history.watch()
         targets, number = busiest(await self._pool.targets()), page_of(request)
-        stats = stats_of(await self._pool.proxies(), targets)
+        stats = stats_of(await self._looks.proxies(), targets)
         shown, pages = cut(targets, number)
         return self._page(
             "proxies/home.html", stats=stats, targets=shown, total=len(targets), number=number, pages=pages
@@ -95,7 +106,7 @@ class Pages:
         """All proxies, the nearest first."""
         self._history.watch()
         number, state = page_of(request), state_of(request)
-        views = selected(await self._pool.proxies(target_of(request) or None), state, tags_of(request))
+        views = selected(await self._looks.proxies(), state, tags_of(request))
         shown, pages = cut(views, number)
         return self._page(
             "proxies/proxies.html",
@@ -117,12 +128,18 @@ class Pages:
         """Say what went wrong."""
         return self._page("proxies/message.html", status, heading=TITLES.get(status, f"Status {status}"), text=line)
 
+    def _lately(self, target: str = "") -> float | None:
+        """Return the newest median latency, None when it is not known."""
+        return next(iter(reversed(self._history.line(target))), None)
+
     def _spark(self, target: str = "", key: str = "") -> drawing.Spark | None:
         return drawing.spark(self._history.line(target, key))
 
     def _when(self, at: float) -> str:
-        """Say how far away a time is: whoever looks sees it now."""
-        return f"in {span(at - self._now())}"
+        """Say a time, and how far away it is."""
+        away = at - self._now()
+        shown = when(at)
+        return f"{shown[11:19] if 0 <= away < SHORT_S else shown[:16].replace('T', ' ')} UTC (in {span(away)})"
 
     def _page(self, template: str, status: int = 200, **values: Any) -> Response:
         return HTMLResponse(self._templates.get_template(template).render(values), status)

@@ -70,7 +70,7 @@ class OutcomeOfUse(Asked):
     """How one request through the proxy ended: either `status` (with what helps to judge it), or `error`, or `blame`.
 
     `blame`: none (the page came), nobody (404, 5xx), miss (the connection broke), site (a ban), proxy (cannot be
-    reached). `latency_s` is TCP and TLS connect, without transfer.
+    reached), unfit (alters pages: it is lent no more until a check finds it well). `latency_s` is TCP and TLS connect, without transfer.
     """
 
     status: Annotated[int, Meta(ge=100, le=999)] | UnsetType = UNSET

@@ -1,0 +1,96 @@
+"""The forward proxy over a pool: which parts it is made of."""
+
+from __future__ import annotations
+
+import resource
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from lycosa import clock
+from lycosa.app.proxies import open_pool
+from lycosa.core.errors import BadSetting
+from lycosa.core.proxies.accounts import Accounts
+from lycosa.core.proxies.destination import Reach
+from lycosa.core.proxies.policies import Policies
+from lycosa.engine.suffixes import registrable
+from lycosa.fetchers.resolver import SystemResolver
+from lycosa.gateway.counts import Counts
+from lycosa.gateway.gateway import Gateway, serving
+from lycosa.gateway.holds import Holds
+from lycosa.gateway.limits import Limits
+from lycosa.gateway.parts import Parts
+from lycosa.gateway.upstream import Dialer, Kept
+from lycosa.ports import ProxyPool
+from lycosa.ports.fetching import Resolver
+
+
+@asynccontextmanager
+async def gateway_over(
+    address: str,
+    listener: socket.socket,
+    policies: Policies,
+    accounts: Accounts,
+    reach: Reach,
+    limits: Limits,
+    authorities: Path | None,
+    say: Callable[[str], None],
+) -> AsyncIterator[Gateway]:
+    """Serve the pool at an address on a listening socket while the block runs. Raises what `open_pool` raises.
+
+    `authorities`: a file of certificates, for proxies that are spoken to over TLS; those of the system without one.
+    """
+    tls = trusting(authorities) if authorities else None
+    allow_connections(limits)
+    pool = await open_pool(address, policies, say)
+    try:
+        async with serving(parts_of(pool, policies, accounts, reach, limits, tls), listener) as gateway:
+            yield gateway
+    finally:
+        await pool.close()
+
+
+def parts_of(
+    pool: ProxyPool,
+    policies: Policies | None = None,
+    accounts: Accounts | None = None,
+    reach: Reach | None = None,
+    limits: Limits | None = None,
+    tls: ssl.SSLContext | None = None,
+    resolver: Resolver | None = None,
+) -> Parts:
+    """Return the parts of a gateway over a pool."""
+    limits = limits or Limits()
+    counts = Counts()
+    now = clock.Clock().now
+    return Parts(
+        limits=limits,
+        counts=counts,
+        accounts=accounts or Accounts(),
+        reach=reach or Reach(),
+        holds=Holds(pool, limits, counts, now),
+        dialer=Dialer(limits, tls),
+        kept=Kept(),
+        resolver=resolver or SystemResolver(),
+        target_of=registrable,
+        rules_of=(policies or Policies()).rules_of,
+        now=now,
+    )
+
+
+def trusting(authorities: Path) -> ssl.SSLContext:
+    """Return a context that trusts the certificates in a file. Raises `BadSetting`."""
+    try:
+        return ssl.create_default_context(cafile=str(authorities))
+    except (OSError, ssl.SSLError):
+        raise BadSetting(f"--proxy-ca {authorities}: not a file of certificates (PEM)") from None
+
+
+def allow_connections(limits: Limits) -> None:
+    """Let the process have two connections for each client, as far as the system lets it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * limits.clients + 1_024
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard), hard))

@@ -1,0 +1,148 @@
+"""The heads of HTTP/1 messages (RFC 9112): bytes in, values out, or `BadMessage`.
+
+Strict, because whoever reads the same bytes behind us may be lenient in another way, and so see a request that we do
+not (request smuggling): lines end in CRLF, no field is folded, no blank stands before a colon, no control character
+stands anywhere. One pattern says what a head is. llhttp is about as quick from Python, where it calls back for each
+field, does not keep the lines as they came, and is lenient where servers have to be.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from lycosa.core.errors import BadMessage
+
+HEAD_MAX = 65_536
+"""Bytes of a head (nginx and Apache take 8 KiB a line, Chromium 256 KiB a head; cookies make the longest)."""
+
+TARGET_MAX = 16_384
+"""Bytes of a request target."""
+
+FIELDS_MAX = 200
+
+TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
+FIELD = TOKEN + rb":[\t\x20-\x7e\x80-\xff]*+\r\n"
+REQUEST = re.compile(
+    rb"(?P<method>%b) (?P<target>[\x21-\x7e\x80-\xff]+) HTTP/1\.(?P<minor>[01])\r\n(?P<fields>(?:%b)*+)\r\n"
+    % (TOKEN, FIELD)
+)
+RESPONSE = re.compile(
+    rb"HTTP/1\.(?P<minor>[01]) (?P<status>[1-9][0-9][0-9])(?: (?P<reason>[\t\x20-\x7e\x80-\xff]*+))?\r\n"
+    rb"(?P<fields>(?:%b)*+)\r\n" % FIELD
+)
+END = b"\r\n\r\n"
+
+
+READ = frozenset(
+    {
+        b"host", b"content-length", b"transfer-encoding", b"connection", b"proxy-connection", b"expect",
+        b"authorization", b"proxy-authorization", b"www-authenticate", b"max-forwards", b"content-type",
+        b"retry-after", b"location", b"content-encoding",
+    }
+)  # fmt: skip
+"""Fields that somebody asks for; all others are only passed on."""
+
+Field = tuple[bytes, bytes]
+"""The name in lower case, and the line as it came, without its end."""
+
+Values = dict[bytes, list[bytes]]
+"""The values of the fields in READ, without blanks around them."""
+
+
+class Request(NamedTuple):
+    """The head of a request; `minor` is the second digit of its version."""
+
+    method: bytes
+    target: bytes
+    minor: int
+    fields: list[Field]
+    read: Values
+
+    def values(self, name: bytes) -> list[bytes]:
+        """Return the values of all fields with a name of READ."""
+        return self.read.get(name, [])
+
+
+class Response(NamedTuple):
+    """The head of a response."""
+
+    status: int
+    reason: bytes
+    minor: int
+    fields: list[Field]
+    read: Values
+
+    def values(self, name: bytes) -> list[bytes]:
+        """Return the values of all fields with a name of READ."""
+        return self.read.get(name, [])
+
+
+def head_end(data: bytes | bytearray, since: int = 0) -> int:
+    """Return where the head ends that stands at the beginning of `data`, 0 if it does not end yet.
+
+    The first `since` bytes were looked at before. Raises `BadMessage` (431) for a head that is too long.
+    """
+    end = data.find(END, max(0, since - len(END) + 1), HEAD_MAX)
+    if end < 0:
+        if len(data) >= HEAD_MAX:
+            raise BadMessage(f"the head is longer than {HEAD_MAX:,} bytes", 431)
+        return 0
+    return end + len(END)
+
+
+def read_request(head: bytes) -> Request:
+    """Return what a whole head says. Raises `BadMessage`."""
+    found = REQUEST.fullmatch(head)
+    if found is None:
+        raise BadMessage(*_why_no_request(head))
+    method, target, minor, fields = found.groups()
+    if len(target) > TARGET_MAX:
+        raise BadMessage(f"the address is longer than {TARGET_MAX:,} bytes", 414)
+    return Request(method, target, 1 if minor == b"1" else 0, *_fields(fields))
+
+
+def read_response(head: bytes) -> Response:
+    """Return what a whole head says. Raises `BadMessage`."""
+    found = RESPONSE.fullmatch(head)
+    if found is None:
+        raise BadMessage("the answer is not HTTP/1")
+    minor, status, reason, fields = found.groups()
+    return Response(int(status), reason or b"", 1 if minor == b"1" else 0, *_fields(fields))
+
+
+def elements(values: list[bytes]) -> list[bytes]:
+    """Return the elements of a list (RFC 9110 §5.6.1), in lower case."""
+    return [name for value in values for each in value.split(b",") if (name := each.strip(b" \t").lower())]
+
+
+def _fields(block: bytes) -> tuple[list[Field], Values]:
+    if block.count(b"\r\n") > FIELDS_MAX:
+        raise BadMessage(f"more than {FIELDS_MAX} fields", 431)
+    fields: list[Field] = []
+    read: Values = {}
+    for line in block.split(b"\r\n")[:-1]:
+        name, _, value = line.partition(b":")
+        name = name.lower()
+        fields.append((name, line))
+        if name in READ:
+            read.setdefault(name, []).append(value.strip(b" \t"))
+    return fields, read
+
+
+def _why_no_request(head: bytes) -> tuple[str, int]:
+    """Say what is wrong with it, in the words of RFC 9112, without repeating it."""
+    line, _, rest = head.partition(b"\r\n")
+    parts = line.split(b" ")
+    if len(parts) != 3 or not re.fullmatch(TOKEN, parts[0]):
+        return "the first line is not METHOD TARGET HTTP/1.1", 400
+    if re.fullmatch(rb"HTTP/[0-9]\.[0-9]", parts[2]) and not parts[2].startswith(b"HTTP/1."):
+        return "this speaks HTTP/1.1", 505
+    if re.search(rb"[\x00-\x1f\x7f]", line) or not re.fullmatch(rb"HTTP/1\.[01]", parts[2]):
+        return "the first line is not METHOD TARGET HTTP/1.1", 400
+    for each in rest.split(b"\r\n")[:-2]:
+        if each[:1] in (b" ", b"\t"):
+            return "a field goes on in the next line (RFC 9112 §5.2)", 400
+        if not re.fullmatch(FIELD, each + b"\r\n"):
+            return "a field is not NAME: VALUE (RFC 9112 §5)", 400
+    return "the head is not HTTP/1.1", 400

@@ -1,0 +1,276 @@
+"""Reads the sources of proxies, and keeps a pool up to date with them.
+
+    refresher = Refresher(pool, sources, fetcher)
+    for report in await refresher.refresh(): ...        # all of them once
+    await refresher.run()                               # each in its time, until cancelled
+
+A source that fails takes nothing away, is asked again after growing pauses, and holds up no other. What is logged and
+reported has its name, never its address.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from inspect import isawaitable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from lycosa import clock
+from lycosa.core.addresses import is_public
+from lycosa.core.errors import BadProxy, FetchError, LycosaError, StateError
+from lycosa.core.model import Request
+from lycosa.core.origin import place_of
+from lycosa.core.proxies.agenda import Agenda
+from lycosa.core.proxies.ledger import Ledger
+from lycosa.core.proxies.lists import LIST_MAX
+from lycosa.core.proxies.sources import (
+    PROXIES_MAX,
+    SOURCE,
+    Kind,
+    Place,
+    Reading,
+    Report,
+    Source,
+    merged,
+    places,
+    read_answer,
+    read_entries,
+    read_template,
+)
+from lycosa.core.url import redirected
+from lycosa.ports import Fetcher, ProxyPool
+from lycosa.proxies.threads import OwnThread
+
+log = logging.getLogger(__name__)
+
+READ_MAX_S = 120.0
+"""How long one source may take, with all its requests."""
+
+FETCH_MAX_S = 60.0
+AT_ONCE_MAX = 8
+"""Sources that are read at a time."""
+
+REDIRECTS_MAX = 5
+RETRY_S, RETRY_MAX_S = 30.0, 3600.0
+"""The pause after a source failed for the first time, and the longest."""
+
+IDLE_MIN_S, IDLE_MAX_S = 0.01, 60.0
+ERROR_MAX = 200
+"""Characters of what somebody else's code says when it fails."""
+
+
+class Reader:
+    """Reads sources. Relative paths begin at `folder`; `read_max_s` is how long one source may take."""
+
+    def __init__(self, fetcher: Fetcher, folder: Path, read_max_s: float = READ_MAX_S) -> None:
+        self._fetcher = fetcher
+        self._folder = folder
+        self._read_max_s = read_max_s
+        self._threads: dict[str, OwnThread] = {}
+
+    async def read(self, source: Source) -> tuple[Reading, str]:
+        """Return what a source has, and what is wrong with a part of it. Raises `BadProxy` when it has nothing."""
+        thread = self._threads.setdefault(source.name, OwnThread(f"proxies of {source.name}"))
+        try:
+            async with asyncio.timeout(self._read_max_s):
+                if thread.is_busy:
+                    raise BadProxy("is still at it since the last time")
+                if source.kind in {Kind.URL, Kind.API}:
+                    reading, problem = await self._fetched(source, thread)
+                else:
+                    call = {Kind.FILE: self._from_file, Kind.PYTHON: _from_python}.get(source.kind, read_template)
+                    reading, problem = await thread.call(partial(call, source)), ""
+        except TimeoutError:
+            raise BadProxy(f"took more than {self._read_max_s:g} s") from None
+        if not reading.proxies:
+            first = f" ({reading.faults[0]})" if reading.faults else ""
+            raise BadProxy(problem or f"holds no proxy{first}")
+        return reading, problem
+
+    async def _fetched(self, source: Source, thread: OwnThread) -> tuple[Reading, str]:
+        """Read all places; one that fails leaves the others."""
+        readings, problems = [], []
+        for place in places(source):
+            try:
+                text = await self._body(source, place)
+                readings.append(await thread.call(partial(read_answer, source, text, place)))  # a long list takes long
+            except (FetchError, BadProxy) as error:
+                named = " ".join(place.tags.values())
+                problems.append(f"{named}: {error}" if named else str(error))
+        return merged(readings), problems[0] if problems else ""
+
+    async def _body(self, source: Source, place: Place) -> str:
+        """Fetch a list, wherever redirects lead; its fields go to no other site, and not to ours from a public one."""
+        url, public_only = place.where, False
+        for _ in range(REDIRECTS_MAX + 1):
+            is_home = place_of(url) == place_of(place.where)
+            headers: Mapping[str, str] = source.headers if is_home else {}
+            meta = {"proxy": "", "download_timeout": FETCH_MAX_S}
+            request = Request(url, headers=headers, meta=meta)
+            response = await self._fetcher.fetch(request, max_body=LIST_MAX, public_only=public_only)
+            location = response.headers.get("location")
+            if response.status == 200:
+                return response.body.decode("utf-8", "replace")
+            target = redirected(url, location) if response.status in {301, 302, 303, 307, 308} and location else None
+            if target is None:
+                raise BadProxy(f"answered {response.status}")
+            public_only = public_only or is_public(response.ip)
+            url = target
+        raise BadProxy(f"more than {REDIRECTS_MAX} redirects")
+
+    def _from_file(self, source: Source) -> Reading:
+        path = self._folder / source.where
+        try:
+            if not path.is_file():
+                raise BadProxy("is not there" if not path.exists() else "is not a file")
+            with path.open("rb") as file:
+                text = file.read(LIST_MAX + 1).decode("utf-8", "replace")
+        except OSError as error:
+            raise BadProxy(f"cannot be read: {(error.strerror or str(error)).lower()}") from None
+        return read_answer(source, text, Place(source.where, {}))
+
+
+class Refresher:
+    """Keeps a pool up to date. `heard` is told each report; `now` in unix seconds, `draw` from 0 to 1."""
+
+    def __init__(
+        self,
+        pool: ProxyPool,
+        sources: Sequence[Source],
+        fetcher: Fetcher,
+        *,
+        folder: Path = Path(),
+        heard: Callable[[Report], None] = lambda _: None,
+        now: Callable[[], float] | None = None,
+        draw: Callable[[], float] = clock.chance,
+        retry_s: float = RETRY_S,
+        read_max_s: float = READ_MAX_S,
+    ) -> None:
+        self._pool = pool
+        self._sources = {source.name: source for source in sources}
+        self._reader = Reader(fetcher, folder, read_max_s)
+        self._heard = heard
+        self._now = now or clock.Clock().now
+        self._draw = draw
+        self._ledger = Ledger(self._sources)
+        self._agenda = Agenda(retry_s, RETRY_MAX_S)
+        self._at_once = asyncio.Semaphore(AT_ONCE_MAX)
+        self._recalled = False
+
+    async def refresh(self) -> list[Report]:
+        """Read all sources once. Return their reports, in their order. Raises `StateError` of the pool."""
+        await self._recall()
+        return await asyncio.gather(*map(self._refreshed, self._sources.values()))
+
+    async def run(self) -> None:
+        """Go on until cancelled; a pool that cannot be reached is waited for like a source."""
+        for name in self._sources:
+            self._agenda.add(name, self._now())
+        under_way: set[asyncio.Task[None]] = set()
+        try:
+            while True:
+                for name in self._agenda.due(self._now(), len(self._sources)):
+                    under_way.add(asyncio.create_task(self._turn(self._sources[name])))
+                at = self._agenda.next_at()
+                wait_s = IDLE_MAX_S if at is None else max(IDLE_MIN_S, min(IDLE_MAX_S, at - self._now()))
+                if not under_way:
+                    await asyncio.sleep(wait_s)
+                    continue
+                done, under_way = await asyncio.wait(under_way, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+                for each in done:
+                    each.result()
+        finally:
+            for each in under_way:
+                each.cancel()
+            await asyncio.gather(*under_way, return_exceptions=True)
+
+    async def _turn(self, source: Source) -> None:
+        """Refresh one, and set its next turn."""
+        try:
+            await self._recall()
+            report = await self._refreshed(source)
+        except StateError as error:
+            report = Report(source.name, problem=str(error))
+        well, failed_before = not report.problem, self._agenda.failures(source.name) > 0
+        if well is failed_before:
+            log.warning("source %s: %s", source.name, report.problem or "is there again")
+        self._agenda.done(source.name, self._now(), self._draw(), source.every_s, well=well)
+        self._heard(report)
+
+    async def _refreshed(self, source: Source) -> Report:
+        async with self._at_once:
+            try:
+                reading, problem = await self._reader.read(source)
+            except BadProxy as error:
+                return Report(source.name, removed=await self._sweep(source), problem=str(error))
+        changed = self._ledger.heard(source.name, reading.proxies, self._now(), whole=not problem)
+        try:
+            added = await self._pool.add(changed) if changed else 0
+        except StateError:
+            self._ledger.untold(source.name, changed)
+            raise
+        removed = await self._sweep(source)
+        listed = len(reading.proxies)
+        return Report(source.name, listed, added, removed, reading.faults, reading.faulty, problem)
+
+    async def _sweep(self, source: Source) -> int:
+        """Remove those whose time is over, but what somebody has added by hand since. Return how many they were."""
+        keys, others = self._ledger.gone(source.name, source.keep_s, self._now())
+        try:
+            if others:
+                await self._pool.add(others)
+            if not keys:
+                return 0
+            tagged = {view.proxy.key for view in await self._pool.proxies() if SOURCE in view.proxy.tags}
+            return await self._pool.remove([key for key in keys if key in tagged])
+        except StateError:
+            self._ledger.recall(source.name, keys)
+            raise
+
+    async def _recall(self) -> None:
+        """Learn, once, which proxies of the pool came from these sources in an earlier run."""
+        if self._recalled:
+            return
+        for view in await self._pool.proxies():
+            name = view.proxy.tags.get(SOURCE, "")
+            if name in self._sources:
+                self._ledger.recall(name, [view.proxy.key])
+        self._recalled = True
+
+
+def _from_python(source: Source) -> Reading:
+    """Call a function of somebody else's, which may return any kind of iterator."""
+    module, _, name = source.where.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)()
+        if isawaitable(found) or hasattr(found, "__aiter__"):
+            found = asyncio.run(_collected(found))
+        return read_entries(source, _iterated(found))
+    except LycosaError:
+        raise
+    except (Exception, SystemExit) as error:  # noqa: BLE001  whatever somebody else's code raises
+        raise BadProxy(f"{source.where} failed: {type(error).__name__}: {str(error)[:ERROR_MAX]}") from None
+
+
+def _iterated(found: Any) -> Iterable[object]:
+    if isinstance(found, str | bytes) or not hasattr(found, "__iter__"):
+        raise BadProxy(f"returned a {type(found).__name__}: return an iterator of addresses")
+    return found  # type: ignore[no-any-return]
+
+
+async def _collected(found: Any) -> list[object]:
+    if isawaitable(found):
+        found = await found
+    if not isinstance(found, AsyncIterator):
+        return list(islice(_iterated(found), PROXIES_MAX))
+    entries: list[object] = []
+    async for entry in found:
+        entries.append(entry)
+        if len(entries) >= PROXIES_MAX:
+            break
+    return entries

@@ -1,0 +1,34 @@
+"""Looks at a pool for many who look: one at a time, and not all the time when it takes long.
+
+What was seen of a small pool is never old. A look that took more than QUICK_S is shown for REST times as long again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from lycosa.ports import ProxyPool, ProxyView
+
+QUICK_S = 0.1
+REST = 10.0
+
+
+class Looks:
+    """The proxies of a pool."""
+
+    def __init__(self, pool: ProxyPool) -> None:
+        self._pool = pool
+        self._turn = asyncio.Lock()
+        self._seen: list[ProxyView] = []
+        self._until = 0.0
+
+    async def proxies(self) -> list[ProxyView]:
+        """Return all proxies, the nearest first."""
+        async with self._turn:
+            began = time.monotonic()
+            if began >= self._until:
+                self._seen = await self._pool.proxies()
+                took_s = time.monotonic() - began
+                self._until = began + took_s * (1 + REST) if took_s > QUICK_S else 0.0
+            return self._seen

@@ -1,0 +1,55 @@
+"""The pages of a proxy pool in headless Chromium (issue 6, "a page"): wide, narrow, light, dark, without JavaScript."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webdriver import WebDriver
+
+from lycosa.proxies.local import LocalPool
+from lycosa.web.proxies.desk import build_desk
+from tests.e2e.test_site_browser import NARROW, browser, chromium, screen
+from tests.web.server import Server, running
+from tests.web.test_proxy_pages import EVIL, PAGES, Now, filled
+
+__all__ = ["browser", "chromium"]
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def desk() -> Iterator[Server]:
+    now = Now()
+    pool = LocalPool(now=now)
+    asyncio.run(filled(pool, now))
+    with running(build_desk(pool, name="pool", now=now)) as server:
+        yield server
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1200, NARROW])
+def test_every_page_fits(desk: Server, browser: WebDriver, width: int, scheme: str) -> None:
+    screen(browser, width, scheme)
+    for path in PAGES:
+        browser.get(desk.url + path)
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= width, path
+        paper = browser.find_element(By.TAG_NAME, "body").value_of_css_property("background-color")
+        assert (paper == "rgba(22, 21, 18, 1)") == (scheme == "dark")
+
+
+def test_from_the_pool_to_a_reason(desk: Server, browser: WebDriver) -> None:
+    browser.get(desk.url)
+    browser.find_element(By.LINK_TEXT, "shop.example").click()
+    assert "complaint" in browser.find_element(By.TAG_NAME, "main").text
+    tag = browser.find_element(By.NAME, "tag")
+    tag.send_keys("provider=acme")
+    tag.submit()
+    first = browser.find_element(By.CSS_SELECTOR, "tbody tr")
+    assert "may be lent next: 100% of the draws" in first.text
+    bar = browser.find_element(By.CSS_SELECTOR, "svg.states rect.s-ready")
+    assert bar.value_of_css_property("fill") == "rgb(47, 143, 91)", "inline drawings are styled within the policy"
+    browser.get(desk.url)
+    assert browser.find_element(By.LINK_TEXT, EVIL).is_displayed()
