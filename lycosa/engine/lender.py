@@ -75,7 +75,11 @@ class Lender:
         renewal = self._renewals.pop((lent.target, lent.token), None)
         if renewal is not None:
             renewal.cancel()
-        return await asyncio.shield(self._started(self._pool.release(lent, outcomes)))
+        try:
+            return await self._pool.release(lent, outcomes)
+        except asyncio.CancelledError:  # nobody knows how far it came; what is over already is not ended twice
+            self._started(self._pool.release(lent, outcomes))
+            raise
 
     async def close(self) -> None:
         """Wait until all is given back."""

@@ -9,7 +9,7 @@ A request with a `proxy` of its own in meta goes through that, or through none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +27,7 @@ from lycosa.ports import Accept, Fetcher, Into, Lent
 
 WITHOUT_BODY = frozenset({204, 304})
 UNSAID = object()
+NOTHING: Mapping[str, str] = {}
 
 
 class PooledFetcher:
@@ -107,7 +108,7 @@ class PooledFetcher:
         location = redirected(request.url, found.headers.get("location")) if 300 <= found.status < 400 else None
         return judge(
             found.status,
-            {"retry-after": found.headers.get("retry-after")},
+            _waits(found),
             found.body,
             locations=[request.url, *([location] if location else [])],
             rules=rules,
@@ -142,9 +143,13 @@ def _key(request: Request) -> Hashable:
 
 def _through(request: Request, lent: Lent) -> Request:
     """Return the request with its proxy, whose login nobody else gets to see."""
-    sent = request.copy()
-    sent.meta["proxy"] = lent.proxy.url
-    return sent
+    return request.beside("proxy", lent.proxy.url)
+
+
+def _waits(found: Response) -> Mapping[str, str]:
+    """Return the field that is looked at, if it may be there: others are not even parsed."""
+    headers = found.headers
+    return {"retry-after": headers.get("retry-after")} if headers.may_have(b"retry-after") else NOTHING
 
 
 def _reads(rule: Rule) -> bool:

@@ -10,19 +10,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 from lycosa.core.errors import BadSpider
 from lycosa.core.model import Request
 from lycosa.core.proxies.target import ANY, Wish
-from lycosa.core.url import canonicalize
+from lycosa.core.url import canonicalize, host_key
+from lycosa.engine.addresses import name_of
 from lycosa.engine.suffixes import registrable
 
 TEXT_MAX = 255
 """Characters of the name of a target, a session, a tag."""
 
 TAGS_MAX = 32
+HOSTS_MAX = 16_384
+"""Hosts whose target is remembered."""
+
 NO_TAGS: Mapping[str, str] = {}
 
 
@@ -51,7 +55,9 @@ def wanted_of(request: Request) -> Wanted:
 def target_of(request: Request) -> str:
     """Return for what the proxy of a request is used."""
     asked = request.asked("proxy_target")
-    return registrable(_host(request.url)) if asked is None else _text("proxy_target", asked)
+    if asked is not None:
+        return _text("proxy_target", asked)
+    return _of_host(request.record.host if request.record is not None else host_key(canonicalize(request.url)))
 
 
 def jar_of(request: Request) -> Any:
@@ -63,8 +69,9 @@ def jar_of(request: Request) -> Any:
     return ["proxy_session", wanted.target, wanted.session]
 
 
-def _host(url: str) -> str:
-    return urlsplit(url if url.isascii() else canonicalize(url)).hostname or ""
+@lru_cache(HOSTS_MAX)
+def _of_host(host: str) -> str:
+    return registrable(name_of(host).strip("[]"))
 
 
 def _text(key: str, value: Any) -> str:

@@ -242,7 +242,7 @@ class RedisPool:
             self._woken(target, 1)
 
     async def _lent(self, target: str, grant: Grant) -> Lent:
-        proxy = await self._proxy(grant.key)
+        proxy = self._known.get(grant.key) or await self._proxy(grant.key)
         if proxy is None:
             raise NoProxy(f"the proxy {grant.key} was removed in this moment")
         return Lent(target, grant.token, proxy, grant.deadline, grant.rebound, grant.among)

@@ -102,6 +102,8 @@ def script_of(policy: TargetPolicy) -> TargetScript:
 
 def kind_of(wish: Wish) -> str:
     """Return the kind of a wish as text."""
+    if not wish.tags:
+        return ""
     return "\0".join(f"{name}={value}" for name, value in sorted(wish.tags.items()))
 
 

@@ -64,3 +64,5 @@ def test_targets_that_nobody_asked_for_longest_are_forgotten() -> None:
         flows.lent(str(number), 100.0)
         flows.lent("0", 100.0)
     assert [flows.wait_s(target, 100.0) for target in ("0", "1", "2")] == [FLOWS_S, DRY_WAIT_S, FLOWS_S]
+    flows.again_s("nobody's", 100.0, 100.0)
+    assert [flows.wait_s(target, 100.0) for target in ("0", "2", "3")] == [FLOWS_S, DRY_WAIT_S, FLOWS_S]

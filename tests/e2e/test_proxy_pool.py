@@ -15,7 +15,9 @@ import pytest
 
 import lycosa
 from lycosa import Request, Spider
+from lycosa.app.proxies import open_pool
 from lycosa.core.errors import BadSetting
+from lycosa.core.proxies.proxy import parse_proxy
 from tests.servers.banning import Banning, How, banning
 from tests.servers.nginx import free_port
 from tests.servers.proxies import Dante, Microsocks, RealProxy, Squid, Tinyproxy, new_address, running
@@ -261,6 +263,28 @@ def test_what_callbacks_and_pipelines_wait_for_is_sent_again_too(tmp_path):
             assert summary.stats["proxy/sent_again"] >= 4
 
     playing(play, sites=2)
+
+
+@pytest.mark.redis
+def test_a_pool_on_a_server(tmp_path, redis):
+    """P1: what one crawl has learned, the next one knows."""
+
+    async def play(server: Banning) -> None:
+        place = f"{redis.url}?pool={tmp_path.name}"
+        async with AsyncExitStack() as stack:
+            proxies = await several(stack, 4)
+            server.ban(proxies[0].exit)
+            pool = await open_pool(place)
+            await pool.add(parse_proxy(proxy.url) for proxy in proxies)
+            await pool.close()
+            for number in range(2):
+                urls = [server.url(f"/page/{page}?{number}") for page in range(30)]
+                summary = await crawl(Asks(urls), place, robots=False)
+                assert summary.reasons == {"200": 30}
+            assert server.by_client()[proxies[0].exit] == 1
+            assert len(server.hits) == 61
+
+    playing(play)
 
 
 def test_proxies_with_the_tags_that_are_asked_for(tmp_path):

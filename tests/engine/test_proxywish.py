@@ -18,7 +18,7 @@ from lycosa.engine.proxywish import Wanted, jar_of, target_of, wanted_of
         ("http://a.b.example.co.uk/", "example.co.uk"),
         ("http://co.uk/", "co.uk"),
         ("http://me.github.io/", "me.github.io"),
-        ("http://user:secret@WWW.Shop.example/", "shop.example"),
+        ("http://WWW.Shop.example/", "shop.example"),
         ("http://127.0.0.1:80/", "127.0.0.1"),
         ("http://[2001:db8::1]:80/", "2001:db8::1"),
         ("http://localhost/", "localhost"),

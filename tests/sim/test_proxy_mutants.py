@@ -135,7 +135,6 @@ TARGET = {
         "    local ready = call('ZCARD', READY .. tier) - 1",
         "    local ready = call('ZCARD', READY .. tier)",
     ),
-    "new ones are not seen in the same call": ("  write() -- new ones, too\n", ""),
     "a removed one counts": ("  if pair.counted then m.usable = m.usable - 1 end\n", ""),
     "a ban by hand ends": ("rest(pair, args['until']) else pair.barred = true end", "rest(pair, args['until']) end"),
     "an unban leaves a rest": ("false, false, 0, 0, 0\n  changed", "false, false, 0, 0, pair.rests_until\n  changed"),

@@ -28,7 +28,7 @@ from lycosa.proxies.redis import redis_pool
 from tests.conftest import PROVE, ROOT
 from tests.sim.proxy_worker import RECORD, Event, Job, read_events
 
-ACQUIRES = 1_000_000 if PROVE else 20_000
+ACQUIRES = 1_000_000 if PROVE else 10_000
 WORKERS, PROCESSES, KILLED = 100, 5, 2
 PROXIES, TARGETS = 400, 5
 LEAKED = 0.05

@@ -37,10 +37,7 @@ class Flows:
 
     def lent(self, target: str, now: float) -> None:
         """One was lent."""
-        self._since[target] = now, True
-        self._since.move_to_end(target)
-        if len(self._since) > TARGETS_MAX:
-            self._since.popitem(last=False)
+        self._note(target, (now, True))
 
     def wait_s(self, target: str, now: float) -> float:
         """Return for how long to wait for one."""
@@ -49,8 +46,15 @@ class Flows:
 
     def again_s(self, target: str, began: float, now: float) -> float:
         """None came. Return when to ask again; `began` is when this one did."""
-        since, _ = self._since.setdefault(target, (began, False))
-        return min(max((now - since) / 4, AGAIN_MIN_S), AGAIN_MAX_S)
+        known = self._since.get(target, (began, False))
+        self._note(target, known)
+        return min(max((now - known[0]) / 4, AGAIN_MIN_S), AGAIN_MAX_S)
+
+    def _note(self, target: str, known: tuple[float, bool]) -> None:
+        self._since[target] = known
+        self._since.move_to_end(target)
+        if len(self._since) > TARGETS_MAX:
+            self._since.popitem(last=False)
 
 
 class Dry(NamedTuple):

@@ -1,0 +1,112 @@
+"""The calls of a pool on Redis (P5): few round trips for many, and what was asked for is done whoever still listens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from secrets import token_hex
+from typing import Any
+
+import pytest
+import redis as driver
+
+from lycosa.core.errors import NoProxy
+from lycosa.core.proxies.outcome import Outcome
+from lycosa.core.proxies.proxy import Proxy
+from lycosa.core.proxies.target import Wish
+from lycosa.ports import ProxyPool
+from lycosa.proxies.redis import redis_pool
+
+pytestmark = pytest.mark.redis
+
+SITE = "a.example"
+LONG_S = 20.0
+
+
+def proxies(count: int) -> list[Proxy]:
+    return [Proxy("http", f"10.0.0.{number + 1}", 8080) for number in range(count)]
+
+
+def play(server: Any, story: Callable[[ProxyPool], Awaitable[None]], count: int) -> None:
+    async def whole() -> None:
+        pool = await redis_pool(server.url, token_hex(4), print)
+        await pool.add(proxies(count))
+        try:
+            await story(pool)
+        finally:
+            await pool.close()
+
+    asyncio.run(whole())
+
+
+def trips(server: Any) -> int:
+    """Return how many scripts were run."""
+    with driver.Redis.from_url(server.url) as client:
+        found: dict[str, dict[str, int]] = client.info("commandstats")  # type: ignore[assignment]
+    return sum(found.get(f"cmdstat_{name}", {}).get("calls", 0) for name in ("eval", "evalsha"))
+
+
+def test_many_ask_in_few_round_trips(redis: Any) -> None:
+    async def story(pool: ProxyPool) -> None:
+        (first,) = await pool.acquire(SITE)  # fills up
+        await pool.release(first)
+        before = trips(redis)
+        lent = [each for (each,) in await asyncio.gather(*(pool.acquire(SITE) for _ in range(100)))]
+        assert len({each.proxy.key for each in lent}) == 100
+        assert all(await asyncio.gather(*(pool.release(each, [Outcome()]) for each in lent)))
+        assert trips(redis) - before <= 6
+
+    play(redis, story, 100)
+
+
+def test_few_round_trips_however_many_wait(redis: Any) -> None:
+    """One proxy for 60: each return is one round trip, and the next lease another, however many wait."""
+
+    async def story(pool: ProxyPool) -> None:
+        async def one() -> None:
+            (lent,) = await pool.acquire(SITE, wait_s=LONG_S)
+            await pool.release(lent, [Outcome()])
+
+        await one()
+        before = trips(redis)
+        await asyncio.gather(*(one() for _ in range(60)))
+        assert trips(redis) - before <= 60 * 3
+
+    play(redis, story, 1)
+
+
+def test_who_does_not_want_to_wait_is_told_at_once_though_others_wait(redis: Any) -> None:
+    async def story(pool: ProxyPool) -> None:
+        (lent,) = await pool.acquire(SITE)
+        waiting = [asyncio.create_task(pool.acquire(SITE, wait_s=LONG_S)) for _ in range(5)]
+        picky = asyncio.create_task(pool.acquire(SITE, 2, wait_s=LONG_S))
+        await asyncio.sleep(0.05)
+        async with asyncio.timeout(LONG_S / 2):
+            with pytest.raises(NoProxy, match="1 leased"):
+                await pool.acquire(SITE)
+            with pytest.raises(NoProxy, match="1 leased"):
+                await pool.acquire(SITE, wish=Wish(session="s"))
+        for task in waiting:
+            await pool.release(lent)
+            (lent,) = await task
+        picky.cancel()
+
+    play(redis, story, 1)
+
+
+def test_what_was_asked_for_is_done_whoever_still_listens(redis: Any) -> None:
+    async def story(pool: ProxyPool) -> None:
+        for _ in range(20):
+            (lent,) = await pool.acquire(SITE, wait_s=LONG_S)
+            returning = asyncio.create_task(pool.release(lent, [Outcome()]))
+            await asyncio.sleep(0)
+            returning.cancel()
+            asking = asyncio.create_task(pool.acquire(SITE, wait_s=LONG_S))
+            await asyncio.sleep(0)
+            asking.cancel()
+            await asyncio.wait([returning, asking])
+        assert len(await pool.acquire(SITE, wait_s=LONG_S)) == 1, "neither the return nor the lease is lost"
+        (view,) = await pool.targets()
+        assert (view.leases, view.leaked) == (1, 0)
+
+    play(redis, story, 1)
