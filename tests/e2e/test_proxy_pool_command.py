@@ -131,7 +131,7 @@ def test_a_crawl_that_is_killed_leaves_its_proxies_to_others(tmp_path):
         (tmp_path / "lycosa.toml").write_text("[proxies.default]\nlease_s = 1\n")
         with running(*(Microsocks() for _ in range(4))) as proxies:
             await filled(tmp_path / "pool", [proxy.url for proxy in proxies])
-            server.ban(proxies[0].exit)
+            server.ban(proxies[0].exit, How.TOO_MANY, for_s=600)  # by a Retry-After, not by chance
             words = ("crawl", server.url(), "--proxy-pool", "pool", "-o", "items.jsonl")
 
             def killed() -> bool:
