@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from contextlib import AsyncExitStack
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
+from lycosa.app.checks import keep, project_checks, project_sources
 from lycosa.app.proxies import open_pool, project_policies
 from lycosa.clock import Clock
 from lycosa.config import Settings
 from lycosa.core.errors import BadProxy, BadSetting
 from lycosa.core.proxies.address import MEMORY
+from lycosa.core.proxies.checks import Checks
 from lycosa.core.proxies.lists import LIST_MAX, Fault, read_list
 from lycosa.core.proxies.policies import Policies
 from lycosa.core.proxies.proxy import Proxy
+from lycosa.core.proxies.sources import Source
 from lycosa.engine.lender import Lender
 from lycosa.ports import ProxyPool
 
@@ -32,6 +37,8 @@ async def lender_of(stack: AsyncExitStack, settings: Settings, clock: Clock) -> 
         raise BadSetting(f"proxy_pool: {place} is in the memory of one process: with processes, a folder or redis://…")
     policies = project_policies(Path.cwd())
     pool = await _listed(Path(place), policies) if listed else await open_pool(place, policies)
+    if listed or place == MEMORY:
+        _keep(stack, pool, is_empty=not listed)
     lender = Lender(
         pool,
         policies.rules_of,
@@ -41,6 +48,31 @@ async def lender_of(stack: AsyncExitStack, settings: Settings, clock: Clock) -> 
     )
     stack.push_async_callback(lender.close)
     return lender
+
+
+def _keep(stack: AsyncExitStack, pool: ProxyPool, *, is_empty: bool) -> None:
+    """Let the sources and checks of the project keep a pool that nobody else can. Raises `BadSetting`."""
+    sources, checks = project_sources(Path.cwd()), project_checks(Path.cwd())
+    if is_empty and not sources:
+        raise BadSetting(
+            f"proxy_pool: {MEMORY} stays empty: write [[proxies.sources]] into lycosa.toml, or give a list"
+        )
+    if sources or checks.judges:
+        task = asyncio.create_task(_kept(pool, sources, checks))
+        stack.push_async_callback(_end, task)
+
+
+async def _kept(pool: ProxyPool, sources: Sequence[Source], checks: Checks) -> None:
+    try:
+        await keep(pool, sources, checks, Path.cwd())
+    except Exception as error:  # noqa: BLE001  the crawl goes on with the proxies that there are
+        log.warning("the pool is not kept up to date any more: %s", error)
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
 
 
 def _is_list(place: str) -> bool:

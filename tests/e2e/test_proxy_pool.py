@@ -273,7 +273,7 @@ def test_a_pool_on_a_server(tmp_path, redis):
         place = f"{redis.url}?pool={tmp_path.name}"
         async with AsyncExitStack() as stack:
             proxies = await several(stack, 4)
-            server.ban(proxies[0].exit)
+            server.ban(proxies[0].exit, How.TOO_MANY, for_s=600)  # by a Retry-After, not by chance
             pool = await open_pool(place)
             await pool.add(parse_proxy(proxy.url) for proxy in proxies)
             await pool.close()
@@ -347,7 +347,7 @@ def test_bans_of_one_site_are_not_those_of_another(tmp_path):
     async def play(server: Banning) -> None:
         async with AsyncExitStack() as stack:
             proxies = await several(stack, 2)
-            server.ban(proxies[0].exit, site=0)
+            server.ban(proxies[0].exit, How.TOO_MANY, site=0, for_s=600)
             urls = [server.url(f"/page/{number}", site=site) for number in range(20) for site in (0, 1)]
             summary = await crawl(Asks(urls), listed(tmp_path, proxies), robots=False)
             assert summary.reasons == {"200": 40}

@@ -93,6 +93,7 @@ def test_without_a_proxy_that_works_it_ends_with_3_and_goes_on_later(tmp_path):
         (["--proxy-pool", "http://127.0.0.1:1"], "is no pool of proxies: write memory:, a folder, or redis://"),
         (["--proxy-pool", "proxies.txt", "--proxy", "http://127.0.0.1:1"], "proxy and proxy_pool"),
         (["--proxy-pool", "proxies.txt", "--processes", "2"], "is in the memory of one process"),
+        (["--proxy-pool", "memory:"], "memory: stays empty: write [[proxies.sources]] into lycosa.toml"),
         (["--proxy-pool", "proxies.txt", "-s", "proxy_tries=0"], "proxy_tries: '0' is not a whole number from 1"),
     ],
 )
@@ -130,7 +131,7 @@ def test_a_crawl_that_is_killed_leaves_its_proxies_to_others(tmp_path):
         (tmp_path / "lycosa.toml").write_text("[proxies.default]\nlease_s = 1\n")
         with running(*(Microsocks() for _ in range(4))) as proxies:
             await filled(tmp_path / "pool", [proxy.url for proxy in proxies])
-            server.ban(proxies[0].exit)
+            server.ban(proxies[0].exit, How.TOO_MANY, for_s=600)  # by a Retry-After, not by chance
             words = ("crawl", server.url(), "--proxy-pool", "pool", "-o", "items.jsonl")
 
             def killed() -> bool:
@@ -142,11 +143,30 @@ def test_a_crawl_that_is_killed_leaves_its_proxies_to_others(tmp_path):
             done = await run(*words[1:], cwd=tmp_path)
             assert done.returncode == 0, done.stderr
             assert_one_at_a_time(server, list(proxies))
-            assert server.by_client()[proxies[0].exit] == 1, "banned, and not forgotten"
+            refused = [hit.ip for hit in server.hits if not hit.good]
+            assert refused == [proxies[0].exit], "banned, and not forgotten"
         found = [item["url"] for item in items(tmp_path / "items.jsonl")]
         assert_exactly_once(found, urls_of(server))
 
     playing(play, pages=100, delay_s=DELAY_S)
+
+
+@pytest.mark.proxies
+def test_a_pool_in_memory_is_kept_by_the_crawl(tmp_path):
+    """P4: its proxies are those of the project's sources."""
+
+    async def play(server: Banning) -> None:
+        with running(*(Microsocks() for _ in range(2))) as proxies:
+            (tmp_path / "list.txt").write_text("".join(f"{proxy.url}\n" for proxy in proxies))
+            (tmp_path / "lycosa.toml").write_text(
+                '[[proxies.sources]]\nname = "mine"\nkind = "file"\npath = "list.txt"\n'
+            )
+            done = await run(server.url(), "--proxy-pool", "memory:", "-o", "items.jsonl", cwd=tmp_path)
+            assert done.returncode == 0, done.stderr
+            assert set(server.by_client()) == {proxy.exit for proxy in proxies}
+        assert_exactly_once([item["url"] for item in items(tmp_path / "items.jsonl")], urls_of(server))
+
+    playing(play, pages=30)
 
 
 def test_the_crawl_can_be_told_to_stop_while_it_waits(tmp_path):
@@ -157,5 +177,5 @@ def test_the_crawl_can_be_told_to_stop_while_it_waits(tmp_path):
         run.process.send_signal(2)
         return run.end()
 
-    with started("crawl", "http://127.0.0.1:1/", "--proxy-pool", "memory:", cwd=tmp_path) as waiting:
+    with started("crawl", "http://127.0.0.1:1/", "--proxy-pool", "empty", cwd=tmp_path) as waiting:
         assert interrupted(waiting) == 130
