@@ -1,5 +1,5 @@
--- What both scripts of a pool begin with. KEYS[1] is what all keys begin with, ARGV[1] the time (unix seconds, "" for that
--- of the server).
+-- What both scripts of a pool begin with. KEYS[1] is what all keys begin with (KEYS[2] only says so), ARGV[1] the time
+-- (unix seconds, "" for that of the server).
 
 local COOL_MIN_S, DOUBLINGS_MAX, SMOOTHING = 1.0, 32, 0.2
 
