@@ -33,7 +33,10 @@ MUTANTS = {
     "a repeated exchange forgets whom it buried": ("    write_all() -- what", "    -- what"),
     "a repeated exchange is done twice": ("if serial <= last then", "if serial < last then"),
     "what is missing in between is not missed": ("if serial > last + 1 then", "if false then"),
-    "another partition buries, and knows no commit": ("return call('ZREM', key('w'), worker) end", "end"),
+    "another partition buries, and knows no commit": (
+        "then return call('HSET', key('n'), worker, NEVER) end",
+        "then end",
+    ),
     "a start counts from when it was lent": ("host.ra = math.max(host.ra, host.st + delay)", ""),
     "a start need not be told": ("if asked('punctual') == 1 then host.uc = by end", ""),
     "the buried have told of their starts": ("if host.uc == held[at] then host.ra", "if false then host.ra"),
