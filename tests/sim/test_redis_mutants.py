@@ -10,7 +10,7 @@ import pytest
 from tests.sim.redis_history import History
 from tests.sim.test_redis_history import shrunk
 
-HISTORIES_MAX = 400
+HISTORIES_MAX = 800
 
 MUTANTS = {
     "a slice that is brought twice is taken twice": ("if each > last then", "if true then"),
