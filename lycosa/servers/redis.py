@@ -167,6 +167,11 @@ def errors() -> tuple[type[Exception], ...]:
     return (exceptions.RedisError, exceptions.RedisClusterException, OSError)
 
 
+def is_closed(error: RuntimeError) -> bool:
+    """Tell whether a connection was closed before it was written to, for which uvloop has words of its own."""
+    return "the handler is closed" in str(error)
+
+
 def passes(error: Exception) -> bool:
     """Tell whether asking again can help: the server is away, or a replica is about to take over."""
     exceptions = package_redis().exceptions
@@ -187,7 +192,7 @@ def moves(error: Exception) -> bool:
 def ours(text: str, error: Exception, *, tls: bool, what: str) -> LycosaError:
     """Return what a driver's error means, in one line. `what` is kept there, with the option that would rename it."""
     exceptions = package_redis().exceptions
-    said = " ".join(str(error).split())
+    said = "the connection was closed" if isinstance(error, RuntimeError) else " ".join(str(error).split())
     if isinstance(error, exceptions.NoPermissionError) or "The user executing the script can't" in said:
         return UsageError(f"{text}: this user may not do there what is needed ({said.partition(' script:')[0]})")
     if isinstance(error, exceptions.AuthenticationError) or _is_any(

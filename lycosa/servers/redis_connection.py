@@ -79,7 +79,9 @@ class Server:
         while True:
             try:
                 return await act()
-            except redis.errors() as error:
+            except (RuntimeError, *redis.errors()) as error:
+                if isinstance(error, RuntimeError) and not redis.is_closed(error):
+                    raise
                 ours, now = self._ours(error), loop.time()
                 since, most_s = (began, MOVING_MAX_S) if (moves := redis.moves(error)) else (away, max_s)
                 if not redis.passes(error) or now - since > most_s:
