@@ -14,7 +14,7 @@ CLOSED = "unable to perform operation on <TCPTransport closed=True reading=False
 
 
 def test_a_connection_that_is_found_closed_is_made_again() -> None:
-    """uvloop says so with an error of its own when a server has ended it in the same moment."""
+    """Uvloop says so with an error of its own when a server has ended it in the same moment."""
     answers: list[object] = [RuntimeError(CLOSED), "there"]
     said: list[str] = []
 
