@@ -99,11 +99,17 @@ class StdoutSink:
             self._lines.clear()
         self._pending_bytes = 0
 
+    def _until_room(self) -> None:
+        """Wait for the reader. With poll: select knows no descriptors above 1,024, which a crawl may have."""
+        waiting = select.poll()
+        waiting.register(self._fd, select.POLLOUT)
+        waiting.poll()
+
     def _send(self, size_max: int) -> None:
         try:
             self._unsent = self._unsent[os.write(self._fd, self._unsent[:size_max]) :]
         except BlockingIOError:
-            select.select([], [self._fd], [])
+            self._until_room()
         except (BrokenPipeError, ConnectionResetError) as error:
             raise StorageError("standard output was closed by its reader; run the command again to go on") from error
         except OSError as error:

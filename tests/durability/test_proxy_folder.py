@@ -124,7 +124,9 @@ def test_a_record_that_is_cut_off_anywhere_was_never_answered(tmp_path: Path) ->
         copy.mkdir()
         shutil.copy(path / "pool", copy)
         (copy / name).write_bytes(whole[:cut])
-        _, records = embedded_folder.Folder(copy).read()
+        folder = embedded_folder.Folder(copy)
+        _, records = folder.read()
+        folder.close()
         assert len(records) == sum(end <= cut for end in ends)
 
 
@@ -141,7 +143,9 @@ def test_damage_is_one_clear_line(tmp_path: Path, seed: int) -> None:
         keeper(path)
     assert str(file) in str(caught.value)
     assert "\n" not in str(caught.value)
-    assert embedded_folder.Folder(path).generation == 0, "the lock is free again"
+    free = embedded_folder.Folder(path)
+    assert free.generation == 0
+    free.close()
 
 
 def test_records_that_are_whole_and_do_not_belong_here(tmp_path: Path) -> None:
