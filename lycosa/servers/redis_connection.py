@@ -76,10 +76,11 @@ class Server:
         loop = asyncio.get_running_loop()
         began = away = loop.time()
         pause_s, told = AGAIN_S, False
+        failures: tuple[type[Exception], ...] = (RuntimeError, *redis.errors())
         while True:
             try:
                 return await act()
-            except (RuntimeError, *redis.errors()) as error:
+            except failures as error:
                 if isinstance(error, RuntimeError) and not redis.is_closed(error):
                     raise
                 ours, now = self._ours(error), loop.time()
