@@ -397,9 +397,11 @@ def test_tls(redis, monkeypatch):
 
 def test_a_server_that_would_drop_items():
     with redis_server(maxmemory="10mb", policy="volatile-lru") as server:
-        with refused(StorageError, "maxmemory-policy volatile-lru .* set it to noeviction"):
-            Queue(f"{server.url}?queue=q")
-        server.cli("CONFIG", "SET", "maxmemory", "0")
+        for limit in ("10mb", "0"):  # it may be given one again at any time
+            server.cli("CONFIG", "SET", "maxmemory", limit)
+            with refused(StorageError, "maxmemory-policy volatile-lru .* set it to noeviction"):
+                Queue(f"{server.url}?queue=q")
+        server.cli("CONFIG", "SET", "maxmemory-policy", "noeviction")
         Queue(f"{server.url}?queue=q").close()
 
 
