@@ -46,6 +46,9 @@ class QueueLease(Protocol):
 class Queue(Protocol):
     """What `queue.Queue` does, with its exceptions, and batches and leases. Blocking; for threads and processes."""
 
+    lazy: bool
+    """Whether `maxsize` is a mark for this object's puts: they wait for one free place, not for room for all of them."""
+
     @property
     def maxsize(self) -> int:
         """The number of items it holds at most; no bound at 0 or below."""

@@ -34,6 +34,9 @@ class Taken(NamedTuple):
 class BlockingQueue(ABC):
     """See `ports.Queue`."""
 
+    lazy = False
+    """With True `maxsize` is a mark, not a limit: what is put together goes in together while fewer items wait."""
+
     @property
     @abstractmethod
     def maxsize(self) -> int:
@@ -66,7 +69,7 @@ class BlockingQueue(ABC):
 
     @abstractmethod
     def _offer(self, packed: list[Any], arm: bool) -> bool | None:
-        """Store all, or nothing while there is no room for all. Raises `ShutDown`, `ValueError` if there never is."""
+        """Store all, or nothing without `_room_for` them. Raises `ShutDown`, `ValueError` if there never will be."""
 
     @abstractmethod
     def _take(self, limit: int, lend: bool, arm: bool) -> list[Taken] | None:
@@ -143,6 +146,10 @@ class BlockingQueue(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _room_for(self, count: int) -> int:
+        """Return how many items must fit before so many are put."""
+        return 1 if self.lazy else count
 
     def _get(self, limit: int, lend: bool, block: bool, timeout: float | None) -> list[Taken]:
         if limit < 1:

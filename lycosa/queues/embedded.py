@@ -28,7 +28,8 @@ NEXT = {
 class Queue(BlockingQueue):
     """First in, first out: `queue.Queue` in a folder.
 
-    `maxsize` holds for all processes; None leaves it as it is, unbounded when new. `serializer` is "msgpack", with
+    `maxsize` holds for all processes; None leaves it as it is, unbounded when new. With `lazy` this object's `put_many`
+    waits for one place only and may then exceed it. `serializer` is "msgpack", with
     `type` for dataclasses and msgspec Structs, or "pickle". Choose pickle only when you trust everybody who can write
     to the folder: loading a pickle runs whatever code it names. `sync` survives a power loss, at the price of a disk
     write for every call.
@@ -43,12 +44,14 @@ class Queue(BlockingQueue):
         path: str | PathLike[str],
         maxsize: int | None = None,
         *,
+        lazy: bool = False,
         serializer: str = "msgpack",
         type: Any = None,  # noqa: A002  what msgspec calls it
         sync: bool = False,
     ) -> None:
         self._packing = packing(serializer, type)
-        self._opened = {"serializer": serializer, "type": type, "sync": sync}
+        self.lazy = lazy
+        self._opened = {"lazy": lazy, "serializer": serializer, "type": type, "sync": sync}
         self._folder = Folder(Path(path), self.order, self._packing.name, sync=sync)
         try:
             with self._folder.change() as (_, state):
@@ -114,11 +117,12 @@ class Queue(BlockingQueue):
         with self._folder.change() as (database, state):
             if state.shut:
                 raise ShutDown
-            if state.room() < len(packed):
-                if len(packed) > max(1, state.maxsize):
+            room = self._room_for(len(packed))
+            if state.room() < room:
+                if room > max(1, state.maxsize):
                     raise ValueError(f"{len(packed)} items never fit into a queue with maxsize {state.maxsize}")
                 if arm:
-                    state.want(self._folder.member, ROOM, len(packed))
+                    state.want(self._folder.member, ROOM, room)
                 return None
             rows = ((number, rank, value) for number, (value, rank) in enumerate(packed, state.next_id))
             database.executemany("INSERT INTO items VALUES (?, ?, 0, ?)", rows)

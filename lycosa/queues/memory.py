@@ -14,8 +14,9 @@ from lycosa.queues.order import Order, priority_of
 class MemoryQueue(BlockingQueue):
     """A heap of items by their rank; a lent one comes back under the rank it had."""
 
-    def __init__(self, maxsize: int = 0, *, order: Order = Order.FIFO) -> None:
+    def __init__(self, maxsize: int = 0, *, order: Order = Order.FIFO, lazy: bool = False) -> None:
         self._maxsize = maxsize
+        self.lazy = lazy
         self._order = order
         self._heap: list[tuple[Any, Taken]] = []
         self._lent: dict[int, tuple[Any, Taken]] = {}
@@ -80,8 +81,9 @@ class MemoryQueue(BlockingQueue):
             self._refuse_closed()
             if self._shut:
                 raise ShutDown
-            if 0 < self._maxsize < len(self._heap) + len(packed):
-                if len(packed) > max(1, self._maxsize):
+            room = self._room_for(len(packed))
+            if 0 < self._maxsize < len(self._heap) + room:
+                if room > max(1, self._maxsize):
                     raise ValueError(f"{len(packed)} items never fit into a queue with maxsize {self._maxsize}")
                 return None
             for rank, item in packed:

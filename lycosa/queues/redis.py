@@ -33,6 +33,7 @@ class RedisQueue(BlockingQueue):
         maxsize: int | None = None,
         *,
         order: Order = Order.FIFO,
+        lazy: bool = False,
         serializer: str = "msgpack",
         type: Any = None,  # noqa: A002  what msgspec calls it
         sync: bool = False,
@@ -41,9 +42,10 @@ class RedisQueue(BlockingQueue):
         self._member: Member | None = None
         self._packing = packing(serializer, type)
         self._opened = {
-            "order": order, "serializer": serializer, "type": type, "sync": sync, "patience_s": patience_s
+            "order": order, "lazy": lazy, "serializer": serializer, "type": type, "sync": sync,
+            "patience_s": patience_s,
         }  # fmt: skip
-        self._url, self.order = url, order
+        self._url, self.order, self.lazy = url, order, lazy
         self._server = Server(read_address(url), patience_s=patience_s)
         self._server.check(sync=sync)
         self._member = Member(self._server, Made(order.value, self._packing.name, maxsize))
@@ -97,7 +99,8 @@ class RedisQueue(BlockingQueue):
     def _offer(self, packed: list[Any], arm: bool) -> bool | None:
         if sum(len(item) for _, item in packed) > CALL_MAX_BYTES:
             raise ValueError(f"more than {CALL_MAX_BYTES} bytes in one put_many; put them in several")
-        reply = self._call("put", int(arm), self.order.value, *(each for pair in packed for each in pair))
+        room = self._room_for(len(packed))
+        reply = self._call("put", int(arm), room, *(each for pair in packed for each in pair))
         match reply[0]:
             case "shut":
                 raise ShutDown

@@ -37,8 +37,8 @@ PORT = [name for name in dir(MemoryQueue) if not name.startswith("_")]
 class TwoHandles:
     """One queue, put through one handle, all else done through another."""
 
-    def __init__(self, kind: type[Queue], path, maxsize: int) -> None:
-        self._putter, self._getter = kind(path, maxsize), kind(path)
+    def __init__(self, kind: type[Queue], path, maxsize: int, **options: Any) -> None:
+        self._putter, self._getter = kind(path, maxsize, **options), kind(path)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._putter if name.startswith("put") else self._getter, name)
@@ -52,32 +52,32 @@ def oracle(order: Order, path, maxsize: int) -> Any:
     return getattr(queue, order.value)(maxsize)
 
 
-def in_memory(order: Order, path, maxsize: int) -> Any:
-    return MemoryQueue(maxsize, order=order)
+def in_memory(order: Order, path, maxsize: int, **options: Any) -> Any:
+    return MemoryQueue(maxsize, order=order, **options)
 
 
-def embedded(order: Order, path, maxsize: int) -> Any:
-    return KINDS[order](path, maxsize)
+def embedded(order: Order, path, maxsize: int, **options: Any) -> Any:
+    return KINDS[order](path, maxsize, **options)
 
 
-def two_handles(order: Order, path, maxsize: int) -> Any:
-    return TwoHandles(KINDS[order], path, maxsize)
+def two_handles(order: Order, path, maxsize: int, **options: Any) -> Any:
+    return TwoHandles(KINDS[order], path, maxsize, **options)
 
 
-def on_redis(order: Order, path, maxsize: int) -> Any:
-    return KINDS[order](path, maxsize)
+def on_redis(order: Order, path, maxsize: int, **options: Any) -> Any:
+    return KINDS[order](path, maxsize, **options)
 
 
-def two_on_redis(order: Order, path, maxsize: int) -> Any:
-    return TwoHandles(KINDS[order], path, maxsize)
+def two_on_redis(order: Order, path, maxsize: int, **options: Any) -> Any:
+    return TwoHandles(KINDS[order], path, maxsize, **options)
 
 
-def on_valkey(order: Order, path, maxsize: int) -> Any:
-    return KINDS[order](path, maxsize)
+def on_valkey(order: Order, path, maxsize: int, **options: Any) -> Any:
+    return KINDS[order](path, maxsize, **options)
 
 
-def on_a_cluster(order: Order, path, maxsize: int) -> Any:
-    return KINDS[order](path, maxsize)
+def on_a_cluster(order: Order, path, maxsize: int, **options: Any) -> Any:
+    return KINDS[order](path, maxsize, **options)
 
 
 REDIS = [
@@ -95,9 +95,9 @@ def make(request, tmp_path):
     servers = {on_redis: "redis", two_on_redis: "redis", on_valkey: "valkey", on_a_cluster: "cluster"}
     server = request.getfixturevalue(servers[request.param]) if request.param in servers else None
 
-    def make_one(maxsize: int = 0, order: Order = Order.FIFO) -> Any:
+    def make_one(maxsize: int = 0, order: Order = Order.FIFO, **options: Any) -> Any:
         path = new_url(server) if server else tmp_path / f"queue {len(made)}"
-        made.append(request.param(order, path, maxsize))
+        made.append(request.param(order, path, maxsize, **options))
         return made[-1]
 
     yield make_one
@@ -435,6 +435,42 @@ def test_one_who_waits_for_less_room_is_served(make):
     assert blocks(many)
     q.get_many(3)
     assert ends(many)
+
+
+@ours
+def test_a_lazy_bound_lets_a_batch_in_as_long_as_one_place_is_free(make):
+    """C4: exceeded by the rest of one batch, by no more, whoever else puts."""
+    q = make(3, lazy=True)
+    q.put_many("abcde")
+    assert (q.qsize(), q.full(), q.maxsize) == (5, True, 3)
+    with pytest.raises(Full):
+        q.put_nowait("f")
+    with pytest.raises(Full):
+        q.put_many("fg", block=False)
+    thread, _ = start(q.put_many, "fghij")
+    q.get_many(2)
+    assert blocks(thread), "three are there, which is the bound"
+    assert q.get() == "c"
+    assert ends(thread)
+    assert q.get_many(9) == ["d", "e", "f", "g", "h", "i", "j"]
+
+
+@ours
+def test_lazy_ones_who_wait_go_in_one_after_the_other(make):
+    q = make(2, lazy=True)
+    q.put_many("ab")
+    waiting = [start(q.put_many, batch)[0] for batch in ("cdef", "ghij")]
+    for thread in waiting:
+        assert blocks(thread)
+    q.get()
+    deadline = time.monotonic() + LONG_S
+    while all(thread.is_alive() for thread in waiting) and time.monotonic() < deadline:
+        time.sleep(SHORT_S)
+    assert [blocks(thread) for thread in waiting].count(True) == 1
+    assert q.qsize() == 5
+    q.get_many(4)
+    assert all(ends(thread) for thread in waiting)
+    assert q.qsize() == 5
 
 
 # ------------------------------------------------------------------------------------------------------ leases
@@ -816,9 +852,9 @@ def test_opened_as_another_kind(path):
 
 
 def test_a_queue_travels_to_another_process(path):
-    with Queue(path, 5) as q, pickle.loads(pickle.dumps(q)) as copy:
+    with Queue(path, 5, lazy=True) as q, pickle.loads(pickle.dumps(q)) as copy:
         q.put("a")
-        assert (type(copy), copy.maxsize, copy.get()) == (type(q), 5, "a")
+        assert (type(copy), copy.maxsize, copy.lazy, copy.get()) == (type(q), 5, True, "a")
 
 
 def test_a_queue_that_is_dropped_leaves(path):
@@ -860,5 +896,5 @@ def test_a_queue_inside_its_own_call(tmp_path):
 def test_the_contract_is_the_port():
     from lycosa import ports
 
-    named = {name for name in vars(ports.Queue) if not name.startswith("_")}
+    named = {name for name in (*vars(ports.Queue), *ports.Queue.__annotations__) if not name.startswith("_")}
     assert named == set(PORT)

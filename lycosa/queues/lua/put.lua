@@ -1,15 +1,15 @@
 #!lua
--- Store all or nothing. ARGV 5..: arm, order, then a rank and a packed item each.
+-- Store all or nothing. ARGV 5..: arm, how many must fit, then a rank and a packed item each.
 local earlier = answered()
 if earlier then return {earlier[2]} end
 local refused = refusal()
 if refused then return refused end
 if state('shut') == 1 then return {'shut'} end
-local arm, order, count = ARGV[5], ARGV[6], (#ARGV - 6) / 2
+local arm, room, count = ARGV[5], tonumber(ARGV[6]), (#ARGV - 6) / 2
 local maxsize = state('maxsize')
-if maxsize > 0 and call('ZCARD', WAITING) + count > maxsize then
-  if count > math.max(1, maxsize) then return {'never', maxsize} end
-  if arm == '1' then call('ZADD', ROOM, 'LT', count, me) end
+if maxsize > 0 and call('ZCARD', WAITING) + room > maxsize then
+  if room > math.max(1, maxsize) then return {'never', maxsize} end
+  if arm == '1' then call('ZADD', ROOM, 'LT', room, me) end
   return {'full'}
 end
 local last = call('HINCRBY', STATE, 'next', count)
