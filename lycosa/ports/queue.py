@@ -47,7 +47,7 @@ class Queue(Protocol):
     """What `queue.Queue` does, with its exceptions, and batches and leases. Blocking; for threads and processes."""
 
     lazy: bool
-    """Whether `maxsize` is a mark for this object's puts: they wait for one free place, not for room for all of them."""
+    """Whether `maxsize` is a mark for the puts of this object: they wait for one free place, not for room for all."""
 
     @property
     def maxsize(self) -> int:
