@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.halves import Halves
 from tests.servers.nginx import find_nginx
 from tests.servers.proxies import PROXIES, find_proxies
 from tests.servers.redis import RedisCluster, RedisServer, find_redis, redis_cluster, redis_server
+from tests.sharing import Share
 
 ROOT = Path(__file__).resolve().parent.parent
 PROVE = os.environ.get("LYCOSA_PROVE") == "1"
@@ -31,13 +31,13 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options for `scripts/test`."""
     parser.addoption("--taken", type=Path, metavar="DIR", help="leave out files that another process has taken here")
-    parser.addoption("--from-the-end", action="store_true", help="begin with what the other process comes to last")
+    parser.addoption("--from-the-end", action="store_true", help="begin with what others come to last")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Share the files with another process, if that is wanted."""
     if taken := config.getoption("--taken"):
-        config.pluginmanager.register(Halves(taken, from_the_end=config.getoption("--from-the-end")))
+        config.pluginmanager.register(Share(taken, from_the_end=config.getoption("--from-the-end")))
 
 
 def pytest_sessionstart() -> None:

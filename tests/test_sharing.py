@@ -1,4 +1,4 @@
-"""Two processes that share the tests run each file once (`tests/halves.py`, scripts/test)."""
+"""Processes that share the tests run each file once (`tests/sharing.py`, scripts/test)."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ def test_each_file_is_run_once_by_one_of_them(tmp_path: Path) -> None:
         (home / f"{file}.py").write_text(TESTS)
     command = [sys.executable, "-m", "pytest", "-q", home, f"--rootdir={home}", f"--taken={taken}"]
     env = os.environ | {"PYTHONPATH": str(ROOT)}
-    halves = [subprocess.Popen([*command, *more], cwd=home, env=env) for more in ((), ("--from-the-end",))]
-    assert [half.wait(60) for half in halves] == [0, 0]
+    begins = ((), ("--from-the-end",), ("--from-the-end",))
+    shares = [subprocess.Popen([*command, *more], cwd=home, env=env) for more in begins]
+    assert [share.wait(60) for share in shares] == [0, 0, 0]
     ran = [line.split() for line in (home / "ran").read_text().splitlines()]
     assert sorted(words[1:] for words in ran) == sorted([file, str(number)] for file in files for number in range(3))
     by_file = {file: {pid for pid, of, _ in ran if of == file} for file in files}

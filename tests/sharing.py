@@ -1,6 +1,6 @@
-"""One run of the tests by two processes at once: each file is run by whoever comes to it first (scripts/test).
+"""One run of the tests by several processes at once: each file is run by whoever comes to it first (scripts/test).
 
-One begins with whole crawls, the longest first, the other from the other end. So both are done at the same time,
+One begins with whole crawls, the longest first, the others from the other end. So all are done at the same time,
 without a list of who runs what, however long each file takes.
 """
 
@@ -16,7 +16,7 @@ LONGEST = (
 )  # fmt: skip
 
 
-class Halves:
+class Share:
     """A plugin. Who runs which file is written into the folder `taken`."""
 
     def __init__(self, taken: Path, *, from_the_end: bool) -> None:
@@ -31,7 +31,7 @@ class Halves:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
-        """Pass over what the other one runs."""
+        """Pass over what another one runs."""
         file = item.nodeid.partition("::")[0]
         if file not in self._ours:
             self._ours[file] = self._take(file)
