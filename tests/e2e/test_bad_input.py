@@ -340,11 +340,11 @@ def test_a_read_only_disk(tmp_path, disk):
 
 @pytest.mark.parametrize(
     ("place", "path", "size"),
-    [("state", "disk/state", "200k"), ("o", "disk/items.jsonl", "1m"), ("index", "disk/index", "500k")],
+    [("state", "disk/state", "200k"), ("o", "disk/items.jsonl", "300k"), ("index", "disk/index", "300k")],
 )
 def test_a_disk_that_gets_full_ends_it_and_with_room_the_same_command_finishes(tmp_path, disk, place, path, size):
     disk.resize(size)
-    with grow(1500, text_bytes=1000) as tree:
+    with grow(600, text_bytes=1000) as tree:
         for _ in range(2):
             line = refused(3, *crawl(tree, **{place: path}), cwd=tmp_path)
             assert path in line
