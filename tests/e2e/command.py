@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from lycosa.indexes.tantivy import TantivyIndex
-from tests.conftest import ROOT
+from tests.conftest import PROVE, ROOT
+from tests.e2e import forked
 from tests.servers.tree import Tree, word
 
 LYCOSA = (sys.executable, "-c", "import sys; from lycosa.cli.main import main; sys.exit(main())")
@@ -31,10 +32,12 @@ def environment() -> dict[str, str]:
 
 
 def lycosa(*arguments: object, cwd: Path, timeout_s: float = END_MAX_S) -> subprocess.CompletedProcess[str]:
-    """Run a command line to its end."""
-    command = [*LYCOSA, *map(str, arguments)]
+    """Run a command line to its end, in a process that is forked from one with the same modules if that will do."""
+    words = [*map(str, arguments)]
+    if not PROVE and (done := forked.run(words, cwd, environment(), timeout_s)):
+        return done
     return subprocess.run(
-        command,
+        [*LYCOSA, *words],
         cwd=cwd,
         env=environment(),
         stdin=subprocess.DEVNULL,

@@ -339,16 +339,30 @@ def test_a_read_only_disk(tmp_path, disk):
 
 
 @pytest.mark.parametrize(
-    ("place", "path", "size"),
-    [("state", "disk/state", "200k"), ("o", "disk/items.jsonl", "1m"), ("index", "disk/index", "500k")],
+    ("place", "path", "size", "pages"),
+    [
+        ("state", "disk/state", "100k", 600),
+        ("o", "disk/items.jsonl", "300k", 600),
+        ("index", "disk/index", "500k", 1500),
+    ],
 )
-def test_a_disk_that_gets_full_ends_it_and_with_room_the_same_command_finishes(tmp_path, disk, place, path, size):
+def test_a_disk_that_gets_full_ends_it_and_with_room_the_same_command_finishes(
+    tmp_path, disk, place, path, size, pages
+):
     disk.resize(size)
-    with grow(1500, text_bytes=1000) as tree:
+    with grow(pages, text_bytes=1000) as tree:
         for _ in range(2):
-            line = refused(3, *crawl(tree, **{place: path}), cwd=tmp_path)
+            done = lycosa(*crawl(tree, **{place: path}), cwd=tmp_path)
+            assert (done.returncode, done.stdout) == (3, ""), done.stderr
+            *before, last = done.stderr.splitlines(keepends=True)
+            line = assert_one_line(last)
             assert path in line
             assert "no space left" in line
+            # A crawl that is not over when its index fails says so at once.
+            assert [each.endswith("the crawl goes on without the index\n") for each in before] in (
+                [],
+                [place == "index"],
+            )
         assert len(tree.hits()) > 100
         disk.resize("64m")
         finishes(tree, tmp_path, **{place: path})

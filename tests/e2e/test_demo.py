@@ -64,20 +64,7 @@ def of_this_demo(project: Path) -> list[str]:
     return found
 
 
-def test_the_demo_crawls_searches_and_ends(project: Path):
-    said = finish(start(project))
-    assert "pages/s" in said
-    assert said.count("/search?q=") == 3
-    assert "words highlighted" in said
-    assert len(items(project)) > PAGES_MIN
-    assert of_this_demo(project) == []
-    assert not list(project.glob("lycosa-nginx-*"))
-
-    again = finish(start(project))
-    assert "No new page" in again
-
-
-def test_ctrl_c_stops_it_and_the_next_run_goes_on(project: Path):
+def test_ctrl_c_stops_it_and_the_next_run_goes_on_searches_and_ends(project: Path):
     demo = start(project)
     assert demo.stderr
     for line in demo.stderr:
@@ -91,7 +78,15 @@ def test_ctrl_c_stops_it_and_the_next_run_goes_on(project: Path):
     assert of_this_demo(project) == []
     before = items(project)
 
-    finish(start(project))
+    said = finish(start(project))
+    assert "pages/s" in said
+    assert said.count("/search?q=") == 3
+    assert "words highlighted" in said
     after = items(project)
     assert after[: len(before)] == before
     assert len(set(after)) == len(after) > PAGES_MIN
+    assert of_this_demo(project) == []
+    assert not list(project.glob("lycosa-nginx-*"))
+
+    again = finish(start(project))
+    assert "No new page" in again

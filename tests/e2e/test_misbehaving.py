@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 
 import pytest
 
+from tests.conftest import PROVE
 from tests.e2e.command import LYCOSA, environment
 from tests.e2e.crawled import Crawled, crawl
 from tests.servers.charsets import CHARSETS
@@ -235,10 +236,12 @@ def test_broken_links(server, tmp_path):
 
 
 def test_ten_thousand_links_on_a_page(server, tmp_path):
-    crawled = crawl(tmp_path, server.url("/many-links"), "--no-robots")
-    assert (crawled.code, crawled.done) == (0, {"200": LINKS + 1})
+    """`make prove` fetches all of them."""
+    pages = LINKS + 1 if PROVE else 1_000
+    crawled = crawl(tmp_path, server.url("/many-links"), "--no-robots", "--max-pages", pages)
+    assert (crawled.code, crawled.done) == (0, {"200": pages})
     assert crawled.items["/many-links"]["out_links"] == LINKS
-    assert len(server.hits) == len(server.tries) == len(crawled.items) == LINKS + 1
+    assert len(server.hits) == len(server.tries) == len(crawled.items) == pages
 
 
 def months(first: int, last: int) -> set[str]:
