@@ -1,4 +1,4 @@
-"""How many examples hypothesis tries here, each time others; the tests of a frontier's whole history say it themselves."""
+"""How many examples hypothesis tries here, each time others."""
 
 from __future__ import annotations
 

@@ -26,6 +26,9 @@ from tests.sim.barrier_model import UNKNOWN, Partition
 
 HISTORIES = 2000 if PROVE else 60
 WRONG_MAX = 400
+FOUND_AT = {} if PROVE else {"goes on": 95, "may bury who talks": 122}
+"""The seeds from which on what is found late is looked for: the histories before take seconds, and show nothing."""
+
 WORKERS = 5
 CALL_S = 1.0
 """A worker that waited so long for an answer does not know what became of its call: it gives up its name."""
@@ -335,7 +338,8 @@ def test_everybody_finishes_and_nobody_too_early(part):
     ],
 )
 def test_what_is_broken_on_purpose_is_found(wrong, shows):
-    for seed in range(WRONG_MAX):
+    first = FOUND_AT.get(wrong, 0)
+    for seed in range(first, first + WRONG_MAX):
         try:
             History(seed, wrong).run()
         except AssertionError as found:
