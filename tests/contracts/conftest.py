@@ -15,7 +15,7 @@ from lycosa.fetchers import sockets
 from lycosa.frontiers.embedded import embedded_frontier
 from lycosa.frontiers.memory import memory_frontier
 from lycosa.frontiers.redis.joining import simulated_frontier
-from tests.contracts.fetching import LOOPS, runner_on
+from tests.contracts.fetching import runner_on
 from tests.contracts.redis_client import LooplessClient
 
 Open = Callable[[Policy], Any]
@@ -73,7 +73,13 @@ def at_once(story: Coroutine[Any, Any, Any]) -> Any:
     raise AssertionError("it waits")
 
 
-@pytest.fixture(params=[*LOOPS, "asyncio, each socket watched by the loop"])
+@pytest.fixture(
+    params=[
+        "uvloop",
+        pytest.param("asyncio", marks=pytest.mark.prove),  # otherwise with the other way to watch sockets only
+        "asyncio, each socket watched by the loop",
+    ]
+)
 def run(request, monkeypatch) -> Callable[..., Any]:
     """Run a play of a fetcher; see `runner_on`."""
     name, _, alone = request.param.partition(",")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import html
 import random
 import re
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -44,18 +46,44 @@ PAGES = [
 ]
 
 
-@pytest.fixture(params=["memory", "tantivy"])
-def index(request, tmp_path):
-    made: Index = MemoryIndex() if request.param == "memory" else TantivyIndex(tmp_path / "index", write=True)
-    yield made
-    made.close()
+KINDS = ["memory", "tantivy"]
 
 
-@pytest.fixture
-def filled(index):
+def made(kind: str, path: Path) -> Index:
+    return MemoryIndex() if kind == "memory" else TantivyIndex(path, write=True)
+
+
+def with_pages(index: Index) -> Index:
     index.add(PAGES)
     index.commit({"items": 6})
     return index
+
+
+@pytest.fixture(params=KINDS)
+def index(request, tmp_path) -> Iterator[Index]:
+    index = made(request.param, tmp_path / "index")
+    yield index
+    index.close()
+
+
+@pytest.fixture
+def filled(index) -> Index:
+    return with_pages(index)
+
+
+@pytest.fixture(scope="module")
+def filled_once(tmp_path_factory) -> Iterator[dict[str, Index]]:
+    """One of each kind. No parameter: in a random order each would be made again and again."""
+    indexes = {kind: with_pages(made(kind, tmp_path_factory.mktemp(kind) / "index")) for kind in KINDS}
+    yield indexes
+    for index in indexes.values():
+        index.close()
+
+
+@pytest.fixture(params=KINDS)
+def searched(request, filled_once) -> Index:
+    """A filled one that others have searched and will: nothing is written to it."""
+    return filled_once[request.param]
 
 
 def urls(index: Index, query: str) -> list[str]:
@@ -119,19 +147,19 @@ def keys(index: Index, query: str) -> str:
         ("nowhere", ""),
     ],
 )
-def test_finds_exactly(filled, query, found):
-    assert keys(filled, query) == found
+def test_finds_exactly(searched, query, found):
+    assert keys(searched, query) == found
 
 
-def test_when_no_page_has_all_the_words_the_nearest_are_shown_and_it_says_so(filled):
-    assert not filled.search("os path names").partial
-    page = filled.search("os path zebra")
+def test_when_no_page_has_all_the_words_the_nearest_are_shown_and_it_says_so(searched):
+    assert not searched.search("os path names").partial
+    page = searched.search("os path zebra")
     assert page.partial
     assert [hit.url for hit in page.hits] == [PAGES[1].url]
-    assert filled.search("磁力链接下载").partial, "a sentence without spaces is taken apart"
-    assert filled.search('"os zebra"').total == 0, "a quoted phrase is meant"
-    assert filled.search("os path zebra -module").total == 0, "so is an exclusion"
-    assert not filled.search("zebra okapi").partial
+    assert searched.search("磁力链接下载").partial, "a sentence without spaces is taken apart"
+    assert searched.search('"os zebra"').total == 0, "a quoted phrase is meant"
+    assert searched.search("os path zebra -module").total == 0, "so is an exclusion"
+    assert not searched.search("zebra okapi").partial
 
 
 def test_title_outweighs_headings_outweigh_text(index):
@@ -147,8 +175,8 @@ def test_title_outweighs_headings_outweigh_text(index):
     assert urls(index, "lycosa") == ["http://h/c", "http://h/b", "http://h/a"]
 
 
-def test_hits_carry_the_document(filled):
-    (hit,) = filled.search("resume").hits
+def test_hits_carry_the_document(searched):
+    (hit,) = searched.search("resume").hits
     assert (hit.url, hit.title, hit.title_html) == ("https://cv.example.com:8443/", "Résumé", "<b>Résumé</b>")
     assert (hit.lang, hit.fetched_at) == ("de", "2026-11-21T07:00:00Z")
     assert hit.score > 0
@@ -213,9 +241,9 @@ def test_pages_through_the_results(index):
 
 
 @pytest.mark.parametrize(("limit", "offset"), [(0, 0), (-1, 0), (LIMIT_MAX + 1, 0), (10, -1), (10, OFFSET_MAX + 1)])
-def test_paging_is_bounded(filled, limit, offset):
+def test_paging_is_bounded(searched, limit, offset):
     with pytest.raises(IndexFailure, match="out of range: use") as caught:
-        filled.search("gather", limit=limit, offset=offset)
+        searched.search("gather", limit=limit, offset=offset)
     assert "\n" not in str(caught.value)
 
 
@@ -232,9 +260,9 @@ def test_paging_is_bounded(filled, limit, offset):
         ("a " * (QUERY_WORDS_MAX + 1), "use at most"),
     ],
 )
-def test_a_query_that_asks_nothing_or_too_much_gets_one_line(filled, query, says):
+def test_a_query_that_asks_nothing_or_too_much_gets_one_line(searched, query, says):
     with pytest.raises(IndexFailure, match=says) as caught:
-        filled.search(query)
+        searched.search(query)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 150
 
@@ -262,14 +290,14 @@ def test_a_query_that_asks_nothing_or_too_much_gets_one_line(filled, query, says
         ("gather \ud800", "15"),
     ],
 )
-def test_hostile_queries_are_read_as_words(filled, query, found):
-    page = filled.search(query)
+def test_hostile_queries_are_read_as_words(searched, query, found):
+    page = searched.search(query)
     by_url = {each.url: each.key for each in PAGES}
     if not page.partial:
         assert "".join(sorted(by_url[hit.url] for hit in page.hits)) == found
 
 
-def test_any_query_is_answered_or_refused_in_one_line(filled):
+def test_any_query_is_answered_or_refused_in_one_line(searched):
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -296,7 +324,7 @@ def test_any_query_is_answered_or_refused_in_one_line(filled):
     for _ in range(500):
         query = "".join(chance.choices(pieces, k=chance.randint(1, 12)))
         try:
-            page = filled.search(query)
+            page = searched.search(query)
         except IndexFailure as refusal:
             assert "\n" not in str(refusal)
             continue

@@ -38,8 +38,8 @@ from tests.durability.recorder import Mark, Operation, Write, can_trace, record
 from tests.durability.replay import Chance, Disk, Outage, Tree, Worst, build, read
 from tests.e2e.command import environment
 
-HISTORIES = 24 if PROVE else 2
-PAGES = 100 if PROVE else 45
+HISTORIES = 24 if PROVE else 1
+PAGES = 100 if PROVE else 28
 CHANCES = 3 if PROVE else 1
 """Seeded parts of what is uncertain, after each operation."""
 

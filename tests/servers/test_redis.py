@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT, need
-from tests.servers.redis import MASTERS, RedisFailed, redis_cluster, redis_server
+from tests.servers.redis import MASTERS, RedisFailed, redis_server
 from tests.servers.test_nginx import gone_within
 
 pytestmark = pytest.mark.redis
@@ -40,12 +40,11 @@ def test_memory_and_tls():
         assert "maxmemory_policy:allkeys-lru" in server.cli("INFO", "memory")
 
 
-def test_a_cluster():
-    with redis_cluster() as cluster:
-        assert cluster.is_whole()
-        first = cluster.owner("some key")
-        assert first.cli("SET", "some key", "1") == "OK"
-        assert len({cluster.owner(f"key {number}").port for number in range(50)}) == MASTERS
+def test_a_cluster(cluster):
+    assert cluster.is_whole()
+    first = cluster.owner("some key")
+    assert first.cli("SET", "some key", "1") == "OK"
+    assert len({cluster.owner(f"key {number}").port for number in range(50)}) == MASTERS
 
 
 def test_dies_with_its_parent():

@@ -27,7 +27,7 @@ from tests.conftest import PROVE
 from tests.sim.claiming import BIG, CLAIMS_ROW, NEAR_S, Start, Transfers, by_chance, crosswise, no_claims, wait_in_turn
 from tests.sim.test_fairness import Counted, numbered
 
-SEEDS = range(400) if PROVE else range(40)
+SEEDS = range(400) if PROVE else range(16)
 SLOW_S = 1.5
 Visit = Callable[["Crawl", Lease], Generator[list[str], None, None]]
 """A callback: yields the hosts on which it claims at a time."""

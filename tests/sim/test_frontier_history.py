@@ -689,7 +689,7 @@ class DurableHistory(FrontierHistory):
 
 def settings_for(examples: int) -> settings:
     return settings(
-        max_examples=40 * examples if PROVE else examples,
+        max_examples=80 * examples if PROVE else examples,
         stateful_step_count=60,
         deadline=None,
         suppress_health_check=list(HealthCheck),
@@ -875,9 +875,9 @@ def test_no_url_is_lost_to_a_filter_that_takes_half_of_the_new_ones_for_known(
     asyncio.run(story())
 
 
-MemoryHistory.TestCase.settings = settings_for(30)
-EmbeddedHistory.TestCase.settings = settings_for(60)
-BothHistory.TestCase.settings = settings_for(30)
+MemoryHistory.TestCase.settings = settings_for(15)
+EmbeddedHistory.TestCase.settings = settings_for(30)
+BothHistory.TestCase.settings = settings_for(15)
 TestMemoryFrontier = MemoryHistory.TestCase
 TestEmbeddedFrontier = EmbeddedHistory.TestCase
 TestBothFrontiers = BothHistory.TestCase

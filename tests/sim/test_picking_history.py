@@ -372,7 +372,7 @@ class PickingHistory(RuleBasedStateMachine):
 
 
 PickingHistory.TestCase.settings = settings(
-    max_examples=5000 if PROVE else 250,
+    max_examples=5000 if PROVE else 125,
     stateful_step_count=60,
     deadline=None,
     suppress_health_check=list(HealthCheck),

@@ -18,7 +18,7 @@ from lycosa.core.proxies.proxy import Proxy
 from lycosa.core.proxies.target import Grant, TargetPool, Wait, Wish
 from tests.conftest import PROVE
 
-HISTORIES = 1000 if PROVE else 60
+HISTORIES = 1000 if PROVE else 24
 STEPS = 400
 TARGETS = ("a.example", "b.example", "c.example")
 BLAMES = [Blame.NONE] * 6 + [Blame.NOBODY, Blame.MISS, Blame.SITE, Blame.PROXY]

@@ -16,7 +16,7 @@ from tests.sim.redis_history import History
 
 pytestmark = pytest.mark.redis
 
-HISTORIES = 2000 if PROVE else 16
+HISTORIES = 2000 if PROVE else 8
 PARTS = 8
 SMALLER = {
     "BUCKET = 256": "BUCKET = 4",
