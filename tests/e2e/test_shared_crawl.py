@@ -37,8 +37,7 @@ PAGES, HOSTS, KILLS, SERVER_KILLS, DELAY_S = 30_000 if PROVE else 6_000, 300, 20
 FEW_PAGES, FEW_HOSTS, FEW_KILLS = 1_500, 100, 4
 FULL = (PAGES, HOSTS, KILLS, SERVER_KILLS)
 SMALLER = FULL if PROVE else (3_000, HOSTS, 4, 1)
-"""As many hosts, so that workers, not delays, bound the crawl: else one request that is heard of late shifts all others.
-"""
+"""As many hosts, so that workers, not delays, bound the crawl: else one that is heard of late shifts all others."""
 CONCURRENCY = 64
 END_MAX_S = 900.0 if PROVE else 90.0
 EXIT_MAX_S = 3.0 if PROVE else 6.0
