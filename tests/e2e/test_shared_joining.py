@@ -14,11 +14,10 @@ from lycosa.cli.main import main
 from lycosa.core.frontier import Policy
 from lycosa.core.model import RECORD_VERSION, UrlRecord
 from lycosa.core.url import fingerprint, host_key
-from lycosa.frontiers.redis import joining
 from lycosa.frontiers.redis.joining import redis_frontier
 from lycosa.frontiers.redis.membership import Membership
 from lycosa.servers.redis_connection import Server
-from tests.e2e.command import END_MAX_S, items, started
+from tests.e2e.command import END_MAX_S, items, lycosa, started
 from tests.servers.changing import serve
 
 pytestmark = pytest.mark.redis
@@ -56,11 +55,12 @@ def test_a_page_that_another_worker_has_not_committed_may_be_fetched_again(tmp_p
 
 def test_where_the_frontier_is_may_stand_in_the_settings(tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(joining, "JOIN_MAX_S", 0.2)
     monkeypatch.setattr(Server.clients, "__defaults__", (0.2,))
     told = "redis://127.0.0.1:1/0"
     (tmp_path / "lycosa.toml").write_text(f'frontier = "{told}"')
-    for command in (["worker", "http://127.0.0.1:9/"], ["top"], ["seed", "http://127.0.0.1:9/", "--crawl-name", "x"]):
+    done = lycosa("worker", "http://127.0.0.1:9/", cwd=tmp_path)
+    assert (done.returncode, f"{told}: no answer from the server" in done.stderr) == (3, True), done.stderr
+    for command in (["top"], ["seed", "http://127.0.0.1:9/", "--crawl-name", "x"]):
         assert main(command) == 3
         assert f"{told}: no answer from the server" in capsys.readouterr().err
     (tmp_path / "lycosa.toml").unlink()
