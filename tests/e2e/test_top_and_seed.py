@@ -5,7 +5,6 @@ Real workers on a real Redis, one of which is killed.
 
 from __future__ import annotations
 
-import io
 import json
 import signal
 import subprocess
@@ -13,7 +12,6 @@ import time
 import urllib.request
 from collections import Counter
 from collections.abc import Callable
-from contextlib import chdir, redirect_stderr, redirect_stdout
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -42,12 +40,9 @@ def until(happened: Callable[[], bool], said: Callable[[], object] = str) -> Non
 
 
 def top(running: Crawl) -> dict:
-    """Look at it once. In this process: it is asked often."""
-    out, said = io.StringIO(), io.StringIO()
-    with chdir(running.home), redirect_stdout(out), redirect_stderr(said):
-        code = main(["top", running.frontier, "--crawl-name", running.name, "--once", "--json"])
-    assert (code, said.getvalue()) == (0, "")
-    return json.loads(out.getvalue())
+    done = lycosa("top", running.frontier, "--crawl-name", running.name, "--once", "--json", cwd=running.home)
+    assert (done.returncode, done.stderr) == (0, "")
+    return json.loads(done.stdout)
 
 
 def seed(
