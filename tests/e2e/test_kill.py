@@ -8,10 +8,13 @@ settled but not yet committed. That is never more than the window's own limit of
 
 from __future__ import annotations
 
+import math
 import os
+import random
 import signal
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
@@ -32,7 +35,9 @@ from tests.e2e.command import (
 from tests.servers.tree import Tree, grow, links
 
 DELAY_S = 0.2
-PAGES = 3000 if PROVE else 1500
+PAGES = 3000 if PROVE else 600
+LIVES_S = (0.5, 1.5) if PROVE else (0.2, 0.6)
+"""How long after its first fetch a run is killed: the shorter, the fewer pages 20 kills need."""
 CONCURRENCY = 16
 RESUME_MAX_S = 2.0
 """From the start of the process to its first fetch. Processor time, since others use the machine too."""
@@ -71,6 +76,10 @@ def finish(tree: Tree, cwd: Path, *more: object) -> None:
     """Run the command to its end, and once more: then nothing is left to do."""
     done = lycosa(*command(tree, *more), cwd=cwd)
     assert done.returncode == 0, done.stderr
+    assert_nothing_to_do(tree, cwd, *more)
+
+
+def assert_nothing_to_do(tree: Tree, cwd: Path, *more: object) -> None:
     hits = len(tree.hits())
     again = lycosa(*command(tree, *more), cwd=cwd)
     assert (again.returncode, again.stdout) == (0, "")
@@ -87,7 +96,7 @@ def test_twenty_kills(tmp_path, chance):
                 first = first_fetch(run, tree, hits)
                 assert first is not None, run.said
                 resumed_s.append(run.cpu_s())
-                assert run.kill_at(first + chance.uniform(0.3, 0.9)), f"run {number} ended: {run.said}"
+                assert run.kill_at(first + chance.uniform(*LIVES_S)), f"run {number} ended: {run.said}"
                 assert run.said == ""
         finish(tree, tmp_path)
         assert_complete(tree, tmp_path)
@@ -99,21 +108,56 @@ def test_twenty_kills(tmp_path, chance):
         assert median(resumed_s) <= RESUME_MAX_S
 
 
+class Aim:
+    """Kills runs while they start, until enough of them were killed before their first fetch.
+
+    It goes by the shortest start seen so far: the first one, with nothing in the caches, may take much longer.
+    """
+
+    LAST = 1.1
+    TRIES_MAX = 40
+
+    def __init__(self, tree: Tree, chance: random.Random) -> None:
+        self.tree = tree
+        self.chance = chance
+        self.start_s = math.inf
+        self.early = 0
+        """So many were killed before their first fetch."""
+
+    def see_start(self, run: Running) -> None:
+        """Wait for the first fetch of the first run."""
+        first = first_fetch(run, self.tree, 0)
+        assert first is not None, run.said
+        self.start_s = min(self.start_s, first - run.started_at)
+
+    def shares(self, lowest: float, *, often: int, early_min: int) -> Iterator[float]:
+        """Yield when to kill the next run, spread evenly, as a share of the time that a start takes."""
+        for part in range(self.TRIES_MAX):
+            if part >= often and self.early >= early_min:
+                print(f"{self.early} of {part} kills before the first fetch, which comes after {self.start_s:.2f} s")
+                return
+            yield lowest + (self.LAST - lowest) * (part % often + self.chance.random()) / often
+        raise AssertionError(f"{self.early} kills before the first fetch, which came after {self.start_s:.2f} s")
+
+    def kill(self, run: Running, share: float) -> None:
+        before = len(self.tree.hits())
+        run.kill_at(run.started_at + self.start_s * share)
+        seen = [hit.at - run.started_at for hit in self.tree.hits()[before:]]
+        seen = [after_s for after_s in seen if after_s > self.start_s / 2]  # sooner: the server heard of it late
+        self.early += not seen
+        self.start_s = min([self.start_s, *seen])
+
+
 def test_kills_while_it_starts(tmp_path, chance):
     """Before the first fetch: while it imports, opens the state, the output and the index, pushes the seeds."""
-    with grow(150) as tree:
-        with started(*command(tree, "--max-pages", 50), cwd=tmp_path) as run:
-            first = first_fetch(run, tree, 0)
-            assert first is not None, run.said
-            start_s = first - run.started_at
+    with grow(60) as tree:
+        aim = Aim(tree, chance)
+        with started(*command(tree, "--max-pages", 20), cwd=tmp_path) as run:
+            aim.see_start(run)
             assert run.end() == 0
-        early = 0
-        for part in range(12):
-            hits = len(tree.hits())
+        for share in aim.shares(0.25, often=12 if PROVE else 8, early_min=6):
             with started(*command(tree, "--delay", 1), cwd=tmp_path) as run:
-                run.kill_at(run.started_at + start_s * (0.25 + 0.07 * part + chance.uniform(0, 0.07)))
-            early += len(tree.hits()) == hits
-        assert early >= 6, f"the first fetch came after {start_s:.2f} s"
+                aim.kill(run, share)
         finish(tree, tmp_path)
         assert_complete(tree, tmp_path)
 
@@ -121,29 +165,32 @@ def test_kills_while_it_starts(tmp_path, chance):
 def test_kills_while_it_starts_afresh(tmp_path, chance):
     """Then -o refuses what it finds and says that -O goes on, or finds nothing of the old crawl."""
     with grow(40) as tree:
+        aim = Aim(tree, chance)
         fresh = ["-O" if part == "-o" else part for part in command(tree)]
-        for part in range(6):
-            finish(tree, tmp_path)
+        with started(*fresh, cwd=tmp_path) as run:
+            aim.see_start(run)
+            assert run.end() == 0
+        for share in aim.shares(0.4, often=6 if PROVE else 4, early_min=3):
             with started(*fresh, cwd=tmp_path) as run:
-                run.kill_at(run.started_at + 0.15 + 0.04 * part + chance.uniform(0, 0.04))
+                aim.kill(run, share)
             again = lycosa(*command(tree), cwd=tmp_path)
             if again.returncode:
                 assert "start afresh with -O" in assert_one_line(again.stderr)
                 assert lycosa(*fresh, cwd=tmp_path).returncode == 0
             assert_complete(tree, tmp_path)
+            assert_nothing_to_do(tree, tmp_path)
 
 
 def test_kills_while_it_starts_for_the_first_time(tmp_path, chance):
     with grow(20) as tree:
+        aim = Aim(tree, chance)
         with started(*command(tree), cwd=tmp_path) as run:
-            first = first_fetch(run, tree, 0)
-            assert first is not None, run.said
-            start_s = first - run.started_at
-        for part in range(6):
+            aim.see_start(run)
+        for part, share in enumerate(aim.shares(0.5, often=6 if PROVE else 4, early_min=2)):
             folder = tmp_path / str(part)
             folder.mkdir()
             with started(*command(tree), cwd=folder) as run:
-                run.kill_at(run.started_at + start_s * (0.5 + 0.1 * part + chance.uniform(0, 0.1)))
+                aim.kill(run, share)
             finish(tree, folder)
             assert_complete(tree, folder)
 
@@ -152,8 +199,8 @@ def test_items_written_but_not_committed_are_cut_off(tmp_path):
     """With a long commit window and large pages, the output holds megabytes that no commit knows of."""
     slow = ("--commit-every", 60, "--commit-acks", 100_000)
     output = tmp_path / "items.jsonl"
-    with grow(60, text_bytes=400_000) as tree:
-        for _ in range(2):
+    with grow(60 if PROVE else 40, text_bytes=400_000) as tree:
+        for _ in range(2 if PROVE else 1):
             size = output.stat().st_size if output.exists() else 0
             with started(*command(tree, *slow), cwd=tmp_path) as run:
                 assert run.until(lambda size=size: output.exists() and output.stat().st_size > size), run.said
@@ -182,7 +229,7 @@ def test_what_robots_forbids_and_what_lies_outside_is_left_alone_across_kills(tm
     with grow(200, delay_s=0.05, robots="User-agent: *\nDisallow: /2\nAllow: /20\n") as tree:
         site = tree.url.removesuffix("/0")
         forbidden = {f"{site}/{n}" for n in range(200) if str(n)[0] == "2" and str(n)[:2] != "20"}
-        for _ in range(3):
+        for _ in range(3 if PROVE else 2):
             hits = len(tree.hits())
             with started(*command(tree, "-q"), cwd=tmp_path) as run:
                 assert run.until(lambda hits=hits: len(tree.hits()) > hits + 20), run.said
@@ -208,8 +255,8 @@ def reachable(tree: Tree, forbidden: set[str]) -> set[str]:
 
 def test_kills_in_the_middle_of_index_commits(tmp_path, chance):
     """At three steps of a commit; what the index says it has read is never ahead of what it holds."""
-    kills = 6
-    with grow(2000, delay_s=DELAY_S / 2) as tree:
+    kills = 6 if PROVE else 3
+    with grow(2000 if PROVE else 900, delay_s=DELAY_S / 2 if PROVE else DELAY_S) as tree:
         for number in range(kills):
             step = STEPS[number % len(STEPS)]
             with started(*command(tree, "-q"), cwd=tmp_path) as run:
@@ -235,7 +282,7 @@ def test_kills_in_the_middle_of_index_commits(tmp_path, chance):
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_a_signal_ends_it_cleanly_and_nothing_is_fetched_twice(tmp_path, name):
     with grow(200, delay_s=0.05) as tree:
-        for _ in range(3):
+        for _ in range(3 if PROVE else 2):
             hits = len(tree.hits())
             with started(*command(tree), cwd=tmp_path) as run:
                 assert run.until(lambda hits=hits: len(tree.hits()) > hits + 20), run.said
@@ -301,7 +348,7 @@ def test_interrupts_while_it_starts(tmp_path):
             run.end()
         codes = []
         # Until it was interrupted often enough: it may start more slowly now.
-        for part in range(3, 40):
+        for part in range(3, 40, 1 if PROVE else 2):
             if part > 10 and codes.count(130) >= 4:
                 break
             with started(*command(tree, "--delay", 1), cwd=tmp_path) as run:

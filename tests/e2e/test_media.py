@@ -23,8 +23,8 @@ from tests.e2e.command import END_MAX_S, assert_exactly_once, items, lycosa, sta
 from tests.servers.misbehaving import Server, running
 from tests.servers.sins import SINS, Exchange
 
-KILLS = 100 if PROVE else 4
-PAGES = 3000 if PROVE else 300
+KILLS = 100 if PROVE else 3
+PAGES = 3000 if PROVE else 200
 SHARED = 5
 CONCURRENCY = 16
 BIG = 20 << 20

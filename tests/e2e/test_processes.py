@@ -159,9 +159,9 @@ def test_killed_at_random_and_resumed(tmp_path, chance):
     "inline", [pytest.param((), marks=pytest.mark.prove), ("-a", "inline=1")], ids=["pages", "inline"]
 )
 def test_sessions_redirects_retries_and_images_across_kills(tmp_path, chance, inline):
-    kills = 3
+    kills = 3 if PROVE else 2
     with opened(180 if PROVE else 90) as shop:
-        story = Story(shop, tmp_path, *inline, "--processes", 3)
+        story = Story(shop, tmp_path, *inline, "--processes", 3 if PROVE else PROCESSES)
         story.is_killed(kills, chance)
         story.ends()
         story.assert_session_kept(kills)

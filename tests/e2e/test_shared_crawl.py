@@ -35,6 +35,9 @@ pytestmark = [pytest.mark.nginx, pytest.mark.redis]
 
 PAGES, HOSTS, KILLS, SERVER_KILLS, DELAY_S = 30_000 if PROVE else 6_000, 300, 20, 2, 0.5
 FEW_PAGES, FEW_HOSTS, FEW_KILLS = 1_500, 100, 4
+FULL = (PAGES, HOSTS, KILLS, SERVER_KILLS)
+SMALLER = FULL if PROVE else (3_000, HOSTS, 4, 1)
+"""As many hosts, so that workers, not delays, bound the crawl: else one that is heard of late shifts all others."""
 CONCURRENCY = 64
 END_MAX_S = 900.0 if PROVE else 90.0
 EXIT_MAX_S = 3.0 if PROVE else 6.0
@@ -205,27 +208,30 @@ def kill_workers(running: Crawl, chance: random.Random, kills: int) -> int:
     return kills
 
 
-@pytest.mark.parametrize("partitions", [1, 4])
-def test_three_workers_and_the_server_are_killed(tmp_path: Path, partitions: int) -> None:
+@pytest.mark.parametrize(("partitions", "size"), [(1, SMALLER), (4, FULL)], ids=["1", "4"])
+def test_three_workers_and_the_server_are_killed(
+    tmp_path: Path, partitions: int, size: tuple[int, int, int, int]
+) -> None:
+    pages, hosts, kills_of_workers, kills_of_servers = size
     seed = random.randrange(1 << 32)
     print("seed", seed)
     chance = random.Random(seed)
     options = ("--delay", str(DELAY_S), "-s", f"partitions={partitions}")
     with (
         redis_server(append="everysec") as server,
-        crawl(tmp_path, server.url, *options, pages=PAGES, hosts=HOSTS) as running,
+        crawl(tmp_path, server.url, *options, pages=pages, hosts=hosts) as running,
     ):
         for number in range(3):
             running.start(number)
         time.sleep(1.0)
-        kills = kill_workers(running, chance, KILLS // 2)
-        for _ in range(SERVER_KILLS):
+        kills = kill_workers(running, chance, kills_of_workers // 2)
+        for _ in range(kills_of_servers):
             server.kill()
             time.sleep(chance.uniform(0.0, 2.0))
             server.start()
-            kills += kill_workers(running, chance, KILLS // 2 // SERVER_KILLS)
-        assert kills == KILLS, "the crawl was over too soon"
-        running.check(running.wait(), kills=kills + SERVER_KILLS)
+            kills += kill_workers(running, chance, kills_of_workers // 2 // kills_of_servers)
+        assert kills == kills_of_workers, "the crawl was over too soon"
+        running.check(running.wait(), kills=kills + kills_of_servers)
         gaps = running.gaps()
         print(f"{kills} kills, gaps of {min(gaps):.3f} s at the least")
         assert_paced(gaps, DELAY_S)
@@ -272,10 +278,13 @@ def test_a_cluster(tmp_path: Path) -> None:
             running.check(running.wait(), kills=kills, uncommitted=CONCURRENCY)  # over six partitions of three servers
 
 
-PATIENCE_S = 10.0
+PATIENCE_S, LEAVE_S = 6.0, 1.0
 IMPATIENT = f"""
 import sys
+from lycosa.app import shared
+from lycosa.cli import progress
 from lycosa.servers.redis_connection import Server
+progress.PLAIN_EVERY_S, shared.LEAVE_MAX_S = 0.2, {LEAVE_S}
 Server.patiently.__defaults__ = ({PATIENCE_S},)
 from lycosa.cli.main import main
 sys.exit(main())
@@ -296,7 +305,7 @@ def test_a_server_that_stays_away_is_waited_for_once(tmp_path: Path) -> None:
         finally:
             worker.kill()
             worker.wait()
-    assert time.monotonic() - at < 2.2 * PATIENCE_S
+    assert time.monotonic() - at < 2 * PATIENCE_S - 1.0  # one wait more would be PATIENCE_S more
 
 
 @pytest.mark.parametrize("how", ["kill", "pause"])
@@ -304,12 +313,13 @@ def test_the_second_interrupt_waits_for_no_server(tmp_path: Path, how: str) -> N
     with redis_server() as server, crawl(tmp_path, server.url, "--keep-alive", pages=1) as running:
         running.start(0)
         worker, log = running.workers[0], tmp_path / "0.log"
-        until(lambda: "1 page, " in log.read_text())
+        until(lambda: bool(running_items(tmp_path)))
+        time.sleep(0.5)  # it commits, and waits
         getattr(server, how)()
         time.sleep(1.0)
-        for _ in range(2):
-            worker.send_signal(signal.SIGINT)
-            time.sleep(1.0)
+        worker.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        worker.send_signal(signal.SIGINT)
         assert worker.wait(45.0) == 130, log.read_text()
         assert "Traceback" not in log.read_text()
 
@@ -323,9 +333,10 @@ def test_a_worker_that_waits_asks_a_few_times_a_second(tmp_path: Path) -> None:
 
     with redis_server() as server, crawl(tmp_path, server.url, "--keep-alive", pages=1) as running:
         running.start(0)
-        until(lambda: "1 page, " in (tmp_path / "0.log").read_text())
+        until(lambda: bool(running_items(tmp_path)))
+        time.sleep(0.5)  # it commits, and waits
         before, began = scripts(), time.monotonic()
-        time.sleep(6.0)
+        time.sleep(4.0)
         a_second = (scripts() - before) / (time.monotonic() - began)
     print(f"{a_second:.1f} calls a second")
     assert a_second < 5.5
@@ -346,12 +357,12 @@ def test_a_worker_that_is_kept_alive_takes_what_comes_later(tmp_path: Path, redi
 
 def test_workers_that_share_their_cookies_are_one_user(tmp_path: Path, redis) -> None:
     options = ("-s", "cookies_shared=true", "-s", "partitions=3", "--delay", "0.02")
-    with crawl(tmp_path, redis.url, *options, pages=300) as running:
+    with crawl(tmp_path, redis.url, *options, pages=200) as running:
         (tmp_path / "spider.py").write_text(dedent(MEMBERS))
         for number in range(3):
             running.start(number)
         running.wait()
-        assert running.items() == Counter(range(300))
+        assert running.items() == Counter(range(200))
         assert {json.loads(line)["cookie"] for line in running_items(tmp_path)} == {"id=secret"}
         assert all((tmp_path / f"{number}.jsonl").stat().st_size for number in range(3))
 
@@ -467,17 +478,6 @@ def test_what_cannot_be_used_is_told_in_one_line(tmp_path: Path, server, frontie
     assert says.format(port=running.port) in said[-1]
     assert len(said) <= 2
     assert "wrong" not in done.stderr
-
-
-def test_where_the_frontier_is_may_stand_in_the_settings(tmp_path: Path) -> None:
-    told = "redis://127.0.0.1:1/0"
-    (tmp_path / "lycosa.toml").write_text(f'frontier = "{told}"')
-    for command in (("worker", "http://127.0.0.1:9/"), ("top",), ("seed", "http://127.0.0.1:9/", "--crawl-name", "x")):
-        done = lycosa(*command, cwd=tmp_path)
-        assert (done.returncode, f"{told}: no answer from the server" in done.stderr) == (3, True), done.stderr
-    (tmp_path / "lycosa.toml").unlink()
-    done = lycosa("worker", "http://127.0.0.1:9/", cwd=tmp_path)
-    assert (done.returncode, "a worker needs --frontier" in done.stderr) == (2, True)
 
 
 def test_the_crawl_of_another_spider(tmp_path: Path, redis) -> None:

@@ -1,4 +1,4 @@
-"""Who joins a shared crawl at its very end (C3, C6)."""
+"""Who joins a shared crawl, at its very end too (C3, C6)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from secrets import token_hex
 import pytest
 import redis as driver
 
+from lycosa.cli.main import main
 from lycosa.core.frontier import Policy
 from lycosa.core.model import RECORD_VERSION, UrlRecord
 from lycosa.core.url import fingerprint, host_key
 from lycosa.frontiers.redis.joining import redis_frontier
 from lycosa.frontiers.redis.membership import Membership
-from tests.e2e.command import END_MAX_S, items, started
+from lycosa.servers.redis_connection import Server
+from tests.e2e.command import END_MAX_S, items, lycosa, started
 from tests.servers.changing import serve
 
 pytestmark = pytest.mark.redis
@@ -49,3 +51,18 @@ def test_a_page_that_another_worker_has_not_committed_may_be_fetched_again(tmp_p
         asyncio.run(story(f"{site.url}/"))
         assert site.take() == [("/", 200)]
     assert len(items(tmp_path / "items.jsonl")) == 1
+
+
+def test_where_the_frontier_is_may_stand_in_the_settings(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Server.clients, "__defaults__", (0.2,))
+    told = "redis://127.0.0.1:1/0"
+    (tmp_path / "lycosa.toml").write_text(f'frontier = "{told}"')
+    done = lycosa("worker", "http://127.0.0.1:9/", cwd=tmp_path)
+    assert (done.returncode, f"{told}: no answer from the server" in done.stderr) == (3, True), done.stderr
+    for command in (["top"], ["seed", "http://127.0.0.1:9/", "--crawl-name", "x"]):
+        assert main(command) == 3
+        assert f"{told}: no answer from the server" in capsys.readouterr().err
+    (tmp_path / "lycosa.toml").unlink()
+    assert main(["worker", "http://127.0.0.1:9/"]) == 2
+    assert "a worker needs --frontier" in capsys.readouterr().err
