@@ -30,6 +30,7 @@ bench: ## compare with other crawlers; writes docs/benchmarks.md
 	$(bin)/python bench/frontier.py --urls 1000000 --urls 10000000 --write || failed=$$?; \
 	$(bin)/python bench/shared.py --write || failed=$$?; \
 	$(bin)/python bench/proxies.py --write || failed=$$?; \
+	$(bin)/python bench/gateway.py --write || failed=$$?; \
 	$(bin)/python bench/goodput.py --write || failed=$$?; exit $$failed
 
 lint: ## ruff, import contracts, shellcheck where it is installed

@@ -1,4 +1,4 @@
-"""What the forward proxy costs: `python bench/gateway.py [--seconds 3]`. Each figure stands beside a direct run.
+"""What the forward proxy costs: `python bench/gateway.py [--runs 3] [--quick] [--write]`, beside direct runs.
 
 Three processes: the other side (an HTTP proxy and the sites behind it in one, on many addresses, whose answers are
 canned), the gateway with a pool in memory, and this one, which asks. On two cores the gateway has one of them; the
@@ -8,6 +8,8 @@ others share the second one and are in its way, so that processor time is told, 
     added       the median of one request after the other over one connection, less that of a direct one
     tunnels     bytes through several CONNECT tunnels at a time, one way
     at a time   tunnels that are open together, each brings an echo; memory of the gateway for each
+
+Exit 1: a floor is not held.
 """
 
 from __future__ import annotations
@@ -19,14 +21,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
+import report
 import uvloop
-from running import ROOT, count, on_cores, say
+from running import DOCUMENT, ROOT, Figures, count, on_cores, say
 
 sys.path.insert(0, str(ROOT))
 
@@ -38,18 +41,12 @@ ASKS = (
     b"Accept: text/html,application/xhtml+xml,*/*;q=0.8\r\nAccept-Encoding: gzip\r\nAccept-Language: en\r\n\r\n"
 )
 CONNECT = b"CONNECT %b.example:443 HTTP/1.1\r\nHost: %b.example:443\r\n\r\n"
-FLOORS = {"requests": 3_000.0, "added": 2.0, "tunnels": 500.0, "at a time": 1_000.0}
+REQUESTS_MIN, ADDED_MAX_MS, TUNNELS_MIN_MB, OPEN_MIN = 3_000, 2.0, 500, 1_000
+RUNS, QUICK = 3, 5
 TICKS = os.sysconf("SC_CLK_TCK")
+WARM_UP_S = 1.0
 PROXIES = 200
-
-
-class Row(NamedTuple):
-    """One figure: direct, through the gateway, CPU seconds of the gateway, and what that is for one."""
-
-    name: str
-    direct: str
-    through: str
-    cost: str
+Child = subprocess.Popen[str]
 
 
 # --- the other side
@@ -155,19 +152,37 @@ class Asker(asyncio.Protocol):
                 self.ask()
 
 
-async def requests(port: int, connections: int, seconds: float) -> list[float]:
-    """Return the seconds of all requests."""
+@asynccontextmanager
+async def timed(gateway: Child | None, seconds: float) -> AsyncIterator[Figures]:
+    """Let the block begin when all runs, and wait so long. The figures: `wall_s`, and `cpu_s` of the gateway."""
+    await asyncio.sleep(WARM_UP_S)
+    figures: Figures = {}
+    began, cpu = time.perf_counter(), cpu_s(gateway)
+    yield figures
+    await asyncio.sleep(seconds)
+    figures["wall_s"], figures["cpu_s"] = time.perf_counter() - began, cpu_s(gateway) - cpu
+
+
+async def requests(port: int, connections: int, seconds: float, gateway: Child | None = None) -> Figures:
+    """Return the requests a second, the median and the slowest hundredth of their times, CPU time of each."""
     took: list[float] = []
     loop = asyncio.get_running_loop()
     askers = [(await loop.create_connection(lambda: Asker(took), "127.0.0.1", port))[1] for _ in range(connections)]
-    await asyncio.sleep(min(1.0, seconds / 3))
-    took.clear()
-    await asyncio.sleep(seconds)
-    found = list(took)
+    async with timed(gateway, seconds) as figures:
+        took.clear()
+    found = sorted(took)
     for asker in askers:
         asker.ended = True
         asker.transport.abort()
-    return found
+    if not found:
+        raise SystemExit(f"bench/gateway.py: not one answer in {seconds:g} s")
+    rate, each_us = len(found) / figures["wall_s"], figures["cpu_s"] / len(found) * 1e6
+    return {
+        "rate": rate,
+        "median_ms": median(found) * 1e3,
+        "p99_ms": found[-len(found) // 100] * 1e3,
+        "cpu_us": each_us,
+    }
 
 
 class Sink(asyncio.BufferedProtocol):
@@ -189,19 +204,17 @@ class Sink(asyncio.BufferedProtocol):
         self.count[0] += nbytes
 
 
-async def gushed(port: int, tunnels: int, seconds: float) -> float:
-    """Return megabytes a second through so many tunnels."""
+async def gushed(port: int, tunnels: int, seconds: float, gateway: Child | None = None) -> Figures:
+    """Return megabytes a second through so many tunnels, and the CPU time of a gigabyte."""
     counted = [0]
     loop = asyncio.get_running_loop()
     asks = CONNECT % (b"gush", b"gush")
     sinks = [(await loop.create_connection(lambda: Sink(counted, asks), "127.0.0.1", port))[1] for _ in range(tunnels)]
-    await asyncio.sleep(min(1.0, seconds / 3))
-    counted[0], began = 0, time.perf_counter()
-    await asyncio.sleep(seconds)
-    speed = counted[0] / (time.perf_counter() - began) / 1e6
+    async with timed(gateway, seconds) as figures:
+        counted[0] = 0
     for sink in sinks:
         sink.transport.abort()
-    return speed
+    return {"mb": counted[0] / figures["wall_s"] / 1e6, "cpu_gb_s": figures["cpu_s"] / counted[0] * 1e9}
 
 
 async def many(port: int, tunnels: int) -> tuple[int, float]:
@@ -223,88 +236,144 @@ async def many(port: int, tunnels: int) -> tuple[int, float]:
 # --- measuring
 
 
-def cpu_s(child: subprocess.Popen[str]) -> float:
-    """Return the processor time of a process."""
+def cpu_s(child: Child | None) -> float:
+    """Return the processor time of a process, 0 for none."""
+    if child is None:
+        return 0.0
     fields = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
-def memory_mb(child: subprocess.Popen[str]) -> float:
+def memory_kb(child: Child) -> float:
     """Return the resident memory of a process."""
-    return int(Path(f"/proc/{child.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+    return int(Path(f"/proc/{child.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e3
 
 
-def measured(child: subprocess.Popen[str], story: Callable[[], Awaitable[Any]]) -> tuple[Any, float]:
-    """Return what a story says, and the processor time of a process meanwhile."""
-    before = cpu_s(child)
-    found = uvloop.run(story())
-    return found, cpu_s(child) - before
-
-
-def main() -> None:
-    """Measure and print."""
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--seconds", type=float, default=3.0, help="for each figure (%(default)s)")
-    options.add_argument("--connections", type=count, default=32, help="clients at a time (%(default)s)")
-    options.add_argument("--tunnels", type=count, default=1_000, help="open together (%(default)s)")
-    options.add_argument("--role", nargs=2, help=argparse.SUPPRESS)
-    chosen = options.parse_args()
+def main() -> int:
+    """Measure, print, judge."""
+    chosen = _options()
     if chosen.role:
         uvloop.run({"other": be_other, "gateway": be_gateway}[chosen.role[0]](chosen.role[1]))
-        return
+        return 0
+    runs = [measured(chosen) for _ in range(chosen.runs)]
+    told = verdicts(runs)
+    blocks = {"gateway": table(runs), "gateway-floors": "\n".join(f"- {line}" for line in report.verdict_lines(told))}
+    print("", *blocks.values(), sep="\n\n")
+    if chosen.write:
+        report.write(DOCUMENT, blocks)
+        print(f"wrote {DOCUMENT.relative_to(ROOT)}")
+    return 0 if chosen.quick or all(each.holds for each in told) else 1
+
+
+def _options() -> argparse.Namespace:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--runs", type=count, default=RUNS, help="runs of each; medians count (%(default)s)")
+    options.add_argument("--seconds", type=float, default=5.0, help="for each figure of a run (%(default)s)")
+    options.add_argument("--connections", type=count, default=32, help="clients at a time (%(default)s)")
+    options.add_argument("--tunnels", type=count, default=OPEN_MIN, help="open together (%(default)s)")
+    options.add_argument("--quick", action="store_true", help="one run, a fifth of everything: does it work at all?")
+    options.add_argument("--write", action="store_true", help="put the tables into docs/benchmarks.md")
+    options.add_argument("--role", nargs=2, help=argparse.SUPPRESS)
+    chosen = options.parse_args()
+    if chosen.write and chosen.quick:
+        options.error("--write is for the whole: leave out --quick")
+    if chosen.quick:
+        chosen.runs, chosen.seconds, chosen.tunnels = 1, chosen.seconds / QUICK, chosen.tunnels // QUICK or 1
+    return chosen
+
+
+def measured(chosen: argparse.Namespace) -> Figures:
+    """Return all figures of a run: those with `direct_` are without the gateway."""
     cores = sorted(os.sched_getaffinity(0))
     with (
         process("other", "", cores[0]) as (_, other),
         process("gateway", str(other), cores[-1]) as (gateway, port),
         on_cores(cores[0]),
     ):
-        rows = measure(gateway, other, port, chosen)
-    print("| | direct | through the gateway | floor | of the gateway |\n|---|---:|---:|---:|---|")
-    for row in rows:
-        print(f"| {row.name} | {row.direct} | {row.through} | {FLOORS[row.name]:,.0f} | {row.cost} |")
+        found = {**_requests(gateway, other, port, chosen), **_tunnels(gateway, other, port, chosen)}
+    say(
+        f"{found['rate']:,.0f} requests/s of {found['cpu_us']:.0f} us CPU, +{found['added_ms']:.2f} ms; "
+        f"{found['mb']:,.0f} MB/s of {found['cpu_gb_s']:.2f} s CPU a GB; {found['open']:,} tunnels"
+    )
+    return found
 
 
-def measure(gateway: subprocess.Popen[str], other: int, port: int, chosen: argparse.Namespace) -> list[Row]:
-    """Return all figures."""
+def _requests(gateway: Child, other: int, port: int, chosen: argparse.Namespace) -> Figures:
     seconds, connections = chosen.seconds, chosen.connections
-    say("requests …")
     direct = uvloop.run(requests(other, connections, seconds))
-    through, cost = measured(gateway, lambda: requests(port, connections, seconds))
-    whole = min(1.0, seconds / 3) + seconds
-    rows = [
-        Row(
+    through = uvloop.run(requests(port, connections, seconds, gateway))
+    one_direct = uvloop.run(requests(other, 1, seconds))
+    one = uvloop.run(requests(port, 1, seconds, gateway))
+    return {
+        "direct_rate": direct["rate"], "rate": through["rate"], "cpu_us": through["cpu_us"],
+        "direct_ms": one_direct["median_ms"], "added_ms": one["median_ms"] - one_direct["median_ms"],
+        "p99_ms": one["p99_ms"],
+    }  # fmt: skip
+
+
+def _tunnels(gateway: Child, other: int, port: int, chosen: argparse.Namespace) -> Figures:
+    direct = uvloop.run(gushed(other, 8, chosen.seconds))
+    through = uvloop.run(gushed(port, 8, chosen.seconds, gateway))
+    before = memory_kb(gateway)
+    good, took_s = uvloop.run(many(port, chosen.tunnels))
+    each_kb, each_ms = (memory_kb(gateway) - before) / chosen.tunnels, took_s / chosen.tunnels * 1e3
+    return {"direct_mb": direct["mb"], **through, "open": good, "each_kb": each_kb, "each_ms": each_ms}
+
+
+# --- results
+
+
+def table(runs: Sequence[Mapping[str, float]]) -> str:
+    """Return the medians."""
+    at = _medians(runs)
+    lines = (
+        (
             "requests",
-            f"{len(direct) / seconds:,.0f}/s",
-            f"{len(through) / seconds:,.0f}/s",
-            f"{cost / whole * seconds / len(through) * 1e6:,.0f} us CPU a request",
-        )
+            f"{at['direct_rate']:,.0f}/s",
+            f"{at['rate']:,.0f}/s",
+            f"{REQUESTS_MIN:,}/s",
+            f"{at['cpu_us']:,.0f} us CPU each",
+        ),
+        (
+            "one after the other, median",
+            f"{at['direct_ms']:.2f} ms",
+            f"+{at['added_ms']:.2f} ms",
+            f"+{ADDED_MAX_MS:.0f} ms",
+            f"{at['p99_ms']:.2f} ms for the slowest hundredth",
+        ),
+        (
+            "bytes through 8 tunnels",
+            f"{at['direct_mb']:,.0f} MB/s",
+            f"{at['mb']:,.0f} MB/s",
+            f"{TUNNELS_MIN_MB} MB/s",
+            f"{at['cpu_gb_s']:.2f} s CPU a GB",
+        ),
+        (
+            "tunnels open together",
+            "",
+            f"{at['open']:,.0f}",
+            f"{OPEN_MIN:,}",
+            f"{at['each_kb']:.0f} KB each, {at['each_ms']:.2f} ms to open one and bring its echo",
+        ),
+    )
+    head = ["| | direct | through the gateway | floor | of the gateway |", "|---|---:|---:|---:|---|"]
+    return "\n".join([*head, *(f"| {' | '.join(line)} |" for line in lines)])
+
+
+def verdicts(runs: Sequence[Mapping[str, float]]) -> list[report.Verdict]:
+    """Return the floors."""
+    at = _medians(runs)
+    return [
+        report.Verdict(at["rate"] >= REQUESTS_MIN, f"{at['rate']:,.0f} requests a second (at least {REQUESTS_MIN:,})"),
+        report.Verdict(at["added_ms"] <= ADDED_MAX_MS, f"{at['added_ms']:.2f} ms added (at most {ADDED_MAX_MS:.0f})"),
+        report.Verdict(at["mb"] >= TUNNELS_MIN_MB, f"{at['mb']:,.0f} MB/s through tunnels (at least {TUNNELS_MIN_MB})"),
+        report.Verdict(at["open"] >= OPEN_MIN, f"{at['open']:,.0f} tunnels open together (at least {OPEN_MIN:,})"),
     ]
-    say("added time …")
-    direct, through = uvloop.run(requests(other, 1, seconds)), uvloop.run(requests(port, 1, seconds))
-    added = (median(through) - median(direct)) * 1e3
-    rows.append(
-        Row(
-            "added",
-            f"{median(direct) * 1e3:.2f} ms",
-            f"+{added:.2f} ms",
-            f"p99 {sorted(through)[-len(through) // 100] * 1e3:.2f} ms",
-        )
-    )
-    say("tunnels …")
-    speed = uvloop.run(gushed(other, 8, seconds))
-    through, cost = measured(gateway, lambda: gushed(port, 8, seconds))
-    rows.append(
-        Row("tunnels", f"{speed:,.0f} MB/s", f"{through:,.0f} MB/s", f"{cost / whole / through * 1e3:.2f} s CPU a GB")
-    )
-    say("many tunnels …")
-    before = memory_mb(gateway)
-    (good, took), cost = measured(gateway, lambda: many(port, chosen.tunnels))
-    more = memory_mb(gateway) - before
-    rows.append(
-        Row("at a time", "", f"{good:,}", f"{more / max(1, good) * 1e3:.0f} KB each, {took / good * 1e3:.2f} ms each")
-    )
-    return rows
+
+
+def _medians(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {name: median(run[name] for run in runs) for name in runs[0]}
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

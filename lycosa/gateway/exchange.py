@@ -21,7 +21,7 @@ from lycosa.core.http1.forward import (
     request_bytes,
     response_bytes,
 )
-from lycosa.core.http1.framing import LAST_CHUNK, Body, Chunked, Length, chunk, request_body, response_body
+from lycosa.core.http1.framing import LAST_CHUNK, Body, Chunked, Length, chunk, response_body
 from lycosa.core.http1.head import Request, Response, head_end, read_response
 from lycosa.core.proxies.handshakes import login_of
 from lycosa.core.proxies.outcome import CHALLENGE_STATUSES, LOGIN_WANTED, LOOKED_AT, Outcome, judge
@@ -56,10 +56,12 @@ class Exchange:
     `moved_at` is when anything happened last, in the loop's time.
     """
 
-    def __init__(self, parts: Parts, client: Asker, head: Request, asked: Asked, to: Destination, path: bytes) -> None:
+    def __init__(
+        self, parts: Parts, client: Asker, head: Request, body: Body, asked: Asked, to: Destination, path: bytes
+    ) -> None:
         self.began = False
         self.status = 0
-        self.body: Body = request_body(head)
+        self.body = body
         self.keep = is_kept(head)
         self.moved_at = 0.0
         self._parts = parts

@@ -17,7 +17,7 @@ from contextlib import suppress
 from lycosa.core.errors import Forbidden, LycosaError, StateError
 from lycosa.core.proxies.outcome import Blame, Outcome
 from lycosa.core.proxies.reports import Report
-from lycosa.core.proxies.target import Wish
+from lycosa.core.proxies.target import ANY, Wish
 from lycosa.core.proxies.username import Asked, Stickies
 from lycosa.gateway.counts import Counts
 from lycosa.gateway.limits import Limits
@@ -87,7 +87,7 @@ class Holds:
     async def take(self, asked: Asked, target: str, avoid: frozenset[str] = frozenset()) -> Hold:
         """Return a lease for a use, which ends with `leave`. Raises `NoProxy`, `StateError`."""
         session = self._stickies.session(asked, self._now())
-        wish = Wish(asked.tags, session, avoid)
+        wish = Wish(asked.tags, session, avoid) if asked.tags or session or avoid else ANY
         name = (asked.account, asked.session, target)
         if not session:
             hold = await self._acquired(name, wish, None)

@@ -121,7 +121,7 @@ class HttpSpeaker:
             self._respond(self._own)
         else:
             try:
-                self._ask(head, rest)
+                self._ask(head, body, rest)
             except Forbidden as error:
                 self._refuse(error, body, rest)
                 return
@@ -130,7 +130,7 @@ class HttpSpeaker:
         if rest:
             self.came(rest)
 
-    def _ask(self, head: Request, rest: bytes) -> None:
+    def _ask(self, head: Request, body: Body, rest: bytes) -> None:
         """Send a request on, or open a tunnel. Raises `Forbidden`, `BadMessage`."""
         asked = self._parts.accounts.basic(head.values(b"proxy-authorization"))
         if head.method == b"CONNECT":
@@ -142,7 +142,7 @@ class HttpSpeaker:
             raise BadMessage("nobody is traced here", 405)
         refuse_options(head)
         to, path = read_target(head)
-        self._exchange = Exchange(self._parts, self._line, head, asked, to, path)
+        self._exchange = Exchange(self._parts, self._line, head, body, asked, to, path)
         self._line.start(self._answered(self._exchange))
 
     def _refuse(self, error: Forbidden, body: Body, rest: bytes) -> None:

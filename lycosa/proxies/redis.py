@@ -27,7 +27,7 @@ from lycosa.proxies.redis_explain import explained
 from lycosa.proxies.redis_filling import Filling
 from lycosa.proxies.redis_hearing import Hearing
 from lycosa.proxies.redis_line import ASKED_MAX, Answers, Asker, Line
-from lycosa.proxies.target_script import TargetScript, granted, kind_of, looked, read, script_of
+from lycosa.proxies.target_script import TargetScript, granted, kind_of, looked, script_of
 from lycosa.proxies.views import facts_of, read_stored, refuse_counts, stored, view_everywhere, view_on, why_not
 from lycosa.proxies.waiting import CLOSED
 from lycosa.servers.redis_connection import Server
@@ -96,24 +96,26 @@ class RedisPool:
         ends = loop.time() + wait_s
         asker = Asker(count, wish, lease_s, ends, loop.create_future())
         self._line(target, wish).join(asker)
+        timer = loop.call_at(max(ends, loop.time() + AT_LEAST_S), asker.refuse, TimeoutError())
         try:
-            async with asyncio.timeout_at(max(ends, loop.time() + AT_LEAST_S)):
-                return [await self._lent(target, grant) for grant in await asker.granted]
+            return [await self._lent(target, grant) for grant in await asker.granted]
         except BaseException as wrong:
             self._give_back(target, asker.got())  # in the moment in which he stopped waiting
             if isinstance(wrong, TimeoutError):
                 raise NoProxy(await self._why(target, wait_s)) from None
             raise
+        finally:
+            timer.cancel()
 
     async def renew(self, lent: Lent, lease_s: float | None = None) -> float | None:
         """See `ProxyPool`."""
-        until = read(await self._calls.target(lent.target, self._script(lent.target).renew(lent.token, lease_s)))
+        until = await self._calls.target(lent.target, self._script(lent.target).renew(lent.token, lease_s))
         return None if until is False else float(until)
 
     async def release(self, lent: Lent, outcomes: Sequence[Outcome] = ()) -> bool:
         """See `ProxyPool`."""
         call = self._script(lent.target).release(lent.token, outcomes, self._draw())
-        if read(await self._calls.target(lent.target, call)) is False:
+        if await self._calls.target(lent.target, call) is False:
             self._late.note(lent)
             return False
         self._woken(lent.target, 1)
@@ -124,13 +126,13 @@ class RedisPool:
         """See `ProxyPool`."""
         if not await self._has(target, key):
             return False
-        return bool(read(await self._calls.target(target, self._script(target).ban(key, until, reason))))
+        return bool(await self._calls.target(target, self._script(target).ban(key, until, reason)))
 
     async def unban(self, target: str, key: str) -> bool:
         """See `ProxyPool`."""
         if not await self._has(target, key):
             return False
-        done = read(await self._calls.target(target, self._script(target).unban(key)))
+        done = await self._calls.target(target, self._script(target).unban(key))
         self._woken(target)
         return bool(done)
 

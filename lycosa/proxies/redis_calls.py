@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from lycosa.proxies.target_script import Call
+from lycosa.proxies.target_script import Call, apart, together
 from lycosa.servers.redis import package_redis
 from lycosa.servers.redis_connection import Server
 
@@ -50,7 +50,7 @@ class Calls:
         self._gathered: dict[str, Gathered] = {}
         self._room = asyncio.Semaphore(AT_ONCE_MAX)
 
-    def target(self, target: str, call: Call) -> asyncio.Future[bytes]:
+    def target(self, target: str, call: Call) -> asyncio.Future[Any]:
         """Make a call for a target, whose keys are in one slot. The answer may be a `StateError`.
 
         It is made to its end, whether somebody waits for the answer or not.
@@ -58,10 +58,9 @@ class Calls:
         gathered = self._gathered.get(target)
         if gathered is None:
 
-            async def run(calls: Sequence[Call]) -> list[bytes]:
+            async def run(calls: Sequence[Call]) -> list[Any]:
                 prefix = f"lycosa:proxies:{{{self._pool}/{quote(target, safe='/:')}}}:"
-                parts = [part for call in calls for part in (call.command, call.arguments)]
-                return list(await self._run("target", prefix, [calls[-1].policy, *parts]))
+                return apart(await self._run("target", prefix, [calls[-1].policy, together(calls)]))
 
             gathered = self._gathered[target] = Gathered(run, lambda: self._gathered.pop(target))
         return gathered.add(call)
@@ -100,15 +99,15 @@ class Calls:
 class Gathered:
     """The calls for one target that wait for a round trip. `run` makes one; `ended` hears when nothing is left."""
 
-    def __init__(self, run: Callable[[Sequence[Call]], Awaitable[list[bytes]]], ended: Callable[[], Any]) -> None:
+    def __init__(self, run: Callable[[Sequence[Call]], Awaitable[list[Any]]], ended: Callable[[], Any]) -> None:
         self._run = run
         self._ended = ended
-        self._waiting: deque[tuple[Call, asyncio.Future[bytes]]] = deque()
+        self._waiting: deque[tuple[Call, asyncio.Future[Any]]] = deque()
         self.task = asyncio.create_task(self._send())
 
-    def add(self, call: Call) -> asyncio.Future[bytes]:
+    def add(self, call: Call) -> asyncio.Future[Any]:
         """Send it with the next ones."""
-        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting.append((call, future))
         return future
 
@@ -121,7 +120,7 @@ class Gathered:
         finally:
             self._ended()
 
-    async def _send_some(self, some: Sequence[tuple[Call, asyncio.Future[bytes]]]) -> None:
+    async def _send_some(self, some: Sequence[tuple[Call, asyncio.Future[Any]]]) -> None:
         try:
             answers = await self._run([call for call, _ in some])
         except Exception as error:  # noqa: BLE001 - whoever waits has to hear of it, whatever it is

@@ -11,7 +11,7 @@ from functools import partial
 from lycosa.core.proxies.policy import TargetPolicy
 from lycosa.core.proxies.target import Wish
 from lycosa.proxies.redis_calls import Calls
-from lycosa.proxies.target_script import kind_of, read, script_of
+from lycosa.proxies.target_script import kind_of, script_of
 from lycosa.proxies.views import facts_of
 
 log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ class Filling:
         """Let a target have as many proxies that fit as its policy says, the nearest first."""
         policy = self._policy_of(target)
         script = script_of(policy)
-        keys, usable = read(await self._calls.target(target, script.members(wish)))
+        keys, usable = await self._calls.target(target, script.members(wish))
         missing = max(0, policy.members - usable)
         asked = {"target": target, "tags": dict(wish.tags), "has": list(keys), "count": missing}
         told, self.version, forgotten = await self._calls.everywhere("fill", **asked)

@@ -40,6 +40,11 @@ class Asker:
         done = self.granted.done() and not self.granted.cancelled() and self.granted.exception() is None
         return self.granted.result() if done else []
 
+    def refuse(self, error: Exception) -> None:
+        """He gets nothing, unless he has it already."""
+        if not self.granted.done():
+            self.granted.set_exception(error)
+
 
 class Answers(NamedTuple):
     """What was answered to each. `is_filled`: the target has all that the global pool can give."""
@@ -86,7 +91,7 @@ class Line:
     def close(self, error: Exception) -> None:
         """Nobody gets one any more."""
         while self._waiting:
-            _refuse(self._waiting.popleft(), error)
+            self._waiting.popleft().refuse(error)
         self._woken.set()
 
     async def _serve(self) -> None:
@@ -105,7 +110,7 @@ class Line:
                 await self._fill()
         except Exception as error:  # noqa: BLE001 - whoever waits has to hear of it, whatever it is
             for asker in some:
-                _refuse(asker, error)
+                asker.refuse(error)
             return
         self._blocked = bool(waits) and answers.is_filled
         if self._blocked:
@@ -142,7 +147,7 @@ class Line:
         now = asyncio.get_running_loop().time()
         for asker in self._waiting:
             if asker.ends <= now:
-                _refuse(asker, TimeoutError())
+                asker.refuse(TimeoutError())
 
     async def _pause(self, waits: Sequence[Wait]) -> None:
         """Wait until there may be something, or somebody's time is over."""
@@ -153,8 +158,3 @@ class Line:
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, min(soon_s, ends - loop.time()))):
                 await self._woken.wait()
-
-
-def _refuse(asker: Asker, error: Exception) -> None:
-    if not asker.granted.done():
-        asker.granted.set_exception(error)

@@ -23,10 +23,10 @@ UNPACKER = msgspec.msgpack.Decoder()
 
 
 class Call(NamedTuple):
-    """A command, its packed arguments, and the packed policy of the target."""
+    """A command, its arguments, and the packed policy of the target."""
 
     command: str
-    arguments: bytes
+    arguments: dict[str, Any]
     policy: bytes
 
 
@@ -91,7 +91,7 @@ class TargetScript:
         return self._call("explain", session=wish.session, kind=kind_of(wish), version=version)
 
     def _call(self, command: str, **arguments: Any) -> Call:
-        return Call(command, PACKER.encode(arguments), self._policy)
+        return Call(command, arguments, self._policy)
 
 
 @lru_cache(1024)
@@ -107,36 +107,37 @@ def kind_of(wish: Wish) -> str:
     return "\0".join(f"{name}={value}" for name, value in sorted(wish.tags.items()))
 
 
-def granted(answer: bytes) -> tuple[list[Grant] | Wait, bool]:
+def together(calls: Sequence[Call]) -> bytes:
+    """Return calls as the script takes them: one text for all, which costs both sides least."""
+    return PACKER.encode([part for call in calls for part in call[:2]])
+
+
+def apart(answers: bytes) -> list[Any]:
+    """Return what was answered to each."""
+    return list(UNPACKER.decode(answers))
+
+
+def granted(answer: Any) -> tuple[list[Grant] | Wait, bool]:
     """Read what `acquire` answers, and whether the target has all that the global pool can give for this wish."""
-    grants, at, filled = UNPACKER.decode(answer)
+    grants, at, filled = answer
     if grants is False:
         return Wait(None if at is False else float(at)), bool(filled)
     return [Grant(token, key, float(until), rebound, among) for token, key, until, rebound, among in grants], filled
 
 
-def read(answer: bytes) -> Any:
-    """Read any other answer."""
-    return UNPACKER.decode(answer)
-
-
-def seen(answer: bytes, policy: TargetPolicy) -> Seen:
+def seen(answer: Any, policy: TargetPolicy) -> Seen:
     """Read what `explain` answers."""
-    told, ends, bound, is_filled = UNPACKER.decode(answer)
-    pairs, counts, _, interval_s = _looked(told)
+    told, ends, bound, is_filled = answer
+    pairs, counts, _, interval_s = looked(told)
     deadlines: dict[str, float] = {}
     for key, until in ends:
         deadlines[key] = min(until, deadlines.get(key, until))
     return Seen(policy, pairs, float(counts["stands"]), deadlines, bound or None, interval_s, is_filled)
 
 
-def looked(answer: bytes) -> tuple[dict[str, Pair], dict[str, Any], int, float]:
+def looked(answer: Any) -> tuple[dict[str, Pair], dict[str, Any], int, float]:
     """Read what `look` answers: the proxies, the counts, how many leases are out, the least time between two."""
-    return _looked(UNPACKER.decode(answer))
-
-
-def _looked(told: Any) -> tuple[dict[str, Pair], dict[str, Any], int, float]:
-    pairs, counts, leases, interval_s = told
+    pairs, counts, leases, interval_s = answer
     return {key: _pair(key, told) for key, told in dict(pairs).items()}, counts, leases, float(interval_s)
 
 

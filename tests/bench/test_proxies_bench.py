@@ -1,4 +1,4 @@
-"""What `bench/proxies.py` and `bench/goodput.py` decide: floors and tables of the proxy pool (P1, P3-P5)."""
+"""What `bench/proxies.py`, `gateway.py` and `goodput.py` decide: floors and tables of the proxy pool (P1, P3-P6)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.bench.conftest import programs
 
 @pytest.fixture(autouse=True, scope="module")
 def bench():
-    with programs("proxies", "goodput") as imported:
+    with programs("proxies", "gateway", "goodput") as imported:
         yield imported
 
 
@@ -27,6 +27,15 @@ def test_leases_on_redis_have_a_floor(bench, rate, holds):
     found = {"lycosa-1": [{"rate": rate, "server_us": 40.04, "client_us": 60.0, "trips": 0.05}]}
     assert [each.holds for each in bench.proxies.redis_verdicts(found)] == [holds]
     assert bench.proxies.redis_table(found).splitlines()[-1].endswith(f"| {rate:,} | 40.0 | 60.0 | 0.05 |")
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad"), [("rate", 3_000, 2_999), ("added_ms", 2.0, 2.1), ("mb", 500, 499), ("open", 1_000, 999)]
+)
+def test_the_forward_proxy_has_floors(bench, name, good, bad):
+    held = {"rate": 9e9, "added_ms": 0.0, "mb": 9e9, "open": 9e9}
+    assert all(each.holds for each in bench.gateway.verdicts([{**held, name: good}]))
+    assert [each.holds for each in bench.gateway.verdicts([{**held, name: bad}])].count(False) == 1
 
 
 def crawled(goodput: float, lost: int = 0, rise: float = 1.0):

@@ -15,7 +15,7 @@ from lycosa.core.proxies.pair import Facts
 from lycosa.core.proxies.policy import TargetPolicy
 from lycosa.core.proxies.target import TargetPool, Wait, Wish
 from lycosa.proxies.redis_calls import script
-from lycosa.proxies.target_script import Call, TargetScript, granted, looked, read, seen
+from lycosa.proxies.target_script import Call, TargetScript, apart, granted, looked, seen, together
 from tests.conftest import PROVE
 
 pytestmark = pytest.mark.redis
@@ -24,6 +24,10 @@ HISTORIES = 400 if PROVE else 8
 STEPS = 150
 KEYS = [f"proxy{number}" for number in range(14)]
 BLAMES = [*[Blame.NONE] * 6, Blame.NOBODY, Blame.MISS, Blame.SITE, Blame.PROXY, Blame.UNFIT]
+
+
+def as_it_is(answer: Any) -> Any:
+    return answer
 
 
 class Both:
@@ -51,9 +55,9 @@ class Both:
         for key in KEYS[:8]:
             self.model.learn(key, Facts(), self.now)
         self.said(self.script.learn({key: Facts() for key in KEYS[:8]}))
-        self.called: list[tuple[Call, Callable[[bytes], Any], Any]] = []
+        self.called: list[tuple[Call, Callable[[Any], Any], Any]] = []
 
-    def expect(self, call: Call, reader: Callable[[bytes], Any], expected: Any) -> None:
+    def expect(self, call: Call, reader: Callable[[Any], Any], expected: Any) -> None:
         """It is done with others, later, but at this time; then this has to be answered."""
         self.called.append((call, reader, expected))
 
@@ -63,9 +67,9 @@ class Both:
         for answer, (call, reader, expected) in zip(self.said(*[call for call, *_ in calls]), calls, strict=True):
             assert reader(answer) == expected, call
 
-    def said(self, *calls: Call) -> list[bytes]:
-        arguments = (calls[0].policy, *[part for call in calls for part in call[:2]])
-        return list(self.client.execute_command("EVALSHA", self.sha, 1, self.prefix, repr(self.now), *arguments))
+    def said(self, *calls: Call) -> list[Any]:
+        arguments = (self.prefix, repr(self.now), calls[0].policy, together(calls))
+        return apart(self.client.execute_command("EVALSHA", self.sha, 1, *arguments))
 
     def run(self) -> None:
         for number in range(STEPS):
@@ -96,7 +100,7 @@ class Both:
         token, draw = self.random.choice(self.tokens[-20:]), self.random.random()
         outcomes = [self.outcome() for _ in range(self.random.choice([0, 1, 1, 1, 3]))]
         expected = self.model.release(token, outcomes, self.now, draw)
-        self.expect(self.script.release(token, outcomes, draw), read, expected or False)
+        self.expect(self.script.release(token, outcomes, draw), as_it_is, expected or False)
 
     def outcome(self) -> Outcome:
         rest_s, latency_s = self.random.choice([None, None, 7.0]), self.random.choice([None, 0.1, 1.5])
@@ -105,7 +109,7 @@ class Both:
     def renew(self) -> None:
         token = self.random.choice(self.tokens[-20:])
         expected = self.model.renew(token, self.now)
-        self.expect(self.script.renew(token), read, expected or False)
+        self.expect(self.script.renew(token), as_it_is, expected or False)
 
     def learn(self) -> None:
         key = self.random.choice(KEYS)
@@ -118,17 +122,17 @@ class Both:
             self.random.choice([{}, {"country": "de"}]),
         )
         self.model.learn(key, facts, self.now)
-        self.expect(self.script.learn({key: facts}), read, expected=True)
+        self.expect(self.script.learn({key: facts}), as_it_is, expected=True)
 
     def change(self) -> None:
         key, act = self.random.choice(KEYS), self.random.randrange(3)
         if act == 0:
             until = self.random.choice([None, self.now + 3])
-            self.expect(self.script.ban(key, until, "by hand"), read, self.model.ban(key, self.now, until))
+            self.expect(self.script.ban(key, until, "by hand"), as_it_is, self.model.ban(key, self.now, until))
         elif act == 1:
-            self.expect(self.script.unban(key), read, self.model.unban(key, self.now))
+            self.expect(self.script.unban(key), as_it_is, self.model.unban(key, self.now))
         else:
-            self.expect(self.script.forget(key), read, key in self.model.pairs)
+            self.expect(self.script.forget(key), as_it_is, key in self.model.pairs)
             self.model.forget(key)
 
     def compare(self) -> None:
@@ -160,14 +164,14 @@ def test_nothing_is_left_of_a_target_that_is_forgotten(redis: Any) -> None:
         both.said(call.learn(facts, wish, 3))
         ((lent,), is_filled) = granted(both.said(call.acquire([0.5], wish, version=3))[0])  # type: ignore[misc]
         assert is_filled
-        assert read(both.said(call.drop())[0]) is False, "somebody has one"
+        assert both.said(call.drop())[0] is False, "somebody has one"
         both.said(call.release(lent.token, [Outcome(Blame.SITE, "403")], 0.5))
-        assert read(both.said(call.drop())[0]) is True
+        assert both.said(call.drop())[0] is True
         assert client.keys(f"{both.prefix}*") == []
         learned, members, dropped = both.said(call.learn(facts), call.members(Wish()), call.drop())
-        assert [read(answer) for answer in (learned, dropped)] == [True, True]
-        assert sorted(read(members)[0]) == sorted(KEYS)
-        _, (names, count) = map(read, both.said(call.drop(), call.members(wish)))
+        assert [learned, dropped] == [True, True]
+        assert sorted(members[0]) == sorted(KEYS)
+        _, (names, count) = both.said(call.drop(), call.members(wish))
         assert (names, count) == ([], 0)
 
 
@@ -178,3 +182,13 @@ def test_random_histories(redis: Any, part: int) -> None:
             seed = random.randrange(1 << 32)
             print(f"history {seed}")
             Both(client, seed).run()
+
+
+def test_what_is_looked_at_stays_as_it_was_whatever_comes_behind(redis: Any) -> None:
+    """Answers go together; that to a look is of its moment."""
+    with driver.Redis.from_url(redis.url) as client:
+        both = Both(client, 1)
+        call = both.script
+        before, done, after = both.said(call.look(), call.ban(KEYS[0], None, "by hand"), call.look())
+        assert done is True
+        assert [looked(told)[0][KEYS[0]].barred for told in (before, after)] == [False, True]

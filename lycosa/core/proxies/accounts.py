@@ -18,6 +18,7 @@ LOGINS_MAX = 1_024
 
 NAME = re.compile(r"[\w.~@-]{1,64}", re.ASCII)
 WHO = "a user name and a password, please"
+ANYBODY = Asked()
 WRONG = "unknown user name or wrong password"
 
 
@@ -47,7 +48,7 @@ class Accounts:
         """Return what the fields Proxy-Authorization of a request ask for. Raises `Forbidden` (407)."""
         if len(values) > 1 or (not values and self._passwords):
             raise Forbidden(WHO, STATUS)
-        return self._read(values[0]) if values else Asked()
+        return self._read(values[0]) if values else ANYBODY
 
     def _basic(self, value: bytes) -> Asked:
         scheme, _, coded = value.partition(b" ")

@@ -14,6 +14,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping
 from heapq import heappop, heappush
+from itertools import islice
 
 from lycosa.core.proxies.pair import Facts, Pair
 
@@ -108,4 +109,4 @@ class Order:
         ready = self._ready[tier]
         if fits is None:
             return [pairs[key] for _, key in ready[:count]]
-        return [pairs[key] for _, key in ready[:LOOKED_AT] if fits(pairs[key])][:count]
+        return list(islice((pair for _, key in ready[:LOOKED_AT] if fits(pair := pairs[key])), count))

@@ -317,7 +317,8 @@ class TargetPool:
 
     def _chosen(self, draws: Sequence[float], wish: Wish) -> tuple[list[Pair], int]:
         """Return as many ready pairs as there are draws, of the cheapest tier that works, or none."""
-        fits = wish.fits if wish.tags or wish.avoid else None
+        asks = wish.fits if wish.avoid else wish.means
+        fits = asks if wish.tags or wish.avoid else None
         for tier in self._order.tiers:
             few = self._order.few(tier)
             found = self._order.first(tier, len(draws) + few - 1, fits, self.pairs)

@@ -1,6 +1,6 @@
 -- The pool of one target, as `core.proxies.target.TargetPool` has it: every command does what the method of its name does,
--- with the same numbers. ARGV, behind the policy: commands, each with its packed arguments behind it. They are done one
--- after the other, as if each had come alone at this time; an answer for each is answered, packed.
+-- with the same numbers. ARGV[3] are commands, each with its arguments behind it, packed together. They are done one after
+-- the other, as if each had come alone at this time; an answer for each is answered, packed together.
 
 -- What comes back -----------------------------------------------------------------------------------------------------
 
@@ -354,37 +354,37 @@ function commands.members()
   return { names, count }
 end
 
--- the proxies, as they are kept, and the counts
+-- the proxies, as they are kept, and the counts: as they are now, since answers are packed when all commands are done
 function commands.look()
   expire()
   local all = {}
   for _, name in ipairs(all_keys()) do all[name] = pair_of(name) end
-  return { all, m, call('HLEN', LEASES), math.max(policy.delay_s, least_s()) }
+  return unpack_one(pack({ all, m, call('HLEN', LEASES), math.max(policy.delay_s, least_s()) }))
 end
 
 -- the same; by proxy when each of its leases ends; which proxy a session has, or false; whether it is filled up
 function commands.explain()
-  local looked, ends, bound = commands.look(), {}, false
+  local told, ends, bound = commands.look(), {}, false
   local deadlines = call('ZRANGE', DEADLINES, 0, -1, 'WITHSCORES')
   for number = 1, #deadlines - 2, 2 do
     local name = lease_of(deadlines[number])
     ends[#ends + 1] = { name, tonumber(deadlines[number + 1]) }
   end
   if args.session ~= '' then bound = session_key(args.session) or false end
-  return { looked, ends, bound, is_filled(args.kind, args.version) }
+  return { told, ends, bound, is_filled(args.kind, args.version) }
 end
 
 -- All of them -----------------------------------------------------------------------------------------------------------
 
 local PLAIN = { __index = { tags = {}, avoid = {}, session = '', kind = '' } } -- what is not said
 
-local answers = {}
-for number = 3, #ARGV, 2 do
-  args = setmetatable(unpack_one(ARGV[number + 1]), PLAIN)
+local calls, answers = unpack_one(ARGV[3]), {}
+for number = 1, #calls, 2 do
+  args = setmetatable(calls[number + 1], PLAIN)
   if not m then begin() end -- the one before has dropped it
-  answers[#answers + 1] = pack(commands[ARGV[number]]())
+  answers[#answers + 1] = commands[calls[number]]()
 end
 
 write()
 if m then call('SET', key('m'), packed_m()) end
-return answers
+return pack(answers)
