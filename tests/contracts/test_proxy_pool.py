@@ -119,6 +119,18 @@ def test_a_proxy_is_lent_once_for_a_target(play: Callable[..., None]) -> None:
     play(story)
 
 
+def test_how_near_a_proxy_is_shows_whatever_goes_on_through_its_connection(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        (lent,) = await pool.acquire(SITE)
+        assert await pool.release(lent, [Outcome(latency_s=0.2), *(Outcome() for _ in range(50))])
+        (other,) = [view.proxy for view in await pool.proxies() if view.proxy != lent.proxy]
+        assert await pool.checked(other.key, Outcome(Blame.NOBODY)), "what waits to be told is told with it"
+        found = {view.proxy.key: (view.latency_s, view.uses) for view in await pool.proxies()}
+        assert found == {lent.proxy.key: (0.2, 51), other.key: (None, 0)}
+
+    play(story, 2)
+
+
 def test_several_at_once_or_none(play: Callable[..., None]) -> None:
     async def story(pool: ProxyPool, clock: Set) -> None:
         lent = await pool.acquire(SITE, 3)
