@@ -75,6 +75,17 @@ class ProxyPool(Protocol):
         """Forget proxies, whoever has them. Return how many there were."""
         ...
 
+    async def count(self) -> int:
+        """Return how many proxies there are."""
+        ...
+
+    async def forget_dead(self, kept_s: float) -> list[str]:
+        """Forget proxies that are dead for so long (seconds), but none that is lent. Return the keys of some of them.
+
+        When there is none left to forget, nothing is returned.
+        """
+        ...
+
     async def acquire(
         self, target: str, count: int = 1, wish: Wish = ANY, *, lease_s: float | None = None, wait_s: float = 0.0
     ) -> list[Lent]:

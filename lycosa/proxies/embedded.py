@@ -188,6 +188,14 @@ class EmbeddedPool:
         known = list(keys)
         return await self._do(lambda pool: pool.remove(known))
 
+    async def count(self) -> int:
+        """See `ProxyPool`."""
+        return await self._do(lambda pool: pool.count())
+
+    async def forget_dead(self, kept_s: float) -> list[str]:
+        """See `ProxyPool`."""
+        return await self._do(lambda pool: pool.forget_dead(kept_s))
+
     async def acquire(
         self, target: str, count: int = 1, wish: Wish = ANY, *, lease_s: float | None = None, wait_s: float = 0.0
     ) -> list[Lent]:

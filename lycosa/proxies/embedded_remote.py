@@ -60,6 +60,16 @@ class RemotePool:
             removed += await self._ask("remove", some)
         return removed
 
+    async def count(self) -> int:
+        """See `ProxyPool`."""
+        number: int = await self._ask("count")
+        return number
+
+    async def forget_dead(self, kept_s: float) -> list[str]:
+        """See `ProxyPool`."""
+        gone: list[str] = await self._ask("forget_dead", kept_s)
+        return gone
+
     async def acquire(
         self, target: str, count: int = 1, wish: Wish = ANY, *, lease_s: float | None = None, wait_s: float = 0.0
     ) -> list[Lent]:

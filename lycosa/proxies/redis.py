@@ -25,6 +25,7 @@ from lycosa.proxies.late import LateReturns
 from lycosa.proxies.redis_calls import Calls
 from lycosa.proxies.redis_explain import explained
 from lycosa.proxies.redis_filling import Filling
+from lycosa.proxies.redis_forgetting import forget_dead
 from lycosa.proxies.redis_hearing import Hearing
 from lycosa.proxies.redis_line import ASKED_MAX, Answers, Asker, Line
 from lycosa.proxies.target_script import TargetScript, granted, kind_of, looked, read, script_of
@@ -86,6 +87,18 @@ class RedisPool:
         for key in gone:
             self._known.pop(key, None)
         return count
+
+    async def count(self) -> int:
+        """See `ProxyPool`."""
+        number: int = await self._calls.everywhere("count")
+        return number
+
+    async def forget_dead(self, kept_s: float) -> list[str]:
+        """See `ProxyPool`."""
+        gone = await forget_dead(self._calls, self._script, kept_s)
+        for key in gone:
+            self._known.pop(key, None)
+        return gone
 
     async def acquire(
         self, target: str, count: int = 1, wish: Wish = ANY, *, lease_s: float | None = None, wait_s: float = 0.0

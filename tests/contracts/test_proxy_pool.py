@@ -103,7 +103,7 @@ def play(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., None]:
 
 
 def proxies(count: int) -> list[Proxy]:
-    return [Proxy("http", f"10.0.0.{number + 1}", 8080) for number in range(count)]
+    return [Proxy("http", f"10.0.{number // 250}.{number % 250 + 1}", 8080) for number in range(count)]
 
 
 def test_a_proxy_is_lent_once_for_a_target(play: Callable[..., None]) -> None:
@@ -404,3 +404,84 @@ def test_it_says_which_proxies_are_dearer_spare_or_join(play: Callable[..., None
         assert (whys[dear.key].tier, whys[dear.key].place, whys[dear.key].state) == (1, 1, State.HALF_OPEN)
 
     play(story, 3, members=3)
+
+
+def keys(found: list[Proxy]) -> set[str]:
+    return {each.key for each in found}
+
+
+def test_dead_proxies_are_forgotten_after_a_time_those_that_somebody_has_later(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        well, dead, *held = proxies(4)
+        for proxy in (dead, *held):
+            assert await pool.ban("c.example", proxy.key), "this target has it, too"
+        lent = {each.proxy.key: each for each in await pool.acquire(SITE, 4, lease_s=200.0)}
+        for proxy in (well, dead):
+            await pool.release(lent[proxy.key])
+        for proxy in (dead, *held):
+            assert await pool.checked(proxy.key, Outcome(Blame.UNFIT, "not fit: alters the page"))
+        clock.now += 99.9
+        assert await pool.forget_dead(100.0) == []
+        clock.now += 0.2
+        assert await pool.forget_dead(100.0) == [dead.key]
+        assert await pool.forget_dead(100.0) == [], "the others are lent"
+        assert keys([view.proxy for view in await pool.proxies()]) == keys([well, *held])
+        assert {view.proxy.key for view in await pool.proxies("c.example")} <= keys(held)
+        assert await pool.count() == 3
+        assert await pool.release(lent[held[0].key], [Outcome()])
+        assert await pool.forget_dead(100.0) == [held[0].key]
+        clock.now += 100.0
+        assert await pool.forget_dead(100.0) == [held[1].key], "a lease that is over holds nothing"
+        assert await pool.count() == 1
+
+    play(story, 4)
+
+
+def test_time_is_counted_from_the_last_death(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        (proxy,) = proxies(1)
+        for _ in range(2):
+            assert await pool.checked(proxy.key, Outcome(Blame.UNFIT, "not fit"))
+            clock.now += 60.0
+            assert await pool.checked(proxy.key, Outcome(Blame.UNFIT, "not fit")), "one that is dead dies no more"
+            assert await pool.checked(proxy.key, Outcome(Blame.PROXY, "refused"))
+            assert await pool.forget_dead(100.0) == []
+            assert await pool.checked(proxy.key, Outcome())
+        clock.now += 1_000.0
+        assert await pool.forget_dead(0.0) == [], "it lives"
+        assert await pool.checked(proxy.key, Outcome(Blame.UNFIT, "not fit"))
+        clock.now += 60.0
+        assert await pool.checked(proxy.key, Outcome(Blame.UNFIT, "not fit"))
+        clock.now += 60.0
+        assert await pool.forget_dead(100.0) == [proxy.key]
+
+    play(story)
+
+
+def test_one_that_was_forgotten_comes_back_as_new(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        (proxy,) = proxies(1)
+        await pool.release((await pool.acquire(SITE))[0], [Outcome(Blame.SITE, "403", 600.0)])
+        assert await pool.checked(proxy.key, Outcome(Blame.UNFIT, "not fit"))
+        assert await pool.forget_dead(0.0) == [proxy.key]
+        with pytest.raises(NoProxy):
+            await pool.acquire(SITE)
+        assert await pool.add([proxy]) == 1
+        assert [(view.state, view.uses, view.reason) for view in await pool.proxies()] == [(State.READY, 0, "")]
+        (lent,) = await pool.acquire(SITE, wait_s=LONG_S)
+        assert lent.proxy == proxy
+
+    play(story)
+
+
+def test_many_dead_ones_go_in_parts(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        for proxy in proxies(1_200):
+            await pool.checked(proxy.key, Outcome(Blame.UNFIT, "not fit"))
+        gone: list[str] = []
+        while some := await pool.forget_dead(0.0):
+            gone += some
+        assert sorted(gone) == sorted(keys(proxies(1_200)))
+        assert await pool.count() == 0
+
+    play(story, 1_200)

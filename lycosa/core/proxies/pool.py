@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import insort
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import filterfalse, islice
 
 from lycosa.core.proxies.health import Health
 from lycosa.core.proxies.nearest import Nearest
@@ -23,6 +23,9 @@ TARGETS_MAX = 10_000
 """Targets that are remembered; the one without leases that was used longest ago is forgotten."""
 
 PROXIES_MAX = 1_000_000
+FORGOTTEN_MAX = 500
+"""Dead proxies that are forgotten at once: nothing else happens meanwhile."""
+
 KINDS_MAX = 1_000
 """Different wishes of a target that are known to be filled up."""
 
@@ -74,6 +77,13 @@ class Pool:
             target.expire(now)
             target.forget(key)
         return True
+
+    def forget_dead(self, kept_s: float, now: float) -> list[str]:
+        """Forget proxies that are dead for so long, FORGOTTEN_MAX at most, but none that is lent. Return their keys."""
+        over = [key for key, health in self.health.items() if health.dead_for_s(now) >= kept_s]
+        for target in self.targets.values() if over else ():
+            target.expire(now)
+        return [key for key in islice(filterfalse(self._is_lent, over), FORGOTTEN_MAX) if self.remove(key, now)]
 
     def acquire(
         self, target: str, now: float, draws: Sequence[float], wish: Wish = ANY, lease_s: float | None = None
@@ -182,6 +192,10 @@ class Pool:
         if key not in pool.pairs:
             pool.learn(key, self.facts(key), now)
         return pool
+
+    def _is_lent(self, key: str) -> bool:
+        """Whether somebody has a proxy, as far as leases have not expired."""
+        return any(key in pool.pairs and pool.pairs[key].held > 0 for pool in self.targets.values())
 
     def _others(self, pool: TargetPool, wish: Wish) -> Iterator[str]:
         """Yield living proxies that fit and the target does not have yet, the nearest first."""
