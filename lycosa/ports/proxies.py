@@ -67,8 +67,11 @@ class Explained(NamedTuple):
 class ProxyPool(Protocol):
     """Lends proxies. Errors of its store are `StateError`; a target is any text, by default a registrable domain."""
 
-    async def add(self, proxies: Iterable[Proxy]) -> int:
-        """Take proxies in, or their new tags and prices. Return how many are new."""
+    async def add(self, proxies: Iterable[Proxy], *, unchecked: bool = False) -> int:
+        """Take proxies in, or their new tags and prices. Return how many are new.
+
+        New ones that are `unchecked` are dead until a check finds them well.
+        """
         ...
 
     async def remove(self, keys: Iterable[str]) -> int:

@@ -178,10 +178,10 @@ class EmbeddedPool:
         """Whether the folder is owned by this process."""
         return self._owner is not None
 
-    async def add(self, proxies: Iterable[Proxy]) -> int:
+    async def add(self, proxies: Iterable[Proxy], *, unchecked: bool = False) -> int:
         """See `ProxyPool`."""
         known = list(proxies)
-        return await self._do(lambda pool: pool.add(known))
+        return await self._do(lambda pool: pool.add(known, unchecked=unchecked))
 
     async def remove(self, keys: Iterable[str]) -> int:
         """See `ProxyPool`."""

@@ -47,7 +47,7 @@ def asked(wish: Wish) -> Asked:
 
 
 METHODS: dict[str, tuple[Any, Any]] = {
-    "add": (tuple[list[Proxy]], int),
+    "add": (tuple[list[Proxy], bool], int),
     "remove": (tuple[list[str]], int),
     "count": (tuple[()], int),
     "forget_dead": (tuple[float], list[str]),

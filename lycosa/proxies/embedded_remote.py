@@ -46,11 +46,11 @@ class RemotePool:
         self._is_closed = False
         self.pid = 0
 
-    async def add(self, proxies: Iterable[Proxy]) -> int:
+    async def add(self, proxies: Iterable[Proxy], *, unchecked: bool = False) -> int:
         """See `ProxyPool`."""
         added, waiting = 0, iter(proxies)
         while some := list(islice(waiting, PART)):
-            added += await self._ask("add", some)
+            added += await self._ask("add", some, unchecked)
         return added
 
     async def remove(self, keys: Iterable[str]) -> int:

@@ -40,9 +40,9 @@ class LocalPool:
         self._late = LateReturns()
         self._closed = False
 
-    async def add(self, proxies: Iterable[Proxy]) -> int:
+    async def add(self, proxies: Iterable[Proxy], *, unchecked: bool = False) -> int:
         """See `ProxyPool`."""
-        added = self._pool.add(proxies, self._now())
+        added = self._pool.add(proxies, self._now(), unchecked=unchecked)
         self._serve_all()
         return added
 

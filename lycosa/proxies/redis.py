@@ -62,13 +62,13 @@ class RedisPool:
         self._returning: set[asyncio.Future[Any]] = set()
         self._closed = False
 
-    async def add(self, proxies: Iterable[Proxy]) -> int:
+    async def add(self, proxies: Iterable[Proxy], *, unchecked: bool = False) -> int:
         """See `ProxyPool`."""
         added = 0
         waiting = iter(proxies)
         while some := list(islice(waiting, TOLD_AT_ONCE)):
             told = {each.key: stored(each) for each in some}
-            new, prices = await self._calls.everywhere("add", proxies=told)
+            new, prices = await self._calls.everywhere("add", proxies=told, unchecked=unchecked)
             self._known.update((each.key, each) for each in some)
             added += new
             if prices:
@@ -189,6 +189,13 @@ class RedisPool:
     async def explain(self, target: str, wish: Wish = ANY) -> list[Explained]:
         """See `ProxyPool`."""
         return await explained(self._calls, self._policy_of(target), target, wish, self._now(), self._proxy)
+
+    async def is_there(self, *, create: bool = False) -> bool:
+        """Whether there is a pool of this name on the server; with `create` there is one now."""
+        if create:
+            await self._calls.everywhere("make")
+            return True
+        return bool(await self._calls.everywhere("version"))
 
     async def close(self) -> None:
         """See `ProxyPool`."""

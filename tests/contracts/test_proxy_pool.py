@@ -485,3 +485,19 @@ def test_many_dead_ones_go_in_parts(play: Callable[..., None]) -> None:
         assert await pool.count() == 0
 
     play(story, 1_200)
+
+
+def test_new_ones_that_are_unchecked_are_lent_when_a_check_finds_them_well(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        known, new = proxies(2)
+        assert await pool.add([known, new], unchecked=True) == 1
+        (lent,) = await pool.acquire(SITE)
+        assert lent.proxy == known, "what the pool knows already stays as it is"
+        with pytest.raises(NoProxy):
+            await pool.acquire(SITE, wait_s=0.01)
+        found = {view.proxy.key: (view.state, view.reason) for view in await pool.proxies()}
+        assert found[new.key] == (State.DEAD, "not checked yet")
+        assert await pool.checked(new.key, Outcome())
+        assert (await pool.acquire(SITE, wait_s=LONG_S))[0].proxy == new
+
+    play(story)

@@ -19,6 +19,9 @@ DOWN_MAX_S = 3600.0
 DOWNS_MAX = 5
 """So many in a row, and it is dead: only a check brings it back."""
 
+UNCHECKED = "not checked yet"
+"""Why one that is new is dead, where checks come first."""
+
 MISS, PROXY, UNFIT = Blame.MISS, Blame.PROXY, Blame.UNFIT
 
 

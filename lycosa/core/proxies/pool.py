@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import filterfalse, islice
 
-from lycosa.core.proxies.health import Health
+from lycosa.core.proxies.health import UNCHECKED, Health
 from lycosa.core.proxies.nearest import Nearest
 from lycosa.core.proxies.outcome import Outcome
 from lycosa.core.proxies.pair import Facts
@@ -48,15 +48,18 @@ class Pool:
         self._nearest = Nearest()
         self._prices: list[tuple[float, float]] = []
 
-    def add(self, proxies: Iterable[Proxy], now: float) -> int:
-        """Take proxies in; what is known of those that are here already stays. Return how many are new."""
+    def add(self, proxies: Iterable[Proxy], now: float, *, unchecked: bool = False) -> int:
+        """Take proxies in; what is known of those that are here already stays. Return how many are new.
+
+        New ones that are `unchecked` are dead until a check finds them well.
+        """
         before = len(self.proxies)
         prices = len(self._prices)
         for proxy in proxies:
             if proxy.key not in self.health:
                 if len(self.proxies) >= PROXIES_MAX:
                     continue
-                self.health[proxy.key] = Health()
+                self.health[proxy.key] = Health(dead=True, dead_at=now, reason=UNCHECKED) if unchecked else Health()
                 self._nearest.add(self.health[proxy.key].order(), proxy.key)
             self.proxies[proxy.key] = proxy
             price = (proxy.price_gb, proxy.price_request)

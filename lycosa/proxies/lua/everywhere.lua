@@ -12,6 +12,7 @@
 local DOWN_S, DOWN_MAX_S, DOWNS_MAX = 10.0, 3600.0, 5
 local UNKNOWN_LATENCY_S = 0.5
 local TARGETS_MAX, PROXIES_MAX = 10000, 1000000
+local UNCHECKED = 'not checked yet'
 local LOOKED_AT = 1000 -- proxies among which dead ones are looked for at once
 
 args = unpack_one(ARGV[3])
@@ -77,7 +78,9 @@ function commands.add()
       prices = prices + call('ZADD', key('c'), 0, pack({ proxy.price_gb, proxy.price_request }))
       if is_new then
         new = new + 1
-        keep(name, health_of(name))
+        local health = health_of(name)
+        if args.unchecked then health.dead, health.dead_at, health.reason = true, now, UNCHECKED end
+        keep(name, health)
       end
     end
   end
