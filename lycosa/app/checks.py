@@ -92,6 +92,12 @@ async def open_refresher(
         await fetcher.close()
 
 
+def refuse_nothing(sources: Sequence[Source], checks: Checks) -> None:
+    """Raise `UsageError` when there is neither a source nor a judge."""
+    if not sources and not checks.judges:
+        raise UsageError("nothing to keep: write [[proxies.sources]], or judges in [proxies.checks], into lycosa.toml")
+
+
 async def keep(
     pool: ProxyPool,
     sources: Sequence[Source],
@@ -105,12 +111,11 @@ async def keep(
 ) -> None:
     """Keep a pool up to date with its sources, and its proxies checked, until cancelled: whichever of both there is.
 
-    Those that are dead for long are `forgotten`; what a source lists on comes back as new.
+    Those that are dead for long (`Checks.dead_kept_s`) are `forgotten`; what a source lists on comes back as new.
 
     Raises `UsageError` when there is neither a source nor a judge.
     """
-    if not sources and not checks.judges:
-        raise UsageError("nothing to keep: write [[proxies.sources]], or judges in [proxies.checks], into lycosa.toml")
+    refuse_nothing(sources, checks)
     async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
         upkeep = await stack.enter_async_context(open_upkeep(pool, checks, found))
 

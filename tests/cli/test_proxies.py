@@ -276,7 +276,7 @@ def test_what_is_no_time(text: str) -> None:
         ["remove", "10.0.0.1:8080"],
         ["export"],
         ["site", "--bind", "127.0.0.1:0"],
-        ["keep"],
+        ["keep", "--judge", "judge://rK5Sf20DpErDqB6rsfsY-4DrrsecBvCm@127.0.0.1:1/"],
     ],
 )
 def test_a_mistyped_pool_is_one_line_and_nothing_is_made(run: Run, tmp_path: Path, words: list[str]) -> None:

@@ -96,7 +96,7 @@ def test_dead_proxies_are_forgotten_and_listed_ones_come_back_to_be_checked(tmp_
     source = sources_from([{"name": "mine", "kind": "file", "path": "list.txt", "every": 1}], {})
 
     async def main() -> None:
-        pool, gone, came = LocalPool(), [], asyncio.Event()
+        pool, gone, first, came = LocalPool(), [], asyncio.Event(), asyncio.Event()
         async with asyncio.timeout(LONG_S), judging() as judge:
             (dead,) = [parse_proxy("127.0.0.1:1")]
             checks = Checks(judges=(judge.address,), dead_kept_s=0.5, timeout_s=1.0)
@@ -105,13 +105,13 @@ def test_dead_proxies_are_forgotten_and_listed_ones_come_back_to_be_checked(tmp_
                 gone.extend(keys)
 
             def reported(report: Report) -> None:
-                if gone and report.added:
-                    came.set()
+                if report.added:
+                    (came if gone else first).set()
 
             options = {"forgotten": forgotten, "reported": reported, "round_s": 0.05}
             keeping = asyncio.create_task(keep(pool, source, checks, tmp_path, **options))  # type: ignore[arg-type]
-            while not await pool.checked(dead.key, Outcome(Blame.UNFIT, "not fit")):
-                await asyncio.sleep(0.01)
+            await first.wait()
+            await pool.checked(dead.key, Outcome(Blame.UNFIT, "not fit"))
             waiting = asyncio.create_task(pool.acquire("shop.example", wait_s=LONG_S))
             await came.wait()
             (view,) = await pool.proxies()

@@ -39,18 +39,18 @@ def command(address: str | None, judges: Sequence[str]) -> int:
     \b
     lycosa proxies keep --pool redis://localhost:6379/0
     """
-    from lycosa.app.checks import keep, project_checks, project_sources
+    from lycosa.app.checks import keep, project_checks, project_sources, refuse_nothing
 
     folder = Path()
     checks = project_checks(folder)
     if judges:
         checks = replace(checks, judges=tuple(map(read_address, judges)))
     sources, said = project_sources(folder, os.environ), Said(checks)
+    refuse_nothing(sources, checks)
 
     async def story(pool: ProxyPool) -> int:
-        keeping = asyncio.ensure_future(
-            keep(pool, sources, checks, folder, reported=said.report, found=said.finding, forgotten=said.forgotten)
-        )
+        kept = keep(pool, sources, checks, folder, reported=said.report, found=said.finding, forgotten=said.forgotten)
+        keeping = asyncio.ensure_future(kept)
         return await _until_signal(keeping)
 
     return run(address, story, create=bool(sources))

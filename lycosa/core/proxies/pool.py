@@ -135,6 +135,8 @@ class Pool:
     def revive(self, key: str, now: float, exit_ip: str = "") -> None:
         """A check has found a proxy well, and where it comes out."""
         health, proxy = self.health[key], self.proxies[key]
+        for pool in self.targets.values() if health.dead else ():
+            pool.filled.clear()  # those that do not have it may take it in
         health.revive(now)
         if ROTATING not in proxy.tags:
             health.exit_ip = exit_ip
