@@ -406,10 +406,6 @@ def test_it_says_which_proxies_are_dearer_spare_or_join(play: Callable[..., None
     play(story, 3, members=3)
 
 
-def keys(found: list[Proxy]) -> set[str]:
-    return {each.key for each in found}
-
-
 def test_dead_proxies_are_forgotten_after_a_time_those_that_somebody_has_later(play: Callable[..., None]) -> None:
     async def story(pool: ProxyPool, clock: Set) -> None:
         well, dead, *held = proxies(4)
@@ -425,8 +421,8 @@ def test_dead_proxies_are_forgotten_after_a_time_those_that_somebody_has_later(p
         clock.now += 0.2
         assert await pool.forget_dead(100.0) == [dead.key]
         assert await pool.forget_dead(100.0) == [], "the others are lent"
-        assert keys([view.proxy for view in await pool.proxies()]) == keys([well, *held])
-        assert {view.proxy.key for view in await pool.proxies("c.example")} <= keys(held)
+        assert {view.proxy.key for view in await pool.proxies()} == {each.key for each in (well, *held)}
+        assert {view.proxy.key for view in await pool.proxies("c.example")} <= {each.key for each in held}
         assert await pool.count() == 3
         assert await pool.release(lent[held[0].key], [Outcome()])
         assert await pool.forget_dead(100.0) == [held[0].key]
@@ -481,7 +477,7 @@ def test_many_dead_ones_go_in_parts(play: Callable[..., None]) -> None:
         gone: list[str] = []
         while some := await pool.forget_dead(0.0):
             gone += some
-        assert sorted(gone) == sorted(keys(proxies(1_200)))
+        assert sorted(gone) == sorted(each.key for each in proxies(1_200))
         assert await pool.count() == 0
 
     play(story, 1_200)
