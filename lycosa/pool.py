@@ -26,18 +26,21 @@ __all__ = ["Blame", "LeasedProxy", "NoProxy", "Outcome", "Pool", "Proxy", "Rule"
 
 
 @asynccontextmanager
-async def open_pool(address: str | Path, policies: Policies | Mapping[str, Any] | None = None) -> AsyncIterator[Pool]:
+async def open_pool(
+    address: str | Path, policies: Policies | Mapping[str, Any] | None = None, *, create: bool = False
+) -> AsyncIterator[Pool]:
     """Open the pool at an address while the block runs: `memory:`, a folder, `redis://HOST:6379/0?pool=NAME`.
 
     `policies` is a table as in a project's file, without the first word: {"default": {"lease_s": 30}}. Without it,
-    those of the project that the current folder is in. Raises `UsageError` for what is no address or policy,
-    `StateError` for what cannot be opened. See docs/proxies.md.
+    those of the project that the current folder is in. `create` makes a pool where there is none. Raises `UsageError`
+    for what is no address or policy, and where there is no pool; `StateError` for what cannot be opened. See
+    docs/proxies.md.
     """
     if policies is None:
         known = proxies.project_policies(Path.cwd())
     else:
         known = policies if isinstance(policies, Policies) else policies_from(policies)
-    port = await proxies.open_pool(address, known)
+    port = await proxies.open_pool(address, known, create=create)
     try:
         yield Pool(port, known)
     finally:

@@ -22,6 +22,7 @@ from lycosa.core.proxies.sources import Report, Source, sources_from
 from lycosa.fetchers.curl import CurlFetcher, FetchSettings
 from lycosa.ports import ProxyPool
 from lycosa.proxies.checker import Checker, check_pool
+from lycosa.proxies.forgetting import ROUND_S, forget_dead
 from lycosa.proxies.sources import FETCH_MAX_S, Refresher
 from lycosa.proxies.upkeep import Upkeep
 
@@ -75,14 +76,26 @@ async def open_upkeep(
 
 @asynccontextmanager
 async def open_refresher(
-    pool: ProxyPool, sources: Sequence[Source], folder: Path, heard: Callable[[Report], None] = lambda _: None
+    pool: ProxyPool,
+    sources: Sequence[Source],
+    folder: Path,
+    heard: Callable[[Report], None] = lambda _: None,
+    *,
+    checks_first: bool = False,
 ) -> AsyncIterator[Refresher]:
     """Have what keeps a pool up to date with its sources while the block runs; paths begin at the project's folder."""
     fetcher = CurlFetcher(FetchSettings(timeout_s=FETCH_MAX_S))
     try:
-        yield Refresher(pool, sources, fetcher, folder=find_project(folder) or folder, heard=heard)
+        place = find_project(folder) or folder
+        yield Refresher(pool, sources, fetcher, folder=place, heard=heard, checks_first=checks_first)
     finally:
         await fetcher.close()
+
+
+def refuse_nothing(sources: Sequence[Source], checks: Checks) -> None:
+    """Raise `UsageError` when there is neither a source nor a judge."""
+    if not sources and not checks.judges:
+        raise UsageError("nothing to keep: write [[proxies.sources]], or judges in [proxies.checks], into lycosa.toml")
 
 
 async def keep(
@@ -93,13 +106,16 @@ async def keep(
     *,
     reported: Callable[[Report], None] = lambda _: None,
     found: Callable[[Finding], None] = lambda _: None,
+    forgotten: Callable[[Sequence[str]], None] = lambda _: None,
+    round_s: float = ROUND_S,
 ) -> None:
     """Keep a pool up to date with its sources, and its proxies checked, until cancelled: whichever of both there is.
 
+    Those that are dead for long (`Checks.dead_kept_s`) are `forgotten`; what a source lists on comes back as new.
+
     Raises `UsageError` when there is neither a source nor a judge.
     """
-    if not sources and not checks.judges:
-        raise UsageError("nothing to keep: write [[proxies.sources]], or judges in [proxies.checks], into lycosa.toml")
+    refuse_nothing(sources, checks)
     async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
         upkeep = await stack.enter_async_context(open_upkeep(pool, checks, found))
 
@@ -108,8 +124,19 @@ async def keep(
                 upkeep.look()
             reported(report)
 
+        told = [forgotten]
         if sources:
-            refresher = await stack.enter_async_context(open_refresher(pool, sources, folder, heard))
+            refresher = await stack.enter_async_context(
+                open_refresher(pool, sources, folder, heard, checks_first=bool(checks.judges))
+            )
             group.create_task(refresher.run())
+            told.append(refresher.forgotten)
+        if checks.dead_kept_s:
+            group.create_task(forget_dead(pool, checks.dead_kept_s, lambda keys: _tell_all(told, keys), round_s))
         if checks.judges:
             group.create_task(upkeep.run())
+
+
+def _tell_all(told: Sequence[Callable[[Sequence[str]], None]], keys: Sequence[str]) -> None:
+    for each in told:
+        each(keys)

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from lycosa import clock
-from lycosa.app.proxies import open_pool
+from lycosa.app.proxies import open_for_lending
 from lycosa.core.errors import BadSetting
 from lycosa.core.proxies.accounts import Accounts
 from lycosa.core.proxies.policies import Policies
@@ -38,13 +38,13 @@ async def gateway_over(
     authorities: Path | None,
     say: Callable[[str], None],
 ) -> AsyncIterator[Gateway]:
-    """Serve the pool at an address on a listening socket while the block runs. Raises what `open_pool` raises.
+    """Serve the pool at an address on a listening socket while the block runs. Raises what `open_for_lending` does.
 
     `authorities`: a file of certificates, for proxies that are spoken to over TLS; those of the system without one.
     """
     tls = trusting(authorities) if authorities else None
     allow_connections(limits)
-    pool = await open_pool(address, policies, say)
+    pool = await open_for_lending(address, policies, Path(), say)
     try:
         async with serving(parts_of(pool, policies, accounts, reach, limits, tls), listener) as gateway:
             yield gateway

@@ -28,9 +28,8 @@ import uvloop
 
 from lycosa.app.members import Crew, Member, crew_of
 from lycosa.app.parts import sinks_of
-from lycosa.app.pooling import lender_of
 from lycosa.app.processes import Module, Task
-from lycosa.app.visiting import Site, downloader_of, spider_chain_of, visitor_of
+from lycosa.app.visiting import Site, downloader_of, lender_for, spider_chain_of, visitor_of
 from lycosa.app.wiring import cast_of, extras_of, inline_of, visitor_among
 from lycosa.clock import Clock
 from lycosa.core.errors import LycosaError
@@ -164,7 +163,7 @@ async def _visit(process: Process) -> None:
 async def _wired(stack: AsyncExitStack, process: Process, crew: Crew, counts: Counts) -> Any:
     """Wire what visits pages. Return what lets the visits begin."""
     frontier, clock = process.frontier, process.clock
-    site = _site(process, crew, await lender_of(stack, crew.settings, clock))
+    site = _site(process, crew, await lender_for(stack, crew.settings, clock))
     stack.push_async_callback(site.keeping.close)
     visitors: dict[str, Visitor] = {}
     gates = []

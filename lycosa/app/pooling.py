@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 from lycosa.app.checks import keep, project_checks, project_sources
-from lycosa.app.proxies import open_pool, project_policies
+from lycosa.app.proxies import open_for_lending, open_pool, project_policies
 from lycosa.clock import Clock
 from lycosa.config import Settings
 from lycosa.core.errors import BadProxy, BadSetting
@@ -36,7 +36,10 @@ async def lender_of(stack: AsyncExitStack, settings: Settings, clock: Clock) -> 
     if settings.processes > 1 and (listed or place == MEMORY):
         raise BadSetting(f"proxy_pool: {place} is in the memory of one process: with processes, a folder or redis://…")
     policies = project_policies(Path.cwd())
-    pool = await _listed(Path(place), policies) if listed else await open_pool(place, policies)
+    if listed:
+        pool = await _listed(Path(place), policies)
+    else:
+        pool = await open_for_lending(place, policies, Path.cwd())
     if listed or place == MEMORY:
         _keep(stack, pool, is_empty=not listed)
     lender = Lender(

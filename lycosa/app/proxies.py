@@ -3,26 +3,39 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from lycosa.config.project import read_proxies
-from lycosa.core.errors import BadSetting
-from lycosa.core.proxies.address import read_address
+from lycosa.core.errors import BadSetting, UsageError
+from lycosa.core.proxies.address import MEMORY, PoolAddress, read_address
 from lycosa.core.proxies.policies import Policies, policies_from
 from lycosa.ports import ProxyPool
 from lycosa.proxies.embedded import embedded_pool
+from lycosa.proxies.embedded_folder import is_there
 from lycosa.proxies.local import LocalPool
 
 log = logging.getLogger(__name__)
 
+OneOfThem = TypeVar("OneOfThem", bound=ProxyPool)
+
+MAKE = "lycosa proxies add FILE --pool"
+"""What makes a pool, or fills it."""
+
 
 async def open_pool(
-    address: str | Path, policies: Policies | None = None, say: Callable[[str], None] = log.warning
+    address: str | Path,
+    policies: Policies | None = None,
+    say: Callable[[str], None] = log.warning,
+    *,
+    create: bool = False,
 ) -> ProxyPool:
     """Return the pool at an address (`core.proxies.address`), to be closed by the caller.
 
-    `say` hears that a server or another process is waited for. Raises `UsageError` for what is no address, or is not
+    `say` hears that a server or another process is waited for. `create` makes a pool where there is none; without it
+    that is an error, as the address may be mistyped. Raises `UsageError` for that, for what is no address, or is not
     let in; `StateError` for a folder or server that cannot be used.
     """
     place = read_address(str(address))
@@ -30,10 +43,36 @@ async def open_pool(
     if place.url:
         from lycosa.proxies.redis import redis_pool  # an extra
 
-        return await redis_pool(place.url, place.name, say, policy_of)
+        async with _closed_on_error(await redis_pool(place.url, place.name, say, policy_of)) as pool:
+            if not await pool.is_there(create=create):
+                raise _missing(place)
+            return pool
     if place.folder:
+        if not create and not is_there(Path(place.folder)):
+            raise _missing(place)
         return await embedded_pool(Path(place.folder), say, policy_of)
     return LocalPool(policy_of)
+
+
+async def open_for_lending(
+    address: str | Path, policies: Policies | None, folder: Path, say: Callable[[str], None] = log.warning
+) -> ProxyPool:
+    """Return a pool that somebody is to borrow from, as `open_pool`, for the project that `folder` is in.
+
+    An empty one is waited for only when the project has sources, from which `lycosa proxies keep` fills it; else
+    nothing would ever come, and that is a `UsageError`.
+    """
+    place = read_address(str(address))
+    async with _closed_on_error(await open_pool(address, policies, say)) as pool:
+        if place.text != MEMORY and not has_sources(folder) and not await pool.count():
+            what = f"the pool {place.text} has no proxies, and the project no [[proxies.sources]]"
+            raise UsageError(f"{what}: {MAKE} {place.text} fills it")
+        return pool
+
+
+def has_sources(folder: Path) -> bool:
+    """Whether the project that `folder` is in says where proxies come from. Raises `BadSetting`."""
+    return bool(read_proxies(folder)[1].get("sources"))
 
 
 def project_policies(folder: Path) -> Policies:
@@ -43,3 +82,18 @@ def project_policies(folder: Path) -> Policies:
         return policies_from(table)
     except BadSetting as wrong:
         raise BadSetting(f"{place}: {wrong}") from None
+
+
+@asynccontextmanager
+async def _closed_on_error(pool: OneOfThem) -> AsyncIterator[OneOfThem]:
+    """Have a pool, and leave it if the block raises."""
+    try:
+        yield pool
+    except BaseException:
+        await pool.close()
+        raise
+
+
+def _missing(place: PoolAddress) -> UsageError:
+    what = f"there is no pool {'in' if place.folder else 'at'} {place.text}"
+    return UsageError(f"{what}: {MAKE} {place.text} makes one")

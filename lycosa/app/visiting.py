@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,15 @@ class Site:
     shared_cookies: SharedCookies | None = None
     lender: Lender | None = None
     """Of the proxies that all of them go through."""
+
+
+async def lender_for(stack: AsyncExitStack, settings: Settings, clock: Clock) -> Lender | None:
+    """Open the pool of a crawl, if it has one, as `pooling.lender_of`; without one nothing of pools is imported."""
+    if not settings.proxy_pool:
+        return None
+    from lycosa.app.pooling import lender_of
+
+    return await lender_of(stack, settings, clock)
 
 
 @dataclass(frozen=True, slots=True)

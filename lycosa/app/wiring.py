@@ -23,10 +23,18 @@ from lycosa.app.parts import (
     tell,
     written_to,
 )
-from lycosa.app.pooling import lender_of
 from lycosa.app.processes import processes_of
 from lycosa.app.shared import operations_of, punctual, shared_cookies, shortage_of
-from lycosa.app.visiting import Cast, Site, downloader_of, retrying_of, spider_chain_of, statuses_of, visitor_of
+from lycosa.app.visiting import (
+    Cast,
+    Site,
+    downloader_of,
+    lender_for,
+    retrying_of,
+    spider_chain_of,
+    statuses_of,
+    visitor_of,
+)
 from lycosa.clock import Clock, chance
 from lycosa.config import Settings
 from lycosa.core.errors import StateError
@@ -121,7 +129,7 @@ async def _job(
     known, prepare, folder = _known(frontier, stats), _preparer(sinks), str(state.path.resolve())
     jars = AllCookies() if settings.processes > 1 else shared_cookies(frontier)
     site = Site(
-        known, prepare, stats, keeping, clock, rest, delay, folder, jars, await lender_of(stack, settings, clock)
+        known, prepare, stats, keeping, clock, rest, delay, folder, jars, await lender_for(stack, settings, clock)
     )
     troupe = [await cast_of(stack, member, frontier, addresses, seeds, site) for member in crew.members]
     gate = _joined([cast.gate for cast in troupe])

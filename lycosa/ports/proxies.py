@@ -67,12 +67,26 @@ class Explained(NamedTuple):
 class ProxyPool(Protocol):
     """Lends proxies. Errors of its store are `StateError`; a target is any text, by default a registrable domain."""
 
-    async def add(self, proxies: Iterable[Proxy]) -> int:
-        """Take proxies in, or their new tags and prices. Return how many are new."""
+    async def add(self, proxies: Iterable[Proxy], *, unchecked: bool = False) -> int:
+        """Take proxies in, or their new tags and prices. Return how many are new.
+
+        New ones that are `unchecked` are dead until a check finds them well.
+        """
         ...
 
     async def remove(self, keys: Iterable[str]) -> int:
         """Forget proxies, whoever has them. Return how many there were."""
+        ...
+
+    async def count(self) -> int:
+        """Return how many proxies there are."""
+        ...
+
+    async def forget_dead(self, kept_s: float) -> list[str]:
+        """Forget proxies that are dead for so long (seconds), but none that is lent. Return the keys of some of them.
+
+        When there is none left to forget, nothing is returned.
+        """
         ...
 
     async def acquire(

@@ -178,15 +178,23 @@ class EmbeddedPool:
         """Whether the folder is owned by this process."""
         return self._owner is not None
 
-    async def add(self, proxies: Iterable[Proxy]) -> int:
+    async def add(self, proxies: Iterable[Proxy], *, unchecked: bool = False) -> int:
         """See `ProxyPool`."""
         known = list(proxies)
-        return await self._do(lambda pool: pool.add(known))
+        return await self._do(lambda pool: pool.add(known, unchecked=unchecked))
 
     async def remove(self, keys: Iterable[str]) -> int:
         """See `ProxyPool`."""
         known = list(keys)
         return await self._do(lambda pool: pool.remove(known))
+
+    async def count(self) -> int:
+        """See `ProxyPool`."""
+        return await self._do(lambda pool: pool.count())
+
+    async def forget_dead(self, kept_s: float) -> list[str]:
+        """See `ProxyPool`."""
+        return await self._do(lambda pool: pool.forget_dead(kept_s))
 
     async def acquire(
         self, target: str, count: int = 1, wish: Wish = ANY, *, lease_s: float | None = None, wait_s: float = 0.0

@@ -162,6 +162,14 @@ class Folder:
         return generation, image
 
 
+def is_there(path: Path) -> bool:
+    """Whether there is a pool in this folder, or the beginning of one; what cannot be looked into may be one."""
+    try:
+        return (path / IMAGE).exists() or (path / LOCK).exists()
+    except OSError:
+        return True
+
+
 def owner_of(path: Path) -> str:
     """Return the process that owns the pool in this folder, or owned it last."""
     with suppress(OSError), (path / LOCK).open("rb") as file:

@@ -23,7 +23,7 @@ from lycosa.core.proxies.proxy import Proxy
 from lycosa.core.proxies.target import Wish
 from lycosa.ports.proxies import Explained, Lent, ProxyView, TargetView
 
-VERSION = 1
+VERSION = 2
 PART = 1_000
 """Of a list, in one frame."""
 
@@ -47,8 +47,10 @@ def asked(wish: Wish) -> Asked:
 
 
 METHODS: dict[str, tuple[Any, Any]] = {
-    "add": (tuple[list[Proxy]], int),
+    "add": (tuple[list[Proxy], bool], int),
     "remove": (tuple[list[str]], int),
+    "count": (tuple[()], int),
+    "forget_dead": (tuple[float], list[str]),
     "acquire": (tuple[str, int, Asked, float | None, float], list[Lent]),
     "renew": (tuple[Lent, float | None], float | None),
     "release": (tuple[Lent, list[Outcome]], bool),

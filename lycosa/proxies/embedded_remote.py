@@ -46,11 +46,11 @@ class RemotePool:
         self._is_closed = False
         self.pid = 0
 
-    async def add(self, proxies: Iterable[Proxy]) -> int:
+    async def add(self, proxies: Iterable[Proxy], *, unchecked: bool = False) -> int:
         """See `ProxyPool`."""
         added, waiting = 0, iter(proxies)
         while some := list(islice(waiting, PART)):
-            added += await self._ask("add", some)
+            added += await self._ask("add", some, unchecked)
         return added
 
     async def remove(self, keys: Iterable[str]) -> int:
@@ -59,6 +59,16 @@ class RemotePool:
         while some := list(islice(waiting, PART)):
             removed += await self._ask("remove", some)
         return removed
+
+    async def count(self) -> int:
+        """See `ProxyPool`."""
+        number: int = await self._ask("count")
+        return number
+
+    async def forget_dead(self, kept_s: float) -> list[str]:
+        """See `ProxyPool`."""
+        gone: list[str] = await self._ask("forget_dead", kept_s)
+        return gone
 
     async def acquire(
         self, target: str, count: int = 1, wish: Wish = ANY, *, lease_s: float | None = None, wait_s: float = 0.0

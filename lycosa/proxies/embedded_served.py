@@ -160,6 +160,8 @@ class Client:
         if call.method == "acquire":
             target, count, wanted, lease_s, wait_s = arguments
             return await self._pool.acquire(target, count, wanted.wish, lease_s=lease_s, wait_s=wait_s)
+        if call.method == "add":
+            return await self._pool.add(arguments[0], unchecked=arguments[1])
         arguments = tuple(each.wish if isinstance(each, Asked) else each for each in arguments)
         return await getattr(self._pool, call.method)(*arguments)
 

@@ -40,15 +40,23 @@ class LocalPool:
         self._late = LateReturns()
         self._closed = False
 
-    async def add(self, proxies: Iterable[Proxy]) -> int:
+    async def add(self, proxies: Iterable[Proxy], *, unchecked: bool = False) -> int:
         """See `ProxyPool`."""
-        added = self._pool.add(proxies, self._now())
+        added = self._pool.add(proxies, self._now(), unchecked=unchecked)
         self._serve_all()
         return added
 
     async def remove(self, keys: Iterable[str]) -> int:
         """See `ProxyPool`."""
         return sum([self._pool.remove(key, self._now()) for key in keys])
+
+    async def count(self) -> int:
+        """See `ProxyPool`."""
+        return len(self._pool.proxies)
+
+    async def forget_dead(self, kept_s: float) -> list[str]:
+        """See `ProxyPool`."""
+        return self._pool.forget_dead(kept_s, self._now())
 
     async def acquire(
         self, target: str, count: int = 1, wish: Wish = ANY, *, lease_s: float | None = None, wait_s: float = 0.0

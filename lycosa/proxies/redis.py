@@ -25,6 +25,7 @@ from lycosa.proxies.late import LateReturns
 from lycosa.proxies.redis_calls import Calls
 from lycosa.proxies.redis_explain import explained
 from lycosa.proxies.redis_filling import Filling
+from lycosa.proxies.redis_forgetting import forget_dead
 from lycosa.proxies.redis_hearing import Hearing
 from lycosa.proxies.redis_line import ASKED_MAX, Answers, Asker, Line
 from lycosa.proxies.target_script import TargetScript, granted, kind_of, looked, script_of
@@ -61,13 +62,13 @@ class RedisPool:
         self._returning: set[asyncio.Future[Any]] = set()
         self._closed = False
 
-    async def add(self, proxies: Iterable[Proxy]) -> int:
+    async def add(self, proxies: Iterable[Proxy], *, unchecked: bool = False) -> int:
         """See `ProxyPool`."""
         added = 0
         waiting = iter(proxies)
         while some := list(islice(waiting, TOLD_AT_ONCE)):
             told = {each.key: stored(each) for each in some}
-            new, prices = await self._calls.everywhere("add", proxies=told)
+            new, prices = await self._calls.everywhere("add", proxies=told, unchecked=unchecked)
             self._known.update((each.key, each) for each in some)
             added += new
             if prices:
@@ -86,6 +87,18 @@ class RedisPool:
         for key in gone:
             self._known.pop(key, None)
         return count
+
+    async def count(self) -> int:
+        """See `ProxyPool`."""
+        number: int = await self._calls.everywhere("count")
+        return number
+
+    async def forget_dead(self, kept_s: float) -> list[str]:
+        """See `ProxyPool`."""
+        gone = await forget_dead(self._calls, self._script, kept_s)
+        for key in gone:
+            self._known.pop(key, None)
+        return gone
 
     async def acquire(
         self, target: str, count: int = 1, wish: Wish = ANY, *, lease_s: float | None = None, wait_s: float = 0.0
@@ -178,6 +191,13 @@ class RedisPool:
     async def explain(self, target: str, wish: Wish = ANY) -> list[Explained]:
         """See `ProxyPool`."""
         return await explained(self._calls, self._policy_of(target), target, wish, self._now(), self._proxy)
+
+    async def is_there(self, *, create: bool = False) -> bool:
+        """Whether there is a pool of this name on the server; with `create` there is one now."""
+        if create:
+            await self._calls.everywhere("make")
+            return True
+        return bool(await self._calls.everywhere("version"))
 
     async def close(self) -> None:
         """See `ProxyPool`."""

@@ -20,7 +20,8 @@ HEARD_MAX = 10_000
 """Proxies of which something waits to be told; of further ones it is not told."""
 
 EACH_MAX = 16
-"""The last outcomes of a proxy: older ones have little weight in its latency by then."""
+"""The last outcomes of a proxy, and as many older ones that have a latency: only those of new connections have one, and
+the requests that go on through a connection must not push it out."""
 
 PROXY = Blame.PROXY
 
@@ -33,6 +34,7 @@ class Hearing:
         self._draw = draw
         self._heard: dict[str, list[Outcome]] = {}
         self._telling: asyncio.Task[None] | None = None
+        self._closing = asyncio.Event()
 
     async def hear(self, key: str, outcomes: Sequence[Outcome]) -> None:
         """Take what a lease has shown. Raises `StateError` when it has to be told and cannot."""
@@ -41,7 +43,7 @@ class Hearing:
             heard = self._heard[key] = []
         if heard is not None:
             heard += outcomes
-            del heard[:-EACH_MAX]
+            heard[:-EACH_MAX] = [each for each in heard[:-EACH_MAX] if each.latency_s is not None][-EACH_MAX:]
         if any(outcome.blame is PROXY for outcome in outcomes):
             await self.tell()
         elif self._telling is None:
@@ -54,16 +56,21 @@ class Hearing:
             await self._tell_them({key: {"outcomes": each, "draw": self._draw()} for key, each in heard.items()})
 
     async def close(self) -> None:
-        """Tell the rest, if that can be."""
+        """Tell the rest, if that can be, and at once."""
+        self._closing.set()
         if self._telling is not None:
             await asyncio.wait([self._telling])
         with suppress(StateError):
             await self.tell()
 
     async def _tell_soon(self) -> None:
-        await asyncio.sleep(HEAR_S)
-        self._telling = None
+        """Tell all, and what has come meanwhile: nothing waits without a task that `close` can wait for."""
         try:
-            await self.tell()
+            while self._heard:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._closing.wait(), HEAR_S)
+                await self.tell()
         except StateError as error:
             log.warning("what is known of proxies was not told: %s", error)
+        finally:
+            self._telling = None

@@ -28,6 +28,7 @@ from lycosa.core.origin import place_of
 from lycosa.core.proxies.agenda import Agenda
 from lycosa.core.proxies.ledger import Ledger
 from lycosa.core.proxies.lists import LIST_MAX
+from lycosa.core.proxies.proxy import Proxy
 from lycosa.core.proxies.sources import (
     PROXIES_MAX,
     SOURCE,
@@ -136,7 +137,10 @@ class Reader:
 
 
 class Refresher:
-    """Keeps a pool up to date. `heard` is told each report; `now` in unix seconds, `draw` from 0 to 1."""
+    """Keeps a pool up to date. `heard` is told each report; `now` in unix seconds, `draw` from 0 to 1.
+
+    `checks_first`: somebody checks the pool, so that proxies which it had forgotten come back when they work.
+    """
 
     def __init__(
         self,
@@ -148,6 +152,7 @@ class Refresher:
         heard: Callable[[Report], None] = lambda _: None,
         now: Callable[[], float] | None = None,
         draw: Callable[[], float] = clock.chance,
+        checks_first: bool = False,
         retry_s: float = RETRY_S,
         read_max_s: float = READ_MAX_S,
     ) -> None:
@@ -161,6 +166,11 @@ class Refresher:
         self._agenda = Agenda(retry_s, RETRY_MAX_S)
         self._at_once = asyncio.Semaphore(AT_ONCE_MAX)
         self._recalled = False
+        self._checks_first = checks_first
+
+    def forgotten(self, keys: Iterable[str]) -> None:
+        """The pool has forgotten these, as they were dead: what is listed on comes back, and is checked first."""
+        self._ledger.forgotten(keys)
 
     async def refresh(self) -> list[Report]:
         """Read all sources once. Return their reports, in their order. Raises `StateError` of the pool."""
@@ -209,14 +219,24 @@ class Refresher:
             except BadProxy as error:
                 return Report(source.name, removed=await self._sweep(source), problem=str(error))
         changed = self._ledger.heard(source.name, reading.proxies, self._now(), whole=not problem)
-        try:
-            added = await self._pool.add(changed) if changed else 0
-        except StateError:
-            self._ledger.untold(source.name, changed)
-            raise
+        added = await self._tell(source.name, changed)
         removed = await self._sweep(source)
         listed = len(reading.proxies)
         return Report(source.name, listed, added, removed, reading.faults, reading.faulty, problem)
+
+    async def _tell(self, name: str, changed: Sequence[Proxy]) -> int:
+        """Tell the pool, and return how many are new there. Those that it had, dead, are checked first, if any is."""
+        back = [each for each in changed if self._ledger.was_forgotten(name, each.key)]
+        known = {each.key for each in back}
+        others = [each for each in changed if each.key not in known]
+        try:
+            added = await self._pool.add(others) if others else 0
+            added += await self._pool.add(back, unchecked=self._checks_first) if back else 0
+        except StateError:
+            self._ledger.untold(name, changed)
+            raise
+        self._ledger.returned(back)
+        return added
 
     async def _sweep(self, source: Source) -> int:
         """Remove those whose time is over, but what somebody has added by hand since. Return how many they were."""

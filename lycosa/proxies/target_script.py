@@ -66,6 +66,10 @@ class TargetScript:
         """A proxy left the global pool."""
         return self._call("forget", key=key)
 
+    def forget_idle(self, keys: Sequence[str]) -> Call:
+        """Dead proxies are to leave the global pool; the keys of those that are lent are answered."""
+        return self._call("forget_idle", keys=keys)
+
     def ban(self, key: str, until: float | None, reason: str) -> Call:
         """Lend it no more, or not before a time."""
         return self._call("ban", key=key, until=until, reason=reason)

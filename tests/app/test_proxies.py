@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lycosa.app.proxies import open_pool, project_policies
+from lycosa.app.proxies import open_for_lending, open_pool, project_policies
 from lycosa.core.errors import BadSetting, NoProxy, UsageError
 from lycosa.core.proxies.proxy import Proxy
 
@@ -40,7 +40,9 @@ def test_mistakes_of_a_project_have_their_place(tmp_path: Path) -> None:
 @pytest.mark.redis
 def test_pools_on_a_server_are_told_apart_by_their_names(redis) -> None:
     async def story() -> None:
-        first, same, other = [await open_pool(f"{redis.url}?pool={name}") for name in ("by-name", "by-name", "else")]
+        first, same, other = [
+            await open_pool(f"{redis.url}?pool={name}", create=True) for name in ("by-name", "by-name", "else")
+        ]
         try:
             assert await first.add(PROXIES) == 3
             assert len(await same.proxies()) == 3
@@ -48,6 +50,62 @@ def test_pools_on_a_server_are_told_apart_by_their_names(redis) -> None:
         finally:
             for pool in (first, same, other):
                 await pool.close()
+
+    asyncio.run(story())
+
+
+@pytest.mark.redis
+def test_a_name_that_no_pool_has_is_refused_and_made_when_that_is_wanted(redis) -> None:
+    address = f"{redis.url}?pool=mistyped"
+
+    async def story() -> None:
+        for _ in range(2):
+            with pytest.raises(
+                UsageError, match=r"^there is no pool at redis://\S+\?pool=mistyped: lycosa proxies add "
+            ):
+                await open_pool(address)
+        await (await open_pool(address, create=True)).close()
+        await (await open_pool(address)).close()
+        with pytest.raises(UsageError, match=r"pool=mistyped has no proxies, and the project no \[\[proxies\.sources"):
+            await open_for_lending(address, None, Path("/"))
+
+    asyncio.run(story())
+
+
+def test_a_folder_without_a_pool_is_refused_and_made_when_that_is_wanted(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+
+    async def story() -> None:
+        for name in ("there", "nosuch"):
+            with pytest.raises(
+                UsageError, match=f"there is no pool in .*{name}: lycosa proxies add FILE --pool .*{name}"
+            ):
+                await open_pool(tmp_path / name)
+
+    asyncio.run(story())
+    assert list(tmp_path.rglob("*")) == [tmp_path / "there"]
+
+    async def made() -> None:
+        await (await open_pool(tmp_path / "nosuch", create=True)).close()
+        await (await open_pool(tmp_path / "nosuch")).close()
+
+    asyncio.run(made())
+
+
+def test_an_empty_pool_is_lent_from_only_when_something_may_come(tmp_path: Path) -> None:
+    async def story() -> None:
+        await (await open_pool(tmp_path / "pool", create=True)).close()
+        with pytest.raises(
+            UsageError, match=r"has no proxies, and the project no \[\[proxies\.sources\]\]: lycosa proxies"
+        ):
+            await open_for_lending(tmp_path / "pool", None, tmp_path)
+        (tmp_path / "lycosa.toml").write_text('[[proxies.sources]]\nname = "a"\nkind = "file"\npath = "p"\n')
+        await (await open_for_lending(tmp_path / "pool", None, tmp_path)).close()
+        (tmp_path / "lycosa.toml").unlink()
+        pool = await open_pool(tmp_path / "pool")
+        await pool.add(PROXIES)
+        await pool.close()
+        await (await open_for_lending(tmp_path / "pool", None, tmp_path)).close()
 
     asyncio.run(story())
 

@@ -230,6 +230,16 @@ print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)
     assert python(code, *argv).stderr.endswith("[]\n")
 
 
+def test_a_crawl_without_a_pool_of_proxies_does_not_import_the_pools():
+    code = """
+import sys
+import lycosa.app.crawl, lycosa.app.wiring
+print([name for name in sys.modules if name.startswith(("lycosa.proxies", "lycosa.app.pooling", "lycosa.app.checks"))])
+"""
+    done = python(code)
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
 @pytest.mark.parametrize("lines", [1, 10_000])
 def test_a_reader_that_has_seen_enough_ends_it_quietly(lines):
     code = f"""

@@ -262,3 +262,25 @@ def test_times(text: str, value: float) -> None:
 def test_what_is_no_time(text: str) -> None:
     with pytest.raises(UsageError):
         seconds(text, "--for")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["list"],
+        ["check"],
+        ["stats"],
+        ["explain", SITE],
+        ["ban", SITE, "10.0.0.1:8080"],
+        ["unban", SITE, "10.0.0.1:8080"],
+        ["remove", "10.0.0.1:8080"],
+        ["export"],
+        ["site", "--bind", "127.0.0.1:0"],
+        ["keep", "--judge", "judge://rK5Sf20DpErDqB6rsfsY-4DrrsecBvCm@127.0.0.1:1/"],
+    ],
+)
+def test_a_mistyped_pool_is_one_line_and_nothing_is_made(run: Run, tmp_path: Path, words: list[str]) -> None:
+    code, out, err = run(*words, "--pool", "nosuch/deep/pool")
+    made = "there is no pool in nosuch/deep/pool: lycosa proxies add FILE --pool nosuch/deep/pool makes one"
+    assert (code, out, err) == (2, "", f"lycosa: {made}\n")
+    assert not (tmp_path / "nosuch").exists()

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,6 +16,10 @@ import pytest
 from lycosa.app.checks import keep
 from lycosa.core.errors import UsageError
 from lycosa.core.proxies.checks import Checks
+from lycosa.core.proxies.outcome import Blame, Outcome
+from lycosa.core.proxies.pair import State
+from lycosa.core.proxies.proxy import parse_proxy
+from lycosa.core.proxies.sources import Report, sources_from
 from lycosa.gateway.judge import judging
 from lycosa.proxies.local import LocalPool
 from tests.conftest import ROOT
@@ -84,3 +88,36 @@ def test_that_is_one_line_and_exit_2(tmp_path: Path) -> None:
         _, said = process.communicate(timeout=LONG_S)
     assert (process.returncode, said.count(b"\n")) == (2, 1)
     assert b"nothing to keep" in said
+
+
+def test_dead_proxies_are_forgotten_and_listed_ones_come_back_to_be_checked(tmp_path: Path) -> None:
+    """P6: one is lent before it was checked by nobody, also when somebody waits for it."""
+    (tmp_path / "list.txt").write_text("127.0.0.1:1\n")
+    source = sources_from([{"name": "mine", "kind": "file", "path": "list.txt", "every": 1}], {})
+
+    async def main() -> None:
+        pool, gone, first, came = LocalPool(), [], asyncio.Event(), asyncio.Event()
+        async with asyncio.timeout(LONG_S), judging() as judge:
+            (dead,) = [parse_proxy("127.0.0.1:1")]
+            checks = Checks(judges=(judge.address,), dead_kept_s=0.5, timeout_s=1.0)
+
+            def forgotten(keys: Sequence[str]) -> None:
+                gone.extend(keys)
+
+            def reported(report: Report) -> None:
+                if report.added:
+                    (came if gone else first).set()
+
+            options = {"forgotten": forgotten, "reported": reported, "round_s": 0.05}
+            keeping = asyncio.create_task(keep(pool, source, checks, tmp_path, **options))  # type: ignore[arg-type]
+            await first.wait()
+            await pool.checked(dead.key, Outcome(Blame.UNFIT, "not fit"))
+            waiting = asyncio.create_task(pool.acquire("shop.example", wait_s=LONG_S))
+            await came.wait()
+            (view,) = await pool.proxies()
+            assert (set(gone), view.state, waiting.done()) == ({dead.key}, State.DEAD, False)
+            for task in (keeping, waiting):
+                task.cancel()
+            await asyncio.gather(keeping, waiting, return_exceptions=True)
+
+    asyncio.run(main())

@@ -103,7 +103,7 @@ def play(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., None]:
 
 
 def proxies(count: int) -> list[Proxy]:
-    return [Proxy("http", f"10.0.0.{number + 1}", 8080) for number in range(count)]
+    return [Proxy("http", f"10.0.{number // 250}.{number % 250 + 1}", 8080) for number in range(count)]
 
 
 def test_a_proxy_is_lent_once_for_a_target(play: Callable[..., None]) -> None:
@@ -117,6 +117,18 @@ def test_a_proxy_is_lent_once_for_a_target(play: Callable[..., None]) -> None:
         assert (await pool.acquire(SITE))[0].token != lent.token
 
     play(story)
+
+
+def test_how_near_a_proxy_is_shows_whatever_goes_on_through_its_connection(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        (lent,) = await pool.acquire(SITE)
+        assert await pool.release(lent, [Outcome(latency_s=0.2), *(Outcome() for _ in range(50))])
+        (other,) = [view.proxy for view in await pool.proxies() if view.proxy != lent.proxy]
+        assert await pool.checked(other.key, Outcome(Blame.NOBODY)), "what waits to be told is told with it"
+        found = {view.proxy.key: (view.latency_s, view.uses) for view in await pool.proxies()}
+        assert found == {lent.proxy.key: (0.2, 51), other.key: (None, 0)}
+
+    play(story, 2)
 
 
 def test_several_at_once_or_none(play: Callable[..., None]) -> None:
@@ -392,3 +404,96 @@ def test_it_says_which_proxies_are_dearer_spare_or_join(play: Callable[..., None
         assert (whys[dear.key].tier, whys[dear.key].place, whys[dear.key].state) == (1, 1, State.HALF_OPEN)
 
     play(story, 3, members=3)
+
+
+def test_dead_proxies_are_forgotten_after_a_time_those_that_somebody_has_later(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        well, dead, *held = proxies(4)
+        for proxy in (dead, *held):
+            assert await pool.ban("c.example", proxy.key), "this target has it, too"
+        lent = {each.proxy.key: each for each in await pool.acquire(SITE, 4, lease_s=200.0)}
+        for proxy in (well, dead):
+            await pool.release(lent[proxy.key])
+        for proxy in (dead, *held):
+            assert await pool.checked(proxy.key, Outcome(Blame.UNFIT, "not fit: alters the page"))
+        clock.now += 99.9
+        assert await pool.forget_dead(100.0) == []
+        clock.now += 0.2
+        assert await pool.forget_dead(100.0) == [dead.key]
+        assert await pool.forget_dead(100.0) == [], "the others are lent"
+        assert {view.proxy.key for view in await pool.proxies()} == {each.key for each in (well, *held)}
+        assert {view.proxy.key for view in await pool.proxies("c.example")} <= {each.key for each in held}
+        assert await pool.count() == 3
+        assert await pool.release(lent[held[0].key], [Outcome()])
+        assert await pool.forget_dead(100.0) == [held[0].key]
+        clock.now += 100.0
+        assert await pool.forget_dead(100.0) == [held[1].key], "a lease that is over holds nothing"
+        assert await pool.count() == 1
+
+    play(story, 4)
+
+
+def test_time_is_counted_from_the_last_death(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        (proxy,) = proxies(1)
+        for _ in range(2):
+            assert await pool.checked(proxy.key, Outcome(Blame.UNFIT, "not fit"))
+            clock.now += 60.0
+            assert await pool.checked(proxy.key, Outcome(Blame.UNFIT, "not fit")), "one that is dead dies no more"
+            assert await pool.checked(proxy.key, Outcome(Blame.PROXY, "refused"))
+            assert await pool.forget_dead(100.0) == []
+            assert await pool.checked(proxy.key, Outcome())
+        clock.now += 1_000.0
+        assert await pool.forget_dead(0.0) == [], "it lives"
+        assert await pool.checked(proxy.key, Outcome(Blame.UNFIT, "not fit"))
+        clock.now += 60.0
+        assert await pool.checked(proxy.key, Outcome(Blame.UNFIT, "not fit"))
+        clock.now += 60.0
+        assert await pool.forget_dead(100.0) == [proxy.key]
+
+    play(story)
+
+
+def test_one_that_was_forgotten_comes_back_as_new(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        (proxy,) = proxies(1)
+        await pool.release((await pool.acquire(SITE))[0], [Outcome(Blame.SITE, "403", 600.0)])
+        assert await pool.checked(proxy.key, Outcome(Blame.UNFIT, "not fit"))
+        assert await pool.forget_dead(0.0) == [proxy.key]
+        with pytest.raises(NoProxy):
+            await pool.acquire(SITE)
+        assert await pool.add([proxy]) == 1
+        assert [(view.state, view.uses, view.reason) for view in await pool.proxies()] == [(State.READY, 0, "")]
+        (lent,) = await pool.acquire(SITE, wait_s=LONG_S)
+        assert lent.proxy == proxy
+
+    play(story)
+
+
+def test_many_dead_ones_go_in_parts(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        for proxy in proxies(1_200):
+            await pool.checked(proxy.key, Outcome(Blame.UNFIT, "not fit"))
+        gone: list[str] = []
+        while some := await pool.forget_dead(0.0):
+            gone += some
+        assert sorted(gone) == sorted(each.key for each in proxies(1_200))
+        assert await pool.count() == 0
+
+    play(story, 1_200)
+
+
+def test_new_ones_that_are_unchecked_are_lent_when_a_check_finds_them_well(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        known, new = proxies(2)
+        assert await pool.add([known, new], unchecked=True) == 1
+        (lent,) = await pool.acquire(SITE)
+        assert lent.proxy == known, "what the pool knows already stays as it is"
+        with pytest.raises(NoProxy):
+            await pool.acquire(SITE, wait_s=0.01)
+        found = {view.proxy.key: (view.state, view.reason) for view in await pool.proxies()}
+        assert found[new.key] == (State.DEAD, "not checked yet")
+        assert await pool.checked(new.key, Outcome())
+        assert (await pool.acquire(SITE, wait_s=LONG_S))[0].proxy == new
+
+    play(story)

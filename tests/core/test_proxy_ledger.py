@@ -90,3 +90,37 @@ def test_proxies_of_an_earlier_run_go_only_after_a_list_without_them() -> None:
     ledger.heard("one", [A], 100.0)
     assert ledger.gone("one", 60.0, 159.0) == ([], [])
     assert ledger.gone("one", 60.0, 160.0) == ([B.key], [])
+
+
+def test_what_the_pool_has_forgotten_is_told_again_as_long_as_it_is_listed() -> None:
+    ledger = Ledger(["one", "two"])
+    ledger.heard("one", [A, B], 0.0)
+    ledger.heard("two", [B, C], 0.0)
+    ledger.forgotten([A.key, B.key, C.key])
+    assert ledger.heard("one", [B], 1.0) == [B]
+    assert [ledger.was_forgotten("one", each.key) for each in (A, B)] == [False, True]
+    ledger.returned([B])
+    assert ledger.heard("two", [B, C], 1.0) == [C], "the other one is back by the first source"
+    assert [ledger.was_forgotten("two", each.key) for each in (B, C)] == [False, True]
+    ledger.returned([C])
+    assert (ledger.heard("one", [B], 2.0), ledger.heard("two", [B, C], 2.0)) == ([], [])
+
+
+def test_what_was_forgotten_is_not_removed_later() -> None:
+    ledger = Ledger(["one"])
+    ledger.recall("one", [C.key])
+    ledger.heard("one", [A], 0.0, whole=False)
+    ledger.forgotten([A.key, C.key])
+    ledger.heard("one", [B], 10.0)
+    assert ledger.gone("one", 0.0, 1e9) == ([A.key], []), "that the source listed: it is no loss to be told twice"
+    ledger.heard("one", [], 20.0)
+    ledger.forgotten([B.key])
+    assert ledger.gone("one", 0.0, 1e9) == ([], [])
+
+
+def test_a_part_of_a_list_leaves_what_the_pool_did_not_hear_of() -> None:
+    ledger = Ledger(["one"])
+    ledger.heard("one", [A, B], 0.0)
+    ledger.untold("one", [A, B])
+    assert ledger.heard("one", [A], 1.0, whole=False) == [A]
+    assert ledger.heard("one", [A, B], 2.0) == [B]

@@ -41,6 +41,17 @@ socks5h://proxy.example
     ]
 
 
+def test_a_list_may_begin_with_an_ipv6_address() -> None:
+    assert urls("[::1]:8080\n") == ["http://[::1]:8080"]
+    assert urls("\n [2001:db8::1]:8080:ann:secret country=de\n1.2.3.4:80") == [
+        "http://ann:secret@[2001:db8::1]:8080",
+        "http://1.2.3.4:80",
+    ]
+    assert urls("[::1]")[0].endswith("has no port: write host:port")
+    assert urls('["[::1]:8080"]') == ["http://[::1]:8080"]
+    assert urls("[]") == []
+
+
 def test_one_line_for_many_sessions() -> None:
     found = urls("http://user-{session}:pw@gate.example:8000 sessions=3")
     assert found == [f"http://user-s{number}:pw@gate.example:8000" for number in (1, 2, 3)]

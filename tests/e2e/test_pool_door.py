@@ -51,7 +51,7 @@ def test_requests_through_a_pool(tmp_path: Path) -> None:
             site() as port,
             proxying(user="ann", password="secret", hosts=hosts) as first,
             proxying(hosts=hosts) as second,
-            open_pool(tmp_path / "pool") as pool,
+            open_pool(tmp_path / "pool", create=True) as pool,
         ):
             dead = f"http://127.0.0.1:{nobody()}"
             await pool.add(first.url_with_secrets, second.url, dead)

@@ -144,6 +144,7 @@ def ended(process: subprocess.Popen[str], number: signal.Signals, code: int) -> 
 
 
 def test_without_a_key_only_this_machine(tmp_path: Path) -> None:
+    assert lycosa("proxies", "add", "10.0.0.1:8080", "--pool", "pool", cwd=tmp_path).returncode == 0
     with site(tmp_path) as (process, port):
         assert ask(port, "GET", "/api/targets") == (200, {"targets": []})
         assert ask(port, "GET", "/api/targets", Host="evil.example")[0] == 403

@@ -274,7 +274,7 @@ def test_a_pool_on_a_server(tmp_path, redis):
         async with AsyncExitStack() as stack:
             proxies = await several(stack, 4)
             server.ban(proxies[0].exit, How.TOO_MANY, for_s=600)  # by a Retry-After, not by chance
-            pool = await open_pool(place)
+            pool = await open_pool(place, create=True)
             await pool.add(parse_proxy(proxy.url) for proxy in proxies)
             await pool.close()
             for number in range(2):

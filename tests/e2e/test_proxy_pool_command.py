@@ -105,6 +105,32 @@ def test_bad_input_is_one_line(tmp_path, words, wrong):
     assert wrong in done.stderr
 
 
+def test_a_mistyped_pool_is_told_at_once_and_nothing_is_made(tmp_path):
+    for words in (
+        ["crawl", "http://127.0.0.1:1/", "--proxy-pool"],
+        ["proxies", "serve", "--bind", "127.0.0.1:0", "--pool"],
+    ):
+        done = lycosa(*words, "nosuch/deep/pool", cwd=tmp_path)
+        assert done.returncode == 2
+        assert_one_line(done.stderr)
+        assert "there is no pool in nosuch/deep/pool: lycosa proxies add FILE --pool nosuch/deep/pool" in done.stderr
+    assert not (tmp_path / "nosuch").exists()
+
+
+def test_an_empty_pool_that_nothing_fills_is_told_at_once(tmp_path):
+    asyncio.run(filled(tmp_path / "empty", []))
+    for words in (
+        ["crawl", "http://127.0.0.1:1/", "--proxy-pool"],
+        ["proxies", "serve", "--bind", "127.0.0.1:0", "--pool"],
+    ):
+        done = lycosa(*words, "empty", cwd=tmp_path)
+        assert done.returncode == 2
+        assert_one_line(done.stderr)
+        assert (
+            "the pool empty has no proxies, and the project no [[proxies.sources]]: lycosa proxies add" in done.stderr
+        )
+
+
 @pytest.mark.proxies
 def test_several_processes_share_a_pool_in_a_folder(tmp_path):
     """P2: a proxy is used by one of them at a time."""
@@ -177,5 +203,7 @@ def test_the_crawl_can_be_told_to_stop_while_it_waits(tmp_path):
         run.process.send_signal(2)
         return run.end()
 
+    asyncio.run(filled(tmp_path / "empty", []))
+    (tmp_path / "lycosa.toml").write_text('[[proxies.sources]]\nname = "late"\nkind = "file"\npath = "none"\n')
     with started("crawl", "http://127.0.0.1:1/", "--proxy-pool", "empty", cwd=tmp_path) as waiting:
         assert interrupted(waiting) == 130

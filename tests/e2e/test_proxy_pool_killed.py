@@ -140,7 +140,7 @@ def test_kill_at_random(members: Members) -> None:
 
 
 async def fill(path: Path) -> None:
-    pool = await open_pool(path)
+    pool = await open_pool(path, create=True)
     await pool.add(PROXIES)
     await pool.close()
 

@@ -33,7 +33,7 @@ def test_commands_work_on_a_pool_that_is_in_use(tmp_path: Path) -> None:
     (tmp_path / "list.txt").write_text("10.0.0.1:8080\nhttp://ann:secret@10.0.0.2:8080\n")
 
     async def story() -> None:
-        async with open_pool(path) as pool:
+        async with open_pool(path, create=True) as pool:
             waiting = asyncio.create_task(lent(pool))
             status, said = await lycosa("proxies", "add", str(tmp_path / "list.txt"), "--pool", str(path))
             assert status == 0, said

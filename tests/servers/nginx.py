@@ -128,7 +128,7 @@ def find_nginx() -> str | None:
 
 def free_port(address: str = "127.0.0.1") -> int:
     """Return a port nobody listens on now."""
-    with socket.socket() as probe:
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
         probe.bind((address, 0))
         port: int = probe.getsockname()[1]
     return port

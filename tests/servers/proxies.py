@@ -65,8 +65,8 @@ class RealProxy:
     scheme: ClassVar[str] = "http"
     ended_by: ClassVar[signal.Signals] = signal.SIGKILL
 
-    def __init__(self, *, user: str = "", password: str = "") -> None:
-        self.address, self.exit = new_address(), new_address()
+    def __init__(self, *, user: str = "", password: str = "", address: str = "") -> None:
+        self.address, self.exit = address or new_address(), new_address()
         self.user, self.password = user, password
         self.port = 0
         self.process: subprocess.Popen[bytes] | None = None
@@ -75,7 +75,7 @@ class RealProxy:
     @property
     def place(self) -> str:
         """Host and port."""
-        return f"{self.address}:{self.port}"
+        return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
 
     @property
     def url(self) -> str:
@@ -164,8 +164,8 @@ class Tinyproxy(RealProxy):
 
     program = "tinyproxy"
 
-    def __init__(self, *, user: str = "", password: str = "", refuses: Iterable[str] = ()) -> None:
-        super().__init__(user=user, password=password)
+    def __init__(self, *, user: str = "", password: str = "", address: str = "", refuses: Iterable[str] = ()) -> None:
+        super().__init__(user=user, password=password, address=address)
         self._refuses = list(refuses)
 
     def _arguments(self) -> list[str]:

@@ -65,7 +65,9 @@ class Both:
 
     def step(self) -> None:
         self.now += self.chance.choice([0.0, 0.01, 2.0, 30.0, 2000.0])
-        self.chance.choice([self.add] * 2 + [self.hear] * 6 + [self.fill] * 2 + [self.revive, self.remove])()
+        self.chance.choice(
+            [self.add] * 2 + [self.hear] * 6 + [self.fill] * 2 + [self.revive, self.remove, self.forget_dead]
+        )()
 
     def add(self) -> None:
         made = {each.key: each for each in (any_proxy(self.chance) for _ in range(self.chance.choice([1, 1, 5])))}
@@ -80,6 +82,16 @@ class Both:
         keys = [any_proxy(self.chance).key for _ in range(2)]
         gone = sum(self.model.remove(key, self.now) for key in keys)
         assert self.asked("remove", keys=keys) == gone
+
+    def forget_dead(self) -> None:
+        """Of those that were seen dead, one may live again when it is to be forgotten."""
+        kept_s = self.chance.choice([0.0, 2000.0, 6000.0])
+        before = dict(self.model.proxies)
+        gone = self.model.forget_dead(kept_s, self.now)
+        cursor, dead = self.asked("dead", cursor="0", kept_s=kept_s)
+        assert (cursor, sorted(dead)) == ("0", sorted(gone))
+        asked = [*dead, *self.chance.sample(sorted(before), min(2, len(before)))]
+        assert sorted(self.asked("forget_dead", keys=asked, kept_s=kept_s)) == sorted(gone)
 
     def hear(self) -> None:
         """Of some uses: those of a proxy that is none any more say nothing."""

@@ -24,10 +24,13 @@ EVERYWHERE = {
     ),
     "the newest latency is all": ("return mean + (newest - mean) * SMOOTHING", "return newest"),
     "one that rests is blamed": ("if now < health.rests_until then return false end", ""),
-    "nobody is ever dead": ("health.dead = health.downs >= DOWNS_MAX", ""),
+    "nobody is ever dead": ("if health.downs >= DOWNS_MAX then die(health) end", ""),
+    "who is dead dies again": ("if not health.dead then health.dead, ", "if true then health.dead, "),
+    "the living are forgotten": ("if not health.dead then return false end", ""),
+    "the dead are forgotten at once": ("return math.max(0, now - since) >= kept_s", "return true"),
     "dead one too late": ("health.downs >= DOWNS_MAX", "health.downs > DOWNS_MAX"),
-    "a miss is an answer": ("if outcome.blame ~= 'miss' then health", "if true then health"),
-    "an answer forgives nothing": ("health.good_at, health.downs, health.reason = now, 0, ''", "health.good_at = now"),
+    "a miss is an answer": ("if outcome.blame ~= 'miss' then\n    health", "if true then\n    health"),
+    "an answer forgives nothing": ("health.good_at, health.downs = now, 0", "health.good_at = now"),
     "the last use alone counts": (
         "has_to = hear(health, outcome, heard.draw) or has_to",
         "has_to = hear(health, outcome, heard.draw)",
@@ -45,8 +48,8 @@ EVERYWHERE = {
     ),
     "a new price is not told": ("return { new, prices > 0 }", "return { new, false }"),
     "who is added again begins anew": (
-        "        keep(name, health_of(name))\n      end",
-        "      end\n      call('HDEL', key('h'), name)\n      keep(name, health_of(name))",
+        "        keep(name, health)\n      end",
+        "        keep(name, health)\n      else\n        call('HDEL', key('h'), name)\n      end",
     ),
     "what is added does not fill up": ("  call('INCR', key('v'))\n  return { new", "  return { new"),
     "who is well again does not fill up": (

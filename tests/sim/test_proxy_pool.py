@@ -107,7 +107,7 @@ class History:
 
     def change(self, target: str) -> None:
         key = self.random.choice([*self.pool.proxies, "nobody"])
-        act = self.random.randrange(6)
+        act = self.random.randrange(7)
         if act == 0:
             self.pool.ban(target, key, self.now, self.random.choice([None, self.now + 3]))
         elif act == 1:
@@ -118,8 +118,20 @@ class History:
             self.gone |= {lease for lease, grant in self.leases.items() if grant.key == key}
             self.uses = Counter({pair: count for pair, count in self.uses.items() if pair[1] != key})
             self.started = {pair: at for pair, at in self.started.items() if pair[1] != key}
+        elif act == 4:
+            self.forget_dead(self.random.choice([0.0, 3.0]))
         else:
             self.pool.add(proxies(self.random.randint(1, 25)), self.now)
+
+    def forget_dead(self, kept_s: float) -> None:
+        """What is dead goes, but not from who has it."""
+        for key in self.random.sample(sorted(self.pool.proxies), min(2, len(self.pool.proxies))):
+            self.pool.hear(key, [Outcome(Blame.UNFIT, "x")], self.now - self.random.choice([0.0, 4.0]), 0.5)
+        dead = {key for key, health in self.pool.health.items() if health.dead and health.dead_at <= self.now - kept_s}
+        lent = {grant.key for (target, _), grant in self.leases.items() if not self.over(target, grant)}
+        assert set(self.pool.forget_dead(kept_s, self.now)) == dead - lent
+        self.uses = Counter({pair: count for pair, count in self.uses.items() if pair[1] not in dead - lent})
+        self.started = {pair: at for pair, at in self.started.items() if pair[1] not in dead - lent}
 
     def pairs(self, target: str) -> list[Pair]:
         return list(self.pool.targets[target].pairs.values()) if target in self.pool.targets else []

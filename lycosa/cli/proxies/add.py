@@ -81,7 +81,7 @@ def command(
     async def story(pool: ProxyPool) -> int:
         return await _add(pool, proxies)
 
-    added = run(address, story)
+    added = run(address, story, create=True)
     if as_json:
         json_line({"added": added, "known": len(proxies) - added, "faulty": faulty})
     else:

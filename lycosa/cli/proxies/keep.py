@@ -34,24 +34,26 @@ def command(address: str | None, judges: Sequence[str]) -> int:
 
     Sources are the [[proxies.sources]] of lycosa.toml, judges those of [proxies.checks]; one of both is enough. It
     says what changes: proxies that come and go, sources that fail and recover, and what a check finds of a proxy when
-    that is something else than before.
+    that is something else than before. With sources it makes the pool, where there is none.
 
     \b
     lycosa proxies keep --pool redis://localhost:6379/0
     """
-    from lycosa.app.checks import keep, project_checks, project_sources
+    from lycosa.app.checks import keep, project_checks, project_sources, refuse_nothing
 
     folder = Path()
     checks = project_checks(folder)
     if judges:
         checks = replace(checks, judges=tuple(map(read_address, judges)))
     sources, said = project_sources(folder, os.environ), Said(checks)
+    refuse_nothing(sources, checks)
 
     async def story(pool: ProxyPool) -> int:
-        keeping = asyncio.ensure_future(keep(pool, sources, checks, folder, reported=said.report, found=said.finding))
+        kept = keep(pool, sources, checks, folder, reported=said.report, found=said.finding, forgotten=said.forgotten)
+        keeping = asyncio.ensure_future(kept)
         return await _until_signal(keeping)
 
-    return run(address, story)
+    return run(address, story, create=bool(sources))
 
 
 async def _until_signal(keeping: asyncio.Future[None]) -> int:
@@ -100,6 +102,10 @@ class Said:
         text = "; ".join([what, *refused])
         if self._changed(finding.proxy.key, text):
             progress.write([one_line(f"{finding.proxy.name}: {text}")])
+
+    def forgotten(self, keys: Sequence[str]) -> None:
+        """Dead proxies were forgotten."""
+        progress.write([f"{progress.count(len(keys), 'dead proxy')} forgotten"])
 
     def _changed(self, name: str, text: str) -> bool:
         before = self._before.get(name)

@@ -63,26 +63,26 @@ def pool_address(given: str | None) -> str:
 
 
 @asynccontextmanager
-async def opened(address: str) -> AsyncIterator[ProxyPool]:
-    """Open a pool with the policies of the project."""
+async def opened(address: str, *, create: bool = False) -> AsyncIterator[ProxyPool]:
+    """Open a pool with the policies of the project; `create` makes one where there is none."""
     from lycosa.app.proxies import open_pool, project_policies
 
     def say(line: str) -> None:
         progress.write([one_line(line)])
 
-    pool = await open_pool(address, project_policies(Path()), say)
+    pool = await open_pool(address, project_policies(Path()), say, create=create)
     try:
         yield pool
     finally:
         await pool.close()
 
 
-def run(given: str | None, story: Callable[[ProxyPool], Awaitable[T]]) -> T:
-    """Open the pool that is meant, and do this with it."""
+def run(given: str | None, story: Callable[[ProxyPool], Awaitable[T]], *, create: bool = False) -> T:
+    """Open the pool that is meant, and do this with it; `create` makes it where there is none."""
     address = pool_address(given)
 
     async def told() -> T:
-        async with opened(address) as pool:
+        async with opened(address, create=create) as pool:
             return await story(pool)
 
     return asyncio.run(told())

@@ -23,6 +23,9 @@ from lycosa.core.url import canonicalize
 EVERY_S, EVERY_MIN_S, EVERY_MAX_S = 600.0, 1.0, 30 * 86_400.0
 TIMEOUT_S, TIMEOUT_MIN_S, TIMEOUT_MAX_S = 10.0, 0.1, 300.0
 CONCURRENCY, CONCURRENCY_MAX = 64, 1000
+DEAD_KEPT_S, DEAD_KEPT_MAX_S = 7 * 86_400.0, 365 * 86_400.0
+"""A proxy is forgotten when it is dead for so long; 0: never."""
+
 JUDGES_MAX = 100
 SITES_MAX = 100
 LOOKED_AT = 1 << 20
@@ -34,6 +37,7 @@ GRAVE = (PAGE, CERTIFICATE)
 UNFIT = "not fit"
 KEYS = (
     "judges", "every", "timeout", "concurrency", "anonymity", "own_addresses", "may_alter", "other_kinds", "sites",
+    "dead_kept",
 )  # fmt: skip
 SITE_KEYS = ("target", "url", "statuses", "contains", "lacks")
 
@@ -66,6 +70,7 @@ class Site:
 class Checks:
     """How to check. `own` are addresses of ours that no judge sees; `may_alter` are changes that are put up with.
 
+    `dead_kept_s`: a proxy that is dead for so long is forgotten, 0: none is.
     `other_kinds`: what answers in no way as the kind of proxy it is said to be is tried as the others.
     """
 
@@ -78,6 +83,7 @@ class Checks:
     may_alter: frozenset[str] = frozenset()
     other_kinds: bool = False
     sites: tuple[Site, ...] = ()
+    dead_kept_s: float = DEAD_KEPT_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +145,7 @@ def checks_from(values: object, place: str = "proxies.checks") -> Checks:
         frozenset(table.texts("may_alter")),
         table.yes("other_kinds", default=False),
         _sites(table),
+        table.seconds("dead_kept", DEAD_KEPT_S, 0, DEAD_KEPT_MAX_S),
     )
 
 

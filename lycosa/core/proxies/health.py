@@ -19,12 +19,18 @@ DOWN_MAX_S = 3600.0
 DOWNS_MAX = 5
 """So many in a row, and it is dead: only a check brings it back."""
 
+UNCHECKED = "not checked yet"
+"""Why one that is new is dead, where checks come first."""
+
 MISS, PROXY, UNFIT = Blame.MISS, Blame.PROXY, Blame.UNFIT
 
 
 @dataclass(slots=True)
 class Health:
-    """`downs` in a row; `checked_at` and `good_at` in unix seconds. `exit_ip` "" when it is not known or changes."""
+    """`downs` in a row; `checked_at`, `good_at`, `dead_at` in unix seconds.
+
+    `exit_ip` is "" when it is not known or changes; `dead_at` 0 when it is not dead.
+    """
 
     latency_s: float | None = None
     downs: int = 0
@@ -34,6 +40,7 @@ class Health:
     checked_at: float = 0.0
     good_at: float = 0.0
     reason: str = ""
+    dead_at: float = 0.0
 
     def order(self) -> float:
         """Return by what the global pool is ordered (seconds)."""
@@ -46,7 +53,8 @@ class Health:
         if outcome.blame is PROXY:
             return self._down(outcome.reason, now, draw)
         if outcome.blame is UNFIT:
-            self.dead, self.reason = True, outcome.reason
+            self.reason = outcome.reason
+            self._die(now)
             return True
         if outcome.blame is MISS:
             return False
@@ -59,7 +67,16 @@ class Health:
     def revive(self, now: float) -> None:
         """A check has found it well."""
         self.dead, self.downs, self.rests_until, self.reason = False, 0, 0.0, ""
-        self.good_at = now
+        self.good_at, self.dead_at = now, 0.0
+
+    def dead_for_s(self, now: float) -> float:
+        """Return since when it is dead, in seconds before now; less than zero when it is not.
+
+        Of one that died before that was noted, it is taken for the end of its last rest, or its last good use.
+        """
+        if not self.dead:
+            return -1.0
+        return max(0.0, now - (self.dead_at or max(self.rests_until, self.good_at)))
 
     def facts(self, tier: int, tags: Mapping[str, str]) -> Facts:
         """Return what targets know of it."""
@@ -72,6 +89,11 @@ class Health:
         self.downs += 1
         if not self.dead:
             self.reason = reason
-            self.dead = self.downs >= DOWNS_MAX
+            if self.downs >= DOWNS_MAX:
+                self._die(now)
         self.rests_until = now + cool_s(DOWN_S, DOWN_MAX_S, self.downs, draw)
         return True
+
+    def _die(self, now: float) -> None:
+        if not self.dead:
+            self.dead, self.dead_at = True, now

@@ -17,13 +17,15 @@ from lycosa.core.proxies.proxy import Proxy
 class _Stock:
     """What one source has: its proxies by key, and since when those are missing that it had.
 
-    `recalled` are those of an earlier run, as long as no list has come in this one; `untold` the pool did not hear of.
+    `recalled` are those of an earlier run, as long as no list has come in this one; `untold` the pool did not hear of;
+    `forgotten` it has forgotten, as they were dead.
     """
 
     proxies: dict[str, Proxy] = field(default_factory=dict)
     missing: dict[str, float] = field(default_factory=dict)
     recalled: set[str] = field(default_factory=set)
     untold: set[str] = field(default_factory=set)
+    forgotten: set[str] = field(default_factory=set)
 
 
 class Ledger:
@@ -40,6 +42,26 @@ class Ledger:
         """The pool did not hear of these: they are told with the next list."""
         self._stocks[name].untold.update(each.key for each in proxies)
 
+    def forgotten(self, keys: Iterable[str]) -> None:
+        """The pool has forgotten these, as they were dead for long: what is listed all the same is told anew."""
+        gone = set(keys)
+        for stock in self._stocks.values():
+            stock.recalled -= gone
+            for key in gone & stock.missing.keys():
+                del stock.missing[key]
+            stock.untold |= gone & stock.proxies.keys()
+            stock.forgotten |= gone & stock.proxies.keys()
+
+    def was_forgotten(self, name: str, key: str) -> bool:
+        """Whether the pool has forgotten a proxy that a source lists, and did not hear of it since."""
+        return key in self._stocks[name].forgotten
+
+    def returned(self, proxies: Iterable[Proxy]) -> None:
+        """The pool has these again."""
+        back = {each.key for each in proxies}
+        for stock in self._stocks.values():
+            stock.forgotten -= back
+
     def heard(self, name: str, proxies: Iterable[Proxy], now: float, *, whole: bool = True) -> list[Proxy]:
         """Take a list that came. Return what the pool does not know in this form: new ones, other tags and prices.
 
@@ -53,7 +75,9 @@ class Ledger:
         if whole:
             stock.missing.update((key, now) for key in (*before, *stock.recalled) if key not in listed)
             stock.recalled.clear()
-        untold, stock.untold = stock.untold, set()
+        untold = stock.untold
+        stock.untold = {key for key in untold if key in stock.proxies and key not in listed}
+        stock.forgotten &= stock.proxies.keys()
         changed = [proxy for key, proxy in listed.items() if key in untold or _facts(before.get(key)) != _facts(proxy)]
         return [proxy for proxy in changed if self._teller(proxy.key) == name]
 

@@ -33,6 +33,9 @@ VALUE_MAX = 100
 SESSION = "{session}"
 PRICES = ("price_gb", "price_request")
 COMMENT = re.compile(r"(?:^|\s)#")
+IPV6 = re.compile(r"\s*\[[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*(?:%\w+)?\](?:[:\s]|$)", re.ASCII)
+"""An address with which a list may begin, as does JSON."""
+
 NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 KEYS = {
     "host": ("host", "ip", "ip_address", "proxy_address", "address", "server"),
@@ -61,7 +64,7 @@ def read_list(text: str, scheme: str = "http") -> Iterator[Proxy | Fault]:
         raise BadProxy(f"a list of {len(text):,} characters: write at most {LIST_MAX:,}")
     text = text.removeprefix("\ufeff")
     begin = text.lstrip()[:1]
-    if begin in ("[", "{"):
+    if begin in ("[", "{") and not IPV6.match(text):
         return _entries(_array(text), scheme)
     if begin == "<":
         raise BadProxy("this is a page (HTML, XML), not a list of proxies")

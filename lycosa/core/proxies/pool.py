@@ -9,9 +9,9 @@ from __future__ import annotations
 from bisect import insort
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import filterfalse, islice
 
-from lycosa.core.proxies.health import Health
+from lycosa.core.proxies.health import UNCHECKED, Health
 from lycosa.core.proxies.nearest import Nearest
 from lycosa.core.proxies.outcome import Outcome
 from lycosa.core.proxies.pair import Facts
@@ -23,6 +23,9 @@ TARGETS_MAX = 10_000
 """Targets that are remembered; the one without leases that was used longest ago is forgotten."""
 
 PROXIES_MAX = 1_000_000
+FORGOTTEN_MAX = 500
+"""Dead proxies that are forgotten at once: nothing else happens meanwhile."""
+
 KINDS_MAX = 1_000
 """Different wishes of a target that are known to be filled up."""
 
@@ -45,15 +48,18 @@ class Pool:
         self._nearest = Nearest()
         self._prices: list[tuple[float, float]] = []
 
-    def add(self, proxies: Iterable[Proxy], now: float) -> int:
-        """Take proxies in; what is known of those that are here already stays. Return how many are new."""
+    def add(self, proxies: Iterable[Proxy], now: float, *, unchecked: bool = False) -> int:
+        """Take proxies in; what is known of those that are here already stays. Return how many are new.
+
+        New ones that are `unchecked` are dead until a check finds them well.
+        """
         before = len(self.proxies)
         prices = len(self._prices)
         for proxy in proxies:
             if proxy.key not in self.health:
                 if len(self.proxies) >= PROXIES_MAX:
                     continue
-                self.health[proxy.key] = Health()
+                self.health[proxy.key] = Health(dead=True, dead_at=now, reason=UNCHECKED) if unchecked else Health()
                 self._nearest.add(self.health[proxy.key].order(), proxy.key)
             self.proxies[proxy.key] = proxy
             price = (proxy.price_gb, proxy.price_request)
@@ -74,6 +80,13 @@ class Pool:
             target.expire(now)
             target.forget(key)
         return True
+
+    def forget_dead(self, kept_s: float, now: float) -> list[str]:
+        """Forget proxies that are dead for so long, FORGOTTEN_MAX at most, but none that is lent. Return their keys."""
+        over = [key for key, health in self.health.items() if health.dead_for_s(now) >= kept_s]
+        for target in self.targets.values() if over else ():
+            target.expire(now)
+        return [key for key in islice(filterfalse(self._is_lent, over), FORGOTTEN_MAX) if self.remove(key, now)]
 
     def acquire(
         self, target: str, now: float, draws: Sequence[float], wish: Wish = ANY, lease_s: float | None = None
@@ -122,6 +135,8 @@ class Pool:
     def revive(self, key: str, now: float, exit_ip: str = "") -> None:
         """A check has found a proxy well, and where it comes out."""
         health, proxy = self.health[key], self.proxies[key]
+        for pool in self.targets.values() if health.dead else ():
+            pool.filled.clear()  # those that do not have it may take it in
         health.revive(now)
         if ROTATING not in proxy.tags:
             health.exit_ip = exit_ip
@@ -182,6 +197,10 @@ class Pool:
         if key not in pool.pairs:
             pool.learn(key, self.facts(key), now)
         return pool
+
+    def _is_lent(self, key: str) -> bool:
+        """Whether somebody has a proxy, as far as leases have not expired."""
+        return any(key in pool.pairs and pool.pairs[key].held > 0 for pool in self.targets.values())
 
     def _others(self, pool: TargetPool, wish: Wish) -> Iterator[str]:
         """Yield living proxies that fit and the target does not have yet, the nearest first."""

@@ -32,10 +32,11 @@ class Added(Record, tag=1):
 
     now: float
     proxies: list[Proxy]
+    unchecked: bool = False
 
     def apply(self, pool: Pool) -> None:
         """See `Record`."""
-        pool.add(self.proxies, self.now)
+        pool.add(self.proxies, self.now, unchecked=self.unchecked)
 
 
 class Removed(Record, tag=2):
@@ -208,7 +209,7 @@ class RecordedPool(Pool):
         super().__init__(policy_of)
         self.write: Callable[[bytes], None] | None = None
 
-    def add(self, proxies: Iterable[Proxy], now: float) -> int:
+    def add(self, proxies: Iterable[Proxy], now: float, *, unchecked: bool = False) -> int:
         """See `Pool`."""
         changed = [proxy for proxy in proxies if not _same(self.proxies.get(proxy.key), proxy)]
         if not changed:
@@ -216,8 +217,8 @@ class RecordedPool(Pool):
         added = 0
         for start in range(0, len(changed), ADDED_MAX):
             some = changed[start : start + ADDED_MAX]
-            added += super().add(some, now)
-            self._tell_of(Added(now, some))
+            added += super().add(some, now, unchecked=unchecked)
+            self._tell_of(Added(now, some, unchecked))
         return added
 
     def remove(self, key: str, now: float) -> bool:

@@ -12,6 +12,8 @@
 local DOWN_S, DOWN_MAX_S, DOWNS_MAX = 10.0, 3600.0, 5
 local UNKNOWN_LATENCY_S = 0.5
 local TARGETS_MAX, PROXIES_MAX = 10000, 1000000
+local UNCHECKED = 'not checked yet'
+local LOOKED_AT = 1000 -- proxies among which dead ones are looked for at once
 
 args = unpack_one(ARGV[3])
 
@@ -23,6 +25,7 @@ end
 local function health_of(name)
   return get('h', name) or {
     latency_s = false, downs = 0, rests_until = 0, dead = false, exit_ip = '', checked_at = 0, good_at = 0, reason = '',
+    dead_at = 0,
   }
 end
 
@@ -75,7 +78,9 @@ function commands.add()
       prices = prices + call('ZADD', key('c'), 0, pack({ proxy.price_gb, proxy.price_request }))
       if is_new then
         new = new + 1
-        keep(name, health_of(name))
+        local health = health_of(name)
+        if args.unchecked then health.dead, health.dead_at, health.reason = true, now, UNCHECKED end
+        keep(name, health)
       end
     end
   end
@@ -83,21 +88,64 @@ function commands.add()
   return { new, prices > 0 }
 end
 
+local function remove(name)
+  call('HDEL', key('h'), name)
+  call('ZREM', key('n'), name)
+  return call('HDEL', key('p'), name)
+end
+
 -- answers how many there were
 function commands.remove()
   local gone = 0
+  for _, name in ipairs(args.keys) do gone = gone + remove(name) end
+  return gone
+end
+
+-- `core.proxies.health.Health.dead_for_s`
+local function is_dead_for(health, kept_s)
+  if not health.dead then return false end
+  local since = health.dead_at or 0
+  if since == 0 then since = math.max(health.rests_until, health.good_at) end
+  return math.max(0, now - since) >= kept_s
+end
+
+-- answers where to go on, "0" when all were seen, and some proxies that are dead for so long
+function commands.dead()
+  local cursor, found = unpack(call('HSCAN', key('h'), args.cursor, 'COUNT', LOOKED_AT))
+  local names = {}
+  for number = 1, #found, 2 do
+    if is_dead_for(unpack_one(found[number + 1]), args.kept_s) then names[#names + 1] = found[number] end
+  end
+  return { cursor, names }
+end
+
+-- these were seen dead, and no target lends them; forgets and answers those that are dead for so long still
+function commands.forget_dead()
+  local gone = {}
   for _, name in ipairs(args.keys) do
-    gone = gone + call('HDEL', key('p'), name)
-    call('HDEL', key('h'), name)
-    call('ZREM', key('n'), name)
+    local health = get('h', name)
+    if health and is_dead_for(health, args.kept_s) and remove(name) == 1 then gone[#gone + 1] = name end
   end
   return gone
+end
+
+-- answers how many there are
+function commands.count() return call('HLEN', key('p')) end
+
+-- a pool of this name is there from now on, with or without proxies
+function commands.make() return call('SETNX', key('v'), 1) end
+
+local function die(health)
+  if not health.dead then health.dead, health.dead_at = true, now end
 end
 
 local function down(health, reason, draw)
   if now < health.rests_until then return false end -- one that rests is not blamed for what was under way
   health.downs = health.downs + 1
-  if not health.dead then health.reason, health.dead = reason, health.downs >= DOWNS_MAX end
+  if not health.dead then
+    health.reason = reason
+    if health.downs >= DOWNS_MAX then die(health) end
+  end
   health.rests_until = now + cool_s(DOWN_S, DOWN_MAX_S, health.downs, draw)
   return true
 end
@@ -106,7 +154,8 @@ local function hear(health, outcome, draw)
   if outcome.latency_s then health.latency_s = smoothed(health.latency_s, outcome.latency_s) end
   if outcome.blame == 'proxy' then return down(health, outcome.reason, draw) end
   if outcome.blame == 'unfit' then
-    health.dead, health.reason = true, outcome.reason
+    health.reason = outcome.reason
+    die(health)
     return true
   end
   if outcome.blame ~= 'miss' then
@@ -136,6 +185,7 @@ function commands.revive()
   if not proxy then return {} end
   local health = health_of(args.key)
   health.dead, health.downs, health.rests_until, health.reason, health.good_at = false, 0, 0, '', now
+  health.dead_at = 0
   if not proxy.tags.rotating then health.exit_ip = args.exit_ip end
   keep(args.key, health)
   call('INCR', key('v'))

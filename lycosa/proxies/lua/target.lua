@@ -293,20 +293,35 @@ function commands.learn()
   return true
 end
 
--- a proxy left the global pool
-function commands.forget()
-  local pair = pair_of(args.key)
-  if not pair then return false end
+local function forget(pair)
   nothing_is_filled()
   out(pair)
   leave_exit(pair)
   if pair.counted then m.usable = m.usable - 1 end
+  call('HDEL', PAIRS, pair.key)
+  loaded[pair.key] = false
+end
+
+-- a proxy left the global pool
+function commands.forget()
+  local pair = pair_of(args.key)
+  if not pair then return false end
   for _, token in ipairs(call('HKEYS', LEASES)) do
     if lease_of(token) == args.key then end_lease(token) end
   end
-  call('HDEL', PAIRS, args.key)
-  loaded[args.key] = false
+  forget(pair)
   return true
+end
+
+-- these are dead, and are to leave the global pool: forgets those that nobody has, answers the others
+function commands.forget_idle()
+  expire()
+  local lent = {}
+  for _, name in ipairs(args.keys) do
+    local pair = pair_of(name)
+    if pair and pair.held > 0 then lent[#lent + 1] = name elseif pair then forget(pair) end
+  end
+  return lent
 end
 
 function commands.ban()
