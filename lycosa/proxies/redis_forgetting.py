@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from lycosa.proxies.redis_calls import Calls
-from lycosa.proxies.target_script import TargetScript, read
+from lycosa.proxies.target_script import TargetScript
 
 ALL_SEEN = "0"
 """Where a walk over all proxies begins, and ends."""
@@ -31,6 +31,6 @@ async def forget_dead(calls: Calls, script_of: Callable[[str], TargetScript], ke
 async def _let_go(calls: Calls, script_of: Callable[[str], TargetScript], keys: Sequence[str]) -> Sequence[str]:
     """Return those that no target lends."""
     for target in await calls.targets() if keys else ():
-        lent = read(await calls.target(target, script_of(target).forget_idle(keys)))
+        lent = await calls.target(target, script_of(target).forget_idle(keys))
         keys = [key for key in keys if key not in lent]
     return keys
