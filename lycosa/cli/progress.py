@@ -179,8 +179,10 @@ def date(at: float) -> str:
 
 
 def count(number: int, what: str) -> str:
-    """Return "1 page", "2 pages"."""
-    return f"{number:,} {what}" + ("" if number == 1 else "s")
+    """Return "1 page", "2 pages", "3 proxies"."""
+    if number == 1:
+        return f"{number:,} {what}"
+    return f"{number:,} {what[:-1]}ies" if what.endswith("y") else f"{number:,} {what}s"
 
 
 def _pace(snapshot: Snapshot) -> str:

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from lycosa.cli.progress import date, every, exit_code, progress_line, rough, shown, span, summary_lines, write
+from lycosa.cli.progress import count, date, every, exit_code, progress_line, rough, shown, span, summary_lines, write
 from lycosa.config import Settings
 from lycosa.engine.stats import Snapshot, Summary
 from tests.conftest import ROOT
@@ -301,3 +301,8 @@ def test_the_summary_tells_what_came_of_the_proxies_of_a_pool():
 
 def test_a_crawl_that_ends_for_want_of_proxies_could_not_go_on():
     assert exit_code(Summary(**{**SUMMARY, "closing": "no proxy"})) == 3
+
+
+def test_how_many_there_are_of_what():
+    assert [count(number, "page") for number in (0, 1, 2000)] == ["0 pages", "1 page", "2,000 pages"]
+    assert [count(number, "dead proxy") for number in (1, 2)] == ["1 dead proxy", "2 dead proxies"]
