@@ -259,6 +259,20 @@ def test_reports_that_cannot_be_taken(played, request_: bytes, status: int, word
     played(play)
 
 
+def test_without_accounts_the_id_of_a_lease_is_enough(played):
+    """A name is then no more than a way to ask for something: the report in the documentation has none."""
+
+    async def play(stage: Stage) -> None:
+        proxy = await stage.proxy(HTTP)
+        lease, reader, _ = await tunnel(stage, by("ann-session-a", CONNECT))
+        assert json_of(await stage.ask(report(lease=lease, status=403))) == {"result": "taken"}
+        assert await stage.gone(reader) == b""
+        await settled(stage)
+        assert await rested(stage) == {proxy.proxy.key: "403"}
+
+    played(play)
+
+
 def test_reports_want_the_login_of_their_lease(played):
     async def play(stage: Stage) -> None:
         await stage.proxy(HTTP)
