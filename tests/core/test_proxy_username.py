@@ -154,6 +154,14 @@ def test_who_is_let_in():
     assert accounts.log_in("ann", "sec:ret") == Asked("ann")
 
 
+def test_clients_that_send_latin_1_are_let_in():
+    """As Python requests does, whatever the field charset of the answer says."""
+    accounts = Accounts([("b-ob", "p\u00e4ss")])
+    assert accounts.basic([b"Basic " + b64encode("b-ob:p\u00e4ss".encode("latin-1"))]) == Asked("b-ob")
+    with pytest.raises(Forbidden, match="wrong password"):
+        accounts.basic([b"Basic " + b64encode(b"b-ob:p\xe5ss")])
+
+
 @pytest.mark.parametrize(
     "values",
     [

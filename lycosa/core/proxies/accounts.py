@@ -58,7 +58,7 @@ class Accounts:
             login = b64decode(coded.strip(b" "), validate=True) if scheme.lower() == b"basic" else b""
         except Error:
             login = b""
-        user, colon, password = login.decode("utf-8", "replace").partition(":")
+        user, colon, password = _decoded(login).partition(":")
         if not colon:
             raise Forbidden(WHO, STATUS)
         return self.log_in(user, password)
@@ -82,6 +82,14 @@ def read_accounts(lines: Iterable[str], where: str = "--user") -> list[tuple[str
     if len(found) > ACCOUNTS_MAX:
         raise UsageError(f"{where}: {len(found):,} accounts, at most {ACCOUNTS_MAX:,}")
     return list(found.items())
+
+
+def _decoded(login: bytes) -> str:
+    """Return a login as text: UTF-8, as we ask for it, or what some clients send all the same."""
+    try:
+        return login.decode()
+    except UnicodeDecodeError:
+        return login.decode("latin-1")
 
 
 def _is_text(password: str) -> bool:
