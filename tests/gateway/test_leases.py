@@ -211,6 +211,16 @@ def test_a_session_that_is_reported_gets_another_proxy(played):
     played(play)
 
 
+def test_a_report_names_its_site_in_any_case(played):
+    async def play(stage: Stage) -> None:
+        await stage.proxy(plays(OK))
+        await stage.ask(by("x-session-a-site-Shop.Example"))
+        said = report(user="x", session="a", site="Shop.Example", outcome="site", reason="soft ban")
+        assert json_of(await stage.ask(said)) == {"result": "late, and taken"}
+
+    played(play)
+
+
 def test_a_report_that_comes_late_makes_the_proxy_rest(played):
     async def play(stage: Stage) -> None:
         proxy = await stage.proxy(plays(OK))
