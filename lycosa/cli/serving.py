@@ -26,8 +26,8 @@ def listen(
     """
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    except OSError as error:
-        raise UsageError(f"{option} {host}: {error.strerror}") from None
+    except (OSError, UnicodeError) as error:
+        raise UsageError(f"{option} {host}: {getattr(error, 'strerror', None) or 'no such address'}") from None
     try:
         return socket.create_server(address[:2], family=family, backlog=128)
     except OSError as error:

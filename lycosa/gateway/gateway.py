@@ -122,8 +122,9 @@ def listening(where: str, *, has_accounts: bool) -> socket.socket:
         raise UsageError(f"--bind {where}: write ADDRESS:PORT such as 127.0.0.1:3128")
     try:
         family, *_, place = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0]
-    except OSError as error:
-        raise UsageError(f"--bind {where}: {(error.strerror or 'no such address').lower()}") from None
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or "no such address"
+        raise UsageError(f"--bind {where}: {why.lower()}") from None
     if not has_accounts and not ip_address(str(place[0]).partition("%")[0]).is_loopback:
         raise UsageError(
             f"--bind {where} would be open to everybody: give a --user NAME:PASSWORD, or bind to 127.0.0.1"

@@ -209,8 +209,8 @@ class Holds:
         if report.lease:
             hold = self._held.get(report.lease) or self._over.get(report.lease, (None, 0.0))[0]
         else:
-            hold = self._named.get((asked.account, report.session, report.site))
-        if hold is None or hold.name[0] != asked.account:
+            hold = self._named.get((asked.account, report.session, report.site.lower()))
+        if hold is None or asked.account not in ("", hold.name[0]):  # "": there are no accounts, or no report is taken
             raise Forbidden("no such lease of yours, or it ended long ago", 404)
         return hold
 

@@ -197,6 +197,8 @@ async def _listening(judge: Judge, host: str, port: int, context: ssl.SSLContext
         return await asyncio.start_server(
             judge.connected, host.strip("[]"), port, limit=HEAD_MAX, ssl=context, ssl_handshake_timeout=shake_s
         )
+    except UnicodeError:
+        raise UsageError(f"--bind {host}: no such address") from None
     except OSError as error:
         raise StateError(f"a judge cannot listen on {host} port {port}: {_said(error)}") from None
 

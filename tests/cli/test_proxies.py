@@ -56,6 +56,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     monkeypatch.setenv("LYCOSA_PROXY_POOL", pool)
     (tmp_path / "list.txt").write_text(LIST)
     (tmp_path / "short.txt").write_text("short\n")
+    (tmp_path / "key.txt").write_text("0123456789abcdef\n")
 
     def call(*words: str, given: str = "") -> Said:
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given.encode())))
@@ -112,6 +113,22 @@ def test_logins_are_written_only_when_asked_for(run: Run) -> None:
         assert "socks5h://ann:hunter2@10.0.0.3:1080" in run("export", "--format", kind, "--secrets").out
 
 
+def test_export_into_a_pipe_leaves_it_a_pipe(run: Run, tmp_path: Path) -> None:
+    """As `-o /dev/stdout` is written by many; replacing it would take it from the whole machine."""
+    run("add", "list.txt")
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert run("export", "-o", str(pipe)).code == 0
+        assert pipe.is_fifo()
+        assert len(os.read(reader, 65_536).splitlines()) == 3
+    finally:
+        os.close(reader)
+    assert len(run("export", "-o", "-").out.splitlines()) == 3
+    assert not (tmp_path / "-").exists()
+
+
 def test_export_as_json_and_csv(run: Run) -> None:
     run("add", "list.txt", "--tag", "batch==cmd()")
     rows = run("export", "--format", "json").rows
@@ -162,6 +179,14 @@ def test_faults_of_a_list_are_told_with_their_lines(run: Run, tmp_path: Path) ->
         (["site", "--key-file", "nowhere"], "", "--key-file nowhere: no such file"),
         (["explain"], "", "explain needs TARGET"),
         (["nonsense"], "", "no such command"),
+        (["add", "a" * 5000], "", "is not the address of a proxy: write [scheme://]"),
+        (["list", "--pool", "a" * 5000], "", "is no pool of proxies: the name is too long"),
+        (["ban", "", "10.0.0.1:8080"], "", "TARGET '': write a domain such as shop.example, or a word"),
+        (["explain", "x" * 501], "", "write a domain such as shop.example, or a word"),
+        (["unban", "https://shop.example/a", "--all"], "", "https://shop.example/a is a URL: write shop.example"),
+        (["list", "https://www.shop.example:8/"], "", "https://www.shop.example:8/ is a URL: write shop.example"),
+        (["site", "--bind", "a..b:0", "--key-file", "key.txt"], "", "--bind a..b: no such address"),
+        (["judge", "--bind", "a..b:0", "--no-tls"], "", "--bind a..b: no such address"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(run: Run, words: list[str], given: str, says: str) -> None:

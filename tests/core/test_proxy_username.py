@@ -70,6 +70,19 @@ def test_what_is_no_user_name(text: str, why: str):
     assert raised.value.status == 407
 
 
+def test_a_stranger_costs_no_look_at_all_accounts():
+    class Many(dict[str, str]):
+        def __iter__(self):
+            raise AssertionError("10,000 accounts, one by one, for each wrong login")
+
+    accounts = Many({"ann": "", "ann-site": "", "b-ob": ""})
+    assert parse_username("ann-site-session-5", accounts) == Asked("ann-site", session="5")
+    assert parse_username("ann--site", Many({"ann--site": ""})) == Asked("ann--site")
+    for stranger in ("eve", "eve-session-5", "ann--site", "-", "-" * 512):
+        with pytest.raises(Forbidden, match="unknown user name"):
+            parse_username(stranger, accounts)
+
+
 def test_without_accounts_a_name_ends_at_the_first_single_dash():
     assert parse_username("") == Asked()
     assert parse_username("whoever") == Asked("whoever")
@@ -141,6 +154,14 @@ def test_who_is_let_in():
     assert accounts.log_in("ann", "sec:ret") == Asked("ann")
 
 
+def test_clients_that_send_latin_1_are_let_in():
+    """As Python requests does, whatever the field charset of the answer says."""
+    accounts = Accounts([("b-ob", "p\u00e4ss")])
+    assert accounts.basic([b"Basic " + b64encode("b-ob:p\u00e4ss".encode("latin-1"))]) == Asked("b-ob")
+    with pytest.raises(Forbidden, match="wrong password"):
+        accounts.basic([b"Basic " + b64encode(b"b-ob:p\xe5ss")])
+
+
 @pytest.mark.parametrize(
     "values",
     [
@@ -188,6 +209,7 @@ def test_a_file_of_accounts():
         (["a b:secret"], "line 1"),
         (["ann:1", "ann:2"], "line 2: ann is there twice"),
         (["ann:" + "x" * 256], "line 1"),
+        (["ann:\udcff"], "line 1"),
     ],
 )
 def test_what_is_no_account(lines: list[str], why: str):

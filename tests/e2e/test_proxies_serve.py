@@ -126,9 +126,21 @@ def test_a_second_signal_does_not_wait(tmp_path: Path):
         (["--user", "ann"], "--user, line 1: write NAME:PASSWORD"),
         (["--users", "missing"], "--users missing: No such file or directory"),
         (["--users", "empty"], "--users empty: nobody is in it"),
+        (["--bind", "nonsense", "--users", "marked"], "--bind nonsense: write ADDRESS:PORT"),
         (["--ports", "https"], "--ports 'https': write ports such as"),
         (["--proxy-ca", "empty", "--bind", "127.0.0.1:0"], "--proxy-ca empty: not a file of certificates (PEM)"),
         (["--names", "maybe"], "invalid value for '--names'"),
+        (["--bind", "a..b:0"], "--bind a..b:0: no such address"),
+        (["--bind", f"{'a' * 300}:0"], "--bind aaa"),
+        (["--user", "ann:\udcff"], "--user, line 1: write NAME:PASSWORD"),
+        (
+            ["--bind", "nonsense", "--allow-private", "10.0.0.0/99"],
+            "--allow-private '10.0.0.0/99': write a host",
+        ),
+        (
+            ["--bind", "nonsense", "--allow-private", "http://x/"],
+            "--allow-private 'http://x/': write a host",
+        ),
     ],
 )
 def test_bad_usage(
@@ -136,6 +148,7 @@ def test_bad_usage(
 ):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").touch()
+    (tmp_path / "marked").write_bytes(b"\xef\xbb\xbfann:secret\r\n")  # as editors on Windows write it
     assert main(["proxies", "serve", "--pool", "pool", *arguments]) == 2
     said = capsys.readouterr().err
     assert said.startswith(f"lycosa: {line}"), said

@@ -40,6 +40,15 @@ def test_every_page_fits(desk: Server, browser: WebDriver, width: int, scheme: s
         assert (paper == "rgba(22, 21, 18, 1)") == (scheme == "dark")
 
 
+def test_narrow_cards_have_no_dash_without_a_name(desk: Server, browser: WebDriver) -> None:
+    screen(browser, NARROW)
+    browser.get(f"{desk.url}/proxies")
+    reasons = [each.text for each in browser.find_elements(By.CSS_SELECTOR, "td.why") if each.is_displayed()]
+    assert [each.partition(",")[0] for each in reasons] == ["connection refused"]
+    screen(browser, 1200)
+    assert "\N{EN DASH}" in [each.text for each in browser.find_elements(By.CSS_SELECTOR, "td.why")]
+
+
 def test_from_the_pool_to_a_reason(desk: Server, browser: WebDriver) -> None:
     browser.get(desk.url)
     browser.find_element(By.LINK_TEXT, "shop.example").click()

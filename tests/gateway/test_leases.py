@@ -211,6 +211,16 @@ def test_a_session_that_is_reported_gets_another_proxy(played):
     played(play)
 
 
+def test_a_report_names_its_site_in_any_case(played):
+    async def play(stage: Stage) -> None:
+        await stage.proxy(plays(OK))
+        await stage.ask(by("x-session-a-site-Shop.Example"))
+        said = report(user="x", session="a", site="Shop.Example", outcome="site", reason="soft ban")
+        assert json_of(await stage.ask(said)) == {"result": "late, and taken"}
+
+    played(play)
+
+
 def test_a_report_that_comes_late_makes_the_proxy_rest(played):
     async def play(stage: Stage) -> None:
         proxy = await stage.proxy(plays(OK))
@@ -255,6 +265,20 @@ def test_reports_that_cannot_be_taken(played, request_: bytes, status: int, word
         answer = await stage.ask(request_)
         assert answer.startswith(b"HTTP/1.1 %d " % status)
         assert words.encode() in answer
+
+    played(play)
+
+
+def test_without_accounts_the_id_of_a_lease_is_enough(played):
+    """A name is then no more than a way to ask for something: the report in the documentation has none."""
+
+    async def play(stage: Stage) -> None:
+        proxy = await stage.proxy(HTTP)
+        lease, reader, _ = await tunnel(stage, by("ann-session-a", CONNECT))
+        assert json_of(await stage.ask(report(lease=lease, status=403))) == {"result": "taken"}
+        assert await stage.gone(reader) == b""
+        await settled(stage)
+        assert await rested(stage) == {proxy.proxy.key: "403"}
 
     played(play)
 

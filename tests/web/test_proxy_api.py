@@ -463,7 +463,7 @@ def test_leases_and_waiters_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
     [
         ("POST", "/api/leases", {"target": 5}, "expected `str`, got `int` - at `$.target`"),
         ("POST", "/api/leases", {"target": "a", "leaes_s": 5}, "unknown field `leaes_s`"),
-        ("POST", "/api/leases", "{'a'}", "is not JSON"),
+        ("POST", "/api/leases", "{'a'}", "is not JSON: JSON is malformed"),
         ("POST", "/api/leases", "[" * 100_000, "expected `object`, got `array`"),
         ("POST", "/api/proxies", "1.2.3.4\n", "line 1: '1.2.3.4' has no port: write host:port"),
         ("POST", "/api/proxies", "<html>", "this is a page (HTML, XML), not a list of proxies"),

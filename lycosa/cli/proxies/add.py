@@ -104,9 +104,8 @@ def _read(source: str, scheme: str) -> Source:
     """Return what a source holds. Raises `UsageError`."""
     if source == STREAM:
         return _listed("standard input", _text(sys.stdin.buffer.read(LIST_MAX + 1), "standard input"), scheme)
-    path = Path(source)
-    if path.exists():
-        return _listed(source, _file(path), scheme)
+    if source and _exists(source):
+        return _listed(source, _file(Path(source)), scheme)
     if _is_list_url(source):
         return _listed(source, _fetched(source), scheme)
     try:
@@ -124,6 +123,13 @@ def _listed(name: str, text: str, scheme: str) -> Source:
         raise UsageError(f"{one_line(name)}: {wrong}") from None
     faults = [each for each in read if isinstance(each, Fault)]
     return Source(name, [each for each in read if isinstance(each, Proxy)], faults)
+
+
+def _exists(path: str) -> bool:
+    try:
+        return Path(path).exists()
+    except OSError:  # too long for the name of a file, which an address or a URL may be
+        return False
 
 
 def _file(path: Path) -> str:

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 import click
 
 from lycosa.cli.outcome import one_line
-from lycosa.cli.proxies.pool import meant, pool_option, run, seconds
+from lycosa.cli.proxies.pool import meant, pool_option, run, seconds, target_argument
 from lycosa.cli.rows import when
 from lycosa.core.errors import UsageError
 from lycosa.ports import ProxyPool
 
 
 @click.command("ban", short_help="Keep proxies from a target.")
-@click.argument("target", metavar="TARGET")
+@target_argument
 @click.argument("proxies", nargs=-1, required=True, metavar="PROXY...")
 @pool_option
 @click.option("--for", "span", metavar="TIME", help="For so long (90s, 30m, 2h, 1d). [default: until it is lifted]")

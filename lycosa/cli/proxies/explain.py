@@ -9,7 +9,7 @@ import click
 
 from lycosa.cli import progress
 from lycosa.cli.outcome import one_line
-from lycosa.cli.proxies.pool import COLORS, json_option, meant, pool_option, run, tag_option, wish_of
+from lycosa.cli.proxies.pool import COLORS, json_option, meant, pool_option, run, tag_option, target_argument, wish_of
 from lycosa.cli.rows import Table, json_line, print_styled, when
 from lycosa.core.proxies.explain import Why, words
 from lycosa.core.proxies.target import Wish
@@ -19,7 +19,7 @@ LIMIT = 50
 
 
 @click.command("explain", short_help="Say why each proxy would be lent for a target, or not.")
-@click.argument("target", metavar="TARGET")
+@target_argument
 @click.argument("proxies", nargs=-1, metavar="[PROXY]...")
 @pool_option
 @tag_option

@@ -6,7 +6,7 @@ import csv
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -20,6 +20,7 @@ from lycosa.core.proxies.pair import State
 from lycosa.core.proxies.proxy import Proxy
 from lycosa.ports import ProxyPool, ProxyView
 
+STREAM = "-"
 COLUMNS = (
     "url", "key", "state", "latency_s", "uses", "good", "bad", "exit_ip", "reason", "price_gb", "price_request", "tags",
 )  # fmt: skip
@@ -108,17 +109,22 @@ def _url(proxy: Proxy, *, secrets: bool) -> str:
 @contextmanager
 def _written(output: str | None, *, secret: bool) -> Iterator[TextIO]:
     """Yield where to write. A file with secrets is for its owner only, and is there when it is complete."""
-    if output is None:
+    if output in (None, STREAM):
         yield sys.stdout
         return
-    part = Path(f"{output}.part")
+    path, part = Path(output), Path(f"{output}.part")
     try:
+        if path.exists() and not path.is_file():  # a device or a pipe is written to: it must not become a file
+            with path.open("w", encoding="utf-8", newline="") as file:
+                yield file
+            return
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600 if secret else 0o666)
         with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
             yield file
-        part.replace(output)
+        part.replace(path)
     except OSError as error:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
         raise StorageError(f"{output} cannot be written: {(error.strerror or str(error)).lower()}") from None
 
 

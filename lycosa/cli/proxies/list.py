@@ -18,6 +18,7 @@ from lycosa.cli.proxies.pool import (
     tag_option,
     tags_of,
     tags_text,
+    target_of,
     view_json,
 )
 from lycosa.cli.rows import Table, json_line, when
@@ -28,7 +29,7 @@ LIMIT = 100
 
 
 @click.command("list", short_help="List proxies, all or those of a target.")
-@click.argument("target", required=False, metavar="[TARGET]")
+@click.argument("target", required=False, metavar="[TARGET]", callback=lambda _, __, text: target_of(text))
 @pool_option
 @click.option("--state", type=click.Choice([str(each) for each in State]), help="Only those in this state.")
 @tag_option

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import click
 
@@ -30,6 +31,9 @@ COLORS = {
 }
 AGE = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d|w)?", re.ASCII)
 UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+TARGET_MAX = 500
+"""Characters of the name of a target, as in the API."""
+
 KEY_MIN = 4
 """Characters of the beginning of a key that stand for it."""
 
@@ -42,6 +46,7 @@ pool_option = click.option(
     metavar="DIR|redis://...",
     help="The pool. [default: the setting proxy_pool]",
 )
+target_argument = click.argument("target", metavar="TARGET", callback=lambda _, __, text: target_of(text))
 json_option = click.option("--json", "as_json", is_flag=True, help="Write JSON, an object a line.")
 tag_option = click.option("--tag", "tags", multiple=True, metavar="NAME=VALUE", help="Only proxies with this tag.")
 
@@ -57,9 +62,17 @@ def pool_address(given: str | None) -> str:
         raise UsageError(
             f"a pool in {MEMORY} is gone with its process: write --pool DIR, or --pool redis://HOST:6379/0"
         )
-    if Path(address).is_file():
+    if is_file(address):
         raise UsageError(f"{address} is a list, not a pool: lycosa proxies add {address} --pool DIR makes one of it")
     return str(address)
+
+
+def is_file(path: str) -> bool:
+    """Whether there is a file of this name; none has a name that is too long for the system."""
+    try:
+        return Path(path).is_file()
+    except OSError:
+        return False
 
 
 @asynccontextmanager
@@ -102,6 +115,21 @@ def tags_of(tags: Sequence[str]) -> dict[str, str]:
             raise UsageError(f"--tag {text!r}: write NAME=VALUE, such as country=de")
         found[name] = value
     return found
+
+
+def target_of(text: str | None) -> str | None:
+    """Return a target as it was written. Raises `UsageError` for what nobody lends for, such as a URL."""
+    if text is None:
+        return None
+    if not 0 < len(text.strip()) <= len(text) <= TARGET_MAX:
+        raise UsageError(f"TARGET {one_line(text)[:40]!r}: write a domain such as shop.example, or a word")
+    if "://" in text:
+        from lycosa.engine.suffixes import registrable
+
+        with suppress(ValueError):
+            host = urlsplit(text).hostname or "shop.example"
+            raise UsageError(f"TARGET {one_line(text)} is a URL: write {one_line(registrable(host))}")
+    return text
 
 
 def seconds(text: str, option: str) -> float:

@@ -15,8 +15,10 @@ import click
 from lycosa.cli import progress
 from lycosa.cli.outcome import DONE, INTERRUPTED, one_line
 from lycosa.cli.proxies.pool import pool_address, pool_option
+from lycosa.config.kinds import WrongPart
+from lycosa.config.several import Networks
 from lycosa.core.errors import UsageError
-from lycosa.core.private import Allowed
+from lycosa.core.private import EVERYWHERE, Allowed
 from lycosa.core.proxies.accounts import Accounts, read_accounts
 from lycosa.core.proxies.reach import PORTS, Names, Reach, parse_ports
 from lycosa.gateway.limits import Limits
@@ -84,7 +86,7 @@ def command(
     from lycosa.gateway.gateway import listening
 
     accounts = Accounts(_accounts(users, users_file))
-    reach = Reach(parse_ports(ports), Allowed(allow_private), Names(names))
+    reach = Reach(parse_ports(ports), _allowed(allow_private), Names(names))
     where = pool_address(address)
     listener = listening(bind, has_accounts=bool(accounts))
     with listener:
@@ -96,13 +98,25 @@ def _accounts(users: tuple[str, ...], file: str | None) -> list[tuple[str, str]]
     found = read_accounts(users)
     if file:
         try:
-            lines = Path(file).read_text("utf-8").splitlines()
+            lines = Path(file).read_text("utf-8-sig").splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"--users {file}: {getattr(error, 'strerror', None) or 'it is not UTF-8'}") from None
         found = list({**dict(read_accounts(lines, file)), **dict(found)}.items())
         if not found:
             raise UsageError(f"--users {file}: nobody is in it: write NAME:PASSWORD, a line each")
     return found
+
+
+def _allowed(entries: tuple[str, ...]) -> Allowed:
+    """Return whom clients may reach beside the public. Raises `UsageError` for what is neither name nor network."""
+    if EVERYWHERE in entries:
+        return Allowed([EVERYWHERE])
+    try:
+        return Allowed(Networks().convert(entries))
+    except WrongPart as wrong:
+        raise UsageError(
+            f"--allow-private {str(wrong)!r}: write a host or a network such as 10.0.0.0/8, or *"
+        ) from None
 
 
 def _run(story: Any) -> int:

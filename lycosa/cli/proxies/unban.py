@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 
 from lycosa.cli.outcome import one_line
-from lycosa.cli.proxies.pool import meant, pool_option, run
+from lycosa.cli.proxies.pool import meant, pool_option, run, target_argument
 from lycosa.core.errors import UsageError
 from lycosa.core.proxies.pair import State
 from lycosa.core.proxies.proxy import Proxy
@@ -17,7 +17,7 @@ RESTING = frozenset({State.BANNED, State.COOLING, State.HALF_OPEN})
 
 
 @click.command("unban", short_help="Lift bans and rests of proxies on a target.")
-@click.argument("target", metavar="TARGET")
+@target_argument
 @click.argument("proxies", nargs=-1, metavar="[PROXY]...")
 @pool_option
 @click.option("--all", "everyone", is_flag=True, help="All that are banned, or rest, on this target.")

@@ -16,6 +16,9 @@ ACCOUNTS_MAX = 10_000
 LOGINS_MAX = 1_024
 """Values of Proxy-Authorization whose meaning is remembered."""
 
+PASSWORD_MAX = 255
+"""Bytes of a password: SOCKS has no room for more (RFC 1929)."""
+
 NAME = re.compile(r"[\w.~@-]{1,64}", re.ASCII)
 WHO = "a user name and a password, please"
 ANYBODY = Asked()
@@ -56,7 +59,7 @@ class Accounts:
             login = b64decode(coded.strip(b" "), validate=True) if scheme.lower() == b"basic" else b""
         except Error:
             login = b""
-        user, colon, password = login.decode("utf-8", "replace").partition(":")
+        user, colon, password = _decoded(login).partition(":")
         if not colon:
             raise Forbidden(WHO, STATUS)
         return self.log_in(user, password)
@@ -72,7 +75,7 @@ def read_accounts(lines: Iterable[str], where: str = "--user") -> list[tuple[str
         if not line.strip() or line.startswith("#"):
             continue
         name, _, password = line.strip().partition(":")
-        if not NAME.fullmatch(name) or not password or len(password.encode()) > 255:
+        if not (NAME.fullmatch(name) and password and _is_text(password)) or len(password.encode()) > PASSWORD_MAX:
             raise UsageError(f"{where}, line {number}: write NAME:PASSWORD, the name of letters, digits and . _ ~ @ -")
         if name in found:
             raise UsageError(f"{where}, line {number}: {name} is there twice")
@@ -80,3 +83,16 @@ def read_accounts(lines: Iterable[str], where: str = "--user") -> list[tuple[str
     if len(found) > ACCOUNTS_MAX:
         raise UsageError(f"{where}: {len(found):,} accounts, at most {ACCOUNTS_MAX:,}")
     return list(found.items())
+
+
+def _decoded(login: bytes) -> str:
+    """Return a login as text: UTF-8, as we ask for it, or what some clients send all the same."""
+    try:
+        return login.decode()
+    except UnicodeDecodeError:
+        return login.decode("latin-1")
+
+
+def _is_text(password: str) -> bool:
+    """Whether it can be sent: what a shell took from a line in another encoding than UTF-8 cannot."""
+    return not any("\ud800" <= each <= "\udfff" for each in password)

@@ -18,6 +18,8 @@ from lycosa.core.errors import UsageError
 MEMORY = "memory:"
 OPTION, DEFAULT = "pool", "default"
 NAME_MAX = 100
+FOLDER_MAX = 4_000
+"""Characters of the path of a folder: systems take 4,096 bytes."""
 
 
 class PoolAddress(NamedTuple):
@@ -40,6 +42,8 @@ def read_address(address: str) -> PoolAddress:
         if not address or "://" in address or address.startswith(MEMORY) or "\0" in address:
             shown = address.rpartition("@")[2].partition("?")[0]
             raise UsageError(f"{shown!r} is no pool of proxies: write memory:, a folder, or redis://HOST:6379/0")
+        if len(address) > FOLDER_MAX:
+            raise UsageError(f"{address[:40]!r}... is no pool of proxies: the name is too long")
         return PoolAddress(address, folder=address)
     read = redis_address.read_address(address, own=(OPTION,))
     name = read.own.get(OPTION, DEFAULT)

@@ -87,11 +87,10 @@ def _account(text: str, accounts: Collection[str] | None) -> tuple[str, str]:
         name = re.match(r"(?:[^-]|--)*", text)
         assert name
         return name[0].replace("--", "-"), text[name.end() :]
-    known = [each for each in accounts if text == each or re.match(re.escape(each) + r"-(?!-)", text)]
-    if not known:
-        raise Forbidden("unknown user name or wrong password", STATUS)
-    account = max(known, key=len)
-    return account, text[len(account) :]
+    for end in [len(text), *(found.start() for found in reversed(list(re.finditer(r"-(?!-)", text))))]:
+        if text[:end] in accounts:
+            return text[:end], text[end:]
+    raise Forbidden("unknown user name or wrong password", STATUS)
 
 
 def _seconds(text: str) -> float:

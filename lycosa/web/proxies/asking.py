@@ -130,4 +130,4 @@ async def _left(request: Request) -> None:
 
 def _one_line(wrong: Exception) -> str:
     text = " ".join(str(wrong).split())
-    return text[:1].lower() + text[1:300]
+    return (text if text[1:2].isupper() else text[:1].lower() + text[1:])[:300]
