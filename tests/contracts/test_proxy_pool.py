@@ -280,6 +280,26 @@ def test_proxies_with_the_tags_that_were_asked_for(play: Callable[..., None]) ->
     play(story, 3, members=2)
 
 
+def test_tags_are_found_behind_however_many_others(play: Callable[..., None]) -> None:
+    """Only the one that is asked for is used, so all others stand before it."""
+
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        german = Proxy("http", "10.9.9.9", 8080, tags={"country": "de"})
+        await pool.add([german])
+        (lent,) = await pool.acquire(SITE)
+        await pool.release(lent)
+        for _ in range(3):
+            (lent,) = await pool.acquire(SITE, wish=Wish({"country": "de"}))
+            assert lent.proxy == german
+            await pool.release(lent, [Outcome()])
+            not_these = frozenset(each.key for each in proxies(100))
+            (lent,) = await pool.acquire(SITE, wish=Wish(avoid=not_these))
+            assert lent.proxy == german
+            await pool.release(lent, [Outcome()])
+
+    play(story, 100)
+
+
 def test_who_waits_is_served_in_turn(play: Callable[..., None]) -> None:
     async def story(pool: ProxyPool, clock: Set) -> None:
         (lent,) = await pool.acquire(SITE)

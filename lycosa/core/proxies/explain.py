@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from lycosa.core.proxies.order import FEW, FEW_PART, LOOKED_AT
+from lycosa.core.proxies.order import FEW, FEW_PART
 from lycosa.core.proxies.pair import Facts, Pair, State
 from lycosa.core.proxies.policy import TargetPolicy
 from lycosa.core.proxies.pool import Pool
@@ -201,7 +201,7 @@ def _turn(pairs: Mapping[str, Pair], seen: Seen, wish: Wish, now: float) -> _Tur
     for number in sorted({pair.facts.tier for pair in pairs.values()}):
         tier = tiers.get(number, [])
         few = min(FEW, max(1, len(tier) // FEW_PART))
-        fitting = [pair for pair in (tier[:LOOKED_AT] if wish.tags or wish.avoid else tier) if wish.fits(pair)][:few]
+        fitting = [pair for pair in tier if wish.fits(pair)][:few]
         if fitting:
             return _Turn(seen, wish, now, places, frozenset(pair.key for pair in fitting), number, None)
         if any(pair.usable and pair.facts.tier == number and wish.fits(pair) for pair in pairs.values()):

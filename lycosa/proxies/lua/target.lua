@@ -122,11 +122,15 @@ local function is_plain() return next(args.tags) == nil and #args.avoid == 0 end
 
 local function first(tier, count)
   local plain = is_plain()
-  local found = {}
-  for _, name in ipairs(call('ZRANGE', READY .. tier, 0, (plain and count or LOOKED_AT) - 1)) do
-    if name ~= LAST and (plain or fits(pair_of(name))) then found[#found + 1] = name end
-    if #found == count then break end
-  end
+  local found, from, step = {}, 0, plain and count or LOOKED_AT
+  repeat
+    local names = call('ZRANGE', READY .. tier, from, from + step - 1)
+    for _, name in ipairs(names) do
+      if name ~= LAST and (plain or fits(pair_of(name))) then found[#found + 1] = name end
+      if #found == count then return found end
+    end
+    from = from + step
+  until plain or #names < step
   return found
 end
 
