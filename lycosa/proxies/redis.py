@@ -67,11 +67,10 @@ class RedisPool:
         waiting = iter(proxies)
         while some := list(islice(waiting, TOLD_AT_ONCE)):
             told = {each.key: stored(each) for each in some}
-            new, prices = await self._calls.everywhere("add", proxies=told)
+            new, prices, changed = await self._calls.everywhere("add", proxies=told)
             self._known.update((each.key, each) for each in some)
             added += new
-            if prices:
-                await self._tell_all()
+            await (self._tell_all() if prices else self._tell(facts_of(changed)))
         self._filling.changed()
         self._woken()
         return added

@@ -6,7 +6,7 @@ be reached at all, which all of them hear.
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
@@ -23,11 +23,14 @@ TARGETS_MAX = 10_000
 """Targets that are remembered; the one without leases that was used longest ago is forgotten."""
 
 PROXIES_MAX = 1_000_000
+PRICES_MAX = 1_000
+"""Different prices; what costs something else beyond that counts as what costs a little more."""
+
 KINDS_MAX = 1_000
 """Different wishes of a target that are known to be filled up."""
 
-ROTATING = "rotating"
-"""A proxy with this tag comes out at another address each time: nobody shares its bans."""
+ROTATING, NO = "rotating", "no"
+"""A proxy with this tag comes out at another address each time, unless that says no: nobody shares its bans."""
 
 
 class Pool:
@@ -49,20 +52,20 @@ class Pool:
         """Take proxies in; what is known of those that are here already stays. Return how many are new."""
         before = len(self.proxies)
         prices = len(self._prices)
+        changed = []
         for proxy in proxies:
             if proxy.key not in self.health:
                 if len(self.proxies) >= PROXIES_MAX:
                     continue
                 self.health[proxy.key] = Health()
                 self._nearest.add(self.health[proxy.key].order(), proxy.key)
+            elif _told(proxy) != _told(self.proxies[proxy.key]):
+                changed.append(proxy.key)
             self.proxies[proxy.key] = proxy
-            price = (proxy.price_gb, proxy.price_request)
-            if price not in self._prices:
-                insort(self._prices, price)
+            self._know_price((proxy.price_gb, proxy.price_request))
         for pool in self.targets.values():
             pool.filled.clear()
-        if len(self._prices) != prices:
-            self._tell(self.proxies, now)
+        self._tell(changed if len(self._prices) == prices else self.proxies, now)
         return len(self.proxies) - before
 
     def remove(self, key: str, now: float) -> bool:
@@ -80,7 +83,7 @@ class Pool:
     ) -> list[Grant] | Wait:
         """Lend as many proxies as there are draws for a target, or none."""
         pool = self.target(target, now)
-        if wish.kind not in pool.filled:
+        while wish.kind not in pool.filled:  # those that rest are none: each turn takes others, or there are none
             self._fill(pool, now, wish)
         return pool.acquire(now, draws, wish, lease_s)
 
@@ -123,7 +126,7 @@ class Pool:
         """A check has found a proxy well, and where it comes out."""
         health, proxy = self.health[key], self.proxies[key]
         health.revive(now)
-        if ROTATING not in proxy.tags:
+        if proxy.tags.get(ROTATING, NO) == NO:
             health.exit_ip = exit_ip
         self._tell([key], now)
 
@@ -165,7 +168,13 @@ class Pool:
     def facts(self, key: str) -> Facts:
         """Return what targets know of a proxy."""
         proxy = self.proxies[key]
-        return self.health[key].facts(self._prices.index((proxy.price_gb, proxy.price_request)), proxy.tags)
+        place = bisect_left(self._prices, (proxy.price_gb, proxy.price_request))
+        return self.health[key].facts(min(place, len(self._prices) - 1), proxy.tags)
+
+    def _know_price(self, price: tuple[float, float]) -> None:
+        place = bisect_left(self._prices, price)
+        if self._prices[place : place + 1] != [price] and len(self._prices) < PRICES_MAX:
+            self._prices.insert(place, price)
 
     def _fill(self, pool: TargetPool, now: float, wish: Wish) -> None:
         """Let a target have as many proxies that fit as its policy says, the nearest first."""
@@ -206,3 +215,8 @@ class Pool:
             idle = next((name for name, pool in self.targets.items() if not pool.leases), None)
             if idle is not None:
                 self.forget(idle)
+
+
+def _told(proxy: Proxy) -> tuple[object, ...]:
+    """Return what targets know of a proxy that is no part of who it is."""
+    return dict(proxy.tags), proxy.price_gb, proxy.price_request

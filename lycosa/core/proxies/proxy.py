@@ -93,8 +93,8 @@ class Proxy:
 def parse_proxy(text: str, scheme: str = "http", **facts: object) -> Proxy:
     """Return the proxy at an address in one of the usual forms. Raises `BadProxy`, which repeats no login.
 
-    `[scheme://][user[:password]@]host[:port]`, or `[scheme://]host:port:user:password`; IPv6 in brackets. `scheme` is meant where
-    none stands, which wants a port.
+    `[scheme://][user[:password]@]host[:port]`, or `[scheme://]host:port:user:password`; IPv6 in brackets. `scheme` is
+    meant where none stands, which wants a port.
     """
     forms = (ADDRESS, COLONS) if "://" in text else (COLONS, ADDRESS)
     found = next(filter(None, (form.fullmatch(text) for form in forms)), None) if len(text) <= ADDRESS_MAX else None
