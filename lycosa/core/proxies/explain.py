@@ -240,14 +240,27 @@ def _filled(
     for key, facts in nearest:
         if key in pairs:
             continue
-        if facts.dead or len(joining) >= missing or not wish.tags.items() <= facts.tags.items():
+        if facts.dead or missing <= 0 or not wish.tags.items() <= facts.tags.items():
             spare.append((key, facts))
             continue
         joining.add(key)
-        pairs[key] = Pair(key, facts, seen.stands)
+        pairs[key] = pair = Pair(key, facts, seen.stands)
         if facts.rests_until > now:
-            pairs[key].rest(facts.rests_until)
+            pair.rest(facts.rests_until)
+        _share_bans(pair, seen.pairs, now)
+        missing -= pair.usable
     return pairs, joining, spare
+
+
+def _share_bans(pair: Pair, pairs: Mapping[str, Pair], now: float) -> None:
+    """Rest as it would when it joins: `TargetPool.learn`."""
+    exit_ip = pair.facts.exit_ip
+    there = (other for other in pairs.values() if exit_ip and other.facts.exit_ip == exit_ip)
+    banned = [other for other in there if other.bans and other.rests_until > now]
+    if banned:
+        last = max(banned, key=lambda other: (other.rests_until, other.key))
+        pair.reason = last.reason + SAME_EXIT
+        pair.rest(last.rests_until)
 
 
 def _spare(key: str, facts: Facts, wish: Wish, now: float) -> Verdict:

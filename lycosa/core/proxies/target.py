@@ -93,7 +93,7 @@ class TargetPool:
     def learn(self, key: str, facts: Facts, now: float) -> None:
         """Take what the global pool knows of a proxy; one that is new here joins, and loses nothing it had before."""
         pair = self.pairs.get(key)
-        lost = False
+        lost, exit_before = False, "" if pair is None else pair.facts.exit_ip
         if pair is None:
             pair = self.pairs[key] = Pair(key, facts, self._order.stands)
         else:
@@ -104,6 +104,8 @@ class TargetPool:
             pair.facts = facts
         if facts.exit_ip:
             self._exits.setdefault(facts.exit_ip, set()).add(key)
+        if facts.exit_ip != exit_before:
+            lost |= self._share_bans(pair, now)
         if facts.rests_until > max(now, pair.rests_until):
             lost |= pair.rest(facts.rests_until)
         self._lost(int(lost), now, DOWN_HOLD_S)
@@ -278,6 +280,16 @@ class TargetPool:
                 other.reason = f"{outcome.reason}, at the same exit"
                 self._place(other, now)
         self._lost(lost, now, BAN_HOLD_S)
+
+    def _share_bans(self, pair: Pair, now: float) -> bool:
+        """Let one that is known to come out here from now on rest with those that were banned here."""
+        others = (self.pairs[key] for key in self._exits.get(pair.facts.exit_ip, ()) if key != pair.key)
+        banned = [other for other in others if other.bans and other.rests_until > now]
+        if not banned:
+            return False
+        last = max(banned, key=lambda other: (other.rests_until, other.key))
+        pair.reason = f"{last.reason}, at the same exit"
+        return pair.rest(last.rests_until)
 
     def _lost(self, count: int, now: float, hold_s: float) -> None:
         """So many proxies take part no more."""

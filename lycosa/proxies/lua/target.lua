@@ -258,8 +258,24 @@ local function leave_exit(pair)
   if pair.exit_ip ~= '' then call('SREM', key('x|' .. pair.exit_ip), pair.key) end
 end
 
+-- Let one that is known to come out here from now on rest with those that were banned here.
+local function share_bans(pair)
+  local last
+  for _, name in ipairs(call('SMEMBERS', key('x|' .. pair.exit_ip))) do
+    local other = name ~= pair.key and pair_of(name)
+    if other and other.bans > 0 and other.rests_until > now then
+      local later = not last or other.rests_until > last.rests_until
+      if later or (other.rests_until == last.rests_until and name > last.key) then last = other end
+    end
+  end
+  if not last then return 0 end
+  pair.reason = last.reason .. ', at the same exit'
+  return rest(pair, last.rests_until)
+end
+
 local function learn(name, facts)
   local pair, count = pair_of(name), 0
+  local exit_before = pair and pair.exit_ip or ''
   if not pair then
     pair = {
       key = name, rank = m.stands, paced_until = 0, rests_until = 0, held = 0, half = false, barred = false, bans = 0,
@@ -277,6 +293,7 @@ local function learn(name, facts)
   pair.tier, pair.tags = facts.tier, facts.tags
   changed(pair)
   if pair.exit_ip ~= '' then call('SADD', key('x|' .. pair.exit_ip), name) end
+  if pair.exit_ip ~= '' and pair.exit_ip ~= exit_before then count = math.max(count, share_bans(pair)) end
   if facts.rests_until > math.max(now, pair.rests_until) then count = math.max(count, rest(pair, facts.rests_until)) end
   lost(count, DOWN_HOLD_S)
   place(pair)
@@ -285,14 +302,14 @@ end
 -- what the global pool knows of some proxies, new ones, too, unless `only_known`; the kind of wish that this fills up,
 -- and the version, if it does
 function commands.learn()
-  for name, facts in pairs(args.facts) do
-    if pair_of(name) or not args.only_known then learn(name, facts) end
-  end
   if args.fills == '' then
     m.filled = args.version
   elseif args.fills then
     if call('HLEN', key('k')) >= KINDS_MAX then call('DEL', key('k')) end
     call('HSET', key('k'), args.fills, args.version)
+  end
+  for name, facts in pairs(args.facts) do -- of which some may rest, so that it is not filled up yet
+    if pair_of(name) or not args.only_known then learn(name, facts) end
   end
   return true
 end
