@@ -12,6 +12,7 @@ import redis as driver
 
 from lycosa.core.errors import NoProxy
 from lycosa.core.proxies.outcome import Outcome
+from lycosa.core.proxies.pool import TARGETS_MAX
 from lycosa.core.proxies.proxy import Proxy
 from lycosa.core.proxies.target import Wish
 from lycosa.ports import ProxyPool
@@ -135,5 +136,25 @@ def test_who_is_killed_while_he_removes_a_proxy_leaves_no_ghost(redis: Any) -> N
         assert refused == 1
         await remover.close()
         await other.close()
+
+    asyncio.run(whole())
+
+
+def test_a_target_with_leases_is_not_lost_when_there_are_too_many(redis: Any) -> None:
+    """It is the one that was used longest ago, and somebody has a proxy of it: it goes on hearing of proxies."""
+
+    async def whole() -> None:
+        name = token_hex(4)
+        pool = await redis_pool(redis.url, name, print)
+        await pool.add(proxies(1))
+        (lent,) = await pool.acquire(SITE)
+        with driver.Redis.from_url(redis.url) as client:
+            client.zadd(f"lycosa:proxies:{{{name}}}:t", {f"{number}.example": 1e12 for number in range(TARGETS_MAX)})
+        (another,) = await pool.acquire("b.example")
+        known = await pool._calls.targets()
+        assert {SITE, "b.example"} <= set(known)
+        await pool.release(lent)
+        await pool.release(another)
+        await pool.close()
 
     asyncio.run(whole())

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 
 import pytest
 
+from lycosa.core.proxies import pool as machine
 from lycosa.core.proxies.outcome import Blame, Outcome
 from lycosa.core.proxies.pair import Pair, State
 from lycosa.core.proxies.policy import TargetPolicy
@@ -245,6 +246,14 @@ def test_a_proxy_that_does_not_rotate_shares_bans_whatever_it_says_of_that() -> 
         (key,) = pool.proxies
         pool.revive(key, 0.0, "9.9.9.9")
         assert pool.facts(key).exit_ip == exit_ip
+
+
+def test_targets_are_bounded_when_all_leases_were_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "TARGETS_MAX", 3)
+    pool = plain(1)
+    for number in range(10):
+        one(pool, f"{number}.example", 1000.0 * number)
+    assert len(pool.targets) == 3
 
 
 def test_prices_are_bounded() -> None:

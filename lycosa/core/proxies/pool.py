@@ -134,7 +134,7 @@ class Pool:
         """Return the pool of a target, a new one if need be."""
         pool = self.targets.get(name)
         if pool is None:
-            self._forget_a_target()
+            self._forget_a_target(now)
             pool = self.begin(name, self.policy_of(name))
         self.targets.move_to_end(name)
         return pool
@@ -210,9 +210,9 @@ class Pool:
                 if key in pool.pairs:
                     pool.learn(key, facts, now)
 
-    def _forget_a_target(self) -> None:
+    def _forget_a_target(self, now: float) -> None:
         if len(self.targets) >= TARGETS_MAX:
-            idle = next((name for name, pool in self.targets.items() if not pool.leases), None)
+            idle = next((name for name, pool in self.targets.items() if not pool.leases_at(now)), None)
             if idle is not None:
                 self.forget(idle)
 

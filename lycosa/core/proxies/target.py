@@ -205,6 +205,11 @@ class TargetPool:
         """How many are out, some of them perhaps overdue."""
         return len(self._leases)
 
+    def leases_at(self, now: float) -> int:
+        """Return how many are out now."""
+        self.expire(now)
+        return self.leases
+
     def usable(self) -> int:
         """Return how many proxies take part."""
         return sum(pair.usable for pair in self.pairs.values())

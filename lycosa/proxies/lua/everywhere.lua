@@ -201,6 +201,9 @@ function commands.fill()
   return { found, tonumber(call('GET', key('v')) or 0), forgotten }
 end
 
+-- a target that was to be forgotten has leases
+function commands.keep() return call('ZADD', key('t'), now, args.target) end
+
 -- answers the proxy, false when there is none
 function commands.proxy() return get('p', args.key) end
 
