@@ -29,16 +29,13 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from lycosa.core.proxies.order import FEW, FEW_PART
-from lycosa.core.proxies.pair import Facts, Pair, State
+from lycosa.core.proxies.pair import SAME_EXIT, Facts, Pair, State, rest_with
 from lycosa.core.proxies.policy import TargetPolicy
 from lycosa.core.proxies.pool import Pool
 from lycosa.core.proxies.target import TargetPool, Wish
 
 NEAREST_MAX = 1_000
 """Proxies of the whole pool that are looked at for those a target does not have, the nearest first."""
-
-SAME_EXIT = ", at the same exit"
-"""How the reason of a proxy ends that rests because of another one."""
 
 
 class Why(StrEnum):
@@ -247,20 +244,10 @@ def _filled(
         pairs[key] = pair = Pair(key, facts, seen.stands)
         if facts.rests_until > now:
             pair.rest(facts.rests_until)
-        _share_bans(pair, seen.pairs, now)
+        at_its_exit = (each for each in seen.pairs.values() if facts.exit_ip and each.facts.exit_ip == facts.exit_ip)
+        rest_with(pair, at_its_exit, now)
         missing -= pair.usable
     return pairs, joining, spare
-
-
-def _share_bans(pair: Pair, pairs: Mapping[str, Pair], now: float) -> None:
-    """Rest as it would when it joins: `TargetPool.learn`."""
-    exit_ip = pair.facts.exit_ip
-    there = (other for other in pairs.values() if exit_ip and other.facts.exit_ip == exit_ip)
-    banned = [other for other in there if other.bans and other.rests_until > now]
-    if banned:
-        last = max(banned, key=lambda other: (other.rests_until, other.key))
-        pair.reason = last.reason + SAME_EXIT
-        pair.rest(last.rests_until)
 
 
 def _spare(key: str, facts: Facts, wish: Wish, now: float) -> Verdict:

@@ -16,7 +16,7 @@ from lycosa.core.proxies.leases import Leases, Sessions
 from lycosa.core.proxies.order import Order
 from lycosa.core.proxies.outcome import Blame, Outcome
 from lycosa.core.proxies.pace import BAN_HOLD_S, DOWN_HOLD_S, Pace
-from lycosa.core.proxies.pair import Facts, Pair, State
+from lycosa.core.proxies.pair import SAME_EXIT, Facts, Pair, State, rest_with
 from lycosa.core.proxies.policy import TargetPolicy
 
 DOWN_S = 10.0
@@ -105,7 +105,7 @@ class TargetPool:
         if facts.exit_ip:
             self._exits.setdefault(facts.exit_ip, set()).add(key)
         if facts.exit_ip != exit_before:
-            lost |= self._share_bans(pair, now)
+            lost |= rest_with(pair, (self.pairs[each] for each in self._exits.get(facts.exit_ip, ())), now)
         if facts.rests_until > max(now, pair.rests_until):
             lost |= pair.rest(facts.rests_until)
         self._lost(int(lost), now, DOWN_HOLD_S)
@@ -282,19 +282,9 @@ class TargetPool:
             if other is not pair:
                 self._order.out(other)
                 lost += other.rest(until)
-                other.reason = f"{outcome.reason}, at the same exit"
+                other.reason = outcome.reason + SAME_EXIT
                 self._place(other, now)
         self._lost(lost, now, BAN_HOLD_S)
-
-    def _share_bans(self, pair: Pair, now: float) -> bool:
-        """Let one that is known to come out here from now on rest with those that were banned here."""
-        others = (self.pairs[key] for key in self._exits.get(pair.facts.exit_ip, ()) if key != pair.key)
-        banned = [other for other in others if other.bans and other.rests_until > now]
-        if not banned:
-            return False
-        last = max(banned, key=lambda other: (other.rests_until, other.key))
-        pair.reason = f"{last.reason}, at the same exit"
-        return pair.rest(last.rests_until)
 
     def _lost(self, count: int, now: float, hold_s: float) -> None:
         """So many proxies take part no more."""
