@@ -151,11 +151,12 @@ class LocalPool:
             async with asyncio.timeout(wait_s):
                 return await waiter.granted
         except TimeoutError:
+            if grants := waiter.got():  # in the last moment
+                return grants
             raise NoProxy(self._why(target, wait_s)) from None
         except asyncio.CancelledError:
-            if waiter.granted.done() and not waiter.granted.cancelled():
-                for grant in waiter.granted.result():
-                    self._release(target, grant.token, ())
+            for grant in waiter.got():
+                self._release(target, grant.token, ())
             raise
         finally:
             line.leave(waiter)

@@ -36,6 +36,9 @@ from lycosa.servers.redis_connection import Server
 TOLD_AT_ONCE = 500
 """Proxies in one call."""
 
+KNOWN_MAX = 100_000
+"""Proxies that a process remembers with their logins; the others are asked for."""
+
 AT_LEAST_S = 5.0
 """Who does not want to wait waits so long at most until he was asked for."""
 
@@ -68,11 +71,10 @@ class RedisPool:
         waiting = iter(proxies)
         while some := list(islice(waiting, TOLD_AT_ONCE)):
             told = {each.key: stored(each) for each in some}
-            new, prices = await self._calls.everywhere("add", proxies=told, unchecked=unchecked)
-            self._known.update((each.key, each) for each in some)
+            new, prices, changed = await self._calls.everywhere("add", proxies=told, unchecked=unchecked)
+            self._know(some)
             added += new
-            if prices:
-                await self._tell_all()
+            await (self._tell_all() if prices else self._tell(facts_of(changed)))
         self._filling.changed()
         self._woken()
         return added
@@ -265,7 +267,8 @@ class RedisPool:
 
     async def _lent(self, target: str, grant: Grant) -> Lent:
         proxy = self._known.get(grant.key) or await self._proxy(grant.key)
-        if proxy is None:
+        if proxy is None:  # by somebody who has not told this target yet, or ended before he could
+            await self._calls.target(target, self._script(target).forget(grant.key))
             raise NoProxy(f"the proxy {grant.key} was removed in this moment")
         return Lent(target, grant.token, proxy, grant.deadline, grant.rebound, grant.among)
 
@@ -275,8 +278,13 @@ class RedisPool:
             told = await self._calls.everywhere("proxy", key=key)
             if not told:
                 return None
-            self._known[key] = read_stored(told)
+            self._know([read_stored(told)])
         return self._known[key]
+
+    def _know(self, proxies: Iterable[Proxy]) -> None:
+        if len(self._known) >= KNOWN_MAX:
+            self._known.clear()
+        self._known.update((each.key, each) for each in proxies)
 
     async def _has(self, target: str, key: str) -> bool:
         """Let a target have a proxy, wherever that stands. False when there is none of this key."""

@@ -73,4 +73,5 @@ class Filling:
         told, self.version, forgotten = await self._calls.everywhere("fill", **asked)
         await self._calls.target(target, script.learn(facts_of(told), wish, self.version))
         for name in forgotten:
-            await self._calls.target(name, script_of(self._policy_of(name)).drop())
+            if not await self._calls.target(name, script_of(self._policy_of(name)).drop()):
+                await self._calls.everywhere("keep", target=name)

@@ -29,6 +29,11 @@ class Waiter:
         """Whether nobody else can have a proxy, either, when there is none for this one."""
         return self.count == 1 and not (self.wish.tags or self.wish.session or self.wish.avoid)
 
+    def got(self) -> list[Grant]:
+        """Return what he was granted, if anything."""
+        done = self.granted.done() and not self.granted.cancelled() and self.granted.exception() is None
+        return self.granted.result() if done else []
+
 
 class Line:
     """The line of one target. `acquire` asks its pool now; `now` tells the time (unix seconds)."""

@@ -12,6 +12,7 @@ import redis as driver
 
 from lycosa.core.errors import NoProxy
 from lycosa.core.proxies.outcome import Outcome
+from lycosa.core.proxies.pool import TARGETS_MAX
 from lycosa.core.proxies.proxy import Proxy
 from lycosa.core.proxies.target import Wish
 from lycosa.ports import ProxyPool
@@ -110,3 +111,50 @@ def test_what_was_asked_for_is_done_whoever_still_listens(redis: Any) -> None:
         assert (view.leases, view.leaked) == (1, 0)
 
     play(redis, story, 1)
+
+
+def test_who_is_killed_while_he_removes_a_proxy_leaves_no_ghost(redis: Any) -> None:
+    """It is gone, and its target was not told: who draws it there tells the target, so that nobody draws it again."""
+
+    async def whole() -> None:
+        remover, other = [await redis_pool(redis.url, name, print) for name in [token_hex(4)] * 2]
+        await remover.add(proxies(2))
+        both = await remover.acquire(SITE, 2)
+        for lent in both:
+            await remover.release(lent)
+        await remover._calls.everywhere("remove", keys=[both[0].proxy.key])  # and here he is killed
+        refused = 0
+        for _ in range(10):
+            try:
+                (lent,) = await other.acquire(SITE)
+            except NoProxy as why:
+                assert "was removed" in str(why)
+                refused += 1
+            else:
+                assert lent.proxy == both[1].proxy
+                await other.release(lent, [Outcome()])
+        assert refused == 1
+        await remover.close()
+        await other.close()
+
+    asyncio.run(whole())
+
+
+def test_a_target_with_leases_is_not_lost_when_there_are_too_many(redis: Any) -> None:
+    """It is the one that was used longest ago, and somebody has a proxy of it: it goes on hearing of proxies."""
+
+    async def whole() -> None:
+        name = token_hex(4)
+        pool = await redis_pool(redis.url, name, print)
+        await pool.add(proxies(1))
+        (lent,) = await pool.acquire(SITE)
+        with driver.Redis.from_url(redis.url) as client:
+            client.zadd(f"lycosa:proxies:{{{name}}}:t", {f"{number}.example": 1e12 for number in range(TARGETS_MAX)})
+        (another,) = await pool.acquire("b.example")
+        known = await pool._calls.targets()
+        assert {SITE, "b.example"} <= set(known)
+        await pool.release(lent)
+        await pool.release(another)
+        await pool.close()
+
+    asyncio.run(whole())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -292,6 +293,71 @@ def test_proxies_with_the_tags_that_were_asked_for(play: Callable[..., None]) ->
     play(story, 3, members=2)
 
 
+def test_a_proxy_that_is_told_anew_is_known_to_its_targets(play: Callable[..., None]) -> None:
+    """A source says another country, or another price, of one that a site has already."""
+
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        for _ in range(2):
+            (lent,) = await pool.acquire(SITE)
+            await pool.release(lent)
+        await pool.add([Proxy("http", "10.0.0.1", 8080, tags={"country": "fr"})])
+        (lent,) = await pool.acquire(SITE, wish=Wish({"country": "fr"}))
+        assert (lent.proxy.host, lent.proxy.tags) == ("10.0.0.1", {"country": "fr"})
+        await pool.release(lent)
+        with pytest.raises(NoProxy):
+            await pool.acquire(SITE, wish=Wish({"country": "de"}))
+        await pool.add([Proxy("http", "10.0.0.3", 8080, price_gb=1.0)])  # a price that nobody had
+        await pool.add([Proxy("http", "10.0.0.2", 8080, price_gb=1.0)])
+        hosts = set()
+        for _ in range(12):
+            (lent,) = await pool.acquire(SITE)
+            await pool.release(lent, [Outcome()])
+            hosts.add(lent.proxy.host)
+        assert hosts == {"10.0.0.1"}, "the others are dearer now"
+
+    play(story, 2)
+
+
+def test_one_that_joins_shares_the_bans_of_its_exit(play: Callable[..., None]) -> None:
+    """A site fills up after a ban: not with another login of the same address, but with the next proxy."""
+
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        first, second, third = (each.key for each in proxies(3))
+        for key, latency_s, exit_ip in ((first, 0.1, "9.9.9.9"), (second, 0.2, "9.9.9.9"), (third, 0.3, "8.8.8.8")):
+            assert await pool.checked(key, Outcome(latency_s=latency_s), exit_ip)
+        (lent,) = await pool.acquire(SITE)
+        assert lent.proxy.key == first
+        await pool.release(lent, [Outcome(Blame.SITE, "403", 100.0)])
+        (lent,) = await pool.acquire(SITE)
+        assert lent.proxy.key == third
+        views = {view.proxy.key: (view.state, view.reason) for view in await pool.proxies(SITE)}
+        assert views[second] == (State.COOLING, "403, at the same exit")
+        clock.now += 200
+        assert {each.proxy.key for each in await pool.acquire(SITE, 2)} == {first, second}
+
+    play(story, 3, members=1)
+
+
+def test_tags_are_found_behind_however_many_others(play: Callable[..., None]) -> None:
+    """Only the one that is asked for is used, so all others stand before it."""
+
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        german = Proxy("http", "10.9.9.9", 8080, tags={"country": "de"})
+        await pool.add([german])
+        (lent,) = await pool.acquire(SITE)
+        await pool.release(lent)
+        for _ in range(3):
+            (lent,) = await pool.acquire(SITE, wish=Wish({"country": "de"}))
+            assert lent.proxy == german
+            await pool.release(lent, [Outcome()])
+            not_these = frozenset(each.key for each in proxies(100))
+            (lent,) = await pool.acquire(SITE, wish=Wish(avoid=not_these))
+            assert lent.proxy == german
+            await pool.release(lent, [Outcome()])
+
+    play(story, 100)
+
+
 def test_who_waits_is_served_in_turn(play: Callable[..., None]) -> None:
     async def story(pool: ProxyPool, clock: Set) -> None:
         (lent,) = await pool.acquire(SITE)
@@ -326,6 +392,25 @@ def test_who_stops_waiting_takes_nothing_with_him(play: Callable[..., None]) -> 
             (lent,) = await pool.acquire(SITE, wait_s=LONG_S)
 
     play(story)
+
+
+def test_who_gets_one_in_the_last_moment_has_it() -> None:
+    """His time is over while what came back for him is on its way: nobody else has that lease."""
+
+    async def whole() -> None:
+        pool = LocalPool()
+        await pool.add(proxies(1))
+        (lent,) = await pool.acquire(SITE)
+        waiting = asyncio.create_task(pool.acquire(SITE, wait_s=0.05))
+        await asyncio.sleep(0)
+        asyncio.get_running_loop().call_soon(asyncio.ensure_future, pool.release(lent))
+        await asyncio.sleep(0)  # the next turn of the loop returns it, and finds the time over
+        time.sleep(0.1)  # noqa: ASYNC251  nobody runs meanwhile
+        (lent,) = await waiting
+        assert await pool.release(lent)
+        assert [view.leases for view in await pool.targets()] == [0]
+
+    asyncio.run(whole())
 
 
 def test_a_pool_without_a_free_proxy_says_why_in_time(play: Callable[..., None]) -> None:

@@ -56,3 +56,9 @@ def test_mistakes(address: str, message: str) -> None:
         read_address(address)
     assert message in str(caught.value)
     assert "secret" not in str(caught.value)
+
+
+def test_nobody_sees_the_password_of_a_server() -> None:
+    read = read_address("redis://ann:secret@h?pool=b")
+    assert "secret" in read.url
+    assert repr(read) == "PoolAddress('redis://h?pool=b')"

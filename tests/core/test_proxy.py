@@ -22,6 +22,8 @@ from lycosa.core.proxies.proxy import PORTS, parse_proxy
         ("[::1]:3128", "http://[::1]:3128"),
         ("ann:pass@1.2.3.4:8080", "http://ann:pass@1.2.3.4:8080"),
         ("1.2.3.4:8080:ann:pa:ss", "http://ann:pa%3Ass@1.2.3.4:8080"),
+        ("1.2.3.4:8080:ann:50%25", "http://ann:50%2525@1.2.3.4:8080"),
+        ("socks5h://1.2.3.4:8080:ann:pass", "socks5h://ann:pass@1.2.3.4:8080"),
         ("[::1]:8080:ann:pass", "http://ann:pass@[::1]:8080"),
         ("http://ann@1.2.3.4:8080", "http://ann@1.2.3.4:8080"),
         ("http://a%40b:p%3A%2F@1.2.3.4:8080", "http://a%40b:p%3A%2F@1.2.3.4:8080"),
@@ -48,6 +50,8 @@ def test_the_usual_ways_to_write_a_proxy(text: str, url: str) -> None:
         ("http://999.1.1.1:80", "is not a host"),
         ("http://user:geheim@:80", "is not the address"),
         ("x" * 2000 + ":80", "is not the address"),
+        ("http://proxy.example\\x:80", "is not the address"),
+        ("http://user:%ff@proxy.example:80", "a login that is not UTF-8"),
     ],
 )
 def test_what_is_no_proxy_is_told_in_one_line_without_its_login(text: str, says: str) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from lycosa.core.proxies.explain import SAME_EXIT, Verdict, Why, explained, words
+from lycosa.core.proxies.explain import Verdict, Why, explained, words
 from lycosa.core.proxies.outcome import Blame, Outcome
-from lycosa.core.proxies.pair import State
+from lycosa.core.proxies.pair import SAME_EXIT, State
 from lycosa.core.proxies.policy import TargetPolicy
 from lycosa.core.proxies.pool import Pool
 from lycosa.core.proxies.proxy import Proxy

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import random
+import tracemalloc
 
 import pytest
 
 from lycosa.core.errors import BadProxy
+from lycosa.core.proxies import lists
 from lycosa.core.proxies.lists import LIST_MAX, Fault, read_list
 from lycosa.core.proxies.proxy import Proxy
 
@@ -37,7 +39,7 @@ socks5h://proxy.example
     assert [(each.line, each.problem) for each in found if isinstance(each, Fault)] == [
         (6, "'1.2.3.4' has no port: write host:port"),
         (7, "99999 is not a port: 1 to 65535"),
-        (8, "'what' behind the address: write key=value"),
+        (8, "something behind the address that is not key=value"),
     ]
 
 
@@ -50,6 +52,42 @@ def test_a_list_may_begin_with_an_ipv6_address() -> None:
     assert urls("[::1]")[0].endswith("has no port: write host:port")
     assert urls('["[::1]:8080"]') == ["http://[::1]:8080"]
     assert urls("[]") == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "socks5://1.2.3.4:99999:ann:geheim", "http://ann:geheim", "1.2.3.4:80 ann:geheim", "1.2.3.4:80 ann:geheim=1",
+        "http://ann:ge geheim@1.2.3.4:80", "1.2.3.4:80:ann:geheim:\x00 x", "1.2.3.4:x:ann:geheim", "ann:geheim",
+    ],
+)  # fmt: skip
+def test_no_fault_tells_what_may_be_a_login(line: str) -> None:
+    (fault,) = read_list(line)
+    assert isinstance(fault, Fault)
+    assert "geheim" not in str(fault)
+
+
+def test_a_line_is_bounded_and_so_is_what_it_takes_to_say_so() -> None:
+    long = "1.2.3.4:80 " + "a=1 " * 2_500_000
+    tracemalloc.start()
+    try:
+        found = urls(f"{long}\n1.2.3.4:81")
+        assert tracemalloc.get_traced_memory()[1] < 100_000_000
+    finally:
+        tracemalloc.stop()
+    assert found == ["line 1: a line of 10,000,010 characters: write at most 8,192", "http://1.2.3.4:81"]
+
+
+def test_what_a_list_comes_to_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lists, "ENTRIES_MAX", 10)
+    found = list(read_list("u-{session}:p@g.example:1 sessions=10000\n" * 1_000))
+    assert len(found) == 11
+    assert str(found[-1]) == "line 1: more than 10 proxies: the rest is left out"
+    assert len(list(read_list("u-{session}:p@g.example:1 sessions=10"))) == 10
+
+
+def test_a_number_of_sessions_that_is_far_too_long_is_a_fault() -> None:
+    assert "write a number from 1 to" in urls("http://{session}@g.example:1 sessions=" + "1" * 5_000)[0]
 
 
 def test_one_line_for_many_sessions() -> None:
@@ -68,6 +106,11 @@ def test_one_line_for_many_sessions() -> None:
             {"count": 1, "results": [{"proxy_address": "1.2.3.4", "port": 80, "username": "a", "password": "b:c"}]},
             ["http://a:b%3Ac@1.2.3.4:80"],
         ),
+        (
+            [{"proxy": "1.2.3.4:80", "protocol": "socks5", "username": "a", "password": "b@"}, {"url": "https://c@5.6.7.8"}],
+            ["socks5://a:b%40@1.2.3.4:80", "https://c@5.6.7.8:443"],
+        ),
+        ([{"proxy": "1.2.3.4:80:a:b", "type": "socks4", "user": "c"}], ["socks4://a:b@1.2.3.4:80"]),
         ({"data": {"list": [{"host": "::1", "port": "80", "protocols": ["socks5"]}]}}, ["socks5://[::1]:80"]),
         ({"data": [{"proxy": "socks4://1.2.3.4:80", "country_code": "DE"}]}, ["socks4://1.2.3.4:80"]),
         ([{"port": 80}, 7], ["line 1: an object without host (or ip) and port, proxy or url",

@@ -211,6 +211,14 @@ def test_a_line_takes_no_long_time_whatever_it_is() -> None:
     assert answered(source, "a:" * 50_000)[0] == []
 
 
+def test_a_tag_that_is_a_book_is_a_fault() -> None:
+    source = one("kind='api'\nurl='https://x.example/'\nfields={ host = 'h', port = 'p', asn = 'asn' }")
+    entries = [{"h": "1.2.3.4", "p": 80, "asn": ["x" * 1000]}, {"h": "1.2.3.4", "p": 81, "asn": 1}]
+    reading = read_answer(source, json.dumps(entries), next(places(source)))
+    assert [str(each) for each in reading.faults] == ["line 1: asn is longer than 100 characters"]
+    assert [dict(each.tags) for each in reading.proxies] == [{"asn": "1", "source": "acme"}]
+
+
 def test_an_iterator_may_yield_all_that_is_a_proxy() -> None:
     def entries() -> Any:
         yield "1.2.3.4:80"

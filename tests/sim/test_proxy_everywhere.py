@@ -24,7 +24,7 @@ pytestmark = pytest.mark.redis
 HISTORIES = 400 if PROVE else 8
 STEPS = 150
 BLAMES = [Blame.NONE, Blame.NOBODY, Blame.MISS, Blame.SITE, Blame.UNFIT, *[Blame.PROXY] * 8]
-TAGS: list[dict[str, str]] = [{}, {}, {"country": "de"}, {ROTATING: "yes"}]
+TAGS: list[dict[str, str]] = [{}, {}, {"country": "de"}, {ROTATING: "yes"}, {ROTATING: "no"}]
 SITE = "a.example"
 PRICES = (0.0, 0.0, 0.0, 0.5, 4.0)
 
@@ -72,8 +72,11 @@ class Both:
     def add(self) -> None:
         made = {each.key: each for each in (any_proxy(self.chance) for _ in range(self.chance.choice([1, 1, 5])))}
         prices = {(each.price_gb, each.price_request) for each in made.values()}
-        new, tiers = self.asked("add", proxies={key: stored(each) for key, each in made.items()})
+        known = {key: stored(self.model.proxies[key]) for key in made if key in self.model.proxies}
+        others = [key for key, before in known.items() if before != stored(made[key])]
+        new, tiers, changed = self.asked("add", proxies={key: stored(each) for key, each in made.items()})
         assert new == self.model.add(made.values(), self.now)
+        assert facts_of(changed) == {key: self.model.facts(key) for key in others}
         assert tiers == (not prices <= self.prices), "targets have to hear of another tier"
         self.prices |= prices
         self.changed()

@@ -46,7 +46,7 @@ EVERYWHERE = {
         "if one[1] ~= other[1] then return one[1] < other[1] end",
         "if one[1] ~= other[1] then return one[1] > other[1] end",
     ),
-    "a new price is not told": ("return { new, prices > 0 }", "return { new, false }"),
+    "a new price is not told": ("return { new, prices > 0, told(other) }", "return { new, false, told(other) }"),
     "who is added again begins anew": (
         "        keep(name, health)\n      end",
         "        keep(name, health)\n      else\n        call('HDEL', key('h'), name)\n      end",
@@ -56,7 +56,7 @@ EVERYWHERE = {
         "  keep(args.key, health)\n  call('INCR', key('v'))",
         "  keep(args.key, health)",
     ),
-    "one that rotates has an exit": ("if not proxy.tags.rotating then", "if true then"),
+    "one that rotates has an exit": ("if (proxy.tags.rotating or 'no') == 'no' then", "if true then"),
     "a check does not end a rest": (
         "health.dead, health.downs, health.rests_until, health.reason, health.good_at = false, 0, 0, '', now",
         "health.dead, health.downs, health.reason, health.good_at = false, 0, '', now",
@@ -116,6 +116,7 @@ TARGET = {
     "a ban by the site is not one": ("if blame == 'site' or pair.half", "if pair.half"),
     "bans in a row are not counted": ("  pair.bans = pair.bans + 1\n", ""),
     "misses never ban": (" or pair.misses >= policy.misses_max then", " then"),
+    "who joins an exit shares no bans": ("return rest(pair, last.rests_until)", "return 0"),
     "exits do not share bans": ("    if other then\n      out(other)", "    if false then\n      out(other)"),
     "a late answer lifts a ban": ("if not pair.half or pair.rests_until <= now then", "if true then"),
     "nothing is slower after a loss": ("  if not policy.guarded or m.each_s == 0 then", "  if true then"),

@@ -10,10 +10,11 @@ from collections import Counter, defaultdict
 
 import pytest
 
+from lycosa.core.proxies import pool as machine
 from lycosa.core.proxies.outcome import Blame, Outcome
 from lycosa.core.proxies.pair import Pair, State
 from lycosa.core.proxies.policy import TargetPolicy
-from lycosa.core.proxies.pool import Pool
+from lycosa.core.proxies.pool import PRICES_MAX, Pool
 from lycosa.core.proxies.proxy import Proxy
 from lycosa.core.proxies.target import Grant, TargetPool, Wait, Wish
 from tests.conftest import PROVE
@@ -248,6 +249,32 @@ def test_proxies_with_one_exit_share_its_bans() -> None:
     grant = one(pool, "a.example", 0.5)
     pool.release("a.example", grant.token, [Outcome(Blame.SITE, "403")], 0.5, 1.0)
     assert [one(pool, "a.example", 100.0).key, pool.acquire("a.example", 100.0, [0.0])] == [third, Wait(100.5)]
+
+
+def test_a_proxy_that_does_not_rotate_shares_bans_whatever_it_says_of_that() -> None:
+    for word, exit_ip in (("yes", ""), ("no", "9.9.9.9")):
+        pool = Pool(lambda _: TargetPolicy())
+        pool.add(proxies(1, tags={"rotating": word}), 0.0)
+        (key,) = pool.proxies
+        pool.revive(key, 0.0, "9.9.9.9")
+        assert pool.facts(key).exit_ip == exit_ip
+
+
+def test_targets_are_bounded_when_all_leases_were_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "TARGETS_MAX", 3)
+    pool = plain(1)
+    for number in range(10):
+        one(pool, f"{number}.example", 1000.0 * number)
+    assert len(pool.targets) == 3
+
+
+def test_prices_are_bounded() -> None:
+    pool = Pool(lambda _: TargetPolicy())
+    pool.add((Proxy("http", "10.0.0.1", port, price_gb=float(port)) for port in range(1, 60_001)), 0.0)
+    tiers = [pool.facts(key).tier for key in pool.proxies]
+    assert tiers == sorted(tiers), "dearer ones never come first"
+    assert tiers[-1] == PRICES_MAX - 1
+    assert len(pool.kept_prices()) == PRICES_MAX
 
 
 def test_a_session_keeps_its_proxy_until_that_is_lost() -> None:

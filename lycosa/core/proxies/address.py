@@ -33,6 +33,9 @@ class PoolAddress(NamedTuple):
     url: str = ""
     name: str = ""
 
+    def __repr__(self) -> str:
+        return f"PoolAddress({self.text!r})"
+
 
 def read_address(address: str) -> PoolAddress:
     """Return what an address says. Raises `UsageError`, without the password."""

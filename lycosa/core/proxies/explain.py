@@ -28,17 +28,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from lycosa.core.proxies.order import FEW, FEW_PART, LOOKED_AT
-from lycosa.core.proxies.pair import Facts, Pair, State
+from lycosa.core.proxies.order import FEW, FEW_PART
+from lycosa.core.proxies.pair import SAME_EXIT, Facts, Pair, State, rest_with
 from lycosa.core.proxies.policy import TargetPolicy
 from lycosa.core.proxies.pool import Pool
 from lycosa.core.proxies.target import TargetPool, Wish
 
 NEAREST_MAX = 1_000
 """Proxies of the whole pool that are looked at for those a target does not have, the nearest first."""
-
-SAME_EXIT = ", at the same exit"
-"""How the reason of a proxy ends that rests because of another one."""
 
 
 class Why(StrEnum):
@@ -201,7 +198,7 @@ def _turn(pairs: Mapping[str, Pair], seen: Seen, wish: Wish, now: float) -> _Tur
     for number in sorted({pair.facts.tier for pair in pairs.values()}):
         tier = tiers.get(number, [])
         few = min(FEW, max(1, len(tier) // FEW_PART))
-        fitting = [pair for pair in (tier[:LOOKED_AT] if wish.tags or wish.avoid else tier) if wish.fits(pair)][:few]
+        fitting = [pair for pair in tier if wish.fits(pair)][:few]
         if fitting:
             return _Turn(seen, wish, now, places, frozenset(pair.key for pair in fitting), number, None)
         if any(pair.usable and pair.facts.tier == number and wish.fits(pair) for pair in pairs.values()):
@@ -240,13 +237,16 @@ def _filled(
     for key, facts in nearest:
         if key in pairs:
             continue
-        if facts.dead or len(joining) >= missing or not wish.tags.items() <= facts.tags.items():
+        if facts.dead or missing <= 0 or not wish.tags.items() <= facts.tags.items():
             spare.append((key, facts))
             continue
         joining.add(key)
-        pairs[key] = Pair(key, facts, seen.stands)
+        pairs[key] = pair = Pair(key, facts, seen.stands)
         if facts.rests_until > now:
-            pairs[key].rest(facts.rests_until)
+            pair.rest(facts.rests_until)
+        at_its_exit = (each for each in seen.pairs.values() if facts.exit_ip and each.facts.exit_ip == facts.exit_ip)
+        rest_with(pair, at_its_exit, now)
+        missing -= pair.usable
     return pairs, joining, spare
 
 

@@ -14,16 +14,24 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from io import StringIO
+from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
 
 from lycosa.core.errors import BadProxy
-from lycosa.core.proxies.proxy import PORTS, Proxy, parse_proxy
+from lycosa.core.proxies.proxy import COLONS, PORTS, Proxy, parse_proxy
 
 LIST_MAX = 64_000_000
 """Characters of a list."""
+
+LINE_MAX = 8_192
+"""Characters of a line."""
+
+ENTRIES_MAX = 1_000_000
+"""Proxies and faults that a list may come to: a line may stand for many."""
 
 SESSIONS_MAX = 10_000
 """Proxies made of one line."""
@@ -65,19 +73,20 @@ def read_list(text: str, scheme: str = "http") -> Iterator[Proxy | Fault]:
     text = text.removeprefix("\ufeff")
     begin = text.lstrip()[:1]
     if begin in ("[", "{") and not IPV6.match(text):
-        return _entries(_array(text), scheme)
+        return _bounded(_entries(_array(text), scheme))
     if begin == "<":
         raise BadProxy("this is a page (HTML, XML), not a list of proxies")
-    return _lines(text, scheme)
+    return _bounded(_lines(text, scheme))
 
 
 def parse_line(line: str, scheme: str = "http") -> list[Proxy]:
     """Return the proxies of one line, which is neither empty nor a comment. Raises `BadProxy`."""
+    if len(line) > LINE_MAX:
+        raise BadProxy(f"a line of {len(line):,} characters: write at most {LINE_MAX:,}")
     address, *fields = line.split()
     facts = [field.partition("=") for field in fields]
-    for name, equals, _ in facts:
-        if not equals:
-            raise BadProxy(f"{name[:VALUE_MAX]!r} behind the address: write key=value")
+    if not all(equals for _, equals, _ in facts):  # which may be a login
+        raise BadProxy("something behind the address that is not key=value")
     return _made(address, {name: value for name, _, value in facts}, scheme)
 
 
@@ -90,11 +99,22 @@ def parse_entry(entry: object, scheme: str = "http") -> list[Proxy]:
     raise BadProxy("neither an address nor an object")
 
 
+def lines_of(text: str) -> Iterable[str]:
+    """Return the lines of a text, which are never all there at once."""
+    return StringIO(text, newline=None)
+
+
+def _bounded(found: Iterator[Proxy | Fault]) -> Iterator[Proxy | Fault]:
+    yield from islice(found, ENTRIES_MAX)
+    if next(found, None) is not None:
+        yield Fault(1, f"more than {ENTRIES_MAX:,} proxies: the rest is left out")
+
+
 def _lines(text: str, scheme: str) -> Iterator[Proxy | Fault]:
-    for number, line in enumerate(text.splitlines(), 1):
-        plain = COMMENT.split(line, maxsplit=1)[0]
+    for number, line in enumerate(lines_of(text), 1):
+        plain = COMMENT.split(line, maxsplit=1)[0].strip()
         try:
-            yield from parse_line(plain, scheme) if plain.strip() else ()
+            yield from parse_line(plain, scheme) if plain else ()
         except BadProxy as wrong:
             yield Fault(number, str(wrong))
 
@@ -126,7 +146,7 @@ def _object(entry: Mapping[str, Any], scheme: str) -> list[Proxy]:
     found = {name: _first(entry, keys) for name, keys in KEYS.items()}
     address = entry.get("proxy") or entry.get("url")
     if isinstance(address, str):
-        found["host"] = address
+        address = _completed(address, found, scheme)
     elif not found["host"]:
         raise BadProxy("an object without host (or ip) and port, proxy or url")
     else:
@@ -137,8 +157,20 @@ def _object(entry: Mapping[str, Any], scheme: str) -> list[Proxy]:
     return _made(address, facts, scheme)
 
 
+def _completed(address: str, found: Mapping[str, str], scheme: str) -> str:
+    """Return an address with what stands beside it: its kind and its login, unless they are in it."""
+    kind, _, place = address.rpartition("://")
+    has_login = "@" in place or COLONS.fullmatch(place)
+    login = "" if has_login else Proxy("", "", 0, found["user"], found["password"]).login
+    return f"{kind or _kind(found, scheme)}://{login}{place}"
+
+
+def _kind(found: Mapping[str, str], scheme: str) -> str:
+    return found["kind"].lower() if found["kind"].lower() in PORTS else scheme
+
+
 def _address(found: Mapping[str, str], scheme: str) -> str:
-    kind = found["kind"].lower() if found["kind"].lower() in PORTS else scheme
+    kind = _kind(found, scheme)
     host = f"[{found['host']}]" if found["host"].count(":") > 1 and found["host"][0] != "[" else found["host"]
     proxy = Proxy("", "", 0, found["user"], found["password"])
     return f"{kind}://{proxy.login}{host}:{found['port']}" if found["port"] else f"{kind}://{proxy.login}{host}"
@@ -158,7 +190,7 @@ def _made(address: str, facts: Mapping[str, str], scheme: str) -> list[Proxy]:
     tags = {name: value for name, value in facts.items() if name not in (*PRICES, "sessions")}
     for name, value in tags.items():
         if not NAME.fullmatch(name) or len(value) > VALUE_MAX:
-            raise BadProxy(f"{name[:VALUE_MAX]!r} is no name of a tag, or its value is longer than {VALUE_MAX}")
+            raise BadProxy(f"a tag needs a name of small letters, digits, - and _, and a value of at most {VALUE_MAX}")
     count = _count(facts.get("sessions", ""), templated=SESSION in address)
     return [
         parse_proxy(address.replace(SESSION, f"s{number}"), scheme, tags=tags, **prices)
@@ -183,6 +215,6 @@ def _count(text: str, *, templated: bool) -> int:
         return 1
     if not templated:
         raise BadProxy(f"sessions={text[:VALUE_MAX]} without {SESSION} in the address")
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= SESSIONS_MAX):
+    if not (text.isascii() and text.isdigit() and len(text) <= VALUE_MAX and 1 <= int(text) <= SESSIONS_MAX):
         raise BadProxy(f"sessions={text[:VALUE_MAX]}: write a number from 1 to {SESSIONS_MAX:,}")
     return int(text)

@@ -19,9 +19,6 @@ from itertools import islice
 from lycosa.core.proxies.pair import Facts, Pair
 
 FEW, FEW_PART = 8, 4
-LOOKED_AT = 64
-"""So many ready pairs are looked at for tags that were asked for."""
-
 WAITING_FACTOR = 4
 """Outdated entries are cleared away when there are more than so many for each pair."""
 
@@ -109,4 +106,4 @@ class Order:
         ready = self._ready[tier]
         if fits is None:
             return [pairs[key] for _, key in ready[:count]]
-        return list(islice((pair for _, key in ready[:LOOKED_AT] if fits(pair := pairs[key])), count))
+        return list(islice(filter(fits, (pairs[key] for _, key in ready)), count))

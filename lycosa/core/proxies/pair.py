@@ -12,7 +12,7 @@ BANNED: until somebody lifts it (by hand, or after too many bans in a row). DEAD
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -26,6 +26,8 @@ WORTH_MIN = 0.02
 """However bad, it is tried now and then: things change."""
 
 SMOOTHING = 0.2
+SAME_EXIT = ", at the same exit"
+"""How the reason of a proxy ends that rests because of another one."""
 
 
 class State(StrEnum):
@@ -137,6 +139,19 @@ class Pair:
         """Count a latency (seconds)."""
         if latency_s is not None:
             self.latency_s = smoothed(self.latency_s, latency_s)
+
+
+def rest_with(pair: Pair, others: Iterable[Pair], now: float) -> bool:
+    """Let a proxy of which is known now that it leaves where these do rest as long as those of them that were banned.
+
+    Return whether it was usable before, and is no more.
+    """
+    banned = [other for other in others if other is not pair and other.bans and other.rests_until > now]
+    if not banned:
+        return False
+    last = max(banned, key=lambda other: (other.rests_until, other.key))
+    pair.reason = last.reason + SAME_EXIT
+    return pair.rest(last.rests_until)
 
 
 def smoothed(mean: float | None, newest: float) -> float:

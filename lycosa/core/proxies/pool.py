@@ -6,7 +6,7 @@ be reached at all, which all of them hear.
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import filterfalse, islice
@@ -25,12 +25,14 @@ TARGETS_MAX = 10_000
 PROXIES_MAX = 1_000_000
 FORGOTTEN_MAX = 500
 """Dead proxies that are forgotten at once: nothing else happens meanwhile."""
+PRICES_MAX = 1_000
+"""Different prices; what costs something else beyond that counts as what costs a little more."""
 
 KINDS_MAX = 1_000
 """Different wishes of a target that are known to be filled up."""
 
-ROTATING = "rotating"
-"""A proxy with this tag comes out at another address each time: nobody shares its bans."""
+ROTATING, NO = "rotating", "no"
+"""A proxy with this tag comes out at another address each time, unless that says no: nobody shares its bans."""
 
 
 class Pool:
@@ -55,20 +57,20 @@ class Pool:
         """
         before = len(self.proxies)
         prices = len(self._prices)
+        changed = []
         for proxy in proxies:
             if proxy.key not in self.health:
                 if len(self.proxies) >= PROXIES_MAX:
                     continue
                 self.health[proxy.key] = Health(dead=True, dead_at=now, reason=UNCHECKED) if unchecked else Health()
                 self._nearest.add(self.health[proxy.key].order(), proxy.key)
+            elif _told(proxy) != _told(self.proxies[proxy.key]):
+                changed.append(proxy.key)
             self.proxies[proxy.key] = proxy
-            price = (proxy.price_gb, proxy.price_request)
-            if price not in self._prices:
-                insort(self._prices, price)
+            self._know_price((proxy.price_gb, proxy.price_request))
         for pool in self.targets.values():
             pool.filled.clear()
-        if len(self._prices) != prices:
-            self._tell(self.proxies, now)
+        self._tell(changed if len(self._prices) == prices else self.proxies, now)
         return len(self.proxies) - before
 
     def remove(self, key: str, now: float) -> bool:
@@ -93,7 +95,7 @@ class Pool:
     ) -> list[Grant] | Wait:
         """Lend as many proxies as there are draws for a target, or none."""
         pool = self.target(target, now)
-        if wish.kind not in pool.filled:
+        while wish.kind not in pool.filled:  # those that rest are none: each turn takes others, or there are none
             self._fill(pool, now, wish)
         return pool.acquire(now, draws, wish, lease_s)
 
@@ -138,7 +140,7 @@ class Pool:
         for pool in self.targets.values() if health.dead else ():
             pool.filled.clear()  # those that do not have it may take it in
         health.revive(now)
-        if ROTATING not in proxy.tags:
+        if proxy.tags.get(ROTATING, NO) == NO:
             health.exit_ip = exit_ip
         self._tell([key], now)
 
@@ -146,7 +148,7 @@ class Pool:
         """Return the pool of a target, a new one if need be."""
         pool = self.targets.get(name)
         if pool is None:
-            self._forget_a_target()
+            self._forget_a_target(now)
             pool = self.begin(name, self.policy_of(name))
         self.targets.move_to_end(name)
         return pool
@@ -180,7 +182,13 @@ class Pool:
     def facts(self, key: str) -> Facts:
         """Return what targets know of a proxy."""
         proxy = self.proxies[key]
-        return self.health[key].facts(self._prices.index((proxy.price_gb, proxy.price_request)), proxy.tags)
+        place = bisect_left(self._prices, (proxy.price_gb, proxy.price_request))
+        return self.health[key].facts(min(place, len(self._prices) - 1), proxy.tags)
+
+    def _know_price(self, price: tuple[float, float]) -> None:
+        place = bisect_left(self._prices, price)
+        if self._prices[place : place + 1] != [price] and len(self._prices) < PRICES_MAX:
+            self._prices.insert(place, price)
 
     def _fill(self, pool: TargetPool, now: float, wish: Wish) -> None:
         """Let a target have as many proxies that fit as its policy says, the nearest first."""
@@ -220,8 +228,13 @@ class Pool:
                 if key in pool.pairs:
                     pool.learn(key, facts, now)
 
-    def _forget_a_target(self) -> None:
+    def _forget_a_target(self, now: float) -> None:
         if len(self.targets) >= TARGETS_MAX:
-            idle = next((name for name, pool in self.targets.items() if not pool.leases), None)
+            idle = next((name for name, pool in self.targets.items() if not pool.leases_at(now)), None)
             if idle is not None:
                 self.forget(idle)
+
+
+def _told(proxy: Proxy) -> tuple[object, ...]:
+    """Return what targets know of a proxy that is no part of who it is."""
+    return dict(proxy.tags), proxy.price_gb, proxy.price_request

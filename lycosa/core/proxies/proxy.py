@@ -27,14 +27,20 @@ ADDRESS_MAX = 1024
 """Characters of the address of a proxy."""
 
 SHOWN_MAX = 60
-COLONS = re.compile(r"(?P<host>[^\s:@/\[\]]+|\[[0-9A-Fa-f:.]+\]):(?P<port>\d+):(?P<user>[^\s:]+):(?P<password>\S*)")
-"""host:port:user:password, as providers print it."""
+COLONS = re.compile(
+    r"(?:(?P<scheme>[a-z0-9]+)://)?(?P<host>[^\s:@/\\\[\]]+|\[[0-9A-Fa-f:.]+\]):(?P<port>\d{1,5})"
+    r":(?P<user>[^\s:]+):(?P<password>\S*)",
+    re.IGNORECASE,
+)
+"""[scheme://]host:port:user:password, as providers print it: nothing in it is quoted."""
 
 ADDRESS = re.compile(
     r"(?:(?P<scheme>[a-z0-9]+)://)?(?:(?P<user>[^\s:@/]*)(?::(?P<password>[^\s@/]*))?@)?"
-    r"(?P<host>[^\s:@/\[\]?#]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>\d{1,5}))?/?",
+    r"(?P<host>[^\s:@/\\\[\]?#]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>\d{1,5}))?/?",
     re.IGNORECASE,
 )
+SAFE = re.compile(r"(?:[A-Za-z0-9]+://)?[^:]*(?::\d{1,5}(?![^/?#:]))?")
+"""What is no login in a text that is no address: a host, and what stands behind its colon if that can be a port."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -87,10 +93,11 @@ class Proxy:
 def parse_proxy(text: str, scheme: str = "http", **facts: object) -> Proxy:
     """Return the proxy at an address in one of the usual forms. Raises `BadProxy`, which repeats no login.
 
-    `[scheme://][user[:password]@]host[:port]`, or `host:port:user:password`; IPv6 in brackets. `scheme` is meant where
-    none stands, which wants a port.
+    `[scheme://][user[:password]@]host[:port]`, or `[scheme://]host:port:user:password`; IPv6 in brackets. `scheme` is
+    meant where none stands, which wants a port.
     """
-    found = COLONS.fullmatch(text) or ADDRESS.fullmatch(text) if len(text) <= ADDRESS_MAX else None
+    forms = (ADDRESS, COLONS) if "://" in text else (COLONS, ADDRESS)
+    found = next(filter(None, (form.fullmatch(text) for form in forms)), None) if len(text) <= ADDRESS_MAX else None
     if found is None:
         raise BadProxy(f"{_shown(text)} is not the address of a proxy: write [scheme://][user:password@]host:port")
     parts = found.groupdict()
@@ -102,8 +109,17 @@ def parse_proxy(text: str, scheme: str = "http", **facts: object) -> Proxy:
     port = int(parts["port"] or PORTS[named])
     if not 1 <= port <= 65535:
         raise BadProxy(f"{port} is not a port: 1 to 65535")
-    login = (unquote(parts["user"] or ""), unquote(parts["password"] or ""))
+    login = (parts["user"] or "", parts["password"] or "")
+    if found.re is ADDRESS:
+        login = _unquoted(*login)
     return Proxy(named, _host(parts["host"]), port, *login, **facts)  # type: ignore[arg-type]
+
+
+def _unquoted(user: str, password: str) -> tuple[str, str]:
+    try:
+        return unquote(user, errors="strict"), unquote(password, errors="strict")
+    except UnicodeDecodeError:
+        raise BadProxy("a login that is not UTF-8: write it in UTF-8, percent-encoded") from None
 
 
 def _host(text: str) -> str:
@@ -117,5 +133,6 @@ def _host(text: str) -> str:
 def _shown(text: str) -> str:
     """Return bad text without what may be a login."""
     behind = text.rpartition("@")[2]
-    kept = ":".join(behind.split(":")[:2]) if "://" not in behind else behind
-    return repr(kept[:SHOWN_MAX] + ("…" if len(kept) > SHOWN_MAX else ""))
+    safe = SAFE.match(behind)
+    kept = safe[0] if safe else ""
+    return repr(kept[:SHOWN_MAX] + ("…" if len(kept) > SHOWN_MAX or kept != behind else ""))

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from lycosa.core.errors import BadProxy, BadSetting, BadUrl
-from lycosa.core.proxies.lists import LIST_MAX, Fault, parse_entry, read_list
+from lycosa.core.proxies.lists import LIST_MAX, VALUE_MAX, Fault, lines_of, parse_entry, read_list
 from lycosa.core.proxies.proxy import PORTS, Proxy
 from lycosa.core.proxies.tables import Table
 from lycosa.core.url import canonicalize
@@ -229,7 +229,7 @@ def _each(source: Source, entries: Iterable[object]) -> Iterator[Proxy | Fault]:
 
 def _by_lines(source: Source, text: str) -> Iterator[Proxy | Fault]:
     pattern, names = _line_pattern(source.line)
-    for number, line in enumerate(text.removeprefix("\ufeff").splitlines(), 1):
+    for number, line in enumerate(lines_of(text.removeprefix("\ufeff")), 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         match = pattern.fullmatch(line.strip())
@@ -261,10 +261,17 @@ def _made(source: Source, parts: Mapping[str, Any], number: int) -> Iterator[Pro
     tags = {name: str(value) for name, value in parts.items() if name not in PARTS and name != "_"}
     entry = {"scheme" if name == "kind" else name: value for name, value in parts.items() if name in PARTS}
     try:
+        _refuse_long(tags)
         for proxy in parse_entry(entry, source.scheme):
             yield replace(proxy, tags={**tags, **proxy.tags})
     except BadProxy as wrong:
         yield Fault(number, str(wrong))
+
+
+def _refuse_long(tags: Mapping[str, str]) -> None:
+    for name, value in tags.items():
+        if len(value) > VALUE_MAX:
+            raise BadProxy(f"{name} is longer than {VALUE_MAX} characters")
 
 
 def _at(data: object, path: str) -> object:

@@ -16,7 +16,7 @@ from lycosa.core.proxies.leases import Leases, Sessions
 from lycosa.core.proxies.order import Order
 from lycosa.core.proxies.outcome import Blame, Outcome
 from lycosa.core.proxies.pace import BAN_HOLD_S, DOWN_HOLD_S, Pace
-from lycosa.core.proxies.pair import Facts, Pair, State
+from lycosa.core.proxies.pair import SAME_EXIT, Facts, Pair, State, rest_with
 from lycosa.core.proxies.policy import TargetPolicy
 
 DOWN_S = 10.0
@@ -93,7 +93,7 @@ class TargetPool:
     def learn(self, key: str, facts: Facts, now: float) -> None:
         """Take what the global pool knows of a proxy; one that is new here joins, and loses nothing it had before."""
         pair = self.pairs.get(key)
-        lost = False
+        lost, exit_before = False, "" if pair is None else pair.facts.exit_ip
         if pair is None:
             pair = self.pairs[key] = Pair(key, facts, self._order.stands)
         else:
@@ -104,6 +104,8 @@ class TargetPool:
             pair.facts = facts
         if facts.exit_ip:
             self._exits.setdefault(facts.exit_ip, set()).add(key)
+        if facts.exit_ip != exit_before:
+            lost |= rest_with(pair, (self.pairs[each] for each in self._exits.get(facts.exit_ip, ())), now)
         if facts.rests_until > max(now, pair.rests_until):
             lost |= pair.rest(facts.rests_until)
         self._lost(int(lost), now, DOWN_HOLD_S)
@@ -203,6 +205,11 @@ class TargetPool:
         """How many are out, some of them perhaps overdue."""
         return len(self._leases)
 
+    def leases_at(self, now: float) -> int:
+        """Return how many are out now."""
+        self.expire(now)
+        return self.leases
+
     def usable(self) -> int:
         """Return how many proxies take part."""
         return sum(pair.usable for pair in self.pairs.values())
@@ -275,7 +282,7 @@ class TargetPool:
             if other is not pair:
                 self._order.out(other)
                 lost += other.rest(until)
-                other.reason = f"{outcome.reason}, at the same exit"
+                other.reason = outcome.reason + SAME_EXIT
                 self._place(other, now)
         self._lost(lost, now, BAN_HOLD_S)
 

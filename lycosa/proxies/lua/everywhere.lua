@@ -11,7 +11,7 @@
 
 local DOWN_S, DOWN_MAX_S, DOWNS_MAX = 10.0, 3600.0, 5
 local UNKNOWN_LATENCY_S = 0.5
-local TARGETS_MAX, PROXIES_MAX = 10000, 1000000
+local TARGETS_MAX, PROXIES_MAX, PRICES_MAX = 10000, 1000000, 1000
 local UNCHECKED = 'not checked yet'
 local LOOKED_AT = 1000 -- proxies among which dead ones are looked for at once
 
@@ -34,16 +34,25 @@ local function keep(name, health)
   call('ZADD', key('n'), health.latency_s or UNKNOWN_LATENCY_S, name)
 end
 
--- Prices in order: a tier is the place of a price among them.
+local function is_less(one, other)
+  if one[1] ~= other[1] then return one[1] < other[1] end
+  return one[2] < other[2]
+end
+
+-- Prices in order: a tier is the place of a price among them, or of the next that is known.
 local function tiers()
   local prices, of = {}, {}
   for _, packed in ipairs(call('ZRANGE', key('c'), 0, -1)) do prices[#prices + 1] = unpack_one(packed) end
-  table.sort(prices, function(one, other)
-    if one[1] ~= other[1] then return one[1] < other[1] end
-    return one[2] < other[2]
-  end)
+  table.sort(prices, is_less)
   for number, price in ipairs(prices) do of[pack(price)] = number - 1 end
-  return of
+  return function(price)
+    local tier = of[pack(price)]
+    if tier then return tier end
+    for number, known in ipairs(prices) do
+      if is_less(price, known) then return number - 1 end
+    end
+    return math.max(0, #prices - 1)
+  end
 end
 
 local tier_of
@@ -53,7 +62,7 @@ local function facts(name, proxy, health)
   tier_of = tier_of or tiers()
   return {
     latency_s = health.latency_s or nil, rests_until = health.rests_until, dead = health.dead, exit_ip = health.exit_ip,
-    tier = tier_of[pack({ proxy.price_gb, proxy.price_request })] or 0, tags = proxy.tags,
+    tier = tier_of({ proxy.price_gb, proxy.price_request }), tags = proxy.tags,
   }
 end
 
@@ -68,24 +77,45 @@ end
 
 local commands = {}
 
--- answers how many are new, and whether tiers have changed, which targets have to hear
+local function same_tags(one, other)
+  for name, value in pairs(one) do
+    if other[name] ~= value then return false end
+  end
+  for name in pairs(other) do
+    if one[name] == nil then return false end
+  end
+  return true
+end
+
+-- Whether targets know the same of both.
+local function same(one, other)
+  return one.price_gb == other.price_gb and one.price_request == other.price_request and same_tags(one.tags, other.tags)
+end
+
+local function know_price(price)
+  return call('ZCARD', key('c')) < PRICES_MAX and call('ZADD', key('c'), 0, pack(price)) or 0
+end
+
+-- answers how many are new, whether tiers have changed, which targets have to hear, and what they have to know of some
 function commands.add()
-  local new, prices = 0, 0
+  local new, prices, other = 0, 0, {}
   for name, proxy in pairs(args.proxies) do
-    local is_new = call('HEXISTS', key('p'), name) == 0
-    if not is_new or call('HLEN', key('p')) < PROXIES_MAX then
+    local known = get('p', name)
+    if known or call('HLEN', key('p')) < PROXIES_MAX then
       call('HSET', key('p'), name, pack(proxy))
-      prices = prices + call('ZADD', key('c'), 0, pack({ proxy.price_gb, proxy.price_request }))
-      if is_new then
+      prices = prices + know_price({ proxy.price_gb, proxy.price_request })
+      if not known then
         new = new + 1
         local health = health_of(name)
         if args.unchecked then health.dead, health.dead_at, health.reason = true, now, UNCHECKED end
         keep(name, health)
+      elseif not same(known, proxy) then
+        other[#other + 1] = name
       end
     end
   end
   call('INCR', key('v'))
-  return { new, prices > 0 }
+  return { new, prices > 0, told(other) }
 end
 
 local function remove(name)
@@ -186,7 +216,7 @@ function commands.revive()
   local health = health_of(args.key)
   health.dead, health.downs, health.rests_until, health.reason, health.good_at = false, 0, 0, '', now
   health.dead_at = 0
-  if not proxy.tags.rotating then health.exit_ip = args.exit_ip end
+  if (proxy.tags.rotating or 'no') == 'no' then health.exit_ip = args.exit_ip end
   keep(args.key, health)
   call('INCR', key('v'))
   return told({ args.key })
@@ -220,6 +250,9 @@ function commands.fill()
   if call('ZCARD', key('t')) > TARGETS_MAX then forgotten = { call('ZPOPMIN', key('t'))[1] } end
   return { found, tonumber(call('GET', key('v')) or 0), forgotten }
 end
+
+-- a target that was to be forgotten has leases
+function commands.keep() return call('ZADD', key('t'), now, args.target) end
 
 -- answers the proxy, false when there is none
 function commands.proxy() return get('p', args.key) end

@@ -122,11 +122,15 @@ local function is_plain() return next(args.tags) == nil and #args.avoid == 0 end
 
 local function first(tier, count)
   local plain = is_plain()
-  local found = {}
-  for _, name in ipairs(call('ZRANGE', READY .. tier, 0, (plain and count or LOOKED_AT) - 1)) do
-    if name ~= LAST and (plain or fits(pair_of(name))) then found[#found + 1] = name end
-    if #found == count then break end
-  end
+  local found, from, step = {}, 0, plain and count or LOOKED_AT
+  repeat
+    local names = call('ZRANGE', READY .. tier, from, from + step - 1)
+    for _, name in ipairs(names) do
+      if name ~= LAST and (plain or fits(pair_of(name))) then found[#found + 1] = name end
+      if #found == count then return found end
+    end
+    from = from + step
+  until plain or #names < step
   return found
 end
 
@@ -254,8 +258,24 @@ local function leave_exit(pair)
   if pair.exit_ip ~= '' then call('SREM', key('x|' .. pair.exit_ip), pair.key) end
 end
 
+-- Let one that is known to come out here from now on rest with those that were banned here.
+local function share_bans(pair)
+  local last
+  for _, name in ipairs(call('SMEMBERS', key('x|' .. pair.exit_ip))) do
+    local other = name ~= pair.key and pair_of(name)
+    if other and other.bans > 0 and other.rests_until > now then
+      local later = not last or other.rests_until > last.rests_until
+      if later or (other.rests_until == last.rests_until and name > last.key) then last = other end
+    end
+  end
+  if not last then return 0 end
+  pair.reason = last.reason .. ', at the same exit'
+  return rest(pair, last.rests_until)
+end
+
 local function learn(name, facts)
   local pair, count = pair_of(name), 0
+  local exit_before = pair and pair.exit_ip or ''
   if not pair then
     pair = {
       key = name, rank = m.stands, paced_until = 0, rests_until = 0, held = 0, half = false, barred = false, bans = 0,
@@ -273,6 +293,7 @@ local function learn(name, facts)
   pair.tier, pair.tags = facts.tier, facts.tags
   changed(pair)
   if pair.exit_ip ~= '' then call('SADD', key('x|' .. pair.exit_ip), name) end
+  if pair.exit_ip ~= '' and pair.exit_ip ~= exit_before then count = math.max(count, share_bans(pair)) end
   if facts.rests_until > math.max(now, pair.rests_until) then count = math.max(count, rest(pair, facts.rests_until)) end
   lost(count, DOWN_HOLD_S)
   place(pair)
@@ -281,14 +302,14 @@ end
 -- what the global pool knows of some proxies, new ones, too, unless `only_known`; the kind of wish that this fills up,
 -- and the version, if it does
 function commands.learn()
-  for name, facts in pairs(args.facts) do
-    if pair_of(name) or not args.only_known then learn(name, facts) end
-  end
   if args.fills == '' then
     m.filled = args.version
   elseif args.fills then
     if call('HLEN', key('k')) >= KINDS_MAX then call('DEL', key('k')) end
     call('HSET', key('k'), args.fills, args.version)
+  end
+  for name, facts in pairs(args.facts) do -- of which some may rest, so that it is not filled up yet
+    if pair_of(name) or not args.only_known then learn(name, facts) end
   end
   return true
 end
