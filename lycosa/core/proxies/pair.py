@@ -119,6 +119,12 @@ class Pair:
         if not self.half or self.rests_until <= now:
             self.half, self.bans, self.misses, self.reason = False, 0, 0, ""
 
+    def forgive(self) -> None:
+        """Lift bans and rests."""
+        self.barred = self.half = False
+        self.bans = self.misses = 0
+        self.rests_until = 0.0
+
     def cost(self) -> float:
         """Return by how much one use moves it back in the order: less for what succeeds and is near."""
         success = (self.successes + 1) / (self.successes + self.failures + 2)

@@ -194,9 +194,7 @@ class TargetPool:
         if pair is None:
             return False
         self._order.out(pair)
-        pair.barred = pair.half = False
-        pair.bans = pair.misses = 0
-        pair.rests_until = 0.0
+        pair.forgive()
         self._place(pair, now)
         return True
 
