@@ -6,6 +6,8 @@ without a list of who runs what, however long each file takes.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -22,7 +24,6 @@ class Share:
     def __init__(self, taken: Path, *, from_the_end: bool) -> None:
         self._taken = taken
         self._from_the_end = from_the_end
-        self._ours: dict[str, bool] = {}
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -30,12 +31,27 @@ class Share:
         items.sort(key=lambda item: self._place(item.path), reverse=self._from_the_end)
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
-        """Pass over what another one runs."""
-        file = item.nodeid.partition("::")[0]
-        if file not in self._ours:
-            self._ours[file] = self._take(file)
-        return None if self._ours[file] else True
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Run what no other has taken, as pytest does all; a fixture ends with the last test of ours that needs it."""
+        if session.testsfailed:
+            raise session.Interrupted(f"{session.testsfailed} errors during collection")
+        items = self._ours(session.items) if not session.config.option.collectonly else iter(())
+        item = next(items, None)
+        while item is not None:
+            following = next(items, None)
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            if session.shouldfail:
+                raise session.Failed(session.shouldfail)
+            if session.shouldstop:
+                raise session.Interrupted(session.shouldstop)
+            item = following
+        return True
+
+    def _ours(self, items: list[pytest.Item]) -> Iterator[pytest.Item]:
+        """Take a file when the first of its tests is asked for."""
+        for file, tests in groupby(items, key=lambda item: item.nodeid.partition("::")[0]):
+            if self._take(file):
+                yield from tests
 
     def _place(self, path: Path) -> tuple[int, str]:
         """Return the place of a file among all."""

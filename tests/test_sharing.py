@@ -21,14 +21,16 @@ def test_it(number):
 """
 
 
-def test_each_file_is_run_once_by_one_of_them(tmp_path: Path) -> None:
+def test_each_file_is_run_once_by_one_of_them_and_fixtures_end(tmp_path: Path) -> None:
     home, taken = tmp_path / "tests", tmp_path / "taken"
     home.mkdir()
     taken.mkdir()
     (home / "conftest.py").write_text(CONFTEST)
-    files = [f"test_{number}" for number in range(20)]
-    for file in files:
-        (home / f"{file}.py").write_text(TESTS)
+    for folder in range(10):
+        (home / f"of_{folder}").mkdir()
+    files = [f"test_{number}" for number in range(30)]
+    for number, file in enumerate(files):  # whoever has passed over the last of a folder goes on in another one
+        (home / f"of_{number // 3}" / f"{file}.py").write_text(TESTS)
     command = [sys.executable, "-m", "pytest", "-q", home, f"--rootdir={home}", f"--taken={taken}"]
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     begins = ((), ("--from-the-end",), ("--from-the-end",))

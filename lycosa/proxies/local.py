@@ -153,7 +153,7 @@ class LocalPool:
         except TimeoutError:
             if grants := waiter.got():  # in the last moment
                 return grants
-            raise NoProxy(self._why(target, wait_s)) from None
+            raise NoProxy(self._why(target, waiter.count, wait_s)) from None
         except asyncio.CancelledError:
             for grant in waiter.got():
                 self._release(target, grant.token, ())
@@ -177,12 +177,11 @@ class LocalPool:
         for target in list(self._lines):
             self._serve(target)
 
-    def _why(self, target: str, wait_s: float) -> str:
+    def _why(self, target: str, count: int, wait_s: float) -> str:
         now = self._now()
         is_empty = not self._pool.proxies
-        return why_not(
-            target, wait_s, {} if is_empty else self._pool.target(target, now).counts(now), is_empty=is_empty
-        )
+        counts = {} if is_empty else self._pool.target(target, now).counts(now)
+        return why_not(target, count, self._pool.policy_of(target).members, wait_s, counts, is_empty=is_empty)
 
     def _everywhere(self, now: float) -> list[ProxyView]:
         known, health = self._pool.proxies, self._pool.health

@@ -117,7 +117,7 @@ class RedisPool:
         except BaseException as wrong:
             self._give_back(target, asker.got())  # in the moment in which he stopped waiting
             if isinstance(wrong, TimeoutError):
-                raise NoProxy(await self._why(target, wait_s)) from None
+                raise NoProxy(await self._why(target, count, wait_s)) from None
             raise
         finally:
             timer.cancel()
@@ -313,11 +313,11 @@ class RedisPool:
             facts = facts_of(await self._calls.everywhere("facts", keys=list(pairs)))
             await self._calls.target(target, self._script(target).update(facts))
 
-    async def _why(self, target: str, wait_s: float) -> str:
+    async def _why(self, target: str, count: int, wait_s: float) -> str:
         pairs, *_ = await self._look(target)
         counts = Counter(pair.state(self._now()) for pair in pairs.values())
         is_empty = not pairs and not await self._calls.everywhere("look")
-        return why_not(target, wait_s, counts, is_empty=is_empty)
+        return why_not(target, count, self._policy_of(target).members, wait_s, counts, is_empty=is_empty)
 
     def _woken(self, target: str | None = None, returned: int = ASKED_MAX) -> None:
         """Let those of this process who wait ask again: so many may have come back."""

@@ -60,10 +60,15 @@ def view_everywhere(proxy: Proxy, health: Mapping[str, Any], counts: tuple[int, 
     return ProxyView(proxy, state, latency_s, *counts, rests_until, health["reason"], health["exit_ip"])
 
 
-def why_not(target: str, wait_s: float, counts: Mapping[State, int], *, is_empty: bool) -> str:
-    """Say why there is none."""
+def why_not(
+    target: str, count: int, members: int, wait_s: float, counts: Mapping[State, int], *, is_empty: bool
+) -> str:
+    """Say why there is none, or are not so many."""
     if is_empty:
         return "the pool has no proxies: lycosa proxies add FILE"
-    states = ", ".join(f"{count:,} {state}" for state, count in counts.items() if count)
+    states = ", ".join(f"{each:,} {state}" for state, each in counts.items() if each)
     within = f" within {wait_s:g} s" if wait_s else ""
-    return f"no proxy for {target} is free{within} ({states or 'none fits'})"
+    if count == 1:
+        return f"no proxy for {target} is free{within} ({states or 'none fits'})"
+    more = f"; it has {members:,} at a time: members = {count}" if count > members else ""
+    return f"no {count:,} proxies for {target} were free at once{within} ({states or 'none fits'}){more}"

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from random import random
 from secrets import token_hex
@@ -136,9 +137,11 @@ def test_several_at_once_or_none(play: Callable[..., None]) -> None:
     async def story(pool: ProxyPool, clock: Set) -> None:
         lent = await pool.acquire(SITE, 3)
         assert len({each.proxy.key for each in lent}) == 3
-        with pytest.raises(NoProxy):
+        with pytest.raises(NoProxy, match=r"^no 3 proxies for a.example were free at once \(.*2 ready"):
             await pool.acquire(SITE, 3)
         assert len(await pool.acquire(SITE, 2)) == 2, "what was not enough for three is still there for two"
+        with pytest.raises(NoProxy, match=r"; it has 200 at a time: members = 201$"):
+            await pool.acquire(SITE, 201)
         for count, wish in ((0, Wish()), (1001, Wish()), (2, Wish(session="s"))):
             with pytest.raises(UsageError):
                 await pool.acquire(SITE, count, wish)
@@ -582,3 +585,28 @@ def test_new_ones_that_are_unchecked_are_lent_when_a_check_finds_them_well(play:
         assert (await pool.acquire(SITE, wait_s=LONG_S))[0].proxy == new
 
     play(story)
+
+
+def test_a_session_has_a_proxy_with_the_tags_that_are_asked_for(play: Callable[..., None]) -> None:
+    """P2: it keeps its proxy as long as that fits; what `avoid` says is for new ones."""
+
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        german, french = (replace(proxies(2)[n], tags={"country": of}) for n, of in enumerate(("de", "fr")))
+        await pool.add([german, french])
+
+        async def lend(**tags: str) -> tuple[str, bool]:
+            (lent,) = await pool.acquire(SITE, wish=Wish(tags, session="ann"))
+            await pool.release(lent, [Outcome()])
+            clock.now += 10
+            return lent.proxy.key, lent.rebound
+
+        assert await lend(country="de") == (german.key, False)
+        assert await lend() == (german.key, False)
+        assert await lend(country="fr") == (french.key, True)
+        assert await lend() == (french.key, False)
+        told = {proxy.key: why.why for proxy, why in await pool.explain(SITE, Wish({"country": "de"}, session="ann"))}
+        assert told == {german.key: Why.NEXT, french.key: Why.TAGS}
+        with pytest.raises(NoProxy):
+            await pool.acquire(SITE, wish=Wish({"country": "it"}, session="ann"))
+
+    play(story, 0)

@@ -92,3 +92,10 @@ def test_neither_logs_nor_tracebacks_show_a_login() -> None:
     proxy = parse_proxy("http://ann:secret@1.2.3.4:80")
     assert repr(proxy) == f"Proxy({proxy.name})"
     assert not {"ann", "secret"} & set(re.split(r"\W", repr([proxy])))
+
+
+@pytest.mark.parametrize("login", ["a" * 256 + ":b", "a:" + "%C3%A4" * 128])
+def test_a_login_that_socks_5_cannot_send(login: str) -> None:
+    with pytest.raises(BadProxy, match="more than 255 bytes"):
+        parse_proxy(f"socks5h://{login}@1.2.3.4:1080")
+    assert parse_proxy(f"http://{login}@1.2.3.4:1080")

@@ -112,6 +112,7 @@ def test_one_line_for_many_sessions() -> None:
         ),
         ([{"proxy": "1.2.3.4:80:a:b", "type": "socks4", "user": "c"}], ["socks4://a:b@1.2.3.4:80"]),
         ({"data": {"list": [{"host": "::1", "port": "80", "protocols": ["socks5"]}]}}, ["socks5://[::1]:80"]),
+        ([{"ip": "1.2.3.4", "port": 8080, "protocols": ["https"]}], ["http://1.2.3.4:8080"]),
         ({"data": [{"proxy": "socks4://1.2.3.4:80", "country_code": "DE"}]}, ["socks4://1.2.3.4:80"]),
         ([{"port": 80}, 7], ["line 1: an object without host (or ip) and port, proxy or url",
                              "line 2: neither an address nor an object"]),

@@ -28,6 +28,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from pathlib import Path
+from secrets import token_hex
 from typing import ClassVar, Self
 from urllib.parse import quote
 
@@ -37,6 +38,7 @@ START_MAX_S = 20.0
 STOP_MAX_S = 5.0
 NOBODY = 65_534
 SAFE = "!$&()*+,-./:;=?@_"
+SHARED_MEMORY = Path("/dev/shm")
 PROXIES = "tinyproxy, squid, microsocks, dante (apt-get install tinyproxy-bin squid microsocks dante-server)"
 """What `need` says is missing."""
 
@@ -190,6 +192,7 @@ class Squid(RealProxy):
         self, *, user: str = "", password: str = "", forwards: str = "on", refuses: Iterable[str] = ()
     ) -> None:
         super().__init__(user=user, password=password)
+        self._service = f"lycosa{token_hex(6)}"
         self._forwards = forwards
         self._refuses = list(refuses)
 
@@ -200,7 +203,13 @@ class Squid(RealProxy):
         return ["setpriv", *who.split(), "--pdeathsig", "KILL"]
 
     def _arguments(self) -> list[str]:
-        return ["-N", "-f", self._write("squid.conf", *self._lines())]
+        return ["-N", "-n", self._service, "-f", self._write("squid.conf", *self._lines())]
+
+    def kill(self) -> None:
+        """See `RealProxy`. Its memory has a name, under which it would stay."""
+        super().kill()
+        for left in SHARED_MEMORY.glob(f"{self._service}-*"):
+            left.unlink(missing_ok=True)
 
     def _lines(self) -> Iterator[str]:
         yield from (f"http_port {self.place}", f"tcp_outgoing_address {self.exit}", f"pid_filename {self.home}/pid")

@@ -28,7 +28,9 @@ from lycosa.proxies.redis import redis_pool
 from tests.conftest import PROVE, ROOT
 from tests.sim.proxy_worker import RECORD, Event, Job, read_events
 
-ACQUIRES = 1_000_000 if PROVE else 10_000
+ACQUIRES = 1_000_000 if PROVE else 100_000
+"""Through Redis; a tenth of it in memory, where no process can be killed."""
+
 WORKERS, PROCESSES, KILLED = 100, 5, 2
 PROXIES, TARGETS = 400, 5
 LEAKED = 0.05
@@ -39,7 +41,7 @@ BACK_WITHIN_S = 1.0
 TICK_S = 0.001
 """The clocks of Redis and of Python agree so well."""
 
-END_MAX_S = 1800.0 if PROVE else 120.0
+END_MAX_S = 1800.0 if PROVE else 300.0
 
 
 def proxies() -> list[Proxy]:
@@ -92,14 +94,14 @@ def test_a_hundred_workers_of_one_process() -> None:
         pool = LocalPool(lambda _: TargetPolicy(lease_s=LEASE_S, members=PROXIES))
         await pool.add(proxies())
         books = Bookkeeper()
-        each = ACQUIRES // WORKERS
+        each = ACQUIRES // 10 // WORKERS
         await asyncio.gather(*(work(pool, books, each, random.Random(seed + n)) for n in range(WORKERS)))
         return books, *(await looked_at(pool))
 
     books, targets, views = asyncio.run(story())
     assert books.twice == 0
     assert {(target, view.proxy.key): view.uses for target, view in views if view.uses} == dict(books.uses)
-    assert sum(view.granted for view in targets) == ACQUIRES + PROXIES * TARGETS
+    assert sum(view.granted for view in targets) == ACQUIRES // 10 + PROXIES * TARGETS
     assert sum(view.leaked for view in targets) >= books.leaked
 
 

@@ -192,7 +192,7 @@ def _turn(pairs: Mapping[str, Pair], seen: Seen, wish: Wish, now: float) -> _Tur
         tier.sort(key=lambda pair: (pair.rank if pair.queued else max(pair.rank, seen.stands), pair.key))
     places = {pair.key: place for tier in tiers.values() for place, pair in enumerate(tier, 1)}
     bound = pairs.get(seen.bound or "")
-    if bound is not None and (bound.usable or bound.held):
+    if bound is not None and wish.means(bound) and (bound.usable or bound.held):
         drawn = frozenset({bound.key} & places.keys())
         return _Turn(seen, wish, now, places, drawn, bound.facts.tier, bound.key)
     for number in sorted({pair.facts.tier for pair in pairs.values()}):

@@ -50,7 +50,7 @@ KEYS = {
     "port": ("port", "proxy_port"),
     "user": ("username", "user", "login"),
     "password": ("password", "pass"),
-    "kind": ("scheme", "protocol", "type", "protocols"),
+    "kind": ("scheme", "protocol", "type"),
     "country": ("country", "country_code", "countryCode", "geo"),
 }
 """What providers call the parts, the first that is there."""
@@ -144,6 +144,7 @@ def _entries(array: list[Any], scheme: str) -> Iterator[Proxy | Fault]:
 
 def _object(entry: Mapping[str, Any], scheme: str) -> list[Proxy]:
     found = {name: _first(entry, keys) for name, keys in KEYS.items()}
+    found["kind"] = found["kind"] or _spoken(entry.get("protocols"))
     address = entry.get("proxy") or entry.get("url")
     if isinstance(address, str):
         address = _completed(address, found, scheme)
@@ -167,6 +168,13 @@ def _completed(address: str, found: Mapping[str, str], scheme: str) -> str:
 
 def _kind(found: Mapping[str, str], scheme: str) -> str:
     return found["kind"].lower() if found["kind"].lower() in PORTS else scheme
+
+
+def _spoken(protocols: object) -> str:
+    """Return the first of what public lists call its protocols. There https means that it takes CONNECT, not TLS."""
+    first = protocols[0] if isinstance(protocols, list) and protocols else protocols
+    first = first.lower() if isinstance(first, str) else ""
+    return "http" if first == "https" else first
 
 
 def _address(found: Mapping[str, str], scheme: str) -> str:

@@ -26,6 +26,10 @@ PORTS = {"http": 80, "https": 443, "socks4": 1080, "socks4a": 1080, "socks5": 10
 ADDRESS_MAX = 1024
 """Characters of the address of a proxy."""
 
+SOCKS5 = frozenset({"socks5", "socks5h"})
+LOGIN_MAX = 255
+"""Bytes of a name or password in SOCKS 5 (RFC 1929, section 2)."""
+
 SHOWN_MAX = 60
 COLONS = re.compile(
     r"(?:(?P<scheme>[a-z0-9]+)://)?(?P<host>[^\s:@/\\\[\]]+|\[[0-9A-Fa-f:.]+\]):(?P<port>\d{1,5})"
@@ -112,6 +116,8 @@ def parse_proxy(text: str, scheme: str = "http", **facts: object) -> Proxy:
     login = (parts["user"] or "", parts["password"] or "")
     if found.re is ADDRESS:
         login = _unquoted(*login)
+    if named in SOCKS5 and max(len(part.encode()) for part in login) > LOGIN_MAX:
+        raise BadProxy(f"a name or password of more than {LOGIN_MAX} bytes: SOCKS 5 cannot send it (RFC 1929)")
     return Proxy(named, _host(parts["host"]), port, *login, **facts)  # type: ignore[arg-type]
 
 

@@ -30,7 +30,7 @@ NONE, NOBODY, SITE, PROXY, UNFIT = Blame.NONE, Blame.NOBODY, Blame.SITE, Blame.P
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a lease asks for: proxies with these tags, the same one for the same `session`, which is not `avoid`."""
+    """What a lease asks for: proxies with these tags, the same one for the same `session`, a new one not of `avoid`."""
 
     tags: Mapping[str, str] = field(default_factory=dict)
     session: str = ""
@@ -127,12 +127,13 @@ class TargetPool:
         self.expire(now)
         self._wake(now)
         bound = self._bound(wish.session, now) if wish.session else None
-        if bound is not None and (bound.usable or bound.held):
-            chosen, rebound, among = ([bound] if bound.queued else []), False, 0
+        kept = bound if bound is not None and wish.means(bound) else None
+        if kept is not None and (kept.usable or kept.held):
+            chosen, rebound, among = ([kept] if kept.queued else []), False, 0
         else:
             (chosen, among), rebound = self._chosen(draws, wish), bound is not None
         if not chosen:
-            return self._wait(now, bound)
+            return self._wait(now, kept)
         until = now + (self.policy.lease_s if lease_s is None else lease_s)
         return self._lend(chosen, now, until, wish.session, rebound=rebound, among=among)
 
@@ -336,11 +337,11 @@ class TargetPool:
     def _works(self, tier: int, wish: Wish) -> bool:
         return any(pair.usable and pair.facts.tier == tier and wish.fits(pair) for pair in self.pairs.values())
 
-    def _wait(self, now: float, bound: Pair | None) -> Wait:
+    def _wait(self, now: float, kept: Pair | None) -> Wait:
         """Say when to ask again."""
         times = [self._order.next_at(self.pairs), self._leases.next_at()]
-        if bound is not None and bound.at > now and not bound.held:
-            times = [bound.at]
+        if kept is not None and kept.at > now and not kept.held:
+            times = [kept.at]
         return Wait(min((each for each in times if each is not None), default=None))
 
     def _bound(self, session: str, now: float) -> Pair | None:

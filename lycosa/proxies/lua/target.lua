@@ -175,8 +175,8 @@ local function chosen()
   return {}, 0
 end
 
-local function wait(bound)
-  if bound and at_of(bound) > now and bound.held == 0 then return at_of(bound) end
+local function wait(kept)
+  if kept and at_of(kept) > now and kept.held == 0 then return at_of(kept) end
   local turn, deadline = first_score(WAITING), first_score(DEADLINES)
   if turn and deadline then return math.min(turn, deadline) end
   return turn or deadline or false
@@ -208,14 +208,15 @@ function commands.acquire()
   local filled = is_filled(args.kind, args.version)
   local name = args.session ~= '' and session_key(args.session)
   local bound = name and pair_of(name)
+  local kept = bound and means(bound) and bound
   local picked, among, rebound
-  if bound and (is_usable(bound) or bound.held > 0) then
-    picked, among, rebound = bound.queued and { bound } or {}, 0, false
+  if kept and (is_usable(kept) or kept.held > 0) then
+    picked, among, rebound = kept.queued and { kept } or {}, 0, false
   else
     picked, among = chosen()
     rebound = bound and true or false
   end
-  if #picked == 0 then return { false, wait(bound), filled } end
+  if #picked == 0 then return { false, wait(kept), filled } end
   pace_granted(#picked)
   local interval_s = math.max(policy.delay_s, least_s())
   if args.session ~= '' then bind(args.session, picked[1].key) end
