@@ -23,6 +23,7 @@ async def forget_dead(
         try:
             while keys := await pool.forget_dead(kept_s):
                 forgotten(keys)
+                await asyncio.sleep(0)  # a pool in memory gives nobody else a turn
         except StateError as error:
             log.warning("dead proxies are not forgotten: %s", error)
         await asyncio.sleep(round_s)

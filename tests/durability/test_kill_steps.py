@@ -29,7 +29,7 @@ from tests.conftest import PROVE, ROOT
 from tests.durability.driver import CONCURRENCY, FETCHES, OUTPUT, POLICY, STEPS, T0, Order, Site, assert_complete
 from tests.e2e.command import END_MAX_S, POLL_S, environment
 
-RUNS = 400 if PROVE else 24
+RUNS = 400 if PROVE else 40
 KILLS = 6
 PAGES = 200
 ACKS = 12

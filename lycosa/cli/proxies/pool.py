@@ -34,6 +34,9 @@ UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 TARGET_MAX = 500
 """Characters of the name of a target, as in the API."""
 
+LOGIN = re.compile(r"(?<=://)[^/?#]*@")
+"""What of a URL nobody else may read."""
+
 KEY_MIN = 4
 """Characters of the beginning of a key that stand for it."""
 
@@ -124,12 +127,18 @@ def target_of(text: str | None) -> str | None:
     if not 0 < len(text.strip()) <= len(text) <= TARGET_MAX:
         raise UsageError(f"TARGET {one_line(text)[:40]!r}: write a domain such as shop.example, or a word")
     if "://" in text:
-        from lycosa.engine.suffixes import registrable
-
-        with suppress(ValueError):
-            host = urlsplit(text).hostname or "shop.example"
-            raise UsageError(f"TARGET {one_line(text)} is a URL: write {one_line(registrable(host))}")
+        raise UsageError(f"TARGET {one_line(LOGIN.sub('', text))} is a URL: write {_domain(text)}")
     return text
+
+
+def _domain(url: str) -> str:
+    """Return the domain that is borrowed for to fetch a URL, an example if it has none."""
+    from lycosa.engine.suffixes import registrable
+
+    with suppress(ValueError):
+        if host := urlsplit(url).hostname:
+            return one_line(registrable(host))
+    return "shop.example"
 
 
 def seconds(text: str, option: str) -> float:

@@ -85,10 +85,11 @@ class Pool:
 
     def forget_dead(self, kept_s: float, now: float) -> list[str]:
         """Forget proxies that are dead for so long, FORGOTTEN_MAX at most, but none that is lent. Return their keys."""
-        over = [key for key, health in self.health.items() if health.dead_for_s(now) >= kept_s]
-        for target in self.targets.values() if over else ():
+        for target in self.targets.values():
             target.expire(now)
-        return [key for key in islice(filterfalse(self._is_lent, over), FORGOTTEN_MAX) if self.remove(key, now)]
+        over = (key for key, health in self.health.items() if health.dead_for_s(now) >= kept_s)
+        gone = list(islice(filterfalse(self._is_lent, over), FORGOTTEN_MAX))
+        return [key for key in gone if self.remove(key, now)]
 
     def acquire(
         self, target: str, now: float, draws: Sequence[float], wish: Wish = ANY, lease_s: float | None = None
