@@ -17,7 +17,8 @@ PARTS = 4
 def test_others_have_their_turn_between_the_parts() -> None:
     async def story() -> None:
         pool = LocalPool(lambda _: TargetPolicy())
-        await pool.add((Proxy("http", "10.0.0.1", port) for port in range(1, PARTS * FORGOTTEN_MAX + 1)), unchecked=True)
+        dead = (Proxy("http", "10.0.0.1", port) for port in range(1, PARTS * FORGOTTEN_MAX + 1))
+        await pool.add(dead, unchecked=True)
         turns, at = 0, []
 
         def forgotten(keys: Sequence[str]) -> None:

