@@ -268,6 +268,17 @@ def test_targets_are_bounded_when_all_leases_were_lost(monkeypatch: pytest.Monke
     assert len(pool.targets) == 3
 
 
+def test_a_target_is_filled_up_in_one_walk_however_many_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, walks = plain(500, members=10), []
+    for key in list(pool.proxies)[:490]:
+        pool.hear(key, [Outcome(Blame.PROXY, "down")], 0.0, 0.5)
+    monkeypatch.setattr(pool, "nearest", lambda: walks.append(1) or Pool.nearest(pool))
+    assert one(pool, "a.example", 1.0)
+    assert sum(pair.usable for pair in pool.targets["a.example"].pairs.values()) == 10
+    one(pool, "a.example", 1.0)
+    assert len(walks) == 1
+
+
 def test_prices_are_bounded() -> None:
     pool = Pool(lambda _: TargetPolicy())
     pool.add((Proxy("http", "10.0.0.1", port, price_gb=float(port)) for port in range(1, 60_001)), 0.0)

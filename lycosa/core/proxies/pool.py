@@ -96,7 +96,7 @@ class Pool:
     ) -> list[Grant] | Wait:
         """Lend as many proxies as there are draws for a target, or none."""
         pool = self.target(target, now)
-        while wish.kind not in pool.filled:  # those that rest are none: each turn takes others, or there are none
+        if wish.kind not in pool.filled:
             self._fill(pool, now, wish)
         return pool.acquire(now, draws, wish, lease_s)
 
@@ -192,13 +192,14 @@ class Pool:
             self._prices.insert(place, price)
 
     def _fill(self, pool: TargetPool, now: float, wish: Wish) -> None:
-        """Let a target have as many proxies that fit as its policy says, the nearest first."""
-        if len(pool.filled) >= KINDS_MAX:
-            pool.filled.clear()
-        pool.filled.add(wish.kind)
+        """Let a target have as many proxies that fit as its policy says, the nearest first; those that rest beside."""
         missing = pool.policy.members - sum(pair.usable and wish.means(pair) for pair in pool.pairs.values())
-        for key in list(islice(self._others(pool, wish), max(0, missing))):
+        for key in self._others(pool, wish) if missing > 0 else ():
             pool.learn(key, self.facts(key), now)
+            missing -= pool.pairs[key].usable
+            if missing <= 0:
+                break
+        note_filled(pool, wish.kind)
 
     def _has(self, target: str, key: str, now: float) -> TargetPool:
         """Return the pool of a target, which has this proxy now."""
@@ -234,6 +235,13 @@ class Pool:
             idle = next((name for name, pool in self.targets.items() if not pool.leases_at(now)), None)
             if idle is not None:
                 self.forget(idle)
+
+
+def note_filled(pool: TargetPool, kind: frozenset[tuple[str, str]]) -> None:
+    """There is nothing more for this target that it may take in for this kind of wish."""
+    if kind not in pool.filled and len(pool.filled) >= KINDS_MAX:
+        pool.filled.clear()
+    pool.filled.add(kind)
 
 
 def _told(proxy: Proxy) -> tuple[object, ...]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
+from itertools import islice
 
 import msgspec
 
 from lycosa.core.proxies.outcome import Outcome
 from lycosa.core.proxies.policy import TargetPolicy
-from lycosa.core.proxies.pool import KINDS_MAX, Pool
+from lycosa.core.proxies.pool import Pool, note_filled
 from lycosa.core.proxies.proxy import Proxy
 from lycosa.core.proxies.target import ANY, Grant, TargetPool, Wait, Wish
 
@@ -82,11 +83,9 @@ class Filled(Record, tag=5):
     def apply(self, pool: Pool) -> None:
         """See `Record`."""
         its = pool.targets[self.target]
-        if len(its.filled) >= KINDS_MAX:
-            its.filled.clear()
-        its.filled.add(frozenset(self.kind))
         for key in self.keys:
             its.learn(key, pool.facts(key), self.now)
+        note_filled(its, frozenset(self.kind))
 
 
 class Granted(Record, tag=6):
@@ -296,7 +295,9 @@ class RecordedPool(Pool):
         before = len(pool.pairs)
         super()._fill(pool, now, wish)
         name = next(reversed(self.targets))  # the one that was just asked for
-        self._tell_of(Filled(now, name, sorted(wish.kind), list(pool.pairs)[before:]))
+        joined = list(islice(pool.pairs, before, None))
+        for start in range(0, max(1, len(joined)), ADDED_MAX):
+            self._tell_of(Filled(now, name, sorted(wish.kind), joined[start : start + ADDED_MAX]))
 
     def _tell_of(self, record: Record) -> None:
         if self.write is not None:
