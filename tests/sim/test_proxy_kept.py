@@ -185,3 +185,13 @@ def test_what_does_not_belong_here_is_refused() -> None:
     twice = [*records, records[-1]]
     with pytest.raises(ValueError, match=r"^the lease \d+ of c\.example was \d+$"):
         played(whole, twice, TargetPolicy())
+
+
+def test_a_target_that_takes_in_many_that_rest_is_told_in_parts() -> None:
+    pool, whole, records = kept(3 * recorded.ADDED_MAX + 1, members=10)
+    for key in pool.proxies:
+        pool.hear(key, [Outcome(Blame.PROXY, "down")], 1.0, 0.5)
+    assert isinstance(pool.acquire("a.example", 2.0, [0.5]), Wait)
+    told = [each for each in map(recorded.decode, records) if isinstance(each, recorded.Filled)]
+    assert [len(each.keys) for each in told] == [recorded.ADDED_MAX] * 3 + [1]
+    assert seen(played(whole, records, TargetPolicy(members=10)), 2.0) == seen(pool, 2.0)
