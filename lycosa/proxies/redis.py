@@ -316,7 +316,7 @@ class RedisPool:
     async def _why(self, target: str, count: int, wait_s: float) -> str:
         pairs, *_ = await self._look(target)
         counts = Counter(pair.state(self._now()) for pair in pairs.values())
-        is_empty = not pairs and not await self._calls.everywhere("look")
+        is_empty = not pairs and not await self.count()
         return why_not(target, count, self._policy_of(target).members, wait_s, counts, is_empty=is_empty)
 
     def _woken(self, target: str | None = None, returned: int = ASKED_MAX) -> None:

@@ -158,3 +158,24 @@ def test_a_target_with_leases_is_not_lost_when_there_are_too_many(redis: Any) ->
         await pool.close()
 
     asyncio.run(whole())
+
+
+def test_who_gets_none_of_a_dead_pool_does_not_ask_for_all_of_it(redis: Any) -> None:
+    """It may have a million, and everybody who asks hears why there is none."""
+
+    async def whole() -> None:
+        pool = await redis_pool(redis.url, token_hex(4), print)
+        await pool.add(proxies(2), unchecked=True)
+        asked, everywhere = [], pool._calls.everywhere
+
+        def noted(command: str, **arguments: Any) -> Any:
+            asked.append(command)
+            return everywhere(command, **arguments)
+
+        pool._calls.everywhere = noted
+        with pytest.raises(NoProxy, match="none fits"):
+            await pool.acquire(SITE)
+        assert "look" not in asked
+        await pool.close()
+
+    asyncio.run(whole())
