@@ -113,7 +113,7 @@ class RedisPool:
         self._line(target, wish).join(asker)
         timer = loop.call_at(max(ends, loop.time() + AT_LEAST_S), asker.refuse, TimeoutError())
         try:
-            return [await self._lent(target, grant) for grant in await asker.granted]
+            return [await self._lent(target, grant, wish) for grant in await asker.granted]
         except BaseException as wrong:
             self._give_back(target, asker.got())  # in the moment in which he stopped waiting
             if isinstance(wrong, TimeoutError):
@@ -265,7 +265,10 @@ class RedisPool:
         if not returning.cancelled() and returning.exception() is None:  # otherwise its time brings it back
             self._woken(target, 1)
 
-    async def _lent(self, target: str, grant: Grant) -> Lent:
+    async def _lent(self, target: str, grant: Grant, wish: Wish) -> Lent:
+        proxy = self._known.get(grant.key)
+        if proxy is not None and not wish.tags.items() <= proxy.tags.items():  # others have given it other tags
+            del self._known[grant.key]
         proxy = self._known.get(grant.key) or await self._proxy(grant.key)
         if proxy is None:  # by somebody who has not told this target yet, or ended before he could
             await self._calls.target(target, self._script(target).forget(grant.key))

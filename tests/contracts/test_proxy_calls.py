@@ -179,3 +179,16 @@ def test_who_gets_none_of_a_dead_pool_does_not_ask_for_all_of_it(redis: Any) -> 
         await pool.close()
 
     asyncio.run(whole())
+
+
+def test_who_asks_for_tags_that_others_have_given_a_proxy_is_told_them(redis: Any) -> None:
+    async def whole() -> None:
+        one, other = [await redis_pool(redis.url, name, print) for name in [token_hex(4)] * 2]
+        await one.add([Proxy("http", "10.0.0.1", 1, tags={"country": "de"})])
+        await other.add([Proxy("http", "10.0.0.1", 1, tags={"country": "fr"})])
+        (lent,) = await one.acquire(SITE, wish=Wish({"country": "fr"}), wait_s=10.0)
+        assert lent.proxy.tags == {"country": "fr"}
+        await one.close()
+        await other.close()
+
+    asyncio.run(whole())
