@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lycosa.core.errors import UsageError
 from lycosa.core.redis_address import is_address
 from lycosa.queues import embedded
 from lycosa.queues.memory import MemoryQueue
@@ -19,6 +20,11 @@ class Queue(embedded.Queue):
         """Return a queue on Redis, which is no subclass, when `path` is a URL."""
         if is_address(path):
             return RedisQueue(path, *arguments, order=cls.order, **options)
+        if isinstance(path, str) and "://" in path:
+            shown = path.rpartition("@")[2].partition("?")[0].rpartition("://")[2]  # without a login
+            raise UsageError(
+                f"{path.partition('://')[0]}://{shown} is no queue: write a folder, or redis://HOST:6379/0?queue=NAME"
+            )
         return super().__new__(cls)
 
 

@@ -153,7 +153,7 @@ class LocalPool:
         except TimeoutError:
             if grants := waiter.got():  # in the last moment
                 return grants
-            raise NoProxy(self._why(target, waiter.count, wait_s)) from None
+            raise NoProxy(self._why(target, waiter.count, waiter.wish, wait_s)) from None
         except asyncio.CancelledError:
             for grant in waiter.got():
                 self._release(target, grant.token, ())
@@ -177,10 +177,10 @@ class LocalPool:
         for target in list(self._lines):
             self._serve(target)
 
-    def _why(self, target: str, count: int, wait_s: float) -> str:
+    def _why(self, target: str, count: int, wish: Wish, wait_s: float) -> str:
         now = self._now()
         is_empty = not self._pool.proxies
-        counts = {} if is_empty else self._pool.target(target, now).counts(now)
+        counts = {} if is_empty else self._pool.target(target, now).counts(now, wish)
         return why_not(target, count, self._pool.policy_of(target).members, wait_s, counts, is_empty=is_empty)
 
     def _everywhere(self, now: float) -> list[ProxyView]:

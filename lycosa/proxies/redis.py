@@ -117,7 +117,7 @@ class RedisPool:
         except BaseException as wrong:
             self._give_back(target, asker.got())  # in the moment in which he stopped waiting
             if isinstance(wrong, TimeoutError):
-                raise NoProxy(await self._why(target, count, wait_s)) from None
+                raise NoProxy(await self._why(target, count, wish, wait_s)) from None
             raise
         finally:
             timer.cancel()
@@ -316,9 +316,9 @@ class RedisPool:
             facts = facts_of(await self._calls.everywhere("facts", keys=list(pairs)))
             await self._calls.target(target, self._script(target).update(facts))
 
-    async def _why(self, target: str, count: int, wait_s: float) -> str:
+    async def _why(self, target: str, count: int, wish: Wish, wait_s: float) -> str:
         pairs, *_ = await self._look(target)
-        counts = Counter(pair.state(self._now()) for pair in pairs.values())
+        counts = Counter(pair.state(self._now()) for pair in pairs.values() if wish.fits(pair))
         is_empty = not pairs and not await self.count()
         return why_not(target, count, self._policy_of(target).members, wait_s, counts, is_empty=is_empty)
 

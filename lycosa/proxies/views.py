@@ -67,7 +67,7 @@ def why_not(
     if is_empty:
         return "the pool has no proxies: lycosa proxies add FILE"
     states = ", ".join(f"{each:,} {state}" for state, each in counts.items() if each)
-    within = f" within {wait_s:g} s" if wait_s else ""
+    within = f" within {round(wait_s, 2):g} s" if wait_s else ""
     if count == 1:
         return f"no proxy for {target} is free{within} ({states or 'none fits'})"
     more = f"; it has {members:,} at a time: members = {count}" if count > members else ""

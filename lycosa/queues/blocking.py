@@ -15,10 +15,14 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
+from lycosa.core.errors import UsageError
 from lycosa.ports import QueueLease
 
 WAIT_MAX_S = 3600.0
 """A longer wait is made of several."""
+
+COUNT_MAX = 1 << 62
+"""Items of a queue."""
 
 Done = TypeVar("Done")
 
@@ -29,6 +33,13 @@ class Taken(NamedTuple):
     id: Any
     item: Any
     attempts: int
+
+
+def checked_bound(maxsize: object) -> int:
+    """Return a `maxsize` that a store can keep. Raises `UsageError`."""
+    if type(maxsize) is not int or abs(maxsize) > COUNT_MAX:
+        raise UsageError(f"maxsize={maxsize!r:.40}: write a whole number, 0 for no bound")
+    return maxsize
 
 
 class BlockingQueue(ABC):

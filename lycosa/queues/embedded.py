@@ -13,7 +13,7 @@ from typing import Any
 
 from lycosa.core.errors import StorageError
 from lycosa.ports import ShutDown
-from lycosa.queues.blocking import BlockingQueue, Taken
+from lycosa.queues.blocking import BlockingQueue, Taken, checked_bound
 from lycosa.queues.folder import DONE, ITEMS, ROOM, Folder, State
 from lycosa.queues.order import Order, priority_of
 from lycosa.queues.packing import BadBytes, packing
@@ -50,13 +50,14 @@ class Queue(BlockingQueue):
         sync: bool = False,
     ) -> None:
         self._packing = packing(serializer, type)
+        bound = None if maxsize is None else checked_bound(maxsize)
         self.lazy = lazy
         self._opened = {"lazy": lazy, "serializer": serializer, "type": type, "sync": sync}
         self._folder = Folder(Path(path), self.order, self._packing.name, sync=sync)
         try:
             with self._folder.change() as (_, state):
-                if maxsize is not None:
-                    state.maxsize = maxsize
+                if bound is not None:
+                    state.maxsize = bound
         except BaseException:
             self._folder.abandon()
             raise
@@ -69,8 +70,9 @@ class Queue(BlockingQueue):
 
     @maxsize.setter
     def maxsize(self, maxsize: int) -> None:
+        bound = checked_bound(maxsize)
         with self._folder.change() as (_, state):
-            state.maxsize = maxsize
+            state.maxsize = bound
 
     @property
     def unfinished_tasks(self) -> int:

@@ -28,6 +28,7 @@ import msgspec
 
 from lycosa.core.errors import ForeignState, LycosaError, NewerState, StateError, StorageError, StorageFull, UsageError
 from lycosa.queues.bells import Bells
+from lycosa.queues.blocking import COUNT_MAX
 from lycosa.queues.order import Order
 
 FORMAT = 0x4C795131
@@ -58,7 +59,6 @@ TABLES = (
 RANKS = "CREATE INDEX ranks ON items (rank, id)"
 
 
-COUNT_MAX = 1 << 62
 Count = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
 
 

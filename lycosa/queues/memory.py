@@ -7,7 +7,7 @@ from threading import Condition, RLock
 from typing import Any
 
 from lycosa.ports import ShutDown
-from lycosa.queues.blocking import BlockingQueue, Taken
+from lycosa.queues.blocking import BlockingQueue, Taken, checked_bound
 from lycosa.queues.order import Order, priority_of
 
 
@@ -15,7 +15,7 @@ class MemoryQueue(BlockingQueue):
     """A heap of items by their rank; a lent one comes back under the rank it had."""
 
     def __init__(self, maxsize: int = 0, *, order: Order = Order.FIFO, lazy: bool = False) -> None:
-        self._maxsize = maxsize
+        self._maxsize = checked_bound(maxsize)
         self.lazy = lazy
         self._order = order
         self._heap: list[tuple[Any, Taken]] = []
@@ -34,8 +34,9 @@ class MemoryQueue(BlockingQueue):
 
     @maxsize.setter
     def maxsize(self, maxsize: int) -> None:
+        bound = checked_bound(maxsize)
         with self._changed:
-            self._maxsize = maxsize
+            self._maxsize = bound
             self._wake()
 
     @property

@@ -12,7 +12,7 @@ from typing import Any
 
 from lycosa.core.errors import StorageError
 from lycosa.ports import ShutDown
-from lycosa.queues.blocking import BlockingQueue, Taken
+from lycosa.queues.blocking import BlockingQueue, Taken, checked_bound
 from lycosa.queues.order import Order, priority_of, sortable
 from lycosa.queues.packing import BadBytes, packing
 from lycosa.queues.redis_member import Made, Member
@@ -41,6 +41,7 @@ class RedisQueue(BlockingQueue):
     ) -> None:
         self._member: Member | None = None
         self._packing = packing(serializer, type)
+        bound = None if maxsize is None else checked_bound(maxsize)
         self._opened = {
             "order": order, "lazy": lazy, "serializer": serializer, "type": type, "sync": sync,
             "patience_s": patience_s,
@@ -48,7 +49,7 @@ class RedisQueue(BlockingQueue):
         self._url, self.order, self.lazy = url, order, lazy
         self._server = Server(read_address(url), patience_s=patience_s)
         self._server.check(sync=sync)
-        self._member = Member(self._server, Made(order.value, self._packing.name, maxsize))
+        self._member = Member(self._server, Made(order.value, self._packing.name, bound))
 
     @property
     def maxsize(self) -> int:
@@ -57,7 +58,7 @@ class RedisQueue(BlockingQueue):
 
     @maxsize.setter
     def maxsize(self, maxsize: int) -> None:
-        self._ask("change", "maxsize", maxsize)
+        self._ask("change", "maxsize", checked_bound(maxsize))
 
     @property
     def unfinished_tasks(self) -> int:

@@ -252,6 +252,7 @@ def test_several_logins_on_one_address_are_told_apart(run: Run) -> None:
     told = run("remove", "10.0.0.1:80")
     assert (told.code, "means 2 proxies: write the key of one: " in told.err) == (2, True)
     assert run("remove", "http://a:1@10.0.0.1:80").out == "1 proxy removed\n"
+    assert run("stats").out.splitlines()[0] == "1 proxy: 1 ready"
     assert run("remove", "10.0.0.1:80").out == "1 proxy removed\n"
     told = run("list")
     assert (told.out, told.err) == ("", "no proxies yet: lycosa proxies add FILE\n")

@@ -133,6 +133,15 @@ def test_how_near_a_proxy_is_shows_whatever_goes_on_through_its_connection(play:
     play(story, 2)
 
 
+def test_who_asks_for_tags_that_none_has_hears_that_none_fits(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        with pytest.raises(NoProxy, match=r"no proxy for a\.example is free within 0\.05 s \(none fits\)"):
+            await pool.acquire(SITE, wish=Wish(tags={"country": "xx"}), wait_s=0.0512345)
+        assert await pool.acquire(SITE), "the others are ready all the same"
+
+    play(story, 2)
+
+
 def test_several_at_once_or_none(play: Callable[..., None]) -> None:
     async def story(pool: ProxyPool, clock: Set) -> None:
         lent = await pool.acquire(SITE, 3)

@@ -828,6 +828,26 @@ def test_pickle_for_those_who_ask(path):
             q.put(lambda: 1)
 
 
+@pytest.mark.parametrize("make", [in_memory, embedded, pytest.param(on_redis, marks=pytest.mark.redis)], indirect=True)
+@pytest.mark.parametrize("wrong", ["3", 1.5, True, 1 << 63, -(1 << 63)])
+def test_a_bound_that_is_no_number_is_refused_and_harms_nothing(make, wrong):
+    q = make(2)
+    with pytest.raises(UsageError, match=r"maxsize=.*: write a whole number, 0 for no bound"):
+        q.maxsize = wrong
+    with pytest.raises(UsageError, match=r"maxsize=.*: write a whole number, 0 for no bound"):
+        make(wrong)
+    q.put("a")
+    assert (q.maxsize, q.get()) == (2, "a")
+
+
+@pytest.mark.parametrize("scheme", ["rdis", "http"])
+def test_a_mistyped_url_is_no_folder(tmp_path, monkeypatch, scheme):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=f"^{scheme}://host/0 is no queue: write a folder, or redis://"):
+        Queue(f"{scheme}://:secret@host/0?queue=jobs")
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("options", [{"serializer": "json"}, {"serializer": "pickle", "type": Task}])
 def test_an_unknown_serializer(path, options):
     with pytest.raises(UsageError, match="write 'msgpack', or 'pickle'"):

@@ -58,7 +58,8 @@ def _sums(proxies: list[ProxyView], targets: list[TargetView]) -> dict[str, obje
 
 def _show(sums: dict[str, object]) -> None:
     states = ", ".join(f"{count:,} {state}" for state, count in sums["states"].items())  # type: ignore[attr-defined]
-    print_styled(f"{sums['proxies']:,} proxies{f': {states}' if states else ''}", "bold")
+    noun = "proxy" if sums["proxies"] == 1 else "proxies"
+    print_styled(f"{sums['proxies']:,} {noun}{f': {states}' if states else ''}", "bold")
     known, well = sums["latency_median_s"], share(sums["good"], sums["bad"])  # type: ignore[arg-type]
     lines = {
         "latency": f"{latency(known)} (median)" if isinstance(known, float) else "",

@@ -213,10 +213,10 @@ class TargetPool:
         """Return how many proxies take part."""
         return sum(pair.usable for pair in self.pairs.values())
 
-    def counts(self, now: float) -> Counter[State]:
-        """Return how many proxies are in each state."""
+    def counts(self, now: float, wish: Wish = ANY) -> Counter[State]:
+        """Return how many of the proxies that may be meant are in each state."""
         self.expire(now)
-        return Counter(pair.state(now) for pair in self.pairs.values())
+        return Counter(pair.state(now) for pair in self.pairs.values() if wish.fits(pair))
 
     @property
     def stands(self) -> float:
