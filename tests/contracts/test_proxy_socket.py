@@ -193,7 +193,7 @@ def test_calls_that_are_none_are_refused_in_a_line(tmp_path: Path) -> None:
         writer.close()
         with pytest.raises(UsageError, match="ask for 1 to 1,000"):
             await client.acquire(SITE, 0)
-        with pytest.raises(NoProxy, match=r"no proxy for a\.example is free"):
+        with pytest.raises(NoProxy, match=r"no 6 proxies for a\.example were free"):
             await client.acquire(SITE, 6)
 
     play(tmp_path / "pool", story)
