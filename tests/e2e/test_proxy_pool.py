@@ -18,6 +18,7 @@ from lycosa import Request, Spider
 from lycosa.app.proxies import open_pool
 from lycosa.core.errors import BadSetting
 from lycosa.core.proxies.proxy import parse_proxy
+from tests.pace import assert_paced, gaps_of
 from tests.servers.banning import Banning, How, banning
 from tests.servers.nginx import free_port
 from tests.servers.proxies import Dante, Microsocks, RealProxy, Squid, Tinyproxy, new_address, running
@@ -496,8 +497,7 @@ def test_the_pace_of_a_host_holds_whatever_the_proxies_do(tmp_path):
             summary = await crawl(Tree(server), listed(tmp_path, proxies), delay=0.1)
             assert summary.reasons == {"200": 12}
             assert len(server.hits) > 13, "some were banned"
-            starts = [hit.at for hit in server.hits]
-            assert min(later - earlier for earlier, later in pairwise(starts)) > 0.05
+            assert_paced(gaps_of(hit.at for hit in server.hits), 0.1)
 
     playing(play, pages=12)
 
