@@ -81,7 +81,9 @@ def test_429_stops_what_had_not_begun(server, tmp_path):
 def test_500_does_not_hold_up_its_host(server, tmp_path):
     server.delay_ms = 10
     starts = [server.url("/500"), server.url("/tree/30/0")]
-    crawled = crawl(tmp_path, *starts, "--no-robots", "--concurrency-per-host", 1, "--retries", 1)
+    crawled = crawl(
+        tmp_path, *starts, "--no-robots", "--concurrency-per-host", 1, "--retries", 1, "-s", "backoff_base=3"
+    )
     first, second = (index for index, hit in enumerate(server.hits) if hit.target == "/500")
     assert second - first == 1 + 30
     assert (crawled.dead, set(crawled.items)) == ({"/500": "500"}, tree(30))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import random
 import time
@@ -19,6 +18,7 @@ from lycosa.core.errors import ForeignState
 from lycosa.core.model import RECORD_VERSION, Extras, Lease, UrlRecord
 from lycosa.engine.visit import Visitors
 from tests.e2e.command import assert_exactly_once, assert_one_line, items, lycosa, started
+from tests.pace import assert_paced, gaps_of
 from tests.servers.misbehaving import Server, running
 from tests.servers.tree import Tree, grow
 
@@ -96,8 +96,7 @@ def test_one_host_keeps_one_delay_between_the_spiders(tmp_path):
         crawled(tmp_path, "a", "b", site=tree.url, more=("--delay", delay_s))
         starts = [hit.at for hit in tree.hits() if hit.path != "/away"]
     assert len(starts) == 12
-    gaps = [after - before for before, after in itertools.pairwise(starts)]
-    assert min(gaps) > 0.7 * delay_s, gaps
+    assert_paced(gaps_of(starts), delay_s)
     assert starts[-1] - starts[0] > 10.5 * delay_s
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from lycosa import CloseSpider, FetchError, IgnoreRequest, Request, Response, Spider
 from tests.engine.playing import Played, play
+from tests.pace import assert_paced
 from tests.servers.misbehaving import Server, running, serving
 
 TIME_S = 20.0
@@ -156,7 +157,7 @@ def test_it_shares_the_pace_with_the_pages_of_the_crawl(server):
 
     done = asyncio.run(run())
     assert (len(done.items), len(server.hits)) == (3, 6)
-    assert min(gaps(server)) >= 0.07
+    assert_paced(gaps(server), 0.1)
 
 
 @pytest.mark.parametrize("settings", [{"concurrency": 1}, {"concurrency_per_host": 1}, {"concurrency": 4}])
@@ -248,7 +249,7 @@ def test_a_delay_of_its_own(server):
 
     done = crawled(server, does, downloader_middlewares={Waits: 5})
     assert done.items == [{"found": 3}]
-    assert min(gaps(server)[1:]) >= 0.25
+    assert_paced(gaps(server)[1:], 0.3)
 
 
 def test_nonsense_is_named(server):
