@@ -138,6 +138,14 @@ class RealProxy:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait(STOP_MAX_S)
+        deadline = time.monotonic() + STOP_MAX_S
+        while self._listens() and time.monotonic() < deadline:  # a child that has not ended yet
+            time.sleep(0.01)
+
+    def _listens(self) -> bool:
+        with suppress(OSError), socket.create_connection((self.address, self.port), START_MAX_S):
+            return True
+        return False
 
     def stop(self) -> None:
         """End it, and remove its files."""
