@@ -105,30 +105,28 @@ def test_bad_input_is_one_line(tmp_path, words, wrong):
     assert wrong in done.stderr
 
 
-def test_a_mistyped_pool_is_told_at_once_and_nothing_is_made(tmp_path):
-    for words in (
-        ["crawl", "http://127.0.0.1:1/", "--proxy-pool"],
-        ["proxies", "serve", "--bind", "127.0.0.1:0", "--pool"],
-    ):
-        done = lycosa(*words, "nosuch/deep/pool", cwd=tmp_path)
-        assert done.returncode == 2
-        assert_one_line(done.stderr)
-        assert "there is no pool in nosuch/deep/pool: lycosa proxies add FILE --pool nosuch/deep/pool" in done.stderr
+USES = (
+    ["crawl", "http://127.0.0.1:1/", "--proxy-pool"],
+    ["proxies", "serve", "--bind", "127.0.0.1:0", "--pool"],
+)
+
+
+@pytest.mark.parametrize("words", USES)
+def test_a_mistyped_pool_is_told_at_once_and_nothing_is_made(tmp_path, words):
+    done = lycosa(*words, "nosuch/deep/pool", cwd=tmp_path)
+    assert done.returncode == 2
+    assert_one_line(done.stderr)
+    assert "there is no pool in nosuch/deep/pool: lycosa proxies add FILE --pool nosuch/deep/pool" in done.stderr
     assert not (tmp_path / "nosuch").exists()
 
 
-def test_an_empty_pool_that_nothing_fills_is_told_at_once(tmp_path):
+@pytest.mark.parametrize("words", USES)
+def test_an_empty_pool_that_nothing_fills_is_told_at_once(tmp_path, words):
     asyncio.run(filled(tmp_path / "empty", []))
-    for words in (
-        ["crawl", "http://127.0.0.1:1/", "--proxy-pool"],
-        ["proxies", "serve", "--bind", "127.0.0.1:0", "--pool"],
-    ):
-        done = lycosa(*words, "empty", cwd=tmp_path)
-        assert done.returncode == 2
-        assert_one_line(done.stderr)
-        assert (
-            "the pool empty has no proxies, and the project no [[proxies.sources]]: lycosa proxies add" in done.stderr
-        )
+    done = lycosa(*words, "empty", cwd=tmp_path)
+    assert done.returncode == 2
+    assert_one_line(done.stderr)
+    assert "the pool empty has no proxies, and the project no [[proxies.sources]]: lycosa proxies add" in done.stderr
 
 
 @pytest.mark.proxies
