@@ -109,18 +109,16 @@ class RedisPool:
         refuse_counts(count, wish)
         loop = asyncio.get_running_loop()
         ends = loop.time() + wait_s
-        asker = Asker(count, wish, lease_s, ends, loop.create_future())
+        asker = Asker(count, wish, lease_s, ends, max(ends, ends - wait_s + AT_LEAST_S), loop.create_future())
         self._line(target, wish).join(asker)
-        timer = loop.call_at(max(ends, loop.time() + AT_LEAST_S), asker.refuse, TimeoutError())
         try:
-            return [await self._lent(target, grant, wish) for grant in await asker.granted]
+            grants = await asker.granted
+            return [self._remembered(target, each, wish) or await self._asked(target, each) for each in grants]
         except BaseException as wrong:
             self._give_back(target, asker.got())  # in the moment in which he stopped waiting
             if isinstance(wrong, TimeoutError):
                 raise NoProxy(await self._why(target, count, wish, wait_s)) from None
             raise
-        finally:
-            timer.cancel()
 
     async def renew(self, lent: Lent, lease_s: float | None = None) -> float | None:
         """See `ProxyPool`."""
@@ -246,8 +244,7 @@ class RedisPool:
             script.acquire([self._draw() for _ in range(each.count)], each.wish, each.lease_s, self._filling.version)
             for each in askers
         ]
-        told = await asyncio.gather(*(self._calls.target(target, call) for call in calls))
-        answers = [granted(answer) for answer in told]
+        answers = [granted(answer) for answer in await self._calls.together(target, calls)]
         is_filled = all(filled for _, filled in answers)
         if not is_filled and not any(isinstance(answer, Wait) for answer, _ in answers):
             self._filling.begin(target, Wish(askers[0].wish.tags))
@@ -256,7 +253,7 @@ class RedisPool:
     def _give_back(self, target: str, grants: Sequence[Grant]) -> None:
         """Return what nobody has taken."""
         for grant in grants:
-            returning = self._calls.target(target, self._script(target).release(grant.token, (), self._draw()))
+            returning = self._calls.together(target, [self._script(target).release(grant.token, (), self._draw())])
             self._returning.add(returning)
             returning.add_done_callback(partial(self._given_back, target))
 
@@ -265,11 +262,19 @@ class RedisPool:
         if not returning.cancelled() and returning.exception() is None:  # otherwise its time brings it back
             self._woken(target, 1)
 
-    async def _lent(self, target: str, grant: Grant, wish: Wish) -> Lent:
+    def _remembered(self, target: str, grant: Grant, wish: Wish) -> Lent | None:
+        """Return the lease if this process knows its proxy."""
         proxy = self._known.get(grant.key)
-        if proxy is not None and not wish.tags.items() <= proxy.tags.items():  # others have given it other tags
+        if proxy is None:
+            return None
+        if wish.tags and not wish.tags.items() <= proxy.tags.items():  # others have given it other tags
             del self._known[grant.key]
-        proxy = self._known.get(grant.key) or await self._proxy(grant.key)
+            return None
+        return Lent(target, grant.token, proxy, grant.deadline, grant.rebound, grant.among)
+
+    async def _asked(self, target: str, grant: Grant) -> Lent:
+        """Return the lease, with what the server knows of its proxy."""
+        proxy = await self._proxy(grant.key)
         if proxy is None:  # by somebody who has not told this target yet, or ended before he could
             await self._calls.target(target, self._script(target).forget(grant.key))
             raise NoProxy(f"the proxy {grant.key} was removed in this moment")

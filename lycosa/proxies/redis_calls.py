@@ -12,7 +12,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
 from hashlib import sha1
 from importlib.resources import files
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import msgspec
@@ -24,8 +25,11 @@ from lycosa.servers.redis_connection import Server
 PARTS = {"everywhere": ("common", "everywhere"), "target": ("common", "pairs", "target")}
 """The files of a script."""
 
-TOGETHER_MAX = 128
-"""Calls in one round trip: the server does nothing else meanwhile."""
+TOGETHER_MAX = 32
+"""Calls in one round trip: while the server works on them the process uses the answers to those before."""
+
+UNDER_WAY_MAX = 2
+"""Round trips of a target at a time: another one goes beside the first as soon as it is full."""
 
 AT_ONCE_MAX = 64
 """Round trips at a time, each of which has a connection."""
@@ -50,10 +54,15 @@ class Calls:
         self._gathered: dict[str, Gathered] = {}
         self._room = asyncio.Semaphore(AT_ONCE_MAX)
 
-    def target(self, target: str, call: Call) -> asyncio.Future[Any]:
-        """Make a call for a target, whose keys are in one slot. The answer may be a `StateError`.
+    async def target(self, target: str, call: Call) -> Any:
+        """Make a call for a target. Raises `StateError`."""
+        (answer,) = await self.together(target, [call])
+        return answer
 
-        It is made to its end, whether somebody waits for the answer or not.
+    def together(self, target: str, calls: Sequence[Call]) -> asyncio.Future[list[Any]]:
+        """Make calls for a target, whose keys are in one slot. The answers may be a `StateError`.
+
+        They are made to their end, whether somebody waits for the answers or not.
         """
         gathered = self._gathered.get(target)
         if gathered is None:
@@ -63,7 +72,7 @@ class Calls:
                 return apart(await self._run("target", prefix, [calls[-1].policy, together(calls)]))
 
             gathered = self._gathered[target] = Gathered(run, lambda: self._gathered.pop(target))
-        return gathered.add(call)
+        return gathered.add(calls)
 
     async def everywhere(self, command: str, **arguments: Any) -> Any:
         """Make a call about proxies as such. Raises `StateError`."""
@@ -78,7 +87,7 @@ class Calls:
     async def close(self) -> None:
         """Wait for what is under way, and disconnect."""
         while self._gathered:
-            await asyncio.wait([gathered.task for gathered in self._gathered.values()])
+            await asyncio.wait([gathered.is_over for gathered in self._gathered.values()])
         await self._client.aclose()
 
     async def _run(self, name: str, prefix: str, given: Sequence[Any]) -> Any:
@@ -102,32 +111,64 @@ class Gathered:
     def __init__(self, run: Callable[[Sequence[Call]], Awaitable[list[Any]]], ended: Callable[[], Any]) -> None:
         self._run = run
         self._ended = ended
-        self._waiting: deque[tuple[Call, asyncio.Future[Any]]] = deque()
-        self.task = asyncio.create_task(self._send())
+        self._waiting: deque[Asked] = deque()
+        self._count = 0
+        self._under_way: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.get_running_loop()
+        self.is_over = self._loop.create_future()
+        self._loop.call_soon(self._begin)
 
-    def add(self, call: Call) -> asyncio.Future[Any]:
-        """Send it with the next ones."""
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting.append((call, future))
-        return future
+    def add(self, calls: Sequence[Call]) -> asyncio.Future[list[Any]]:
+        """Send them with the next ones."""
+        answers: asyncio.Future[list[Any]] = self._loop.create_future()
+        self._waiting.append(Asked(calls, answers))
+        before, self._count = self._count, self._count + len(calls)
+        if before < TOGETHER_MAX <= self._count:
+            self._loop.call_soon(self._begin)
+        return answers
 
-    async def _send(self) -> None:
-        """Begin at the next turn of the loop, so that all that is asked in this one goes together."""
-        try:
-            while self._waiting:
-                some = [self._waiting.popleft() for _ in range(min(len(self._waiting), TOGETHER_MAX))]
-                await self._send_some(some)
-        finally:
+    def _begin(self) -> None:
+        """At the next turn of the loop, so that all that is asked in this one goes together."""
+        while self._waiting and (not self._under_way or self._is_full()):
+            task = self._loop.create_task(self._send(self._next()))
+            self._under_way.add(task)
+            task.add_done_callback(self._done)
+
+    def _is_full(self) -> bool:
+        return self._count >= TOGETHER_MAX and len(self._under_way) < UNDER_WAY_MAX
+
+    def _next(self) -> list[Asked]:
+        some, count = [], 0
+        while self._waiting and count < TOGETHER_MAX:
+            some.append(self._waiting.popleft())
+            count += len(some[-1].calls)
+        self._count -= count
+        return some
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._under_way.discard(task)
+        self._begin()
+        if not self._under_way and not self.is_over.done():
             self._ended()
+            self.is_over.set_result(None)
 
-    async def _send_some(self, some: Sequence[tuple[Call, asyncio.Future[Any]]]) -> None:
+    async def _send(self, some: Sequence[Asked]) -> None:
         try:
-            answers = await self._run([call for call, _ in some])
+            answers = await self._run([call for asked in some for call in asked.calls])
         except Exception as error:  # noqa: BLE001 - whoever waits has to hear of it, whatever it is
-            for _, future in some:
-                if not future.done():
-                    future.set_exception(error)
+            for asked in some:
+                if not asked.answers.done():
+                    asked.answers.set_exception(error)
             return
-        for (_, future), answer in zip(some, answers, strict=True):
+        left = iter(answers)
+        for calls, future in some:
+            its = list(islice(left, len(calls)))
             if not future.done():
-                future.set_result(answer)
+                future.set_result(its)
+
+
+class Asked(NamedTuple):
+    """Calls that stay together, and who waits for their answers."""
+
+    calls: Sequence[Call]
+    answers: asyncio.Future[list[Any]]

@@ -25,6 +25,9 @@ the requests that go on through a connection must not push it out."""
 
 PROXY = Blame.PROXY
 
+HELD_MAX = 4 * EACH_MAX
+"""So many are kept before the older ones are looked through."""
+
 
 class Hearing:
     """`tell` tells it; `draw` returns chance for each proxy."""
@@ -43,7 +46,8 @@ class Hearing:
             heard = self._heard[key] = []
         if heard is not None:
             heard += outcomes
-            heard[:-EACH_MAX] = [each for each in heard[:-EACH_MAX] if each.latency_s is not None][-EACH_MAX:]
+            if len(heard) >= HELD_MAX:
+                forget_old(heard)
         if any(outcome.blame is PROXY for outcome in outcomes):
             await self.tell()
         elif self._telling is None:
@@ -52,6 +56,8 @@ class Hearing:
     async def tell(self) -> None:
         """Tell all now. Raises `StateError`."""
         heard, self._heard = self._heard, {}
+        for each in heard.values():
+            forget_old(each)
         if heard:
             await self._tell_them({key: {"outcomes": each, "draw": self._draw()} for key, each in heard.items()})
 
@@ -74,3 +80,8 @@ class Hearing:
             log.warning("what is known of proxies was not told: %s", error)
         finally:
             self._telling = None
+
+
+def forget_old(heard: list[Outcome]) -> None:
+    """Keep what is told of one proxy."""
+    heard[:-EACH_MAX] = [each for each in heard[:-EACH_MAX] if each.latency_s is not None][-EACH_MAX:]

@@ -7,27 +7,31 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 from lycosa.core.errors import UsageError
 from lycosa.core.proxies.target import Grant, Wait, Wish
 from lycosa.proxies.waiting import WAITING_MAX
 
-ASKED_MAX = 128
+ASKED_MAX = 32
 """So many are asked for at once."""
 
 AGAIN_MIN_S, AGAIN_MAX_S = 0.01, 0.25
 """Who waits asks again after so long: others, in other processes, may have given one back."""
 
+NEVER = float("inf")
+
 
 @dataclass(slots=True, eq=False)
 class Asker:
-    """One of them. He waits until `ends` (time of the loop), but is asked for once at least."""
+    """One of them. He waits until `ends` (time of the loop), but is asked for once at least, until `over` at most."""
 
     count: int
     wish: Wish
     lease_s: float | None
     ends: float
+    over: float
     granted: asyncio.Future[list[Grant]]
 
     @property
@@ -70,6 +74,9 @@ class Line:
     ) -> None:
         self._ask, self._fill, self._give_back, self._ended, self._now = ask, fill, give_back, ended, now
         self._waiting: deque[Asker] = deque()
+        self._asked: Sequence[Asker] = ()
+        self._loop = asyncio.get_running_loop()
+        self._watch: asyncio.TimerHandle | None = None
         self._blocked = False
         self._returned = 0
         self._woken = asyncio.Event()
@@ -80,7 +87,9 @@ class Line:
         if len(self._waiting) >= WAITING_MAX:
             raise UsageError(f"{WAITING_MAX:,} wait for a proxy already: ask for fewer at a time")
         self._waiting.append(asker)
-        if asker.ends < asyncio.get_running_loop().time() + AGAIN_MAX_S:
+        if self._watch is None or asker.over < self._watch.when():
+            self._watch_until(asker.over)
+        if asker.ends < self._loop.time() + AGAIN_MAX_S:
             self._woken.set()
 
     def woken(self, returned: int) -> None:
@@ -99,7 +108,27 @@ class Line:
             while some := self._next():
                 await self._serve_some(some)
         finally:
+            if self._watch is not None:
+                self._watch.cancel()
             self._ended()
+
+    def _watch_until(self, when: float) -> None:
+        """Look then who is over: one timer for all costs less than one for each."""
+        if self._watch is not None:
+            self._watch.cancel()
+        self._watch = self._loop.call_at(when, self._end_those_over)
+
+    def _end_those_over(self) -> None:
+        """Those who have waited for an answer of the server, too."""
+        now = self._loop.time()
+        self._watch, soonest = None, NEVER
+        for asker in chain(self._asked, self._waiting):
+            if asker.over <= now:
+                asker.refuse(TimeoutError())
+            elif not asker.granted.done():
+                soonest = min(soonest, asker.over)
+        if soonest is not NEVER:
+            self._watch_until(max(soonest, now + AGAIN_MIN_S))
 
     async def _serve_some(self, some: list[Asker]) -> None:
         try:
@@ -123,6 +152,7 @@ class Line:
         self._returned = 0
         self._woken.clear()
         some: list[Asker] = []
+        self._asked = some
         while self._waiting and hope > 0 and len(some) < ASKED_MAX:
             asker = self._waiting.popleft()
             if not asker.granted.done():
@@ -144,17 +174,16 @@ class Line:
 
     def _end_the_late(self) -> None:
         """Nothing is there: those who do not want to wait longer go."""
-        now = asyncio.get_running_loop().time()
+        now = self._loop.time()
         for asker in self._waiting:
             if asker.ends <= now:
                 asker.refuse(TimeoutError())
 
     async def _pause(self, waits: Sequence[Wait]) -> None:
         """Wait until there may be something, or somebody's time is over."""
-        loop = asyncio.get_running_loop()
         at = min((wait.at for wait in waits if wait.at is not None), default=None)
         soon_s = AGAIN_MAX_S if at is None else min(max(at - self._now(), AGAIN_MIN_S), AGAIN_MAX_S)
-        ends = min((asker.ends for asker in self._waiting if not asker.granted.done()), default=loop.time())
+        ends = min((asker.ends for asker in self._waiting if not asker.granted.done()), default=self._loop.time())
         with suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, min(soon_s, ends - loop.time()))):
+            async with asyncio.timeout(max(0.0, min(soon_s, ends - self._loop.time()))):
                 await self._woken.wait()

@@ -47,11 +47,11 @@ class TargetScript:
 
     def renew(self, token: int, lease_s: float | None = None) -> Call:
         """Set another deadline; it is answered, or False."""
-        return self._call("renew", token=token, lease_s=self._lease_s if lease_s is None else lease_s)
+        return self._call("renew", token=str(token), lease_s=self._lease_s if lease_s is None else lease_s)
 
     def release(self, token: int, outcomes: Sequence[Outcome], draw: float) -> Call:
         """End a lease; the key of its proxy is answered, or False."""
-        return self._call("release", token=token, outcomes=outcomes, draw=draw)
+        return self._call("release", token=str(token), outcomes=outcomes, draw=draw)
 
     def learn(self, facts: Mapping[str, Facts], wish: Wish | None = None, version: int = 0) -> Call:
         """Tell what the global pool knows of proxies; of all that fit `wish`, if it is given."""

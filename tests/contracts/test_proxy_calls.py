@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from math import ceil
 from secrets import token_hex
 from typing import Any
 
@@ -12,11 +13,14 @@ import redis as driver
 
 from lycosa.core.errors import NoProxy
 from lycosa.core.proxies.outcome import Outcome
+from lycosa.core.proxies.policy import TargetPolicy
 from lycosa.core.proxies.pool import TARGETS_MAX
 from lycosa.core.proxies.proxy import Proxy
 from lycosa.core.proxies.target import Wish
 from lycosa.ports import ProxyPool
 from lycosa.proxies.redis import redis_pool
+from lycosa.proxies.redis_calls import TOGETHER_MAX, Gathered
+from lycosa.proxies.target_script import script_of
 
 pytestmark = pytest.mark.redis
 
@@ -55,9 +59,52 @@ def test_many_ask_in_few_round_trips(redis: Any) -> None:
         lent = [each for (each,) in await asyncio.gather(*(pool.acquire(SITE) for _ in range(100)))]
         assert len({each.proxy.key for each in lent}) == 100
         assert all(await asyncio.gather(*(pool.release(each, [Outcome()]) for each in lent)))
-        assert trips(redis) - before <= 6
+        assert trips(redis) - before <= 2 * ceil(100 / TOGETHER_MAX)
 
     play(redis, story, 100)
+
+
+def test_a_full_round_trip_goes_beside_the_one_under_way_and_others_wait_for_its_end() -> None:
+    """What the server does and what the process does with the answers go on at the same time."""
+    call = script_of(TargetPolicy()).look()
+
+    async def story() -> None:
+        sent: list[int] = []
+        goes_on = asyncio.Semaphore(0)
+
+        async def run(calls: Sequence[Any]) -> list[Any]:
+            sent.append(len(calls))
+            await goes_on.acquire()
+            return list(range(len(calls)))
+
+        gathered = Gathered(run, lambda: sent.append(-1))
+        answers = [gathered.add([call])]
+        await beats()
+        answers += [gathered.add([call] * 5) for _ in range(TOGETHER_MAX // 5)]
+        await beats()
+        assert sent == [1], "few wait for the end of the first"
+        answers += [gathered.add([call] * 5) for _ in range(20)]
+        await beats()
+        assert sent[0] == 1
+        assert len(sent) == 2
+        assert TOGETHER_MAX <= sent[1] < TOGETHER_MAX + 5, "those that are asked for together stay together"
+        for _ in range(20):
+            goes_on.release()
+        async with asyncio.timeout(LONG_S):
+            told = await asyncio.gather(*answers)
+            await gathered.is_over
+        assert {len(each) for each in told[1:]} == {5}
+        assert told[0] == [0]
+        assert sent[-1] == -1
+        assert sent.count(-1) == 1
+
+    asyncio.run(story())
+
+
+async def beats() -> None:
+    """Let everything go on that can."""
+    for _ in range(10):
+        await asyncio.sleep(0)
 
 
 def test_few_round_trips_however_many_wait(redis: Any) -> None:

@@ -48,8 +48,8 @@ EVERYWHERE = {
     ),
     "a new price is not told": ("return { new, prices > 0, told(other) }", "return { new, false, told(other) }"),
     "who is added again begins anew": (
-        "        keep(name, health)\n      end",
-        "        keep(name, health)\n      else\n        call('HDEL', key('h'), name)\n      end",
+        "        keep(name, health)\n      elseif",
+        "        keep(name, health)\n      elseif call('HDEL', key('h'), name) < 0 then\n      elseif",
     ),
     "what is added does not fill up": ("  call('INCR', key('v'))\n  return { new", "  return { new"),
     "who is well again does not fill up": (
@@ -65,7 +65,10 @@ EVERYWHERE = {
     "the dead fill up": ("if health and not health.dead and", "if health and"),
     "one more than wanted": ("and count < args.count then\n", "and count <= args.count then\n"),
     "tags do not matter": ("if proxy.tags[name] ~= value then return false end", ""),
-    "targets have no order": ("call('ZADD', key('t'), now, args.target)", "call('ZADD', key('t'), 0, args.target)"),
+    "targets have no order": (
+        "  call('ZADD', key('t'), now, args.target)\n  while",
+        "  call('ZADD', key('t'), 0, args.target)\n  while",
+    ),
 }
 
 TARGET = {
@@ -96,8 +99,8 @@ TARGET = {
     "the order does not move": ("  m.stands = math.max(m.stands, pair.rank)\n", ""),
     "all cost the same": ("pair.rank = pair.rank + cost(pair)", "pair.rank = pair.rank + 1"),
     "the first is lent": ("math.floor(draw * math.min(few, #found)) + 1", "1"),
-    "a session draws anew": ("if bound and (is_usable(bound) or bound.held > 0) then", "if false then"),
-    "a session has what is banned": ("if bound and (is_usable(bound) or bound.held > 0) then", "if bound then"),
+    "a session draws anew": ("if kept and (is_usable(kept) or kept.held > 0) then", "if false then"),
+    "a session has what is banned": ("if kept and (is_usable(kept) or kept.held > 0) then", "if kept then"),
     "a session is for ever": (
         "if bound and bound[2] > now then return bound[1] end",
         "if bound then return bound[1] end",
@@ -136,9 +139,11 @@ TARGET = {
     "the next one overdue is forgotten": ("m.overdue_at = first_score(DEADLINES) or NEVER", "m.overdue_at = NEVER"),
     "the next one to wake is forgotten": ("m.wakes_at = first_score(WAITING) or NEVER", "m.wakes_at = NEVER"),
     "the one behind all is lent": (
-        "    local ready = call('ZCARD', READY .. tier) - 1",
-        "    local ready = call('ZCARD', READY .. tier)",
+        "of[tier] = call('ZCARD', READY[tier]) - 1",
+        "of[tier] = call('ZCARD', READY[tier])",
     ),
+    "who goes is counted on": ("count - call('ZREM', READY", "count - 0 * call('ZREM', READY"),
+    "who comes is not counted": ("count + call('ZADD', READY", "count + 0 * call('ZADD', READY"),
     "a removed one counts": ("  if pair.counted then m.usable = m.usable - 1 end\n", ""),
     "a ban by hand ends": ("rest(pair, args['until']) else pair.barred = true end", "rest(pair, args['until']) end"),
     "an unban leaves a rest": ("false, false, 0, 0, 0\n  changed", "false, false, 0, 0, pair.rests_until\n  changed"),

@@ -23,8 +23,17 @@ local SESSIONS_MAX, KINDS_MAX, TOKENS_PER_S = 100000, 1000, 1e6
 -- longer than this makes it one that is quick; it stays behind all others.
 local LAST = string.rep('-', 65)
 local NEVER = math.huge
-local PAIRS, READY, WAITING, LEASES, DEADLINES = key('p'), key('r|'), key('w'), key('l'), key('d')
+local PAIRS, WAITING, LEASES, DEADLINES = key('p'), key('w'), key('l'), key('d')
 local SESSIONS, SESSION_ENDS = key('s'), key('u')
+
+local READY = setmetatable({}, { __index = function(of, tier) -- worked out once for each tier
+  of[tier] = key('r|' .. tier)
+  return of[tier]
+end })
+local READY_COUNTS = setmetatable({}, { __index = function(of, tier)
+  of[tier] = call('ZCARD', READY[tier]) - 1
+  return of[tier]
+end })
 
 local policy = unpack_one(ARGV[2])
 
@@ -136,7 +145,10 @@ end
 
 -- Take it out, wherever it is.
 local function out(pair)
-  if pair.queued then call('ZREM', READY .. pair.tier, pair.key) end
+  if pair.queued then
+    local count = READY_COUNTS[pair.tier]
+    READY_COUNTS[pair.tier] = count - call('ZREM', READY[pair.tier], pair.key)
+  end
   if pair.waits then call('ZREM', WAITING, pair.key) end
   pair.queued, pair.waits = false, false
   changed(pair)
@@ -146,7 +158,7 @@ local function know_tier(tier)
   for _, known in ipairs(m.tiers) do
     if known == tier then return end
   end
-  call('ZADD', READY .. tier, 'inf', LAST)
+  call('ZADD', READY[tier], 'inf', LAST)
   m.tiers[#m.tiers + 1] = tier
   table.sort(m.tiers)
 end
@@ -163,7 +175,8 @@ local function place(pair)
   else
     pair.rank = math.max(pair.rank, m.stands)
     know_tier(pair.tier)
-    call('ZADD', READY .. pair.tier, pair.rank, pair.key)
+    local count = READY_COUNTS[pair.tier]
+    READY_COUNTS[pair.tier] = count + call('ZADD', READY[pair.tier], pair.rank, pair.key)
     pair.queued = true
   end
   changed(pair)

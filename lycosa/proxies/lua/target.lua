@@ -61,8 +61,11 @@ local function lease_of(token)
   return string.sub(held, 1, bar - 1), string.sub(held, bar + 1)
 end
 
+local told = {} -- the last deadline, and as text: those that are lent together have the same
+
 local function ends_at(token, deadline)
-  call('ZADD', DEADLINES, deadline, token)
+  if told.deadline ~= deadline then told.deadline, told.text = deadline, string.format('%.17g', deadline) end
+  call('ZADD', DEADLINES, told.text, token)
   m.overdue_at = math.min(m.overdue_at, deadline)
 end
 
@@ -124,7 +127,7 @@ local function first(tier, count)
   local plain = is_plain()
   local found, from, step = {}, 0, plain and count or LOOKED_AT
   repeat
-    local names = call('ZRANGE', READY .. tier, from, from + step - 1)
+    local names = call('ZRANGE', READY[tier], from, from + step - 1)
     for _, name in ipairs(names) do
       if name ~= LAST and (plain or fits(pair_of(name))) then found[#found + 1] = name end
       if #found == count then return found end
@@ -156,7 +159,7 @@ end
 -- The same for who wants one, any: the others need not be looked at.
 local function drawn_any(tier, few)
   local at = math.floor(args.draws[1] * few)
-  local found = call('ZRANGE', READY .. tier, at, at)
+  local found = call('ZRANGE', READY[tier], at, at)
   return { pair_of(found[1]) }
 end
 
@@ -164,7 +167,7 @@ end
 local function chosen()
   local any = #args.draws == 1 and is_plain()
   for number, tier in ipairs(m.tiers) do
-    local ready = call('ZCARD', READY .. tier) - 1
+    local ready = READY_COUNTS[tier]
     if ready > 0 then
       local few = math.min(FEW, math.max(1, math.floor(ready / FEW_PART)))
       local picked = (any and drawn_any or drawn)(tier, few)
@@ -194,8 +197,9 @@ local function grant(pair, interval_s, deadline, rebound, among)
   m.granted = m.granted + 1
   place(pair)
   m.token = math.max(m.token + 1, math.floor(now * TOKENS_PER_S))
-  call('HSET', LEASES, m.token, pair.key .. '|' .. args.session)
-  ends_at(m.token, deadline)
+  local token = string.format('%.0f', m.token)
+  call('HSET', LEASES, token, pair.key .. '|' .. args.session)
+  ends_at(token, deadline)
   return { m.token, pair.key, deadline, rebound, among }
 end
 
@@ -372,7 +376,10 @@ function commands.drop()
   expire()
   if call('HLEN', LEASES) > 0 then return false end
   for _, name in ipairs(all_keys()) do leave_exit(pair_of(name)) end
-  for _, tier in ipairs(m.tiers) do call('DEL', READY .. tier) end
+  for _, tier in ipairs(m.tiers) do
+    call('DEL', READY[tier])
+    READY_COUNTS[tier] = nil
+  end
   for _, name in ipairs({ 'p', 'k', 'w', 'd', 's', 'u', 'm' }) do call('DEL', key(name)) end
   loaded, m = {}, nil
   return true
