@@ -42,6 +42,9 @@ KNOWN_MAX = 100_000
 AT_LEAST_S = 5.0
 """Who does not want to wait waits so long at most until he was asked for."""
 
+SAY_WHY_S = 2.0
+"""It may take so long to find out why there is none."""
+
 
 class RedisPool:
     """See `ports.ProxyPool`. Make it with `redis_pool`."""
@@ -322,9 +325,13 @@ class RedisPool:
             await self._calls.target(target, self._script(target).update(facts))
 
     async def _why(self, target: str, count: int, wish: Wish, wait_s: float) -> str:
-        pairs, *_ = await self._look(target)
+        try:
+            async with asyncio.timeout(SAY_WHY_S):
+                pairs, *_ = await self._look(target)
+                is_empty = not pairs and not await self.count()
+        except TimeoutError:
+            return f"no proxy for {target}: the server of the pool does not answer"
         counts = Counter(pair.state(self._now()) for pair in pairs.values() if wish.fits(pair))
-        is_empty = not pairs and not await self.count()
         return why_not(target, count, self._policy_of(target).members, wait_s, counts, is_empty=is_empty)
 
     def _woken(self, target: str | None = None, returned: int = ASKED_MAX) -> None:

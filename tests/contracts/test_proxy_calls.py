@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from math import ceil
 from secrets import token_hex
@@ -18,7 +20,7 @@ from lycosa.core.proxies.pool import TARGETS_MAX
 from lycosa.core.proxies.proxy import Proxy
 from lycosa.core.proxies.target import Wish
 from lycosa.ports import ProxyPool
-from lycosa.proxies.redis import redis_pool
+from lycosa.proxies.redis import AT_LEAST_S, SAY_WHY_S, redis_pool
 from lycosa.proxies.redis_calls import TOGETHER_MAX, Gathered
 from lycosa.proxies.target_script import script_of
 
@@ -138,6 +140,24 @@ def test_who_does_not_want_to_wait_is_told_at_once_though_others_wait(redis: Any
             await pool.release(lent)
             (lent,) = await task
         picky.cancel()
+
+    play(redis, story, 1)
+
+
+def test_a_server_that_stands_still_is_told_when_the_wait_is_over(redis: Any) -> None:
+    async def story(pool: ProxyPool) -> None:
+        (lent,) = await pool.acquire(SITE)
+        await pool.release(lent)
+        redis.process.send_signal(signal.SIGSTOP)
+        began = time.monotonic()
+        try:
+            waits = [pool.acquire(SITE), pool.acquire(SITE, wait_s=1.0), pool.acquire(SITE, wish=Wish(session="s"))]
+            told = await asyncio.gather(*waits, return_exceptions=True)
+        finally:
+            redis.process.send_signal(signal.SIGCONT)
+        assert [str(each) for each in told] == 3 * [f"no proxy for {SITE}: the server of the pool does not answer"]
+        assert time.monotonic() - began < AT_LEAST_S + SAY_WHY_S + 3.0
+        assert len(await pool.acquire(SITE, wait_s=LONG_S)) == 1, "who went has no lease"
 
     play(redis, story, 1)
 
