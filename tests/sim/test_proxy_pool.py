@@ -364,3 +364,25 @@ def test_the_waterfall(*, guarded: bool) -> None:
     most = max(after[key] / before[key] for key in after if key not in banned)
     assert (ratio <= 1.02, most <= 1.2) == (guarded, guarded), (ratio, most)
     assert not guarded or ratio > 0.9
+
+
+@pytest.mark.parametrize("has_worked", [False, True])
+def test_who_was_banned_from_the_beginning_slows_nobody(*, has_worked: bool) -> None:
+    """It never had a load that others could get, so a crawl that begins slowly gets as fast as it can."""
+    pool = plain(10, cool_s=10_000.0)
+    bad, now, served = proxies(11)[-1], 0.0, 0
+    if has_worked:
+        pool.add([bad], now)
+    for number in range(400):
+        now += 1.0 if number < 100 else 0.05
+        if number == 80 and not has_worked:
+            pool.add([bad], now)
+        answer = pool.acquire("a.example", now, [0.0])
+        if isinstance(answer, Wait):
+            continue
+        served += number >= 200
+        banned = answer[0].key == bad.key and number >= 80
+        outcome = Outcome(Blame.SITE, "403") if banned else Outcome(latency_s=0.1)
+        pool.release("a.example", answer[0].token, [outcome], now, 1.0)
+    assert pool.targets["a.example"].pairs[bad.key].bans == 1
+    assert (served == 200) is not has_worked

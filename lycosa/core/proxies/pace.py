@@ -3,7 +3,8 @@
 As long as all is well, proxies of a target are used as fast as requests come, one lease at a time. How fast each of
 them was used of late is known. When one is lost (a ban, no connection), that becomes the most that each of the others
 is used: the whole becomes slower by what was lost. It stays the most while more are lost, however slow the whole is
-meanwhile: who waits for what does not answer says nothing about what the others can bear. After BAN_HOLD_S without a
+meanwhile: who waits for what does not answer says nothing about what the others can bear. One that never worked here
+had no load, and slows nobody. After BAN_HOLD_S without a
 further ban, or DOWN_HOLD_S without a failure, the limit is halved in each FADE_S, until it limits nothing.
 """
 

@@ -108,7 +108,7 @@ class TargetPool:
             lost |= rest_with(pair, (self.pairs[each] for each in self._exits.get(facts.exit_ip, ())), now)
         if facts.rests_until > max(now, pair.rests_until):
             lost |= pair.rest(facts.rests_until)
-        self._lost(int(lost), now, DOWN_HOLD_S)
+        self._lost([pair] if lost else [], now, DOWN_HOLD_S)
         self._place(pair, now)
 
     def forget(self, key: str) -> None:
@@ -262,7 +262,8 @@ class TargetPool:
             return
         pair.reason = outcome.reason
         if blame in (PROXY, UNFIT):
-            self._lost(pair.rest(now + cool_s(DOWN_S, DOWN_MAX_S, 1, draw)), now, DOWN_HOLD_S)
+            lost = pair.rest(now + cool_s(DOWN_S, DOWN_MAX_S, 1, draw))
+            self._lost([pair] if lost else [], now, DOWN_HOLD_S)
             return
         pair.misses += 1
         if blame is SITE or pair.half or pair.misses >= self.policy.misses_max:
@@ -274,22 +275,23 @@ class TargetPool:
         pair.bans += 1
         pair.misses = 0
         until = now + cool_s(policy.cool_s, policy.cool_max_s, pair.bans, draw, outcome.rest_s)
-        lost = int(pair.rest(until))
+        lost = [pair] if pair.rest(until) else []
         pair.barred = 0 < policy.bans_max <= pair.bans
         for key in self._exits.get(pair.facts.exit_ip, ()):
             other = self.pairs[key]
             if other is not pair:
                 self._order.out(other)
-                lost += other.rest(until)
+                if other.rest(until):
+                    lost.append(other)
                 other.reason = outcome.reason + SAME_EXIT
                 self._place(other, now)
         self._lost(lost, now, BAN_HOLD_S)
 
-    def _lost(self, count: int, now: float, hold_s: float) -> None:
-        """So many proxies take part no more."""
-        if count:
+    def _lost(self, pairs: Sequence[Pair], now: float, hold_s: float) -> None:
+        """These take part no more; the load of those that have worked here would be that of the others now."""
+        if pairs:
             self.filled.clear()
-            if self.policy.guarded:
+            if self.policy.guarded and any(pair.good for pair in pairs):
                 self.pace.lost(now, hold_s)
 
     def _place(self, pair: Pair, now: float) -> None:

@@ -126,12 +126,12 @@ end
 
 local function at_of(pair) return math.max(pair.paced_until, pair.rests_until) end
 
-local function rest(pair, until_)
-  local was = is_usable(pair)
+-- Note in `gone` that it was usable before.
+local function rest(pair, until_, gone)
+  if gone and is_usable(pair) then gone[#gone + 1] = pair end
   pair.half = true
   pair.rests_until = math.max(pair.rests_until, until_)
   changed(pair)
-  return was and 1 or 0
 end
 
 local function cost(pair)
@@ -232,11 +232,18 @@ local function nothing_is_filled()
   call('DEL', key('k'))
 end
 
--- So many proxies take part no more.
-local function lost(count, hold_s)
-  if count == 0 then return end
+local function any_has_worked(gone)
+  for _, pair in ipairs(gone) do
+    if pair.good > 0 then return true end
+  end
+  return false
+end
+
+-- These take part no more; the load of those that have worked here would be that of the others now.
+local function lost(gone, hold_s)
+  if #gone == 0 then return end
   nothing_is_filled()
-  if not policy.guarded or m.each_s == 0 then return end
+  if not policy.guarded or m.each_s == 0 or not any_has_worked(gone) then return end
   if now >= m.held_until then m.interval_s = math.min(math.max(m.each_s, least_s()), INTERVAL_MAX_S) end
   m.held_until = math.max(m.held_until, now + hold_s)
 end

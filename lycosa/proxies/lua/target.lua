@@ -8,7 +8,8 @@ local function banned(pair, outcome, draw)
   pair.bans = pair.bans + 1
   pair.misses = 0
   local until_ = now + cool_s(policy.cool_s, policy.cool_max_s, pair.bans, draw, outcome.rest_s)
-  local count = rest(pair, until_)
+  local gone = {}
+  rest(pair, until_, gone)
   pair.barred = policy.bans_max > 0 and policy.bans_max <= pair.bans
   changed(pair)
   local exits = pair.exit_ip ~= '' and call('SMEMBERS', key('x|' .. pair.exit_ip)) or {}
@@ -16,12 +17,12 @@ local function banned(pair, outcome, draw)
     local other = name ~= pair.key and pair_of(name)
     if other then
       out(other)
-      count = count + rest(other, until_)
+      rest(other, until_, gone)
       other.reason = outcome.reason .. ', at the same exit'
       place(other)
     end
   end
-  lost(count, BAN_HOLD_S)
+  lost(gone, BAN_HOLD_S)
 end
 
 local function answered(pair, well)
@@ -44,7 +45,9 @@ local function judge(pair, outcome, draw)
   end
   pair.reason = outcome.reason
   if blame == 'proxy' or blame == 'unfit' then
-    lost(rest(pair, now + cool_s(DOWN_S, DOWN_MAX_S, 1, draw)), DOWN_HOLD_S)
+    local gone = {}
+    rest(pair, now + cool_s(DOWN_S, DOWN_MAX_S, 1, draw), gone)
+    lost(gone, DOWN_HOLD_S)
     return
   end
   pair.misses = pair.misses + 1
@@ -264,7 +267,7 @@ local function leave_exit(pair)
 end
 
 -- Let one that is known to come out here from now on rest with those that were banned here.
-local function share_bans(pair)
+local function share_bans(pair, gone)
   local last
   for _, name in ipairs(call('SMEMBERS', key('x|' .. pair.exit_ip))) do
     local other = name ~= pair.key and pair_of(name)
@@ -273,13 +276,13 @@ local function share_bans(pair)
       if later or (other.rests_until == last.rests_until and name > last.key) then last = other end
     end
   end
-  if not last then return 0 end
+  if not last then return end
   pair.reason = last.reason .. ', at the same exit'
-  return rest(pair, last.rests_until)
+  rest(pair, last.rests_until, gone)
 end
 
 local function learn(name, facts)
-  local pair, count = pair_of(name), 0
+  local pair, gone = pair_of(name), {}
   local exit_before = pair and pair.exit_ip or ''
   if not pair then
     pair = {
@@ -291,16 +294,16 @@ local function learn(name, facts)
   else
     out(pair)
     leave_exit(pair)
-    if facts.dead and is_usable(pair) then count = 1 end
+    if facts.dead and is_usable(pair) then gone = { pair } end
     pair.half = pair.half or (pair.dead and not facts.dead)
   end
   pair.known_latency_s, pair.dead, pair.exit_ip = facts.latency_s, facts.dead, facts.exit_ip
   pair.tier, pair.tags = facts.tier, facts.tags
   changed(pair)
   if pair.exit_ip ~= '' then call('SADD', key('x|' .. pair.exit_ip), name) end
-  if pair.exit_ip ~= '' and pair.exit_ip ~= exit_before then count = math.max(count, share_bans(pair)) end
-  if facts.rests_until > math.max(now, pair.rests_until) then count = math.max(count, rest(pair, facts.rests_until)) end
-  lost(count, DOWN_HOLD_S)
+  if pair.exit_ip ~= '' and pair.exit_ip ~= exit_before then share_bans(pair, gone) end
+  if facts.rests_until > math.max(now, pair.rests_until) then rest(pair, facts.rests_until, gone) end
+  lost(gone, DOWN_HOLD_S)
   place(pair)
 end
 
