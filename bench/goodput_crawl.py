@@ -59,7 +59,7 @@ async def main(told: Crawl) -> None:
         spider,
         proxy_pool=told.proxies,
         concurrency=told.concurrency,
-        concurrency_per_host=told.concurrency,
+        concurrency_per_host=told.concurrency // len(told.starts),
         connect_timeout=told.connect_timeout,
         retries=100,
         backoff_base=0.1,

@@ -1,8 +1,8 @@
 """Proxies of a pool on loan to the transfers of this process: waited for, renewed while they last, given back.
 
 Nobody fails for want of a proxy. Who gets none waits a little, holding its place; then it gives the place back and
-comes again (`NoProxyYet`), and sooner so where none was lent lately, so that hosts whose proxies are free go on. When
-none worked for too long, the crawl ends (`CloseSpider`), and can be resumed.
+comes again (`NoProxyYet`), sooner so where none was lent lately, and at once where enough wait, so that hosts whose
+proxies are free go on. When none worked for too long, the crawl ends (`CloseSpider`), and can be resumed.
 
 A lease ends with its transfer, also when that is cancelled. What a killed process held comes back when the time of the
 lease is over (`lease_s` of the target's policy).
@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from lycosa.clock import Clock
 from lycosa.core.errors import CloseSpider, NoProxy, NoProxyYet, StateError
 from lycosa.core.proxies.attempts import Attempts
-from lycosa.core.proxies.drought import NO_PROXY, Drought, Flows
+from lycosa.core.proxies.drought import NO_PROXY, QUEUE_S, Drought, Flows
 from lycosa.core.proxies.outcome import Outcome, Rule
 from lycosa.engine.proxywish import Wanted
 from lycosa.ports import Lent, ProxyPool
@@ -98,11 +98,14 @@ class Lender:
 
     async def _waited_for(self, wanted: Wanted) -> Lent:
         began = self._clock.now()
+        if not self._flows.has_room(wanted.target):
+            raise NoProxyYet(f"enough wait for a proxy for {wanted.target}", began + QUEUE_S / 2)
         wait_s = self._flows.wait_s(wanted.target, began)
         if self._drought.most_s is not None:
             wait_s = min(wait_s, self._drought.most_s / 4)  # it is told before it ends the crawl
         try:
-            return (await self._pool.acquire(wanted.target, wish=wanted.wish(), wait_s=wait_s))[0]
+            with self._flows.waiting(wanted.target, began):
+                return (await self._pool.acquire(wanted.target, wish=wanted.wish(), wait_s=wait_s))[0]
         except NoProxy as none:
             raise self._none(wanted.target, began, none) from None
 

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import pytest
 
-from lycosa.core.proxies.drought import AGAIN_MAX_S, AGAIN_MIN_S, DRY_WAIT_S, FLOWS_S, TARGETS_MAX, Drought, Dry, Flows
+from lycosa.core.proxies.drought import (
+    AGAIN_MAX_S,
+    AGAIN_MIN_S,
+    DRY_WAIT_S,
+    FLOWS_S,
+    QUEUE_MIN,
+    QUEUE_S,
+    TARGETS_MAX,
+    Drought,
+    Dry,
+    Flows,
+)
 
 
 def test_it_is_told_once_and_ends_at_last() -> None:
@@ -46,6 +59,23 @@ def test_who_waits_keeps_its_place_only_where_proxies_flow() -> None:
     assert flows.wait_s("shop", 100.0 + FLOWS_S) == FLOWS_S
     assert flows.wait_s("shop", 100.1 + FLOWS_S) == DRY_WAIT_S
     assert flows.wait_s("other", 100.0) == DRY_WAIT_S
+
+
+def test_as_many_wait_as_are_lent_in_a_moment() -> None:
+    flows = Flows()
+    with ExitStack() as waiting:
+        for _ in range(QUEUE_MIN):
+            assert flows.has_room("shop")
+            waiting.enter_context(flows.waiting("shop", 100.0))
+        assert not flows.has_room("shop")
+        assert flows.has_room("other")
+        for number in range(1, 501):
+            flows.lent("shop", 100.0 + number / 500)
+        for _ in range(round(500 * QUEUE_S) - QUEUE_MIN):
+            assert flows.has_room("shop"), "where they flow faster"
+            waiting.enter_context(flows.waiting("shop", 101.0))
+        assert not flows.has_room("shop")
+    assert flows.has_room("shop")
 
 
 def test_it_asks_less_and_less_often() -> None:

@@ -1,7 +1,8 @@
 """Where proxies flow, and where there is a drought. Times are in unix seconds.
 
 `Flows` says of each target how long to wait for one: where some were lent lately the next one comes soon, and who waits
-keeps its place; where none was, it asks now and then, so that other targets have the places.
+keeps its place; where none was, it asks now and then, so that other targets have the places. More than are lent in
+QUEUE_S do not wait, either: the places in which they waited are used for targets whose proxies are free.
 
 `Drought` is of all targets: how long no proxy that works is to be had, and what then. It is told once, and at last is
 too long. That one was lent says nothing, for it may be as dead as the others: who got an answer through one ends it.
@@ -10,6 +11,8 @@ too long. That one was lent says nothing, for it may be as dead as the others: w
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,6 +25,15 @@ FLOWS_S = 10.0
 DRY_WAIT_S = 1.0
 """Elsewhere for so long."""
 
+QUEUE_S = 0.1
+"""As many wait as are lent in this time; who comes further comes again in half of it."""
+
+QUEUE_MIN = 8
+"""But so many in any case: a pool on a server takes a while to answer."""
+
+RATE_S = 1.0
+"""How many are lent is counted for so long."""
+
 AGAIN_MIN_S, AGAIN_MAX_S = 1.0, 30.0
 """Who got none asks again after a quarter of the time that none was lent, within these bounds."""
 
@@ -29,32 +41,71 @@ TARGETS_MAX = 10_000
 """Targets that are remembered; of more, the one that nobody asked for longest is forgotten."""
 
 
+@dataclass(slots=True)
+class Flow:
+    """Of one target: one was lent at `since`, or is asked for since then if `any_lent` is False.
+
+    `count` were lent since `began`, and `per_s` a second before that.
+    """
+
+    since: float
+    began: float
+    any_lent: bool = False
+    count: int = 0
+    per_s: float = 0.0
+    waiting: int = 0
+
+    def counted(self, now: float) -> None:
+        """One more is lent."""
+        self.count += 1
+        if now - self.began >= RATE_S:
+            self.per_s, self.began, self.count = self.count / (now - self.began), now, 0
+
+
 class Flows:
-    """When a proxy was lent last, by target, or when it was first asked for."""
+    """When a proxy was lent last, by target, or when it was first asked for; and how many wait for one."""
 
     def __init__(self) -> None:
-        self._since: OrderedDict[str, tuple[float, bool]] = OrderedDict()
+        self._flows: OrderedDict[str, Flow] = OrderedDict()
 
     def lent(self, target: str, now: float) -> None:
         """One was lent."""
-        self._note(target, (now, True))
+        flow = self._of(target, now)
+        flow.since, flow.any_lent = now, True
+        flow.counted(now)
 
     def wait_s(self, target: str, now: float) -> float:
         """Return for how long to wait for one."""
-        since, any_lent = self._since.get(target, (now, False))
-        return FLOWS_S if any_lent and now - since <= FLOWS_S else DRY_WAIT_S
+        flow = self._flows.get(target)
+        return FLOWS_S if flow is not None and flow.any_lent and now - flow.since <= FLOWS_S else DRY_WAIT_S
+
+    def has_room(self, target: str) -> bool:
+        """Whether another one may wait."""
+        flow = self._flows.get(target)
+        return flow is None or flow.waiting < max(QUEUE_MIN, flow.per_s * QUEUE_S)
+
+    @contextmanager
+    def waiting(self, target: str, now: float) -> Iterator[None]:
+        """Count one who waits."""
+        flow = self._of(target, now)
+        flow.waiting += 1
+        try:
+            yield
+        finally:
+            flow.waiting -= 1
 
     def again_s(self, target: str, began: float, now: float) -> float:
         """None came. Return when to ask again; `began` is when this one did."""
-        known = self._since.get(target, (began, False))
-        self._note(target, known)
-        return min(max((now - known[0]) / 4, AGAIN_MIN_S), AGAIN_MAX_S)
+        return min(max((now - self._of(target, began).since) / 4, AGAIN_MIN_S), AGAIN_MAX_S)
 
-    def _note(self, target: str, known: tuple[float, bool]) -> None:
-        self._since[target] = known
-        self._since.move_to_end(target)
-        if len(self._since) > TARGETS_MAX:
-            self._since.popitem(last=False)
+    def _of(self, target: str, now: float) -> Flow:
+        flow = self._flows.get(target)
+        if flow is None:
+            flow = self._flows[target] = Flow(now, now)
+        self._flows.move_to_end(target)
+        if len(self._flows) > TARGETS_MAX:
+            self._flows.popitem(last=False)
+        return flow
 
 
 class Dry(NamedTuple):

@@ -108,7 +108,7 @@ class TargetPool:
             lost |= rest_with(pair, (self.pairs[each] for each in self._exits.get(facts.exit_ip, ())), now)
         if facts.rests_until > max(now, pair.rests_until):
             lost |= pair.rest(facts.rests_until)
-        self._lost([pair] if lost else [], now, DOWN_HOLD_S)
+        self._lost([pair] * lost, now, DOWN_HOLD_S)
         self._place(pair, now)
 
     def forget(self, key: str) -> None:
@@ -262,8 +262,7 @@ class TargetPool:
             return
         pair.reason = outcome.reason
         if blame in (PROXY, UNFIT):
-            lost = pair.rest(now + cool_s(DOWN_S, DOWN_MAX_S, 1, draw))
-            self._lost([pair] if lost else [], now, DOWN_HOLD_S)
+            self._lost([pair] * pair.rest(now + cool_s(DOWN_S, DOWN_MAX_S, 1, draw)), now, DOWN_HOLD_S)
             return
         pair.misses += 1
         if blame is SITE or pair.half or pair.misses >= self.policy.misses_max:
@@ -275,14 +274,13 @@ class TargetPool:
         pair.bans += 1
         pair.misses = 0
         until = now + cool_s(policy.cool_s, policy.cool_max_s, pair.bans, draw, outcome.rest_s)
-        lost = [pair] if pair.rest(until) else []
+        lost = [pair] * pair.rest(until)
         pair.barred = 0 < policy.bans_max <= pair.bans
         for key in self._exits.get(pair.facts.exit_ip, ()):
             other = self.pairs[key]
             if other is not pair:
                 self._order.out(other)
-                if other.rest(until):
-                    lost.append(other)
+                lost += [other] * other.rest(until)
                 other.reason = outcome.reason + SAME_EXIT
                 self._place(other, now)
         self._lost(lost, now, BAN_HOLD_S)

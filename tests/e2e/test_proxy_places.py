@@ -1,0 +1,65 @@
+"""Who waits for a proxy leaves the places of the crawl to hosts whose proxies are free (P3, P5)."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import lycosa
+from lycosa import Request, Spider
+from tests.servers.banning import Banning, banning
+from tests.servers.proxies import new_address
+from tests.servers.proxy import proxying
+
+PLACES = 24
+PAGES = 150
+DELAY_S = 0.1
+
+
+class TwoSites(Spider):
+    """Site 0 is for German proxies only."""
+
+    name = "two"
+
+    def __init__(self, server: Banning) -> None:
+        super().__init__()
+        self.server = server
+
+    async def start(self):
+        for number in range(PAGES):
+            yield Request(self.server.url(f"/page/{number}", site=0), meta={"proxy_tags": {"country": "de"}})
+            yield Request(self.server.url(f"/page/{number}", site=1))
+
+    def parse(self, response):
+        yield {"url": response.url}
+
+
+def test_a_site_with_few_proxies_leaves_the_places_to_others(tmp_path: Path) -> None:
+    """One proxy for a site of 150 pages, twelve for another: that one is done when the first has hardly begun."""
+
+    async def story() -> None:
+        async with (
+            asyncio.timeout(120),
+            banning(sites=2, pages=PAGES, delay_s=DELAY_S) as server,
+            AsyncExitStack() as stack,
+        ):
+            proxies = [await stack.enter_async_context(proxying(exit=new_address())) for _ in range(12)]
+            file = tmp_path / "proxies.txt"
+            file.write_text("".join(f"{each.url}{' country=de' * (each is proxies[0])}\n" for each in proxies))
+            crawl = lycosa.Crawl(
+                TwoSites(server),
+                proxy_pool=str(file),
+                robots=False,
+                concurrency=PLACES,
+                concurrency_per_host=PLACES,
+                log_level="ERROR",
+            )
+            async with crawl:
+                summary = await crawl.run()
+            assert summary.reasons == {"200": 2 * PAGES}
+            order = [hit.site for hit in server.hits]
+            last = max(place for place, site in enumerate(order) if site == 1)
+            assert order[:last].count(0) < PAGES / 2
+
+    asyncio.run(story())
