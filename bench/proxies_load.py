@@ -49,9 +49,10 @@ class Load:
     policy: dict[str, Any] = field(default_factory=dict)
     seed: int = 1
 
-    def policy_of(self, _: str) -> TargetPolicy:
-        """Return the policy of all targets."""
-        return TargetPolicy(**self.policy)
+    def policies(self) -> Callable[[str], TargetPolicy]:
+        """Return what says the policy of a target: one for all."""
+        policy = TargetPolicy(**self.policy)
+        return lambda _: policy
 
 
 def made(count: int) -> list[Proxy]:
@@ -67,7 +68,7 @@ def made(count: int) -> list[Proxy]:
 
 async def memory(load: Load) -> dict[str, Any]:
     """Return the CPU time of a pair, in the best of many rounds: what else the machine does disturbs the others."""
-    pool = LocalPool(load.policy_of)
+    pool = LocalPool(load.policies())
     await pool.add(made(load.proxies))
     wish_of = WISHES[load.how]
     lent = deque([await one(pool, wish_of(number)) for number in range(HELD)])
@@ -128,7 +129,7 @@ Pair = tuple[Callable[[], Awaitable[None]], Callable[[], Awaitable[None]]]
 
 
 async def ours(load: Load) -> Pair:
-    pool = await redis_pool(load.url, load.name, print, load.policy_of)
+    pool = await redis_pool(load.url, load.name, print, load.policies())
     chance = random.Random(load.seed)
 
     async def pair() -> None:
@@ -178,7 +179,7 @@ async def fill(load: Load) -> None:
     """Put the proxies where this way has them."""
     proxies = made(load.proxies)
     if load.how == "lycosa":
-        pool = await redis_pool(load.url, load.name, print, load.policy_of)
+        pool = await redis_pool(load.url, load.name, print, load.policies())
         await pool.add(proxies)
         await pool.close()
         return
