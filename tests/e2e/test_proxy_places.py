@@ -13,8 +13,8 @@ from tests.servers.proxies import new_address
 from tests.servers.proxy import proxying
 
 PLACES = 24
-PAGES = 150
-DELAY_S = 0.1
+PAGES = 80
+DELAY_S = 0.05
 
 
 class TwoSites(Spider):
@@ -36,7 +36,7 @@ class TwoSites(Spider):
 
 
 def test_a_site_with_few_proxies_leaves_the_places_to_others(tmp_path: Path) -> None:
-    """One proxy for a site of 150 pages, twelve for another: that one is done when the first has hardly begun."""
+    """One proxy for a site of 80 pages, twelve for another: that one is done when the first has hardly begun."""
 
     async def story() -> None:
         async with (
