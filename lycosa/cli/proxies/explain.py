@@ -11,7 +11,7 @@ from lycosa.cli import progress
 from lycosa.cli.outcome import one_line
 from lycosa.cli.proxies.pool import COLORS, json_option, meant, pool_option, run, tag_option, target_argument, wish_of
 from lycosa.cli.rows import Table, json_line, print_styled, when
-from lycosa.core.proxies.explain import Why, words
+from lycosa.core.proxies.explain import Why, lacks_reason, with_reason, words
 from lycosa.core.proxies.target import Wish
 from lycosa.ports import Explained, ProxyPool
 
@@ -48,8 +48,11 @@ def command(
 
     async def story(pool: ProxyPool) -> None:
         told = await pool.explain(target, wish)
+        everywhere = await pool.proxies() if proxies or any(lacks_reason(each.verdict) for each in told) else []
+        reasons = {view.proxy.key: view.reason for view in everywhere}
+        told = [each._replace(verdict=with_reason(each.verdict, reasons)) for each in told]
         if proxies:
-            keys = [each.key for each in meant(proxies, await pool.proxies())]
+            keys = [each.key for each in meant(proxies, everywhere)]
             told = [each for each in told if each.verdict.key in keys]
             if len(told) < len(set(keys)):
                 progress.write([f"{target} does not have all of them, and nearer ones would come first"])

@@ -180,7 +180,7 @@ class Api:
         """Say why proxies would be lent, or not."""
         target, wish = target_of(request, needed=True), wish_of(request)
         limit = whole_of(request, "limit", LIMIT_MAX, 1, LIMIT_MAX)
-        told = await self._pool.explain(target, wish)
+        told = await self._looks.explain(target, wish)
         shown = [verdict_seen(each, words_of(each, wish)) for each in told[:limit]]
         return answered(Explanation(target, shown, len(told)))
 

@@ -83,7 +83,7 @@ class Pages:
         name, number = text_of(request, "name", most=500, needed=True), page_of(request)
         wish = Wish(tags_of(request), text_of(request, "session"))
         view = next((each for each in await self._pool.targets() if each.target == name), None)
-        told = await self._pool.explain(name, wish)
+        told = await self._looks.explain(name, wish)
         known = {each.proxy.key: each for each in await self._pool.proxies(name)}
         shown, pages = cut(told, number)
         asked = ", ".join(f"{tag}={value}" for tag, value in wish.tags.items())
