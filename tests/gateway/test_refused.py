@@ -103,6 +103,7 @@ def test_where_nobody_may_go(played, to: bytes):
             assert b"--ports" in answer or b"--allow-private" in answer
         assert proxy.heard == []
         assert stage.pool.returned == []  # no proxy was even asked for
+        assert not stage.gateway.parts.counts.tunnels, "none was opened"
 
     played(play)
 
