@@ -20,7 +20,7 @@ from lycosa.core.proxies.reports import Report
 from lycosa.core.proxies.target import ANY, Wish
 from lycosa.core.proxies.username import Asked, Stickies
 from lycosa.gateway.counts import Counts
-from lycosa.gateway.limits import Limits
+from lycosa.gateway.limits import STORE_S, Limits
 from lycosa.ports.proxies import Lent, ProxyPool
 
 OVER_MAX = 10_000
@@ -165,7 +165,12 @@ class Holds:
 
     async def _acquired(self, name: Name, wish: Wish, key: SessionKey | None) -> Hold:
         limits = self._limits
-        lents = await self._pool.acquire(name[2], 1, wish, lease_s=limits.lease_s, wait_s=limits.wait_s)
+        most_s = limits.wait_s + STORE_S
+        try:
+            async with asyncio.timeout(most_s):
+                lents = await self._pool.acquire(name[2], 1, wish, lease_s=limits.lease_s, wait_s=limits.wait_s)
+        except TimeoutError:
+            raise StateError(f"the pool did not answer within {most_s:g} s: its store may be away") from None
         self._count += 1
         hold = Hold(f"{self._prefix}-{self._count:x}", name, lents[0], key)
         self._held[hold.id] = hold

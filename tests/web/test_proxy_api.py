@@ -455,6 +455,20 @@ def test_leases_and_waiters_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
         assert ask(server, "POST", "/api/leases", {"target": "b.example"})[0] == 503
 
 
+def test_a_store_that_is_waited_for_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Away(LocalPool):
+        async def targets(self, *_: object, **__: object) -> Any:
+            return await asyncio.get_running_loop().create_future()
+
+        acquire = targets  # type: ignore[assignment]
+
+    monkeypatch.setattr(api, "STORE_S", 0.1)
+    with desk(Away()) as server:
+        for asked in (("GET", "/healthz"), ("POST", "/api/leases", {"target": "a.example", "wait_s": 0})):
+            status, told = ask(server, *asked)
+            assert (status, told["error"]) == (503, "the pool did not answer within 0.1 s: its store may be away")
+
+
 # --- bad input --------------------------------------------------------------------------------------------------------
 
 

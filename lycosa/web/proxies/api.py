@@ -32,6 +32,7 @@ from lycosa.web.proxies.asking import (
     LIST_MAX,
     asked,
     body_of,
+    in_time,
     scheme_of,
     tags_of,
     target_of,
@@ -72,6 +73,9 @@ FAULTS_SHOWN = 20
 WAITING_MAX = 1_000
 """Who wait for a proxy at the same time."""
 
+STORE_S = 5.0
+"""A pool whose store is away is given up so long after the time that somebody would wait for a proxy."""
+
 ERRORS = {"connect": ConnectFailed, "lost": ConnectionLost, "timeout": FetchTimeout}
 OVER = "this lease is over: it was given back, or its time is up, or this server was started anew"
 
@@ -91,7 +95,7 @@ class Api:
 
     async def health(self, request: Request) -> Response:
         """Whether the pool can be used."""
-        await self._pool.targets()
+        await in_time(self._pool.targets(), STORE_S)
         return answered(Health(ok=True))
 
     async def targets(self, request: Request) -> Response:
@@ -130,9 +134,10 @@ class Api:
         if self._held.room(self._now()) < wanted.count or self._waiting >= WAITING_MAX:
             raise HTTPException(503, "too many leases are out, or asked for, at the moment", {"retry-after": "1"})
         wish = Wish(wanted.tags, wanted.session, frozenset(wanted.avoid))
-        asking = self._pool.acquire(
+        lending = self._pool.acquire(
             wanted.target, wanted.count, wish, lease_s=wanted.lease_s, wait_s=wanted.wait_s
         )  # fmt: skip
+        asking = in_time(lending, wanted.wait_s + STORE_S)
         self._waiting += 1
         try:
             lent, left = await while_there(request, asking)
