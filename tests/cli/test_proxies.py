@@ -261,6 +261,7 @@ def test_bans_by_hand(run: Run) -> None:
     assert sorted(row["why"] for row in told.values()) == ["banned", "cooling", "cooling"]
     assert run("unban", SITE, key).out == f"1 proxy may be lent for {SITE} again\n"
     assert run("explain", SITE).out.splitlines()[0] == f"{SITE}: the next one is drawn among 1"
+    assert run("explain", SITE, "10.0.0.2:8080").out.splitlines()[0] == f"{SITE}: the next one is drawn among 1"
 
 
 def test_several_logins_on_one_address_are_told_apart(run: Run) -> None:
