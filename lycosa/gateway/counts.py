@@ -10,9 +10,9 @@ from lycosa.core.metrics import Metric
 
 @dataclass(slots=True)
 class Counts:
-    """`requests` by status (0: given up), `tunnels` that were opened by how they were asked for, `failures` of proxies by blame.
+    """`requests` by status (0: given up), `tunnels` by how they were asked for, `failures` of proxies by blame.
 
-    `clients` and `tunnels_open` are now.
+    `clients` and `tunnels_open` are now; `tunnels` are those that were opened.
     """
 
     clients: int = 0

@@ -1,4 +1,4 @@
-"""Says why nobody can listen at a place, as the system says it: Python puts the address around it, which is told anyway."""
+"""Why nobody can listen at a place, as the system says it: Python puts the address around it, which is told anyway."""
 
 from __future__ import annotations
 
