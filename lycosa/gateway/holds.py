@@ -171,10 +171,10 @@ class Holds:
         try:
             lent = await self._lent(target, wish)
         except LycosaError as error:
-            self.choices.note(target, account, wish, began).refused = str(error)
+            self.choices.note(target, wish, began, account, refused=str(error))
             raise
-        choice = self.choices.note(target, account, wish, began)
-        choice.proxy, choice.among, choice.rebound = lent.proxy.name, lent.among, lent.rebound
+        told = {"proxy": lent.proxy.name, "among": lent.among, "rebound": lent.rebound}
+        choice = self.choices.note(target, wish, began, account, **told)
         self._count += 1
         hold = Hold(f"{self._prefix}-{self._count:x}", name, lent, key, choice)
         self._held[hold.id] = hold

@@ -34,15 +34,18 @@ def test_words(choice: Choice, words: str) -> None:
     ("outcomes", "came"),
     [
         ([], "not used"),
-        ([Outcome()], "none"),
-        ([Outcome(), Outcome(Blame.SITE, "403"), Outcome(Blame.NOBODY, "404")], "site: 403"),
-        ([Outcome(), Outcome(Blame.NOBODY, "404")], "nobody: 404"),
+        ([Outcome()], "went well"),
+        ([Outcome(), Outcome(Blame.SITE, "403"), Outcome(Blame.NOBODY, "404")], "403 (site)"),
+        ([Outcome(Blame.NOBODY)], "it works"),
+        ([Outcome(), Outcome(Blame.NOBODY, "404")], "404 (nobody)"),
     ],
 )
 def test_what_came_of_it(outcomes: list[Outcome], came: str) -> None:
     choice = Choice(1.0, "", Wish(), 0.0, "p", 1)
     choice.ended(outcomes)
     assert choice.came == came
+    choice.ended(outcomes, in_time=False)
+    assert choice.came == "given back too late"
 
 
 def test_the_last_ones_are_remembered_for_those_who_asked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,12 +54,12 @@ def test_the_last_ones_are_remembered_for_those_who_asked(monkeypatch: pytest.Mo
     choices = Choices(lambda: now[0])
     for number in range(EACH_MAX + 5):
         now[0] += 1
-        choices.note("a", "ann" if number % 2 else "bob", Wish(), now[0] - 0.5)
+        choices.note("a", Wish(), now[0] - 0.5, "ann" if number % 2 else "bob")
     told = choices.of("a")
     assert [each.at for each in told[:2]] == [EACH_MAX + 5, EACH_MAX + 4]
     assert (len(told), told[0].waited_s) == (EACH_MAX, 0.5)
     assert {each.by for each in choices.of("a", "ann")} == {"ann"}
-    choices.note("b", "", Wish(), 0.0)
-    choices.note("a", "", Wish(), 0.0)
-    choices.note("c", "", Wish(), 0.0)
+    choices.note("b", Wish(), 0.0)
+    choices.note("a", Wish(), 0.0)
+    choices.note("c", Wish(), 0.0)
     assert (choices.of("b"), len(choices.of("a")), len(choices.of("c"))) == ([], EACH_MAX, 1)

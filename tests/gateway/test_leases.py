@@ -331,13 +331,13 @@ def test_why_proxies_were_lent_is_told_afterwards(played):
         writer.close()
         await settled(stage)
         first, second, third, fourth, fifth = told(await stage.ask(choices("Shop.example")))
-        assert first == (name, "drawn among 1", "site: 429")
+        assert first == (name, "drawn among 1", "429 (site)")
         assert second[::2] == ("", "")
         assert second[1].startswith("no proxy for shop.example is free within 0.2 s (1 cooling)")
-        assert third == (dead.name, "drawn among 1", "proxy: proxy not reached: connection refused")
+        assert third == (dead.name, "drawn among 1", "proxy not reached: connection refused (proxy)")
         assert fourth[::2] == ("", "")
         assert fourth[1].startswith("no proxy for shop.example is free within 0.2 s (1 cooling)")
-        assert fifth == (banned.proxy.name, "drawn among 1 with country=de", "site: 403")
+        assert fifth == (banned.proxy.name, "drawn among 1 with country=de", "403 (site)")
         assert told(await stage.ask(choices("other.example"))) == []
 
     played(play)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from lycosa.core.proxies.outcome import Blame, Outcome
 from lycosa.core.proxies.target import Wish
@@ -54,12 +55,14 @@ class Choice:
             )
         )
 
-    def ended(self, outcomes: Sequence[Outcome]) -> None:
+    def ended(self, outcomes: Sequence[Outcome], *, in_time: bool = True) -> None:
         """It was given back with these outcomes; the last bad one counts, else the last."""
+        if not in_time:
+            self.came = "given back too late"
+            return
         bad = [each for each in outcomes if each.blame not in (Blame.NONE, Blame.NOBODY)]
-        for outcome in (bad or list(outcomes))[-1:]:
-            self.came = f"{outcome.blame}: {outcome.reason}" if outcome.reason else str(outcome.blame)
-        self.came = self.came or "not used"
+        last = (bad or list(outcomes))[-1:]
+        self.came = _came(last[0]) if last else "not used"
 
 
 class Choices:
@@ -69,10 +72,10 @@ class Choices:
         self._now = now
         self._of: OrderedDict[str, deque[Choice]] = OrderedDict()
 
-    def note(self, target: str, by: str, wish: Wish, began: float) -> Choice:
-        """Remember that somebody asked since `began`, and now hears something, which the caller writes down."""
+    def note(self, target: str, wish: Wish, began: float, by: str = "", **what: Any) -> Choice:
+        """Remember that somebody asked since `began`, and `what` he hears now: fields of `Choice`."""
         now = self._now()
-        choice = Choice(now, by, wish, now - began)
+        choice = Choice(now, by, wish, now - began, **what)
         self._of.setdefault(target, deque(maxlen=EACH_MAX)).append(choice)
         self._of.move_to_end(target)
         if len(self._of) > TARGETS_MAX:
@@ -82,3 +85,12 @@ class Choices:
     def of(self, target: str, by: str = "") -> list[Choice]:
         """Return those of a target, the newest first; only those of one who asked, if he is named."""
         return [each for each in reversed(self._of.get(target, ())) if by in ("", each.by)]
+
+
+def _came(outcome: Outcome) -> str:
+    """Say what came, and whose fault it was, if it was anybody's."""
+    if outcome.blame is Blame.NONE:
+        return "went well"
+    if outcome.blame is Blame.NOBODY and not outcome.reason:
+        return "it works"
+    return f"{outcome.reason or 'failed'} ({outcome.blame})"

@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from lycosa.core.proxies.choices import Choices
 from lycosa.core.proxies.explain import Why, words
 from lycosa.core.proxies.pair import State
 from lycosa.core.proxies.target import Wish
@@ -43,11 +44,20 @@ TEMPLATES = Path(__file__).parents[1] / "templates"
 class Pages:
     """The pages. `name` is what the pool is called, `now` the time (unix seconds)."""
 
-    def __init__(self, pool: ProxyPool, looks: Looks, history: History, name: str, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        pool: ProxyPool,
+        looks: Looks,
+        history: History,
+        name: str,
+        now: Callable[[], float],
+        choices: Choices,
+    ) -> None:
         self._pool = pool
         self._looks = looks
         self._history = history
         self._now = now
+        self._choices = choices
         self._templates = jinja2.Environment(
             loader=jinja2.FileSystemLoader(TEMPLATES),
             autoescape=True,
@@ -100,6 +110,8 @@ class Pages:
             total=len(told),
             number=number,
             pages=pages,
+            choices=self._choices.of(name),
+            ago=lambda at: span(self._now() - at),
         )
 
     async def proxies(self, request: Request) -> Response:
