@@ -76,7 +76,7 @@ FAULTS_SHOWN = 20
 WAITING_MAX = 1_000
 """Who wait for a proxy at the same time."""
 
-STORE_S = 5.0
+STORE_S = 8.0
 """A pool whose store is away is given up so long after the time that somebody would wait for a proxy."""
 
 ERRORS = {"connect": ConnectFailed, "lost": ConnectionLost, "timeout": FetchTimeout}
