@@ -60,8 +60,7 @@ def _chosen(parts: Parts, head: Request, query: bytes) -> Said:
         asked = _who(parts, head)
     except Forbidden as error:
         return Said(401, _json(error=str(error)), JSON)
-    to = parse_authority(b"".join(head.values(b"host")))
-    if not (parts.accounts or to.is_address or to.host == "localhost"):  # a name that a page of another site was led by
+    if not parts.accounts and not _by_address(head):
         return Said(403, _json(error="ask by the address of this machine, or as localhost"), JSON)
     site = parse_qs(query.decode("latin-1")).get("site", [""])[0]
     if not site:
@@ -71,6 +70,12 @@ def _chosen(parts: Parts, head: Request, query: bytes) -> Said:
         for each in parts.holds.choices.of(site.lower(), asked.account)
     ]
     return Said(200, _json(choices=told), JSON)
+
+
+def _by_address(head: Request) -> bool:
+    """Whether no name was used that leads here for a page of another site (DNS rebinding)."""
+    to = parse_authority(b"".join(head.values(b"host")), 80)
+    return to.is_address or to.host == "localhost"
 
 
 def _who(parts: Parts, head: Request) -> Asked:
