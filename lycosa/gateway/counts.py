@@ -12,7 +12,7 @@ from lycosa.core.metrics import Metric
 class Counts:
     """`requests` by status (0: given up), `tunnels` by how they were asked for, `failures` of proxies by blame.
 
-    `clients` and `tunnels_open` are now.
+    `clients` and `tunnels_open` are now; `tunnels` are those that were opened.
     """
 
     clients: int = 0

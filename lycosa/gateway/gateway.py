@@ -14,6 +14,7 @@ from lycosa.core.errors import LycosaError, StateError, UsageError
 from lycosa.gateway.client import Client
 from lycosa.gateway.limits import SWEEP_S
 from lycosa.gateway.parts import Parts
+from lycosa.servers.listening import refusal
 
 BACKLOG = 1_024
 RENEW_S = 5.0
@@ -132,4 +133,4 @@ def listening(where: str, *, has_accounts: bool) -> socket.socket:
     try:
         return socket.create_server(place[:2], family=family, backlog=BACKLOG)
     except OSError as error:
-        raise StateError(f"--bind {where}: cannot listen there: {(error.strerror or str(error)).lower()}") from None
+        raise StateError(f"--bind {where}: cannot listen there: {refusal(error)}") from None

@@ -15,12 +15,13 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from lycosa.core.errors import Forbidden, LycosaError, StateError
+from lycosa.core.proxies.choices import Choice, Choices
 from lycosa.core.proxies.outcome import Blame, Outcome
 from lycosa.core.proxies.reports import Report
 from lycosa.core.proxies.target import ANY, Wish
 from lycosa.core.proxies.username import Asked, Stickies
 from lycosa.gateway.counts import Counts
-from lycosa.gateway.limits import Limits
+from lycosa.gateway.limits import STORE_S, Limits
 from lycosa.ports.proxies import Lent, ProxyPool
 
 OVER_MAX = 10_000
@@ -51,13 +52,14 @@ class Hold:
     `on_end` are told when it ends before they are done.
     """
 
-    __slots__ = ("id", "key", "lent", "name", "on_end", "outcomes", "over", "users")
+    __slots__ = ("choice", "id", "key", "lent", "name", "on_end", "outcomes", "over", "users")
 
-    def __init__(self, id_: str, name: Name, lent: Lent, key: SessionKey | None) -> None:
+    def __init__(self, id_: str, name: Name, lent: Lent, key: SessionKey | None, choice: Choice) -> None:
         self.id = id_
         self.name = name
         self.lent = lent
         self.key = key
+        self.choice = choice
         self.users = 0
         self.outcomes: list[Outcome] = []
         self.over = False
@@ -80,6 +82,7 @@ class Holds:
         self._coming: dict[SessionKey, asyncio.Task[Hold]] = {}
         self._named: dict[Name, Hold] = {}
         self._over: OrderedDict[str, tuple[Hold, float]] = OrderedDict()
+        self.choices = Choices(now)
 
     def __len__(self) -> int:
         return len(self._held)
@@ -164,14 +167,30 @@ class Holds:
             done.exception()  # whoever asked for it may have gone
 
     async def _acquired(self, name: Name, wish: Wish, key: SessionKey | None) -> Hold:
-        limits = self._limits
-        lents = await self._pool.acquire(name[2], 1, wish, lease_s=limits.lease_s, wait_s=limits.wait_s)
+        began, (account, _, target) = self._now(), name
+        try:
+            lent = await self._lent(target, wish)
+        except LycosaError as error:
+            self.choices.note(target, wish, began, account, refused=str(error))
+            raise
+        told = {"proxy": lent.proxy.name, "among": lent.among, "rebound": lent.rebound}
+        choice = self.choices.note(target, wish, began, account, **told)
         self._count += 1
-        hold = Hold(f"{self._prefix}-{self._count:x}", name, lents[0], key)
+        hold = Hold(f"{self._prefix}-{self._count:x}", name, lent, key, choice)
         self._held[hold.id] = hold
         if key is not None:
             self._sessions[key] = self._named[name] = hold
         return hold
+
+    async def _lent(self, target: str, wish: Wish) -> Lent:
+        limits = self._limits
+        most_s = limits.wait_s + STORE_S
+        try:
+            async with asyncio.timeout(most_s):
+                lents = await self._pool.acquire(target, 1, wish, lease_s=limits.lease_s, wait_s=limits.wait_s)
+        except TimeoutError:
+            raise StateError(f"the pool did not answer within {most_s:g} s: its store may be away") from None
+        return lents[0]
 
     async def _end(self, hold: Hold) -> None:
         """End a lease that others may still use."""
@@ -188,6 +207,7 @@ class Holds:
 
     def _forget(self, hold: Hold) -> None:
         hold.over = True
+        hold.choice.ended(hold.outcomes)
         self._held.pop(hold.id, None)
         if hold.key is not None and self._sessions.get(hold.key) is hold:
             del self._sessions[hold.key]
@@ -217,6 +237,7 @@ class Holds:
     async def _late(self, hold: Hold, outcome: Outcome) -> str:
         """A report on a lease that is over: a ban is a ban, the rest has been counted."""
         key, target = hold.lent.proxy.key, hold.lent.target
+        hold.choice.ended([*hold.outcomes, outcome])
         if any(each.blame in BAD for each in hold.outcomes):
             return "late, and known"
         if outcome.blame is Blame.SITE:

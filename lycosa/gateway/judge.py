@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 from lycosa.core.errors import StateError, UsageError
 from lycosa.core.proxies.anonymity import Seen, canonical
 from lycosa.core.proxies.judging import KEY, LOOK, PAGE_FIELDS, JudgeAddress, answer, asked_for, page, pin_of
+from lycosa.servers.listening import refusal
 
 LOOPBACK = "127.0.0.1"
 HEAD_MAX = 16_384
@@ -200,7 +201,7 @@ async def _listening(judge: Judge, host: str, port: int, context: ssl.SSLContext
     except UnicodeError:
         raise UsageError(f"--bind {host}: no such address") from None
     except OSError as error:
-        raise StateError(f"a judge cannot listen on {host} port {port}: {_said(error)}") from None
+        raise StateError(f"a judge cannot listen on {host} port {port}: {refusal(error)}") from None
 
 
 def _path(target: str) -> str:

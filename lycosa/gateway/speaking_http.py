@@ -135,7 +135,6 @@ class HttpSpeaker:
         asked = self._parts.accounts.basic(head.values(b"proxy-authorization"))
         if head.method == b"CONNECT":
             to = parse_authority(head.target)
-            self._parts.counts.tunnels["connect"] += 1
             self._line.open(asked, to, rest, self._opened, self._failed)
             return
         if head.method == b"TRACE" or head.values(b"max-forwards") == [b"0"]:
@@ -182,6 +181,7 @@ class HttpSpeaker:
         self._line.send(answer(said.status, said.text, close=close, kind=said.kind, head_only=head_only))
 
     def _opened(self, hold: Hold) -> bytes:
+        self._parts.counts.tunnels["connect"] += 1
         return OPEN + LEASE + hold.id.encode() + b"\r\n\r\n"
 
     def _failed(self, error: LycosaError) -> None:

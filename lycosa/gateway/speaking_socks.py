@@ -89,7 +89,6 @@ class SocksSpeaker:
             self._refuse(socks.reply(socks.NOT_SUPPORTED), "command")
             return 0
         early, self._came = self._came[used:], b""
-        self._parts.counts.tunnels["socks"] += 1
         self._line.open(self._asked, to, early, self._opened, self._failed)
         return 0
 
@@ -97,6 +96,7 @@ class SocksSpeaker:
         return 0
 
     def _opened(self, hold: Hold) -> bytes:
+        self._parts.counts.tunnels["socks"] += 1
         return socks.reply(socks.DONE)
 
     def _failed(self, error: LycosaError) -> None:

@@ -1,7 +1,7 @@
 """One tunnel: a connection to a host through a proxy, joined with that of the client until both have ended.
 
-What passes through it nobody sees. A tunnel that brought bytes was the proxy's success as far as we know; one in which
-the client spoke and nobody answered is a miss. The rest is for the client to report.
+What passes through it nobody sees. A tunnel that brought bytes says that the proxy works, and nothing of the page; one
+in which the client spoke and nobody answered is a miss. The rest is for the client to report.
 """
 
 from __future__ import annotations

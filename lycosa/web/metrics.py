@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 
 from lycosa.core.errors import LycosaError, StateError, UsageError
 from lycosa.core.metrics import CONTENT_TYPE
+from lycosa.servers.listening import refusal
 
 LOOPBACK = "127.0.0.1"
 PATH = "/metrics"
@@ -34,8 +35,7 @@ async def serving(where: str, page: Callable[[], Awaitable[bytes]]) -> AsyncIter
     try:
         listening = await asyncio.start_server(server.answer, address, port, limit=HEAD_MAX)
     except (OSError, UnicodeError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        raise StateError(f"--metrics {where}: cannot listen there: {why.lower()}") from None
+        raise StateError(f"--metrics {where}: cannot listen there: {refusal(error)}") from None
     async with listening:
         host, port = listening.sockets[0].getsockname()[:2]
         yield f"http://{f'[{host}]' if ':' in host else host}:{port}{PATH}"

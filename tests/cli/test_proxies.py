@@ -231,6 +231,22 @@ def test_what_uses_said_is_explained(run: Run, pool: str) -> None:
     assert {row["state"] for row in run("list", SITE, "--json").rows} == {"ready"}
 
 
+def test_what_holds_everywhere_is_explained_with_its_reason(run: Run, pool: str) -> None:
+    run("add", "list.txt")
+
+    async def story() -> None:
+        opened = await open_pool(pool)
+        try:
+            await opened.checked((await opened.proxies())[0].proxy.key, Outcome(Blame.UNFIT, "alters pages"))
+        finally:
+            await opened.close()
+
+    asyncio.run(story())
+    told = {row["why"]: row for row in run("explain", SITE, "--json").rows}
+    assert told["dead"]["reason"] == "alters pages"
+    assert told["dead"]["says"] == "dead until a check finds it well (alters pages)"
+
+
 def test_bans_by_hand(run: Run) -> None:
     run("add", "list.txt")
     key = parse_proxy("10.0.0.1:8080").key
@@ -245,6 +261,7 @@ def test_bans_by_hand(run: Run) -> None:
     assert sorted(row["why"] for row in told.values()) == ["banned", "cooling", "cooling"]
     assert run("unban", SITE, key).out == f"1 proxy may be lent for {SITE} again\n"
     assert run("explain", SITE).out.splitlines()[0] == f"{SITE}: the next one is drawn among 1"
+    assert run("explain", SITE, "10.0.0.2:8080").out.splitlines()[0] == f"{SITE}: the next one is drawn among 1"
 
 
 def test_several_logins_on_one_address_are_told_apart(run: Run) -> None:

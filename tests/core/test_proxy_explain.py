@@ -65,7 +65,8 @@ def test_the_worth_of_a_proxy_is_told() -> None:
         (Verdict("k", Why.LEASED, State.LEASED, 9.0), "lent: its lease ends <9>"),
         (Verdict("k", Why.COOLING, State.COOLING, 9.0, reason="403"), "rests until <9> (403)"),
         (Verdict("k", Why.BANNED, State.BANNED, reason="by hand"), "banned until somebody lifts it (by hand)"),
-        (Verdict("k", Why.DEAD, State.DEAD), "dead: it cannot be reached"),
+        (Verdict("k", Why.DEAD, State.DEAD), "dead until a check finds it well"),
+        (Verdict("k", Why.DEAD, State.DEAD, reason="alters pages"), "dead until a check finds it well (alters pages)"),
         (Verdict("k", Why.TAGS, State.READY), "does not have the tags that were asked for (country=de)"),
     ],
 )

@@ -9,6 +9,9 @@ import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webdriver import WebDriver
 
+from lycosa.core.proxies.outcome import Outcome
+from lycosa.core.proxies.proxy import Proxy
+from lycosa.core.proxies.target import Wish
 from lycosa.proxies.local import LocalPool
 from lycosa.web.proxies.desk import build_desk
 from tests.e2e.test_site_browser import NARROW, browser, chromium, screen
@@ -18,6 +21,34 @@ from tests.web.test_proxy_pages import EVIL, PAGES, Now, filled
 __all__ = ["browser", "chromium"]
 
 pytestmark = pytest.mark.browser
+
+
+CUT_OFF = """
+return [...document.querySelectorAll(".scroll, .scroll th, .scroll td, .scroll td > *")]
+    .filter(each => each.scrollWidth > each.clientWidth && getComputedStyle(each).display != "inline"
+            && !each.closest("thead"))
+    .map(each => each.textContent.trim().replace(/\\s+/g, " "))
+"""
+"""What is wider than its place."""
+
+
+async def with_long_names(pool: LocalPool) -> None:
+    """Proxies as providers have them, on a target, with latencies."""
+    host = "a-gateway-that-somebody-rents.eu-central-1.residential.provider.example"
+    tags = {"country": "de", "provider": "residential", "city": "frankfurt-am-main", "source": "a-list-of-somebody"}
+    proxies = [
+        Proxy("https", host, 22225, "customer-1", "secret", tags, price_gb=12.5),
+        Proxy("socks5h", "203.0.113.101", 18080, "ann", "secret", {"country": "de", "provider": "acme"}),
+        Proxy("http", "[2001:db8:85a3:8d3:1319:8a2e:370:7348]", 13128),
+    ]
+    await pool.add(proxies)
+    for proxy in proxies:
+        await pool.checked(proxy.key, Outcome(latency_s=1.234), "2001:db8:ffff:ffff:ffff:ffff:ffff:1")
+    for proxy in proxies:
+        others = frozenset(each.key for each in proxies if each != proxy)
+        (lent,) = await pool.acquire("shop.example", wish=Wish(avoid=others))
+        await pool.release(lent, [Outcome(latency_s=12.345)] * 1234)
+    await pool.ban("shop.example", proxies[1].key, reason="x" * 200)
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +69,18 @@ def test_every_page_fits(desk: Server, browser: WebDriver, width: int, scheme: s
         assert browser.execute_script("return document.documentElement.scrollWidth") <= width, path
         paper = browser.find_element(By.TAG_NAME, "body").value_of_css_property("background-color")
         assert (paper == "rgba(22, 21, 18, 1)") == (scheme == "dark")
+
+
+@pytest.mark.parametrize("width", [1200, NARROW])
+def test_long_names_leave_every_column_to_be_seen(browser: WebDriver, width: int) -> None:
+    now = Now()
+    pool = LocalPool(now=now)
+    asyncio.run(with_long_names(pool))
+    screen(browser, width)
+    with running(build_desk(pool, now=now)) as server:
+        for path in ("/", "/proxies", "/target?name=shop.example"):
+            browser.get(server.url + path)
+            assert browser.execute_script(CUT_OFF) == [], path
 
 
 def test_narrow_cards_have_no_dash_without_a_name(desk: Server, browser: WebDriver) -> None:

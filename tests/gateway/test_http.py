@@ -13,6 +13,8 @@ from lycosa.core.proxies.outcome import Blame, Rule
 from lycosa.core.proxies.policies import Entry, Policies
 from lycosa.core.proxies.policy import TargetPolicy
 from lycosa.core.proxies.proxy import parse_proxy
+from lycosa.gateway import holds
+from lycosa.ports.proxies import Lent
 from tests.gateway.playing import GET, LAST, OK, Stage, Told, plays
 
 
@@ -515,6 +517,23 @@ def test_logins_of_a_connection_are_not_shared(played):
             await stage.head(reader)
             await reader.readexactly(2)
         assert len(proxy.heard) == 2
+
+    played(play)
+
+
+def test_a_pool_that_waits_for_its_store_is_a_503(played, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(holds, "STORE_S", 0.1)
+
+    async def play(stage: Stage) -> None:
+        async def away(*_: object, **__: object) -> list[Lent]:
+            return await asyncio.get_running_loop().create_future()
+
+        await stage.proxy(plays(OK))
+        monkeypatch.setattr(stage.pool, "acquire", away)
+        session = b"Proxy-Authorization: Basic " + b64encode(b"ann-session-c7:") + b"\r\nConn"
+        for request in (LAST, LAST.replace(b"Conn", session)):
+            answer = await stage.ask(request)
+            assert (status_of(answer), body_of(answer)[:38]) == (503, b"the pool did not answer within 0.3 s: ")
 
     played(play)
 

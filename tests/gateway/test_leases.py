@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from base64 import b64encode
 
 import pytest
@@ -292,6 +293,82 @@ def test_reports_want_the_login_of_their_lease(played):
         assert len(stage.gateway.parts.holds) == 1
         assert (await stage.ask(report(user="ann", lease=lease, status=403))).startswith(b"HTTP/1.1 200 ")
         writer.close()
+
+    played(play, users={"ann": "secret", "bob": "secret"})
+
+
+def choices(site: str = "shop.example", user: str = "", host: str = "127.0.0.1:3128") -> bytes:
+    more = login(user).replace(b"Proxy-Auth", b"Auth") if user else b""
+    head = f"GET /v1/choices?site={site} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n".encode()
+    return head + more + b"\r\n"
+
+
+def told(answer: bytes) -> list[tuple[str, str, str]]:
+    assert answer.startswith(b"HTTP/1.1 200 "), answer
+    said = json.loads(answer.partition(b"\r\n\r\n")[2])["choices"]
+    assert all(abs(each["at"] - time.time()) < 60 for each in said)
+    return [(each["proxy"], each["why"], each["came"]) for each in said]
+
+
+def test_why_proxies_were_lent_is_told_afterwards(played):
+    """Issue 6: "why a proxy was chosen or refused"."""
+
+    async def play(stage: Stage) -> None:
+        no = b"HTTP/1.1 403 No\r\nRetry-After: 60\r\nContent-Length: 0\r\n\r\n"
+        banned = await stage.proxy(plays(no), tags={"country": "de"})
+        await stage.ask(by("ann-country-de-session-a"))
+        await settled(stage)
+        answer = await stage.ask(by("ann-country-de-session-a"))
+        assert answer.startswith(b"HTTP/1.1 503 ")
+        dead = await stage.dead()
+        await stage.ask(LAST)
+        await stage.pool.remove([dead.key])  # its rest may be short
+        good = await stage.proxy(HTTP)
+        lease, _, writer = await tunnel(stage, CONNECT)
+        name = good.proxy.name
+        assert told(await stage.ask(choices()))[0] == (name, "drawn among 1", "")
+        assert json_of(await stage.ask(report(lease=lease, status=429))) == {"result": "taken"}
+        writer.close()
+        await settled(stage)
+        first, second, third, fourth, fifth = told(await stage.ask(choices("Shop.example")))
+        assert first == (name, "drawn among 1", "429 (site)")
+        assert second[::2] == ("", "")
+        assert second[1].startswith("no proxy for shop.example is free within 0.2 s (1 cooling)")
+        assert third == (dead.name, "drawn among 1", "proxy not reached: connection refused (proxy)")
+        assert fourth[::2] == ("", "")
+        assert fourth[1].startswith("no proxy for shop.example is free within 0.2 s (1 cooling)")
+        assert fifth == (banned.proxy.name, "drawn among 1 with country=de", "403 (site)")
+        for host in ("localhost:3128", "127.0.0.1", "[::1]:3128"):
+            assert told(await stage.ask(choices("other.example", host=host))) == []
+
+    played(play)
+
+
+@pytest.mark.parametrize(
+    ("request_", "status", "words"),
+    [
+        (choices(""), 400, "which site?"),
+        (choices().replace(b"?site=shop.example", b""), 400, "which site?"),
+        (choices(host="rebound.example:3128"), 403, "by the address of this machine"),
+        (choices().replace(b"GET", b"POST"), 405, "GET only"),
+    ],
+)
+def test_choices_that_are_not_told(played, request_: bytes, status: int, words: str):
+    async def play(stage: Stage) -> None:
+        answer = await stage.ask(request_)
+        assert answer.startswith(b"HTTP/1.1 %d " % status), answer
+        assert words.encode() in answer
+
+    played(play)
+
+
+def test_an_account_is_told_its_own_choices(played):
+    async def play(stage: Stage) -> None:
+        proxy = await stage.proxy(plays(OK))
+        await stage.ask(by("ann-session-a"))
+        assert (await stage.ask(choices())).startswith(b"HTTP/1.1 401 ")
+        assert told(await stage.ask(choices(user="bob"))) == []
+        assert [each[0] for each in told(await stage.ask(choices(user="ann")))] == [proxy.proxy.name]
 
     played(play, users={"ann": "secret", "bob": "secret"})
 

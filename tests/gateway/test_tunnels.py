@@ -63,6 +63,7 @@ def test_connect(played_on_both):
         assert stage.pool.outcomes == [("nobody", "")]
         counts = stage.gateway.parts.counts
         assert (counts.bytes_up, counts.bytes_down) == (2_001_001, 2_001_001)
+        assert counts.tunnels == {"connect": 1}
 
     played_on_both(play)
 
@@ -331,6 +332,7 @@ def test_socks_logins(played):
         reader, writer = await stage.connect()
         writer.write(LOGIN + good + TO_SHOP + b"early")
         assert await reader.readexactly(2 + 2 + 10 + 5) == b"\x05\x02\x01\x00" + SOCKS_OPENED + b"early"
+        assert stage.gateway.parts.counts.tunnels == {"socks": 1}
         writer.close()
 
     played(play, users={"ann": "secret"})
@@ -352,6 +354,7 @@ def test_what_socks_refuses(played, request_: bytes, answer: bytes):
         said = await stage.ask(GREETING + request_)
         assert said == b"\x05\x00\x05" + answer + b"\x00\x01" + bytes(6)
         assert proxy.heard == []
+        assert not stage.gateway.parts.counts.tunnels, "none was opened"
 
     played(play)
 

@@ -339,6 +339,32 @@ def test_a_lease_is_given_back_by_its_name_only_once() -> None:
         assert ask(server, "POST", "/api/leases", {"target": "a.example", "count": 2})[0] == 409
 
 
+def test_why_proxies_were_lent_is_told_afterwards() -> None:
+    """Issue 6: "why a proxy was chosen or refused"; here over the API, and on the page of the target."""
+    now = Now()
+    with desk(now=now) as server:
+        added(server)
+        lent = lease(server, tags={"country": "de"})
+        released = f"/api/leases/{lent['id']}/release"
+        assert ask(server, "POST", released, {"outcomes": [{"status": 200}, {"status": 403}]})[0] == 200
+        again = {"target": "a.example", "tags": {"country": "de"}}
+        assert ask(server, "POST", "/api/leases", again)[0] == 409
+        late = lease(server)
+        now.now += 100
+        assert ask(server, "POST", f"/api/leases/{late['id']}/release", {"outcomes": []})[0] == 410
+        _, told = ask(server, "GET", "/api/explain?target=a.example")
+        page = server.get("/target?name=a.example").text
+    seen = [(each["name"], each["why"], each["came"]) for each in told["choices"]]
+    assert seen == [
+        (late["name"], "drawn among 1", "given back too late"),
+        ("", "no proxy for a.example is free (1 cooling)", ""),
+        ("http://10.0.0.1:8080", "drawn among 1 with country=de", "403 (site)"),
+    ]
+    assert [each["at"] for each in told["choices"]] == [now.now - 100] * 3
+    for words in ("Lent by this server lately", "1 min 40 s ago", "drawn among 1 with country=de", "403 (site)"):
+        assert words in page
+
+
 def test_a_late_return_is_refused_and_counted() -> None:
     now = Now()
     with desk(now=now) as server:
@@ -453,6 +479,20 @@ def test_leases_and_waiters_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
         lease(server)
         monkeypatch.setattr(api, "WAITING_MAX", 0)
         assert ask(server, "POST", "/api/leases", {"target": "b.example"})[0] == 503
+
+
+def test_a_store_that_is_waited_for_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Away(LocalPool):
+        async def targets(self, *_: object, **__: object) -> Any:
+            return await asyncio.get_running_loop().create_future()
+
+        acquire = targets  # type: ignore[assignment]
+
+    monkeypatch.setattr(api, "STORE_S", 0.1)
+    with desk(Away()) as server:
+        for asked in (("GET", "/healthz"), ("POST", "/api/leases", {"target": "a.example", "wait_s": 0})):
+            status, told = ask(server, *asked)
+            assert (status, told["error"]) == (503, "the pool did not answer within 0.1 s: its store may be away")
 
 
 # --- bad input --------------------------------------------------------------------------------------------------------

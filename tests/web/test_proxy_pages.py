@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -100,7 +101,22 @@ def test_a_target_says_why_each_proxy_is_lent_or_not(desk: Server) -> None:
     assert re.search(r"rests until \d\d:\d\d:\d\d UTC \(in 1[01] min[^)]*\) \(429 &lt;b&gt;slow&lt;/b&gt;\)", said)
     assert re.search(r"lent: its lease ends \d\d:\d\d:\d\d UTC \(in 1 min\)", said)
     assert "ready, but a cheaper one works" in said
+    assert "dead until a check finds it well (connection refused)" in said
     assert "hunter2" not in said
+
+
+def test_what_rests_everywhere_is_explained_with_its_reason() -> None:
+    now = Now()
+    pool = LocalPool(now=now)
+    proxy = Proxy("http", "10.0.0.1", 8080)
+    asyncio.run(pool.add([proxy]))
+    asyncio.run(pool.checked(proxy.key, Outcome(Blame.PROXY, "connection refused")))
+    with running(build_desk(pool, now=now)) as server:
+        assert re.search(
+            r"rests until [^(]+\(in [^)]+\) \(connection refused\)", server.get("/target?name=shop.example").text
+        )
+        (told,) = json.loads(server.get("/api/explain?target=shop.example").text)["verdicts"]
+    assert (told["why"], told["reason"]) == ("cooling", "connection refused")
 
 
 def test_a_target_is_explained_for_a_wish(desk: Server) -> None:

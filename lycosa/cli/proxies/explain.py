@@ -11,7 +11,7 @@ from lycosa.cli import progress
 from lycosa.cli.outcome import one_line
 from lycosa.cli.proxies.pool import COLORS, json_option, meant, pool_option, run, tag_option, target_argument, wish_of
 from lycosa.cli.rows import Table, json_line, print_styled, when
-from lycosa.core.proxies.explain import Why, words
+from lycosa.core.proxies.explain import Why, lacks_reason, with_reason, words
 from lycosa.core.proxies.target import Wish
 from lycosa.ports import Explained, ProxyPool
 
@@ -48,17 +48,21 @@ def command(
 
     async def story(pool: ProxyPool) -> None:
         told = await pool.explain(target, wish)
+        everywhere = await pool.proxies() if proxies or any(lacks_reason(each.verdict) for each in told) else []
+        reasons = {view.proxy.key: view.reason for view in everywhere}
+        told = [each._replace(verdict=with_reason(each.verdict, reasons)) for each in told]
+        drawn = sum(each.verdict.why is Why.NEXT for each in told)
         if proxies:
-            keys = [each.key for each in meant(proxies, await pool.proxies())]
+            keys = [each.key for each in meant(proxies, everywhere)]
             told = [each for each in told if each.verdict.key in keys]
             if len(told) < len(set(keys)):
                 progress.write([f"{target} does not have all of them, and nearer ones would come first"])
-        _show(target, told, wish, limit, as_json=as_json)
+        _show(target, told, drawn, wish, limit, as_json=as_json)
 
     run(address, story)
 
 
-def _show(target: str, told: Sequence[Explained], wish: Wish, limit: int, *, as_json: bool) -> None:
+def _show(target: str, told: Sequence[Explained], drawn: int, wish: Wish, limit: int, *, as_json: bool) -> None:
     now, asked = time.time(), ", ".join(f"{name}={value}" for name, value in wish.tags.items())
     shown = told[: limit or None]
     if as_json:
@@ -69,9 +73,8 @@ def _show(target: str, told: Sequence[Explained], wish: Wish, limit: int, *, as_
     if not told:
         progress.write(["the pool has no proxies: lycosa proxies add FILE"])
         return
-    ready = sum(each.verdict.why is Why.NEXT for each in told)
-    drawn = f"the next one is drawn among {ready:,}" if ready else "none would be lent now"
-    print_styled(f"{one_line(target)}: {drawn}", "bold")
+    head = f"the next one is drawn among {drawn:,}" if drawn else "none would be lent now"
+    print_styled(f"{one_line(target)}: {head}", "bold")
     table = Table("state", ">place", ">weight", "key", "proxy", "why", style=0, colors=COLORS)
     table.write(
         [

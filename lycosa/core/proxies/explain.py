@@ -12,7 +12,7 @@
     COOLING     it was banned here, or could not be reached                         its rest ends
     EXIT        another one was banned here that comes out at the same address      its rest ends
     BANNED      it was banned until somebody lifts that
-    DEAD        it cannot be reached, by anybody, until a check finds it well
+    DEAD        nobody gets it until a check finds it well: it cannot be reached, or is not fit
     AVOIDED     the wish says: not this one
     TAGS        it does not have the tags that the wish asks for
     SPARE       it is not in the pool of this target, which takes it in when it needs more
@@ -123,6 +123,16 @@ def explained(pool: Pool, target: str, wish: Wish, now: float) -> list[Verdict]:
     return explain(*seen_in(pool, target, wish, now), wish, now)
 
 
+def lacks_reason(verdict: Verdict) -> bool:
+    """Whether what is in its way holds everywhere, so that its reason is known of the proxy, not of the target."""
+    return verdict.why is Why.DEAD or (verdict.why is Why.COOLING and not verdict.reason)
+
+
+def with_reason(verdict: Verdict, everywhere: Mapping[str, str]) -> Verdict:
+    """Return a verdict with its reason; `everywhere` are those of the whole pool, by key."""
+    return verdict._replace(reason=everywhere.get(verdict.key, "")) if lacks_reason(verdict) else verdict
+
+
 def words(verdict: Verdict, when: Callable[[float], str], *, asked: str = "") -> str:
     """Return a verdict in words. `when` says a time; `asked`: which tags were asked for, in words."""
     until = when(verdict.until) if verdict.until else ""
@@ -138,7 +148,7 @@ def words(verdict: Verdict, when: Callable[[float], str], *, asked: str = "") ->
         Why.COOLING: f"rests until {until}{because}",
         Why.EXIT: f"rests until {until}: {verdict.reason}",
         Why.BANNED: f"banned until somebody lifts it{because}",
-        Why.DEAD: f"dead: it cannot be reached{because}",
+        Why.DEAD: f"dead until a check finds it well{because}",
         Why.AVOIDED: "the wish says: not this one",
         Why.TAGS: f"does not have the tags that were asked for{f' ({asked})' if asked else ''}",
         Why.SPARE: "not in the pool of this target, which takes it in when it needs more",

@@ -13,14 +13,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from statistics import median
+from typing import Any
 
 from msgspec import UNSET, Struct
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lycosa.core.errors import BadProxy, ConnectFailed, ConnectionLost, FetchTimeout
+from lycosa.core.errors import BadProxy, ConnectFailed, ConnectionLost, FetchTimeout, LycosaError
 from lycosa.core.metrics import CONTENT_TYPE, exposition
+from lycosa.core.proxies.choices import Choices
 from lycosa.core.proxies.explain import words
 from lycosa.core.proxies.lists import Fault, read_list
 from lycosa.core.proxies.outcome import Outcome, Rule, judge, judge_error
@@ -32,6 +34,7 @@ from lycosa.web.proxies.asking import (
     LIST_MAX,
     asked,
     body_of,
+    in_time,
     scheme_of,
     tags_of,
     target_of,
@@ -60,6 +63,7 @@ from lycosa.web.proxies.shapes import (
     Stats,
     TargetsSeen,
     UnbanRequest,
+    choice_seen,
     encoded,
     lease_given,
     proxy_seen,
@@ -72,6 +76,9 @@ FAULTS_SHOWN = 20
 WAITING_MAX = 1_000
 """Who wait for a proxy at the same time."""
 
+STORE_S = 8.0
+"""A pool whose store is away is given up so long after the time that somebody would wait for a proxy."""
+
 ERRORS = {"connect": ConnectFailed, "lost": ConnectionLost, "timeout": FetchTimeout}
 OVER = "this lease is over: it was given back, or its time is up, or this server was started anew"
 
@@ -81,8 +88,11 @@ Rules = Callable[[str], Sequence[Rule]]
 class Api:
     """The answers. `rules_of(target)` are rules of what an answer means; `now` is the time (unix seconds)."""
 
-    def __init__(self, pool: ProxyPool, looks: Looks, rules_of: Rules, now: Callable[[], float]) -> None:
+    def __init__(
+        self, pool: ProxyPool, looks: Looks, rules_of: Rules, now: Callable[[], float], choices: Choices
+    ) -> None:
         self._pool = pool
+        self._choices = choices
         self._looks = looks
         self._rules_of = rules_of
         self._now = now
@@ -91,7 +101,7 @@ class Api:
 
     async def health(self, request: Request) -> Response:
         """Whether the pool can be used."""
-        await self._pool.targets()
+        await in_time(self._pool.targets(), STORE_S)
         return answered(Health(ok=True))
 
     async def targets(self, request: Request) -> Response:
@@ -130,19 +140,24 @@ class Api:
         if self._held.room(self._now()) < wanted.count or self._waiting >= WAITING_MAX:
             raise HTTPException(503, "too many leases are out, or asked for, at the moment", {"retry-after": "1"})
         wish = Wish(wanted.tags, wanted.session, frozenset(wanted.avoid))
-        asking = self._pool.acquire(
+        lending = self._pool.acquire(
             wanted.target, wanted.count, wish, lease_s=wanted.lease_s, wait_s=wanted.wait_s
         )  # fmt: skip
+        asking = in_time(lending, wanted.wait_s + STORE_S)
+        began = self._now()
         self._waiting += 1
         try:
             lent, left = await while_there(request, asking)
+        except LycosaError as error:
+            self._choices.note(wanted.target, wish, began, refused=str(error))
+            raise
         finally:
             self._waiting -= 1
         if left:
             for each in lent or ():
                 await self._pool.release(each)
             return Response(status_code=499)  # nobody is there to read it
-        return answered(LeasesGiven([lease_given(self._held.keep(each), each) for each in lent or ()]), 201)
+        return answered(LeasesGiven([lease_given(self._kept(each, wish, began), each) for each in lent or ()]), 201)
 
     async def renew(self, request: Request) -> Response:
         """Set another deadline."""
@@ -159,10 +174,12 @@ class Api:
         told = await asked(request, ReleaseRequest)
         lent = self._lease(request)
         outcomes = [self._outcome(lent.target, each) for each in told.outcomes]
-        if not await self._pool.release(lent, outcomes):
-            self._held.take(request.path_params["id"])
+        returned = await self._pool.release(lent, outcomes)
+        choice = self._held.take(request.path_params["id"])
+        if choice is not None:
+            choice.ended(outcomes, in_time=returned)
+        if not returned:
             raise HTTPException(410, OVER)
-        self._held.take(request.path_params["id"])
         return answered(Done(done=True))
 
     async def ban(self, request: Request) -> Response:
@@ -180,9 +197,10 @@ class Api:
         """Say why proxies would be lent, or not."""
         target, wish = target_of(request, needed=True), wish_of(request)
         limit = whole_of(request, "limit", LIMIT_MAX, 1, LIMIT_MAX)
-        told = await self._pool.explain(target, wish)
+        told = await self._looks.explain(target, wish)
         shown = [verdict_seen(each, words_of(each, wish)) for each in told[:limit]]
-        return answered(Explanation(target, shown, len(told)))
+        lately = [choice_seen(each) for each in self._choices.of(target)]
+        return answered(Explanation(target, shown, len(told), lately))
 
     async def stats(self, request: Request) -> Response:
         """The whole pool in numbers."""
@@ -192,6 +210,11 @@ class Api:
         """The same for Prometheus."""
         metrics = metrics_of(await self._looks.proxies(), await self._pool.targets(), len(self._held))
         return Response(exposition(metrics), 200, {"content-type": CONTENT_TYPE})
+
+    def _kept(self, lent: Lent, wish: Wish, began: float) -> str:
+        """Return the name under which a lease is remembered."""
+        told: dict[str, Any] = {"proxy": lent.proxy.name, "among": lent.among, "rebound": lent.rebound}
+        return self._held.keep(lent, self._choices.note(lent.target, wish, began, **told))
 
     def _lease(self, request: Request) -> Lent:
         lent = self._held.get(request.path_params["id"])

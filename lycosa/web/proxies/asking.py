@@ -11,6 +11,7 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
+from lycosa.core.errors import StateError
 from lycosa.core.proxies.proxy import PORTS
 from lycosa.core.proxies.target import Wish
 from lycosa.web.proxies.shapes import AVOID_MAX, TAGS_MAX, TARGET_MAX, WORD_MAX, Asked
@@ -105,6 +106,15 @@ def wish_of(request: Request) -> Wish:
     if len(avoid) > AVOID_MAX:
         raise HTTPException(400, f"avoid {len(avoid):,} times: write at most {AVOID_MAX:,}")
     return Wish(tags_of(request), text_of(request, "session"), frozenset(avoid))
+
+
+async def in_time(answer: Coroutine[Any, Any, T], most_s: float) -> T:
+    """Wait for what a pool answers. Raises `StateError` when it does not: it may wait for its store."""
+    try:
+        async with asyncio.timeout(most_s):
+            return await answer
+    except TimeoutError:
+        raise StateError(f"the pool did not answer within {most_s:g} s: its store may be away") from None
 
 
 async def while_there(request: Request, answer: Coroutine[Any, Any, T]) -> tuple[T | None, bool]:

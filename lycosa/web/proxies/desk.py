@@ -25,6 +25,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from lycosa.core.errors import LycosaError, NoProxy, StateError, UsageError
+from lycosa.core.proxies.choices import Choices
 from lycosa.core.proxies.outcome import Rule
 from lycosa.ports import ProxyPool
 from lycosa.web.proxies.api import Api
@@ -53,8 +54,8 @@ def build_desk(
     `key` is what callers have to know (`guard.checked_key`), "" lets in this machine only. `name` is what the pages
     call the pool, `rules_of` says what answers of a target mean.
     """
-    looks, history = Looks(pool), History(pool, now)
-    api, pages = Api(pool, looks, rules_of, now), Pages(pool, looks, history, name, now)
+    looks, history, choices = Looks(pool), History(pool, now), Choices(now)
+    api, pages = Api(pool, looks, rules_of, now, choices), Pages(pool, looks, history, name, now, choices)
     description = encoded(document())
 
     async def describe(_: Request) -> Response:

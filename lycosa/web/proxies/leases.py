@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from secrets import token_urlsafe
 
+from lycosa.core.proxies.choices import Choice
 from lycosa.ports import Lent
 
 HELD_MAX = 100_000
@@ -25,7 +26,7 @@ class HeldLeases:
     """Leases by name. `now` in unix seconds."""
 
     def __init__(self) -> None:
-        self._held: OrderedDict[str, tuple[Lent, float]] = OrderedDict()
+        self._held: OrderedDict[str, tuple[Lent, float, Choice]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._held)
@@ -33,31 +34,31 @@ class HeldLeases:
     def room(self, now: float) -> int:
         """Forget what is long over, as far as it stands in front; return how many more there may be."""
         while self._held:
-            name, (_, deadline) = next(iter(self._held.items()))
+            name, (_, deadline, _) = next(iter(self._held.items()))
             if deadline + KEPT_S > now:
                 break
             del self._held[name]
         return HELD_MAX - len(self._held)
 
-    def keep(self, lent: Lent) -> str:
+    def keep(self, lent: Lent, choice: Choice) -> str:
         """Remember a lease. Return its name."""
         name = token_urlsafe(NAME_BYTES)
-        self._held[name] = (lent, lent.deadline)
+        self._held[name] = (lent, lent.deadline, choice)
         return name
 
     def get(self, name: str) -> Lent | None:
         """Return the lease of a name, None for one that is not out."""
-        lent, _ = self._held.get(name, (None, 0.0))
-        return lent
+        found = self._held.get(name)
+        return None if found is None else found[0]
 
     def renewed(self, name: str, deadline: float) -> None:
         """It has another deadline."""
         found = self._held.get(name)
         if found is not None:
-            self._held[name] = (found[0], deadline)
+            self._held[name] = (found[0], deadline, found[2])
             self._held.move_to_end(name)
 
-    def take(self, name: str) -> Lent | None:
-        """Forget a lease. Return it, None for one that is not out."""
-        lent, _ = self._held.pop(name, (None, 0.0))
-        return lent
+    def take(self, name: str) -> Choice | None:
+        """Forget a lease. Return how it came about, None for one that is not out."""
+        found = self._held.pop(name, None)
+        return None if found is None else found[2]

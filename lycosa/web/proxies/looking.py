@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import time
 
-from lycosa.ports import ProxyPool, ProxyView
+from lycosa.core.proxies.explain import lacks_reason, with_reason
+from lycosa.core.proxies.target import Wish
+from lycosa.ports import Explained, ProxyPool, ProxyView
 
 QUICK_S = 0.1
 REST = 10.0
@@ -32,3 +34,11 @@ class Looks:
                 took_s = time.monotonic() - began
                 self._until = began + took_s * (1 + REST) if took_s > QUICK_S else 0.0
             return self._seen
+
+    async def explain(self, target: str, wish: Wish) -> list[Explained]:
+        """Return why proxies would be lent, or not, with the reason of what holds for a proxy everywhere."""
+        told = await self._pool.explain(target, wish)
+        if not any(lacks_reason(each.verdict) for each in told):
+            return told
+        reasons = {view.proxy.key: view.reason for view in await self.proxies()}
+        return [each._replace(verdict=with_reason(each.verdict, reasons)) for each in told]

@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from lycosa.core.proxies.choices import Choices
 from lycosa.core.proxies.explain import Why, words
 from lycosa.core.proxies.pair import State
 from lycosa.core.proxies.target import Wish
@@ -43,11 +44,20 @@ TEMPLATES = Path(__file__).parents[1] / "templates"
 class Pages:
     """The pages. `name` is what the pool is called, `now` the time (unix seconds)."""
 
-    def __init__(self, pool: ProxyPool, looks: Looks, history: History, name: str, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        pool: ProxyPool,
+        looks: Looks,
+        history: History,
+        name: str,
+        now: Callable[[], float],
+        choices: Choices,
+    ) -> None:
         self._pool = pool
         self._looks = looks
         self._history = history
         self._now = now
+        self._choices = choices
         self._templates = jinja2.Environment(
             loader=jinja2.FileSystemLoader(TEMPLATES),
             autoescape=True,
@@ -83,7 +93,7 @@ class Pages:
         name, number = text_of(request, "name", most=500, needed=True), page_of(request)
         wish = Wish(tags_of(request), text_of(request, "session"))
         view = next((each for each in await self._pool.targets() if each.target == name), None)
-        told = await self._pool.explain(name, wish)
+        told = await self._looks.explain(name, wish)
         known = {each.proxy.key: each for each in await self._pool.proxies(name)}
         shown, pages = cut(told, number)
         asked = ", ".join(f"{tag}={value}" for tag, value in wish.tags.items())
@@ -100,6 +110,8 @@ class Pages:
             total=len(told),
             number=number,
             pages=pages,
+            choices=self._choices.of(name),
+            ago=lambda at: span(self._now() - at),
         )
 
     async def proxies(self, request: Request) -> Response:

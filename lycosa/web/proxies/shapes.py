@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from lycosa.core.proxies.choices import Choice
 from lycosa.core.proxies.explain import Why
 from lycosa.core.proxies.outcome import Blame
 from lycosa.core.proxies.pair import State
@@ -235,12 +236,25 @@ class VerdictSeen(Struct):
     joins: bool
 
 
+class ChoiceSeen(Struct):
+    """A lease that this server lent, or refused: `name` "" and `why`. `came`: what came of it, "" is not known yet."""
+
+    at: float
+    name: str
+    why: str
+    came: str
+
+
 class Explanation(Struct):
-    """A verdict for each proxy that may be lent for a target or is kept from it, those that may be lent next first."""
+    """A verdict for each proxy that may be lent for a target or is kept from it, those that may be lent next first.
+
+    `choices` are the last leases that this server lent for the target, or could not lend, the newest first.
+    """
 
     target: str
     verdicts: list[VerdictSeen]
     total: Count
+    choices: list[ChoiceSeen]
 
 
 class Stats(Struct):
@@ -316,6 +330,11 @@ def export_row(proxy: Proxy) -> Mapping[str, object]:
     """Return what a list says of a proxy beside its address."""
     prices = {"price_gb": proxy.price_gb, "price_request": proxy.price_request}
     return {**proxy.tags, **{name: price for name, price in prices.items() if price}}
+
+
+def choice_seen(choice: Choice) -> ChoiceSeen:
+    """Return a choice as it is told."""
+    return ChoiceSeen(choice.at, choice.proxy, choice.why(), choice.came)
 
 
 def encoded(value: object) -> bytes:
