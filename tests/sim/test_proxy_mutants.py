@@ -118,6 +118,7 @@ TARGET = {
     ),
     "a ban by the site is not one": ("if blame == 'site' or pair.half", "if pair.half"),
     "bans in a row are not counted": ("  pair.bans = pair.bans + 1\n", ""),
+    "what comes through forgives nothing": ("pair.failures = pair.failures * MEMORY --", "--"),
     "misses never ban": (" or pair.misses >= policy.misses_max then", " then"),
     "who joins an exit shares no bans": ("  rest(pair, last.rests_until, gone)\n", ""),
     "exits do not share bans": ("    if other then\n      out(other)", "    if false then\n      out(other)"),

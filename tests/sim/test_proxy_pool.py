@@ -12,7 +12,7 @@ import pytest
 
 from lycosa.core.proxies import pool as machine
 from lycosa.core.proxies.outcome import Blame, Outcome
-from lycosa.core.proxies.pair import Pair, State
+from lycosa.core.proxies.pair import Facts, Pair, State
 from lycosa.core.proxies.policy import TargetPolicy
 from lycosa.core.proxies.pool import PRICES_MAX, Pool
 from lycosa.core.proxies.proxy import Proxy
@@ -386,3 +386,15 @@ def test_who_was_banned_from_the_beginning_slows_nobody(*, has_worked: bool) -> 
         pool.release("a.example", answer[0].token, [outcome], now, 1.0)
     assert pool.targets["a.example"].pairs[bad.key].bans == 1
     assert (served == 200) is not has_worked
+
+
+def test_failures_are_forgotten_where_nobody_sees_what_comes_through() -> None:
+    """A tunnel says nothing of the site: it brings the proxy back to where new ones stand, and no further."""
+    pair = Pair("k", Facts(), 0.0)
+    new = pair.cost()
+    pair.answered(False)
+    assert pair.cost() > 2 * new
+    for _ in range(200):
+        pair.answered(None)
+    assert pair.cost() == pytest.approx(new, rel=0.01)
+    assert (pair.good, pair.bad) == (0, 1)

@@ -132,14 +132,17 @@ class Pair:
         near = LATENCY_REFERENCE_S / (LATENCY_REFERENCE_S + (latency_s or 0.0))
         return 1 / max(WORTH_MIN, success * success * near)
 
-    def answered(self, *, well: bool) -> None:
-        """Count an answer; older ones lose weight."""
+    def answered(self, well: bool | None) -> None:
+        """Count an answer; older ones lose weight.
+
+        None: it says nothing of the site, as when a tunnel ends, but it came through: older failures lose weight.
+        """
+        self.failures = self.failures * MEMORY + (well is False)
+        if well is None:
+            return
         self.successes = self.successes * MEMORY + well
-        self.failures = self.failures * MEMORY + (not well)
-        if well:
-            self.good += 1
-        else:
-            self.bad += 1
+        self.good += well
+        self.bad += not well
 
     def took(self, latency_s: float | None) -> None:
         """Count a latency (seconds)."""

@@ -255,8 +255,7 @@ class TargetPool:
     def _judge(self, pair: Pair, outcome: Outcome, now: float, draw: float) -> None:
         blame = outcome.blame
         pair.took(outcome.latency_s)
-        if blame is not NOBODY:
-            pair.answered(well=blame is NONE)
+        pair.answered(None if blame is NOBODY else blame is NONE)
         if blame is NONE or blame is NOBODY:
             pair.recover(now)
             return

@@ -34,7 +34,11 @@ end
 local function judge(pair, outcome, draw)
   local blame = outcome.blame
   if outcome.latency_s then pair.latency_s = smoothed(pair.latency_s, outcome.latency_s) end
-  if blame ~= 'nobody' then answered(pair, blame == 'none') end
+  if blame == 'nobody' then
+    pair.failures = pair.failures * MEMORY -- something came through, as in a tunnel
+  else
+    answered(pair, blame == 'none')
+  end
   changed(pair)
   if blame == 'none' or blame == 'nobody' then
     if not pair.half or pair.rests_until <= now then
