@@ -52,10 +52,17 @@ async def lent(pool: object) -> str:
         return str(proxy.name)
 
 
+async def made(path: Path) -> None:
+    """Let there be a pool, which nobody has then."""
+    async with open_pool(path, create=True):
+        pass
+
+
 @pytest.mark.prove
 def test_an_owner_that_was_stopped_is_told_of(tmp_path: Path) -> None:
     path = tmp_path / "pool"
     (tmp_path / "held").mkdir()
+    asyncio.run(made(path))
     command = [
         sys.executable,
         "-m",

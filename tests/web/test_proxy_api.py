@@ -486,11 +486,16 @@ def test_a_store_that_is_waited_for_is_told(monkeypatch: pytest.MonkeyPatch) -> 
         async def targets(self, *_: object, **__: object) -> Any:
             return await asyncio.get_running_loop().create_future()
 
-        acquire = targets  # type: ignore[assignment]
+        acquire = proxies = explain = targets  # type: ignore[assignment]
 
-    monkeypatch.setattr(api, "STORE_S", 0.1)
+    monkeypatch.setattr(asking, "STORE_S", 0.1)
     with desk(Away()) as server:
-        for asked in (("GET", "/healthz"), ("POST", "/api/leases", {"target": "a.example", "wait_s": 0})):
+        for page in ("/", "/proxies", "/target?name=a.example"):
+            answer = server.get(page)
+            assert (answer.status, "did not answer" in answer.text) == (503, True), page
+        wish = {"target": "a.example", "wait_s": 0}
+        looks = [("GET", path) for path in ("/healthz", "/api/targets", "/api/proxies")]
+        for asked in (*looks, ("POST", "/api/leases", wish)):
             status, told = ask(server, *asked)
             assert (status, told["error"]) == (503, "the pool did not answer within 0.1 s: its store may be away")
 

@@ -76,9 +76,6 @@ FAULTS_SHOWN = 20
 WAITING_MAX = 1_000
 """Who wait for a proxy at the same time."""
 
-STORE_S = 8.0
-"""A pool whose store is away is given up so long after the time that somebody would wait for a proxy."""
-
 ERRORS = {"connect": ConnectFailed, "lost": ConnectionLost, "timeout": FetchTimeout}
 OVER = "this lease is over: it was given back, or its time is up, or this server was started anew"
 
@@ -101,7 +98,7 @@ class Api:
 
     async def health(self, request: Request) -> Response:
         """Whether the pool can be used."""
-        await in_time(self._pool.targets(), STORE_S)
+        await self._pool.targets()
         return answered(Health(ok=True))
 
     async def targets(self, request: Request) -> Response:
@@ -143,7 +140,7 @@ class Api:
         lending = self._pool.acquire(
             wanted.target, wanted.count, wish, lease_s=wanted.lease_s, wait_s=wanted.wait_s
         )  # fmt: skip
-        asking = in_time(lending, wanted.wait_s + STORE_S)
+        asking = in_time(lending, wanted.wait_s)
         began = self._now()
         self._waiting += 1
         try:

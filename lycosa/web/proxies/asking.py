@@ -19,6 +19,9 @@ from lycosa.web.proxies.shapes import AVOID_MAX, TAGS_MAX, TARGET_MAX, WORD_MAX,
 BODY_MAX = 8_000_000
 """Bytes of a question, or of what is given back."""
 
+STORE_S = 8.0
+"""A pool whose store is away is given up so long after the time that somebody would wait for a proxy."""
+
 LIST_MAX = 64_000_000
 """Bytes of a list of proxies."""
 
@@ -108,8 +111,9 @@ def wish_of(request: Request) -> Wish:
     return Wish(tags_of(request), text_of(request, "session"), frozenset(avoid))
 
 
-async def in_time(answer: Coroutine[Any, Any, T], most_s: float) -> T:
+async def in_time(answer: Coroutine[Any, Any, T], waits_s: float = 0.0) -> T:
     """Wait for what a pool answers. Raises `StateError` when it does not: it may wait for its store."""
+    most_s = waits_s + STORE_S
     try:
         async with asyncio.timeout(most_s):
             return await answer

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -29,6 +30,7 @@ from lycosa.core.proxies.choices import Choices
 from lycosa.core.proxies.outcome import Rule
 from lycosa.ports import ProxyPool
 from lycosa.web.proxies.api import Api
+from lycosa.web.proxies.asking import in_time
 from lycosa.web.proxies.guard import Guard, is_for_programs
 from lycosa.web.proxies.history import History
 from lycosa.web.proxies.looking import Looks
@@ -38,6 +40,7 @@ from lycosa.web.proxies.shapes import Error, encoded
 from lycosa.web.site import STATIC, WithHeaders
 
 JSON = "application/json"
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 STATUSES: tuple[tuple[type[LycosaError], int], ...] = ((UsageError, 400), (NoProxy, 409), (StateError, 503))
 
 
@@ -73,11 +76,14 @@ def build_desk(
 
     return Starlette(
         routes=[
-            *(Route(each.path, getattr(api, each.name), methods=[each.method]) for each in OPERATIONS),
+            *(
+                Route(each.path, _answers(getattr(api, each.name), each.method), methods=[each.method])
+                for each in OPERATIONS
+            ),
             Route("/api/openapi.json", describe),
-            Route("/", pages.home),
-            Route("/target", pages.target),
-            Route("/proxies", pages.proxies),
+            Route("/", _answers(pages.home)),
+            Route("/target", _answers(pages.target)),
+            Route("/proxies", _answers(pages.proxies)),
             Route("/api", pages.api),
             Route("/favicon.ico", favicon),
             Mount("/static", StaticFiles(directory=STATIC), name="static"),
@@ -86,6 +92,17 @@ def build_desk(
         exception_handlers={HTTPException: fail, LycosaError: fail, Exception: fail},
         lifespan=_following(history),
     )
+
+
+def _answers(handler: Handler, method: str = "GET") -> Handler:
+    """Return a handler that says so when what it looks at does not answer. Who changes something is waited for."""
+    if method != "GET":
+        return handler
+
+    async def answer(request: Request) -> Response:
+        return await in_time(handler(request))
+
+    return answer
 
 
 def told(error: Exception) -> tuple[int, str]:
