@@ -13,7 +13,7 @@ from pathlib import Path
 
 import uvloop
 
-from lycosa.app.hurrying import hurrying
+from lycosa.app.hurrying import hurrying, lost_of
 from lycosa.app.job import Job, Observer
 from lycosa.app.members import Crawled, Crew, crew_of
 from lycosa.app.named import class_named
@@ -76,7 +76,7 @@ async def crawl(crew: Crew, observe: Observer | None = None, *, again: bool = Fa
 
     Who interrupts it twice waits for no server, and hears what one that is away has not heard.
     """
-    with hurrying(crew.settings) as patient:
+    with hurrying(lost_of(crew.settings)) as patient:
         try:
             return await _crawl(crew, observe, patient, again=again)
         except StateError:

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import uvloop
 
-from lycosa.app.hurrying import hurrying
+from lycosa.app.hurrying import hurrying, lost_of
 from lycosa.app.members import Crew, Member, crew_of
 from lycosa.app.parts import sinks_of
 from lycosa.app.processes import Module, Task
@@ -139,7 +139,7 @@ async def _visit(process: Process) -> None:
     crew = crew_of(process.task.settings, process.task.crawled, process.task.arguments, process.collector)
     counts = Counts(process.collector, process.stats)
     async with AsyncExitStack() as stack:
-        patient = stack.enter_context(hurrying(crew.settings))
+        patient = stack.enter_context(hurrying(lost_of(crew.settings)))
         await stack.enter_async_context(Watchdog(crew.settings.blocked_after))
         begin = await _wired(stack, process, crew, counts)
         for member in crew.members:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from lycosa.config import Settings
@@ -16,12 +16,16 @@ PROXIES = "proxies on loan come back when their leases are over, and their last 
 
 
 @contextmanager
-def hurrying(settings: Settings) -> Iterator[Patience]:
-    """Have what is told to hurry, for the servers that a run opens in the block."""
+def hurrying(lost: str = PROXIES, say: Callable[[str], None] = log.warning) -> Iterator[Patience]:
+    """Have what is told to hurry, for the servers that a run opens in the block; `lost` is what one does not hear."""
     with patience() as patient:
         try:
             yield patient
         finally:
-            lost = [text for text, is_used in ((PAGES, settings.frontier), (PROXIES, settings.proxy_pool)) if is_used]
             for why in patient.left.values():
-                log.warning("%s: not waited for any more: %s", why, "; ".join(lost))
+                say(f"{why}: not waited for any more: {lost}")
+
+
+def lost_of(settings: Settings) -> str:
+    """Return what the servers of a crawl do not hear when it ends at once."""
+    return "; ".join(text for text, is_used in ((PAGES, settings.frontier), (PROXIES, settings.proxy_pool)) if is_used)

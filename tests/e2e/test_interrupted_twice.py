@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import signal
+import socket
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -64,3 +67,37 @@ def test_the_second_interrupt_waits_for_no_server(tmp_path: Path, kind: str, how
             assert done.returncode == 0, done.stderr
             if FILE[1] in words:
                 assert_exactly_once([item["url"] for item in items(tmp_path / FILE[1])], tree.urls())
+
+
+@pytest.mark.proxies
+@pytest.mark.parametrize("how", ["kill", "pause"])
+def test_neither_does_that_of_a_forward_proxy(tmp_path: Path, how: str) -> None:
+    with redis_server() as server, grow(5) as tree, running(Microsocks()) as (proxy,):
+        pool = ("--pool", f"{server.url}?pool=shop")
+        assert lycosa("proxies", "add", proxy.url, *pool, cwd=tmp_path).returncode == 0
+        words = ("proxies", "serve", *pool, "--bind", "127.0.0.1:0", "--ports", "1-65535", "--allow-private", "*")
+        with started(*words, cwd=tmp_path) as gateway:
+            assert gateway.until(lambda: b"\n" in gateway.printed)
+            port = int(re.findall(rb"127\.0\.0\.1:(\d+)", gateway.printed)[0])
+            client = asking(port, tree.url)
+            assert client.recv(1000).startswith(b"HTTP/1.1 200 ")
+            getattr(server, how)()
+            others = [asking(port, tree.url) for _ in range(3)]
+            time.sleep(0.7)  # they wait for the server
+            gateway.process.send_signal(signal.SIGINT)
+            time.sleep(0.2)
+            gateway.process.send_signal(signal.SIGINT)
+            began = time.monotonic()
+            assert gateway.end() == 130, gateway.said
+            assert time.monotonic() - began < AT_ONCE_S, gateway.said
+            assert PROXIES_LOST in gateway.said
+            assert "Traceback" not in gateway.said
+            for each in (client, *others):
+                each.close()
+
+
+def asking(port: int, url: str) -> socket.socket:
+    """Ask a forward proxy for a page."""
+    client = socket.create_connection(("127.0.0.1", port), timeout=20)
+    client.sendall(f"GET {url} HTTP/1.1\r\nHost: {urlsplit(url).netloc}\r\n\r\n".encode())
+    return client

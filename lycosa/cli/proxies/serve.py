@@ -13,8 +13,8 @@ from typing import Any
 import click
 
 from lycosa.cli import progress
-from lycosa.cli.outcome import DONE, INTERRUPTED, one_line
-from lycosa.cli.proxies.pool import pool_address, pool_option
+from lycosa.cli.outcome import DONE, INTERRUPTED
+from lycosa.cli.proxies.pool import pool_address, pool_option, say_aside
 from lycosa.config.kinds import WrongPart
 from lycosa.config.several import Networks
 from lycosa.core.errors import UsageError
@@ -144,13 +144,10 @@ async def _serve(
     loop = asyncio.get_running_loop()
     received: asyncio.Future[int] = loop.create_future()
 
-    def say(line: str) -> None:
-        progress.write([one_line(line)])
-
     authorities = Path(proxy_ca) if proxy_ca else None
     async with AsyncExitStack() as stack:
         gateway = await stack.enter_async_context(
-            gateway_over(where, listener, project_policies(Path()), accounts, reach, limits, authorities, say)
+            gateway_over(where, listener, project_policies(Path()), accounts, reach, limits, authorities, say_aside)
         )
 
         def end(number: int) -> None:
