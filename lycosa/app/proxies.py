@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from lycosa.config.neighbours import instead_of_file, is_named_like_a_file
 from lycosa.config.project import read_proxies
 from lycosa.core.errors import BadSetting, UsageError
 from lycosa.core.proxies.address import MEMORY, PoolAddress, read_address
@@ -95,5 +96,13 @@ async def _closed_on_error(pool: OneOfThem) -> AsyncIterator[OneOfThem]:
 
 
 def _missing(place: PoolAddress) -> UsageError:
-    what = f"there is no pool {'in' if place.folder else 'at'} {place.text}"
-    return UsageError(f"{what}: {MAKE} {place.text} makes one")
+    makes = f"{MAKE} {place.text} makes one"
+    if not place.folder:
+        return UsageError(f"there is no pool at {place.text}: {makes}")
+    if Path(place.folder).exists():
+        return UsageError(f"there is no pool in {place.text}: {makes}")
+    near = instead_of_file(place.folder, lambda path: path.is_file() or is_there(path))
+    if is_named_like_a_file(place.folder):
+        return UsageError(f"there is no file {place.text}{near or ', and no pool of this name'}")
+    what = f"there is no pool in {place.text}{', nor a file of this name' if '/' in place.folder else ''}"
+    return UsageError(f"{what}{near or ':'} {makes}")

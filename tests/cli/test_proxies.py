@@ -158,7 +158,15 @@ def test_faults_of_a_list_are_told_with_their_lines(run: Run, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("words", "given", "says"),
     [
-        (["add", "nowhere/list.txt"], "", "nowhere/list.txt does not exist"),
+        (["add", "nowhere/list.txt"], "", "there is no file nowhere/list.txt"),
+        (["add", "lsit.txt"], "", "there is no file lsit.txt: did you mean list.txt?"),
+        (["add", "./shrot.txt"], "", "there is no file ./shrot.txt: did you mean ./short.txt?"),
+        (["add", "ann:secret@lists/none"], "", "there is no file lists/none"),
+        (
+            ["add", "shorttxt"],
+            "",
+            "'shorttxt' has no port: write host:port; and there is no file of this name: did you",
+        ),
         (["add", "nonsense"], "", "'nonsense' has no port: write host:port; and there is no file of this name"),
         (["add", "ftp://10.0.0.1:80"], "", "ftp:// is no kind of proxy"),
         (["add", "-"], "", "there is no proxy in standard input"),
@@ -309,6 +317,6 @@ def test_what_is_no_time(text: str) -> None:
 )
 def test_a_mistyped_pool_is_one_line_and_nothing_is_made(run: Run, tmp_path: Path, words: list[str]) -> None:
     code, out, err = run(*words, "--pool", "nosuch/deep/pool")
-    made = "there is no pool in nosuch/deep/pool: lycosa proxies add FILE --pool nosuch/deep/pool makes one"
+    made = "there is no pool in nosuch/deep/pool, nor a file of this name: lycosa proxies add FILE --pool nosuch/deep/pool makes one"
     assert (code, out, err) == (2, "", f"lycosa: {made}\n")
     assert not (tmp_path / "nosuch").exists()

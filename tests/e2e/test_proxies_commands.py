@@ -84,7 +84,12 @@ def test_the_table_of_a_check_has_straight_columns(ran: Run, tmp_path: Path) -> 
     """Rows come one after the other, and the widest may come last."""
     port = closed_port()
     long = f"http://{'very-' * 10}long-name.of-a-provider.example:{port}"
-    others = ["socks5h://ann:hunter2@127.0.0.1:{}", "http://[::1]:{}", "socks4a://127.0.0.2:{}", "http://[fe80::1:2:3]:{}"]
+    others = [
+        "socks5h://ann:hunter2@127.0.0.1:{}",
+        "http://[::1]:{}",
+        "socks4a://127.0.0.2:{}",
+        "http://[fe80::1:2:3]:{}",
+    ]
 
     async def story() -> str:
         async with judging(None) as judge, proxying() as well:

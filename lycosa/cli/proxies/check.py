@@ -24,6 +24,7 @@ from lycosa.ports import ProxyPool, ProxyView
 
 PLAIN_EVERY_S = 5.0
 CARRIES_MAX = len("http https")
+TIMEOUTS = click.FloatRange(TIMEOUT_MIN_S, TIMEOUT_MAX_S)
 IPV4_MAX, IPV6_MAX = len("255.255.255.255"), len(":".join(["ffff"] * 8))
 WELL, UNFIT, NOT = "works", "not fit", "fails"
 TOLD = {WELL: "work", UNFIT: "are not fit", NOT: "fail"}
@@ -34,7 +35,13 @@ STYLES = {**COLORS, WELL: "green", UNFIT: "red", NOT: "yellow"}
 @click.argument("proxies", nargs=-1, metavar="[PROXY]...")
 @pool_option
 @click.option("--judge", "judges", multiple=True, metavar="ADDRESS", help="A judge, instead of those of the project.")
-@click.option("--timeout", "timeout_s", type=click.FloatRange(TIMEOUT_MIN_S, TIMEOUT_MAX_S), metavar="SECONDS", help="For each request.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=TIMEOUTS,
+    metavar="SECONDS",
+    help="For each request.",
+)
 @click.option("--concurrency", type=click.IntRange(1, CONCURRENCY_MAX), metavar="N", help="So many at a time.")
 @json_option
 def command(
