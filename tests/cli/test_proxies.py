@@ -317,6 +317,7 @@ def test_what_is_no_time(text: str) -> None:
 )
 def test_a_mistyped_pool_is_one_line_and_nothing_is_made(run: Run, tmp_path: Path, words: list[str]) -> None:
     code, out, err = run(*words, "--pool", "nosuch/deep/pool")
-    made = "there is no pool in nosuch/deep/pool, nor a file of this name: lycosa proxies add FILE --pool nosuch/deep/pool makes one"
+    made = "there is no pool in nosuch/deep/pool, nor a file of this name: "
+    made += "lycosa proxies add FILE --pool nosuch/deep/pool makes one"
     assert (code, out, err) == (2, "", f"lycosa: {made}\n")
     assert not (tmp_path / "nosuch").exists()

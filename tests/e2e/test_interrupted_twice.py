@@ -1,4 +1,4 @@
-"""Ctrl-C twice ends a crawl at once, also when the Redis that it needs is away (C3, P5), and the same command goes on."""
+"""Ctrl-C twice ends a crawl at once, also when a Redis that it needs is away (C3, P5); the same command goes on."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ MISTYPED = {
     "proxis.txt": "there is no file proxis.txt: did you mean proxies.txt?",
     "lists/Buyed.TXT": "there is no file lists/Buyed.TXT: did you mean lists/buyed.csv?",
     "nothing.json": "there is no file nothing.json, and no pool of this name",
-    "lists/other": "there is no pool in lists/other, nor a file of this name: lycosa proxies add FILE --pool lists/other",
+    "lists/other": "there is no pool in lists/other, nor a file of this name: lycosa proxies add FILE --pool",
     "poool": "there is no pool in poool: did you mean pool? lycosa proxies add FILE --pool poool makes one",
 }
 
