@@ -61,5 +61,5 @@ def _like(before: TextIO | None) -> TextIO:
         return io.TextIOWrapper(io.BufferedWriter(raw), "utf-8")
     before.flush()
     if getattr(before, "write_through", False):  # PYTHONUNBUFFERED
-        return io.TextIOWrapper(raw, before.encoding, before.errors, write_through=True)  # type: ignore[type-var]
+        return io.TextIOWrapper(raw, before.encoding, before.errors, write_through=True)
     return io.TextIOWrapper(io.BufferedWriter(raw), before.encoding, before.errors, line_buffering=before.isatty())

@@ -15,6 +15,7 @@ import click
 
 from lycosa.cli import progress
 from lycosa.cli.outcome import one_line
+from lycosa.cli.parameters import Number
 from lycosa.cli.proxies.pool import COLORS, json_option, latency, meant, pool_option, run
 from lycosa.cli.rows import Table, json_line
 from lycosa.core.proxies.anonymity import Anonymity
@@ -24,7 +25,7 @@ from lycosa.ports import ProxyPool, ProxyView
 
 PLAIN_EVERY_S = 5.0
 CARRIES_MAX = len("http https")
-TIMEOUTS = click.FloatRange(TIMEOUT_MIN_S, TIMEOUT_MAX_S)
+TIMEOUTS = Number(TIMEOUT_MIN_S, TIMEOUT_MAX_S)
 IPV4_MAX, IPV6_MAX = len("255.255.255.255"), len(":".join(["ffff"] * 8))
 WELL, UNFIT, NOT = "works", "not fit", "fails"
 TOLD = {WELL: "work", UNFIT: "are not fit", NOT: "fail"}

@@ -169,7 +169,7 @@ def _one(text: str, proxies: Sequence[Proxy]) -> Proxy:
         ]
     if len(found) == 1:
         return found[0]
-    shown = one_line(text.rpartition("@")[2])
+    shown = one_line(text.rpartition("@")[2]) or "''"
     if not found:
         raise UsageError(f"the pool has no proxy {shown}: lycosa proxies list shows their addresses and keys")
     some = ", ".join(f"{proxy.key} ({proxy.name})" for proxy in found[:MEANT_MAX])

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from lycosa.cli.outcome import DONE, INTERRUPTED
+from lycosa.cli.parameters import WRITTEN
 from lycosa.cli.proxies.pool import opened, pool_address, pool_option, say_aside
 from lycosa.core.errors import UsageError
 
@@ -25,6 +26,7 @@ CONNECTIONS_MAX = 4_000
 @click.option("--bind", default=BIND, show_default=True, metavar="ADDR:PORT", help="Where to listen; 0: a free port.")
 @click.option(
     "--key-file",
+    type=WRITTEN,
     metavar="FILE",
     help=f"The key of callers. [default: {KEY_VARIABLE}; none: loopback only]",
 )
