@@ -167,7 +167,7 @@ class Folder:
 def is_there(path: Path) -> bool:
     """Whether there is a pool in this folder, or the beginning of one; what cannot be looked into may be one."""
     try:
-        return (path / IMAGE).exists() or (path / LOCK).exists()
+        return (path / IMAGE).is_file() or (path / LOCK).is_file()
     except OSError:
         return True
 

@@ -97,11 +97,22 @@ def test_without_a_proxy_that_works_it_ends_with_3_and_goes_on_later(tmp_path):
         (["--proxy-pool", "proxies.txt", "--proxy", "http://127.0.0.1:1"], "proxy and proxy_pool"),
         (["--proxy-pool", "proxies.txt", "--processes", "2"], "is in the memory of one process"),
         (["--proxy-pool", "memory:"], "memory: stays empty: write [[proxies.sources]] into lycosa.toml"),
+        (["--proxy-pool", "a" * 300], "is no pool of proxies: the name is too long"),
+        (["--proxy-pool", "."], "there is no pool in .: lycosa proxies add FILE --pool . makes one"),
+        (["--proxy-pool", "ann:secret@gate.example:80/list.txt"], "there is no file ...@gate.example:80/list.txt"),
+        (
+            ["--proxy-pool", "bad.txt"],
+            "bad.txt has no proxies (line 1: 'nonsense' has no port: write host:port): write",
+        ),
+        (["--proxy-pool", ""], "invalid value for '--proxy-pool': nothing is written there"),
+        (["--proxy", ""], "invalid value for '--proxy': nothing is written there"),
         (["--proxy-pool", "proxies.txt", "-s", "proxy_tries=0"], "proxy_tries: '0' is not a whole number from 1"),
     ],
 )
 def test_bad_input_is_one_line(tmp_path, words, wrong):
     (tmp_path / "proxies.txt").write_text("127.0.0.1:1\n")
+    (tmp_path / "bad.txt").write_text("nonsense\n")
+    (tmp_path / "pool").mkdir()
     done = lycosa("crawl", "http://127.0.0.1:1/", *words, cwd=tmp_path)
     assert done.returncode == 2
     assert_one_line(done.stderr)
