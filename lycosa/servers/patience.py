@@ -10,8 +10,8 @@ A server that answers is asked all that is left to be asked; one that does not i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 
 HURRY_S = 0.7
@@ -42,20 +42,15 @@ class Patience:
         """Ask a server nothing any more; `why` is told."""
         self.left.setdefault(server, why)
 
-    @asynccontextmanager
-    async def bounded(self, server: str) -> AsyncIterator[None]:
-        """Let a call last as long as it may. Raises `TimeoutError`."""
+    def begun(self, server: str) -> asyncio.Timeout:
+        """Return how long a call may last, to be entered; `over` is told of its end."""
         call = asyncio.timeout(0.0 if server in self.left else self._most_s)
         self._calls.add(call)
-        try:
-            async with call:
-                yield
-        except TimeoutError:
-            if call.expired():
-                raise TimeoutError("none at once") from None
-            raise
-        finally:
-            self._calls.discard(call)
+        return call
+
+    def over(self, call: asyncio.Timeout) -> None:
+        """Forget a call."""
+        self._calls.discard(call)
 
     async def pause(self, seconds: float) -> None:
         """Sleep, unless it is to hurry."""

@@ -81,13 +81,14 @@ class Server:
         pause_s, told = AGAIN_S, False
         failures: tuple[type[Exception], ...] = (RuntimeError, *redis.errors())
         while True:
+            call = self._patience.begun(self.text)
             try:
-                async with self._patience.bounded(self.text):
+                async with call:
                     return await act()
             except failures as error:
                 if isinstance(error, RuntimeError) and not redis.is_closed(error):
                     raise
-                ours, now = self._ours(error), loop.time()
+                ours, now = self._ours(TimeoutError("none at once") if call.expired() else error), loop.time()
                 since, most_s = (began, MOVING_MAX_S) if (moves := redis.moves(error)) else (away, max_s)
                 if self._patience.hurries and redis.passes(error):
                     self._patience.leave(self.text, str(ours))
@@ -98,6 +99,8 @@ class Server:
                     self._say(f"{ours}: waiting for it, {most_s:g} s at most")
                     told = True
                 away = now if moves else away
+            finally:
+                self._patience.over(call)
             await self._patience.pause(pause_s)
             pause_s = min(2 * pause_s, AGAIN_MAX_S)
 
