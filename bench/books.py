@@ -26,8 +26,9 @@ from typing import NamedTuple
 import books_budget
 import bookstore
 import report
+from finishing import finish
 from race import CONCURRENCY, LYCOSA, PEERS, BadRun, Contender, Run, Track
-from running import DOCUMENT, ROOT, on_cores, say
+from running import ROOT, on_cores, say
 
 sys.path.insert(0, str(ROOT))
 from tests.servers.nginx import NginxFailed, serve
@@ -168,17 +169,13 @@ def main() -> int:
     told = [verdict for kind, (results, _) in found.items() for verdict in verdicts(kind, results)]
     blocks = {f"books-{kind}": table(kind, results) for kind, (results, _) in found.items()}
     blocks |= {f"books-{kind}-budget": books_budget.table(parts) for kind, (_, parts) in found.items()}
-    blocks["books-floors"] = "\n".join(f"- {line}" for line in report.verdict_lines(told))
-    print("", *blocks.values(), sep="\n\n")
-    if options.write:
-        report.write(DOCUMENT, blocks)
-        print(f"wrote {DOCUMENT.relative_to(ROOT)}")
+    code = finish("books", blocks, told, write=options.write, quick=options.quick)
     wrong = [line for results, _ in found.values() for line in report.differing(results)]
     for line in wrong:
         print(f"bench/books.py: {line}", file=sys.stderr)
     if wrong:
         return 3
-    return 0 if options.quick or all(each.holds for each in told) else 1
+    return code
 
 
 def _options() -> argparse.Namespace:

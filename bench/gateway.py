@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -29,7 +28,8 @@ from typing import Any
 
 import report
 import uvloop
-from running import DOCUMENT, ROOT, Figures, count, on_cores, say
+from finishing import ended, finish, in_order
+from running import ROOT, Figures, count, on_cores, say
 
 sys.path.insert(0, str(ROOT))
 
@@ -111,18 +111,12 @@ async def be_gateway(port: str) -> None:
 @contextmanager
 def process(role: str, argument: str, core: int):
     """Run a role on a core while the block runs. Yield its process and the port it listens on."""
+    command = [sys.executable, str(ROOT / "bench" / "gateway.py"), "--role", role, argument]
     with on_cores(core):
-        child = subprocess.Popen(
-            [sys.executable, str(ROOT / "bench" / "gateway.py"), "--role", role, argument],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-    try:
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    with ended(child):
         assert child.stdout
         yield child, int(child.stdout.readline())
-    finally:
-        child.send_signal(signal.SIGKILL)
-        child.wait()
 
 
 # --- who asks
@@ -256,13 +250,7 @@ def main() -> int:
         uvloop.run({"other": be_other, "gateway": be_gateway}[chosen.role[0]](chosen.role[1]))
         return 0
     runs = [measured(chosen) for _ in range(chosen.runs)]
-    told = verdicts(runs)
-    blocks = {"gateway": table(runs), "gateway-floors": "\n".join(f"- {line}" for line in report.verdict_lines(told))}
-    print("", *blocks.values(), sep="\n\n")
-    if chosen.write:
-        report.write(DOCUMENT, blocks)
-        print(f"wrote {DOCUMENT.relative_to(ROOT)}")
-    return 0 if chosen.quick or all(each.holds for each in told) else 1
+    return finish("gateway", {"gateway": table(runs)}, verdicts(runs), write=chosen.write, quick=chosen.quick)
 
 
 def _options() -> argparse.Namespace:
@@ -376,4 +364,4 @@ def _medians(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(in_order(main))

@@ -22,14 +22,16 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 
 import report
+from finishing import finish, in_order
 from goodput_crawl import Crawl
 from race import BadRun
-from running import DOCUMENT, ROOT, Figures, count, say
+from running import ROOT, Figures, count, say
 
 sys.path.insert(0, str(ROOT))
 from tests.servers.banning import Banning, How, Limit, banning
@@ -70,16 +72,7 @@ def main() -> int:
     except BadRun as problem:
         print(f"bench/goodput.py: {problem}", file=sys.stderr)
         return 3
-    told = verdicts(found)
-    blocks = {
-        "goodput": table(found),
-        "goodput-floors": "\n".join(f"- {line}" for line in report.verdict_lines(told)),
-    }
-    print("", *blocks.values(), sep="\n\n")
-    if options.write:
-        report.write(DOCUMENT, blocks)
-        print(f"wrote {DOCUMENT.relative_to(ROOT)}")
-    return 0 if all(each.holds for each in told) else 1
+    return finish("goodput", {"goodput": table(found)}, verdicts(found), write=options.write)
 
 
 def _options() -> argparse.Namespace:
@@ -109,6 +102,9 @@ async def _crawled(way: str, pages: int, seed: int) -> Figures:
             try:
                 code = await _ended(process)
             finally:
+                with suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
                 troubling.cancel()
                 for proxy in proxies[:STILL]:
                     _send(proxy, signal.SIGCONT)
@@ -216,4 +212,4 @@ def verdicts(found: Mapping[str, Sequence[Figures]]) -> list[report.Verdict]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(in_order(main))

@@ -24,9 +24,10 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import report
+from finishing import ended, finish, in_order
 from proxies_load import Load, fill
 from race import BadRun
-from running import DOCUMENT, ROOT, Figures, on_cores, say
+from running import ROOT, Figures, on_cores, say
 
 sys.path.insert(0, str(ROOT))
 from tests.servers.redis import RedisFailed, RedisServer, redis_server
@@ -83,12 +84,7 @@ def main() -> int:
     except BadRun as problem:
         print(f"bench/proxies.py: {problem}", file=sys.stderr)
         return 3
-    blocks["proxies-floors"] = "\n".join(f"- {line}" for line in report.verdict_lines(told))
-    print("", *blocks.values(), sep="\n\n")
-    if options.write:
-        report.write(DOCUMENT, blocks)
-        print(f"wrote {DOCUMENT.relative_to(ROOT)}")
-    return 0 if options.quick or all(each.holds for each in told) else 1
+    return finish("proxies", blocks, told, write=options.write, quick=options.quick)
 
 
 def _options() -> argparse.Namespace:
@@ -212,7 +208,8 @@ def _run(loads: Sequence[Load]) -> list[dict[str, Any]]:
             told = json.dumps(asdict(replace(load, result=file.name)))
             command = [sys.executable, str(ROOT / "bench" / "proxies_load.py"), told]
             environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-            running.append((subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL), Path(file.name)))
+            process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
+            running.append((stack.enter_context(ended(process)), Path(file.name)))
         for process, _ in running:
             if process.wait():
                 raise BadRun(f"a load ended with {process.returncode}")
@@ -220,4 +217,4 @@ def _run(loads: Sequence[Load]) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(in_order(main))

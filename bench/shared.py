@@ -25,8 +25,9 @@ from typing import Any, NamedTuple
 
 import report
 import shared_crawls
+from finishing import finish
 from race import BadRun
-from running import DOCUMENT, ROOT, Figures, count, on_cores, say
+from running import ROOT, Figures, count, on_cores, say
 from shared_crawls import CONTENDERS, Crawled
 from shared_cycle import Step
 
@@ -92,14 +93,9 @@ def main() -> int:
     except BadRun as problem:
         print(f"bench/shared.py: {problem}", file=sys.stderr)
         return 3
-    blocks["shared-floors"] = "\n".join(f"- {line}" for line in report.verdict_lines(told)) or "None at this size."
-    print("", *blocks.values(), sep="\n\n")
     if options.json:
         Path(options.json).write_text(json.dumps(measured, indent=1, default=lambda run: run.as_dict()))
-    if options.write:
-        report.write(DOCUMENT, blocks)
-        print(f"wrote {DOCUMENT.relative_to(ROOT)}")
-    return 0 if options.quick or all(each.holds for each in told) else 1
+    return finish("shared", blocks, told, write=options.write, quick=options.quick)
 
 
 def _options() -> argparse.Namespace:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import uvloop
 
+from lycosa.app.hurrying import hurrying, lost_of
 from lycosa.app.job import Job, Observer
 from lycosa.app.members import Crawled, Crew, crew_of
 from lycosa.app.named import class_named
@@ -21,11 +22,12 @@ from lycosa.app.processes import refuse_processes
 from lycosa.app.shared import frontier_of, tells, told_by_all
 from lycosa.app.wiring import wired
 from lycosa.config import Settings
-from lycosa.core.errors import UsageError, WorkerLost
+from lycosa.core.errors import StateError, UsageError, WorkerLost
 from lycosa.core.metrics import exposition, metrics_of
 from lycosa.engine.stats import Summary
 from lycosa.frontiers.served import served
 from lycosa.frontiers.statedir import StateDir
+from lycosa.servers.patience import Patience
 from lycosa.web.metrics import serving
 
 log = logging.getLogger(__name__)
@@ -70,7 +72,20 @@ async def taking_part(crew: Crew, observe: Observer | None = None) -> Summary:
 
 
 async def crawl(crew: Crew, observe: Observer | None = None, *, again: bool = False) -> Summary:
-    """Crawl on the running loop, `again` after others gave this worker up. See `run_crawl`."""
+    """Crawl on the running loop, `again` after others gave this worker up. See `run_crawl`.
+
+    Who interrupts it twice waits for no server, and hears what one that is away has not heard.
+    """
+    with hurrying(lost_of(crew.settings)) as patient:
+        try:
+            return await _crawl(crew, observe, patient, again=again)
+        except StateError:
+            if not patient.left:
+                raise
+            raise KeyboardInterrupt from None
+
+
+async def _crawl(crew: Crew, observe: Observer | None, patient: Patience, *, again: bool) -> Summary:
     settings = crew.settings
     refuse_processes(crew)
     async with AsyncExitStack() as stack:
@@ -88,6 +103,7 @@ async def crawl(crew: Crew, observe: Observer | None = None, *, again: bool = Fa
         frontier = await frontier_of(stack, crew, state, again=again)
         sinks = sinks_of(settings, state, crew.target.name)
         job = await stack.enter_async_context(wired(crew, state, frontier, sinks))
+        job.hurry = patient.hurry
         tells(frontier, job.reporter)
         await stack.enter_async_context(served(state.socket, job.operations))
         if settings.metrics:

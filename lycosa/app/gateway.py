@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from lycosa import clock
+from lycosa.app.hurrying import hurrying
 from lycosa.app.proxies import open_for_lending
 from lycosa.core.errors import BadSetting
 from lycosa.core.proxies.accounts import Accounts
@@ -44,12 +45,14 @@ async def gateway_over(
     """
     tls = trusting(authorities) if authorities else None
     allow_connections(limits)
-    pool = await open_for_lending(address, policies, Path(), say)
-    try:
-        async with serving(parts_of(pool, policies, accounts, reach, limits, tls), listener) as gateway:
-            yield gateway
-    finally:
-        await pool.close()
+    with hurrying(say=say) as patient:
+        pool = await open_for_lending(address, policies, Path(), say)
+        try:
+            async with serving(parts_of(pool, policies, accounts, reach, limits, tls), listener) as gateway:
+                gateway.hurried = patient.hurry
+                yield gateway
+        finally:
+            await pool.close()
 
 
 def parts_of(

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 import uvloop
 
+from lycosa.app.hurrying import hurrying, lost_of
 from lycosa.app.members import Crew, Member, crew_of
 from lycosa.app.parts import sinks_of
 from lycosa.app.processes import Module, Task
@@ -138,6 +139,7 @@ async def _visit(process: Process) -> None:
     crew = crew_of(process.task.settings, process.task.crawled, process.task.arguments, process.collector)
     counts = Counts(process.collector, process.stats)
     async with AsyncExitStack() as stack:
+        patient = stack.enter_context(hurrying(lost_of(crew.settings)))
         await stack.enter_async_context(Watchdog(crew.settings.blocked_after))
         begin = await _wired(stack, process, crew, counts)
         for member in crew.members:
@@ -146,10 +148,12 @@ async def _visit(process: Process) -> None:
         begin()
         process.send(Ready())
         states = [_packed(member) for member in crew.members]
-        reason = await process.visits.closing
+        close = await process.visits.closing
+        if close.at_once:
+            patient.hurry()
         await process.visits.end()
         for member, state in zip(crew.members, states, strict=True):
-            await _tell(member, reason)
+            await _tell(member, close.reason)
             if _packed(member) != state:
                 log.warning(
                     "%s.state was changed by callbacks: with several processes it is not kept", member.spider.name

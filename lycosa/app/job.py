@@ -91,6 +91,8 @@ class Job:
         self._feeds = feeds
         self.reporter = Reporter(engine, stats, self._counted, crew.settings.concurrency)
         self._processes = processes
+        self.hurry: Callable[[], None] = lambda: None
+        """Called when nothing is to be waited for any more: it was stopped twice."""
         self._interrupted = False
         self._resumed = False
         self._segment = self._closed = ""
@@ -323,6 +325,8 @@ class Job:
         self._engine.stop()
         if at_once:
             self._engine.stop()
+        if self._engine.hurries:
+            self.hurry()
 
     async def _watched(self, observe: Observer | None) -> None:
         watching = asyncio.create_task(self._observe(observe)) if observe else None

@@ -79,16 +79,21 @@ async def _end(task: asyncio.Task[None]) -> None:
 
 
 def _is_list(place: str) -> bool:
-    return Path(place).is_file()
+    try:
+        return Path(place).is_file()
+    except OSError:  # too long for the name of a file, which an address may be
+        return False
 
 
 async def _listed(file: Path, policies: Policies) -> ProxyPool:
     """Return a pool in memory with the proxies of a list."""
     proxies, faults = _read(file)
+    if not proxies:
+        why = f" ({faults[0]})" if faults else ""
+        write = "write one a line, as host:port or socks5h://host:port"
+        raise BadSetting(f"proxy_pool: {file} has no proxies{why}: {write}")
     if faults:
         log.warning("%s: %d left out, first %s", file, len(faults), faults[0])
-    if not proxies:
-        raise BadSetting(f"proxy_pool: {file} has no proxies: write one a line, as host:port or socks5h://host:port")
     pool = await open_pool(MEMORY, policies)
     await pool.add(proxies)
     return pool

@@ -121,7 +121,7 @@ class Processes:
     async def end(self, reason: str) -> None:
         """The crawl is over: let them close what they opened, and wait for their end."""
         self._ending = True
-        self._hands.tell(Close(reason))
+        self._hands.tell(Close(reason, at_once=self._engine is not None and self._engine.hurries))
         await asyncio.gather(*self._keepers)
         if self._broken.done():
             self._broken.result()

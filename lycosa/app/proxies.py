@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from lycosa.config.neighbours import instead_of_file, is_named_like_a_file
 from lycosa.config.project import read_proxies
 from lycosa.core.errors import BadSetting, UsageError
 from lycosa.core.proxies.address import MEMORY, PoolAddress, read_address
@@ -20,6 +22,9 @@ from lycosa.proxies.local import LocalPool
 log = logging.getLogger(__name__)
 
 OneOfThem = TypeVar("OneOfThem", bound=ProxyPool)
+
+LOGIN = re.compile(r"^[^/@:]+:[^@]*@")
+"""What of a place is no part of a path: somebody has written the address of a proxy."""
 
 MAKE = "lycosa proxies add FILE --pool"
 """What makes a pool, or fills it."""
@@ -95,5 +100,14 @@ async def _closed_on_error(pool: OneOfThem) -> AsyncIterator[OneOfThem]:
 
 
 def _missing(place: PoolAddress) -> UsageError:
-    what = f"there is no pool {'in' if place.folder else 'at'} {place.text}"
-    return UsageError(f"{what}: {MAKE} {place.text} makes one")
+    shown = LOGIN.sub("...@", place.text)
+    makes = f"{MAKE} {shown} makes one"
+    if not place.folder:
+        return UsageError(f"there is no pool at {shown}: {makes}")
+    if Path(place.folder).exists():
+        return UsageError(f"there is no pool in {shown}: {makes}")
+    near = instead_of_file(place.folder, lambda path: path.is_file() or is_there(path))
+    if is_named_like_a_file(place.folder):
+        return UsageError(f"there is no file {shown}{near or ', and no pool of this name'}")
+    what = f"there is no pool in {shown}{', nor a file of this name' if '/' in place.folder else ''}"
+    return UsageError(f"{what}{near or ':'} {makes}")

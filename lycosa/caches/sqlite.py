@@ -13,7 +13,6 @@ Everything happens in one thread of its own: a page of 30 kB takes 0.2 ms to rea
 from __future__ import annotations
 
 import asyncio
-import errno
 import sqlite3
 import zlib
 from collections.abc import Callable
@@ -25,6 +24,7 @@ import msgspec
 
 from lycosa.core.errors import StateError, StorageError, StorageFull
 from lycosa.core.httpcache import StoredResponse
+from lycosa.servers.room import NO_ROOM
 
 FILE = "httpcache.sqlite"
 CACHE_BYTES_MAX = 1 << 30
@@ -193,7 +193,7 @@ class SqliteCache:
 def storage_error(path: Path, error: Exception) -> StateError:
     """Return the error of the database or the disk as ours."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if code == sqlite3.SQLITE_FULL or getattr(error, "errno", None) == errno.ENOSPC:
+    if code == sqlite3.SQLITE_FULL or getattr(error, "errno", None) in NO_ROOM:
         return StorageFull(f"{path}: no space left for the HTTP cache; free some, or delete the file")
     what = getattr(error, "strerror", None) or error
     return StorageError(f"{path}: the HTTP cache cannot be used ({what}); delete the file, or name another folder")

@@ -21,7 +21,8 @@ import click
 
 from lycosa import __version__
 from lycosa.cli.outcome import CANNOT, DONE, INTERRUPTED, USAGE, one_line
-from lycosa.core.errors import LycosaError, UsageError
+from lycosa.cli.streams import drop_output, drop_unwritable, fill_closed
+from lycosa.core.errors import LycosaError, StorageError, UsageError
 
 MESSAGE_MAX = 500
 VERBS = {
@@ -102,13 +103,12 @@ def lycosa(ctx: click.Context, *, version: bool) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line (the program's own by default). Return the exit code."""
-    _fill_closed_streams()
+    fill_closed()
     try:
         _refuse_stale_modules()
         return _run(sys.argv[1:] if argv is None else list(argv))
     except BrokenPipeError:
-        # Whoever read our output has seen enough. Python must not flush into the closed pipe once more.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_output()  # whoever read it has seen enough
         return DONE
     except (KeyboardInterrupt, click.Abort):
         return _fail(INTERRUPTED, "interrupted")
@@ -118,21 +118,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         known = next(_known(error), None)
         if known is None:
             return _fail(CANNOT, _report(error))
+        if isinstance(error, StorageError):
+            drop_unwritable()
         return _fail(USAGE if isinstance(known, UsageError) else CANNOT, str(known))
-
-
-def _fill_closed_streams() -> None:
-    """Put something in the place of standard streams that are closed (`>&-`), or sockets and files would take it.
-
-    Standard output becomes unwritable, so that items sent there are an error and not a loss.
-    """
-    for fd, mode in enumerate((os.O_RDONLY, os.O_RDONLY, os.O_WRONLY)):
-        try:
-            os.fstat(fd)
-        except OSError:
-            os.open(os.devnull, mode)
-    if sys.stderr is None:
-        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115  a descriptor, open as long as we are
 
 
 def _refuse_stale_modules() -> None:
@@ -167,8 +155,7 @@ def _run(arguments: list[str]) -> int:
             result = lycosa.invoke(context)
     except click.exceptions.Exit as exit_:
         result = exit_.exit_code
-    if sys.stdout is not None:
-        sys.stdout.flush()
+    sys.stdout.flush()
     return result if isinstance(result, int) else DONE
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
+from lycosa.cli.parameters import WRITTEN
 from lycosa.config import Settings, flag
 from lycosa.core.errors import UsageError
 
@@ -103,6 +104,9 @@ FLAGS = (
 )
 """The settings that people type. -o and -O set `output` and `overwrite` together; -s reaches all the others."""
 
+ANONYMOUS = frozenset({"proxy", "proxy_pool"})
+"""Options with nothing behind them would let a crawl go out by itself: by a variable that is not set, mostly."""
+
 
 class GroupedOption(click.Option):
     """An option that knows under which heading it is listed."""
@@ -187,6 +191,8 @@ def _option(each: Flag) -> Callable[[F], F]:
     names = [name for name in (each.letter, flag(each.setting)) if name]
     default = getattr(Settings(), each.setting)
     more: dict[str, Any] = {"default": None, "metavar": each.metavar or None, "multiple": each.many}
+    if each.setting in ANONYMOUS:
+        more["type"] = WRITTEN
     if not each.metavar:
         on_by_default = default is True
         names[-1] += f"/{flag('no_' + each.setting)}" if on_by_default else ""

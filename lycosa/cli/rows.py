@@ -266,13 +266,20 @@ def json_line(value: object) -> None:
 class Table:
     """Aligned columns that are written as they come: a column is as wide as its widest cell so far.
 
-    Names that begin with `>` are columns of numbers. The last column is not padded.
+    Names that begin with `>` are columns of numbers. The last column is not padded. `least`: the width of columns whose
+    cells come one after the other, so that later ones do not move.
     """
 
-    def __init__(self, *names: str, style: int | None = None, colors: Mapping[str, str] = COLORS) -> None:
+    def __init__(
+        self,
+        *names: str,
+        style: int | None = None,
+        colors: Mapping[str, str] = COLORS,
+        least: Mapping[str, int] | None = None,
+    ) -> None:
         self._right = [name.startswith(">") for name in names]
         self._names = [name.removeprefix(">") for name in names]
-        self._widths = [len(name) for name in self._names]
+        self._widths = [max(len(name), (least or {}).get(name, 0)) for name in self._names]
         self._style, self._colors = style, colors
         self._begun = False
 

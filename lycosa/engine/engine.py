@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 STOP_GRACE_S = 5.0
 """After a stop, transfers under way get so long to end; then they are released."""
 
-HURRY_S = 2.0
+HURRY_S = 0.7
 """After a second stop a server that is asked something at the end gets so long to answer."""
 
 CLOCK_CHECK_S = 60.0

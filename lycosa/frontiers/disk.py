@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import lmdb
 
 from lycosa.core.errors import StateError, StorageError, StorageFull
+from lycosa.servers.room import NO_ROOM
 
 FREE_MIN_BYTES = 64 * 1024
 """With less room than this on the device, that is why a write failed."""
@@ -19,7 +19,7 @@ def storage_error(path: Path, error: Exception) -> StateError:
     """Turn what LMDB or the disk raise into `StorageFull` or `StorageError`, with the path."""
     if isinstance(error, lmdb.MapFullError):
         return StorageFull(f"{path}: the state has reached its largest size")
-    if getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error) or _is_full(path):
+    if getattr(error, "errno", None) in NO_ROOM or "No space left" in str(error) or _is_full(path):
         return StorageFull(f"{path}: no space left on the device; free some and run the same command again")
     # LMDB begins with the path it was given, and ends with what happened.
     what = getattr(error, "strerror", None) or str(error).rpartition(": ")[2]

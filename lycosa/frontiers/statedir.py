@@ -9,7 +9,6 @@ DIR/records.sqlite  what the crawl remembers beside its frontier: cookies, what 
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import shutil
@@ -17,8 +16,9 @@ from pathlib import Path
 
 import msgspec
 
-from lycosa.core.errors import ForeignState, LycosaError, NewerState, StateError, StateLocked, StorageError, StorageFull
+from lycosa.core.errors import ForeignState, LycosaError, NewerState, StateError, StateLocked, StorageError
 from lycosa.frontiers.disk import make_folder, replace_file
+from lycosa.servers.room import not_written
 
 FORMAT = "lycosa-crawl"
 VERSION = 3
@@ -207,6 +207,4 @@ def read_description(path: Path) -> Description:
 
 
 def _storage_error(path: Path, error: OSError) -> StateError:
-    if error.errno == errno.ENOSPC:
-        return StorageFull(f"{path}: no space left on the device; free some and run the same command again")
-    return StorageError(f"{path}: cannot write the state: {(error.strerror or str(error)).lower()}")
+    return not_written(path, error, "cannot write the state")

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import socket
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from ipaddress import ip_address
 
@@ -29,6 +29,8 @@ class Gateway:
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
         self.ending = self._hurried = False
+        self.hurried: Callable[[], None] = lambda: None
+        """Called when nothing is to be waited for any more."""
         self._clients: set[Client] = set()
         self._by_address: Counter[str] = Counter()
 
@@ -73,8 +75,9 @@ class Gateway:
                 log.warning("leases could not be renewed: %s", error)
 
     def hurry(self) -> None:
-        """Wait for nobody at the end."""
+        """Wait for nobody at the end, clients or servers."""
         self._hurried = True
+        self.hurried()
 
     async def end(self) -> None:
         """Let what is under way come to its end, but not for long; then end all, and return the leases."""

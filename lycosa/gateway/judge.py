@@ -4,8 +4,8 @@
         judge.address.url           # judge://KEY@203.0.113.1:8300/?tls=8301&pin=..., for whoever is to check
 
 What is said is in `core.proxies.judging`. Strangers get 404 and nothing else, so that it says nothing of anybody to
-anybody, and is of no use to make traffic with. Whoever asks is not trusted: a request has a size, a time, and a number
-of others at the same time. Each connection has one request: a proxy that keeps connections shows its own latency.
+anybody, and is of no use to make traffic with. Each connection has one request (`servers.one_request`): a proxy that
+keeps connections shows its own latency.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from lycosa.core.errors import StateError, UsageError
 from lycosa.core.proxies.anonymity import Seen, canonical
 from lycosa.core.proxies.judging import KEY, LOOK, PAGE_FIELDS, JudgeAddress, answer, asked_for, page, pin_of
 from lycosa.servers.listening import refusal
+from lycosa.servers.one_request import REQUEST_MAX_S, Answer, Asked, OneRequest
 
 LOOPBACK = "127.0.0.1"
 HEAD_MAX = 16_384
 """Bytes of a request: its line and its fields."""
 
-REQUEST_MAX_S = 10.0
 CONNECTIONS_MAX = 1000
 KEY_BYTES = 24
 DAYS = 3650
@@ -39,8 +39,7 @@ DAYS = 3650
 
 OPENSSL_MAX_S = 30.0
 LOOKED = {"content-type": "application/json", "cache-control": "no-store, no-transform"}
-STRANGE = (404, b"not found\n", {"content-type": "text/plain"})
-REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found"}
+STRANGE = Answer(404, b"not found\n")
 KEY_FILE, CERTIFICATE_FILE, SECRET_FILE = "key.pem", "certificate.pem", "judge.key"
 
 
@@ -104,58 +103,19 @@ class Judge:
         self.address = JudgeAddress("", 0, key)
         self.asked = self.strangers = 0
         self._key = key
-        self._open: set[asyncio.Task[None] | None] = set()
 
-    async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one request, and close the connection."""
-        task = asyncio.current_task()
-        self._open.add(task)
-        try:
-            if len(self._open) <= CONNECTIONS_MAX:
-                async with asyncio.timeout(REQUEST_MAX_S):
-                    await self._answer(reader, writer)
-            writer.close()
-        except (TimeoutError, OSError, asyncio.CancelledError):  # the last one: the judge stops
-            writer.transport.abort()
-        finally:
-            self._open.discard(task)
-
-    async def stop(self) -> None:
-        """End what is under way."""
-        under_way = [task for task in self._open if task is not None]
-        for task in under_way:
-            task.cancel()
-        await asyncio.gather(*under_way, return_exceptions=True)
-
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            head = await reader.readuntil(b"\r\n\r\n")
-        except asyncio.IncompleteReadError:
-            return
-        except asyncio.LimitOverrunError:
-            head = b""
-        peer = writer.get_extra_info("peername")
-        is_tls = writer.get_extra_info("ssl_object") is not None
-        status, body, fields = self._made(head, str(peer[0]) if peer else "", is_tls=is_tls)
-        lines = [f"{name.title()}: {value}" for name, value in fields.items()]
-        lines = [f"HTTP/1.1 {status} {REASONS[status]}", *lines, f"Content-Length: {len(body)}", "Connection: close"]
-        writer.write("\r\n".join([*lines, "", ""]).encode("latin-1") + body)
-        await writer.drain()
-
-    def _made(self, head: bytes, address: str, *, is_tls: bool) -> tuple[int, bytes, dict[str, str]]:
-        line, *rest = head.decode("latin-1").rstrip().split("\r\n")
-        parts = line.split(" ")
-        if len(parts) != 3 or not parts[2].startswith("HTTP/1."):
-            return 400, b"bad request\n", {"content-type": "text/plain"}
-        asked = asked_for(_path(parts[1]), self._key) if parts[0] == "GET" else None
-        if asked is None:
+    async def answer(self, asked: Asked) -> Answer:
+        """Say what was seen of a request, to those who have the key."""
+        wanted = asked_for(_path(asked.target), self._key) if asked.method == "GET" else None
+        if wanted is None:
             self.strangers += 1
             return STRANGE
         self.asked += 1
-        kind, nonce = asked
+        kind, nonce = wanted
         if kind == LOOK:
-            return 200, answer(self._key, nonce, Seen(canonical(address), _fields(rest), is_tls)), LOOKED
-        return 200, page(self._key, nonce), PAGE_FIELDS
+            seen = Seen(canonical(asked.address), asked.fields, asked.is_tls)
+            return Answer(200, answer(self._key, nonce, seen), LOOKED)
+        return Answer(200, page(self._key, nonce), PAGE_FIELDS)
 
 
 @asynccontextmanager
@@ -174,12 +134,13 @@ async def judging(
     cannot listen.
     """
     judge = Judge(key or new_key())
+    requests = OneRequest(judge.answer, CONNECTIONS_MAX)
     async with AsyncExitStack() as stack:
-        stack.push_async_callback(judge.stop)
-        plain = await stack.enter_async_context(await _listening(judge, host, port, None))
+        stack.push_async_callback(requests.stop)
+        plain = await stack.enter_async_context(await _listening(requests, host, port, None))
         port = plain.sockets[0].getsockname()[1]
         if certificate is not None:
-            secure = await stack.enter_async_context(await _listening(judge, host, tls_port, certificate.context()))
+            secure = await stack.enter_async_context(await _listening(requests, host, tls_port, certificate.context()))
             tls_port = secure.sockets[0].getsockname()[1]
         shown = (public or host).strip("[]")
         judge.address = JudgeAddress(
@@ -192,11 +153,11 @@ async def judging(
         yield judge
 
 
-async def _listening(judge: Judge, host: str, port: int, context: ssl.SSLContext | None) -> asyncio.Server:
+async def _listening(requests: OneRequest, host: str, port: int, context: ssl.SSLContext | None) -> asyncio.Server:
     shake_s = None if context is None else REQUEST_MAX_S
     try:
         return await asyncio.start_server(
-            judge.connected, host.strip("[]"), port, limit=HEAD_MAX, ssl=context, ssl_handshake_timeout=shake_s
+            requests.connected, host.strip("[]"), port, limit=HEAD_MAX, ssl=context, ssl_handshake_timeout=shake_s
         )
     except UnicodeError:
         raise UsageError(f"--bind {host}: no such address") from None
@@ -206,12 +167,12 @@ async def _listening(judge: Judge, host: str, port: int, context: ssl.SSLContext
 
 def _path(target: str) -> str:
     """Return the path of a target; a proxy may have left the whole URL."""
-    return target if target.startswith("/") else urlsplit(target).path
-
-
-def _fields(lines: list[str]) -> tuple[tuple[str, str], ...]:
-    pairs = (line.partition(":") for line in lines)
-    return tuple((name.strip().lower(), value.strip()) for name, colon, value in pairs if colon)
+    if target.startswith("/"):
+        return target
+    try:
+        return urlsplit(target).path
+    except ValueError:
+        return ""
 
 
 def _said(error: Exception) -> str:

@@ -22,7 +22,8 @@ from struct import Struct
 
 from xxhash import xxh3_64_intdigest
 
-from lycosa.core.errors import ForeignState, NewerState, StateError, StateLocked, StorageError, StorageFull
+from lycosa.core.errors import ForeignState, NewerState, StateError, StateLocked, StorageError
+from lycosa.servers.room import not_written
 
 MAGIC, VERSION = b"LyPP", 1
 IMAGE_HEAD = Struct("<4sIQQ")
@@ -38,6 +39,7 @@ JOURNAL_MIN = 4 << 20
 RECORD_MAX = 4 << 20
 """Bytes of a record; what is longer is kept by a new image."""
 
+WHEN_FULL = " for the pool of proxies: free some, and it goes on"
 REPAIR = "put back a copy of the folder, or delete it and add the proxies again"
 
 
@@ -165,7 +167,7 @@ class Folder:
 def is_there(path: Path) -> bool:
     """Whether there is a pool in this folder, or the beginning of one; what cannot be looked into may be one."""
     try:
-        return (path / IMAGE).exists() or (path / LOCK).exists()
+        return (path / IMAGE).is_file() or (path / LOCK).is_file()
     except OSError:
         return True
 
@@ -263,6 +265,4 @@ def _goes_on(data: bytes, at: int, generation: int) -> bool:
 
 
 def _ours(path: Path, error: OSError) -> StateError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return StorageFull(f"{path}: no space left on the device for the pool of proxies: free some, and it goes on")
-    return StorageError(f"{path}: the pool of proxies cannot be kept: {(error.strerror or str(error)).lower()}")
+    return not_written(path, error, "the pool of proxies cannot be kept", WHEN_FULL)

@@ -11,7 +11,6 @@ lies in the folder may be damaged or hostile, and LMDB follows a wrong pointer t
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import shutil
@@ -30,6 +29,7 @@ from lycosa.core.errors import ForeignState, LycosaError, NewerState, StateError
 from lycosa.queues.bells import Bells
 from lycosa.queues.blocking import COUNT_MAX
 from lycosa.queues.order import Order
+from lycosa.servers.room import NO_ROOM
 
 FORMAT = 0x4C795131
 """SQLite's application id: "LyQ1"."""
@@ -376,7 +376,7 @@ def _refuse_crowd(path: Path, state: State) -> None:
 
 def _storage_error(path: Path, error: Exception) -> StateError:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    full = getattr(error, "errno", None) == errno.ENOSPC or code == sqlite3.SQLITE_FULL
+    full = getattr(error, "errno", None) in NO_ROOM or code == sqlite3.SQLITE_FULL
     if full or (code in {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN} and _is_full(path)):
         return StorageFull(f"{path}: no space left for the queue; nothing is lost, free some and go on")
     if code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:

@@ -10,12 +10,12 @@ loop: a flush of 100 rows takes less than a millisecond.
 
 from __future__ import annotations
 
-import errno
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
 from lycosa.core.errors import StateError, StorageError, StorageFull
+from lycosa.servers.room import NO_ROOM
 
 FILE = "records.sqlite"
 FORMAT = int.from_bytes(b"LyKS")
@@ -126,7 +126,7 @@ def _bytes(text: str) -> bytes:
 def storage_error(path: Path, error: Exception) -> StateError:
     """Return the error of the database or the disk as ours."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if code == sqlite3.SQLITE_FULL or getattr(error, "errno", None) == errno.ENOSPC:
+    if code == sqlite3.SQLITE_FULL or getattr(error, "errno", None) in NO_ROOM:
         return StorageFull(f"{path}: no space left on the device; free some and run the same command again")
     what = getattr(error, "strerror", None) or error
     return StorageError(f"{path}: what the crawl keeps beside its frontier cannot be used ({what}); -O starts afresh")

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 from lycosa.core.errors import LycosaError
 from lycosa.core.redis_address import Address, Form, read_address
 from lycosa.servers import redis
+from lycosa.servers.patience import patience_of_this_run
 
 ANSWER_MAX_S = 10.0
 RECONNECT_MAX_S = 60.0
@@ -48,6 +49,7 @@ class Server:
         self._say = say
         self._what = what
         self._name = name
+        self._patience = patience_of_this_run()
 
     async def clients(self, max_s: float = JOIN_MAX_S) -> Clients:
         """Connect. Raises `StateError` for a server that is not there, too old, or that may throw keys away."""
@@ -71,6 +73,7 @@ class Server:
     async def patiently(self, act: Callable[[], Awaitable[Answer]], max_s: float = RECONNECT_MAX_S) -> Answer:
         """Do it, again and again while the server is away. Raises `StateError` when it stays away, or refuses.
 
+        When the run is told to hurry, nothing is done again.
         What a cluster moves to another server is waited for apart: it is there, and cannot be asked.
         """
         loop = asyncio.get_running_loop()
@@ -78,20 +81,27 @@ class Server:
         pause_s, told = AGAIN_S, False
         failures: tuple[type[Exception], ...] = (RuntimeError, *redis.errors())
         while True:
+            call = self._patience.begun(self.text)
             try:
-                return await act()
+                async with call:
+                    return await act()
             except failures as error:
                 if isinstance(error, RuntimeError) and not redis.is_closed(error):
                     raise
-                ours, now = self._ours(error), loop.time()
+                ours, now = self._ours(TimeoutError("none at once") if call.expired() else error), loop.time()
                 since, most_s = (began, MOVING_MAX_S) if (moves := redis.moves(error)) else (away, max_s)
+                if self._patience.hurries and redis.passes(error):
+                    self._patience.leave(self.text, str(ours))
+                    raise ours from error
                 if not redis.passes(error) or now - since > most_s:
                     raise ours from error
                 if not told and most_s > JOIN_MAX_S:
                     self._say(f"{ours}: waiting for it, {most_s:g} s at most")
                     told = True
                 away = now if moves else away
-            await asyncio.sleep(pause_s)
+            finally:
+                self._patience.over(call)
+            await self._patience.pause(pause_s)
             pause_s = min(2 * pause_s, AGAIN_MAX_S)
 
     def _ours(self, error: Exception) -> LycosaError:

@@ -8,7 +8,6 @@ field.
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -19,9 +18,9 @@ from typing import Any
 import msgspec
 
 from lycosa.core.errors import BadItem, StateError, StorageError, StorageFull
+from lycosa.servers.room import NO_ROOM
 
 CULPRIT_DEPTH_MAX = 50
-NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def to_line(item: Any) -> bytes:

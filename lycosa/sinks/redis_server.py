@@ -66,6 +66,11 @@ class StreamServer:
         reply: list[Any] = self._patiently(evaluate, hurry)
         return reply
 
+    def cut(self) -> None:
+        """Close connections that another thread uses: its call fails."""
+        if self._client is not None:
+            self._client.close()
+
     def close(self) -> None:
         """Close all connections."""
         if self._client is not None:

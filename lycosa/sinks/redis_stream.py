@@ -34,6 +34,9 @@ ITEM_MAX = 256 * 1024**2
 FLUSHES_KEPT = 64
 """The crawl may return to the positions of so many flushes: a frontier that fails over may have lost some seconds."""
 
+CLOSE_MAX_S = 0.3
+"""A flush that was given up, and whose server is away, is waited for so long at the end."""
+
 WRITERS = 1 << 26
 ENTRIES_BITS = 37
 """A position is the number of the writer, and in so many bits that of its entries."""
@@ -174,7 +177,7 @@ class RedisStreamSink:
         with self._lock:
             if not self._token:
                 raise not_open(self._address.place)
-            while self._unsent:
+            while self._unsent and not hurry.is_set():
                 self._send(self._unsent[0], hurry)
 
     def _send(self, batch: Batch, hurry: threading.Event) -> None:
@@ -225,13 +228,17 @@ class RedisStreamSink:
         return StorageError(f"{place}: {what}: each needs a --state of its own")
 
     def _close(self) -> None:
-        with self._lock:
+        while not self._lock.acquire(timeout=CLOSE_MAX_S):
+            self._server.cut()  # a flush that nobody waits for stands before a server that is away
+        try:
             self._entries, self._size_bytes = [], 0
             self._unsent.clear()
             self._kept.clear()
             self._given_bytes = self._sent_bytes = self._kept_bytes = 0
             self._token = ""
             self._server.close()
+        finally:
+            self._lock.release()
 
 
 _ADVICE = "give another stream= to go on without them, or start afresh with -O"

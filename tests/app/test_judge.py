@@ -18,6 +18,7 @@ from lycosa.core.proxies.judging import LOOK, PAGE, JudgeAddress, page, read_add
 from lycosa.fetchers.curl import CurlFetcher, FetchSettings
 from lycosa.gateway import judge as judge_module
 from lycosa.gateway.judge import HEAD_MAX, KEY_FILE, Certificate, Judge, judging, key_in
+from lycosa.servers import one_request
 from tests.conftest import need
 
 NONCE = "0123456789abcdef" * 2
@@ -84,10 +85,11 @@ def test_strangers_learn_nothing() -> None:
             (await answered(judge, right.replace(b"look", b"page"))),
             (await answered(judge, right.replace(b"GET", b"POST"))),
             (await answered(judge, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")),
+            (await answered(judge, b"GET http://[x HTTP/1.1\r\nHost: a\r\n\r\n")),
         }
         assert len(answers) == 1
         assert answers.pop().startswith(b"HTTP/1.1 404 ")
-        assert (judge.asked, judge.strangers) == (0, 4)
+        assert (judge.asked, judge.strangers) == (0, 5)
         assert (await answered(judge, b"\x16\x03\x01\x02\x00\r\n\r\n")).startswith(b"HTTP/1.1 400 ")
 
     played(story)
@@ -102,14 +104,14 @@ def test_a_proxy_may_leave_the_whole_url_in_the_request() -> None:
 
 
 def test_a_request_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judge_module, "REQUEST_MAX_S", 0.2)
+    monkeypatch.setattr(one_request, "REQUEST_MAX_S", 0.2)
     monkeypatch.setattr(judge_module, "CONNECTIONS_MAX", 2)
 
     async def story(judge: Judge) -> None:
         big = await answered(judge, b"GET / HTTP/1.1\r\nX: " + b"x" * 2 * HEAD_MAX + b"\r\n\r\n")
         assert big.startswith(b"HTTP/1.1 400 ")
         assert await answered(judge, b"GET / HTTP/1.1\r\n") == b"", "the rest never comes"
-        monkeypatch.setattr(judge_module, "REQUEST_MAX_S", 30.0)
+        monkeypatch.setattr(one_request, "REQUEST_MAX_S", 30.0)
         idle = [await asyncio.open_connection("127.0.0.1", judge.address.port) for _ in range(2)]
         assert await answered(judge, head(judge, LOOK)) == b"", "two others are open"
         for reader, writer in idle:

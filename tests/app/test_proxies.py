@@ -77,8 +77,9 @@ def test_a_folder_without_a_pool_is_refused_and_made_when_that_is_wanted(tmp_pat
 
     async def story() -> None:
         for name in ("there", "nosuch"):
+            nor = ", nor a file of this name" if name == "nosuch" else ""
             with pytest.raises(
-                UsageError, match=f"there is no pool in .*{name}: lycosa proxies add FILE --pool .*{name}"
+                UsageError, match=f"there is no pool in .*{name}{nor}: lycosa proxies add FILE --pool .*{name}"
             ):
                 await open_pool(tmp_path / name)
 

@@ -158,7 +158,15 @@ def test_faults_of_a_list_are_told_with_their_lines(run: Run, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("words", "given", "says"),
     [
-        (["add", "nowhere/list.txt"], "", "nowhere/list.txt does not exist"),
+        (["add", "nowhere/list.txt"], "", "there is no file nowhere/list.txt"),
+        (["add", "lsit.txt"], "", "there is no file lsit.txt: did you mean list.txt?"),
+        (["add", "./shrot.txt"], "", "there is no file ./shrot.txt: did you mean ./short.txt?"),
+        (["add", "ann:secret@lists/none"], "", "there is no file lists/none"),
+        (
+            ["add", "shorttxt"],
+            "",
+            "'shorttxt' has no port: write host:port; and there is no file of this name: did you",
+        ),
         (["add", "nonsense"], "", "'nonsense' has no port: write host:port; and there is no file of this name"),
         (["add", "ftp://10.0.0.1:80"], "", "ftp:// is no kind of proxy"),
         (["add", "-"], "", "there is no proxy in standard input"),
@@ -177,6 +185,26 @@ def test_faults_of_a_list_are_told_with_their_lines(run: Run, tmp_path: Path) ->
         (["site", "--bind", "8082"], "", "--bind 8082: write an address and a port"),
         (["site", "--key-file", "short.txt"], "", "--key-file short.txt: write 16 or more ASCII letters"),
         (["site", "--key-file", "nowhere"], "", "--key-file nowhere: no such file"),
+        (["site", "--key-file", ""], "", "invalid value for '--key-file': nothing is written there"),
+        (
+            ["serve", "--bind", "127.0.0.1:0", "--users", ""],
+            "",
+            "invalid value for '--users': nothing is written there",
+        ),
+        (["serve", "--bind", "127.0.0.1:0", "--user", " "], "", "invalid value for '--user': nothing is written there"),
+        (["serve", "--bind", "127.0.0.1:0", "--users", "nosuch"], "", "--users nosuch: no such file"),
+        (["serve", "--bind", "127.0.0.1:0", "--proxy-ca", ""], "", "'--proxy-ca': nothing is written there"),
+        (["serve", "--bind", "127.0.0.1:0", "--wait", "nan"], "", "'--wait': 'nan' is not a valid number"),
+        (["serve", "--bind", "127.0.0.1:0", "--idle", "soon"], "", "'--idle': 'soon' is not a valid number"),
+        (["check", "--timeout", "nan"], "", "'--timeout': 'nan' is not a valid number"),
+        (["export", "-o", ""], "", "invalid value for '-o': nothing is written there"),
+        (["judge", "--bind", "127.0.0.1:0", "--keep", ""], "", "'--keep': nothing is written there"),
+        (["judge", "--bind", "127.0.0.1:0", "--keep", "list.txt"], "", "--keep list.txt: it is no folder"),
+        (["judge", "--bind", "127.0.0.1:0", "--public", ""], "", "'--public': nothing is written there"),
+        (["judge", "--bind", "127.0.0.1:0", "--public", "a b"], "", "--public a b: write a name or an address alone"),
+        (["judge", "--bind", "127.0.0.1:0", "--public", "http://a/"], "", "--public http://a/: write a name or an"),
+        (["judge", "--bind", "127.0.0.1:0", "--public", "a:80"], "", "--public a:80: write a name or an address alone"),
+        (["ban", SITE, ""], "", "the pool has no proxy '': "),
         (["explain"], "", "explain needs TARGET"),
         (["nonsense"], "", "no such command"),
         (["add", "a" * 5000], "", "is not the address of a proxy: write [scheme://]"),
@@ -326,6 +354,7 @@ def test_what_is_no_time(text: str) -> None:
 )
 def test_a_mistyped_pool_is_one_line_and_nothing_is_made(run: Run, tmp_path: Path, words: list[str]) -> None:
     code, out, err = run(*words, "--pool", "nosuch/deep/pool")
-    made = "there is no pool in nosuch/deep/pool: lycosa proxies add FILE --pool nosuch/deep/pool makes one"
+    made = "there is no pool in nosuch/deep/pool, nor a file of this name: "
+    made += "lycosa proxies add FILE --pool nosuch/deep/pool makes one"
     assert (code, out, err) == (2, "", f"lycosa: {made}\n")
     assert not (tmp_path / "nosuch").exists()

@@ -50,5 +50,8 @@ def test_one_that_is_no_file(tmp_path: Path):
 
 def test_a_place_where_none_can_be(tmp_path: Path):
     member = membership(tmp_path / "gone" / "worker", "n")
-    with pytest.raises(StateError, match=r"^.*/gone/worker cannot be written: no such file or directory$"):
+    with pytest.raises(
+        StateError,
+        match=r"^.*/gone/worker: what this worker takes part in cannot be written: no such file or directory$",
+    ):
         member.changed()

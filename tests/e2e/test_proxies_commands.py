@@ -80,6 +80,34 @@ def test_what_a_check_finds_is_shown_and_told_to_the_pool(ran: Run, tmp_path: Pa
         asyncio.run(story())
 
 
+def test_the_table_of_a_check_has_straight_columns(ran: Run, tmp_path: Path) -> None:
+    """Rows come one after the other, and the widest may come last."""
+    port = closed_port()
+    long = f"http://{'very-' * 10}long-name.of-a-provider.example:{port}"
+    others = [
+        "socks5h://ann:hunter2@127.0.0.1:{}",
+        "http://[::1]:{}",
+        "socks4a://127.0.0.2:{}",
+        "http://[fe80::1:2:3]:{}",
+    ]
+
+    async def story() -> str:
+        async with judging(None) as judge, proxying() as well:
+            (tmp_path / "list.txt").write_text("\n".join([well.url, *(each.format(port) for each in others), long]))
+            assert (await ran("add", "list.txt"))[0] == 0
+            code, out, err = await ran("check", "--judge", judge.address.url, "--timeout", "5", "--concurrency", "1")
+            assert code == 0, err
+            return out
+
+    header, *rows = asyncio.run(story()).splitlines()
+    assert header.split() == ["result", "latency", "carries", "anonymity", "proxy", "exit", "what"]
+    assert len(rows) == 6
+    for name in ("carries", "anonymity", "proxy", "exit", "what"):
+        at = header.index(name)
+        assert [row for row in rows if row[at - 1] != " " or row[at] == " "] == [], name
+    assert not any("\x1b" in row or "hunter2" in row for row in [header, *rows])
+
+
 def closed_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import defaultdict
 from collections.abc import Callable
 from itertools import pairwise
@@ -13,10 +14,12 @@ import pytest
 
 from lycosa.core.proxies.proxy import parse_proxy
 from lycosa.proxies.embedded import embedded_pool
+from tests.conftest import ROOT
 from tests.e2e.command import Running, assert_exactly_once, assert_one_line, items, lycosa, started
 from tests.servers.banning import Banning, How, banning
 from tests.servers.nginx import free_port
 from tests.servers.proxies import Microsocks, running
+from tests.servers.redis import redis_server
 
 DELAY_S = 0.02
 
@@ -94,11 +97,22 @@ def test_without_a_proxy_that_works_it_ends_with_3_and_goes_on_later(tmp_path):
         (["--proxy-pool", "proxies.txt", "--proxy", "http://127.0.0.1:1"], "proxy and proxy_pool"),
         (["--proxy-pool", "proxies.txt", "--processes", "2"], "is in the memory of one process"),
         (["--proxy-pool", "memory:"], "memory: stays empty: write [[proxies.sources]] into lycosa.toml"),
+        (["--proxy-pool", "a" * 300], "is no pool of proxies: the name is too long"),
+        (["--proxy-pool", "."], "there is no pool in .: lycosa proxies add FILE --pool . makes one"),
+        (["--proxy-pool", "ann:secret@gate.example:80/list.txt"], "there is no file ...@gate.example:80/list.txt"),
+        (
+            ["--proxy-pool", "bad.txt"],
+            "bad.txt has no proxies (line 1: 'nonsense' has no port: write host:port): write",
+        ),
+        (["--proxy-pool", ""], "invalid value for '--proxy-pool': nothing is written there"),
+        (["--proxy", ""], "invalid value for '--proxy': nothing is written there"),
         (["--proxy-pool", "proxies.txt", "-s", "proxy_tries=0"], "proxy_tries: '0' is not a whole number from 1"),
     ],
 )
 def test_bad_input_is_one_line(tmp_path, words, wrong):
     (tmp_path / "proxies.txt").write_text("127.0.0.1:1\n")
+    (tmp_path / "bad.txt").write_text("nonsense\n")
+    (tmp_path / "pool").mkdir()
     done = lycosa("crawl", "http://127.0.0.1:1/", *words, cwd=tmp_path)
     assert done.returncode == 2
     assert_one_line(done.stderr)
@@ -116,8 +130,30 @@ def test_a_mistyped_pool_is_told_at_once_and_nothing_is_made(tmp_path, words):
     done = lycosa(*words, "nosuch/deep/pool", cwd=tmp_path)
     assert done.returncode == 2
     assert_one_line(done.stderr)
-    assert "there is no pool in nosuch/deep/pool: lycosa proxies add FILE --pool nosuch/deep/pool" in done.stderr
+    what = "there is no pool in nosuch/deep/pool, nor a file of this name"
+    assert f"{what}: lycosa proxies add FILE --pool nosuch/deep/pool makes one" in done.stderr
     assert not (tmp_path / "nosuch").exists()
+
+
+MISTYPED = {
+    "proxis.txt": "there is no file proxis.txt: did you mean proxies.txt?",
+    "lists/Buyed.TXT": "there is no file lists/Buyed.TXT: did you mean lists/buyed.csv?",
+    "nothing.json": "there is no file nothing.json, and no pool of this name",
+    "lists/other": "there is no pool in lists/other, nor a file of this name: lycosa proxies add FILE --pool",
+    "poool": "there is no pool in poool: did you mean pool? lycosa proxies add FILE --pool poool makes one",
+}
+
+
+@pytest.mark.parametrize("words", USES)
+@pytest.mark.parametrize("mistyped", MISTYPED)
+def test_a_mistyped_list_is_told_as_a_file_with_the_name_that_is_near(tmp_path, words, mistyped):
+    (tmp_path / "lists").mkdir()
+    asyncio.run(filled(tmp_path / "pool", []))
+    for name in ("proxies.txt", "lists/buyed.csv"):
+        (tmp_path / name).write_text("10.0.0.1:80\n")
+    done = lycosa(*words, mistyped, cwd=tmp_path)
+    assert done.returncode == 2
+    assert assert_one_line(done.stderr).startswith(MISTYPED[mistyped])
 
 
 @pytest.mark.parametrize("words", USES)
@@ -205,3 +241,30 @@ def test_the_crawl_can_be_told_to_stop_while_it_waits(tmp_path):
     (tmp_path / "lycosa.toml").write_text('[[proxies.sources]]\nname = "late"\nkind = "file"\npath = "none"\n')
     with started("crawl", "http://127.0.0.1:1/", "--proxy-pool", "empty", cwd=tmp_path) as waiting:
         assert interrupted(waiting) == 130
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize(
+    "words",
+    [
+        *USES,
+        ["proxies", "list", "--pool"],
+        ["proxies", "add", "10.0.0.1:80", "--pool"],
+        ["frontier", "status", "--frontier"],
+    ],
+)
+def test_a_wrong_password_is_bad_usage_wherever_it_is_written(tmp_path, words):
+    """It is the user who has to write something else; a server that is away is another matter."""
+    with redis_server(password="secret") as server:
+        done = lycosa(*words, f"redis://:wrong@127.0.0.1:{server.port}/0", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "the server refuses this user and password" in assert_one_line(done.stderr)
+    away = lycosa(*words, f"redis://:wrong@127.0.0.1:{server.port}/0", cwd=tmp_path)
+    assert away.returncode == 3
+    assert "wrong" not in done.stderr + away.stderr
+
+
+@pytest.mark.parametrize("page", ["proxy-api.md", "proxy-gateway.md", "architecture.md"])
+def test_the_documentation_says_which_exit_code_that_is(page):
+    text = (ROOT / "docs" / page).read_text()
+    assert re.search(r"\b2\b[^;]*?wrong password|wrong password[^;]*\b2\b", text)

@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 import pytest
-import redis as driver
 
 from lycosa.core.proxies.health import Health
 from lycosa.core.proxies.outcome import Blame, Outcome
@@ -18,11 +17,11 @@ from lycosa.core.proxies.proxy import Proxy
 from lycosa.proxies.redis_calls import script
 from lycosa.proxies.views import facts_of, read_stored, stored
 from tests.conftest import PROVE
+from tests.sim.proxy_steps import run_beside, run_histories
 
 pytestmark = pytest.mark.redis
 
 HISTORIES = 400 if PROVE else 8
-STEPS = 150
 BLAMES = [Blame.NONE, Blame.NOBODY, Blame.MISS, Blame.SITE, Blame.UNFIT, *[Blame.PROXY] * 8]
 TAGS: list[dict[str, str]] = [{}, {}, {"country": "de"}, {ROTATING: "yes"}, {ROTATING: "no"}]
 SITE = "a.example"
@@ -55,13 +54,7 @@ class Both:
         return msgspec.msgpack.decode(answer)
 
     def run(self) -> None:
-        for number in range(STEPS):
-            try:
-                self.step()
-                self.compare()
-            except BaseException:
-                print(f"step {number}")
-                raise
+        run_beside(self)
 
     def step(self) -> None:
         self.now += self.chance.choice([0.0, 0.01, 2.0, 30.0, 2000.0])
@@ -177,8 +170,4 @@ def of(told: dict[str, Any]) -> Health:
 
 @pytest.mark.parametrize("part", range(4))
 def test_random_histories(redis: Any, part: int) -> None:
-    with driver.Redis.from_url(redis.url) as client:
-        for _ in range(HISTORIES // 4):
-            seed = random.randrange(1 << 32)
-            print(f"history {seed}")
-            Both(client, seed).run()
+    run_histories(redis.url, Both, HISTORIES // 4)

@@ -17,6 +17,7 @@ from lycosa.core.proxies.pool import Pool
 from lycosa.core.proxies.proxy import Proxy
 from lycosa.core.proxies.target import ANY, Wait, Wish
 from tests.conftest import PROVE
+from tests.sim.proxy_steps import told
 from tests.sim.test_proxy_pool import TARGETS, History
 
 HISTORIES = 400 if PROVE else 8
@@ -104,15 +105,12 @@ def test_what_is_told_is_what_happens() -> None:
         seed = random.randrange(1 << 32)
         history = Told(seed)
         for number in range(STEPS):
-            try:
+            with told("history", seed, "step", number, history.policy):
                 if number % (5 * EVERY) == 0:
                     history.vary()
                 history.step()
                 if number % EVERY == 0:
                     history.look()
-            except BaseException:
-                print(f"history {seed}, step {number}: {history.policy}")
-                raise
         seen |= history.seen
 
 

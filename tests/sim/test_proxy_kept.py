@@ -21,6 +21,7 @@ from lycosa.core.proxies.pool import TARGETS_MAX, Pool
 from lycosa.core.proxies.recorded import RecordedPool
 from lycosa.core.proxies.target import Wait, Wish
 from tests.conftest import PROVE
+from tests.sim.proxy_steps import told
 from tests.sim.test_proxy_pool import STEPS, TARGETS, History, one, proxies
 
 HISTORIES = 400 if PROVE else 18
@@ -87,11 +88,8 @@ def test_random_histories_with_restarts(part: int) -> None:
         seed = random.randrange(1 << 32)
         history = KeptHistory(seed)
         for number in range(STEPS):
-            try:
+            with told("history", seed, "step", number, history.policy):
                 history.step()
-            except BaseException:
-                print(f"history {seed}, step {number}: {history.policy}")
-                raise
         restarts += history.restarts
     assert restarts > HISTORIES
 

@@ -18,6 +18,7 @@ from lycosa.core.proxies.pool import PRICES_MAX, Pool
 from lycosa.core.proxies.proxy import Proxy
 from lycosa.core.proxies.target import Grant, TargetPool, Wait, Wish
 from tests.conftest import PROVE
+from tests.sim.proxy_steps import told
 
 HISTORIES = 1000 if PROVE else 24
 STEPS = 400
@@ -156,11 +157,8 @@ def test_random_histories(part: int) -> None:
         seed = random.randrange(1 << 32)
         history = History(seed)
         for number in range(STEPS):
-            try:
+            with told("history", seed, "step", number, history.policy):
                 history.step()
-            except BaseException:
-                print(f"history {seed}, step {number}: {history.policy}")
-                raise
 
 
 def one(pool: Pool, target: str, now: float, **wish: object) -> Grant:

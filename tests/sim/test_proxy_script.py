@@ -17,11 +17,11 @@ from lycosa.core.proxies.target import TargetPool, Wait, Wish
 from lycosa.proxies.redis_calls import script
 from lycosa.proxies.target_script import Call, TargetScript, apart, granted, looked, seen, together
 from tests.conftest import PROVE
+from tests.sim.proxy_steps import run_beside, run_histories
 
 pytestmark = pytest.mark.redis
 
 HISTORIES = 400 if PROVE else 8
-STEPS = 150
 KEYS = [f"proxy{number}" for number in range(14)]
 BLAMES = [*[Blame.NONE] * 6, Blame.NOBODY, Blame.MISS, Blame.SITE, Blame.PROXY, Blame.UNFIT]
 
@@ -72,13 +72,7 @@ class Both:
         return apart(self.client.execute_command("EVALSHA", self.sha, 1, *arguments))
 
     def run(self) -> None:
-        for number in range(STEPS):
-            try:
-                self.step()
-                self.compare()
-            except BaseException:
-                print(f"step {number}: {self.policy}")
-                raise
+        run_beside(self, self.policy)
 
     def step(self) -> None:
         self.now += self.random.choice([*[0.0, 0.01, 0.3, 2.0] * 12, 700.0])
@@ -177,11 +171,7 @@ def test_nothing_is_left_of_a_target_that_is_forgotten(redis: Any) -> None:
 
 @pytest.mark.parametrize("part", range(4))
 def test_random_histories(redis: Any, part: int) -> None:
-    with driver.Redis.from_url(redis.url) as client:
-        for _ in range(HISTORIES // 4):
-            seed = random.randrange(1 << 32)
-            print(f"history {seed}")
-            Both(client, seed).run()
+    run_histories(redis.url, Both, HISTORIES // 4)
 
 
 def test_what_is_looked_at_stays_as_it_was_whatever_comes_behind(redis: Any) -> None:

@@ -82,7 +82,7 @@ def test_a_crawl_that_cannot_be_asked_is_told():
 
 
 def test_who_says_nothing_does_not_keep_others_out_for_ever(monkeypatch):
-    monkeypatch.setattr("lycosa.web.metrics.REQUEST_MAX_S", 2.0)
+    monkeypatch.setattr("lycosa.servers.one_request.REQUEST_MAX_S", 2.0)
 
     async def story() -> tuple[bytes, bytes]:
         async with serving("0", page) as url:

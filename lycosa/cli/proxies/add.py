@@ -16,6 +16,7 @@ from lycosa.cli import progress
 from lycosa.cli.outcome import DONE, USAGE, one_line
 from lycosa.cli.proxies.pool import json_option, pool_option, run, tags_of
 from lycosa.cli.rows import json_line
+from lycosa.config.neighbours import instead_of_file, is_named_like_a_file
 from lycosa.core.errors import BadProxy, FetchError, UsageError
 from lycosa.core.proxies.lists import LIST_MAX, NAME, VALUE_MAX, Fault, read_list
 from lycosa.core.proxies.proxy import PORTS, Proxy, parse_proxy
@@ -111,9 +112,17 @@ def _read(source: str, scheme: str) -> Source:
     try:
         return Source(source.rpartition("@")[2], [parse_proxy(source, scheme)], [])
     except BadProxy as wrong:
-        if "/" in source and "://" not in source:
-            raise UsageError(f"{one_line(source)} does not exist") from None
-        raise UsageError(f"{wrong}; and there is no file of this name") from None
+        raise UsageError(_neither(source, wrong)) from None
+
+
+def _neither(source: str, wrong: BadProxy) -> str:
+    """Say that something is neither a file nor the address of a proxy: what it looks like first."""
+    if "://" in source:
+        return f"{wrong}; and there is no file of this name"
+    near = instead_of_file(source)
+    if "/" in source or is_named_like_a_file(source):
+        return f"there is no file {one_line(source.rpartition('@')[2])}{near}"
+    return f"{wrong}; and there is no file of this name{near}"
 
 
 def _listed(name: str, text: str, scheme: str) -> Source:

@@ -14,13 +14,19 @@ from typing import Any
 import click
 
 from lycosa.cli import progress
+from lycosa.cli.outcome import one_line
+from lycosa.cli.parameters import Number
 from lycosa.cli.proxies.pool import COLORS, json_option, latency, meant, pool_option, run
 from lycosa.cli.rows import Table, json_line
-from lycosa.core.proxies.checks import CONCURRENCY_MAX, GRAVE, Checks, Finding
+from lycosa.core.proxies.anonymity import Anonymity
+from lycosa.core.proxies.checks import CONCURRENCY_MAX, GRAVE, TIMEOUT_MAX_S, TIMEOUT_MIN_S, Checks, Finding
 from lycosa.core.proxies.judging import read_address
-from lycosa.ports import ProxyPool
+from lycosa.ports import ProxyPool, ProxyView
 
 PLAIN_EVERY_S = 5.0
+CARRIES_MAX = len("http https")
+TIMEOUTS = Number(TIMEOUT_MIN_S, TIMEOUT_MAX_S)
+IPV4_MAX, IPV6_MAX = len("255.255.255.255"), len(":".join(["ffff"] * 8))
 WELL, UNFIT, NOT = "works", "not fit", "fails"
 TOLD = {WELL: "work", UNFIT: "are not fit", NOT: "fail"}
 STYLES = {**COLORS, WELL: "green", UNFIT: "red", NOT: "yellow"}
@@ -30,7 +36,13 @@ STYLES = {**COLORS, WELL: "green", UNFIT: "red", NOT: "yellow"}
 @click.argument("proxies", nargs=-1, metavar="[PROXY]...")
 @pool_option
 @click.option("--judge", "judges", multiple=True, metavar="ADDRESS", help="A judge, instead of those of the project.")
-@click.option("--timeout", "timeout_s", type=click.FloatRange(0.1, 300), metavar="SECONDS", help="For each request.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=TIMEOUTS,
+    metavar="SECONDS",
+    help="For each request.",
+)
 @click.option("--concurrency", type=click.IntRange(1, CONCURRENCY_MAX), metavar="N", help="So many at a time.")
 @json_option
 def command(
@@ -59,7 +71,7 @@ def command(
         views = await pool.proxies()
         keys = {each.key for each in meant(proxies, views)} if proxies else None
         results: Counter[str] = Counter()
-        table = Table("result", ">latency", "carries", "anonymity", "exit", "proxy", "what", style=0, colors=STYLES)
+        table = _table([view for view in views if keys is None or view.proxy.key in keys], checks.timeout_s)
         async with open_checker(checks) as checker, aclosing(check_pool(pool, checker, time.time, keys)) as findings:
             with _shown(len(views) if keys is None else len(keys)) as done:
                 async for finding in findings:
@@ -102,14 +114,29 @@ def _problem(finding: Finding, checks: Checks) -> str:
     )
 
 
+def _table(views: Sequence[ProxyView], timeout_s: float) -> Table:
+    """Return a table with room for what may be found of these."""
+    names = ("result", ">latency", "carries", "anonymity", "proxy", "exit", "what")
+    seen = [address for view in views for address in (view.proxy.host, view.exit_ip)]
+    widest = {
+        "result": max(map(len, TOLD)),
+        "latency": len(latency(timeout_s)),
+        "carries": CARRIES_MAX,
+        "anonymity": max(len(each) for each in Anonymity),
+        "exit": IPV6_MAX if any(":" in address for address in seen) else IPV4_MAX,
+        "proxy": max((len(one_line(view.proxy.name)) for view in views), default=0),
+    }
+    return Table(*names, style=0, colors=STYLES, least=widest)
+
+
 def _cells(finding: Finding, checks: Checks) -> list[str]:
     return [
         result_of(finding, checks),
         latency(finding.latency_s),
         " ".join(finding.protocols) or "-",
         str(finding.anonymity or "-"),
-        finding.exit_ip or "-",
         finding.proxy.name,
+        finding.exit_ip or "-",
         _problem(finding, checks) or "-",
     ]
 

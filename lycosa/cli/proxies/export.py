@@ -14,6 +14,7 @@ import click
 import msgspec
 
 from lycosa.cli import progress
+from lycosa.cli.parameters import WRITTEN
 from lycosa.cli.proxies.pool import facts, pool_option, run, tag_option, tags_of
 from lycosa.core.errors import StorageError
 from lycosa.core.proxies.pair import State
@@ -33,7 +34,7 @@ COLUMNS = (
 @click.option("--secrets", is_flag=True, help="With user names and passwords: without them it is no copy of the pool.")
 @click.option("--state", type=click.Choice(["ready", "cooling", "dead"]), help="Only those in this state.")
 @tag_option
-@click.option("-o", "output", metavar="FILE", help="Write to a file. [default: standard output]")
+@click.option("-o", "output", type=WRITTEN, metavar="FILE", help="Write to a file. [default: standard output]")
 def command(
     address: str | None, kind: str, state: str | None, tags: Sequence[str], output: str | None, *, secrets: bool
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import re
 import signal
 import sys
 import tempfile
@@ -14,17 +15,26 @@ from pathlib import Path
 import click
 
 from lycosa.cli.outcome import DONE, INTERRUPTED
+from lycosa.cli.parameters import WRITTEN
 from lycosa.core.errors import UsageError
 
 BIND = "127.0.0.1:8300"
+NAME = re.compile(r"[\w.-]{1,253}")
 
 
 @click.command("judge", short_help="Be a judge, by which proxies are checked.")
 @click.option("--bind", default=BIND, show_default=True, metavar="ADDR:PORT", help="Where to listen; 0: a free port.")
 @click.option("--tls-port", type=click.IntRange(0, 65535), metavar="N", help="Port for HTTPS.  [default: the next one]")
 @click.option("--no-tls", is_flag=True, help="No HTTPS: then nobody learns who changes certificates.")
-@click.option("--public", metavar="HOST", help="Name or address at which proxies reach it.  [default: that of --bind]")
-@click.option("--keep", metavar="DIR", help="Keep key and certificate here, so that the address stays the same.")
+@click.option(
+    "--public",
+    type=WRITTEN,
+    metavar="HOST",
+    help="Name or address at which proxies reach it.  [default: that of --bind]",
+)
+@click.option(
+    "--keep", type=WRITTEN, metavar="DIR", help="Keep key and certificate here, so that the address stays the same."
+)
 def command(bind: str, tls_port: int | None, public: str | None, keep: str | None, *, no_tls: bool) -> int:
     """Be a judge: tell those who have its key what arrives of their requests through a proxy.
 
@@ -36,7 +46,7 @@ def command(bind: str, tls_port: int | None, public: str | None, keep: str | Non
     lycosa proxies judge --bind 0.0.0.0:8300 --public judge.example.org --keep judge
     """
     host, port = _place(bind)
-    shown = public or _shown(host)
+    shown = _public(public) if public else _shown(host)
     with _folder(keep) as folder:
         from lycosa.gateway.judge import Certificate, key_in
 
@@ -66,6 +76,16 @@ def _place(bind: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+def _public(text: str) -> str:
+    """Return the name or address at which proxies reach it. Raises `UsageError`, for a URL or one with a port."""
+    host = text.strip("[]")
+    with contextlib.suppress(ValueError):
+        return str(ipaddress.ip_address(host))
+    if not NAME.fullmatch(host):
+        raise UsageError(f"--public {text}: write a name or an address alone, such as judge.example.org")
+    return host
+
+
 def _shown(host: str) -> str:
     """Return the host of the address, which no proxy could reach if it stood for all addresses of this machine."""
     with contextlib.suppress(ValueError):
@@ -85,5 +105,6 @@ def _folder(keep: str | None) -> Iterator[Path]:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"--keep {keep}: {(error.strerror or str(error)).lower()}") from None
+        why = "it is no folder" if isinstance(error, FileExistsError) else (error.strerror or str(error)).lower()
+        raise UsageError(f"--keep {keep}: {why}") from None
     yield folder

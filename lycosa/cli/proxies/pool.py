@@ -78,15 +78,17 @@ def is_file(path: str) -> bool:
         return False
 
 
+def say_aside(line: str) -> None:
+    """Say something beside the results: on standard error."""
+    progress.write([one_line(line)])
+
+
 @asynccontextmanager
 async def opened(address: str, *, create: bool = False) -> AsyncIterator[ProxyPool]:
     """Open a pool with the policies of the project; `create` makes one where there is none."""
     from lycosa.app.proxies import open_pool, project_policies
 
-    def say(line: str) -> None:
-        progress.write([one_line(line)])
-
-    pool = await open_pool(address, project_policies(Path()), say, create=create)
+    pool = await open_pool(address, project_policies(Path()), say_aside, create=create)
     try:
         yield pool
     finally:
@@ -167,7 +169,7 @@ def _one(text: str, proxies: Sequence[Proxy]) -> Proxy:
         ]
     if len(found) == 1:
         return found[0]
-    shown = one_line(text.rpartition("@")[2])
+    shown = one_line(text.rpartition("@")[2]) or "''"
     if not found:
         raise UsageError(f"the pool has no proxy {shown}: lycosa proxies list shows their addresses and keys")
     some = ", ".join(f"{proxy.key} ({proxy.name})" for proxy in found[:MEANT_MAX])

@@ -13,8 +13,9 @@ from typing import Any
 import click
 
 from lycosa.cli import progress
-from lycosa.cli.outcome import DONE, INTERRUPTED, one_line
-from lycosa.cli.proxies.pool import pool_address, pool_option
+from lycosa.cli.outcome import DONE, INTERRUPTED
+from lycosa.cli.parameters import WRITTEN, Number
+from lycosa.cli.proxies.pool import pool_address, pool_option, say_aside
 from lycosa.config.kinds import WrongPart
 from lycosa.config.several import Networks
 from lycosa.core.errors import UsageError
@@ -30,15 +31,22 @@ DEFAULT = Limits()
 def _limit(name: str, field: str, help_: str, low: float = 0.1, high: float = 86_400.0) -> Callable[[Any], Any]:
     """Return an option for a time of `Limits`."""
     value = getattr(DEFAULT, field)
-    kind: Any = click.IntRange(int(low), int(high)) if isinstance(value, int) else click.FloatRange(low, high)
+    kind: Any = click.IntRange(int(low), int(high)) if isinstance(value, int) else Number(low, high)
     return click.option(name, field, type=kind, default=value, show_default=True, metavar="N", help=help_)
 
 
 @click.command("serve", short_help="Be a forward proxy that lends from the pool.")
 @pool_option
 @click.option("--bind", default=BIND, show_default=True, metavar="ADDR:PORT", help="Where to listen; 0: a free port.")
-@click.option("--user", "users", multiple=True, metavar="NAME:PASSWORD", help="Who may use it. Others can see it (ps).")
-@click.option("--users", "users_file", metavar="FILE", help="A file of NAME:PASSWORD, a line each.")
+@click.option(
+    "--user",
+    "users",
+    type=WRITTEN,
+    multiple=True,
+    metavar="NAME:PASSWORD",
+    help="Who may use it. Others can see it (ps).",
+)
+@click.option("--users", "users_file", type=WRITTEN, metavar="FILE", help="A file of NAME:PASSWORD, a line each.")
 @click.option("--ports", default=PORTS, show_default=True, metavar="N,N-N", help="Where clients may connect to.")
 @click.option(
     "--allow-private", multiple=True, metavar="HOST|NET|*", help="Private addresses and names that clients may reach."
@@ -59,7 +67,9 @@ def _limit(name: str, field: str, help_: str, low: float = 0.1, high: float = 86
 @_limit("--clients", "clients", "Connections of clients at a time.", 1, 1_000_000)
 @_limit("--per-client", "per_client", "Those from one address.", 1, 1_000_000)
 @_limit("--grace", "grace_s", "Seconds that requests and tunnels may go on after a signal.", 0.0, 3600.0)
-@click.option("--proxy-ca", metavar="FILE", help="Certificates to trust of proxies that are spoken to over TLS.")
+@click.option(
+    "--proxy-ca", type=WRITTEN, metavar="FILE", help="Certificates to trust of proxies that are spoken to over TLS."
+)
 @click.option("--metrics", metavar="[ADDRESS:]PORT", help="Serve /metrics for Prometheus.")
 def command(
     address: str | None,
@@ -100,7 +110,8 @@ def _accounts(users: tuple[str, ...], file: str | None) -> list[tuple[str, str]]
         try:
             lines = Path(file).read_text("utf-8-sig").splitlines()
         except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"--users {file}: {getattr(error, 'strerror', None) or 'it is not UTF-8'}") from None
+            why = error.strerror.lower() if isinstance(error, OSError) and error.strerror else "it is not UTF-8"
+            raise UsageError(f"--users {file}: {why}") from None
         found = list({**dict(read_accounts(lines, file)), **dict(found)}.items())
         if not found:
             raise UsageError(f"--users {file}: nobody is in it: write NAME:PASSWORD, a line each")
@@ -144,13 +155,10 @@ async def _serve(
     loop = asyncio.get_running_loop()
     received: asyncio.Future[int] = loop.create_future()
 
-    def say(line: str) -> None:
-        progress.write([one_line(line)])
-
     authorities = Path(proxy_ca) if proxy_ca else None
     async with AsyncExitStack() as stack:
         gateway = await stack.enter_async_context(
-            gateway_over(where, listener, project_policies(Path()), accounts, reach, limits, authorities, say)
+            gateway_over(where, listener, project_policies(Path()), accounts, reach, limits, authorities, say_aside)
         )
 
         def end(number: int) -> None:

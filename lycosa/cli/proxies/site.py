@@ -11,7 +11,8 @@ from pathlib import Path
 import click
 
 from lycosa.cli.outcome import DONE, INTERRUPTED
-from lycosa.cli.proxies.pool import opened, pool_address, pool_option
+from lycosa.cli.parameters import WRITTEN
+from lycosa.cli.proxies.pool import opened, pool_address, pool_option, say_aside
 from lycosa.core.errors import UsageError
 
 BIND = "127.0.0.1:8082"
@@ -25,6 +26,7 @@ CONNECTIONS_MAX = 4_000
 @click.option("--bind", default=BIND, show_default=True, metavar="ADDR:PORT", help="Where to listen; 0: a free port.")
 @click.option(
     "--key-file",
+    type=WRITTEN,
     metavar="FILE",
     help=f"The key of callers. [default: {KEY_VARIABLE}; none: loopback only]",
 )
@@ -59,12 +61,13 @@ def command(address: str | None, bind: str, key_file: str | None) -> int:
 
 
 async def _serve(address: str, name: str, key: str, listener: socket.socket, say: Callable[[str], None]) -> int:
+    from lycosa.app.hurrying import hurrying
     from lycosa.app.proxies import project_policies
     from lycosa.cli.serving import Server
     from lycosa.web.proxies.desk import build_desk
 
     rules_of = project_policies(Path()).rules_of
-    with listener:
+    with listener, hurrying(say=say_aside) as patient:
         async with opened(address) as pool:
             host, port = listener.getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
@@ -73,6 +76,8 @@ async def _serve(address: str, name: str, key: str, listener: socket.socket, say
                 build_desk(pool, key=key, name=name, rules_of=rules_of), lifespan=True, connections_max=CONNECTIONS_MAX
             )
             await server.serve(sockets=[listener])
+            if server.force_exit:
+                patient.hurry()
     return INTERRUPTED if server.interrupted else DONE
 
 

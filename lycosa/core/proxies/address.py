@@ -21,6 +21,9 @@ NAME_MAX = 100
 FOLDER_MAX = 4_000
 """Characters of the path of a folder: systems take 4,096 bytes."""
 
+PART_MAX = 255
+"""Bytes of one name in it."""
+
 
 class PoolAddress(NamedTuple):
     """An address, read: in a `folder`, or on the server `url` under a `name`; both are "" for memory.
@@ -45,7 +48,9 @@ def read_address(address: str) -> PoolAddress:
         if not address or "://" in address or address.startswith(MEMORY) or "\0" in address:
             shown = address.rpartition("@")[2].partition("?")[0]
             raise UsageError(f"{shown!r} is no pool of proxies: write memory:, a folder, or redis://HOST:6379/0")
-        if len(address) > FOLDER_MAX:
+        if len(address) > FOLDER_MAX or any(
+            len(name.encode("utf-8", "replace")) > PART_MAX for name in address.split("/")
+        ):
             raise UsageError(f"{address[:40]!r}... is no pool of proxies: the name is too long")
         return PoolAddress(address, folder=address)
     read = redis_address.read_address(address, own=(OPTION,))

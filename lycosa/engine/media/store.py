@@ -23,6 +23,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from lycosa.core.errors import BodyTooLarge, LycosaError, StorageError, StorageFull
+from lycosa.servers.room import NO_ROOM
 
 PARTS = ".parts"
 NAME_MAX = 255
@@ -30,7 +31,6 @@ PATH_MAX = 1024
 """Bytes of one name, and of a whole path within the store."""
 
 OPEN_TRIES = 100
-NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 OF_THE_NAME = frozenset({errno.ENAMETOOLONG, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.EILSEQ, errno.ELOOP})
 """Errors that the name is to blame for, not the disk: another file has the name of a folder, say."""
 

@@ -211,9 +211,10 @@ class Keep(Message):
 
 
 class Close(Message):
-    """The crawl ends, or is to end, for this reason."""
+    """The crawl ends, or is to end, for this reason; `at_once` without waiting for any server."""
 
     reason: str
+    at_once: bool = False
 
 
 class Counted(Message):

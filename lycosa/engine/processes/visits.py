@@ -51,7 +51,7 @@ class Visits:
         self._brought: dict[int, Sequence[UrlRecord]] = {}
         self._counting = False
         self.link: Link
-        self.closing: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.closing: asyncio.Future[say.Close] = asyncio.get_running_loop().create_future()
         """The reason for which the crawl ends."""
 
     def begin(
@@ -169,7 +169,7 @@ class Visits:
 
     def _close(self, said: say.Close) -> None:
         if not self.closing.done():
-            self.closing.set_result(said.reason)
+            self.closing.set_result(said)
 
 
 _HEARD: dict[type, str] = {

@@ -20,6 +20,9 @@ SILENT_S = 2.0
 BEAT_S = 0.5
 """A quarter of the silence after which a worker is dead."""
 
+LAST_BEAT_S = 0.3
+"""One that is under way at the end gets so long."""
+
 REPORT_S = 1.0
 """A beat takes a report with it when the last one is so long ago."""
 
@@ -48,10 +51,11 @@ class Heart:
         return time.monotonic() > max(self._answered_at, self._heard_at()) + SILENT_S
 
     def stop(self) -> None:
-        """Beat no more."""
+        """Beat no more. A beat whose answer does not come is cut off: its server may be away."""
         self._over.set()
-        self._thread.join()
+        self._thread.join(LAST_BEAT_S)
         self._client.close()
+        self._thread.join(LAST_BEAT_S)
 
     def _beat(self) -> None:
         while not self._over.wait(self._rest_s()):

@@ -7,7 +7,6 @@ WORKER CRAWL                under which name, and which crawl: its number, none 
 
 from __future__ import annotations
 
-import errno
 import re
 import secrets
 from collections.abc import Callable
@@ -17,8 +16,9 @@ from pathlib import Path
 
 import msgspec
 
-from lycosa.core.errors import ForeignState, StorageError, StorageFull
+from lycosa.core.errors import ForeignState, StorageError
 from lycosa.frontiers.disk import replace_file
+from lycosa.servers.room import not_written
 
 
 @dataclass(slots=True)
@@ -67,7 +67,4 @@ def _write(file: Path, member: Membership) -> None:
     try:
         replace_file(file, b"%b %b\n%b\n%b" % (member.worker.encode(), member.crawl.encode(), starts, name), sync=False)
     except OSError as error:
-        if error.errno == errno.ENOSPC:
-            full = f"{file.parent}: no space left on the device; free some and run the same command again"
-            raise StorageFull(full) from error
-        raise StorageError(f"{file} cannot be written: {(error.strerror or str(error)).lower()}") from error
+        raise not_written(file, error, "what this worker takes part in cannot be written") from error

@@ -1,0 +1,49 @@
+"""The end of a benchmark: what is printed, written and judged, and that nothing it started goes on without it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import report
+from running import DOCUMENT, ROOT
+
+Process = TypeVar("Process", bound="subprocess.Popen[Any]")
+INTERRUPTED = 130
+TERMINATED = 143
+
+
+def finish(
+    name: str, blocks: Mapping[str, str], told: Sequence[report.Verdict], *, write: bool, quick: bool = False
+) -> int:
+    """Print what came of it, the floors at the end, and put it into the document. Return 1 when a floor is not held."""
+    floors = "\n".join(f"- {line}" for line in report.verdict_lines(told)) or "None at this size."
+    blocks = {**blocks, f"{name}-floors": floors}
+    print("", *blocks.values(), sep="\n\n")
+    if write:
+        report.write(DOCUMENT, blocks)
+        print(f"wrote {DOCUMENT.relative_to(ROOT)}")
+    return 0 if quick or all(each.holds for each in told) else 1
+
+
+def in_order(main: Callable[[], int]) -> int:
+    """Run a program that SIGTERM ends as Ctrl-C does: blocks are left, and so what was started in them is ended."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    try:
+        return main()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+@contextmanager
+def ended(process: Process) -> Iterator[Process]:
+    """Have a process while the block runs, and none of it afterwards."""
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()

@@ -1,0 +1,65 @@
+"""The standard streams of a command: closed ones are replaced, and what cannot be written is an error of ours."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from typing import TextIO
+
+from lycosa.core.errors import StorageError
+
+
+class Output(io.FileIO):
+    """Standard output. A reader that has gone is a `BrokenPipeError`, as ever; for anything else `StorageError`."""
+
+    def write(self, data: object, /) -> int:
+        """Write what there is room for."""
+        try:
+            return super().write(data)  # type: ignore[arg-type]
+        except (BrokenPipeError, BlockingIOError):
+            raise
+        except OSError as error:
+            why = (error.strerror or str(error)).lower()
+            raise StorageError(f"standard output cannot be written: {why}") from None
+
+
+def fill_closed() -> None:
+    """Put something in the place of standard streams that are closed (`>&-`), or sockets and files would take it.
+
+    Standard output becomes unwritable, so that items sent there are an error and not a loss.
+    """
+    for fd, mode in enumerate((os.O_RDONLY, os.O_RDONLY, os.O_WRONLY)):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, mode)
+    if sys.stdin is None:
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115  a descriptor, open as long as we are
+    if sys.stdout is None or sys.stdout is sys.__stdout__:
+        sys.stdout = _like(sys.stdout)
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
+
+
+def drop_output() -> None:
+    """Python must not write what is left of the output once more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def drop_unwritable() -> None:
+    """Drop the output if it cannot be written."""
+    try:
+        sys.stdout.flush()
+    except (OSError, StorageError):
+        drop_output()
+
+
+def _like(before: TextIO | None) -> TextIO:
+    raw = Output(1, "w", closefd=False)
+    if before is None:
+        return io.TextIOWrapper(io.BufferedWriter(raw), "utf-8")
+    before.flush()
+    if getattr(before, "write_through", False):  # PYTHONUNBUFFERED
+        return io.TextIOWrapper(raw, before.encoding, before.errors, write_through=True)
+    return io.TextIOWrapper(io.BufferedWriter(raw), before.encoding, before.errors, line_buffering=before.isatty())
