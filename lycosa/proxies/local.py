@@ -22,6 +22,9 @@ from lycosa.proxies.waiting import CLOSED, Line, Waiter
 IN_LINE = Wait(None)
 """The answer to who comes when others wait already."""
 
+EVERYWHERE = frozenset({Blame.PROXY, Blame.UNFIT})
+"""After these a proxy is lost to all targets, which may be filled up with another one."""
+
 
 class LocalPool:
     """See `ports.ProxyPool`. It forgets everything when its process ends, unless its `pool` is kept."""
@@ -48,7 +51,9 @@ class LocalPool:
 
     async def remove(self, keys: Iterable[str]) -> int:
         """See `ProxyPool`."""
-        return sum([self._pool.remove(key, self._now()) for key in keys])
+        removed = sum([self._pool.remove(key, self._now()) for key in keys])
+        self._serve_all()
+        return removed
 
     async def count(self) -> int:
         """See `ProxyPool`."""
@@ -85,7 +90,9 @@ class LocalPool:
 
     async def ban(self, target: str, key: str, until: float | None = None, reason: str = "by hand") -> bool:
         """See `ProxyPool`."""
-        return self._pool.ban(target, key, self._now(), until, reason)
+        done = self._pool.ban(target, key, self._now(), until, reason)
+        self._serve(target)
+        return done
 
     async def unban(self, target: str, key: str) -> bool:
         """See `ProxyPool`."""
@@ -100,7 +107,7 @@ class LocalPool:
         self._pool.hear(key, [outcome], self._now(), self._draw())
         if outcome.blame is Blame.NONE:
             self._pool.revive(key, self._now(), exit_ip)
-            self._serve_all()
+        self._serve_all()
         return True
 
     async def proxies(self, target: str | None = None) -> list[ProxyView]:
@@ -165,7 +172,10 @@ class LocalPool:
 
     def _release(self, target: str, token: int, outcomes: Sequence[Outcome]) -> bool:
         key = self._pool.release(target, token, outcomes, self._now(), self._draw())
-        self._serve(target)
+        if self._lines and any(outcome.blame in EVERYWHERE for outcome in outcomes):
+            self._serve_all()
+        else:
+            self._serve(target)
         return key is not None
 
     def _serve(self, target: str) -> None:

@@ -391,6 +391,38 @@ def test_who_waits_is_served_in_turn(play: Callable[..., None]) -> None:
     play(story)
 
 
+def waits_for_another(lose: Callable[[ProxyPool, Proxy], Awaitable[object]]) -> Story:
+    """Somebody waits for the one proxy that a target has; it is lost, and there is another one for the target."""
+
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        (lent,) = await pool.acquire(SITE)
+        waiting = asyncio.create_task(pool.acquire(SITE, wait_s=LONG_S))
+        await asyncio.sleep(0)
+        await lose(pool, lent.proxy)
+        async with asyncio.timeout(LONG_S / 2):
+            (other,) = await waiting
+        assert other.proxy != lent.proxy
+
+    return story
+
+
+def test_who_waits_gets_another_one_when_his_is_removed(play: Callable[..., None]) -> None:
+    play(waits_for_another(lambda pool, proxy: pool.remove([proxy.key])), 2, members=1)
+
+
+def test_who_waits_gets_another_one_when_his_is_found_unfit(play: Callable[..., None]) -> None:
+    play(waits_for_another(lambda pool, proxy: pool.checked(proxy.key, Outcome(Blame.UNFIT, "x"))), 2, members=1)
+
+
+def test_who_waits_gets_another_one_when_his_cannot_be_reached_for_others(play: Callable[..., None]) -> None:
+    async def lose(pool: ProxyPool, proxy: Proxy) -> None:
+        (elsewhere,) = await pool.acquire("b.example")
+        assert elsewhere.proxy == proxy
+        await pool.release(elsewhere, [Outcome(Blame.PROXY, "refused")])
+
+    play(waits_for_another(lose), 2, members=1)
+
+
 def test_who_stops_waiting_takes_nothing_with_him(play: Callable[..., None]) -> None:
     async def story(pool: ProxyPool, clock: Set) -> None:
         (lent,) = await pool.acquire(SITE)
