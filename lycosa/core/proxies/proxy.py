@@ -38,11 +38,17 @@ COLONS = re.compile(
 )
 """[scheme://]host:port:user:password, as providers print it: nothing in it is quoted."""
 
+REVERSED = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}:\d{1,5}")
+"""What stands in the place of a login when that is a number, and comes first: it would be shown as an address."""
+
 ADDRESS = re.compile(
     r"(?:(?P<scheme>[a-z0-9]+)://)?(?:(?P<user>[^\s:@/]*)(?::(?P<password>[^\s@/]*))?@)?"
     r"(?P<host>[^\s:@/\\\[\]?#]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>\d{1,5}))?/?",
     re.IGNORECASE,
 )
+SURROGATE = re.compile("[\ud800-\udfff]")
+"""What Python makes of bytes that are not UTF-8, and nobody can send."""
+
 SAFE = re.compile(r"(?:[A-Za-z0-9]+://)?[^:]*(?::\d{1,5}(?![^/?#:]))?")
 """What is no login in a text that is no address: a host, and what stands behind its colon if that can be a port."""
 
@@ -100,10 +106,16 @@ def parse_proxy(text: str, scheme: str = "http", **facts: object) -> Proxy:
     `[scheme://][user[:password]@]host[:port]`, or `[scheme://]host:port:user:password`; IPv6 in brackets. `scheme` is
     meant where none stands, which wants a port.
     """
+    if SURROGATE.search(text):
+        raise BadProxy("an address that is not UTF-8: write it in UTF-8")
     forms = (ADDRESS, COLONS) if "://" in text else (COLONS, ADDRESS)
     found = next(filter(None, (form.fullmatch(text) for form in forms)), None) if len(text) <= ADDRESS_MAX else None
+    if found and not found["port"]:
+        found = COLONS.fullmatch(text) or found  # http://host:port:user:p@ss
     if found is None:
         raise BadProxy(f"{_shown(text)} is not the address of a proxy: write [scheme://][user:password@]host:port")
+    if found.re is COLONS and REVERSED.fullmatch(f"{found['user']}:{found['password']}"):
+        raise BadProxy("a login in front of the address: write host:port:user:password")
     parts = found.groupdict()
     named = (parts.get("scheme") or scheme).lower()
     if named not in PORTS:
