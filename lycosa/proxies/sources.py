@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
+import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from inspect import isawaitable
@@ -22,7 +23,7 @@ from typing import Any
 
 from lycosa import clock
 from lycosa.core.addresses import is_public
-from lycosa.core.errors import BadProxy, FetchError, LycosaError, StateError
+from lycosa.core.errors import BadProxy, FetchError, StateError
 from lycosa.core.model import Request
 from lycosa.core.origin import place_of
 from lycosa.core.proxies.agenda import Agenda
@@ -63,6 +64,10 @@ RETRY_S, RETRY_MAX_S = 30.0, 3600.0
 IDLE_MIN_S, IDLE_MAX_S = 0.01, 60.0
 ERROR_MAX = 200
 """Characters of what somebody else's code says when it fails."""
+
+LOGINS = re.compile(r"//[^\s/@]*@")
+SECRETS = re.compile(r"(?<=\?)[^\s'\")]+")
+"""What may be a secret in it: clients of HTTP say which address failed, with its query."""
 
 
 class Reader:
@@ -271,10 +276,11 @@ def _from_python(source: Source) -> Reading:
         if isawaitable(found) or hasattr(found, "__aiter__"):
             found = asyncio.run(_collected(found))
         return read_entries(source, _iterated(found))
-    except LycosaError:
+    except BadProxy:
         raise
-    except (Exception, SystemExit) as error:  # noqa: BLE001  whatever somebody else's code raises
-        raise BadProxy(f"{source.where} failed: {type(error).__name__}: {str(error)[:ERROR_MAX]}") from None
+    except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001  whatever somebody's code raises
+        told = SECRETS.sub("…", LOGINS.sub("//", " ".join(str(error).split())))[:ERROR_MAX]
+        raise BadProxy(f"{source.where} failed: {type(error).__name__}: {told}") from None
 
 
 def _iterated(found: Any) -> Iterable[object]:

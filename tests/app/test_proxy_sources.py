@@ -228,6 +228,19 @@ def test_a_list_may_have_moved_and_secrets_do_not_follow_it() -> None:
         ("import no_such_module", "failed: ModuleNotFoundError"),
         ("def every():\n    yield 7", "holds no proxy (line 1: neither an address nor an object)"),
         ("def every(", "failed: SyntaxError"),
+        (
+            "from lycosa.core.errors import FetchTimeout\ndef every():\n    raise FetchTimeout('slow')",
+            "FetchTimeout: slow",
+        ),
+        ("import asyncio\ndef every():\n    raise asyncio.CancelledError", "failed: CancelledError"),
+        ("import asyncio\nasync def every():\n    raise asyncio.CancelledError", "failed: CancelledError"),
+        ("from concurrent.futures import CancelledError\ndef every():\n    raise CancelledError", "CancelledError"),
+        (
+            "def every():\n    raise OSError('https://ann:geheim@api.example/list?key=geheim&a=b: no')",
+            "failed: OSError: https://api.example/list?… no",
+        ),
+        ("def every():\n    raise OSError('one\\ntwo')", "failed: OSError: one two"),
+        ("def every():\n    raise OSError('no url: /list?key=geheim (7)')", "failed: OSError: no url: /list?… (7)"),
     ],
 )
 def test_python_that_fails_is_one_line(module: Callable[[str], None], text: str, problem: str) -> None:
@@ -238,6 +251,7 @@ def test_python_that_fails_is_one_line(module: Callable[[str], None], text: str,
             (report,) = await refresher.refresh()
             assert problem in report.problem
             assert "\n" not in report.problem
+            assert "geheim" not in report.problem
 
     told(story)
 
