@@ -144,7 +144,9 @@ class Reader:
 class Refresher:
     """Keeps a pool up to date. `heard` is told each report; `now` in unix seconds, `draw` from 0 to 1.
 
-    `checks_first`: somebody checks the pool, so that proxies which it had forgotten come back when they work.
+    `checks_first`: somebody checks the pool, so that proxies which it had forgotten come back when they work. Those
+    of an earlier run nobody knows any more: so whatever is new in the first list of a source, for a pool that has
+    proxies already, is checked first, too.
     """
 
     def __init__(
@@ -170,7 +172,8 @@ class Refresher:
         self._ledger = Ledger(self._sources)
         self._agenda = Agenda(retry_s, RETRY_MAX_S)
         self._at_once = asyncio.Semaphore(AT_ONCE_MAX)
-        self._recalled = False
+        self._recalled = self._had_proxies = False
+        self._listed: set[str] = set()
         self._checks_first = checks_first
 
     def forgotten(self, keys: Iterable[str]) -> None:
@@ -225,13 +228,16 @@ class Refresher:
                 return Report(source.name, removed=await self._sweep(source), problem=str(error))
         changed = self._ledger.heard(source.name, reading.proxies, self._now(), whole=not problem)
         added = await self._tell(source.name, changed)
+        if not problem:
+            self._listed.add(source.name)
         removed = await self._sweep(source)
         listed = len(reading.proxies)
         return Report(source.name, listed, added, removed, reading.faults, reading.faulty, problem)
 
     async def _tell(self, name: str, changed: Sequence[Proxy]) -> int:
         """Tell the pool, and return how many are new there. Those that it had, dead, are checked first, if any is."""
-        back = [each for each in changed if self._ledger.was_forgotten(name, each.key)]
+        may_be_back = self._had_proxies and name not in self._listed
+        back = [each for each in changed if may_be_back or self._ledger.was_forgotten(name, each.key)]
         known = {each.key for each in back}
         others = [each for each in changed if each.key not in known]
         try:
@@ -261,11 +267,14 @@ class Refresher:
         """Learn, once, which proxies of the pool came from these sources in an earlier run."""
         if self._recalled:
             return
-        for view in await self._pool.proxies():
+        views = await self._pool.proxies()
+        if self._recalled:
+            return  # another source was first
+        for view in views:
             name = view.proxy.tags.get(SOURCE, "")
             if name in self._sources:
                 self._ledger.recall(name, [view.proxy.key])
-        self._recalled = True
+        self._recalled, self._had_proxies = True, bool(views)
 
 
 def _from_python(source: Source) -> Reading:

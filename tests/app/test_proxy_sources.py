@@ -17,6 +17,7 @@ import pytest
 
 from lycosa.app.checks import open_refresher, project_sources
 from lycosa.core.errors import BadSetting, StateError
+from lycosa.core.proxies.pair import State
 from lycosa.core.proxies.proxy import parse_proxy
 from lycosa.core.proxies.sources import Report, Source, sources_from
 from lycosa.fetchers.curl import CurlFetcher, FetchSettings
@@ -81,6 +82,10 @@ def source(name: str = "mine", **keys: object) -> Source:
 
 async def hosts(pool: ProxyPool) -> list[str]:
     return sorted(view.proxy.host for view in await pool.proxies())
+
+
+async def dead(pool: ProxyPool) -> list[str]:
+    return sorted(view.proxy.host for view in await pool.proxies() if view.state is State.DEAD)
 
 
 Story = Callable[[LocalPool, Lists], Awaitable[None]]
@@ -195,6 +200,43 @@ def test_proxies_by_hand_stay_and_those_of_an_earlier_run_go_when_they_vanished(
             (report,) = await refresher.refresh()
             assert report.removed == 1
             assert await hosts(pool) == ["10.0.0.2", "10.0.0.3", "10.0.0.9"]
+
+    told(story)
+
+
+def test_after_a_restart_what_the_pool_does_not_have_may_be_dead_for_long_and_is_checked_first() -> None:
+    async def story(pool: LocalPool, lists: Lists) -> None:
+        lists.answers |= {"/de": "10.0.0.1:80\n10.0.0.2:80", "/fr": "10.0.0.3:80"}
+        mine = source(kind="api", url=f"{lists.url}/{{country}}", variables={"country": ["de", "fr"]})
+        async with refreshing(pool, [mine], checks_first=True) as refresher:
+            await refresher.refresh()
+            assert await dead(pool) == [], "nothing was there to be used meanwhile"
+            lists.answers["/de"] += "\n10.0.0.4:80"
+            await refresher.refresh()
+            assert await dead(pool) == [], "it is new"
+        views = {view.proxy.host: view.proxy.key for view in await pool.proxies()}
+        await pool.remove([views["10.0.0.2"], views["10.0.0.3"]])  # as if forgotten
+        lists.answers["/fr"] = "HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n"
+        async with refreshing(pool, [mine], checks_first=True) as refresher:  # of the next process
+            assert (await refresher.refresh())[0].added == 1
+            assert await dead(pool) == ["10.0.0.2"]
+            lists.answers["/fr"] = "10.0.0.3:80"
+            assert (await refresher.refresh())[0].added == 1
+            assert await dead(pool) == ["10.0.0.2", "10.0.0.3"], "its first list that is whole"
+            lists.answers["/fr"] += "\n10.0.0.5:80"
+            await refresher.refresh()
+            assert await dead(pool) == ["10.0.0.2", "10.0.0.3"]
+
+    told(story)
+
+
+def test_where_nobody_checks_what_comes_is_used_after_a_restart_too() -> None:
+    async def story(pool: LocalPool, lists: Lists) -> None:
+        lists.answers["/list"] = "10.0.0.1:80\n10.0.0.2:80"
+        await pool.add([parse_proxy("10.0.0.1:80", tags={"source": "mine"})])
+        async with refreshing(pool, [source(kind="url", url=f"{lists.url}/list")]) as refresher:
+            await refresher.refresh()
+            assert await dead(pool) == []
 
     told(story)
 
