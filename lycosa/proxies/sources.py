@@ -172,6 +172,7 @@ class Refresher:
         self._ledger = Ledger(self._sources)
         self._agenda = Agenda(retry_s, RETRY_MAX_S)
         self._at_once = asyncio.Semaphore(AT_ONCE_MAX)
+        self._recalling = asyncio.Lock()
         self._recalled = self._had_proxies = False
         self._listed: set[str] = set()
         self._checks_first = checks_first
@@ -265,16 +266,15 @@ class Refresher:
 
     async def _recall(self) -> None:
         """Learn, once, which proxies of the pool came from these sources in an earlier run."""
-        if self._recalled:
-            return
-        views = await self._pool.proxies()
-        if self._recalled:
-            return  # another source was first
-        for view in views:
-            name = view.proxy.tags.get(SOURCE, "")
-            if name in self._sources:
-                self._ledger.recall(name, [view.proxy.key])
-        self._recalled, self._had_proxies = True, bool(views)
+        async with self._recalling:  # once: what another source has added since is of this run
+            if self._recalled:
+                return
+            views = await self._pool.proxies()
+            for view in views:
+                name = view.proxy.tags.get(SOURCE, "")
+                if name in self._sources:
+                    self._ledger.recall(name, [view.proxy.key])
+            self._recalled, self._had_proxies = True, bool(views)
 
 
 def _from_python(source: Source) -> Reading:
