@@ -356,6 +356,7 @@ class TargetPool:
         """Use the proxies in another way from now on; leases and sessions that are under way stay as they are."""
         self.policy = policy
         self._sessions.sticky_s = policy.sticky_s
+        self.filled.clear()  # it may have other members
         for pair in self.pairs.values():
             self._order.out(pair)
             self._place(pair, now)
