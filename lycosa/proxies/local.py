@@ -51,7 +51,7 @@ class LocalPool:
 
     async def remove(self, keys: Iterable[str]) -> int:
         """See `ProxyPool`."""
-        removed = sum([self._pool.remove(key, self._now()) for key in keys])
+        removed = len(self._pool.remove_all(keys, self._now()))
         self._serve_all()
         return removed
 

@@ -75,21 +75,28 @@ class Pool:
 
     def remove(self, key: str, now: float) -> bool:
         """Forget a proxy. False when it is not here."""
-        if self.proxies.pop(key, None) is None:
-            return False
-        self._nearest.remove(self.health.pop(key).order(), key)
-        for target in self.targets.values():
+        return bool(self.remove_all([key], now))
+
+    def remove_all(self, keys: Iterable[str], now: float) -> list[str]:
+        """Forget proxies. Return the keys of those that were here."""
+        gone = [key for key in dict.fromkeys(keys) if key in self.proxies]
+        for key in gone:
+            del self.proxies[key]
+            self._nearest.remove(self.health.pop(key).order(), key)
+        for target, theirs in self._who_has(gone):
             target.expire(now)
-            target.forget(key)
-        return True
+            for key in theirs:
+                target.forget(key)
+        return gone
 
     def forget_dead(self, kept_s: float, now: float) -> list[str]:
         """Forget proxies that are dead for so long, FORGOTTEN_MAX at most, but none that is lent. Return their keys."""
+        lent: set[str] = set()
         for target in self.targets.values():
             target.expire(now)
+            lent.update(target.deadlines())
         over = (key for key, health in self.health.items() if health.dead_for_s(now) >= kept_s)
-        gone = list(islice(filterfalse(self._is_lent, over), FORGOTTEN_MAX))
-        return [key for key in gone if self.remove(key, now)]
+        return self.remove_all(islice(filterfalse(lent.__contains__, over), FORGOTTEN_MAX), now)
 
     def acquire(
         self, target: str, now: float, draws: Sequence[float], wish: Wish = ANY, lease_s: float | None = None
@@ -208,10 +215,6 @@ class Pool:
             pool.learn(key, self.facts(key), now)
         return pool
 
-    def _is_lent(self, key: str) -> bool:
-        """Whether somebody has a proxy, as far as leases have not expired."""
-        return any(key in pool.pairs and pool.pairs[key].held > 0 for pool in self.targets.values())
-
     def _others(self, pool: TargetPool, wish: Wish) -> Iterator[str]:
         """Yield living proxies that fit and the target does not have yet, the nearest first."""
         for key in self.nearest():
@@ -224,11 +227,24 @@ class Pool:
 
     def _tell(self, keys: Iterable[str], now: float) -> None:
         """All targets that have these proxies hear of them."""
-        for key in keys:
-            facts = self.facts(key)
-            for pool in self.targets.values():
-                if key in pool.pairs:
-                    pool.learn(key, facts, now)
+        told: dict[str, Facts] = {}
+        for pool, theirs in self._who_has(keys):
+            for key in theirs:
+                if key not in told:
+                    told[key] = self.facts(key)
+                pool.learn(key, told[key], now)
+
+    def _who_has(self, keys: Iterable[str]) -> Iterator[tuple[TargetPool, list[str]]]:
+        """Yield the targets that have some of these proxies, and which. The fewer ones are looked for in the others."""
+        known = dict.fromkeys(keys)
+        if len(known) == 1:  # as nearly always
+            key, *_ = known
+            yield from ((pool, [key]) for pool in self.targets.values() if key in pool.pairs)
+            return
+        for pool in self.targets.values() if known else ():
+            few, many = (known, pool.pairs) if len(known) < len(pool.pairs) else (pool.pairs, known)
+            if theirs := [key for key in few if key in many]:
+                yield pool, theirs
 
     def _forget_a_target(self, now: float) -> None:
         if len(self.targets) >= TARGETS_MAX:
