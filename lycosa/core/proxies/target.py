@@ -131,7 +131,7 @@ class TargetPool:
         if kept is not None and (kept.usable or kept.held):
             chosen, rebound, among = ([kept] if kept.queued else []), False, 0
         else:
-            (chosen, among), rebound = self._chosen(draws, wish), bound is not None
+            (chosen, among), rebound = _chosen(self._order, self.pairs, draws, wish), bound is not None
         if not chosen:
             return self._wait(now, kept)
         until = now + (self.policy.lease_s if lease_s is None else lease_s)
@@ -320,22 +320,6 @@ class TargetPool:
         self._place(pair, now)
         return Grant(self._leases.begin(pair, until, session, now), pair.key, until, rebound, among)
 
-    def _chosen(self, draws: Sequence[float], wish: Wish) -> tuple[list[Pair], int]:
-        """Return as many ready pairs as there are draws, of the cheapest tier that works, or none."""
-        asks = wish.fits if wish.avoid else wish.means
-        fits = asks if wish.tags or wish.avoid else None
-        for tier in self._order.tiers:
-            few = self._order.few(tier)
-            found = self._order.first(tier, len(draws) + few - 1, fits, self.pairs)
-            if len(found) >= len(draws):
-                return [found.pop(int(draw * min(few, len(found)))) for draw in draws], few
-            if tier != self._order.tiers[-1] and self._works(tier, wish):
-                break  # and is worth waiting for
-        return [], 0
-
-    def _works(self, tier: int, wish: Wish) -> bool:
-        return any(pair.usable and pair.facts.tier == tier and wish.fits(pair) for pair in self.pairs.values())
-
     def _wait(self, now: float, kept: Pair | None) -> Wait:
         """Say when to ask again."""
         times = [self._order.next_at(self.pairs), self._leases.next_at()]
@@ -373,3 +357,21 @@ class TargetPool:
             self._exits[pair.facts.exit_ip].discard(pair.key)
             if not self._exits[pair.facts.exit_ip]:
                 del self._exits[pair.facts.exit_ip]
+
+
+def _chosen(order: Order, pairs: Mapping[str, Pair], draws: Sequence[float], wish: Wish) -> tuple[list[Pair], int]:
+    """Return as many ready pairs as there are draws, of the cheapest tier that works, or none."""
+    asks = wish.fits if wish.avoid else wish.means
+    fits = asks if wish.tags or wish.avoid else None
+    for tier in order.tiers:
+        few = order.few(tier)
+        found = order.first(tier, len(draws) + few - 1, fits, pairs)
+        if len(found) >= len(draws):
+            return [found.pop(int(draw * min(few, len(found)))) for draw in draws], few
+        if tier != order.tiers[-1] and _works(tier, pairs, wish):
+            break  # and is worth waiting for
+    return [], 0
+
+
+def _works(tier: int, pairs: Mapping[str, Pair], wish: Wish) -> bool:
+    return any(pair.usable and pair.facts.tier == tier and wish.fits(pair) for pair in pairs.values())
