@@ -31,6 +31,10 @@ LOGIN_MAX = 255
 """Bytes of a name or password in SOCKS 5 (RFC 1929, section 2)."""
 
 SHOWN_MAX = 60
+IPV4 = re.compile(r"(?:\d+\.){3}\d+")
+NAME = re.compile(r"(?=.{1,254}$)(?:[^.]{1,63}\.)*[^.]{1,63}\.?")
+"""Of a host (RFC 1035, section 2.3.4)."""
+
 COLONS = re.compile(
     r"(?:(?P<scheme>[a-z0-9]+)://)?(?P<host>[^\s:@/\\\[\]]+|\[[0-9A-Fa-f:.]+\]):(?P<port>\d{1,5})"
     r":(?P<user>[^\s:]+):(?P<password>\S*)",
@@ -141,11 +145,20 @@ def _unquoted(user: str, password: str) -> tuple[str, str]:
 
 
 def _host(text: str) -> str:
-    """Return a host as WHATWG URLs write it: lower case, IDNA, short IPv6."""
+    """Return a host as WHATWG URLs write it: lower case, IDNA, short IPv6.
+
+    But for addresses: 1.2.3 is 1.2.0.3 to a browser, and 010.1.2.3 is 8.1.2.3. In a list that is a fault.
+    """
+    shown = repr(text[:SHOWN_MAX])
     try:
-        return str(ada_url.URL(f"http://{text}/").hostname)
+        host = str(ada_url.URL(f"http://{text}/").hostname)
     except ValueError:
-        raise BadProxy(f"{text[:SHOWN_MAX]!r} is not a host") from None
+        raise BadProxy(f"{shown} is not a host") from None
+    if IPV4.fullmatch(host) and host != text:
+        raise BadProxy(f"{shown} is no IP address that everybody reads alike: write 1.2.3.4")
+    if not host.startswith("[") and not NAME.fullmatch(host):
+        raise BadProxy(f"{shown} is not a host")
+    return host
 
 
 def _shown(text: str) -> str:
