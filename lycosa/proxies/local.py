@@ -118,6 +118,7 @@ class LocalPool:
         pool = self._pool.targets.get(target)
         if pool is None:
             return []
+        pool.expire(now)
         return [view_on(self._pool.proxies[pair.key], pair, now) for pair in pool.pairs.values()]
 
     async def targets(self) -> list[TargetView]:

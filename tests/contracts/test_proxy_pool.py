@@ -175,6 +175,15 @@ def test_a_lease_that_is_not_returned_comes_back_and_its_holder_is_too_late(play
     play(story)
 
 
+def test_who_looks_sees_no_lease_that_is_over(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        await pool.acquire(SITE, lease_s=10.0)
+        clock.now += 11.0
+        assert [view.state for view in await pool.proxies(SITE)] == [State.READY]
+
+    play(story)
+
+
 def test_a_long_job_renews_its_lease(play: Callable[..., None]) -> None:
     async def story(pool: ProxyPool, clock: Set) -> None:
         (lent,) = await pool.acquire(SITE, lease_s=10)
