@@ -175,6 +175,18 @@ def test_a_lease_that_is_not_returned_comes_back_and_its_holder_is_too_late(play
     play(story)
 
 
+def test_states_are_told_in_the_same_order_wherever_a_pool_is_kept(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        one, two, _ = proxies(3)
+        assert await pool.ban(SITE, one.key)
+        assert await pool.ban(SITE, two.key, clock.now + 60)
+        await pool.acquire(SITE)
+        with pytest.raises(NoProxy, match=r"\(1 leased, 1 cooling, 1 banned\)"):
+            await pool.acquire(SITE)
+
+    play(story, 3)
+
+
 def test_who_looks_sees_no_lease_that_is_over(play: Callable[..., None]) -> None:
     async def story(pool: ProxyPool, clock: Set) -> None:
         await pool.acquire(SITE, lease_s=10.0)
