@@ -296,6 +296,68 @@ def test_bans_by_hand(play: Callable[..., None]) -> None:
     play(story)
 
 
+def test_who_is_banned_by_hand_or_by_a_check_is_replaced(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        for until in (None, clock.now + 600):
+            lents = [lent for _ in range(2) for lent in await pool.acquire(SITE)]
+            for lent in lents:
+                assert await pool.release(lent, [Outcome()])
+                assert await pool.ban(SITE, lent.proxy.key, until)
+        (last,) = await pool.acquire(SITE)
+        waiting = asyncio.create_task(pool.acquire(SITE, wait_s=LONG_S))
+        await asyncio.sleep(0)
+        await pool.ban(SITE, last.proxy.key)
+        async with asyncio.timeout(LONG_S / 2):
+            assert len(await waiting) == 1
+
+    play(story, 6, members=2)
+
+
+def test_several_at_once_are_those_of_the_cheapest_that_have_enough(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        await pool.add([replace(each, host=f"dear-{each.host}", price_gb=1.0) for each in proxies(3)])
+        lents = await pool.acquire(SITE, 4)
+        assert sum(lent.proxy.price_gb for lent in lents) == 2.0, "the cheap ones are too few"
+        with pytest.raises(NoProxy):
+            await pool.acquire(SITE, 2)  # which are busy, and would be enough
+        await pool.release(lents[0])
+        with pytest.raises(NoProxy):
+            await pool.acquire(SITE, 2)
+        with pytest.raises(NoProxy):
+            await pool.acquire(SITE, 5)
+        for lent in lents[1:]:
+            await pool.release(lent)
+        assert sum(lent.proxy.price_gb for lent in await pool.acquire(SITE, 2)) == 0.0
+
+    play(story, 2)
+
+
+def test_one_that_was_dead_for_long_is_lent_soon_after_a_check(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        (lent,) = await pool.acquire(SITE)
+        await pool.release(lent, [Outcome()])
+        for _ in range(15):
+            assert await pool.checked(lent.proxy.key, Outcome(Blame.PROXY, "refused"))
+            clock.now += 7200
+        assert await pool.checked(lent.proxy.key, Outcome(Blame.PROXY, "refused"))
+        assert await pool.checked(lent.proxy.key, Outcome())
+        assert len(await pool.acquire(SITE)) == 1
+
+    play(story)
+
+
+def test_one_that_comes_out_at_another_address_each_time_has_none(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        one, two = proxies(2)
+        for each in (one, two):
+            assert await pool.checked(each.key, Outcome(), "9.9.9.9")
+        await pool.add([replace(two, tags={"rotating": "yes"})])
+        assert await pool.checked(two.key, Outcome(), "8.8.8.8")
+        assert {view.exit_ip for view in await pool.proxies() if view.proxy.key == two.key} == {""}
+
+    play(story, 2)
+
+
 def test_what_is_removed_is_gone_whoever_has_it(play: Callable[..., None]) -> None:
     async def story(pool: ProxyPool, clock: Set) -> None:
         (lent,) = await pool.acquire(SITE)

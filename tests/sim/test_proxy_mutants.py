@@ -24,6 +24,7 @@ EVERYWHERE = {
     ),
     "the newest latency is all": ("return mean + (newest - mean) * SMOOTHING", "return newest"),
     "one that rests is blamed": ("if now < health.rests_until then return false end", ""),
+    "who is dead rests longer": ("if health.dead then return false end", ""),
     "nobody is ever dead": ("if health.downs >= DOWNS_MAX then die(health) end", ""),
     "who is dead dies again": ("if not health.dead then health.dead, ", "if true then health.dead, "),
     "the living are forgotten": ("if not health.dead then return false end", ""),
@@ -57,6 +58,7 @@ EVERYWHERE = {
         "  keep(args.key, health)",
     ),
     "one that rotates has an exit": ("if (proxy.tags.rotating or 'no') == 'no' then", "if true then"),
+    "one that rotates keeps its exit": ("health.exit_ip = ''\n", ""),
     "a check does not end a rest": (
         "health.dead, health.downs, health.rests_until, health.reason, health.good_at = false, 0, 0, '', now",
         "health.dead, health.downs, health.reason, health.good_at = false, 0, '', now",
@@ -111,10 +113,19 @@ TARGET = {
     ),
     "tags do not matter": ("if pair.tags[name] ~= value then return false end", ""),
     "what is to be avoided is lent": ("    if name == pair.key then return false end\n", ""),
-    "a dearer one is lent": ("if number < #m.tiers and works(tier) then break end", ""),
+    "a dearer one is lent": ("if number < #m.tiers and works(tier, #args.draws - #picked) then break end", ""),
+    "too few are waited for": ("works(tier, #args.draws - #picked)", "works(tier, 1)"),
+    "those of a tier that has too few are left out": (
+        "for _, name in ipairs(found) do picked",
+        "for _, name in ipairs({}) do picked",
+    ),
+    "a ban by hand is no loss": (
+        "  lost(gone, BAN_HOLD_S)\n  place(pair)\n  return true",
+        "  place(pair)\n  return true",
+    ),
     "a cheaper one is waited for in vain": (
-        "if is_usable(pair) and pair.tier == tier and fits(pair) then return true end",
-        "if pair.tier == tier and fits(pair) then return true end",
+        "if is_usable(pair) and pair.tier == tier and fits(pair) then",
+        "if pair.tier == tier and fits(pair) then",
     ),
     "a ban by the site is not one": ("if blame == 'site' or pair.half", "if pair.half"),
     "bans in a row are not counted": ("  pair.bans = pair.bans + 1\n", ""),

@@ -83,14 +83,13 @@ class Health:
         return Facts(self.latency_s, self.rests_until, self.dead, self.exit_ip, tier, tags)
 
     def _down(self, reason: str, now: float, draw: float) -> bool:
-        """One that rests already is not blamed for what was under way."""
-        if now < self.rests_until:
+        """One that rests already is not blamed for what was under way; one that is dead does not rest longer for it."""
+        if self.dead or now < self.rests_until:
             return False
         self.downs += 1
-        if not self.dead:
-            self.reason = reason
-            if self.downs >= DOWNS_MAX:
-                self._die(now)
+        self.reason = reason
+        if self.downs >= DOWNS_MAX:
+            self._die(now)
         self.rests_until = now + cool_s(DOWN_S, DOWN_MAX_S, self.downs, draw)
         return True
 

@@ -148,8 +148,7 @@ class Pool:
         for pool in self.targets.values() if health.dead else ():
             pool.filled.clear()  # those that do not have it may take it in
         health.revive(now)
-        if proxy.tags.get(ROTATING, NO) == NO:
-            health.exit_ip = exit_ip
+        health.exit_ip = exit_ip if proxy.tags.get(ROTATING, NO) == NO else ""
         self._tell([key], now)
 
     def target(self, name: str, now: float) -> TargetPool:

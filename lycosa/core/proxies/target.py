@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 from lycosa.core.proxies.cooling import cool_s
@@ -181,11 +182,12 @@ class TargetPool:
         if pair is None:
             return False
         self._order.out(pair)
-        pair.reason = reason
+        lost, pair.reason = [pair] if pair.usable else [], reason
         if until is None:
             pair.barred = True
         else:
             pair.rest(until)
+        self._lost(lost, now, BAN_HOLD_S)
         self._place(pair, now)
         return True
 
@@ -360,18 +362,25 @@ class TargetPool:
 
 
 def _chosen(order: Order, pairs: Mapping[str, Pair], draws: Sequence[float], wish: Wish) -> tuple[list[Pair], int]:
-    """Return as many ready pairs as there are draws, of the cheapest tier that works, or none."""
+    """Return as many ready pairs as there are draws, or none: of the cheapest tier that works.
+
+    One that has too few for all gives those that are ready; the others come from the next.
+    """
     asks = wish.fits if wish.avoid else wish.means
     fits = asks if wish.tags or wish.avoid else None
+    chosen: list[Pair] = []
     for tier in order.tiers:
-        few = order.few(tier)
-        found = order.first(tier, len(draws) + few - 1, fits, pairs)
-        if len(found) >= len(draws):
-            return [found.pop(int(draw * min(few, len(found)))) for draw in draws], few
-        if tier != order.tiers[-1] and _works(tier, pairs, wish):
+        few, missing = order.few(tier), draws[len(chosen) :]
+        found = order.first(tier, len(missing) + few - 1, fits, pairs)
+        if len(found) >= len(missing):
+            return chosen + [found.pop(int(draw * min(few, len(found)))) for draw in missing], few
+        if tier != order.tiers[-1] and _works(tier, pairs, wish, len(missing)):
             break  # and is worth waiting for
+        chosen += found
     return [], 0
 
 
-def _works(tier: int, pairs: Mapping[str, Pair], wish: Wish) -> bool:
-    return any(pair.usable and pair.facts.tier == tier and wish.fits(pair) for pair in pairs.values())
+def _works(tier: int, pairs: Mapping[str, Pair], wish: Wish, count: int) -> bool:
+    """Whether so many of a tier take part."""
+    its = (pair for pair in pairs.values() if pair.facts.tier == tier and pair.usable and wish.fits(pair))
+    return next(islice(its, count - 1, None), None) is not None

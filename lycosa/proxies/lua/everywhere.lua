@@ -171,11 +171,10 @@ end
 
 local function down(health, reason, draw)
   if now < health.rests_until then return false end -- one that rests is not blamed for what was under way
+  if health.dead then return false end -- nor does one that is dead rest longer for it
   health.downs = health.downs + 1
-  if not health.dead then
-    health.reason = reason
-    if health.downs >= DOWNS_MAX then die(health) end
-  end
+  health.reason = reason
+  if health.downs >= DOWNS_MAX then die(health) end
   health.rests_until = now + cool_s(DOWN_S, DOWN_MAX_S, health.downs, draw)
   return true
 end
@@ -216,6 +215,7 @@ function commands.revive()
   local health = health_of(args.key)
   health.dead, health.downs, health.rests_until, health.reason, health.good_at = false, 0, 0, '', now
   health.dead_at = 0
+  health.exit_ip = ''
   if (proxy.tags.rotating or 'no') == 'no' then health.exit_ip = args.exit_ip end
   keep(args.key, health)
   call('INCR', key('v'))
