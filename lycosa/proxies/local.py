@@ -9,6 +9,7 @@ from functools import partial
 from lycosa import clock
 from lycosa.core.errors import NoProxy
 from lycosa.core.proxies.explain import explained
+from lycosa.core.proxies.health import NOBODYS, REACHED
 from lycosa.core.proxies.outcome import Blame, Outcome
 from lycosa.core.proxies.policy import TargetPolicy
 from lycosa.core.proxies.pool import Pool
@@ -104,6 +105,7 @@ class LocalPool:
         """See `ProxyPool`."""
         if key not in self._pool.proxies:
             return False
+        self._pool.hear(NOBODYS, REACHED, self._now(), 0.0)
         self._pool.hear(key, [outcome], self._now(), self._draw())
         if outcome.blame is Blame.NONE:
             self._pool.revive(key, self._now(), exit_ip)

@@ -15,6 +15,7 @@ from typing import Any
 
 from lycosa import clock
 from lycosa.core.errors import NoProxy
+from lycosa.core.proxies.health import NOBODYS, REACHED
 from lycosa.core.proxies.outcome import Blame, Outcome
 from lycosa.core.proxies.pair import Facts, Pair
 from lycosa.core.proxies.policy import TargetPolicy
@@ -156,6 +157,7 @@ class RedisPool:
         """See `ProxyPool`."""
         if await self._proxy(key) is None:
             return False
+        await self._hearing.hear(NOBODYS, REACHED)
         await self._hearing.hear(key, [outcome])
         await self._hearing.tell()
         if outcome.blame is Blame.NONE:

@@ -240,11 +240,16 @@ def test_whose_fault_it_was_decides_where_a_proxy_rests(play: Callable[..., None
 def test_a_proxy_that_fails_everywhere_is_dead_until_a_check_finds_it_well(play: Callable[..., None]) -> None:
     async def story(pool: ProxyPool, clock: Set) -> None:
         (proxy,) = proxies(1)
+        other = Proxy("http", "10.9.9.9", 80, tags={"it": "works"})
+        await pool.add([other])
         for _ in range(5):
             clock.now += 10_000
-            (lent,) = await pool.acquire(SITE)
+            (lent,) = await pool.acquire("b.example", 1, Wish(other.tags))
+            await pool.release(lent, [Outcome()])
+            (lent,) = await pool.acquire(SITE, 1, Wish(avoid=frozenset({other.key})))
             await pool.release(lent, [Outcome(Blame.PROXY, "connection refused")])
         clock.now += 100_000
+        assert await pool.remove([other.key]) == 1
         with pytest.raises(NoProxy, match="1 dead"):
             await pool.acquire(SITE)
         (view,) = await pool.proxies()
@@ -254,6 +259,31 @@ def test_a_proxy_that_fails_everywhere_is_dead_until_a_check_finds_it_well(play:
         assert (view.state, view.exit_ip) == (State.READY, "9.9.9.9")
         assert await pool.acquire(SITE)
         assert not await pool.checked("nobody", Outcome())
+
+    play(story)
+
+
+def test_when_none_can_be_reached_it_is_our_network_and_nobody_dies(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        for outcome, times in ((Outcome(), 3), (Outcome(Blame.PROXY, "network unreachable"), 60)):
+            for _ in range(times):
+                clock.now += 100
+                (lent,) = await pool.acquire(SITE)
+                await pool.release(lent, [outcome])
+        assert {view.state for view in await pool.proxies()} <= {State.READY, State.COOLING}
+        clock.now += 80
+        assert len(await pool.acquire(SITE)) == 1
+
+    play(story, 3)
+
+
+def test_a_check_that_reaches_its_judge_knows_that_it_is_not_our_network(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        (proxy,) = proxies(1)
+        for _ in range(5):
+            clock.now += 10_000
+            assert await pool.checked(proxy.key, Outcome(Blame.PROXY, "connection refused"))
+        assert [view.state for view in await pool.proxies()] == [State.DEAD]
 
     play(story)
 

@@ -13,7 +13,7 @@ from itertools import filterfalse, islice
 
 from lycosa.core.proxies.health import UNCHECKED, Health
 from lycosa.core.proxies.nearest import Nearest
-from lycosa.core.proxies.outcome import Outcome
+from lycosa.core.proxies.outcome import Blame, Outcome
 from lycosa.core.proxies.pair import Facts
 from lycosa.core.proxies.policy import TargetPolicy
 from lycosa.core.proxies.proxy import Proxy
@@ -38,7 +38,7 @@ ROTATING, NO = "rotating", "no"
 class Pool:
     """Proxies, their health, and the pools of targets. `policy_of(target)` says how a target's proxies are used.
 
-    `token` is the last one of a target that was forgotten.
+    `token` is the last one of a target that was forgotten. `reached_at`: when any proxy was reached last.
     """
 
     def __init__(self, policy_of: Callable[[str], TargetPolicy]) -> None:
@@ -47,6 +47,7 @@ class Pool:
         self.targets: OrderedDict[str, TargetPool] = OrderedDict()
         self.policy_of = policy_of
         self.token = 0
+        self.reached_at = 0.0
         self._nearest = Nearest()
         self._prices: list[tuple[float, float]] = []
 
@@ -121,13 +122,18 @@ class Pool:
         return key
 
     def hear(self, key: str, outcomes: Sequence[Outcome], now: float, draw: float) -> None:
-        """Take what uses say of the proxy as such, and tell it to all targets if they have to know."""
+        """Take what uses say of the proxy as such, and tell it to all targets if they have to know.
+
+        What they say of the others they say of a proxy that is not here, too: that one was reached.
+        """
+        if any(outcome.blame is not Blame.PROXY for outcome in outcomes):
+            self.reached_at = now
         health = self.health.get(key)
         if health is None:
             return
         before, tell = health.order(), False
         for outcome in outcomes:
-            tell |= health.hear(outcome, now, draw)
+            tell |= health.hear(outcome, now, draw, self.reached_at)
         if health.order() != before:
             self._nearest.remove(before, key)
             self._nearest.add(health.order(), key)
