@@ -301,7 +301,7 @@ class RedisPool:
 
     async def _has(self, target: str, key: str) -> bool:
         """Let a target have a proxy, wherever that stands. False when there is none of this key."""
-        facts = facts_of(await self._calls.everywhere("facts", keys=[key]))
+        facts = facts_of(await self._calls.everywhere("facts", keys=[key], target=target))
         if facts:
             await self._calls.target(target, self._script(target).learn(facts))
         return bool(facts)

@@ -187,6 +187,31 @@ def test_states_are_told_in_the_same_order_wherever_a_pool_is_kept(play: Callabl
     play(story, 3)
 
 
+def test_a_target_that_was_never_lent_for_hears_of_its_proxies_too(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        one, two = proxies(2)
+        for each in (one, two):
+            assert await pool.ban(SITE, each.key, clock.now + 10)
+        assert await pool.checked(one.key, Outcome(Blame.UNFIT, "alters pages"))
+        assert await pool.remove([two.key]) == 1
+        clock.now += 20
+        with pytest.raises(NoProxy, match="1 dead"):
+            await pool.acquire(SITE)
+        assert [view.target for view in await pool.targets()] == [SITE]
+
+    play(story, 2)
+
+
+def test_a_lease_that_was_over_when_its_proxy_was_removed_has_leaked(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        (lent,) = await pool.acquire(SITE, lease_s=10.0)
+        clock.now += 20
+        assert await pool.remove([lent.proxy.key]) == 1
+        assert [view.leaked for view in await pool.targets()] == [1]
+
+    play(story, 2)
+
+
 def test_who_looks_sees_no_lease_that_is_over(play: Callable[..., None]) -> None:
     async def story(pool: ProxyPool, clock: Set) -> None:
         await pool.acquire(SITE, lease_s=10.0)

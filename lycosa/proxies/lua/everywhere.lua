@@ -278,8 +278,12 @@ function commands.proxy() return get('p', args.key) end
 
 function commands.version() return tonumber(call('GET', key('v')) or 0) end
 
--- answers what targets know of these proxies
-function commands.facts() return told(args.keys) end
+-- answers what targets know of these proxies; one of them may be told so, which hears of them from now on
+function commands.facts()
+  local all = told(args.keys)
+  if args.target and next(all) then call('ZADD', key('t'), now, args.target) end
+  return all
+end
 
 -- answers proxies with their health, the nearest first
 function commands.look()

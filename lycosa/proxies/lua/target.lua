@@ -347,6 +347,7 @@ end
 
 -- a proxy left the global pool
 function commands.forget()
+  expire()
   local pair = pair_of(args.key)
   if not pair then return false end
   for _, token in ipairs(call('HKEYS', LEASES)) do
