@@ -31,6 +31,8 @@ LEASE_MIN_S, LEASE_MAX_S = 0.1, 86_400.0
 RENEWALS = 3
 """A lease is renewed so many times in its time: one that the pool does not hear is no loss yet."""
 
+LATENCY_MAX_S, REST_MAX_S = 3600.0, 86_400.0
+
 REPORTS_MAX = 10_000
 """Of one lease."""
 
@@ -114,6 +116,8 @@ class LeasedProxy:
         """
         if len(self.outcomes) >= REPORTS_MAX:
             raise UsageError(f"{REPORTS_MAX:,} reports on one lease: take another lease")
+        _refuse_no_time("latency_s", latency_s, LATENCY_MAX_S)
+        _refuse_no_time("rest_s", rest_s, REST_MAX_S)
         if blame is not None:
             outcome = Outcome(_blame(blame), str(reason)[:TEXT_MAX], rest_s, latency_s)
         elif isinstance(result, BaseException):
@@ -249,6 +253,12 @@ def _refuse_no_texts(*texts: object) -> None:
         if not isinstance(text, str) or not 0 < len(text) <= TEXT_MAX:
             shown = repr(text)[:80]
             raise UsageError(f"{shown} for a target, session or tag: write a text of 1 to {TEXT_MAX} characters")
+
+
+def _refuse_no_time(name: str, told: object, most_s: float) -> None:
+    is_number = isinstance(told, int | float) and not isinstance(told, bool)
+    if told is not None and not (is_number and 0 <= told <= most_s):  # type: ignore[operator]
+        raise UsageError(f"{name}={str(told)[:20]}: write 0 to {most_s:,.0f} seconds")
 
 
 def _blame(blame: Blame | str) -> Blame:

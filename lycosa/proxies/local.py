@@ -9,6 +9,7 @@ from functools import partial
 from lycosa import clock
 from lycosa.core.errors import NoProxy
 from lycosa.core.proxies.explain import explained
+from lycosa.core.proxies.health import NOBODYS, REACHED
 from lycosa.core.proxies.outcome import Blame, Outcome
 from lycosa.core.proxies.policy import TargetPolicy
 from lycosa.core.proxies.pool import Pool
@@ -21,6 +22,9 @@ from lycosa.proxies.waiting import CLOSED, Line, Waiter
 
 IN_LINE = Wait(None)
 """The answer to who comes when others wait already."""
+
+EVERYWHERE = frozenset({Blame.PROXY, Blame.UNFIT})
+"""After these a proxy is lost to all targets, which may be filled up with another one."""
 
 
 class LocalPool:
@@ -48,7 +52,9 @@ class LocalPool:
 
     async def remove(self, keys: Iterable[str]) -> int:
         """See `ProxyPool`."""
-        return sum([self._pool.remove(key, self._now()) for key in keys])
+        removed = len(self._pool.remove_all(keys, self._now()))
+        self._serve_all()
+        return removed
 
     async def count(self) -> int:
         """See `ProxyPool`."""
@@ -85,7 +91,9 @@ class LocalPool:
 
     async def ban(self, target: str, key: str, until: float | None = None, reason: str = "by hand") -> bool:
         """See `ProxyPool`."""
-        return self._pool.ban(target, key, self._now(), until, reason)
+        done = self._pool.ban(target, key, self._now(), until, reason)
+        self._serve(target)
+        return done
 
     async def unban(self, target: str, key: str) -> bool:
         """See `ProxyPool`."""
@@ -97,10 +105,11 @@ class LocalPool:
         """See `ProxyPool`."""
         if key not in self._pool.proxies:
             return False
+        self._pool.hear(NOBODYS, REACHED, self._now(), 0.0)
         self._pool.hear(key, [outcome], self._now(), self._draw())
         if outcome.blame is Blame.NONE:
             self._pool.revive(key, self._now(), exit_ip)
-            self._serve_all()
+        self._serve_all()
         return True
 
     async def proxies(self, target: str | None = None) -> list[ProxyView]:
@@ -111,6 +120,7 @@ class LocalPool:
         pool = self._pool.targets.get(target)
         if pool is None:
             return []
+        pool.expire(now)
         return [view_on(self._pool.proxies[pair.key], pair, now) for pair in pool.pairs.values()]
 
     async def targets(self) -> list[TargetView]:
@@ -165,7 +175,10 @@ class LocalPool:
 
     def _release(self, target: str, token: int, outcomes: Sequence[Outcome]) -> bool:
         key = self._pool.release(target, token, outcomes, self._now(), self._draw())
-        self._serve(target)
+        if self._lines and any(outcome.blame in EVERYWHERE for outcome in outcomes):
+            self._serve_all()
+        else:
+            self._serve(target)
         return key is not None
 
     def _serve(self, target: str) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from lycosa import clock
 from lycosa.core.errors import NoProxy
+from lycosa.core.proxies.health import NOBODYS, REACHED
 from lycosa.core.proxies.outcome import Blame, Outcome
 from lycosa.core.proxies.pair import Facts, Pair
 from lycosa.core.proxies.policy import TargetPolicy
@@ -156,6 +157,7 @@ class RedisPool:
         """See `ProxyPool`."""
         if await self._proxy(key) is None:
             return False
+        await self._hearing.hear(NOBODYS, REACHED)
         await self._hearing.hear(key, [outcome])
         await self._hearing.tell()
         if outcome.blame is Blame.NONE:
@@ -299,7 +301,7 @@ class RedisPool:
 
     async def _has(self, target: str, key: str) -> bool:
         """Let a target have a proxy, wherever that stands. False when there is none of this key."""
-        facts = facts_of(await self._calls.everywhere("facts", keys=[key]))
+        facts = facts_of(await self._calls.everywhere("facts", keys=[key], target=target))
         if facts:
             await self._calls.target(target, self._script(target).learn(facts))
         return bool(facts)

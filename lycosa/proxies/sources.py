@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
+import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from inspect import isawaitable
@@ -22,7 +23,7 @@ from typing import Any
 
 from lycosa import clock
 from lycosa.core.addresses import is_public
-from lycosa.core.errors import BadProxy, FetchError, LycosaError, StateError
+from lycosa.core.errors import BadProxy, FetchError, StateError
 from lycosa.core.model import Request
 from lycosa.core.origin import place_of
 from lycosa.core.proxies.agenda import Agenda
@@ -63,6 +64,10 @@ RETRY_S, RETRY_MAX_S = 30.0, 3600.0
 IDLE_MIN_S, IDLE_MAX_S = 0.01, 60.0
 ERROR_MAX = 200
 """Characters of what somebody else's code says when it fails."""
+
+LOGINS = re.compile(r"//[^\s/@]*@")
+SECRETS = re.compile(r"(?<=\?)[^\s'\")]+")
+"""What may be a secret in it: clients of HTTP say which address failed, with its query."""
 
 
 class Reader:
@@ -139,7 +144,9 @@ class Reader:
 class Refresher:
     """Keeps a pool up to date. `heard` is told each report; `now` in unix seconds, `draw` from 0 to 1.
 
-    `checks_first`: somebody checks the pool, so that proxies which it had forgotten come back when they work.
+    `checks_first`: somebody checks the pool, so that proxies which it had forgotten come back when they work. Those
+    of an earlier run nobody knows any more: so whatever is new in the first list of a source, for a pool that has
+    proxies already, is checked first, too.
     """
 
     def __init__(
@@ -165,7 +172,9 @@ class Refresher:
         self._ledger = Ledger(self._sources)
         self._agenda = Agenda(retry_s, RETRY_MAX_S)
         self._at_once = asyncio.Semaphore(AT_ONCE_MAX)
-        self._recalled = False
+        self._recalling = asyncio.Lock()
+        self._recalled = self._had_proxies = False
+        self._listed: set[str] = set()
         self._checks_first = checks_first
 
     def forgotten(self, keys: Iterable[str]) -> None:
@@ -220,13 +229,16 @@ class Refresher:
                 return Report(source.name, removed=await self._sweep(source), problem=str(error))
         changed = self._ledger.heard(source.name, reading.proxies, self._now(), whole=not problem)
         added = await self._tell(source.name, changed)
+        if not problem:
+            self._listed.add(source.name)
         removed = await self._sweep(source)
         listed = len(reading.proxies)
         return Report(source.name, listed, added, removed, reading.faults, reading.faulty, problem)
 
     async def _tell(self, name: str, changed: Sequence[Proxy]) -> int:
         """Tell the pool, and return how many are new there. Those that it had, dead, are checked first, if any is."""
-        back = [each for each in changed if self._ledger.was_forgotten(name, each.key)]
+        may_be_back = self._had_proxies and name not in self._listed
+        back = [each for each in changed if may_be_back or self._ledger.was_forgotten(name, each.key)]
         known = {each.key for each in back}
         others = [each for each in changed if each.key not in known]
         try:
@@ -254,13 +266,15 @@ class Refresher:
 
     async def _recall(self) -> None:
         """Learn, once, which proxies of the pool came from these sources in an earlier run."""
-        if self._recalled:
-            return
-        for view in await self._pool.proxies():
-            name = view.proxy.tags.get(SOURCE, "")
-            if name in self._sources:
-                self._ledger.recall(name, [view.proxy.key])
-        self._recalled = True
+        async with self._recalling:  # once: what another source has added since is of this run
+            if self._recalled:
+                return
+            views = await self._pool.proxies()
+            for view in views:
+                name = view.proxy.tags.get(SOURCE, "")
+                if name in self._sources:
+                    self._ledger.recall(name, [view.proxy.key])
+            self._recalled, self._had_proxies = True, bool(views)
 
 
 def _from_python(source: Source) -> Reading:
@@ -271,10 +285,11 @@ def _from_python(source: Source) -> Reading:
         if isawaitable(found) or hasattr(found, "__aiter__"):
             found = asyncio.run(_collected(found))
         return read_entries(source, _iterated(found))
-    except LycosaError:
+    except BadProxy:
         raise
-    except (Exception, SystemExit) as error:  # noqa: BLE001  whatever somebody else's code raises
-        raise BadProxy(f"{source.where} failed: {type(error).__name__}: {str(error)[:ERROR_MAX]}") from None
+    except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001  whatever somebody's code raises
+        told = SECRETS.sub("…", LOGINS.sub("//", " ".join(str(error).split())))[:ERROR_MAX]
+        raise BadProxy(f"{source.where} failed: {type(error).__name__}: {told}") from None
 
 
 def _iterated(found: Any) -> Iterable[object]:

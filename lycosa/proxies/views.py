@@ -66,7 +66,7 @@ def why_not(
     """Say why there is none, or are not so many."""
     if is_empty:
         return "the pool has no proxies: lycosa proxies add FILE"
-    states = ", ".join(f"{each:,} {state}" for state, each in counts.items() if each)
+    states = ", ".join(f"{counts[state]:,} {state}" for state in State if counts.get(state))
     within = f" within {round(wait_s, 2):g} s" if wait_s else ""
     if count == 1:
         return f"no proxy for {target} is free{within} ({states or 'none fits'})"

@@ -190,7 +190,9 @@ def test_reports_are_bounded_and_say_something(monkeypatch: pytest.MonkeyPatch) 
 
     async def story(pool: Pool, _: Set) -> None:
         async with pool.lease(SITE) as proxy:
-            for wrong in ({"blame": "me"}, {"result": "200"}, {}):
+            no_times = (-0.1, float("nan"), float("inf"), "1", True)
+            times = [{name: each} for name in ("latency_s", "rest_s") for each in no_times]
+            for wrong in ({"blame": "me"}, {"result": "200"}, {}, *({"blame": "site", **each} for each in times)):
                 with pytest.raises(UsageError):
                     proxy.report(**wrong)
             for _ in range(3):

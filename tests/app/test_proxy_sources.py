@@ -17,6 +17,7 @@ import pytest
 
 from lycosa.app.checks import open_refresher, project_sources
 from lycosa.core.errors import BadSetting, StateError
+from lycosa.core.proxies.pair import State
 from lycosa.core.proxies.proxy import parse_proxy
 from lycosa.core.proxies.sources import Report, Source, sources_from
 from lycosa.fetchers.curl import CurlFetcher, FetchSettings
@@ -81,6 +82,10 @@ def source(name: str = "mine", **keys: object) -> Source:
 
 async def hosts(pool: ProxyPool) -> list[str]:
     return sorted(view.proxy.host for view in await pool.proxies())
+
+
+async def dead(pool: ProxyPool) -> list[str]:
+    return sorted(view.proxy.host for view in await pool.proxies() if view.state is State.DEAD)
 
 
 Story = Callable[[LocalPool, Lists], Awaitable[None]]
@@ -199,6 +204,43 @@ def test_proxies_by_hand_stay_and_those_of_an_earlier_run_go_when_they_vanished(
     told(story)
 
 
+def test_after_a_restart_what_the_pool_does_not_have_may_be_dead_for_long_and_is_checked_first() -> None:
+    async def story(pool: LocalPool, lists: Lists) -> None:
+        lists.answers |= {"/de": "10.0.0.1:80\n10.0.0.2:80", "/fr": "10.0.0.3:80"}
+        mine = source(kind="api", url=f"{lists.url}/{{country}}", variables={"country": ["de", "fr"]})
+        async with refreshing(pool, [mine], checks_first=True) as refresher:
+            await refresher.refresh()
+            assert await dead(pool) == [], "nothing was there to be used meanwhile"
+            lists.answers["/de"] += "\n10.0.0.4:80"
+            await refresher.refresh()
+            assert await dead(pool) == [], "it is new"
+        views = {view.proxy.host: view.proxy.key for view in await pool.proxies()}
+        await pool.remove([views["10.0.0.2"], views["10.0.0.3"]])  # as if forgotten
+        lists.answers["/fr"] = "HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n"
+        async with refreshing(pool, [mine], checks_first=True) as refresher:  # of the next process
+            assert (await refresher.refresh())[0].added == 1
+            assert await dead(pool) == ["10.0.0.2"]
+            lists.answers["/fr"] = "10.0.0.3:80"
+            assert (await refresher.refresh())[0].added == 1
+            assert await dead(pool) == ["10.0.0.2", "10.0.0.3"], "its first list that is whole"
+            lists.answers["/fr"] += "\n10.0.0.5:80"
+            await refresher.refresh()
+            assert await dead(pool) == ["10.0.0.2", "10.0.0.3"]
+
+    told(story)
+
+
+def test_where_nobody_checks_what_comes_is_used_after_a_restart_too() -> None:
+    async def story(pool: LocalPool, lists: Lists) -> None:
+        lists.answers["/list"] = "10.0.0.1:80\n10.0.0.2:80"
+        await pool.add([parse_proxy("10.0.0.1:80", tags={"source": "mine"})])
+        async with refreshing(pool, [source(kind="url", url=f"{lists.url}/list")]) as refresher:
+            await refresher.refresh()
+            assert await dead(pool) == []
+
+    told(story)
+
+
 def test_a_list_may_have_moved_and_secrets_do_not_follow_it() -> None:
     async def story(pool: LocalPool, lists: Lists) -> None:
         async with listing() as other:
@@ -228,6 +270,19 @@ def test_a_list_may_have_moved_and_secrets_do_not_follow_it() -> None:
         ("import no_such_module", "failed: ModuleNotFoundError"),
         ("def every():\n    yield 7", "holds no proxy (line 1: neither an address nor an object)"),
         ("def every(", "failed: SyntaxError"),
+        (
+            "from lycosa.core.errors import FetchTimeout\ndef every():\n    raise FetchTimeout('slow')",
+            "FetchTimeout: slow",
+        ),
+        ("import asyncio\ndef every():\n    raise asyncio.CancelledError", "failed: CancelledError"),
+        ("import asyncio\nasync def every():\n    raise asyncio.CancelledError", "failed: CancelledError"),
+        ("from concurrent.futures import CancelledError\ndef every():\n    raise CancelledError", "CancelledError"),
+        (
+            "def every():\n    raise OSError('https://ann:geheim@api.example/list?key=geheim&a=b: no')",
+            "failed: OSError: https://api.example/list?… no",
+        ),
+        ("def every():\n    raise OSError('one\\ntwo')", "failed: OSError: one two"),
+        ("def every():\n    raise OSError('no url: /list?key=geheim (7)')", "failed: OSError: no url: /list?… (7)"),
     ],
 )
 def test_python_that_fails_is_one_line(module: Callable[[str], None], text: str, problem: str) -> None:
@@ -238,6 +293,7 @@ def test_python_that_fails_is_one_line(module: Callable[[str], None], text: str,
             (report,) = await refresher.refresh()
             assert problem in report.problem
             assert "\n" not in report.problem
+            assert "geheim" not in report.problem
 
     told(story)
 

@@ -175,6 +175,52 @@ def test_a_lease_that_is_not_returned_comes_back_and_its_holder_is_too_late(play
     play(story)
 
 
+def test_states_are_told_in_the_same_order_wherever_a_pool_is_kept(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        one, two, _ = proxies(3)
+        assert await pool.ban(SITE, one.key)
+        assert await pool.ban(SITE, two.key, clock.now + 60)
+        await pool.acquire(SITE)
+        with pytest.raises(NoProxy, match=r"\(1 leased, 1 cooling, 1 banned\)"):
+            await pool.acquire(SITE)
+
+    play(story, 3)
+
+
+def test_a_target_that_was_never_lent_for_hears_of_its_proxies_too(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        one, two = proxies(2)
+        for each in (one, two):
+            assert await pool.ban(SITE, each.key, clock.now + 10)
+        assert await pool.checked(one.key, Outcome(Blame.UNFIT, "alters pages"))
+        assert await pool.remove([two.key]) == 1
+        clock.now += 20
+        with pytest.raises(NoProxy, match="1 dead"):
+            await pool.acquire(SITE)
+        assert [view.target for view in await pool.targets()] == [SITE]
+
+    play(story, 2)
+
+
+def test_a_lease_that_was_over_when_its_proxy_was_removed_has_leaked(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        (lent,) = await pool.acquire(SITE, lease_s=10.0)
+        clock.now += 20
+        assert await pool.remove([lent.proxy.key]) == 1
+        assert [view.leaked for view in await pool.targets()] == [1]
+
+    play(story, 2)
+
+
+def test_who_looks_sees_no_lease_that_is_over(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        await pool.acquire(SITE, lease_s=10.0)
+        clock.now += 11.0
+        assert [view.state for view in await pool.proxies(SITE)] == [State.READY]
+
+    play(story)
+
+
 def test_a_long_job_renews_its_lease(play: Callable[..., None]) -> None:
     async def story(pool: ProxyPool, clock: Set) -> None:
         (lent,) = await pool.acquire(SITE, lease_s=10)
@@ -219,11 +265,16 @@ def test_whose_fault_it_was_decides_where_a_proxy_rests(play: Callable[..., None
 def test_a_proxy_that_fails_everywhere_is_dead_until_a_check_finds_it_well(play: Callable[..., None]) -> None:
     async def story(pool: ProxyPool, clock: Set) -> None:
         (proxy,) = proxies(1)
+        other = Proxy("http", "10.9.9.9", 80, tags={"it": "works"})
+        await pool.add([other])
         for _ in range(5):
             clock.now += 10_000
-            (lent,) = await pool.acquire(SITE)
+            (lent,) = await pool.acquire("b.example", 1, Wish(other.tags))
+            await pool.release(lent, [Outcome()])
+            (lent,) = await pool.acquire(SITE, 1, Wish(avoid=frozenset({other.key})))
             await pool.release(lent, [Outcome(Blame.PROXY, "connection refused")])
         clock.now += 100_000
+        assert await pool.remove([other.key]) == 1
         with pytest.raises(NoProxy, match="1 dead"):
             await pool.acquire(SITE)
         (view,) = await pool.proxies()
@@ -233,6 +284,31 @@ def test_a_proxy_that_fails_everywhere_is_dead_until_a_check_finds_it_well(play:
         assert (view.state, view.exit_ip) == (State.READY, "9.9.9.9")
         assert await pool.acquire(SITE)
         assert not await pool.checked("nobody", Outcome())
+
+    play(story)
+
+
+def test_when_none_can_be_reached_it_is_our_network_and_nobody_dies(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        for outcome, times in ((Outcome(), 3), (Outcome(Blame.PROXY, "network unreachable"), 60)):
+            for _ in range(times):
+                clock.now += 100
+                (lent,) = await pool.acquire(SITE)
+                await pool.release(lent, [outcome])
+        assert {view.state for view in await pool.proxies()} <= {State.READY, State.COOLING}
+        clock.now += 80
+        assert len(await pool.acquire(SITE)) == 1
+
+    play(story, 3)
+
+
+def test_a_check_that_reaches_its_judge_knows_that_it_is_not_our_network(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        (proxy,) = proxies(1)
+        for _ in range(5):
+            clock.now += 10_000
+            assert await pool.checked(proxy.key, Outcome(Blame.PROXY, "connection refused"))
+        assert [view.state for view in await pool.proxies()] == [State.DEAD]
 
     play(story)
 
@@ -273,6 +349,68 @@ def test_bans_by_hand(play: Callable[..., None]) -> None:
         assert not await pool.unban(SITE, "nobody")
 
     play(story)
+
+
+def test_who_is_banned_by_hand_or_by_a_check_is_replaced(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        for until in (None, clock.now + 600):
+            lents = [lent for _ in range(2) for lent in await pool.acquire(SITE)]
+            for lent in lents:
+                assert await pool.release(lent, [Outcome()])
+                assert await pool.ban(SITE, lent.proxy.key, until)
+        (last,) = await pool.acquire(SITE)
+        waiting = asyncio.create_task(pool.acquire(SITE, wait_s=LONG_S))
+        await asyncio.sleep(0)
+        await pool.ban(SITE, last.proxy.key)
+        async with asyncio.timeout(LONG_S / 2):
+            assert len(await waiting) == 1
+
+    play(story, 6, members=2)
+
+
+def test_several_at_once_are_those_of_the_cheapest_that_have_enough(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        await pool.add([replace(each, host=f"dear-{each.host}", price_gb=1.0) for each in proxies(3)])
+        lents = await pool.acquire(SITE, 4)
+        assert sum(lent.proxy.price_gb for lent in lents) == 2.0, "the cheap ones are too few"
+        with pytest.raises(NoProxy):
+            await pool.acquire(SITE, 2)  # which are busy, and would be enough
+        await pool.release(lents[0])
+        with pytest.raises(NoProxy):
+            await pool.acquire(SITE, 2)
+        with pytest.raises(NoProxy):
+            await pool.acquire(SITE, 5)
+        for lent in lents[1:]:
+            await pool.release(lent)
+        assert sum(lent.proxy.price_gb for lent in await pool.acquire(SITE, 2)) == 0.0
+
+    play(story, 2)
+
+
+def test_one_that_was_dead_for_long_is_lent_soon_after_a_check(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        (lent,) = await pool.acquire(SITE)
+        await pool.release(lent, [Outcome()])
+        for _ in range(15):
+            assert await pool.checked(lent.proxy.key, Outcome(Blame.PROXY, "refused"))
+            clock.now += 7200
+        assert await pool.checked(lent.proxy.key, Outcome(Blame.PROXY, "refused"))
+        assert await pool.checked(lent.proxy.key, Outcome())
+        assert len(await pool.acquire(SITE)) == 1
+
+    play(story)
+
+
+def test_one_that_comes_out_at_another_address_each_time_has_none(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        one, two = proxies(2)
+        for each in (one, two):
+            assert await pool.checked(each.key, Outcome(), "9.9.9.9")
+        await pool.add([replace(two, tags={"rotating": "yes"})])
+        assert await pool.checked(two.key, Outcome(), "8.8.8.8")
+        assert {view.exit_ip for view in await pool.proxies() if view.proxy.key == two.key} == {""}
+
+    play(story, 2)
 
 
 def test_what_is_removed_is_gone_whoever_has_it(play: Callable[..., None]) -> None:
@@ -389,6 +527,38 @@ def test_who_waits_is_served_in_turn(play: Callable[..., None]) -> None:
         assert order == list(range(20))
 
     play(story)
+
+
+def waits_for_another(lose: Callable[[ProxyPool, Proxy], Awaitable[object]]) -> Story:
+    """Somebody waits for the one proxy that a target has; it is lost, and there is another one for the target."""
+
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        (lent,) = await pool.acquire(SITE)
+        waiting = asyncio.create_task(pool.acquire(SITE, wait_s=LONG_S))
+        await asyncio.sleep(0)
+        await lose(pool, lent.proxy)
+        async with asyncio.timeout(LONG_S / 2):
+            (other,) = await waiting
+        assert other.proxy != lent.proxy
+
+    return story
+
+
+def test_who_waits_gets_another_one_when_his_is_removed(play: Callable[..., None]) -> None:
+    play(waits_for_another(lambda pool, proxy: pool.remove([proxy.key])), 2, members=1)
+
+
+def test_who_waits_gets_another_one_when_his_is_found_unfit(play: Callable[..., None]) -> None:
+    play(waits_for_another(lambda pool, proxy: pool.checked(proxy.key, Outcome(Blame.UNFIT, "x"))), 2, members=1)
+
+
+def test_who_waits_gets_another_one_when_his_cannot_be_reached_for_others(play: Callable[..., None]) -> None:
+    async def lose(pool: ProxyPool, proxy: Proxy) -> None:
+        (elsewhere,) = await pool.acquire("b.example")
+        assert elsewhere.proxy == proxy
+        await pool.release(elsewhere, [Outcome(Blame.PROXY, "refused")])
+
+    play(waits_for_another(lose), 2, members=1)
 
 
 def test_who_stops_waiting_takes_nothing_with_him(play: Callable[..., None]) -> None:

@@ -25,6 +25,8 @@ from lycosa.core.proxies.proxy import PORTS, parse_proxy
         ("1.2.3.4:8080:ann:50%25", "http://ann:50%2525@1.2.3.4:8080"),
         ("socks5h://1.2.3.4:8080:ann:pass", "socks5h://ann:pass@1.2.3.4:8080"),
         ("[::1]:8080:ann:pass", "http://ann:pass@[::1]:8080"),
+        ("http://1.2.3.4:8080:ann:p@ss", "http://ann:p%40ss@1.2.3.4:8080"),
+        ("http://ann:80:pass@1.2.3.4:8080", "http://ann:80%3Apass@1.2.3.4:8080"),
         ("http://ann@1.2.3.4:8080", "http://ann@1.2.3.4:8080"),
         ("http://a%40b:p%3A%2F@1.2.3.4:8080", "http://a%40b:p%3A%2F@1.2.3.4:8080"),
         ("http://bücher.example:8080", "http://xn--bcher-kva.example:8080"),
@@ -49,6 +51,16 @@ def test_the_usual_ways_to_write_a_proxy(text: str, url: str) -> None:
         ("a b:80", "is not the address"),
         ("http://999.1.1.1:80", "is not a host"),
         ("http://user:geheim@:80", "is not the address"),
+        ("geheim:12345:1.2.3.4:8080", "write host:port:user:password"),
+        ("1.2.3:80", "'1.2.3' is no IP address that everybody reads alike: write 1.2.3.4"),
+        ("http://ann:geheim@010.1.2.3:80", "'010.1.2.3' is no IP address"),
+        ("16909060:80", "is no IP address"),
+        ("0x7f.1:80", "is no IP address"),
+        ("999.1.1.1:80", "is not a host"),
+        ("http://a..b:80", "is not a host"),
+        ("http://.:80", "is not a host"),
+        (f"http://{'a' * 64}.example:80", "is not a host"),
+        (f"http://{'a.' * 130}example:80", "is not a host"),
         ("x" * 2000 + ":80", "is not the address"),
         ("http://proxy.example\\x:80", "is not the address"),
         ("http://user:%ff@proxy.example:80", "a login that is not UTF-8"),
@@ -61,6 +73,12 @@ def test_what_is_no_proxy_is_told_in_one_line_without_its_login(text: str, says:
     assert "geheim" not in str(refused.value)
     assert "\n" not in str(refused.value)
     assert len(str(refused.value)) < 200
+
+
+@pytest.mark.parametrize("text", ["http://ann:\ud800@1.2.3.4:80", "1.2.3.4:80:\udcff:b", "http://\ud800.example:80"])
+def test_what_cannot_be_sent_is_no_proxy(text: str) -> None:
+    with pytest.raises(BadProxy):
+        parse_proxy(text)
 
 
 def test_every_part_is_identity_and_nothing_else() -> None:

@@ -114,8 +114,8 @@ def test_one_line_for_many_sessions() -> None:
         ({"data": {"list": [{"host": "::1", "port": "80", "protocols": ["socks5"]}]}}, ["socks5://[::1]:80"]),
         ([{"ip": "1.2.3.4", "port": 8080, "protocols": ["https"]}], ["http://1.2.3.4:8080"]),
         ({"data": [{"proxy": "socks4://1.2.3.4:80", "country_code": "DE"}]}, ["socks4://1.2.3.4:80"]),
-        ([{"port": 80}, 7], ["line 1: an object without host (or ip) and port, proxy or url",
-                             "line 2: neither an address nor an object"]),
+        ([{"port": 80}, 7], ["line 1: entry 1: an object without host (or ip) and port, proxy or url",
+                             "line 1: entry 2: neither an address nor an object"]),
     ],
 )  # fmt: skip
 def test_json_of_providers(data: object, expected: list[str]) -> None:
@@ -133,8 +133,8 @@ def test_countries_of_json_are_tags() -> None:
     [
         ("<!doctype html><p>1.2.3.4:80", "is a page"),
         ('{"error": "quota"}', "holds no array"),
-        ("[1, 2", "begins like JSON, and is none"),
-        ("[" * 100_000, "begins like JSON"),
+        ("[1, 2", "this is not JSON: line 1: it breaks off"),
+        ("[" * 100_000, "this is not JSON: it is nested too deeply"),
         ("x" * (LIST_MAX + 1), "at most 64,000,000"),
     ],
 )

@@ -44,6 +44,7 @@ def test_a_reason_is_short_and_printable():
         ('{"lease": "a"}', "what came"),
         ('{"lease": "a", "status": 0}', "what came"),
         ('{"lease": "a", "status": 600}', "what came"),
+        ('{"lease": "a", "outcome": "unfit"}', '"outcome": none, nobody, miss, site, proxy$'),
         ('{"lease": "a", "status": 429, "retry_after": -1}', "retry_after"),
         ('{"lease": "a", "status": 429, "retry_after": 1e99}', "retry_after"),
         ("[" * 4000, "report"),

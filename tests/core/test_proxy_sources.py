@@ -174,7 +174,9 @@ fields={ host = 'addr.ip', port = 'addr.port', user = 'login', password = 'pass'
     text = json.dumps({"result": [None, {"list": entries}]})
     found, faults = answered(source, text)
     assert found == ["http://ann:a%3Ab@1.2.3.4:80", "http://1.2.3.5:80", "http://6.7.8.9:82"]
-    assert [each.partition(":")[0] for each in faults] == ["line 3", "line 5"]
+    assert [each.rpartition(": ")[0] for each in faults] == ["line 1: entry 3", "line 1: entry 5"]
+    _, faults = answered(source, json.dumps({"result": [None, {"list": entries}]}, indent=1))
+    assert [each.rpartition(": ")[0] for each in faults] == ["line 22: entry 3", "line 28: entry 5"]
     (first, *_) = read_answer(source, text, next(places(source))).proxies
     assert first.tags["asn"] == "64512"
 
@@ -215,7 +217,7 @@ def test_a_tag_that_is_a_book_is_a_fault() -> None:
     source = one("kind='api'\nurl='https://x.example/'\nfields={ host = 'h', port = 'p', asn = 'asn' }")
     entries = [{"h": "1.2.3.4", "p": 80, "asn": ["x" * 1000]}, {"h": "1.2.3.4", "p": 81, "asn": 1}]
     reading = read_answer(source, json.dumps(entries), next(places(source)))
-    assert [str(each) for each in reading.faults] == ["line 1: asn is longer than 100 characters"]
+    assert [str(each) for each in reading.faults] == ["line 1: entry 1: asn is longer than 100 characters"]
     assert [dict(each.tags) for each in reading.proxies] == [{"asn": "1", "source": "acme"}]
 
 

@@ -225,6 +225,15 @@ def test_policies_that_are_changed_hold_from_the_next_start(tmp_path: Path) -> N
         killed(kept)
 
 
+def test_a_target_that_may_have_more_members_gets_them_from_the_next_start(tmp_path: Path) -> None:
+    for now, members in ((100.0, 2), (200.0, 4)):
+        kept = keeper(tmp_path / "pool", TargetPolicy(members=members, lease_s=1.0))
+        kept.pool.add(proxies(5), now)
+        assert all(one(kept.pool, "a.example", now) for _ in range(members))
+        assert isinstance(kept.pool.acquire("a.example", now, [0.0]), Wait)
+        killed(kept)
+
+
 def test_a_full_disk_costs_no_lease_and_is_over_when_there_is_room(tmp_path: Path) -> None:
     kept = filled(tmp_path / "pool")
     (tmp_path / "pool" / "journal.2").symlink_to("/dev/full")

@@ -110,7 +110,7 @@ def test_whatever_changes_a_pool_is_told() -> None:
 
     So does one that changes all by another method, which is told.
     """
-    reads = {"target", "nearest", "facts", "kept_prices", "restore", "forget_dead"}
+    reads = {"target", "nearest", "facts", "kept_prices", "restore", "forget_dead", "remove"}
     methods = {name for name, what in vars(Pool).items() if callable(what) and name[0] != "_"}
     assert methods - reads <= set(vars(RecordedPool))
 

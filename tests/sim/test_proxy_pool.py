@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
+from dataclasses import replace
 
 import pytest
 
@@ -275,6 +276,27 @@ def test_a_target_is_filled_up_in_one_walk_however_many_rest(monkeypatch: pytest
     assert sum(pair.usable for pair in pool.targets["a.example"].pairs.values()) == 10
     one(pool, "a.example", 1.0)
     assert len(walks) == 1
+
+
+def test_what_becomes_of_many_proxies_costs_no_more_than_the_pairs_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A million proxies and ten thousand targets are allowed: whatever looks at each with each takes for ever."""
+    pool = plain(1_000, members=2)
+    for number in range(100):
+        one(pool, f"{number}.example", 1.0)
+    looked: Counter[str] = Counter()
+
+    def counted(kind: type, name: str) -> None:
+        method = getattr(kind, name)
+        monkeypatch.setattr(kind, name, lambda *given, **more: looked.update([name]) or method(*given, **more))
+
+    for kind, name in ((Pool, "facts"), (TargetPool, "expire"), (TargetPool, "learn"), (TargetPool, "forget")):
+        counted(kind, name)
+    known = list(pool.proxies.values())
+    pool.add([replace(known[-1], price_gb=1.0)], 2.0)
+    assert looked == {"facts": 2, "learn": 200}, "all tiers are others, which those hear of that have a proxy"
+    looked.clear()
+    assert len(pool.remove_all([each.key for each in known[1:]], 3.0)) == 999
+    assert looked == {"expire": 100, "forget": 200}
 
 
 def test_prices_are_bounded() -> None:

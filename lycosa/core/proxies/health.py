@@ -17,17 +17,24 @@ DOWN_MAX_S = 3600.0
 """After a connection that failed a proxy rests; twice as long, at most, after each further one in a row."""
 
 DOWNS_MAX = 5
-"""So many in a row, and it is dead: only a check brings it back."""
+"""So many in a row, and it is dead: only a check brings it back.
+
+But not as long as no other proxy is reached between them: then it is rather our own network that is down, and it would
+take all proxies with it, for good where nobody checks.
+"""
 
 UNCHECKED = "not checked yet"
 """Why one that is new is dead, where checks come first."""
+
+NOBODYS, REACHED = "", (Outcome(Blame.NOBODY),)
+"""What a check says of the network, whatever it finds of a proxy: the judge was reached without it."""
 
 MISS, PROXY, UNFIT = Blame.MISS, Blame.PROXY, Blame.UNFIT
 
 
 @dataclass(slots=True)
 class Health:
-    """`downs` in a row; `checked_at`, `good_at`, `dead_at` in unix seconds.
+    """`downs` in a row, the last of them at `down_at`; `checked_at`, `good_at`, `dead_at`: all in unix seconds.
 
     `exit_ip` is "" when it is not known or changes; `dead_at` 0 when it is not dead.
     """
@@ -41,17 +48,21 @@ class Health:
     good_at: float = 0.0
     reason: str = ""
     dead_at: float = 0.0
+    down_at: float = 0.0
 
     def order(self) -> float:
         """Return by what the global pool is ordered (seconds)."""
         return UNKNOWN_LATENCY_S if self.latency_s is None else self.latency_s
 
-    def hear(self, outcome: Outcome, now: float, draw: float) -> bool:
-        """Take what a use says of the proxy as such. Return whether targets have to know."""
+    def hear(self, outcome: Outcome, now: float, draw: float, reached_at: float = 0.0) -> bool:
+        """Take what a use says of the proxy as such. Return whether targets have to know.
+
+        `reached_at`: when any proxy was reached last.
+        """
         if outcome.latency_s is not None:
             self.latency_s = smoothed(self.latency_s, outcome.latency_s)
         if outcome.blame is PROXY:
-            return self._down(outcome.reason, now, draw)
+            return self._down(outcome.reason, now, draw, others_work=reached_at > self.down_at)
         if outcome.blame is UNFIT:
             self.reason = outcome.reason
             self._die(now)
@@ -82,15 +93,14 @@ class Health:
         """Return what targets know of it."""
         return Facts(self.latency_s, self.rests_until, self.dead, self.exit_ip, tier, tags)
 
-    def _down(self, reason: str, now: float, draw: float) -> bool:
-        """One that rests already is not blamed for what was under way."""
-        if now < self.rests_until:
+    def _down(self, reason: str, now: float, draw: float, *, others_work: bool) -> bool:
+        """One that rests already is not blamed for what was under way; one that is dead does not rest longer for it."""
+        if self.dead or now < self.rests_until:
             return False
-        self.downs += 1
-        if not self.dead:
-            self.reason = reason
-            if self.downs >= DOWNS_MAX:
-                self._die(now)
+        self.downs += 1 if others_work or self.downs < DOWNS_MAX - 1 else 0
+        self.down_at, self.reason = now, reason
+        if self.downs >= DOWNS_MAX:
+            self._die(now)
         self.rests_until = now + cool_s(DOWN_S, DOWN_MAX_S, self.downs, draw)
         return True
 

@@ -42,6 +42,7 @@ class Image(msgspec.Struct):
     token: int
     targets: list[KeptTarget]
     at: float = 0.0
+    reached_at: float = 0.0
 
 
 encode = msgspec.msgpack.Encoder().encode
@@ -57,6 +58,7 @@ def image_of(pool: Pool, at: float = 0.0) -> Image:
         pool.token,
         [_target_image(name, target) for name, target in pool.targets.items()],
         at,
+        pool.reached_at,
     )
 
 
@@ -64,7 +66,7 @@ def pool_of(image: Image, policy_of: Callable[[str], TargetPolicy]) -> RecordedP
     """Return the pool of an image, which tells nobody of its changes yet; its targets have the policies they had."""
     pool = RecordedPool(policy_of)
     pool.restore(image.proxies, image.health, image.prices)
-    pool.token = image.token
+    pool.token, pool.reached_at = image.token, image.reached_at
     for kept in image.targets:
         _restore(pool.begin(kept.name, kept.policy), kept)
     return pool

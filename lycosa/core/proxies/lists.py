@@ -19,9 +19,8 @@ from io import StringIO
 from itertools import islice
 from typing import Any, NamedTuple
 
-import msgspec
-
 from lycosa.core.errors import BadProxy
+from lycosa.core.proxies.arrays import Entry, read_array
 from lycosa.core.proxies.proxy import COLONS, PORTS, Proxy, parse_proxy
 
 LIST_MAX = 64_000_000
@@ -57,7 +56,7 @@ KEYS = {
 
 
 class Fault(NamedTuple):
-    """What is wrong, and in which line (or entry, of JSON), counted from 1."""
+    """What is wrong, and in which line, counted from 1."""
 
     line: int
     problem: str
@@ -73,7 +72,7 @@ def read_list(text: str, scheme: str = "http") -> Iterator[Proxy | Fault]:
     text = text.removeprefix("\ufeff")
     begin = text.lstrip()[:1]
     if begin in ("[", "{") and not IPV6.match(text):
-        return _bounded(_entries(_array(text), scheme))
+        return _bounded(_entries(read_array(text), scheme))
     if begin == "<":
         raise BadProxy("this is a page (HTML, XML), not a list of proxies")
     return _bounded(_lines(text, scheme))
@@ -119,27 +118,13 @@ def _lines(text: str, scheme: str) -> Iterator[Proxy | Fault]:
             yield Fault(number, str(wrong))
 
 
-def _array(text: str) -> list[Any]:
-    """Return the array that a JSON text is, or holds somewhere near its top."""
-    try:
-        data = msgspec.json.decode(text.encode("utf-8", "replace"))
-    except (msgspec.DecodeError, RecursionError):
-        raise BadProxy("this begins like JSON, and is none") from None
-    for _ in range(3):
-        if isinstance(data, list):
-            return data
-        data = next((each for each in data.values() if isinstance(each, list | dict)), None)
-        if data is None:
-            break
-    raise BadProxy("this JSON holds no array of proxies")
-
-
-def _entries(array: list[Any], scheme: str) -> Iterator[Proxy | Fault]:
-    for number, entry in enumerate(array, 1):
+def _entries(entries: Iterable[Entry], scheme: str) -> Iterator[Proxy | Fault]:
+    """Yield what an array holds. JSON is often one line, so a fault says which entry it is, too."""
+    for number, (line, entry) in enumerate(entries, 1):
         try:
             yield from parse_entry(entry, scheme)
         except BadProxy as wrong:
-            yield Fault(number, str(wrong))
+            yield Fault(line, f"entry {number:,}: {wrong}")
 
 
 def _object(entry: Mapping[str, Any], scheme: str) -> list[Proxy]:

@@ -13,7 +13,7 @@ from itertools import filterfalse, islice
 
 from lycosa.core.proxies.health import UNCHECKED, Health
 from lycosa.core.proxies.nearest import Nearest
-from lycosa.core.proxies.outcome import Outcome
+from lycosa.core.proxies.outcome import Blame, Outcome
 from lycosa.core.proxies.pair import Facts
 from lycosa.core.proxies.policy import TargetPolicy
 from lycosa.core.proxies.proxy import Proxy
@@ -38,7 +38,7 @@ ROTATING, NO = "rotating", "no"
 class Pool:
     """Proxies, their health, and the pools of targets. `policy_of(target)` says how a target's proxies are used.
 
-    `token` is the last one of a target that was forgotten.
+    `token` is the last one of a target that was forgotten. `reached_at`: when any proxy was reached last.
     """
 
     def __init__(self, policy_of: Callable[[str], TargetPolicy]) -> None:
@@ -47,6 +47,7 @@ class Pool:
         self.targets: OrderedDict[str, TargetPool] = OrderedDict()
         self.policy_of = policy_of
         self.token = 0
+        self.reached_at = 0.0
         self._nearest = Nearest()
         self._prices: list[tuple[float, float]] = []
 
@@ -75,21 +76,28 @@ class Pool:
 
     def remove(self, key: str, now: float) -> bool:
         """Forget a proxy. False when it is not here."""
-        if self.proxies.pop(key, None) is None:
-            return False
-        self._nearest.remove(self.health.pop(key).order(), key)
-        for target in self.targets.values():
+        return bool(self.remove_all([key], now))
+
+    def remove_all(self, keys: Iterable[str], now: float) -> list[str]:
+        """Forget proxies. Return the keys of those that were here."""
+        gone = [key for key in dict.fromkeys(keys) if key in self.proxies]
+        for key in gone:
+            del self.proxies[key]
+            self._nearest.remove(self.health.pop(key).order(), key)
+        for target, theirs in self._who_has(gone):
             target.expire(now)
-            target.forget(key)
-        return True
+            for key in theirs:
+                target.forget(key)
+        return gone
 
     def forget_dead(self, kept_s: float, now: float) -> list[str]:
         """Forget proxies that are dead for so long, FORGOTTEN_MAX at most, but none that is lent. Return their keys."""
+        lent: set[str] = set()
         for target in self.targets.values():
             target.expire(now)
+            lent.update(target.deadlines())
         over = (key for key, health in self.health.items() if health.dead_for_s(now) >= kept_s)
-        gone = list(islice(filterfalse(self._is_lent, over), FORGOTTEN_MAX))
-        return [key for key in gone if self.remove(key, now)]
+        return self.remove_all(islice(filterfalse(lent.__contains__, over), FORGOTTEN_MAX), now)
 
     def acquire(
         self, target: str, now: float, draws: Sequence[float], wish: Wish = ANY, lease_s: float | None = None
@@ -114,13 +122,18 @@ class Pool:
         return key
 
     def hear(self, key: str, outcomes: Sequence[Outcome], now: float, draw: float) -> None:
-        """Take what uses say of the proxy as such, and tell it to all targets if they have to know."""
+        """Take what uses say of the proxy as such, and tell it to all targets if they have to know.
+
+        What they say of the others they say of a proxy that is not here, too: that one was reached.
+        """
+        if any(outcome.blame is not Blame.PROXY for outcome in outcomes):
+            self.reached_at = now
         health = self.health.get(key)
         if health is None:
             return
         before, tell = health.order(), False
         for outcome in outcomes:
-            tell |= health.hear(outcome, now, draw)
+            tell |= health.hear(outcome, now, draw, self.reached_at)
         if health.order() != before:
             self._nearest.remove(before, key)
             self._nearest.add(health.order(), key)
@@ -141,8 +154,7 @@ class Pool:
         for pool in self.targets.values() if health.dead else ():
             pool.filled.clear()  # those that do not have it may take it in
         health.revive(now)
-        if proxy.tags.get(ROTATING, NO) == NO:
-            health.exit_ip = exit_ip
+        health.exit_ip = exit_ip if proxy.tags.get(ROTATING, NO) == NO else ""
         self._tell([key], now)
 
     def target(self, name: str, now: float) -> TargetPool:
@@ -208,10 +220,6 @@ class Pool:
             pool.learn(key, self.facts(key), now)
         return pool
 
-    def _is_lent(self, key: str) -> bool:
-        """Whether somebody has a proxy, as far as leases have not expired."""
-        return any(key in pool.pairs and pool.pairs[key].held > 0 for pool in self.targets.values())
-
     def _others(self, pool: TargetPool, wish: Wish) -> Iterator[str]:
         """Yield living proxies that fit and the target does not have yet, the nearest first."""
         for key in self.nearest():
@@ -224,11 +232,24 @@ class Pool:
 
     def _tell(self, keys: Iterable[str], now: float) -> None:
         """All targets that have these proxies hear of them."""
-        for key in keys:
-            facts = self.facts(key)
-            for pool in self.targets.values():
-                if key in pool.pairs:
-                    pool.learn(key, facts, now)
+        told: dict[str, Facts] = {}
+        for pool, theirs in self._who_has(keys):
+            for key in theirs:
+                if key not in told:
+                    told[key] = self.facts(key)
+                pool.learn(key, told[key], now)
+
+    def _who_has(self, keys: Iterable[str]) -> Iterator[tuple[TargetPool, list[str]]]:
+        """Yield the targets that have some of these proxies, and which. The fewer ones are looked for in the others."""
+        known = dict.fromkeys(keys)
+        if len(known) == 1:  # as nearly always
+            key, *_ = known
+            yield from ((pool, [key]) for pool in self.targets.values() if key in pool.pairs)
+            return
+        for pool in self.targets.values() if known else ():
+            few, many = (known, pool.pairs) if len(known) < len(pool.pairs) else (pool.pairs, known)
+            if theirs := [key for key in few if key in many]:
+                yield pool, theirs
 
     def _forget_a_target(self, now: float) -> None:
         if len(self.targets) >= TARGETS_MAX:

@@ -31,6 +31,10 @@ LOGIN_MAX = 255
 """Bytes of a name or password in SOCKS 5 (RFC 1929, section 2)."""
 
 SHOWN_MAX = 60
+IPV4 = re.compile(r"(?:\d+\.){3}\d+")
+NAME = re.compile(r"(?=.{1,254}$)(?:[^.]{1,63}\.)*[^.]{1,63}\.?")
+"""Of a host (RFC 1035, section 2.3.4)."""
+
 COLONS = re.compile(
     r"(?:(?P<scheme>[a-z0-9]+)://)?(?P<host>[^\s:@/\\\[\]]+|\[[0-9A-Fa-f:.]+\]):(?P<port>\d{1,5})"
     r":(?P<user>[^\s:]+):(?P<password>\S*)",
@@ -38,11 +42,17 @@ COLONS = re.compile(
 )
 """[scheme://]host:port:user:password, as providers print it: nothing in it is quoted."""
 
+REVERSED = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}:\d{1,5}")
+"""What stands in the place of a login when that is a number, and comes first: it would be shown as an address."""
+
 ADDRESS = re.compile(
     r"(?:(?P<scheme>[a-z0-9]+)://)?(?:(?P<user>[^\s:@/]*)(?::(?P<password>[^\s@/]*))?@)?"
     r"(?P<host>[^\s:@/\\\[\]?#]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>\d{1,5}))?/?",
     re.IGNORECASE,
 )
+SURROGATE = re.compile("[\ud800-\udfff]")
+"""What Python makes of bytes that are not UTF-8, and nobody can send."""
+
 SAFE = re.compile(r"(?:[A-Za-z0-9]+://)?[^:]*(?::\d{1,5}(?![^/?#:]))?")
 """What is no login in a text that is no address: a host, and what stands behind its colon if that can be a port."""
 
@@ -100,10 +110,16 @@ def parse_proxy(text: str, scheme: str = "http", **facts: object) -> Proxy:
     `[scheme://][user[:password]@]host[:port]`, or `[scheme://]host:port:user:password`; IPv6 in brackets. `scheme` is
     meant where none stands, which wants a port.
     """
+    if SURROGATE.search(text):
+        raise BadProxy("an address that is not UTF-8: write it in UTF-8")
     forms = (ADDRESS, COLONS) if "://" in text else (COLONS, ADDRESS)
     found = next(filter(None, (form.fullmatch(text) for form in forms)), None) if len(text) <= ADDRESS_MAX else None
+    if found and not found["port"]:
+        found = COLONS.fullmatch(text) or found  # http://host:port:user:p@ss
     if found is None:
         raise BadProxy(f"{_shown(text)} is not the address of a proxy: write [scheme://][user:password@]host:port")
+    if found.re is COLONS and REVERSED.fullmatch(f"{found['user']}:{found['password']}"):
+        raise BadProxy("a login in front of the address: write host:port:user:password")
     parts = found.groupdict()
     named = (parts.get("scheme") or scheme).lower()
     if named not in PORTS:
@@ -129,11 +145,20 @@ def _unquoted(user: str, password: str) -> tuple[str, str]:
 
 
 def _host(text: str) -> str:
-    """Return a host as WHATWG URLs write it: lower case, IDNA, short IPv6."""
+    """Return a host as WHATWG URLs write it: lower case, IDNA, short IPv6.
+
+    But for addresses: 1.2.3 is 1.2.0.3 to a browser, and 010.1.2.3 is 8.1.2.3. In a list that is a fault.
+    """
+    shown = repr(text[:SHOWN_MAX])
     try:
-        return str(ada_url.URL(f"http://{text}/").hostname)
+        host = str(ada_url.URL(f"http://{text}/").hostname)
     except ValueError:
-        raise BadProxy(f"{text[:SHOWN_MAX]!r} is not a host") from None
+        raise BadProxy(f"{shown} is not a host") from None
+    if IPV4.fullmatch(host) and host != text:
+        raise BadProxy(f"{shown} is no IP address that everybody reads alike: write 1.2.3.4")
+    if not host.startswith("[") and not NAME.fullmatch(host):
+        raise BadProxy(f"{shown} is not a host")
+    return host
 
 
 def _shown(text: str) -> str:

@@ -220,12 +220,12 @@ class RecordedPool(Pool):
             self._tell_of(Added(now, some, unchecked))
         return added
 
-    def remove(self, key: str, now: float) -> bool:
+    def remove_all(self, keys: Iterable[str], now: float) -> list[str]:
         """See `Pool`."""
-        was_here = super().remove(key, now)
-        if was_here:
+        gone = super().remove_all(keys, now)
+        for key in gone:
             self._tell_of(Removed(now, key))
-        return was_here
+        return gone
 
     def acquire(
         self, target: str, now: float, draws: Sequence[float], wish: Wish = ANY, lease_s: float | None = None

@@ -18,6 +18,8 @@ REPORT_MAX = 4_096
 """Bytes of a report."""
 
 REASON_MAX = 100
+TOLD = tuple(blame for blame in Blame if blame is not Blame.UNFIT)
+"""What clients may say. That a proxy is unfit takes it from everybody at once: that is for checks."""
 
 
 class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -50,8 +52,9 @@ def read_report(body: bytes) -> Report:
         raise BadMessage("the report is nested too deeply") from None
     if not report.lease and not (report.session and report.site):
         raise BadMessage('which lease? Write {"lease": ID}, or {"session": WORD, "site": SITE}')
-    if report.outcome is None and (report.status is None or not 100 <= report.status <= 599):
-        raise BadMessage('what came? Write "status": 100 to 599, or "outcome": ' + ", ".join(Blame))
+    is_answer = report.status is not None and 100 <= report.status <= 599
+    if report.outcome not in TOLD and not (report.outcome is None and is_answer):
+        raise BadMessage('what came? Write "status": 100 to 599, or "outcome": ' + ", ".join(TOLD))
     if report.retry_after is not None and not 0 <= report.retry_after <= 86_400:
         raise BadMessage('"retry_after" is in seconds, 0 to 86400')
     return report

@@ -24,9 +24,8 @@ from itertools import islice, product
 from math import prod
 from typing import Any, NamedTuple
 
-import msgspec
-
 from lycosa.core.errors import BadProxy, BadSetting, BadUrl
+from lycosa.core.proxies.arrays import Step, read_array
 from lycosa.core.proxies.lists import LIST_MAX, VALUE_MAX, Fault, lines_of, parse_entry, read_list
 from lycosa.core.proxies.proxy import PORTS, Proxy
 from lycosa.core.proxies.tables import Table
@@ -240,20 +239,19 @@ def _by_lines(source: Source, text: str) -> Iterator[Proxy | Fault]:
 
 
 def _by_paths(source: Source, text: str) -> Iterator[Proxy | Fault]:
-    try:
-        data = msgspec.json.decode(text.encode("utf-8", "replace"))
-    except (msgspec.DecodeError, RecursionError):
-        raise BadProxy("this is not JSON") from None
-    entries = _at(data, source.items)
-    if not isinstance(entries, list):
-        raise BadProxy(f"this JSON has no array at {source.items or 'its top'}")
-    for number, entry in enumerate(entries, 1):
+    array = read_array(text.removeprefix("\ufeff"), _steps(source.items), source.items or "its top")
+    for number, (line, entry) in enumerate(array, 1):
+        found: Iterable[Proxy | Fault] = _each(source, [entry])
         if source.fields and isinstance(entry, dict):
-            found = {name: _at(entry, path) for name, path in source.fields.items()}
-            yield from _made(source, {name: value for name, value in found.items() if value is not None}, number)
-        else:
-            yield from (Fault(number, each.problem) if isinstance(each, Fault) else each
-                        for each in _each(source, [entry]))  # fmt: skip
+            parts = {name: _at(entry, path) for name, path in source.fields.items()}
+            found = _made(source, {name: value for name, value in parts.items() if value is not None}, line)
+        for each in found:
+            yield Fault(line, f"entry {number:,}: {each.problem}") if isinstance(each, Fault) else each
+
+
+def _steps(path: str) -> list[Step]:
+    """Return the steps of a path: names, and places in arrays."""
+    return [name or int(index) for name, index in islice(STEP.findall(path), DEPTH_MAX)]
 
 
 def _made(source: Source, parts: Mapping[str, Any], number: int) -> Iterator[Proxy | Fault]:
@@ -276,11 +274,11 @@ def _refuse_long(tags: Mapping[str, str]) -> None:
 
 def _at(data: object, path: str) -> object:
     """Return what is at a path, None when nothing is."""
-    for name, index in islice(STEP.findall(path), DEPTH_MAX):
-        if name:
-            data = data.get(name) if isinstance(data, dict) else None
+    for step in _steps(path):
+        if isinstance(step, str):
+            data = data.get(step) if isinstance(data, dict) else None
         else:
-            data = data[int(index)] if isinstance(data, list) and int(index) < len(data) else None
+            data = data[step] if isinstance(data, list) and step < len(data) else None
     return data
 
 

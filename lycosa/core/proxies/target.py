@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 from lycosa.core.proxies.cooling import cool_s
@@ -131,7 +132,7 @@ class TargetPool:
         if kept is not None and (kept.usable or kept.held):
             chosen, rebound, among = ([kept] if kept.queued else []), False, 0
         else:
-            (chosen, among), rebound = self._chosen(draws, wish), bound is not None
+            (chosen, among), rebound = _chosen(self._order, self.pairs, draws, wish), bound is not None
         if not chosen:
             return self._wait(now, kept)
         until = now + (self.policy.lease_s if lease_s is None else lease_s)
@@ -181,11 +182,12 @@ class TargetPool:
         if pair is None:
             return False
         self._order.out(pair)
-        pair.reason = reason
+        lost, pair.reason = [pair] if pair.usable else [], reason
         if until is None:
             pair.barred = True
         else:
             pair.rest(until)
+        self._lost(lost, now, BAN_HOLD_S)
         self._place(pair, now)
         return True
 
@@ -320,22 +322,6 @@ class TargetPool:
         self._place(pair, now)
         return Grant(self._leases.begin(pair, until, session, now), pair.key, until, rebound, among)
 
-    def _chosen(self, draws: Sequence[float], wish: Wish) -> tuple[list[Pair], int]:
-        """Return as many ready pairs as there are draws, of the cheapest tier that works, or none."""
-        asks = wish.fits if wish.avoid else wish.means
-        fits = asks if wish.tags or wish.avoid else None
-        for tier in self._order.tiers:
-            few = self._order.few(tier)
-            found = self._order.first(tier, len(draws) + few - 1, fits, self.pairs)
-            if len(found) >= len(draws):
-                return [found.pop(int(draw * min(few, len(found)))) for draw in draws], few
-            if tier != self._order.tiers[-1] and self._works(tier, wish):
-                break  # and is worth waiting for
-        return [], 0
-
-    def _works(self, tier: int, wish: Wish) -> bool:
-        return any(pair.usable and pair.facts.tier == tier and wish.fits(pair) for pair in self.pairs.values())
-
     def _wait(self, now: float, kept: Pair | None) -> Wait:
         """Say when to ask again."""
         times = [self._order.next_at(self.pairs), self._leases.next_at()]
@@ -356,6 +342,7 @@ class TargetPool:
         """Use the proxies in another way from now on; leases and sessions that are under way stay as they are."""
         self.policy = policy
         self._sessions.sticky_s = policy.sticky_s
+        self.filled.clear()  # it may have other members
         for pair in self.pairs.values():
             self._order.out(pair)
             self._place(pair, now)
@@ -372,3 +359,28 @@ class TargetPool:
             self._exits[pair.facts.exit_ip].discard(pair.key)
             if not self._exits[pair.facts.exit_ip]:
                 del self._exits[pair.facts.exit_ip]
+
+
+def _chosen(order: Order, pairs: Mapping[str, Pair], draws: Sequence[float], wish: Wish) -> tuple[list[Pair], int]:
+    """Return as many ready pairs as there are draws, or none: of the cheapest tier that works.
+
+    One that has too few for all gives those that are ready; the others come from the next.
+    """
+    asks = wish.fits if wish.avoid else wish.means
+    fits = asks if wish.tags or wish.avoid else None
+    chosen: list[Pair] = []
+    for tier in order.tiers:
+        few, missing = order.few(tier), draws[len(chosen) :]
+        found = order.first(tier, len(missing) + few - 1, fits, pairs)
+        if len(found) >= len(missing):
+            return chosen + [found.pop(int(draw * min(few, len(found)))) for draw in missing], few
+        if tier != order.tiers[-1] and _works(tier, pairs, wish, len(missing)):
+            break  # and is worth waiting for
+        chosen += found
+    return [], 0
+
+
+def _works(tier: int, pairs: Mapping[str, Pair], wish: Wish, count: int) -> bool:
+    """Whether so many of a tier take part."""
+    its = (pair for pair in pairs.values() if pair.facts.tier == tier and pair.usable and wish.fits(pair))
+    return next(islice(its, count - 1, None), None) is not None

@@ -5,6 +5,7 @@
 --   n  zset    proxies by latency
 --   c  zset    prices (per GB, per request), packed, all with the score of the first
 --   t  zset    targets, by when they were used last
+--   a  string  when any proxy was reached last
 --   v  string  a number that changes when targets may be filled up anew
 --
 -- ARGV, further: the command, and its arguments, packed.
@@ -25,7 +26,7 @@ end
 local function health_of(name)
   return get('h', name) or {
     latency_s = false, downs = 0, rests_until = 0, dead = false, exit_ip = '', checked_at = 0, good_at = 0, reason = '',
-    dead_at = 0,
+    dead_at = 0, down_at = 0,
   }
 end
 
@@ -169,13 +170,20 @@ local function die(health)
   if not health.dead then health.dead, health.dead_at = true, now end
 end
 
+local reached_at = tonumber(call('GET', key('a')) or 0)
+
+local function reached()
+  reached_at = now
+  call('SET', key('a'), string.format('%.17g', now))
+end
+
 local function down(health, reason, draw)
   if now < health.rests_until then return false end -- one that rests is not blamed for what was under way
-  health.downs = health.downs + 1
-  if not health.dead then
-    health.reason = reason
-    if health.downs >= DOWNS_MAX then die(health) end
-  end
+  if health.dead then return false end -- nor does one that is dead rest longer for it
+  local others_work = reached_at > (health.down_at or 0) -- else it is rather our own network
+  if others_work or health.downs < DOWNS_MAX - 1 then health.downs = health.downs + 1 end
+  health.down_at, health.reason = now, reason
+  if health.downs >= DOWNS_MAX then die(health) end
   health.rests_until = now + cool_s(DOWN_S, DOWN_MAX_S, health.downs, draw)
   return true
 end
@@ -195,9 +203,19 @@ local function hear(health, outcome, draw)
   return false
 end
 
+local function any_was_reached()
+  for _, heard in pairs(args.heard) do
+    for _, outcome in ipairs(heard.outcomes) do
+      if outcome.blame ~= 'proxy' then return true end
+    end
+  end
+  return false
+end
+
 -- what uses said of proxies; answers what targets have to know of some
 function commands.hear()
   local tell = {}
+  if any_was_reached() then reached() end
   for name, heard in pairs(args.heard) do
     if call('HEXISTS', key('p'), name) == 1 then
       local health, has_to = health_of(name), false
@@ -216,6 +234,7 @@ function commands.revive()
   local health = health_of(args.key)
   health.dead, health.downs, health.rests_until, health.reason, health.good_at = false, 0, 0, '', now
   health.dead_at = 0
+  health.exit_ip = ''
   if (proxy.tags.rotating or 'no') == 'no' then health.exit_ip = args.exit_ip end
   keep(args.key, health)
   call('INCR', key('v'))
@@ -259,8 +278,12 @@ function commands.proxy() return get('p', args.key) end
 
 function commands.version() return tonumber(call('GET', key('v')) or 0) end
 
--- answers what targets know of these proxies
-function commands.facts() return told(args.keys) end
+-- answers what targets know of these proxies; one of them may be told so, which hears of them from now on
+function commands.facts()
+  local all = told(args.keys)
+  if args.target and next(all) then call('ZADD', key('t'), now, args.target) end
+  return all
+end
 
 -- answers proxies with their health, the nearest first
 function commands.look()

@@ -144,23 +144,29 @@ local function first(tier, count)
   return found
 end
 
-local function works(tier)
+-- Whether so many of a tier take part.
+local function works(tier, count)
   for _, name in ipairs(all_keys()) do
     local pair = pair_of(name)
-    if is_usable(pair) and pair.tier == tier and fits(pair) then return true end
+    if is_usable(pair) and pair.tier == tier and fits(pair) then
+      count = count - 1
+      if count == 0 then return true end
+    end
   end
   return false
 end
 
--- As many of the first pairs as there are draws.
-local function drawn(tier, few)
-  local draws, picked = args.draws, {}
-  local found = first(tier, #draws + few - 1)
-  if #found < #draws then return nil end
-  for _, draw in ipairs(draws) do
+-- Add as many of the first pairs as are missing. False when they are too few, which are answered, too.
+local function drawn(tier, few, picked)
+  local draws = args.draws
+  local missing = #draws - #picked
+  local found = first(tier, missing + few - 1)
+  if #found < missing then return false, found end
+  for _ = 1, missing do
+    local draw = draws[#picked + 1]
     picked[#picked + 1] = pair_of(table.remove(found, math.floor(draw * math.min(few, #found)) + 1))
   end
-  return picked
+  return true
 end
 
 -- The same for who wants one, any: the others need not be looked at.
@@ -171,16 +177,20 @@ local function drawn_any(tier, few)
 end
 
 -- As many ready pairs as there are draws, of the cheapest tier that works, or none; and among how many one was drawn.
+-- A tier that has too few for all gives those that are ready; the others come from the next.
 local function chosen()
   local any = #args.draws == 1 and is_plain()
+  local picked = {}
   for number, tier in ipairs(m.tiers) do
-    local ready = READY_COUNTS[tier]
+    local ready, are_enough, found = READY_COUNTS[tier], false, {}
     if ready > 0 then
       local few = math.min(FEW, math.max(1, math.floor(ready / FEW_PART)))
-      local picked = (any and drawn_any or drawn)(tier, few)
-      if picked then return picked, few end
+      if any then return drawn_any(tier, few), few end
+      are_enough, found = drawn(tier, few, picked)
+      if are_enough then return picked, few end
     end
-    if number < #m.tiers and works(tier) then break end
+    if number < #m.tiers and works(tier, #args.draws - #picked) then break end
+    for _, name in ipairs(found) do picked[#picked + 1] = pair_of(name) end
   end
   return {}, 0
 end
@@ -337,6 +347,7 @@ end
 
 -- a proxy left the global pool
 function commands.forget()
+  expire()
   local pair = pair_of(args.key)
   if not pair then return false end
   for _, token in ipairs(call('HKEYS', LEASES)) do
@@ -361,9 +372,11 @@ function commands.ban()
   local pair = pair_of(args.key)
   if not pair then return false end
   out(pair)
+  local gone = is_usable(pair) and { pair } or {}
   pair.reason = args.reason
   if args['until'] then rest(pair, args['until']) else pair.barred = true end
   changed(pair)
+  lost(gone, BAN_HOLD_S)
   place(pair)
   return true
 end
