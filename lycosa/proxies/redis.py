@@ -26,7 +26,7 @@ from lycosa.proxies.late import LateReturns
 from lycosa.proxies.redis_calls import Calls
 from lycosa.proxies.redis_explain import explained
 from lycosa.proxies.redis_filling import Filling
-from lycosa.proxies.redis_forgetting import forget_dead
+from lycosa.proxies.redis_forgetting import forget_dead, remove
 from lycosa.proxies.redis_hearing import Hearing
 from lycosa.proxies.redis_line import ASKED_MAX, Answers, Asker, Line
 from lycosa.proxies.target_script import TargetScript, granted, kind_of, looked, script_of
@@ -65,7 +65,7 @@ class RedisPool:
         self._lines: dict[str, dict[tuple[str, str], Line]] = {}
         self._hearing = Hearing(self._told, draw)
         self._late = LateReturns()
-        self._filling = Filling(calls, policy_of)
+        self._filling = Filling(calls, policy_of, self._known.clear)
         self._returning: set[asyncio.Future[Any]] = set()
         self._closed = False
 
@@ -86,10 +86,7 @@ class RedisPool:
     async def remove(self, keys: Iterable[str]) -> int:
         """See `ProxyPool`."""
         gone = list(keys)
-        count: int = await self._calls.everywhere("remove", keys=gone)
-        for target in await self._calls.targets():
-            for key in gone:
-                await self._calls.target(target, self._script(target).forget(key))
+        count = await remove(self._calls, self._script, gone)
         for key in gone:
             self._known.pop(key, None)
         return count
@@ -202,7 +199,7 @@ class RedisPool:
         if create:
             await self._calls.everywhere("make")
             return True
-        return bool(await self._calls.everywhere("version"))
+        return bool((await self._calls.everywhere("version"))[0])
 
     async def close(self) -> None:
         """See `ProxyPool`."""

@@ -21,11 +21,15 @@ SEE_S = 1.0
 
 
 class Filling:
-    """`version` is that of all proxies, as it was seen last: what was filled up before that may be filled up anew."""
+    """`version` is that of all proxies, as it was seen last: what was filled up before that may be filled up anew.
 
-    def __init__(self, calls: Calls, policy_of: Callable[[str], TargetPolicy]) -> None:
-        self.version = 0
+    `forget` is called when proxies may have other tags or prices than before.
+    """
+
+    def __init__(self, calls: Calls, policy_of: Callable[[str], TargetPolicy], forget: Callable[[], None]) -> None:
+        self.version = self._edition = 0
         self._calls = calls
+        self._forget = forget
         self._policy_of = policy_of
         self._seen_at = 0.0
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
@@ -34,7 +38,10 @@ class Filling:
         """Look now and then whether targets can be filled up anew. Raises `StateError`."""
         if time.monotonic() - self._seen_at > SEE_S:
             self._seen_at = time.monotonic()
-            self.version = await self._calls.everywhere("version")
+            self.version, edition = await self._calls.everywhere("version")
+            if edition != self._edition:
+                self._forget()
+            self._edition = edition
 
     def changed(self) -> None:
         """Look at once, the next time."""

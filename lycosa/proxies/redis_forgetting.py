@@ -1,4 +1,4 @@
-"""How proxies that are dead for long leave a pool on Redis, when nobody has them.
+"""How proxies leave a pool on Redis: at once, or when they are dead for long, and nobody has them.
 
 Leases are with their targets, and a target is no neighbour of the pool on a cluster. So each target, in one step, lets
 go those that it does not lend; from then on it cannot lend them, as a dead proxy fills up nothing. Then the pool, in
@@ -14,6 +14,19 @@ from lycosa.proxies.target_script import TargetScript
 
 ALL_SEEN = "0"
 """Where a walk over all proxies begins, and ends."""
+
+
+TOLD_AT_ONCE = 500
+"""Proxies in one call."""
+
+
+async def remove(calls: Calls, script_of: Callable[[str], TargetScript], keys: Sequence[str]) -> int:
+    """Forget proxies, whoever has them. Return how many there were. Raises `StateError`."""
+    count: int = await calls.everywhere("remove", keys=keys)
+    for target in await calls.targets():
+        for begin in range(0, len(keys), TOLD_AT_ONCE):
+            await calls.together(target, [script_of(target).forget(key) for key in keys[begin : begin + TOLD_AT_ONCE]])
+    return count
 
 
 async def forget_dead(calls: Calls, script_of: Callable[[str], TargetScript], kept_s: float) -> list[str]:

@@ -6,6 +6,7 @@ import asyncio
 import signal
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from math import ceil
 from secrets import token_hex
 from typing import Any
@@ -20,6 +21,7 @@ from lycosa.core.proxies.pool import TARGETS_MAX
 from lycosa.core.proxies.proxy import Proxy
 from lycosa.core.proxies.target import Wish
 from lycosa.ports import ProxyPool
+from lycosa.proxies import redis_filling
 from lycosa.proxies.redis import AT_LEAST_S, SAY_WHY_S, redis_pool
 from lycosa.proxies.redis_calls import TOGETHER_MAX, Gathered
 from lycosa.proxies.target_script import script_of
@@ -27,6 +29,7 @@ from lycosa.proxies.target_script import script_of
 pytestmark = pytest.mark.redis
 
 SITE = "a.example"
+NAME = token_hex(4)
 LONG_S = 20.0
 
 
@@ -34,9 +37,9 @@ def proxies(count: int) -> list[Proxy]:
     return [Proxy("http", f"10.0.0.{number + 1}", 8080) for number in range(count)]
 
 
-def play(server: Any, story: Callable[[ProxyPool], Awaitable[None]], count: int) -> None:
+def play(server: Any, story: Callable[[ProxyPool], Awaitable[None]], count: int, name: str = "") -> None:
     async def whole() -> None:
-        pool = await redis_pool(server.url, token_hex(4), print)
+        pool = await redis_pool(server.url, name or token_hex(4), print)
         await pool.add(proxies(count))
         try:
             await story(pool)
@@ -259,3 +262,32 @@ def test_who_asks_for_tags_that_others_have_given_a_proxy_is_told_them(redis: An
         await other.close()
 
     asyncio.run(whole())
+
+
+def test_what_others_say_of_a_proxy_is_known_soon(redis: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its price and its tags are those that another process has given it, also where it was lent before."""
+    monkeypatch.setattr(redis_filling, "SEE_S", 0.0)
+
+    async def story(pool: ProxyPool) -> None:
+        (lent,) = await pool.acquire(SITE)
+        await pool.release(lent)
+        other = await redis_pool(redis.url, NAME, print)
+        (proxy,) = proxies(1)
+        await other.add([replace(proxy, price_gb=4.5, tags={"country": "de"})])
+        await other.close()
+        (lent,) = await pool.acquire(SITE, wait_s=LONG_S)
+        assert (lent.proxy.price_gb, dict(lent.proxy.tags)) == (4.5, {"country": "de"})
+        await pool.release(lent)
+
+    play(redis, story, 1, NAME)
+
+
+def test_many_are_removed_in_few_round_trips(redis: Any) -> None:
+    async def story(pool: ProxyPool) -> None:
+        await pool.release((await pool.acquire(SITE))[0])
+        before = trips(redis)
+        assert await pool.remove([each.key for each in proxies(100)]) == 100
+        assert trips(redis) - before <= 3
+        assert await pool.proxies(SITE) == []
+
+    play(redis, story, 100)

@@ -44,7 +44,7 @@ class Both:
         self.prefix = f"lycosa:proxies:{{everywhere{seed}}}:"
         self.now = 1_000_000.0
         self.model = Pool(lambda _: TargetPolicy(members=1000))
-        self.version = self.asked("version")
+        self.version, self.edition = self.asked("version")
         self.used: dict[str, float] = {}
         self.prices: set[tuple[float, float]] = set()
 
@@ -72,12 +72,13 @@ class Both:
         assert facts_of(changed) == {key: self.model.facts(key) for key in others}
         assert tiers == (not prices <= self.prices), "targets have to hear of another tier"
         self.prices |= prices
-        self.changed()
+        self.changed(bool(others))
 
     def remove(self) -> None:
         keys = [any_proxy(self.chance).key for _ in range(2)]
         gone = sum(self.model.remove(key, self.now) for key in keys)
         assert self.asked("remove", keys=keys) == gone
+        self.edition += 1
 
     def forget_dead(self) -> None:
         """Of those that were seen dead, one may live again when it is to be forgotten."""
@@ -142,11 +143,12 @@ class Both:
             if key not in target.pairs:
                 target.learn(key, self.model.facts(key), self.now)
 
-    def changed(self) -> None:
-        """Targets may be filled up anew."""
-        version = self.asked("version")
+    def changed(self, are_others: bool = False) -> None:
+        """Targets may be filled up anew; `are_others`: some are not what they were."""
+        version, edition = self.asked("version")
         assert version > self.version
-        self.version = version
+        assert edition == self.edition + are_others
+        self.version, self.edition = version, edition
 
     def compare(self) -> None:
         kept = self.asked("look")
@@ -160,7 +162,7 @@ class Both:
         assert facts_of(self.asked("facts", keys=keys)) == {key: self.model.facts(key) for key in self.model.proxies}
         one = self.chance.choice(keys)
         assert bool(self.asked("proxy", key=one)) == (one in self.model.proxies)
-        assert self.asked("version") == self.version, "nothing else lets targets be filled up anew"
+        assert self.asked("version") == [self.version, self.edition], "nothing else lets targets be filled up anew"
         last_used = sorted(self.used, key=lambda site: (self.used[site], site))
         assert self.client.zrange(f"{self.prefix}t", 0, -1) == [site.encode() for site in last_used]
 

@@ -57,7 +57,9 @@ EVERYWHERE = {
         "        keep(name, health)\n      elseif",
         "        keep(name, health)\n      elseif call('HDEL', key('h'), name) < 0 then\n      elseif",
     ),
-    "what is added does not fill up": ("  call('INCR', key('v'))\n  return { new", "  return { new"),
+    "what is added does not fill up": ("  call('INCR', key('v'))\n  if #other", "  if #other"),
+    "nobody hears of other tags": ("  if #other > 0 then call('INCR', key('e')) end\n", ""),
+    "nobody hears of who is gone": ("  call('INCR', key('e'))\n  return gone", "  return gone"),
     "who is well again does not fill up": (
         "  keep(args.key, health)\n  call('INCR', key('v'))",
         "  keep(args.key, health)",

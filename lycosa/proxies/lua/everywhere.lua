@@ -7,6 +7,7 @@
 --   t  zset    targets, by when they were used last
 --   a  string  when any proxy was reached last
 --   v  string  a number that changes when targets may be filled up anew
+--   e  string  one that changes when proxies have other tags or prices, or are gone
 --
 -- ARGV, further: the command, and its arguments, packed.
 
@@ -116,6 +117,7 @@ function commands.add()
     end
   end
   call('INCR', key('v'))
+  if #other > 0 then call('INCR', key('e')) end
   return { new, prices > 0, told(other) }
 end
 
@@ -129,6 +131,7 @@ end
 function commands.remove()
   local gone = 0
   for _, name in ipairs(args.keys) do gone = gone + remove(name) end
+  call('INCR', key('e'))
   return gone
 end
 
@@ -276,7 +279,8 @@ function commands.keep() return call('ZADD', key('t'), now, args.target) end
 -- answers the proxy, false when there is none
 function commands.proxy() return get('p', args.key) end
 
-function commands.version() return tonumber(call('GET', key('v')) or 0) end
+-- answers when targets may be filled up anew, and when proxies are others: each changes then
+function commands.version() return { tonumber(call('GET', key('v')) or 0), tonumber(call('GET', key('e')) or 0) } end
 
 -- answers what targets know of these proxies; one of them may be told so, which hears of them from now on
 function commands.facts()
