@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webdriver import WebDriver
+from selenium.webdriver.support.expected_conditions import text_to_be_present_in_element
+from selenium.webdriver.support.ui import WebDriverWait
 
 from lycosa.core.proxies.outcome import Outcome
 from lycosa.core.proxies.proxy import Proxy
@@ -21,6 +23,8 @@ from tests.web.test_proxy_pages import EVIL, PAGES, Now, filled
 __all__ = ["browser", "chromium"]
 
 pytestmark = pytest.mark.browser
+
+LONG_S = 20.0
 
 
 CUT_OFF = """
@@ -99,8 +103,9 @@ def test_from_the_pool_to_a_reason(desk: Server, browser: WebDriver) -> None:
     tag = browser.find_element(By.NAME, "tag")
     tag.send_keys("provider=acme")
     tag.submit()
-    first = browser.find_element(By.CSS_SELECTOR, "tbody tr")
-    assert "may be lent next: 100% of the draws" in first.text
+    first = By.CSS_SELECTOR, "tbody tr"
+    told = text_to_be_present_in_element(first, "may be lent next: 100% of the draws")
+    WebDriverWait(browser, LONG_S).until(told)  # the page before may be there still
     bar = browser.find_element(By.CSS_SELECTOR, "svg.states rect.s-ready")
     assert bar.value_of_css_property("fill") == "rgb(47, 143, 91)", "inline drawings are styled within the policy"
     browser.get(desk.url)

@@ -126,12 +126,19 @@ class RedisServer:
 
     @contextmanager
     def losing(self, replica: RedisServer) -> Iterator[None]:
-        """Die after the block, and leave a replica that has not heard of what was written in it."""
+        """Die after the block, and leave a replica that has heard of what was written before, and of nothing else."""
+        written = self._offset("master_repl_offset")
+        _wait_for(lambda: replica._offset("slave_repl_offset") >= written)
         replica.pause()
         self.cli("CLIENT", "KILL", "TYPE", "replica")
         yield
         self.kill()
         replica.resume()
+
+    def _offset(self, name: str) -> int:
+        """Return how much was written, or heard of (bytes of the replication)."""
+        lines = self.cli("INFO", "replication").splitlines()
+        return next(int(line.partition(":")[2]) for line in lines if line.startswith(f"{name}:"))
 
     def cli(self, *words: str) -> str:
         """Return what the server says to this command. Raises RedisFailed."""
