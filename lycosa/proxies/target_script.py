@@ -15,7 +15,7 @@ from lycosa.core.proxies.pair import Facts, Pair
 from lycosa.core.proxies.policy import TargetPolicy
 from lycosa.core.proxies.target import ANY, Grant, Wait, Wish
 
-USED = ("concurrency", "delay_s", "cool_s", "cool_max_s", "misses_max", "bans_max", "sticky_s", "guarded")
+USED = ("concurrency", "delay_s", "cool_s", "cool_max_s", "misses_max", "bans_max", "sticky_s", "guarded", "members")
 """What of a policy the script has to know."""
 
 PACKER = msgspec.msgpack.Encoder()

@@ -291,3 +291,24 @@ def test_many_are_removed_in_few_round_trips(redis: Any) -> None:
         assert await pool.proxies(SITE) == []
 
     play(redis, story, 100)
+
+
+@pytest.mark.parametrize("tags", [{}, {"country": "de"}])
+def test_a_policy_with_more_members_fills_up(redis: Any, tags: dict[str, str]) -> None:
+    """A program that is started again with another policy has the proxies that it says."""
+
+    async def story() -> None:
+        name = token_hex(4)
+        for members in (2, 4, 3):
+            pool = await redis_pool(redis.url, name, print, lambda _, members=members: TargetPolicy(members=members))
+            if members == 2:
+                await pool.add(replace(each, tags={"country": "de"}) for each in proxies(6))
+            for _ in range(2):
+                await pool.release((await pool.acquire(SITE, wish=Wish(tags)))[0])
+            lent = await pool.acquire(SITE, 4 if members > 2 else 2, Wish(tags), wait_s=LONG_S)
+            for each in lent:
+                await pool.release(each)
+            assert len(await pool.proxies(SITE)) == (4 if members > 2 else 2)
+            await pool.close()
+
+    asyncio.run(story())

@@ -127,6 +127,7 @@ class Both:
             self.expect(self.script.unban(key), as_it_is, self.model.unban(key, self.now))
         else:
             self.expect(self.script.forget(key), as_it_is, key in self.model.pairs)
+            self.model.expire(self.now)  # as the pool of all proxies does
             self.model.forget(key)
 
     def compare(self) -> None:

@@ -2,7 +2,8 @@
 -- used. This is the first part of the script of a target. ARGV[2] is its policy, packed.
 --
 --   m        string  counts, the order's place, the pace, packed
---   k        hash    kinds of wishes that are filled up, but for the one of those who wish nothing: the version
+--   k        hash    kinds of wishes that are filled up, but for the one of those who wish nothing: the version, and for
+--                    how many members, packed
 --   p        hash    proxies: what is known of them here, packed
 --   r|TIER   zset    those that may be lent now, by rank
 --   w        zset    those that wait for their time, by that
@@ -45,7 +46,7 @@ local function begin()
   call('ZADD', WAITING, 'inf', LAST)
   call('ZADD', DEADLINES, 'inf', LAST)
   m = {
-    token = 0, stands = 0, granted = 0, leaked = 0, stale = 0, usable = 0, filled = false,
+    token = 0, stands = 0, granted = 0, leaked = 0, stale = 0, usable = 0, filled = false, filled_for = 0,
     since = 0, count = 0, each_s = 0, interval_s = 0, held_until = 0, overdue_at = NEVER, wakes_at = NEVER, tiers = {},
   }
 end
@@ -53,12 +54,13 @@ end
 local function open(text)
   m = {}
   m.token, m.stands, m.granted, m.leaked, m.stale, m.usable, m.filled, m.since, m.count, m.each_s, m.interval_s,
-    m.held_until, m.overdue_at, m.wakes_at, m.tiers = cmsgpack.unpack(text)
+    m.held_until, m.overdue_at, m.wakes_at, m.tiers, m.filled_for = cmsgpack.unpack(text)
+  m.filled_for = m.filled_for or 0
 end
 
 local function packed_m()
   return pack(m.token, m.stands, m.granted, m.leaked, m.stale, m.usable, m.filled, m.since, m.count, m.each_s,
-    m.interval_s, m.held_until, m.overdue_at, m.wakes_at, m.tiers)
+    m.interval_s, m.held_until, m.overdue_at, m.wakes_at, m.tiers, m.filled_for)
 end
 
 local stored = call('GET', key('m'))
@@ -222,9 +224,13 @@ local function pace_granted(count)
   if m.count >= WINDOW_MIN and now - m.since >= WINDOW_S then pace_measured() end
 end
 
+-- With as many members as this policy has, at least: another process may have another one.
 local function is_filled(kind, version)
-  if kind == '' then return m.filled == version end
-  return call('HGET', key('k'), kind) == tostring(version)
+  if kind == '' then return m.filled == version and m.filled_for >= policy.members end
+  local found = call('HGET', key('k'), kind)
+  if not found then return false end
+  local filled, filled_for = cmsgpack.unpack(found)
+  return filled == version and filled_for >= policy.members
 end
 
 local function nothing_is_filled()

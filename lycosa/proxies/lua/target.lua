@@ -325,10 +325,10 @@ end
 -- and the version, if it does
 function commands.learn()
   if args.fills == '' then
-    m.filled = args.version
+    m.filled, m.filled_for = args.version, policy.members
   elseif args.fills then
     if call('HLEN', key('k')) >= KINDS_MAX then call('DEL', key('k')) end
-    call('HSET', key('k'), args.fills, args.version)
+    call('HSET', key('k'), args.fills, pack(args.version, policy.members))
   end
   for name, facts in pairs(args.facts) do -- of which some may rest, so that it is not filled up yet
     if pair_of(name) or not args.only_known then learn(name, facts) end
