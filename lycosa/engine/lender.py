@@ -98,13 +98,14 @@ class Lender:
 
     async def _waited_for(self, wanted: Wanted) -> Lent:
         began = self._clock.now()
-        if not self._flows.has_room(wanted.target):
+        which = wanted.session, frozenset(wanted.tags.items())
+        if not self._flows.has_room(wanted.target, which, began):
             raise NoProxyYet(f"enough wait for a proxy for {wanted.target}", began + QUEUE_S / 2)
         wait_s = self._flows.wait_s(wanted.target, began)
         if self._drought.most_s is not None:
             wait_s = min(wait_s, self._drought.most_s / 4)  # it is told before it ends the crawl
         try:
-            with self._flows.waiting(wanted.target, began):
+            with self._flows.waiting(wanted.target, which, began):
                 return (await self._pool.acquire(wanted.target, wish=wanted.wish(), wait_s=wait_s))[0]
         except NoProxy as none:
             raise self._none(wanted.target, began, none) from None

@@ -240,14 +240,11 @@ class Holds:
         hold.choice.ended([*hold.outcomes, outcome])
         if any(each.blame in BAD for each in hold.outcomes):
             return "late, and known"
-        if outcome.blame is Blame.SITE:
+        if outcome.blame in (Blame.SITE, Blame.PROXY):  # who comes late says nothing of the proxy everywhere
             rest_s = outcome.rest_s if outcome.rest_s is not None else LATE_REST_S
             await self._pool.ban(target, key, self._now() + rest_s, outcome.reason)
-        elif outcome.blame is Blame.PROXY:
-            await self._pool.checked(key, outcome)
-        else:
-            return "late"
-        return "late, and taken"
+            return "late, and taken"
+        return "late"
 
 
 def _note(hold: Hold, outcome: Outcome) -> None:

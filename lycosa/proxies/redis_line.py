@@ -20,6 +20,9 @@ ASKED_MAX = 32
 AGAIN_MIN_S, AGAIN_MAX_S = 0.01, 0.25
 """Who waits asks again after so long: others, in other processes, may have given one back."""
 
+LOOKS_PART = 20
+"""To look who is over takes a twentieth of the time at most, however many wait."""
+
 NEVER = float("inf")
 
 
@@ -128,7 +131,8 @@ class Line:
             elif not asker.granted.done():
                 soonest = min(soonest, asker.over)
         if soonest is not NEVER:
-            self._watch_until(max(soonest, now + AGAIN_MIN_S))
+            took_s = self._loop.time() - now
+            self._watch_until(max(soonest, now + AGAIN_MIN_S, now + LOOKS_PART * took_s))
 
     async def _serve_some(self, some: list[Asker]) -> None:
         try:

@@ -86,7 +86,7 @@ KINDS = [
 @pytest.fixture(params=KINDS)
 def play(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., None]:
     """Let a story happen to a new pool with so many proxies."""
-    where = {"on_redis": "redis", "on_a_cluster": "cluster"}.get(request.node.callspec.id)
+    where = {"on_redis": "redis", "on_a_cluster": "cluster"}.get(request.node.callspec.id.partition("-")[0])
     url = request.getfixturevalue(where).url if where else str(tmp_path / "pool")
 
     def run(story: Story, count: int = 1, **policy: object) -> None:
@@ -300,6 +300,31 @@ def test_when_none_can_be_reached_it_is_our_network_and_nobody_dies(play: Callab
         assert len(await pool.acquire(SITE)) == 1
 
     play(story, 3)
+
+
+@pytest.mark.parametrize(
+    ("between", "dies"),
+    [
+        (Outcome(), True),
+        (Outcome(Blame.NOBODY), True),  # a tunnel that worked
+        (Outcome(Blame.MISS, "broke", latency_s=0.1), True),
+        (Outcome(Blame.MISS, "timeout"), False),  # of which nobody knows where
+        (Outcome(Blame.NOBODY, "host not found"), False),
+    ],
+)
+def test_a_proxy_dies_when_another_one_was_reached(play: Callable[..., None], between: Outcome, *, dies: bool) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        bad, other = proxies(2)
+        for _ in range(7):
+            clock.now += 10_000
+            (lent,) = await pool.acquire("b.example", wish=Wish(avoid=frozenset({bad.key})))
+            await pool.release(lent, [between])
+            if State.DEAD not in {view.state for view in await pool.proxies()}:
+                (lent,) = await pool.acquire(SITE, wish=Wish(avoid=frozenset({other.key})))
+                await pool.release(lent, [Outcome(Blame.PROXY, "connection refused")])
+        assert (State.DEAD in {view.state for view in await pool.proxies()}) is dies
+
+    play(story, 2)
 
 
 def test_a_check_that_reaches_its_judge_knows_that_it_is_not_our_network(play: Callable[..., None]) -> None:

@@ -65,17 +65,22 @@ def test_as_many_wait_as_are_lent_in_a_moment() -> None:
     flows = Flows()
     with ExitStack() as waiting:
         for _ in range(QUEUE_MIN):
-            assert flows.has_room("shop")
-            waiting.enter_context(flows.waiting("shop", 100.0))
-        assert not flows.has_room("shop")
-        assert flows.has_room("other")
+            assert flows.has_room("shop", "any", 100.0)
+            waiting.enter_context(flows.waiting("shop", "any", 100.0))
+        assert not flows.has_room("shop", "any", 100.0)
+        assert flows.has_room("shop", "a session", 100.0), "whose proxy is another one"
+        assert flows.has_room("other", "any", 100.0)
         for number in range(1, 501):
             flows.lent("shop", 100.0 + number / 500)
         for _ in range(round(500 * QUEUE_S) - QUEUE_MIN):
-            assert flows.has_room("shop"), "where they flow faster"
-            waiting.enter_context(flows.waiting("shop", 101.0))
-        assert not flows.has_room("shop")
-    assert flows.has_room("shop")
+            assert flows.has_room("shop", "any", 101.0), "where they flow faster"
+            waiting.enter_context(flows.waiting("shop", "any", 101.0))
+        assert not flows.has_room("shop", "any", 101.0)
+    for _ in range(QUEUE_MIN):
+        waiting.enter_context(flows.waiting("shop", "any", 200.0))
+    assert not flows.has_room("shop", "any", 200.0), "they flow no more"
+    waiting.close()
+    assert flows.has_room("shop", "any", 200.0)
 
 
 def test_it_asks_less_and_less_often() -> None:

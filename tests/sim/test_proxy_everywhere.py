@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from lycosa.core.proxies.health import NOBODYS, REACHED, Health
+from lycosa.core.proxies.health import NOBODYS, REACHED, Health, proves_reached
 from lycosa.core.proxies.outcome import Blame, Outcome
 from lycosa.core.proxies.policy import TargetPolicy
 from lycosa.core.proxies.pool import ROTATING, Pool
@@ -96,7 +96,7 @@ class Both:
         pairs = self.model.target(SITE, self.now).pairs
         before = {key: pair.facts for key, pair in pairs.items()}
         heard = {any_proxy(self.chance).key: (self.outcomes(), self.chance.random()) for _ in range(3)}
-        if any(each.blame is not Blame.PROXY for outcomes, _ in heard.values() for each in outcomes):
+        if any(proves_reached(each) for outcomes, _ in heard.values() for each in outcomes):
             self.model.hear(NOBODYS, REACHED, self.now, 0.0)  # by whichever it was
         for key, (outcomes, draw) in heard.items():
             self.model.hear(key, outcomes, self.now, draw)
@@ -106,7 +106,12 @@ class Both:
 
     def outcomes(self) -> list[Outcome]:
         return [
-            Outcome(self.chance.choice(BLAMES), self.chance.choice("xy"), None, self.chance.choice([None, 0.1, 1.5]))
+            Outcome(
+                self.chance.choice(BLAMES),
+                self.chance.choice(["", "x", "y"]),
+                None,
+                self.chance.choice([None, 0.1, 1.5]),
+            )
             for _ in range(self.chance.choice([0, 1, 1, 3]))
         ]
 

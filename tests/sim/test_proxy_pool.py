@@ -386,8 +386,9 @@ def test_the_waterfall(*, guarded: bool) -> None:
     assert not guarded or ratio > 0.9
 
 
+@pytest.mark.parametrize("well", [Outcome(latency_s=0.1), Outcome(Blame.NOBODY)], ids=["pages", "tunnels"])
 @pytest.mark.parametrize("has_worked", [False, True])
-def test_who_was_banned_from_the_beginning_slows_nobody(*, has_worked: bool) -> None:
+def test_who_was_banned_from_the_beginning_slows_nobody(well: Outcome, *, has_worked: bool) -> None:
     """It never had a load that others could get, so a crawl that begins slowly gets as fast as it can."""
     pool = plain(10, cool_s=10_000.0)
     bad, now, served = proxies(11)[-1], 0.0, 0
@@ -402,7 +403,7 @@ def test_who_was_banned_from_the_beginning_slows_nobody(*, has_worked: bool) -> 
             continue
         served += number >= 200
         banned = answer[0].key == bad.key and number >= 80
-        outcome = Outcome(Blame.SITE, "403") if banned else Outcome(latency_s=0.1)
+        outcome = Outcome(Blame.SITE, "403") if banned else well
         pool.release("a.example", answer[0].token, [outcome], now, 1.0)
     assert pool.targets["a.example"].pairs[bad.key].bans == 1
     assert (served == 200) is not has_worked

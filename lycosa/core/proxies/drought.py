@@ -10,10 +10,10 @@ too long. That one was lent says nothing, for it may be as dead as the others: w
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterator
+from collections import Counter, OrderedDict
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 NO_PROXY = "no proxy"
@@ -45,7 +45,7 @@ TARGETS_MAX = 10_000
 class Flow:
     """Of one target: one was lent at `since`, or is asked for since then if `any_lent` is False.
 
-    `count` were lent since `began`, and `per_s` a second before that.
+    `count` were lent since `began`, and `per_s` a second before that. `waiting`: how many, by what they wish.
     """
 
     since: float
@@ -53,7 +53,11 @@ class Flow:
     any_lent: bool = False
     count: int = 0
     per_s: float = 0.0
-    waiting: int = 0
+    waiting: Counter[Hashable] = field(default_factory=Counter)
+
+    def rate(self, now: float) -> float:
+        """Return how many are lent in a second, 0 when none was lent lately."""
+        return self.per_s if now - self.began < 2 * RATE_S else 0.0
 
     def counted(self, now: float) -> None:
         """One more is lent."""
@@ -79,20 +83,22 @@ class Flows:
         flow = self._flows.get(target)
         return FLOWS_S if flow is not None and flow.any_lent and now - flow.since <= FLOWS_S else DRY_WAIT_S
 
-    def has_room(self, target: str) -> bool:
-        """Whether another one may wait."""
+    def has_room(self, target: str, wish: Hashable, now: float) -> bool:
+        """Whether another one may wait who wishes the same."""
         flow = self._flows.get(target)
-        return flow is None or flow.waiting < max(QUEUE_MIN, flow.per_s * QUEUE_S)
+        return flow is None or flow.waiting[wish] < max(QUEUE_MIN, flow.rate(now) * QUEUE_S)
 
     @contextmanager
-    def waiting(self, target: str, now: float) -> Iterator[None]:
+    def waiting(self, target: str, wish: Hashable, now: float) -> Iterator[None]:
         """Count one who waits."""
-        flow = self._of(target, now)
-        flow.waiting += 1
+        waiting = self._of(target, now).waiting
+        waiting[wish] += 1
         try:
             yield
         finally:
-            flow.waiting -= 1
+            waiting[wish] -= 1
+            if not waiting[wish]:
+                del waiting[wish]
 
     def again_s(self, target: str, began: float, now: float) -> float:
         """None came. Return when to ask again; `began` is when this one did."""

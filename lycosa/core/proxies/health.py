@@ -32,6 +32,15 @@ NOBODYS, REACHED = "", (Outcome(Blame.NOBODY),)
 MISS, PROXY, UNFIT = Blame.MISS, Blame.PROXY, Blame.UNFIT
 
 
+def proves_reached(outcome: Outcome) -> bool:
+    """Whether a proxy was reached, and not only something broke of which nobody knows where."""
+    blame = outcome.blame
+    if blame is PROXY:
+        return False
+    is_plain = blame is Blame.NOBODY and not outcome.reason  # a tunnel that worked, or `REACHED`
+    return outcome.latency_s is not None or is_plain or blame in (Blame.NONE, Blame.SITE, UNFIT)
+
+
 @dataclass(slots=True)
 class Health:
     """`downs` in a row, the last of them at `down_at`; `checked_at`, `good_at`, `dead_at`: all in unix seconds.

@@ -26,6 +26,9 @@ from lycosa.core.proxies.proxy import COLONS, PORTS, Proxy, parse_proxy
 LIST_MAX = 64_000_000
 """Characters of a list."""
 
+PORT_SHOWN = 20
+"""Characters of a port: of more the first ones are shown."""
+
 LINE_MAX = 8_192
 """Characters of a line."""
 
@@ -129,6 +132,7 @@ def _entries(entries: Iterable[Entry], scheme: str) -> Iterator[Proxy | Fault]:
 
 def _object(entry: Mapping[str, Any], scheme: str) -> list[Proxy]:
     found = {name: _first(entry, keys) for name, keys in KEYS.items()}
+    found["port"] = _port_of(entry)
     found["kind"] = found["kind"] or _spoken(entry.get("protocols"))
     address = entry.get("proxy") or entry.get("url")
     if isinstance(address, str):
@@ -167,6 +171,12 @@ def _address(found: Mapping[str, str], scheme: str) -> str:
     host = f"[{found['host']}]" if found["host"].count(":") > 1 and found["host"][0] != "[" else found["host"]
     proxy = Proxy("", "", 0, found["user"], found["password"])
     return f"{kind}://{proxy.login}{host}:{found['port']}" if found["port"] else f"{kind}://{proxy.login}{host}"
+
+
+def _port_of(entry: Mapping[str, Any]) -> str:
+    """Return the port as it stands there; what is no number is refused with the address."""
+    value = next((entry[key] for key in KEYS["port"] if entry.get(key) not in (None, "")), "")
+    return str(value[0] if isinstance(value, list) and value else value)[:PORT_SHOWN]
 
 
 def _first(entry: Mapping[str, Any], keys: tuple[str, ...]) -> str:

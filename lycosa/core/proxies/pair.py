@@ -107,6 +107,11 @@ class Pair:
         """Whether it takes part: neither cooling (or not known to be well again), nor banned, nor dead."""
         return not (self.half or self.barred or self.facts.dead)
 
+    @property
+    def has_worked(self) -> bool:
+        """Whether a use has ended without a failure: of a tunnel nobody sees more."""
+        return self.uses - self.held > self.bad
+
     def rest(self, until: float) -> bool:
         """Rest until then, and be tried with one lease at first. Return whether it was usable before."""
         was_usable = self.usable

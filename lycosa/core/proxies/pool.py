@@ -11,9 +11,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import filterfalse, islice
 
-from lycosa.core.proxies.health import UNCHECKED, Health
+from lycosa.core.proxies.health import UNCHECKED, Health, proves_reached
 from lycosa.core.proxies.nearest import Nearest
-from lycosa.core.proxies.outcome import Blame, Outcome
+from lycosa.core.proxies.outcome import Outcome
 from lycosa.core.proxies.pair import Facts
 from lycosa.core.proxies.policy import TargetPolicy
 from lycosa.core.proxies.proxy import Proxy
@@ -126,7 +126,7 @@ class Pool:
 
         What they say of the others they say of a proxy that is not here, too: that one was reached.
         """
-        if any(outcome.blame is not Blame.PROXY for outcome in outcomes):
+        if any(map(proves_reached, outcomes)):
             self.reached_at = now
         health = self.health.get(key)
         if health is None:

@@ -290,7 +290,7 @@ class TargetPool:
         """These take part no more; the load of those that have worked here would be that of the others now."""
         if pairs:
             self.filled.clear()
-            if self.policy.guarded and any(pair.good for pair in pairs):
+            if self.policy.guarded and any(pair.has_worked for pair in pairs):
                 self.pace.lost(now, hold_s)
 
     def _place(self, pair: Pair, now: float) -> None:

@@ -13,7 +13,7 @@
 
 local DOWN_S, DOWN_MAX_S, DOWNS_MAX = 10.0, 3600.0, 5
 local UNKNOWN_LATENCY_S = 0.5
-local TARGETS_MAX, PROXIES_MAX, PRICES_MAX = 10000, 1000000, 1000
+local TARGETS_MAX, PROXIES_MAX, PRICES_MAX, FORGOTTEN_MAX = 10000, 1000000, 1000, 100
 local UNCHECKED = 'not checked yet'
 local LOOKED_AT = 1000 -- proxies among which dead ones are looked for at once
 
@@ -206,10 +206,18 @@ local function hear(health, outcome, draw)
   return false
 end
 
+-- `core.proxies.health.proves_reached`
+local function proves_reached(outcome)
+  local blame = outcome.blame
+  if blame == 'proxy' then return false end
+  if outcome.latency_s or (blame == 'nobody' and outcome.reason == '') then return true end
+  return blame == 'none' or blame == 'site' or blame == 'unfit'
+end
+
 local function any_was_reached()
   for _, heard in pairs(args.heard) do
     for _, outcome in ipairs(heard.outcomes) do
-      if outcome.blame ~= 'proxy' then return true end
+      if proves_reached(outcome) then return true end
     end
   end
   return false
@@ -251,10 +259,21 @@ local function fits(proxy)
   return true
 end
 
+-- Make room for this target. Answer those that are forgotten for it.
+local function made_room(target)
+  call('ZREM', key('t'), target)
+  local over, forgotten = math.min(FORGOTTEN_MAX, call('ZCARD', key('t')) + 1 - TARGETS_MAX), {}
+  for place, name in ipairs(over > 0 and call('ZPOPMIN', key('t'), over) or {}) do
+    if place % 2 == 1 then forgotten[#forgotten + 1] = name end -- the others are their scores
+  end
+  return forgotten
+end
+
 -- a target wants so many more that fit, and has some; answers what it has to know of them, and the version
 function commands.fill()
   local has, found, count, from = {}, {}, 0, 0
   for _, name in ipairs(args.has) do has[name] = true end
+  local forgotten = made_room(args.target)
   call('ZADD', key('t'), now, args.target)
   while count < args.count do
     local names = call('ZRANGE', key('n'), from, from + 499)
@@ -268,8 +287,6 @@ function commands.fill()
       end
     end
   end
-  local forgotten = {}
-  if call('ZCARD', key('t')) > TARGETS_MAX then forgotten = { call('ZPOPMIN', key('t'))[1] } end
   return { found, tonumber(call('GET', key('v')) or 0), forgotten }
 end
 

@@ -2,7 +2,7 @@
 -- used. This is the first part of the script of a target. ARGV[2] is its policy, packed.
 --
 --   m        string  counts, the order's place, the pace, packed
---   k        hash    kinds of wishes that are filled up, but for the one of those who wish nothing: the version, and for
+--   f        hash    kinds of wishes that are filled up, but for the one of those who wish nothing: the version, and for
 --                    how many members, packed
 --   p        hash    proxies: what is known of them here, packed
 --   r|TIER   zset    those that may be lent now, by rank
@@ -227,7 +227,7 @@ end
 -- With as many members as this policy has, at least: another process may have another one.
 local function is_filled(kind, version)
   if kind == '' then return m.filled == version and m.filled_for >= policy.members end
-  local found = call('HGET', key('k'), kind)
+  local found = call('HGET', key('f'), kind)
   if not found then return false end
   local filled, filled_for = cmsgpack.unpack(found)
   return filled == version and filled_for >= policy.members
@@ -235,12 +235,12 @@ end
 
 local function nothing_is_filled()
   m.filled = false
-  call('DEL', key('k'))
+  call('DEL', key('f'))
 end
 
 local function any_has_worked(gone)
   for _, pair in ipairs(gone) do
-    if pair.good > 0 then return true end
+    if pair.uses - pair.held > pair.bad then return true end -- without a failure: of a tunnel nobody sees more
   end
   return false
 end

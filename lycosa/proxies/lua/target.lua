@@ -327,8 +327,8 @@ function commands.learn()
   if args.fills == '' then
     m.filled, m.filled_for = args.version, policy.members
   elseif args.fills then
-    if call('HLEN', key('k')) >= KINDS_MAX then call('DEL', key('k')) end
-    call('HSET', key('k'), args.fills, pack(args.version, policy.members))
+    if call('HLEN', key('f')) >= KINDS_MAX then call('DEL', key('f')) end
+    call('HSET', key('f'), args.fills, pack(args.version, policy.members))
   end
   for name, facts in pairs(args.facts) do -- of which some may rest, so that it is not filled up yet
     if pair_of(name) or not args.only_known then learn(name, facts) end
@@ -400,7 +400,7 @@ function commands.drop()
     call('DEL', READY[tier])
     READY_COUNTS[tier] = nil
   end
-  for _, name in ipairs({ 'p', 'k', 'w', 'd', 's', 'u', 'm' }) do call('DEL', key(name)) end
+  for _, name in ipairs({ 'p', 'f', 'w', 'd', 's', 'u', 'm' }) do call('DEL', key(name)) end
   loaded, m = {}, nil
   return true
 end
