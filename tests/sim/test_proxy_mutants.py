@@ -144,7 +144,7 @@ TARGET = {
     "nothing is slower after a loss": ("  if not policy.guarded or m.each_s == 0 or", "  if true or"),
     "all are slower, guarded or not": ("  if not policy.guarded or m.each_s == 0 or", "  if m.each_s == 0 or"),
     "all are slower for one that never worked": (" or not any_has_worked(gone) then", " then"),
-    "who worked and who never did are the same": ("if pair.uses - pair.held > pair.bad then return true end", ""),
+    "who worked and who never did are the same": ("if pair.uses > pair.bad then return true end", ""),
     "the pace does not know how many there are": ("* math.max(1, m.usable) / m.count", "/ m.count"),
     "a pause counts whole": ("each_s = math.min(each_s, m.each_s * FORGETTING)", ""),
     "what slows all slows them more": ("if now >= m.held_until then m.interval_s", "if true then m.interval_s"),

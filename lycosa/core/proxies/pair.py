@@ -109,8 +109,8 @@ class Pair:
 
     @property
     def has_worked(self) -> bool:
-        """Whether a use has ended without a failure: of a tunnel nobody sees more."""
-        return self.uses - self.held > self.bad
+        """Whether it was used and did not fail, or not yet: of a tunnel nobody sees more."""
+        return self.uses > self.bad
 
     def rest(self, until: float) -> bool:
         """Rest until then, and be tried with one lease at first. Return whether it was usable before."""

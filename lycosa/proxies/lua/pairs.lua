@@ -240,7 +240,7 @@ end
 
 local function any_has_worked(gone)
   for _, pair in ipairs(gone) do
-    if pair.uses - pair.held > pair.bad then return true end -- without a failure: of a tunnel nobody sees more
+    if pair.uses > pair.bad then return true end -- it did not fail, or not yet: of a tunnel nobody sees more
   end
   return false
 end
