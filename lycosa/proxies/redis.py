@@ -26,16 +26,13 @@ from lycosa.proxies.late import LateReturns
 from lycosa.proxies.redis_calls import Calls
 from lycosa.proxies.redis_explain import explained
 from lycosa.proxies.redis_filling import Filling
-from lycosa.proxies.redis_forgetting import forget_dead, remove
+from lycosa.proxies.redis_forgetting import TOLD_AT_ONCE, forget_dead, remove
 from lycosa.proxies.redis_hearing import Hearing
 from lycosa.proxies.redis_line import ASKED_MAX, Answers, Asker, Line
 from lycosa.proxies.target_script import TargetScript, granted, kind_of, looked, script_of
 from lycosa.proxies.views import facts_of, read_stored, refuse_counts, stored, view_everywhere, view_on, why_not
 from lycosa.proxies.waiting import CLOSED
 from lycosa.servers.redis_connection import Server
-
-TOLD_AT_ONCE = 500
-"""Proxies in one call."""
 
 KNOWN_MAX = 100_000
 """Proxies that a process remembers with their logins; the others are asked for."""
