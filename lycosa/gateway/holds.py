@@ -21,8 +21,9 @@ from lycosa.core.proxies.reports import Report
 from lycosa.core.proxies.target import ANY, Wish
 from lycosa.core.proxies.username import Asked, Stickies
 from lycosa.gateway.counts import Counts
-from lycosa.gateway.limits import STORE_S, Limits
+from lycosa.gateway.limits import Limits
 from lycosa.ports.proxies import Lent, ProxyPool
+from lycosa.servers.answering import in_time
 
 OVER_MAX = 10_000
 """Leases that have ended, and may be reported on."""
@@ -184,13 +185,8 @@ class Holds:
 
     async def _lent(self, target: str, wish: Wish) -> Lent:
         limits = self._limits
-        most_s = limits.wait_s + STORE_S
-        try:
-            async with asyncio.timeout(most_s):
-                lents = await self._pool.acquire(target, 1, wish, lease_s=limits.lease_s, wait_s=limits.wait_s)
-        except TimeoutError:
-            raise StateError(f"the pool did not answer within {most_s:g} s: its store may be away") from None
-        return lents[0]
+        asking = self._pool.acquire(target, 1, wish, lease_s=limits.lease_s, wait_s=limits.wait_s)
+        return (await in_time(asking, limits.wait_s))[0]
 
     async def _end(self, hold: Hold) -> None:
         """End a lease that others may still use."""

@@ -19,10 +19,6 @@ LINGER_S = 2.0
 """A client that we are done with may still read its answer for so long, while what it sends is thrown away."""
 
 
-STORE_S = 8.0
-"""A pool whose store is away answers nothing: so long after its time to wait it is given up."""
-
-
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What one gateway and one client may take.

@@ -13,8 +13,8 @@ from lycosa.core.proxies.outcome import Blame, Rule
 from lycosa.core.proxies.policies import Entry, Policies
 from lycosa.core.proxies.policy import TargetPolicy
 from lycosa.core.proxies.proxy import parse_proxy
-from lycosa.gateway import holds
 from lycosa.ports.proxies import Lent
+from lycosa.servers import answering
 from tests.gateway.playing import GET, LAST, OK, Stage, Told, plays
 
 
@@ -522,7 +522,7 @@ def test_logins_of_a_connection_are_not_shared(played):
 
 
 def test_a_pool_that_waits_for_its_store_is_a_503(played, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(holds, "STORE_S", 0.1)
+    monkeypatch.setattr(answering, "STORE_S", 0.1)
 
     async def play(stage: Stage) -> None:
         async def away(*_: object, **__: object) -> list[Lent]:

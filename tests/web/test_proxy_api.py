@@ -20,6 +20,7 @@ from lycosa.core.proxies.outcome import Blame, Rule
 from lycosa.core.proxies.policy import TargetPolicy
 from lycosa.core.proxies.proxy import Proxy
 from lycosa.proxies.local import LocalPool
+from lycosa.servers import answering
 from lycosa.web.proxies import api, asking, leases
 from lycosa.web.proxies.desk import build_desk
 from lycosa.web.proxies.guard import checked_key, is_loopback
@@ -488,7 +489,7 @@ def test_a_store_that_is_waited_for_is_told(monkeypatch: pytest.MonkeyPatch) -> 
 
         acquire = proxies = explain = targets  # type: ignore[assignment]
 
-    monkeypatch.setattr(asking, "STORE_S", 0.1)
+    monkeypatch.setattr(answering, "STORE_S", 0.1)
     with desk(Away()) as server:
         for page in ("/", "/proxies", "/target?name=a.example"):
             answer = server.get(page)

@@ -30,11 +30,11 @@ from lycosa.core.proxies.pair import State
 from lycosa.core.proxies.proxy import Proxy
 from lycosa.core.proxies.target import Wish
 from lycosa.ports import Explained, Lent, ProxyPool, ProxyView, TargetView
+from lycosa.servers.answering import in_time
 from lycosa.web.proxies.asking import (
     LIST_MAX,
     asked,
     body_of,
-    in_time,
     scheme_of,
     tags_of,
     target_of,

@@ -11,16 +11,12 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
-from lycosa.core.errors import StateError
 from lycosa.core.proxies.proxy import PORTS
 from lycosa.core.proxies.target import Wish
 from lycosa.web.proxies.shapes import AVOID_MAX, TAGS_MAX, TARGET_MAX, WORD_MAX, Asked
 
 BODY_MAX = 8_000_000
 """Bytes of a question, or of what is given back."""
-
-STORE_S = 8.0
-"""A pool whose store is away is given up so long after the time that somebody would wait for a proxy."""
 
 LIST_MAX = 64_000_000
 """Bytes of a list of proxies."""
@@ -109,16 +105,6 @@ def wish_of(request: Request) -> Wish:
     if len(avoid) > AVOID_MAX:
         raise HTTPException(400, f"avoid {len(avoid):,} times: write at most {AVOID_MAX:,}")
     return Wish(tags_of(request), text_of(request, "session"), frozenset(avoid))
-
-
-async def in_time(answer: Coroutine[Any, Any, T], waits_s: float = 0.0) -> T:
-    """Wait for what a pool answers. Raises `StateError` when it does not: it may wait for its store."""
-    most_s = waits_s + STORE_S
-    try:
-        async with asyncio.timeout(most_s):
-            return await answer
-    except TimeoutError:
-        raise StateError(f"the pool did not answer within {most_s:g} s: its store may be away") from None
 
 
 async def while_there(request: Request, answer: Coroutine[Any, Any, T]) -> tuple[T | None, bool]:

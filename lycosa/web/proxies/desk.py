@@ -29,8 +29,8 @@ from lycosa.core.errors import LycosaError, NoProxy, StateError, UsageError
 from lycosa.core.proxies.choices import Choices
 from lycosa.core.proxies.outcome import Rule
 from lycosa.ports import ProxyPool
+from lycosa.servers.answering import in_time
 from lycosa.web.proxies.api import Api
-from lycosa.web.proxies.asking import in_time
 from lycosa.web.proxies.guard import Guard, is_for_programs
 from lycosa.web.proxies.history import History
 from lycosa.web.proxies.looking import Looks
