@@ -32,22 +32,22 @@ PIPELINE = "pipelines"
 NAMES = (FETCH, SELECT, CALLBACK, MIDDLEWARE, REQUESTS, PIPELINE, ITEM, FRONTIER, ENGINE, GARBAGE, LOOP, START)
 PARTS = {
     **{place: part for place, part in budget.PARTS.items() if part in (FETCH, FRONTIER, ITEM, ENGINE)},
-    "lycosa.engine.response:detect_encoding": SELECT,
-    "lycosa.engine.response:parse_html": SELECT,
+    "lycosa.crawl.spiders.response:detect_encoding": SELECT,
+    "lycosa.crawl.spiders.response:parse_html": SELECT,
     "parsel.selector:Selector.__init__": SELECT,
     "parsel.selector:Selector.xpath": SELECT,
     "parsel.selector:Selector.get": SELECT,
     "parsel.selector:SelectorList.css": SELECT,
     "parsel.selector:SelectorList.xpath": SELECT,
     "parsel.selector:SelectorList.re_first": SELECT,
-    "lycosa.engine.scrape:collect": CALLBACK,
-    "lycosa.engine.visit:to_request": REQUESTS,
-    "lycosa.engine.visit:Visitor._children": REQUESTS,
-    "lycosa.engine.pipeline:Pipelines.process_page": PIPELINE,
+    "lycosa.crawl.spiders.scrape:collect": CALLBACK,
+    "lycosa.crawl.engine.visit:to_request": REQUESTS,
+    "lycosa.crawl.engine.visit:Visitor._children": REQUESTS,
+    "lycosa.crawl.items.pipeline:Pipelines.process_page": PIPELINE,
 }
 """Places as in `budget.PARTS`."""
 
-CHAIN = "lycosa.engine.middleware:methods"
+CHAIN = "lycosa.crawl.middlewares.chain:methods"
 """Returns what a chain calls: each of these is a middleware."""
 
 

@@ -38,7 +38,7 @@ START = "start and end of the process"
 REMEDIES = {
     FETCH: "an HTTP client that is compiled whole; the libcurl calls themselves stay",
     PARSE: "a compiled scanner for links needs no tree; the text does",
-    LINKS: "a compiled twin of `core/links.py` (parse and links in one call)",
+    LINKS: "a compiled twin of `html/links.py` (parse and links in one call)",
     TEXT: "a compiled walk over the tree that joins the text",
     CHILDREN: "the same compiled twin, given the fingerprints seen lately",
     FRONTIER: "keys and records packed by compiled code; a batch of acks in one call",
@@ -50,24 +50,24 @@ REMEDIES = {
 }
 
 PARTS = {
-    "lycosa.fetchers.curl:CurlFetcher.fetch": FETCH,
-    "lycosa.fetchers.curl:CurlFetcher._act": FETCH,
-    "lycosa.fetchers.sockets:EpollSockets._serve": FETCH,
-    "lycosa.engine.generic:detect_encoding": PARSE,
-    "lycosa.engine.generic:parse_html": PARSE,
-    "lycosa.engine.generic:extract_links": LINKS,
-    "lycosa.engine.generic:extract_page": TEXT,
-    "lycosa.engine.visit:Visitor._children": CHILDREN,
-    "lycosa.frontiers.local:LocalFrontier.lease": FRONTIER,
-    "lycosa.frontiers.local:LocalFrontier.ack": FRONTIER,
-    "lycosa.frontiers.local:LocalFrontier.expire": FRONTIER,
-    "lycosa.frontiers.local:LocalFrontier.commit": FRONTIER,
-    "lycosa.frontiers.local:LocalFrontier.next_ready": FRONTIER,
-    "lycosa.sinks.jsonl:JsonlSink.prepare": ITEM,
-    "lycosa.sinks.jsonl:JsonlSink.write": ITEM,
-    "lycosa.sinks.jsonl:JsonlSink.flush": ITEM,
-    "lycosa.engine.engine:Engine._pump": ENGINE,
-    "lycosa.engine.engine:Engine._work": ENGINE,
+    "lycosa.http.curl.fetcher:CurlFetcher.fetch": FETCH,
+    "lycosa.http.curl.fetcher:CurlFetcher._act": FETCH,
+    "lycosa.http.curl.sockets:EpollSockets._serve": FETCH,
+    "lycosa.crawl.spiders.generic:detect_encoding": PARSE,
+    "lycosa.crawl.spiders.generic:parse_html": PARSE,
+    "lycosa.crawl.spiders.generic:extract_links": LINKS,
+    "lycosa.crawl.spiders.generic:extract_page": TEXT,
+    "lycosa.crawl.engine.visit:Visitor._children": CHILDREN,
+    "lycosa.frontier.local:LocalFrontier.lease": FRONTIER,
+    "lycosa.frontier.local:LocalFrontier.ack": FRONTIER,
+    "lycosa.frontier.local:LocalFrontier.expire": FRONTIER,
+    "lycosa.frontier.local:LocalFrontier.commit": FRONTIER,
+    "lycosa.frontier.local:LocalFrontier.next_ready": FRONTIER,
+    "lycosa.storage.sinks.jsonl:JsonlSink.prepare": ITEM,
+    "lycosa.storage.sinks.jsonl:JsonlSink.write": ITEM,
+    "lycosa.storage.sinks.jsonl:JsonlSink.flush": ITEM,
+    "lycosa.crawl.engine.engine:Engine._pump": ENGINE,
+    "lycosa.crawl.engine.engine:Engine._work": ENGINE,
 }
 
 
@@ -202,7 +202,7 @@ def main() -> int:
     """Run the command, then write the times."""
     file = Path(sys.argv.pop(1))
     from lycosa.cli.main import main as command
-    from lycosa.engine.engine import Engine
+    from lycosa.crawl.engine.engine import Engine
 
     ledger = Ledger()
     install(ledger)

@@ -19,8 +19,8 @@ import pycurl
 import uvloop
 
 from lycosa.core.headers import Headers
-from lycosa.core.model import Request
-from lycosa.fetchers.curl import CurlFetcher, FetchSettings
+from lycosa.http.core.request import Request
+from lycosa.http.curl.fetcher import CurlFetcher, FetchSettings
 
 ROUNDS = 3
 

@@ -237,7 +237,7 @@ def about(options: argparse.Namespace) -> str:
 
 def compiled() -> bool:
     """Whether Python finds the frontier compiled."""
-    found = find_spec("lycosa.frontiers.store")
+    found = find_spec("lycosa.frontier.lsm.store")
     return found is not None and str(found.origin).endswith(".so")
 
 

@@ -91,13 +91,13 @@ async def be_other(_: str) -> None:
 
 async def be_gateway(port: str) -> None:
     """Serve a pool in memory with PROXIES proxies."""
-    from lycosa.app.gateway import allow_connections, parts_of
-    from lycosa.core.proxies.policy import TargetPolicy
-    from lycosa.core.proxies.proxy import parse_proxy
-    from lycosa.core.proxies.reach import Names, Reach
-    from lycosa.gateway.gateway import listening, serving
-    from lycosa.gateway.limits import Limits
-    from lycosa.proxies.local import LocalPool
+    from lycosa.app.proxies.gateway import allow_connections, parts_of
+    from lycosa.proxies.core.gateway.access_rules import Names, Reach
+    from lycosa.proxies.core.policy import TargetPolicy
+    from lycosa.proxies.core.proxy import parse_proxy
+    from lycosa.proxies.gateway.gateway import listening, serving
+    from lycosa.proxies.gateway.limits import Limits
+    from lycosa.proxies.memory.pool import LocalPool
 
     pool = LocalPool(lambda _: TargetPolicy(concurrency=0))
     await pool.add(parse_proxy(f"127.1.{number // 250}.{1 + number % 250}:{port}") for number in range(PROXIES))

@@ -13,8 +13,8 @@ from zlib import crc32
 from peers.proxy_ways import BackOff, InTurn
 
 import lycosa
-from lycosa.app import pooling
-from lycosa.ports import ProxyPool
+from lycosa.app.crawl import proxies as pooling
+from lycosa.proxies.ports import ProxyPool
 
 
 @dataclass(frozen=True)

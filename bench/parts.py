@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from lycosa.core import links
-from lycosa.core.charset import detect_encoding
-from lycosa.core.links import extract_links, join
-from lycosa.core.nesting import tamed
-from lycosa.core.page import extract_page, parse_html
-from lycosa.core.robots import Robots
-from lycosa.core.scope import Scope
 from lycosa.core.url import canonicalize, fingerprint, host_key
+from lycosa.frontier.core.scope import Scope
+from lycosa.html import links
+from lycosa.html.charset import detect_encoding
+from lycosa.html.links import extract_links, join
+from lycosa.html.nesting import tamed
+from lycosa.html.page import extract_page, parse_html
+from lycosa.http.core.robots import Robots
 
 ROUNDS = 3
 HOST = "http://127.0.0.1:8000/"

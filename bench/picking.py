@@ -12,9 +12,9 @@ import gc
 import time
 from typing import NamedTuple
 
-from lycosa.core.frontier import Policy
-from lycosa.core.lending import Lending
-from lycosa.core.model import RECORD_VERSION, UrlRecord
+from lycosa.frontier.core.leases import Lending
+from lycosa.frontier.core.model import RECORD_VERSION, UrlRecord
+from lycosa.frontier.core.states import Policy
 
 ROUNDS = 3
 BATCH = 64

@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lycosa.core.proxies.outcome import Blame, Outcome
-from lycosa.core.proxies.policy import TargetPolicy
-from lycosa.core.proxies.proxy import Proxy
-from lycosa.core.proxies.target import Wish
-from lycosa.ports import ProxyPool
-from lycosa.proxies.local import LocalPool
-from lycosa.proxies.redis import redis_pool
+from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
+from lycosa.proxies.core.policy import TargetPolicy
+from lycosa.proxies.core.pool.target import Wish
+from lycosa.proxies.core.proxy import Proxy
+from lycosa.proxies.memory.pool import LocalPool
+from lycosa.proxies.ports import ProxyPool
+from lycosa.proxies.redis.pool import redis_pool
 
 SITE = "shop.example"
 HELD = 50

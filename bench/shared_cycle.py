@@ -30,12 +30,12 @@ from cycle import GC_THRESHOLD
 from running import say
 from workload import BATCH, Page, Workload
 
-from lycosa.core.frontier import Policy
-from lycosa.core.model import RECORD_VERSION, Lease, UrlRecord
 from lycosa.core.url import fingerprint
-from lycosa.frontiers.redis.frontier import RedisFrontier
-from lycosa.frontiers.redis.joining import redis_frontier
-from lycosa.frontiers.redis.membership import Membership
+from lycosa.frontier.core.model import RECORD_VERSION, Lease, UrlRecord
+from lycosa.frontier.core.states import Policy
+from lycosa.frontier.redis.worker.frontier import RedisFrontier
+from lycosa.frontier.redis.worker.join import redis_frontier
+from lycosa.frontier.redis.worker.membership import Membership
 
 CHUNK = 100_000
 """Records made ready at a time, with the clocks stopped."""

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from parsel import Selector as Selector
 
-    from lycosa.app.crawl import run_crawl as run_crawl
-    from lycosa.app.live import Crawl as Crawl
+    from lycosa.app.crawl.live import Crawl as Crawl
+    from lycosa.app.crawl.run import run_crawl as run_crawl
     from lycosa.config import Settings as Settings
     from lycosa.core.errors import BadMiddleware as BadMiddleware
     from lycosa.core.errors import CloseSpider as CloseSpider
@@ -25,71 +25,71 @@ if TYPE_CHECKING:
     from lycosa.core.errors import NotConfigured as NotConfigured
     from lycosa.core.errors import RetryRequest as RetryRequest
     from lycosa.core.errors import StopDownload as StopDownload
-    from lycosa.core.formdata import FormFile as FormFile
-    from lycosa.core.model import PageItem as PageItem
-    from lycosa.core.model import Request as Request
-    from lycosa.engine.adapting import ItemAdapter as ItemAdapter
-    from lycosa.engine.failure import Failure as Failure
-    from lycosa.engine.forms import FormRequest as FormRequest
-    from lycosa.engine.items import Field as Field
-    from lycosa.engine.items import Item as Item
-    from lycosa.engine.jsonrequest import JsonRequest as JsonRequest
-    from lycosa.engine.linkextractor import LinkExtractor as LinkExtractor
-    from lycosa.engine.loader import ItemLoader as ItemLoader
-    from lycosa.engine.media.files import FilesPipeline as FilesPipeline
-    from lycosa.engine.media.images import ImagesPipeline as ImagesPipeline
-    from lycosa.engine.response import Response as Response
-    from lycosa.engine.spider import Spider as Spider
-    from lycosa.engine.spiders.crawlspider import CrawlSpider as CrawlSpider
-    from lycosa.engine.spiders.crawlspider import Rule as Rule
-    from lycosa.engine.spiders.feeds import CSVFeedSpider as CSVFeedSpider
-    from lycosa.engine.spiders.feeds import XMLFeedSpider as XMLFeedSpider
-    from lycosa.engine.spiders.sitemap import SitemapSpider as SitemapSpider
-    from lycosa.engine.stats import Snapshot as Snapshot
-    from lycosa.engine.stats import Summary as Summary
-    from lycosa.engine.statscollector import StatsCollector as StatsCollector
+    from lycosa.crawl.events.stats import Snapshot as Snapshot
+    from lycosa.crawl.events.stats import Summary as Summary
+    from lycosa.crawl.events.stats_collector import StatsCollector as StatsCollector
+    from lycosa.crawl.items.adapters import ItemAdapter as ItemAdapter
+    from lycosa.crawl.items.items import Field as Field
+    from lycosa.crawl.items.items import Item as Item
+    from lycosa.crawl.items.loader import ItemLoader as ItemLoader
+    from lycosa.crawl.items.media.files import FilesPipeline as FilesPipeline
+    from lycosa.crawl.items.media.images import ImagesPipeline as ImagesPipeline
+    from lycosa.crawl.items.page_item import PageItem as PageItem
+    from lycosa.crawl.spiders.crawl_spider import CrawlSpider as CrawlSpider
+    from lycosa.crawl.spiders.crawl_spider import Rule as Rule
+    from lycosa.crawl.spiders.failure import Failure as Failure
+    from lycosa.crawl.spiders.feeds import CSVFeedSpider as CSVFeedSpider
+    from lycosa.crawl.spiders.feeds import XMLFeedSpider as XMLFeedSpider
+    from lycosa.crawl.spiders.forms import FormRequest as FormRequest
+    from lycosa.crawl.spiders.json_request import JsonRequest as JsonRequest
+    from lycosa.crawl.spiders.link_extractor import LinkExtractor as LinkExtractor
+    from lycosa.crawl.spiders.response import Response as Response
+    from lycosa.crawl.spiders.sitemap import SitemapSpider as SitemapSpider
+    from lycosa.crawl.spiders.spider import Spider as Spider
+    from lycosa.html.forms import FormFile as FormFile
+    from lycosa.http.core.request import Request as Request
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "BadMiddleware": "lycosa.core.errors",
-    "CSVFeedSpider": "lycosa.engine.spiders.feeds",
+    "CSVFeedSpider": "lycosa.crawl.spiders.feeds",
     "CloseSpider": "lycosa.core.errors",
-    "Crawl": "lycosa.app.live",
-    "CrawlSpider": "lycosa.engine.spiders.crawlspider",
+    "Crawl": "lycosa.app.crawl.live",
+    "CrawlSpider": "lycosa.crawl.spiders.crawl_spider",
     "DontCloseSpider": "lycosa.core.errors",
     "DropItem": "lycosa.core.errors",
-    "Failure": "lycosa.engine.failure",
+    "Failure": "lycosa.crawl.spiders.failure",
     "FetchError": "lycosa.core.errors",
-    "Field": "lycosa.engine.items",
-    "FilesPipeline": "lycosa.engine.media.files",
-    "FormFile": "lycosa.core.formdata",
-    "FormRequest": "lycosa.engine.forms",
+    "Field": "lycosa.crawl.items.items",
+    "FilesPipeline": "lycosa.crawl.items.media.files",
+    "FormFile": "lycosa.html.forms",
+    "FormRequest": "lycosa.crawl.spiders.forms",
     "HttpError": "lycosa.core.errors",
     "IgnoreRequest": "lycosa.core.errors",
-    "ImagesPipeline": "lycosa.engine.media.images",
-    "Item": "lycosa.engine.items",
-    "ItemAdapter": "lycosa.engine.adapting",
-    "ItemLoader": "lycosa.engine.loader",
-    "JsonRequest": "lycosa.engine.jsonrequest",
-    "LinkExtractor": "lycosa.engine.linkextractor",
+    "ImagesPipeline": "lycosa.crawl.items.media.images",
+    "Item": "lycosa.crawl.items.items",
+    "ItemAdapter": "lycosa.crawl.items.adapters",
+    "ItemLoader": "lycosa.crawl.items.loader",
+    "JsonRequest": "lycosa.crawl.spiders.json_request",
+    "LinkExtractor": "lycosa.crawl.spiders.link_extractor",
     "LycosaError": "lycosa.core.errors",
     "NotConfigured": "lycosa.core.errors",
-    "PageItem": "lycosa.core.model",
-    "Request": "lycosa.core.model",
-    "Response": "lycosa.engine.response",
+    "PageItem": "lycosa.crawl.items.page_item",
+    "Request": "lycosa.http.core.request",
+    "Response": "lycosa.crawl.spiders.response",
     "RetryRequest": "lycosa.core.errors",
-    "Rule": "lycosa.engine.spiders.crawlspider",
+    "Rule": "lycosa.crawl.spiders.crawl_spider",
     "Selector": "parsel",
     "Settings": "lycosa.config",
-    "SitemapSpider": "lycosa.engine.spiders.sitemap",
-    "Snapshot": "lycosa.engine.stats",
-    "Spider": "lycosa.engine.spider",
-    "StatsCollector": "lycosa.engine.statscollector",
+    "SitemapSpider": "lycosa.crawl.spiders.sitemap",
+    "Snapshot": "lycosa.crawl.events.stats",
+    "Spider": "lycosa.crawl.spiders.spider",
+    "StatsCollector": "lycosa.crawl.events.stats_collector",
     "StopDownload": "lycosa.core.errors",
-    "Summary": "lycosa.engine.stats",
-    "XMLFeedSpider": "lycosa.engine.spiders.feeds",
-    "run_crawl": "lycosa.app.crawl",
+    "Summary": "lycosa.crawl.events.stats",
+    "XMLFeedSpider": "lycosa.crawl.spiders.feeds",
+    "run_crawl": "lycosa.app.crawl.run",
 }
 
 __all__ = ["__version__", *sorted(_HOMES)]  # noqa: PLE0604  the names are strings

@@ -15,12 +15,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from lycosa.app import proxies
-from lycosa.app.leasing import LeasedProxy, Pool
+from lycosa.app.proxies import pools
+from lycosa.app.proxies.leasing import LeasedProxy, Pool
 from lycosa.core.errors import NoProxy
-from lycosa.core.proxies.outcome import Blame, Outcome, Rule
-from lycosa.core.proxies.policies import Policies, policies_from
-from lycosa.core.proxies.proxy import Proxy
+from lycosa.proxies.core.outcomes.outcome import Blame, Outcome, Rule
+from lycosa.proxies.core.policies import Policies, policies_from
+from lycosa.proxies.core.proxy import Proxy
 
 __all__ = ["Blame", "LeasedProxy", "NoProxy", "Outcome", "Pool", "Proxy", "Rule", "open_pool"]
 
@@ -37,10 +37,10 @@ async def open_pool(
     docs/proxies.md.
     """
     if policies is None:
-        known = proxies.project_policies(Path.cwd())
+        known = pools.project_policies(Path.cwd())
     else:
         known = policies if isinstance(policies, Policies) else policies_from(policies)
-    port = await proxies.open_pool(address, known, create=create)
+    port = await pools.open_pool(address, known, create=create)
     try:
         yield Pool(port, known)
     finally:

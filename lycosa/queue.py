@@ -13,6 +13,6 @@ from __future__ import annotations
 from queue import Empty, Full
 
 from lycosa.app.queues import LifoQueue, MemoryQueue, PriorityQueue, Queue
-from lycosa.ports import ShutDown
+from lycosa.queues.ports import ShutDown
 
 __all__ = ["Empty", "Full", "LifoQueue", "MemoryQueue", "PriorityQueue", "Queue", "ShutDown"]

@@ -1,8 +1,8 @@
-"""The signals of a crawl: `crawler.signals.connect(receiver, signals.item_scraped)`. See `engine/signals.py`."""
+"""The signals of a crawl: `crawler.signals.connect(receiver, signals.item_scraped)`. See `crawl/events/signals.py`."""
 
 from __future__ import annotations
 
-from lycosa.engine.signals import SIGNALS, Signal
+from lycosa.crawl.events.signals import SIGNALS, Signal
 
 __all__ = ["Signal", *sorted(SIGNALS)]  # noqa: PLE0604  the names are strings
 

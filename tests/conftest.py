@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.servers.nginx import find_nginx
 from tests.servers.proxies import PROXIES, find_proxies
@@ -23,6 +26,12 @@ PROVE = os.environ.get("LYCOSA_PROVE") == "1"
 REDIS = "redis (apt-get install redis-server)"
 VALKEY = "valkey (scripts/packages --backports valkey-server:valkey-server)"
 
+
+MEMORY = Path("/dev/shm")
+
+# How many examples hypothesis tries. No deadline: how long one takes says more of the machine than of what is tested.
+settings.register_profile("lycosa", max_examples=100 if PROVE else 30, deadline=None)
+settings.load_profile("lycosa")
 
 # Started in the background, we may have been told to ignore Ctrl-C, and so would every program that we start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -105,3 +114,18 @@ def docs_root() -> Path:
     site = ROOT / ".cache" / "site"
     need("the packaged documentation (scripts/docs-site)", (site / "complete").exists())
     return site / "usr" / "share" / "doc"
+
+
+@pytest.fixture
+def chance() -> random.Random:
+    """Seeded by LYCOSA_TEST_SEED, or anew; the seed is printed when a test fails."""
+    seed = int(os.environ.get("LYCOSA_TEST_SEED") or random.randrange(2**32))
+    print(f"LYCOSA_TEST_SEED={seed}")
+    return random.Random(seed)
+
+
+@pytest.fixture
+def quick_path(tmp_path) -> Iterator[Path]:
+    """A folder in memory where there is one: neither a kill nor a recorded call depends on what is below."""
+    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else tmp_path) as folder:
+        yield Path(folder)

@@ -112,7 +112,7 @@ def test_core_is_pure(path: Path):
         "import urllib.request",
         "from datetime import datetime\nx = datetime.now()",
         "import datetime\nx = datetime.datetime.now()",
-        "from lycosa.clock import Clock",
+        "from lycosa.infra.clock import Clock",
         "from lycosa import ports",
         "def f():\n    import random",
         "async def f(): pass",

@@ -11,7 +11,7 @@ sys.path_importer_cache.clear()
 
 from frontier_lycosa import Peer  # noqa: E402
 
-from lycosa.frontiers import store  # noqa: E402
+from lycosa.frontier.lsm import store  # noqa: E402
 
 assert store.__file__.endswith(".py")
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from workload import Page
 
-from lycosa.core.frontier import Policy
-from lycosa.core.model import RECORD_VERSION, Lease, UrlRecord
 from lycosa.core.url import fingerprint
-from lycosa.frontiers.embedded import embedded_frontier
-from lycosa.ports import Frontier
+from lycosa.frontier.core.model import RECORD_VERSION, Lease, UrlRecord
+from lycosa.frontier.core.states import Policy
+from lycosa.frontier.lsm.frontier import embedded_frontier
+from lycosa.frontier.ports import Frontier
 
 POLICY = Policy(robots=False, concurrency_per_host=1_000_000)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from frontier_lycosa import POLICY
 from frontier_lycosa import Peer as Durable
 
-from lycosa.frontiers.memory import memory_frontier
+from lycosa.frontier.memory import memory_frontier
 
 
 class Peer(Durable):

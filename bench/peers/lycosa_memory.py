@@ -9,18 +9,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from lycosa.app import crawl
+from lycosa.app.crawl import run
 from lycosa.cli.main import main
-from lycosa.core.frontier import Policy
-from lycosa.frontiers.memory import memory_frontier
+from lycosa.frontier.core.states import Policy
+from lycosa.frontier.memory import memory_frontier
 
 
 def frontier(_path: Path, policy: Policy, **_options: Any) -> Any:
     return memory_frontier(policy)
 
 
-assert crawl.embedded_frontier, "what this replaces"
-crawl.embedded_frontier = frontier
+assert run.embedded_frontier, "what this replaces"
+run.embedded_frontier = frontier
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -10,10 +10,10 @@ import time
 from collections.abc import Iterable, Sequence
 from itertools import cycle, islice
 
-from lycosa.core.proxies.outcome import Blame, Outcome
-from lycosa.core.proxies.proxy import Proxy
-from lycosa.core.proxies.target import ANY, Wish
-from lycosa.ports import Lent, ProxyView, TargetView
+from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
+from lycosa.proxies.core.pool.target import ANY, Wish
+from lycosa.proxies.core.proxy import Proxy
+from lycosa.proxies.ports import Lent, ProxyView, TargetView
 
 LOOK_S = 5.0
 BASE_S, MAX_S = 300.0, 3600.0

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lycosa.core.errors import BadSetting, UsageError
-from lycosa.engine.spider import Spider
+from lycosa.crawl.spiders.spider import Spider
 
 
 def function_named(setting: str, word: str, arguments: str) -> Callable[..., Any]:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from lycosa.core.errors import UsageError
-from lycosa.core.redis_address import is_address
-from lycosa.queues import embedded
+from lycosa.core.redis_url import is_address
+from lycosa.queues.folder import queue
 from lycosa.queues.memory import MemoryQueue
-from lycosa.queues.redis import RedisQueue
+from lycosa.queues.redis.queue import RedisQueue
 
 __all__ = ["LifoQueue", "MemoryQueue", "PriorityQueue", "Queue"]
 
 
-class Queue(embedded.Queue):
+class Queue(queue.Queue):
     """First in, first out: `queue.Queue`, in a folder or at a `redis://` URL. See `embedded.Queue`, docs/queue.md."""
 
     def __new__(cls, path: Any, *arguments: Any, **options: Any) -> Any:
@@ -28,9 +28,9 @@ class Queue(embedded.Queue):
         return super().__new__(cls)
 
 
-class LifoQueue(Queue, embedded.LifoQueue):
+class LifoQueue(Queue, queue.LifoQueue):
     """Last in, first out: `queue.LifoQueue`. See `Queue`."""
 
 
-class PriorityQueue(Queue, embedded.PriorityQueue):
+class PriorityQueue(Queue, queue.PriorityQueue):
     """Lowest priority first: `queue.PriorityQueue`. See `Queue`."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lycosa.indexes import tantivy
-from lycosa.ports import Index
+from lycosa.search import tantivy
+from lycosa.search.ports import Index
 
 
 def open_index(path: Path, *, write: bool = False) -> Index:

@@ -17,7 +17,7 @@ from lycosa.cli.outcome import one_line
 from lycosa.config import Settings, trace
 from lycosa.config.kinds import without_login
 from lycosa.core.errors import BadSetting
-from lycosa.core.streams import is_address
+from lycosa.storage.core.stream_url import is_address
 
 SECRET = frozenset({"http_pass"})
 """Passwords: only `--get` shows them."""
@@ -52,7 +52,7 @@ def command(name: str | None, spider: str | None, as_json: bool, sets: Sequence[
 
 
 def _custom(spider: str | None, sets: Sequence[str]) -> Mapping[str, object]:
-    from lycosa.cli.spiders import enter_project, load_named, project_settings
+    from lycosa.cli.crawl.spiders import enter_project, load_named, project_settings
 
     if spider is None:
         return {}

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from lycosa.core.errors import BadSetting, UsageError
-from lycosa.core.proxies.address import read_address as read_pool
-from lycosa.core.streams import is_address, read_address
+from lycosa.proxies.core.pool_url import read_address as read_pool
+from lycosa.storage.core.stream_url import is_address, read_address
 
 BODY_MAX = 1024**3
 DAY_S = 86_400.0

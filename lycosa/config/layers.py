@@ -20,8 +20,8 @@ from lycosa.config.scrapy_names import SAME, SCRAPY_NAMES, TOGETHER
 from lycosa.config.scrapy_others import EXPLAINED, NOT_NEEDED
 from lycosa.config.settings import Settings, kinds
 from lycosa.core.errors import BadSetting
-from lycosa.core.proxies.address import MEMORY
-from lycosa.core.streams import is_address
+from lycosa.proxies.core.pool_url import MEMORY
+from lycosa.storage.core.stream_url import is_address
 
 SHOWN_MAX = 80
 PREFIX = "LYCOSA_"

@@ -21,7 +21,7 @@ import msgspec
 from rbloom import Bloom
 from xxhash import xxh3_64_digest
 
-from lycosa.core.amounts import size
+from lycosa.core.units import size
 
 FALSE_POSITIVES = 1e-2
 """Share of unknown fingerprints that the first layer takes for known; each costs one look-up in the exact store."""

@@ -21,16 +21,19 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from lycosa import clock
 from lycosa.core.addresses import is_public
 from lycosa.core.errors import BadProxy, FetchError, StateError
-from lycosa.core.model import Request
-from lycosa.core.origin import place_of
-from lycosa.core.proxies.agenda import Agenda
-from lycosa.core.proxies.ledger import Ledger
-from lycosa.core.proxies.lists import LIST_MAX
-from lycosa.core.proxies.proxy import Proxy
-from lycosa.core.proxies.sources import (
+from lycosa.core.url import redirected
+from lycosa.http.core.origin import place_of
+from lycosa.http.core.request import Request
+from lycosa.http.ports import Fetcher
+from lycosa.infra import clock
+from lycosa.infra.own_thread import OwnThread
+from lycosa.proxies.core.checks.agenda import Agenda
+from lycosa.proxies.core.proxy import Proxy
+from lycosa.proxies.core.sources.ledger import Ledger
+from lycosa.proxies.core.sources.lists import LIST_MAX
+from lycosa.proxies.core.sources.sources import (
     PROXIES_MAX,
     SOURCE,
     Kind,
@@ -44,9 +47,7 @@ from lycosa.core.proxies.sources import (
     read_entries,
     read_template,
 )
-from lycosa.core.url import redirected
-from lycosa.ports import Fetcher, ProxyPool
-from lycosa.proxies.threads import OwnThread
+from lycosa.proxies.ports import ProxyPool
 
 log = logging.getLogger(__name__)
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from lycosa.core.errors import UsageError
-from lycosa.core.proxies.pair import Facts, Pair, State
-from lycosa.core.proxies.proxy import Proxy, parse_proxy
-from lycosa.core.proxies.target import Wish
-from lycosa.ports.proxies import ProxyView
+from lycosa.proxies.core.pool.target import Wish
+from lycosa.proxies.core.pool.target_state import Facts, Pair, State
+from lycosa.proxies.core.proxy import Proxy, parse_proxy
+from lycosa.proxies.ports import ProxyView
 
 AT_ONCE_MAX = 1_000
 """Proxies that may be asked for at once."""

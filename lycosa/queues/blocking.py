@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
 from lycosa.core.errors import UsageError
-from lycosa.ports import QueueLease
+from lycosa.queues.ports import QueueLease
 
 WAIT_MAX_S = 3600.0
 """A longer wait is made of several."""
@@ -43,7 +43,7 @@ def checked_bound(maxsize: object) -> int:
 
 
 class BlockingQueue(ABC):
-    """See `ports.Queue`."""
+    """See `queues.ports.Queue`."""
 
     lazy = False
     """With True `maxsize` is a mark, not a limit: what is put together goes in together while fewer items wait."""
@@ -187,7 +187,7 @@ class BlockingQueue(ABC):
 
 
 class Lease:
-    """See `ports.QueueLease`."""
+    """See `queues.ports.QueueLease`."""
 
     __slots__ = ("_queue", "_taken")
 

@@ -6,9 +6,9 @@ from heapq import heappop, heappush
 from threading import Condition, RLock
 from typing import Any
 
-from lycosa.ports import ShutDown
 from lycosa.queues.blocking import BlockingQueue, Taken, checked_bound
 from lycosa.queues.order import Order, priority_of
+from lycosa.queues.ports import ShutDown
 
 
 class MemoryQueue(BlockingQueue):

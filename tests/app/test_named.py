@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from lycosa.app.crawl.parts import fingerprint_by, keys_of, segments_of
 from lycosa.app.named import function_named
-from lycosa.app.parts import fingerprint_by, keys_of, segments_of
 from lycosa.config import Settings, load
 from lycosa.core.errors import BadSetting, UsageError
-from lycosa.core.model import Request
 from lycosa.core.url import fingerprint
-from lycosa.engine.spider import Spider
+from lycosa.crawl.spiders.spider import Spider
+from lycosa.http.core.request import Request
 
 URL = "http://a.example/?b&gclid=1&a"
 FUNCTIONS = """

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from lycosa.engine.response import Response
+from lycosa.crawl.spiders.response import Response
 from tests.bench.conftest import programs
 from tests.conftest import PROVE, ROOT
 

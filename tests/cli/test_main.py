@@ -233,8 +233,9 @@ print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)
 def test_a_crawl_without_a_pool_of_proxies_does_not_import_the_pools():
     code = """
 import sys
-import lycosa.app.crawl, lycosa.app.wiring
-print([name for name in sys.modules if name.startswith(("lycosa.proxies", "lycosa.app.pooling", "lycosa.app.checks"))])
+import lycosa.app.crawl.run, lycosa.app.crawl.wiring
+pools = ("lycosa.proxies", "lycosa.app.crawl.proxies", "lycosa.app.proxies.checks")
+print([name for name in sys.modules if name.startswith(pools)])
 """
     done = python(code)
     assert (done.stdout, done.stderr) == ("[]\n", "")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.command import LYCOSA, environment, lycosa
+from tests.cli.command import LYCOSA, environment, lycosa
 
 COMMANDS = [
     "proxies list --pool pool --limit 0",

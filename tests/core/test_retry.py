@@ -17,14 +17,7 @@ from lycosa.core.errors import (
     FetchTimeout,
     TlsFailed,
 )
-from lycosa.core.retry import (
-    RETRY_STATUSES,
-    Decision,
-    RetryPolicy,
-    decide_error,
-    decide_status,
-    parse_retry_after,
-)
+from lycosa.core.retry import RETRY_STATUSES, Decision, RetryPolicy, decide_error, decide_status, parse_retry_after
 
 NOW = 1_784_111_777.0  # Wed, 15 Jul 2026 10:36:17 GMT
 POLICY = RetryPolicy()

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from lycosa.core.errors import ConnectFailed, ConnectionLost, FetchError
-from lycosa.core.model import Request, Response
-from lycosa.fetchers.curl import CurlFetcher, FetchSettings
+from lycosa.http.core.model import Response
+from lycosa.http.core.request import Request
+from lycosa.http.curl.fetcher import CurlFetcher, FetchSettings
 from tests.servers.banning import CAPTCHA_MARK, Banning, How, Limit, banning
 from tests.servers.proxies import Dante, Microsocks, RealProxy, Squid, Tinyproxy, running
 from tests.servers.proxy import Proxy, proxying

@@ -12,15 +12,15 @@ from urllib.parse import urlsplit
 
 import click
 
-from lycosa.cli import progress
+from lycosa.cli.crawl import progress
+from lycosa.cli.frontier.rows import json_line
 from lycosa.cli.outcome import DONE, USAGE, one_line
 from lycosa.cli.proxies.pool import json_option, pool_option, run, tags_of
-from lycosa.cli.rows import json_line
 from lycosa.config.neighbours import instead_of_file, is_named_like_a_file
 from lycosa.core.errors import BadProxy, FetchError, UsageError
-from lycosa.core.proxies.lists import LIST_MAX, NAME, VALUE_MAX, Fault, read_list
-from lycosa.core.proxies.proxy import PORTS, Proxy, parse_proxy
-from lycosa.ports import ProxyPool
+from lycosa.proxies.core.proxy import PORTS, Proxy, parse_proxy
+from lycosa.proxies.core.sources.lists import LIST_MAX, NAME, VALUE_MAX, Fault, read_list
+from lycosa.proxies.ports import ProxyPool
 
 STREAM = "-"
 FAULTS_SHOWN = 20
@@ -168,9 +168,9 @@ def _is_list_url(source: str) -> bool:
 
 
 def _fetched(url: str) -> str:
-    from lycosa.app.oneshot import fetch
-    from lycosa.cli.spiders import project_settings
-    from lycosa.core.model import Request
+    from lycosa.app.crawl.one_page import fetch
+    from lycosa.cli.crawl.spiders import project_settings
+    from lycosa.http.core.request import Request
 
     shown = one_line(url.partition("?")[0].rpartition("@")[2])
     try:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import click
 
+from lycosa.cli.frontier.rows import when
 from lycosa.cli.outcome import one_line
 from lycosa.cli.proxies.pool import meant, pool_option, run, seconds, target_argument
-from lycosa.cli.rows import when
 from lycosa.core.errors import UsageError
-from lycosa.ports import ProxyPool
+from lycosa.proxies.ports import ProxyPool
 
 
 @click.command("ban", short_help="Keep proxies from a target.")

@@ -13,15 +13,15 @@ from typing import Any
 
 import click
 
-from lycosa.cli import progress
+from lycosa.cli.crawl import progress
+from lycosa.cli.frontier.rows import Table, json_line
 from lycosa.cli.outcome import one_line
 from lycosa.cli.parameters import Number
 from lycosa.cli.proxies.pool import COLORS, json_option, latency, meant, pool_option, run
-from lycosa.cli.rows import Table, json_line
-from lycosa.core.proxies.anonymity import Anonymity
-from lycosa.core.proxies.checks import CONCURRENCY_MAX, GRAVE, TIMEOUT_MAX_S, TIMEOUT_MIN_S, Checks, Finding
-from lycosa.core.proxies.judging import read_address
-from lycosa.ports import ProxyPool, ProxyView
+from lycosa.proxies.core.checks.anonymity import Anonymity
+from lycosa.proxies.core.checks.checks import CONCURRENCY_MAX, GRAVE, TIMEOUT_MAX_S, TIMEOUT_MIN_S, Checks, Finding
+from lycosa.proxies.core.checks.judging import read_address
+from lycosa.proxies.ports import ProxyPool, ProxyView
 
 PLAIN_EVERY_S = 5.0
 CARRIES_MAX = len("http https")
@@ -63,7 +63,7 @@ def command(
     \b
     lycosa proxies check --pool pool --judge ADDRESS
     """
-    from lycosa.app.checks import check_pool, open_checker, project_checks
+    from lycosa.app.proxies.checks import check_pool, open_checker, project_checks
 
     checks = _wanted(project_checks(Path()), judges, timeout_s, concurrency)
 

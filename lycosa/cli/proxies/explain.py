@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 import click
 
-from lycosa.cli import progress
+from lycosa.cli.crawl import progress
+from lycosa.cli.frontier.rows import Table, json_line, print_styled, when
 from lycosa.cli.outcome import one_line
 from lycosa.cli.proxies.pool import COLORS, json_option, meant, pool_option, run, tag_option, target_argument, wish_of
-from lycosa.cli.rows import Table, json_line, print_styled, when
-from lycosa.core.proxies.explain import Why, lacks_reason, with_reason, words
-from lycosa.core.proxies.target import Wish
-from lycosa.ports import Explained, ProxyPool
+from lycosa.proxies.core.explain import Why, lacks_reason, with_reason, words
+from lycosa.proxies.core.pool.target import Wish
+from lycosa.proxies.ports import Explained, ProxyPool
 
 LIMIT = 50
 

@@ -13,13 +13,13 @@ from typing import Any, TextIO
 import click
 import msgspec
 
-from lycosa.cli import progress
+from lycosa.cli.crawl import progress
 from lycosa.cli.parameters import WRITTEN
 from lycosa.cli.proxies.pool import facts, pool_option, run, tag_option, tags_of
 from lycosa.core.errors import StorageError
-from lycosa.core.proxies.pair import State
-from lycosa.core.proxies.proxy import Proxy
-from lycosa.ports import ProxyPool, ProxyView
+from lycosa.proxies.core.pool.target_state import State
+from lycosa.proxies.core.proxy import Proxy
+from lycosa.proxies.ports import ProxyPool, ProxyView
 
 STREAM = "-"
 COLUMNS = (

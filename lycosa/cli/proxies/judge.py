@@ -48,7 +48,7 @@ def command(bind: str, tls_port: int | None, public: str | None, keep: str | Non
     host, port = _place(bind)
     shown = _public(public) if public else _shown(host)
     with _folder(keep) as folder:
-        from lycosa.gateway.judge import Certificate, key_in
+        from lycosa.proxies.checking.judge_server import Certificate, key_in
 
         certificate = None if no_tls else Certificate.made(folder)
         tls_port = (port + 1 if port else 0) if tls_port is None else tls_port
@@ -56,7 +56,7 @@ def command(bind: str, tls_port: int | None, public: str | None, keep: str | Non
 
 
 async def _serve(certificate: object, host: str, port: int, tls_port: int, key: str, public: str) -> int:
-    from lycosa.gateway.judge import Certificate, judging
+    from lycosa.proxies.checking.judge_server import Certificate, judging
 
     loop = asyncio.get_running_loop()
     ended: asyncio.Queue[int] = asyncio.Queue()

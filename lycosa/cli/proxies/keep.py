@@ -11,13 +11,13 @@ from pathlib import Path
 
 import click
 
-from lycosa.cli import progress
+from lycosa.cli.crawl import progress
 from lycosa.cli.outcome import DONE, INTERRUPTED, one_line
 from lycosa.cli.proxies.pool import pool_option, run
-from lycosa.core.proxies.checks import Checks, Finding
-from lycosa.core.proxies.judging import read_address
-from lycosa.core.proxies.sources import Report
-from lycosa.ports import ProxyPool
+from lycosa.proxies.core.checks.checks import Checks, Finding
+from lycosa.proxies.core.checks.judging import read_address
+from lycosa.proxies.core.sources.sources import Report
+from lycosa.proxies.ports import ProxyPool
 
 FAULTS_SHOWN = 5
 """Faults of one list that are shown; the others are counted."""
@@ -39,7 +39,7 @@ def command(address: str | None, judges: Sequence[str]) -> int:
     \b
     lycosa proxies keep --pool redis://localhost:6379/0
     """
-    from lycosa.app.checks import keep, project_checks, project_sources, refuse_nothing
+    from lycosa.app.proxies.checks import keep, project_checks, project_sources, refuse_nothing
 
     folder = Path()
     checks = project_checks(folder)

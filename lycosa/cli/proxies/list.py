@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import click
 
-from lycosa.cli import progress
+from lycosa.cli.crawl import progress
+from lycosa.cli.frontier.rows import Table, json_line, when
 from lycosa.cli.proxies.pool import (
     COLORS,
     json_option,
@@ -21,9 +22,8 @@ from lycosa.cli.proxies.pool import (
     target_of,
     view_json,
 )
-from lycosa.cli.rows import Table, json_line, when
-from lycosa.core.proxies.pair import State
-from lycosa.ports import ProxyPool
+from lycosa.proxies.core.pool.target_state import State
+from lycosa.proxies.ports import ProxyPool
 
 LIMIT = 100
 

@@ -12,13 +12,13 @@ from urllib.parse import urlsplit
 
 import click
 
-from lycosa.cli import progress
+from lycosa.cli.crawl import progress
 from lycosa.cli.outcome import one_line
 from lycosa.core.errors import BadProxy, UsageError
-from lycosa.core.proxies.address import MEMORY
-from lycosa.core.proxies.proxy import Proxy, parse_proxy
-from lycosa.core.proxies.target import Wish
-from lycosa.ports import ProxyPool, ProxyView
+from lycosa.proxies.core.pool.target import Wish
+from lycosa.proxies.core.pool_url import MEMORY
+from lycosa.proxies.core.proxy import Proxy, parse_proxy
+from lycosa.proxies.ports import ProxyPool, ProxyView
 
 T = TypeVar("T")
 COLORS = {
@@ -56,7 +56,7 @@ tag_option = click.option("--tag", "tags", multiple=True, metavar="NAME=VALUE", 
 
 def pool_address(given: str | None) -> str:
     """Return where the pool is. Raises `UsageError` when nobody says it."""
-    from lycosa.cli.spiders import project_settings
+    from lycosa.cli.crawl.spiders import project_settings
 
     address = given or project_settings().proxy_pool
     if not address:
@@ -86,7 +86,7 @@ def say_aside(line: str) -> None:
 @asynccontextmanager
 async def opened(address: str, *, create: bool = False) -> AsyncIterator[ProxyPool]:
     """Open a pool with the policies of the project; `create` makes one where there is none."""
-    from lycosa.app.proxies import open_pool, project_policies
+    from lycosa.app.proxies.pools import open_pool, project_policies
 
     pool = await open_pool(address, project_policies(Path()), say_aside, create=create)
     try:
@@ -135,7 +135,7 @@ def target_of(text: str | None) -> str | None:
 
 def _domain(url: str) -> str:
     """Return the domain that is borrowed for to fetch a URL, an example if it has none."""
-    from lycosa.engine.suffixes import registrable
+    from lycosa.http.public_suffixes import registrable
 
     with suppress(ValueError):
         if host := urlsplit(url).hostname:

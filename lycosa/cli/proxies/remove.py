@@ -8,8 +8,8 @@ import click
 
 from lycosa.cli.proxies.pool import meant, pool_option, run, tag_option, tags_of
 from lycosa.core.errors import UsageError
-from lycosa.core.proxies.pair import State
-from lycosa.ports import ProxyPool
+from lycosa.proxies.core.pool.target_state import State
+from lycosa.proxies.ports import ProxyPool
 
 
 @click.command("remove", short_help="Forget proxies.")

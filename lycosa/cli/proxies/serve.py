@@ -12,17 +12,17 @@ from typing import Any
 
 import click
 
-from lycosa.cli import progress
+from lycosa.cli.crawl import progress
 from lycosa.cli.outcome import DONE, INTERRUPTED
 from lycosa.cli.parameters import WRITTEN, Number
 from lycosa.cli.proxies.pool import pool_address, pool_option, say_aside
 from lycosa.config.kinds import WrongPart
 from lycosa.config.several import Networks
 from lycosa.core.errors import UsageError
-from lycosa.core.private import EVERYWHERE, Allowed
-from lycosa.core.proxies.accounts import Accounts, read_accounts
-from lycosa.core.proxies.reach import PORTS, Names, Reach, parse_ports
-from lycosa.gateway.limits import Limits
+from lycosa.http.core.private_addresses import EVERYWHERE, Allowed
+from lycosa.proxies.core.gateway.access_rules import PORTS, Names, Reach, parse_ports
+from lycosa.proxies.core.gateway.accounts import Accounts, read_accounts
+from lycosa.proxies.gateway.limits import Limits
 
 BIND = "127.0.0.1:3128"
 DEFAULT = Limits()
@@ -93,7 +93,7 @@ def command(
     curl -x http://127.0.0.1:3128 https://shop.example/
     lycosa proxies serve --pool redis://localhost:6379/0 --bind 0.0.0.0:3128 --users users.txt
     """
-    from lycosa.gateway.gateway import listening
+    from lycosa.proxies.gateway.gateway import listening
 
     accounts = Accounts(_accounts(users, users_file))
     reach = Reach(parse_ports(ports), _allowed(allow_private), Names(names))
@@ -149,8 +149,8 @@ async def _serve(
     metrics: str | None,
 ) -> int:
     """Serve until a signal comes. Return the exit code; with a second signal nothing under way is waited for."""
-    from lycosa.app.gateway import gateway_over
-    from lycosa.app.proxies import project_policies
+    from lycosa.app.proxies.gateway import gateway_over
+    from lycosa.app.proxies.pools import project_policies
 
     loop = asyncio.get_running_loop()
     received: asyncio.Future[int] = loop.create_future()
@@ -179,7 +179,7 @@ async def _serve(
 
 async def _metrics(stack: AsyncExitStack, where: str, counts: Any) -> None:
     from lycosa.core.metrics import exposition
-    from lycosa.web.metrics import serving
+    from lycosa.infra.web.metrics_page import serving
 
     async def page() -> bytes:
         return exposition(counts.metrics())

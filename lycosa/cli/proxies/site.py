@@ -42,8 +42,8 @@ def command(address: str | None, bind: str, key_file: str | None) -> int:
     LYCOSA_PROXY_API_KEY=... lycosa proxies site --pool redis://localhost:6379/0 --bind 0.0.0.0:8082
     """
     from lycosa.cli.serving import listen
-    from lycosa.core.proxies.address import read_address
-    from lycosa.web.proxies.guard import checked_key, is_loopback
+    from lycosa.proxies.api.access import checked_key, is_loopback
+    from lycosa.proxies.core.pool_url import read_address
 
     where = pool_address(address)
     key = _key(key_file)
@@ -61,10 +61,10 @@ def command(address: str | None, bind: str, key_file: str | None) -> int:
 
 
 async def _serve(address: str, name: str, key: str, listener: socket.socket, say: Callable[[str], None]) -> int:
-    from lycosa.app.hurrying import hurrying
-    from lycosa.app.proxies import project_policies
+    from lycosa.app.crawl.fast_shutdown import hurrying
+    from lycosa.app.proxies.pools import project_policies
     from lycosa.cli.serving import Server
-    from lycosa.web.proxies.desk import build_desk
+    from lycosa.proxies.api.app import build_desk
 
     rules_of = project_policies(Path()).rules_of
     with listener, hurrying(say=say_aside) as patient:

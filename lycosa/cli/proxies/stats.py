@@ -7,11 +7,11 @@ from statistics import median
 
 import click
 
-from lycosa.cli.progress import span
+from lycosa.cli.crawl.progress import span
+from lycosa.cli.frontier.rows import Table, json_line, print_styled
 from lycosa.cli.proxies.pool import json_option, latency, pool_option, run, share
-from lycosa.cli.rows import Table, json_line, print_styled
-from lycosa.core.proxies.pair import State
-from lycosa.ports import ProxyPool, ProxyView, TargetView
+from lycosa.proxies.core.pool.target_state import State
+from lycosa.proxies.ports import ProxyPool, ProxyView, TargetView
 
 
 @click.command("stats", short_help="Show the pool and its targets in numbers.")

@@ -9,9 +9,9 @@ import click
 from lycosa.cli.outcome import one_line
 from lycosa.cli.proxies.pool import meant, pool_option, run, target_argument
 from lycosa.core.errors import UsageError
-from lycosa.core.proxies.pair import State
-from lycosa.core.proxies.proxy import Proxy
-from lycosa.ports import ProxyPool
+from lycosa.proxies.core.pool.target_state import State
+from lycosa.proxies.core.proxy import Proxy
+from lycosa.proxies.ports import ProxyPool
 
 RESTING = frozenset({State.BANNED, State.COOLING, State.HALF_OPEN})
 

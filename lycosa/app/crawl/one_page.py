@@ -1,0 +1,58 @@
+"""One page through the engine: what `lycosa fetch` and `lycosa shell` do.
+
+The same middlewares, settings, retries and redirects as in a crawl; nothing is stored, no frontier remembers it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from lycosa.app.crawl.parts import policy_of
+from lycosa.app.crawl.spec import crew_of
+from lycosa.app.crawl.wiring import wired
+from lycosa.config import Settings
+from lycosa.core.errors import IgnoreRequest
+from lycosa.crawl.spiders.response import Response
+from lycosa.crawl.spiders.spider import Spider
+from lycosa.frontier.memory import memory_frontier
+from lycosa.frontier.state_dir import StateDir
+from lycosa.http.core.request import Request
+from lycosa.storage.sinks.memory import MemorySink
+
+
+class OneShot(Spider):
+    """Stands in where no spider is named."""
+
+    name = "fetch"
+
+
+def fetch(settings: Settings, request: Request, spider_class: type[Any] | None = None) -> Response:
+    """Fetch a request as a crawl would, as this spider would. Return the response, whatever its status.
+
+    Blocks. Raises `FetchError`, `IgnoreRequest` (robots.txt), `BadUrl` and what else a crawl raises.
+    """
+    return asyncio.run(_fetched(settings, request, spider_class or OneShot))
+
+
+async def _fetched(settings: Settings, request: Request, spider_class: type[Any]) -> Response:
+    settings = replace(settings, index=None, output=None, overwrite=False, state=None, processes=1)
+    crew = crew_of(settings, spider_class)
+    async with AsyncExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="lycosa-"))
+        state = StateDir(Path(folder) / "state")
+        stack.callback(state.close)
+        frontier: Any = memory_frontier(policy_of(settings))
+        stack.push_async_callback(frontier.close)
+        await stack.enter_async_context(wired(crew, state, frontier, [MemorySink()]))
+        try:
+            response: Response = await crew.target.crawler.download(request)
+        except IgnoreRequest as ignored:
+            if str(ignored) != "robots":
+                raise
+            raise IgnoreRequest(f"robots.txt forbids {request.url}: -s robots=false ignores it, if you may") from None
+        return response

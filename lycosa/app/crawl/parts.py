@@ -1,0 +1,306 @@
+"""From settings to parts: each part gets its own few values."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from hashlib import blake2b
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from xxhash import xxh3_64_intdigest
+
+from lycosa.app.named import function_named, function_of
+from lycosa.config import STANDARD_OUTPUT, Settings
+from lycosa.config.view import SettingsView
+from lycosa.core.errors import BadSetting
+from lycosa.core.retry import RetryPolicy
+from lycosa.core.url import canonicalize, fingerprint
+from lycosa.crawl.crawler import Crawler
+from lycosa.crawl.engine.records import PLAIN, Naming
+from lycosa.crawl.engine.visit import Rules
+from lycosa.crawl.events.stats_collector import StatsCollector
+from lycosa.crawl.items.indexer import Indexer, source_name
+from lycosa.crawl.spiders.generic import SiteSpider
+from lycosa.crawl.spiders.spider import Spider, domains_as_urls, users_code
+from lycosa.frontier.core.keys import Fingerprint, Keys, is_function, keys, words
+from lycosa.frontier.core.scope import Scope
+from lycosa.frontier.core.segments import Segments, segments
+from lycosa.frontier.core.states import Policy
+from lycosa.frontier.state_dir import StateDir
+from lycosa.http.core.private_addresses import Allowed
+from lycosa.http.curl.fetcher import FetchSettings
+from lycosa.search.ports import Index
+from lycosa.storage.core.stream_url import is_address, read_address
+from lycosa.storage.ports import Sink
+from lycosa.storage.sinks.jsonl import JsonlSink
+from lycosa.storage.sinks.redis_stream import RedisStreamSink
+from lycosa.storage.sinks.stdout import StdoutSink
+
+log = logging.getLogger(__name__)
+
+NAME_MAX = 80
+KEY_ARGUMENTS, SEGMENT_ARGUMENTS = "method, url, body", "request, now"
+OWN_KEY, OWN_SEGMENT = ".key_resolver", ".segment_resolver"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What is crawled: a spider with its crawler, the name of the crawl, and the seeds of one without a user's spider.
+
+    `key` are the words that say what identifies a request, none for the default.
+    """
+
+    spider: Spider
+    name: str
+    seeds: Sequence[str]
+    generic: bool
+    key: Sequence[str] = ()
+    naming: Naming = PLAIN
+    crawler: Crawler = field(default_factory=lambda: Crawler({}, StatsCollector()))
+
+
+def target_of(
+    settings: Settings,
+    target: Sequence[str] | type[Spider] | Spider,
+    arguments: Mapping[str, str],
+    stats: StatsCollector | None = None,
+) -> Target:
+    """Return start URLs or a spider as a target. Raises `BadUrl`, `BadSpider` or `BadSetting`."""
+    crawler = Crawler(SettingsView(settings), stats or StatsCollector())
+    found = _target_of(settings, target, arguments, crawler)
+    crawler.spider = found.spider
+    found.spider.belongs_to(crawler)
+    return found
+
+
+def _target_of(
+    settings: Settings,
+    target: Sequence[str] | type[Spider] | Spider,
+    arguments: Mapping[str, str],
+    crawler: Crawler,
+) -> Target:
+    if isinstance(target, Spider):
+        return _named(settings, Target(target, _safe(target.name), [], generic=False, crawler=crawler))
+    if isinstance(target, type):
+        with users_code(f"{target.__name__}.__init__"):
+            spider = target.from_crawler(crawler, **arguments)
+        return _named(settings, Target(spider, _safe(spider.name), [], generic=False, crawler=crawler))
+    seeds = [canonicalize(url) for url in target]
+    spider = SiteSpider(nofollow=not settings.follow_nofollow)
+    spider.start_urls = seeds
+    digest = blake2b("\n".join(sorted(seeds)).encode(), digest_size=4).hexdigest()
+    return _named(
+        settings, Target(spider, f"{_safe(urlsplit(seeds[0]).netloc)}-{digest}", seeds, generic=True, crawler=crawler)
+    )
+
+
+def _named(settings: Settings, target: Target) -> Target:
+    """Return the target with its keys and segments. Raises `BadSetting` or `UsageError`."""
+    chosen = keys_of(settings, target.spider)
+    naming = Naming(chosen.fingerprint if chosen.words else fingerprint, segments_of(settings, target.spider))
+    return replace(target, key=chosen.words, naming=naming)
+
+
+def keys_of(settings: Settings, spider: Spider) -> Keys:
+    """Return what identifies requests: what the setting says; without a function there, the spider's has the last word.
+
+    Raises `BadSetting`, or `UsageError` for a spider's `key_resolver` that cannot be one.
+    """
+    asked = words(settings.key)
+    if asked == ["none"]:
+        return Keys()
+    own = None if any(map(is_function, asked)) else function_of(spider, "key_resolver", KEY_ARGUMENTS)
+    return keys(asked, own, spider.name + OWN_KEY) if own else _keys(asked)
+
+
+def fingerprint_by(key: Sequence[str]) -> Fingerprint:
+    """Return what identifies requests in a state that describes it so. Raises `BadSetting` when only its spider can."""
+    if key and key[-1].endswith(OWN_KEY):
+        raise BadSetting(f"{key[-1]} identifies the requests of this crawl: only a run of its spider can say how")
+    return _keys(key).fingerprint if key else fingerprint
+
+
+def own_fingerprint(named: Fingerprint, spider: str) -> Fingerprint:
+    """Return what identifies the requests of one spider among several: each fetches a URL for itself."""
+    return partial(_salted, named, salt_of(spider))
+
+
+def salt_of(spider: str) -> int:
+    """Return what sets the fingerprints of a spider among several apart from those of the others."""
+    return xxh3_64_intdigest(spider.encode())
+
+
+def _salted(named: Fingerprint, salt: int, method: str, url: str, body: bytes) -> int:
+    return named(method, url, body) ^ salt
+
+
+def _keys(asked: Sequence[str]) -> Keys:
+    functions = [word for word in asked if is_function(word)]
+    if len(functions) > 1:
+        raise BadSetting(f"key: {' and '.join(functions)}: there can be one function")
+    shipped = [word for word in asked if not is_function(word)]
+    if not functions:
+        return keys(shipped)
+    return keys(shipped, function_named("key", functions[0], KEY_ARGUMENTS), functions[0])
+
+
+def segments_of(settings: Settings, spider: Spider) -> Segments:
+    """Return how the segments are named: as the setting says; without one, by the spider's `segment_resolver`, if any.
+
+    Raises `BadSetting`, or `UsageError` for a spider's resolver that cannot be one.
+    """
+    word = settings.segment
+    if ":" in word:
+        return segments(word, spider.name, function_named("segment", word, SEGMENT_ARGUMENTS))
+    own = None if word else function_of(spider, "segment_resolver", SEGMENT_ARGUMENTS)
+    return segments(spider.name + OWN_SEGMENT, spider.name, own) if own else segments(word, spider.name)
+
+
+def state_of(settings: Settings, target: Target) -> Path:
+    """Return where the state of the crawl is: what the user says, or a folder by the crawl's name."""
+    if settings.state:
+        return Path(settings.state)
+    called = settings.frontier and settings.crawl_name
+    return Path(settings.home) / (_safe(settings.crawl_name) if called else target.name)
+
+
+def rules_of(settings: Settings, target: Target, seeds: Sequence[str]) -> Rules:
+    """Return what the user decided about the crawl."""
+    domains = domains_as_urls(target.spider.allowed_domains)
+    scope = scope_of(settings.scope if target.generic else "", seeds, domains, settings)
+    return Rules(scope, frozenset(settings.content_types) if target.generic else frozenset())
+
+
+def retry_policy_of(settings: Settings) -> RetryPolicy:
+    """Return when failed requests are tried again."""
+    return RetryPolicy(
+        retries_max=settings.retries if settings.retry_enabled else 0,
+        base_s=settings.backoff_base,
+        cap_s=settings.backoff_max,
+        statuses=frozenset(settings.retry_statuses),
+    )
+
+
+class Bounds(Protocol):
+    """What of the settings, or of the description of a state, bounds a crawl."""
+
+    @property
+    def depth(self) -> int | None:
+        """Most links away from a start URL."""
+        ...
+
+    @property
+    def allow(self) -> Sequence[str]:
+        """Globs."""
+        ...
+
+    @property
+    def deny(self) -> Sequence[str]:
+        """Globs."""
+        ...
+
+
+def scope_of(kind: str, seeds: Sequence[str], domains: Sequence[str], bounds: Bounds) -> Scope:
+    """Return the scope of a crawl around its seeds, or of a spider (`kind` "") around its allowed domains."""
+    exact = not kind
+    if not kind:
+        kind, seeds = ("domain", domains) if domains else ("any", ())
+    return Scope.of(kind, seeds, depth_max=bounds.depth, allow=bounds.allow, deny=bounds.deny, exact=exact)
+
+
+def policy_of(settings: Settings) -> Policy:
+    """Return how the frontier treats hosts and leases. Through a proxy nobody here knows the addresses of hosts."""
+    policy = Policy(settings.delay, settings.concurrency_per_host, settings.lease, settings.robots)
+    if settings.auto_throttle:
+        policy = replace(policy, start_delay_s=settings.auto_throttle_start)
+    by_ip = replace(policy, delay_per_ip_s=settings.delay_per_ip, concurrency_per_ip=settings.concurrency_per_ip or 0)
+    if (settings.proxy or settings.proxy_pool) and by_ip.resolves:
+        log.warning("--delay-per-ip and --concurrency-per-ip do not hold through a proxy, which finds the hosts itself")
+        return policy
+    return by_ip
+
+
+def fetch_settings_of(settings: Settings) -> FetchSettings:
+    """Return the fetcher's settings."""
+    pairs = (line.partition(":") for line in settings.header)
+    return FetchSettings(
+        user_agent=settings.user_agent,
+        timeout_s=settings.timeout,
+        connect_timeout_s=settings.connect_timeout,
+        max_body_bytes=settings.max_body,
+        headers={name.strip(): value.strip() for name, _, value in pairs},
+        proxy=settings.proxy,
+        insecure=settings.insecure,
+        fail_on_dataloss=settings.fail_on_dataloss,
+        may_connect=Allowed(settings.allow_private).may_connect,
+    )
+
+
+def items_file(settings: Settings) -> str:
+    """Return the file the user wants the items in, "" for standard output or a stream."""
+    output = settings.output or STANDARD_OUTPUT
+    return "" if output == STANDARD_OUTPUT or is_address(output) else output
+
+
+class HasItems(Protocol):
+    """A state folder, as far as sinks are concerned."""
+
+    @property
+    def items(self) -> Path:
+        """Where items go that an index needs."""
+        ...
+
+
+def items_place(settings: Settings) -> str:
+    """Return where the user wants the items, as it is shown; "" for standard output."""
+    if is_address(settings.output):
+        return read_address(settings.output or "").place
+    return items_file(settings)
+
+
+def sinks_of(settings: Settings, state: HasItems, crawl: str) -> list[Sink]:
+    """Return where the items of a crawl of this name go. An index reads them from a file: the user's, or one in the
+    state."""
+    if file := items_file(settings):
+        return [JsonlSink(file, sync=settings.sync)]
+    spool: list[Sink] = [JsonlSink(state.items, sync=settings.sync)] if settings.index else []
+    if not is_address(settings.output):
+        return [StdoutSink(), *spool]
+    name = settings.crawl_name or crawl
+    return [RedisStreamSink(settings.output or "", name, log.warning, sync=settings.sync), *spool]
+
+
+def written_to(settings: Settings, state: StateDir) -> list[Path]:
+    """Return where on the disk the crawl writes: state, items, index."""
+    places = (state.path, items_file(settings), settings.index)
+    return [Path(place).absolute() for place in places if place]
+
+
+def indexer_of(settings: Settings, state: StateDir, index: Index) -> Indexer:
+    """Return what follows the items file into the index."""
+    file = Path(items_file(settings) or state.items)
+    return Indexer(index, file, source_name(file))
+
+
+def tell(indexer: Indexer | None) -> Callable[[Mapping[str, int]], None]:
+    """Return a listener that passes the committed position of the items file on to the indexer."""
+
+    def told(positions: Mapping[str, int]) -> None:
+        if indexer is None:
+            return
+        indexer.advance(positions[indexer.source])
+        if indexer.failed is not None and indexer.failed not in reported:
+            reported.append(indexer.failed)
+            log.error("%s; the crawl goes on without the index", indexer.failed)
+
+    reported: list[Exception] = []
+    return told
+
+
+def _safe(name: str) -> str:
+    kept = "".join(char if char.isalnum() or char in "._-" else "-" for char in name)
+    return kept[:NAME_MAX].lstrip(".") or "crawl"

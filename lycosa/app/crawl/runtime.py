@@ -1,0 +1,228 @@
+"""From settings and a spider to what visits its pages: middlewares in order, downloader, scraper, visitor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lycosa.app.crawl.middlewares import DOWNLOADER_ORDER, SPIDER_ORDER, in_order
+from lycosa.app.crawl.parts import fetch_settings_of, retry_policy_of
+from lycosa.app.crawl.spec import Member
+from lycosa.config import Settings
+from lycosa.crawl.crawler import Crawler
+from lycosa.crawl.engine.state_saver import Keeping
+from lycosa.crawl.engine.visit import Rules, Visitor
+from lycosa.crawl.events.stats import RunStats
+from lycosa.crawl.fetching.download import Downloader, Rest, accept_types
+from lycosa.crawl.fetching.guard import OPEN, Guard
+from lycosa.crawl.fetching.proxying.leaser import Lender
+from lycosa.crawl.fetching.proxying.pooled_fetcher import PooledFetcher
+from lycosa.crawl.fetching.retry import Retrying
+from lycosa.crawl.fetching.robots import RobotsGate
+from lycosa.crawl.fetching.statuses import Statuses
+from lycosa.crawl.items.pipeline import Pipelines
+from lycosa.crawl.middlewares.chain import DownloaderChain, SpiderChain
+from lycosa.crawl.middlewares.cookies import Cookies
+from lycosa.crawl.middlewares.counting import Counting
+from lycosa.crawl.middlewares.depth import Depth
+from lycosa.crawl.middlewares.httpauth import HttpAuth
+from lycosa.crawl.middlewares.httpcache import HttpCache
+from lycosa.crawl.middlewares.httperror import HttpErrors
+from lycosa.crawl.middlewares.meta_refresh import MetaRefresh
+from lycosa.crawl.middlewares.offsite import Offsite
+from lycosa.crawl.middlewares.proxy import Refused
+from lycosa.crawl.middlewares.redirect import Redirect
+from lycosa.crawl.middlewares.referer import Referer
+from lycosa.crawl.middlewares.retry import Retry
+from lycosa.crawl.middlewares.robots import ObeyRobots
+from lycosa.crawl.middlewares.throttle import SetDelay, Throttle
+from lycosa.crawl.middlewares.urllength import UrlLength
+from lycosa.crawl.spiders.scrape import InThread, Scraper
+from lycosa.frontier.core.throttle import AutoThrottle, ThrottleSettings
+from lycosa.frontier.ports import SharedCookies
+from lycosa.http.cache.sqlite import SqliteCache
+from lycosa.http.core.cache_rules import PrivateRules, ReplayRules
+from lycosa.http.ports import Fetcher
+from lycosa.infra.clock import Clock, chance
+
+CACHE_FOLDER = "httpcache"
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What the visitors of a crawl share."""
+
+    known: Callable[[str, Sequence[int]], AbstractSet[int]]
+    prepare: Callable[[Any], Sequence[Any]]
+    stats: RunStats
+    keeping: Keeping
+    clock: Clock
+    rest: Rest | None = None
+    set_delay: SetDelay | None = None
+    state: str = ""
+    """The folder of the crawl's state: who logs in there is one user."""
+    shared_cookies: SharedCookies | None = None
+    lender: Lender | None = None
+    """Of the proxies that all of them go through."""
+
+
+async def lender_for(stack: AsyncExitStack, settings: Settings, clock: Clock) -> Lender | None:
+    """Open the pool of a crawl, if it has one, as `pooling.lender_of`; without one nothing of pools is imported."""
+    if not settings.proxy_pool:
+        return None
+    from lycosa.app.crawl.proxies import lender_of
+
+    return await lender_of(stack, settings, clock)
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """What one spider has of its own."""
+
+    member: Member
+    crawler: Crawler
+    rules: Rules
+    fetcher: Fetcher
+    gate: RobotsGate
+    statuses: Statuses
+    retrying: Retrying
+    guard: Guard = OPEN
+    in_thread: InThread | None = None
+    pooled: PooledFetcher | None = None
+
+
+def downloader_of(cast: Cast, site: Site) -> Downloader:
+    """Return what downloads for a spider, with its middlewares."""
+    types, headers = cast.rules.content_types, fetch_settings_of(cast.member.settings).headers
+    chain = _downloader_chain(cast, site)
+    accept = accept_types(types)
+    return Downloader(cast.fetcher, chain, cast.retrying, site.clock, accept, headers, site.rest, cast.guard)
+
+
+def visitor_of(cast: Cast, site: Site, downloader: Downloader, chain: SpiderChain, pipelines: Pipelines) -> Visitor:
+    """Return what visits the pages of a spider."""
+    scraper = Scraper(cast.member.spider, chain, cast.in_thread)
+    return Visitor(
+        cast.member.spider,
+        cast.rules,
+        downloader,
+        scraper,
+        cast.retrying,
+        pipelines,
+        site.prepare,
+        site.known,
+        site.stats,
+        cast.crawler,
+        cast.member.target.naming,
+    )
+
+
+def statuses_of(member: Member) -> Statuses:
+    """Return which statuses the callbacks of a spider want to see."""
+    asked = getattr(member.spider, "handle_httpstatus_list", None)
+    return Statuses(asked, member.settings.httperror_allowed, member.settings.httperror_allow_all)
+
+
+def retrying_of(member: Member, site: Site) -> Retrying:
+    """Return when the requests of a spider are tried again."""
+    return Retrying(retry_policy_of(member.settings), site.clock, chance, member.target.crawler.stats)
+
+
+def _downloader_chain(cast: Cast, site: Site) -> DownloaderChain:
+    settings, spider, stats = cast.member.settings, cast.member.spider, cast.crawler.stats
+    built_in = {
+        "offsite": Offsite(cast.rules.scope),
+        "robots": ObeyRobots(cast.gate, stats) if settings.robots else None,
+        "httpauth": _auth(cast),
+        "retry": Retry(cast.retrying, cast.statuses, site.rest) if settings.retry_enabled else None,
+        "metarefresh": _metarefresh(cast),
+        "redirect": Redirect(settings.redirects_max, cast.statuses) if settings.redirect else None,
+        "cookies": _cookies(cast, site) if settings.cookies else None,
+        "proxy": Refused(cast.retrying, cast.statuses) if cast.pooled is not None else None,
+        "throttle": _throttle(settings, site) if settings.auto_throttle else None,
+        "stats": Counting(stats, cast.crawler.signals, spider),
+        "httpcache": _cache(cast, site),
+    }
+    chosen = settings.downloader_middlewares
+    placed = in_order("downloader_middlewares", built_in, DOWNLOADER_ORDER, chosen, cast.crawler)
+    return DownloaderChain(placed, spider)
+
+
+def spider_chain_of(cast: Cast) -> SpiderChain:
+    """Return the spider middlewares of a spider."""
+    settings, spider, stats = cast.member.settings, cast.member.spider, cast.crawler.stats
+    generic = cast.member.target.generic
+    length_max = settings.url_length_max
+    built_in = {
+        "httperror": HttpErrors(cast.statuses, stats),
+        "referer": None if generic or settings.referrer_policy == "no-referrer" else Referer(settings.referrer_policy),
+        "urllength": None if generic or length_max is None else UrlLength(length_max, stats),
+        "depth": None if generic else Depth(settings.depth_priority, stats),
+    }
+    placed = in_order("spider_middlewares", built_in, SPIDER_ORDER, settings.spider_middlewares, cast.crawler)
+    return SpiderChain(placed, spider)
+
+
+def _auth(cast: Cast) -> HttpAuth | None:
+    settings, spider = cast.member.settings, cast.member.spider
+    if settings.http_user and not getattr(spider, "http_user", ""):
+        domain = None if settings.http_auth_domain == "*" else settings.http_auth_domain
+        return HttpAuth(settings.http_user, settings.http_pass, domain)
+    return HttpAuth.of(spider)
+
+
+def _throttle(settings: Settings, site: Site) -> Throttle | None:
+    if site.set_delay is None:
+        return None
+    wanted = ThrottleSettings(
+        settings.auto_throttle_start, settings.auto_throttle_max, settings.delay, settings.auto_throttle_target
+    )
+    return Throttle(AutoThrottle(wanted), site.set_delay, site.clock.now, debug=settings.auto_throttle_debug)
+
+
+def _metarefresh(cast: Cast) -> MetaRefresh | None:
+    """A generic crawl reads every page that there is, those that lead elsewhere too."""
+    settings = cast.member.settings
+    if cast.member.target.generic or not settings.meta_refresh or not settings.redirect:
+        return None
+    return MetaRefresh(settings.redirects_max, settings.meta_refresh_max_delay)
+
+
+def _cookies(cast: Cast, site: Site) -> Cookies:
+    owner, debug = cast.member.target.naming.spider, cast.member.settings.cookies_debug
+    cookies = Cookies(site.keeping.store, site.clock, owner=owner, debug=debug, shared=site.shared_cookies)
+    site.keeping.keepers.append(cookies.keep)
+    if cast.pooled is not None:
+        cast.pooled.afresh = cookies.afresh
+    return cookies
+
+
+def _cache(cast: Cast, site: Site) -> HttpCache | None:
+    settings = cast.member.settings
+    if settings.http_cache == "off":
+        return None
+    missing = settings.http_cache_ignore_missing
+    rules: ReplayRules | PrivateRules = PrivateRules(ignore_missing=missing)
+    if settings.http_cache == "replay":
+        rules = ReplayRules(settings.http_cache_expiration or 0.0, ignore_missing=missing)
+        if settings.http_cache_ignore_statuses:
+            rules = rules._replace(ignore_http_codes=frozenset(settings.http_cache_ignore_statuses))
+    folder = Path(settings.http_cache_dir or Path(settings.home) / CACHE_FOLDER)
+    store = SqliteCache(folder, settings.http_cache_size)
+    site.keeping.closers.append(store.close)
+    usual = {name.lower(): value for name, value in fetch_settings_of(settings).headers.items()}
+    usual.setdefault("user-agent", settings.user_agent)
+    stats = cast.crawler.stats
+    return HttpCache(
+        store,
+        rules,
+        site.clock,
+        lambda what: stats.inc_value("httpcache/" + what),
+        usual=usual,
+        accept=accept_types(cast.rules.content_types),
+        owner=f"{cast.member.spider.name} {site.state}",
+    )

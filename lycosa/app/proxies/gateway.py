@@ -1,0 +1,99 @@
+"""The forward proxy over a pool: which parts it is made of."""
+
+from __future__ import annotations
+
+import resource
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from lycosa.app.crawl.fast_shutdown import hurrying
+from lycosa.app.proxies.pools import open_for_lending
+from lycosa.core.errors import BadSetting
+from lycosa.http.ports import Resolver
+from lycosa.http.public_suffixes import registrable
+from lycosa.http.resolver import SystemResolver
+from lycosa.infra import clock
+from lycosa.proxies.core.gateway.access_rules import Reach
+from lycosa.proxies.core.gateway.accounts import Accounts
+from lycosa.proxies.core.policies import Policies
+from lycosa.proxies.gateway.counts import Counts
+from lycosa.proxies.gateway.gateway import Gateway, serving
+from lycosa.proxies.gateway.leases import Holds
+from lycosa.proxies.gateway.limits import Limits
+from lycosa.proxies.gateway.parts import Parts
+from lycosa.proxies.gateway.upstream import Dialer, Kept
+from lycosa.proxies.ports import ProxyPool
+
+
+@asynccontextmanager
+async def gateway_over(
+    address: str,
+    listener: socket.socket,
+    policies: Policies,
+    accounts: Accounts,
+    reach: Reach,
+    limits: Limits,
+    authorities: Path | None,
+    say: Callable[[str], None],
+) -> AsyncIterator[Gateway]:
+    """Serve the pool at an address on a listening socket while the block runs. Raises what `open_for_lending` does.
+
+    `authorities`: a file of certificates, for proxies that are spoken to over TLS; those of the system without one.
+    """
+    tls = trusting(authorities) if authorities else None
+    allow_connections(limits)
+    with hurrying(say=say) as patient:
+        pool = await open_for_lending(address, policies, Path(), say)
+        try:
+            async with serving(parts_of(pool, policies, accounts, reach, limits, tls), listener) as gateway:
+                gateway.hurried = patient.hurry
+                yield gateway
+        finally:
+            await pool.close()
+
+
+def parts_of(
+    pool: ProxyPool,
+    policies: Policies | None = None,
+    accounts: Accounts | None = None,
+    reach: Reach | None = None,
+    limits: Limits | None = None,
+    tls: ssl.SSLContext | None = None,
+    resolver: Resolver | None = None,
+) -> Parts:
+    """Return the parts of a gateway over a pool."""
+    limits = limits or Limits()
+    counts = Counts()
+    now = clock.Clock().now
+    return Parts(
+        limits=limits,
+        counts=counts,
+        accounts=accounts or Accounts(),
+        reach=reach or Reach(),
+        holds=Holds(pool, limits, counts, now),
+        dialer=Dialer(limits, tls),
+        kept=Kept(),
+        resolver=resolver or SystemResolver(),
+        target_of=registrable,
+        rules_of=(policies or Policies()).rules_of,
+        now=now,
+    )
+
+
+def trusting(authorities: Path) -> ssl.SSLContext:
+    """Return a context that trusts the certificates in a file. Raises `BadSetting`."""
+    try:
+        return ssl.create_default_context(cafile=str(authorities))
+    except (OSError, ssl.SSLError):
+        raise BadSetting(f"--proxy-ca {authorities}: not a file of certificates (PEM)") from None
+
+
+def allow_connections(limits: Limits) -> None:
+    """Let the process have two connections for each client, as far as the system lets it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * limits.clients + 1_024
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard), hard))

@@ -1,0 +1,268 @@
+"""A pool of proxies as a program uses it: lease one, use it, say how it went. `lycosa.pool` is the door to it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from typing import Any, TypedDict, Unpack, overload
+
+from lycosa.core.errors import LycosaError, UsageError
+from lycosa.proxies.core.outcomes.clients import heard, heard_error
+from lycosa.proxies.core.outcomes.outcome import Blame, Outcome, Rule
+from lycosa.proxies.core.policies import Policies
+from lycosa.proxies.core.pool.target import Wish
+from lycosa.proxies.core.proxy import Proxy
+from lycosa.proxies.core.sources.lists import parse_line
+from lycosa.proxies.ports import Lent, ProxyPool, ProxyView, TargetView
+
+log = logging.getLogger(__name__)
+
+WAIT_S = 30.0
+"""How long a lease waits for a proxy, unless it says."""
+
+HOLD_MAX_S = 3600.0
+"""A lease is renewed for so long, unless it says: a block that never ends does not keep its proxy for ever."""
+
+LEASE_MIN_S, LEASE_MAX_S = 0.1, 86_400.0
+
+RENEWALS = 3
+"""A lease is renewed so many times in its time: one that the pool does not hear is no loss yet."""
+
+LATENCY_MAX_S, REST_MAX_S = 3600.0, 86_400.0
+
+REPORTS_MAX = 10_000
+"""Of one lease."""
+
+TEXT_MAX = 255
+"""Characters of a target, a session, a tag; what is longer of a reason is cut off."""
+
+
+class Wanted(TypedDict, total=False):
+    """What `Pool.lease` may be told."""
+
+    session: str
+    tags: Mapping[str, str] | None
+    avoid: Iterable[str]
+    wait_s: float
+    lease_s: float | None
+    hold_max_s: float
+
+
+class LeasedProxy:
+    """A proxy, lent: `url` is for whoever connects through it (a secret), `name` for everybody.
+
+    `rebound`: the session had another proxy before, whose cookies are of no use any more. `is_lost`: the lease ended
+    before the block did, and somebody else may have the proxy.
+    """
+
+    def __init__(self, lent: Lent, rules: Sequence[Rule]) -> None:
+        self._rules = rules
+        self.lent = lent
+        self.outcomes: list[Outcome] = []
+        self.is_lost = False
+
+    def __repr__(self) -> str:
+        return f"<{self.name} for {self.target}>"
+
+    @property
+    def url(self) -> str:
+        """The address with the login: a secret."""
+        return self.lent.proxy.url
+
+    @property
+    def proxies(self) -> dict[str, str]:
+        """The address as requests wants it: `requests.get(url, proxies=proxy.proxies)`."""
+        return {"http": self.url, "https": self.url}
+
+    @property
+    def name(self) -> str:
+        """The address without a login."""
+        return self.lent.proxy.name
+
+    @property
+    def tags(self) -> Mapping[str, str]:
+        """What is known of it: country, provider."""
+        return self.lent.proxy.tags
+
+    @property
+    def target(self) -> str:
+        """What it was lent for."""
+        return self.lent.target
+
+    @property
+    def rebound(self) -> bool:
+        """Whether the session had another proxy before."""
+        return self.lent.rebound
+
+    def report(
+        self,
+        result: Any = None,
+        *,
+        body: bytes | None = None,
+        blame: Blame | str | None = None,
+        reason: str = "",
+        rest_s: float | None = None,
+        latency_s: float | None = None,
+    ) -> Outcome:
+        """Say how one request went, each counts as a use: a response of any client, a status, or an exception.
+
+        `body`, when the response does not have it yet, is looked through for captchas and by the rules of the target.
+        `blame` says whose fault it was instead ("none", "nobody", "miss", "site", "proxy"), with a short `reason`;
+        `rest_s` asks for a rest of so many seconds. `latency_s` is the time to connect. Returns what was understood.
+        Raises `UsageError` for what says nothing.
+        """
+        if len(self.outcomes) >= REPORTS_MAX:
+            raise UsageError(f"{REPORTS_MAX:,} reports on one lease: take another lease")
+        _refuse_no_time("latency_s", latency_s, LATENCY_MAX_S)
+        _refuse_no_time("rest_s", rest_s, REST_MAX_S)
+        if blame is not None:
+            outcome = Outcome(_blame(blame), str(reason)[:TEXT_MAX], rest_s, latency_s)
+        elif isinstance(result, BaseException):
+            outcome = heard_error(result, latency_s) or Outcome(Blame.NOBODY, type(result).__name__, None, latency_s)
+        else:
+            outcome = heard(result, body=body, rules=self._rules, now=time.time(), latency_s=latency_s)
+        self.outcomes.append(outcome)
+        return outcome
+
+
+class Pool:
+    """A pool of proxies. Errors of where it is kept are `StateError`."""
+
+    def __init__(self, port: ProxyPool, policies: Policies) -> None:
+        self.port = port
+        self._policies = policies
+
+    @overload
+    def lease(
+        self, target: str, n: None = None, **wanted: Unpack[Wanted]
+    ) -> AbstractAsyncContextManager[LeasedProxy]: ...
+
+    @overload
+    def lease(
+        self, target: str, n: int, **wanted: Unpack[Wanted]
+    ) -> AbstractAsyncContextManager[list[LeasedProxy]]: ...
+
+    def lease(self, target: str, n: int | None = None, **wanted: Unpack[Wanted]) -> Any:
+        """Lend the best proxy for a target while the block runs; a list of `n` different ones, if `n` is given.
+
+        `session`: the same proxy again for the same word, as long as it works. `tags`: only proxies that have these.
+        `avoid`: keys of proxies that are not wanted. Waits at most `wait_s` for one, then raises `NoProxy`, which says
+        why there is none. The lease (of `lease_s`, else by the policy of the target) is renewed until the block ends,
+        for at most `hold_max_s`; if the process dies, the proxy comes back by itself. An exception that leaves the
+        block is a report, unless it says nothing of proxies.
+        """
+        return self._lease(target, n, **wanted)
+
+    @asynccontextmanager
+    async def _lease(
+        self,
+        target: str,
+        n: int | None,
+        *,
+        session: str = "",
+        tags: Mapping[str, str] | None = None,
+        avoid: Iterable[str] = (),
+        wait_s: float = WAIT_S,
+        lease_s: float | None = None,
+        hold_max_s: float = HOLD_MAX_S,
+    ) -> AsyncIterator[LeasedProxy | list[LeasedProxy]]:
+        _refuse_no_texts(target, session or "-", *(tags or {}), *(tags or {}).values())
+        if lease_s is not None and not LEASE_MIN_S <= lease_s <= LEASE_MAX_S:
+            raise UsageError(f"lease_s={lease_s}: write {LEASE_MIN_S} to {LEASE_MAX_S:,.0f} seconds")
+        usual_s = self._policies.policy_of(target).lease_s if lease_s is None else lease_s
+        wish = Wish(dict(tags or {}), session, frozenset(avoid))
+        lents = await self.port.acquire(target, 1 if n is None else n, wish, lease_s=usual_s, wait_s=wait_s)
+        rules = self._policies.rules_of(target)
+        leased = [LeasedProxy(lent, rules) for lent in lents]
+        renewing = asyncio.create_task(self._renew(leased, usual_s, hold_max_s))
+        try:
+            yield leased[0] if n is None else leased
+        except BaseException as error:
+            _report(leased, error)
+            with suppress(LycosaError):  # the other one says more
+                await self._release(leased)
+            raise
+        else:
+            await self._release(leased)
+        finally:
+            renewing.cancel()
+
+    async def add(self, *proxies: Proxy | str) -> int:
+        """Take proxies in, as objects or as lines of a list; return how many are new. Raises `BadProxy`."""
+        read = [each for line in proxies for each in ([line] if isinstance(line, Proxy) else parse_line(line))]
+        return await self.port.add(read)
+
+    async def remove(self, *keys: str) -> int:
+        """Forget proxies by their keys; return how many there were."""
+        return await self.port.remove(keys)
+
+    async def ban(self, target: str, key: str, until: float | None = None, reason: str = "by hand") -> bool:
+        """Lend a proxy no more for a target, or not before a time (unix seconds). False when it is not here."""
+        return await self.port.ban(target, key, until, reason)
+
+    async def unban(self, target: str, key: str) -> bool:
+        """Lift bans and rests of a proxy for a target. False when it is not here."""
+        return await self.port.unban(target, key)
+
+    async def proxies(self, target: str | None = None) -> list[ProxyView]:
+        """Return all proxies, the nearest first, or those of a target."""
+        return await self.port.proxies(target)
+
+    async def targets(self) -> list[TargetView]:
+        """Return all targets."""
+        return await self.port.targets()
+
+    async def _renew(self, leased: Sequence[LeasedProxy], lease_s: float, hold_max_s: float) -> None:
+        ends = time.monotonic() + hold_max_s
+        while time.monotonic() < ends:
+            await asyncio.sleep(lease_s / RENEWALS)
+            for each in leased:
+                if each.is_lost:
+                    continue
+                try:
+                    each.is_lost = await self.port.renew(each.lent, lease_s) is None
+                except LycosaError as error:
+                    log.warning("the lease of %s for %s was not renewed: %s", each.name, each.target, error)
+                if each.is_lost:
+                    log.warning("the lease of %s for %s was lost", each.name, each.target)
+
+    async def _release(self, leased: Sequence[LeasedProxy]) -> None:
+        """Give all back, also when one of them cannot be."""
+        errors: list[LycosaError] = []
+        for each in leased:
+            try:
+                each.is_lost = not await self.port.release(each.lent, each.outcomes)
+            except LycosaError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+
+def _report(leased: Sequence[LeasedProxy], error: BaseException) -> None:
+    """An exception of a block with one proxy is its fault, or not; of several nobody knows whose."""
+    outcome = heard_error(error)
+    if len(leased) == 1 and outcome is not None and len(leased[0].outcomes) < REPORTS_MAX:
+        leased[0].outcomes.append(outcome)
+
+
+def _refuse_no_texts(*texts: object) -> None:
+    for text in texts:
+        if not isinstance(text, str) or not 0 < len(text) <= TEXT_MAX:
+            shown = repr(text)[:80]
+            raise UsageError(f"{shown} for a target, session or tag: write a text of 1 to {TEXT_MAX} characters")
+
+
+def _refuse_no_time(name: str, told: object, most_s: float) -> None:
+    is_number = isinstance(told, int | float) and not isinstance(told, bool)
+    if told is not None and not (is_number and 0 <= told <= most_s):  # type: ignore[operator]
+        raise UsageError(f"{name}={str(told)[:20]}: write 0 to {most_s:,.0f} seconds")
+
+
+def _blame(blame: Blame | str) -> Blame:
+    try:
+        return Blame(blame)
+    except ValueError:
+        raise UsageError(f"{blame!r} is nobody: write one of {', '.join(each.value for each in Blame)}") from None

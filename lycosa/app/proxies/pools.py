@@ -1,0 +1,113 @@
+"""Opens a pool of proxies by its address, with the policies of the project."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from lycosa.config.neighbours import instead_of_file, is_named_like_a_file
+from lycosa.config.project import read_proxies
+from lycosa.core.errors import BadSetting, UsageError
+from lycosa.proxies.core.policies import Policies, policies_from
+from lycosa.proxies.core.pool_url import MEMORY, PoolAddress, read_address
+from lycosa.proxies.folder.folder import is_there
+from lycosa.proxies.folder.pool import embedded_pool
+from lycosa.proxies.memory.pool import LocalPool
+from lycosa.proxies.ports import ProxyPool
+
+log = logging.getLogger(__name__)
+
+OneOfThem = TypeVar("OneOfThem", bound=ProxyPool)
+
+LOGIN = re.compile(r"^[^/@:]+:[^@]*@")
+"""What of a place is no part of a path: somebody has written the address of a proxy."""
+
+MAKE = "lycosa proxies add FILE --pool"
+"""What makes a pool, or fills it."""
+
+
+async def open_pool(
+    address: str | Path,
+    policies: Policies | None = None,
+    say: Callable[[str], None] = log.warning,
+    *,
+    create: bool = False,
+) -> ProxyPool:
+    """Return the pool at an address (`proxies.core.pool_url`), to be closed by the caller.
+
+    `say` hears that a server or another process is waited for. `create` makes a pool where there is none; without it
+    that is an error, as the address may be mistyped. Raises `UsageError` for that, for what is no address, or is not
+    let in; `StateError` for a folder or server that cannot be used.
+    """
+    place = read_address(str(address))
+    policy_of = (policies or Policies()).policy_of
+    if place.url:
+        from lycosa.proxies.redis.pool import redis_pool  # an extra
+
+        async with _closed_on_error(await redis_pool(place.url, place.name, say, policy_of)) as pool:
+            if not await pool.is_there(create=create):
+                raise _missing(place)
+            return pool
+    if place.folder:
+        if not create and not is_there(Path(place.folder)):
+            raise _missing(place)
+        return await embedded_pool(Path(place.folder), say, policy_of)
+    return LocalPool(policy_of)
+
+
+async def open_for_lending(
+    address: str | Path, policies: Policies | None, folder: Path, say: Callable[[str], None] = log.warning
+) -> ProxyPool:
+    """Return a pool that somebody is to borrow from, as `open_pool`, for the project that `folder` is in.
+
+    An empty one is waited for only when the project has sources, from which `lycosa proxies keep` fills it; else
+    nothing would ever come, and that is a `UsageError`.
+    """
+    place = read_address(str(address))
+    async with _closed_on_error(await open_pool(address, policies, say)) as pool:
+        if place.text != MEMORY and not has_sources(folder) and not await pool.count():
+            what = f"the pool {place.text} has no proxies, and the project no [[proxies.sources]]"
+            raise UsageError(f"{what}: {MAKE} {place.text} fills it")
+        return pool
+
+
+def has_sources(folder: Path) -> bool:
+    """Whether the project that `folder` is in says where proxies come from. Raises `BadSetting`."""
+    return bool(read_proxies(folder)[1].get("sources"))
+
+
+def project_policies(folder: Path) -> Policies:
+    """Return the policies of the project that `folder` is in. Raises `BadSetting`."""
+    place, table = read_proxies(folder)
+    try:
+        return policies_from(table)
+    except BadSetting as wrong:
+        raise BadSetting(f"{place}: {wrong}") from None
+
+
+@asynccontextmanager
+async def _closed_on_error(pool: OneOfThem) -> AsyncIterator[OneOfThem]:
+    """Have a pool, and leave it if the block raises."""
+    try:
+        yield pool
+    except BaseException:
+        await pool.close()
+        raise
+
+
+def _missing(place: PoolAddress) -> UsageError:
+    shown = LOGIN.sub("...@", place.text)
+    makes = f"{MAKE} {shown} makes one"
+    if not place.folder:
+        return UsageError(f"there is no pool at {shown}: {makes}")
+    if Path(place.folder).exists():
+        return UsageError(f"there is no pool in {shown}: {makes}")
+    near = instead_of_file(place.folder, lambda path: path.is_file() or is_there(path))
+    if is_named_like_a_file(place.folder):
+        return UsageError(f"there is no file {shown}{near or ', and no pool of this name'}")
+    what = f"there is no pool in {shown}{', nor a file of this name' if '/' in place.folder else ''}"
+    return UsageError(f"{what}{near or ':'} {makes}")

@@ -1,0 +1,77 @@
+"""`lycosa genspider NAME URL`: write a spider to begin with."""
+
+from __future__ import annotations
+
+import keyword
+import re
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import click
+
+from lycosa.cli.crawl.spiders import enter_project, project_settings
+from lycosa.cli.crawl.templating import spider_templates, spider_text, write_new
+from lycosa.config import Settings
+from lycosa.core.errors import BadUrl, UsageError
+
+NAME = re.compile(r"[A-Za-z][\w.-]*", re.ASCII)
+
+
+@click.command("genspider")
+@click.option(
+    "-t", "--template", type=click.Choice(spider_templates()), default="basic", show_default=True, help="What kind."
+)
+@click.argument("name", metavar="NAME")
+@click.argument("where", metavar="DOMAIN|URL")
+def command(template: str, name: str, where: str) -> None:
+    """Write a spider: into the project's spiders, or into the current folder where there is no project.
+
+    \b
+    lycosa genspider quotes quotes.toscrape.com
+    lycosa genspider -t crawl shop https://shop.example.com/catalogue/
+    """
+    module = re.sub(r"\W", "_", name)
+    if not NAME.fullmatch(name) or keyword.iskeyword(module):
+        raise UsageError(f"{name!r} cannot be a spider's name: write letters, digits, _ and -, a letter first")
+    url, domain = _address(where)
+    origin = "/".join(url.split("/")[:3])
+    words = {"name": name, "url": url, "domain": domain, "origin": origin, "class_name": _class_name(module)}
+    enter_project()
+    settings = project_settings()
+    _refuse_twice(settings, name)
+    path = _folder(settings) / f"{module}.py"
+    write_new({path: spider_text(template, words)})
+    run = f"lycosa crawl {name}" if settings.spider_modules else f"lycosa runspider {path}"
+    print(f"{path}: the spider {name} was written. Run it:\n  {run}", file=sys.stderr)
+
+
+def _address(text: str) -> tuple[str, str]:
+    """Return the URL to start with, and the domain to stay in."""
+    from lycosa.core.url import canonicalize
+
+    url = canonicalize(text if "://" in text else f"https://{text}")
+    if any(each in url for each in '"\\$\n'):
+        raise BadUrl(f"{text!r} cannot be written into a spider: escape it with %")
+    return url, urlsplit(url).hostname or ""
+
+
+def _class_name(module: str) -> str:
+    words = "".join(part[:1].upper() + part[1:] for part in module.split("_") if part)
+    return words if words.lower().endswith("spider") else f"{words}Spider"
+
+
+def _refuse_twice(settings: Settings, name: str) -> None:
+    from lycosa.cli.crawl.spiders import find_spiders
+
+    if settings.spider_modules:
+        for each in find_spiders(settings.spider_modules).named(name):
+            raise UsageError(f"{each.file} has a spider {name!r} already: choose another name")
+
+
+def _folder(settings: Settings) -> Path:
+    """Return where new spiders go."""
+    from lycosa.cli.crawl.spiders import folder_of
+
+    package = settings.new_spider_module or next(iter(settings.spider_modules), "")
+    return folder_of(package) if package else Path()

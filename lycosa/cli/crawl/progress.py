@@ -1,0 +1,252 @@
+"""What a crawl shows on standard error: progress while it runs, a summary at the end. Never touches standard output.
+
+On a terminal one live line, elsewhere a line every few seconds; nothing with `quiet`. Times come from the snapshots.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+from lycosa.cli.outcome import CANNOT, DEAD, DONE, INTERRUPTED, printable
+from lycosa.config import STANDARD_OUTPUT, Settings
+from lycosa.core.units import size
+from lycosa.crawl.events.stats import Snapshot, Summary
+from lycosa.frontier.core.telemetry import pages, pages_done
+from lycosa.proxies.core.pool.outage import NO_PROXY
+
+LIVE_EVERY_S = 0.25
+PLAIN_EVERY_S = 5.0
+REASONS_MAX = 12
+Observe = Callable[[Snapshot], None]
+
+
+@contextmanager
+def shown(settings: Settings) -> Iterator[Observe | None]:
+    """Yield what to call with snapshots, as often as one likes; None when nothing is to be shown."""
+    if settings.quiet or sys.stderr is None:
+        yield None
+    elif _live(settings):
+        with _live_line(settings) as draw:
+            yield every(LIVE_EVERY_S, draw, first=0.0)
+    else:
+        yield every(PLAIN_EVERY_S, lambda snapshot: write([progress_line(snapshot, settings.max_pages)]))
+
+
+def every(seconds: float, show: Observe, *, first: float | None = None) -> Observe:
+    """Return an observer that passes on one snapshot in so many seconds of the crawl, the first after `first`.
+
+    That the crawl waits or is paused is passed on at once: it may be the last snapshot for long.
+    """
+    due = seconds if first is None else first
+
+    def observe(snapshot: Snapshot) -> None:
+        nonlocal due
+        if snapshot.elapsed_s >= due or snapshot.waiting_until or snapshot.paused:
+            due = snapshot.elapsed_s + seconds
+            show(snapshot)
+
+    return observe
+
+
+def progress_line(snapshot: Snapshot, max_pages: int | None = None) -> str:
+    """Return the state of the crawl in one line, the most wanted first."""
+    parts = [
+        f"{span(snapshot.elapsed_s)}: {_pages(snapshot)}",
+        _pace(snapshot),
+        f"{snapshot.queued:,} queued",
+        f"{snapshot.leased:,} leased",
+        f"{snapshot.delayed:,} delayed" if snapshot.delayed else "",
+        f"{snapshot.dead:,} failed",
+        count(snapshot.hosts, "host") if snapshot.hosts else "",
+        size(snapshot.bytes),
+        _eta(snapshot, max_pages),
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def summary_lines(summary: Summary) -> list[str]:
+    """Return how the crawl ended, what became of its URLs, and where everything is."""
+    now = summary.snapshot
+    here, ever = (" in this run", " in all runs") if summary.resumed else ("", "")
+    lines = [_headline(summary) + ("" if summary.nothing_to_do else here)]
+    if not summary.nothing_to_do:
+        lines.append(_row("done", f"{now.done:,}{ever}{_counts(summary.reasons)}"))
+        if summary.skipped:
+            skipped = count(sum(summary.skipped.values()), "link")
+            lines.append(_row("skipped", f"{skipped}{here}{_counts(summary.skipped)}"))
+    if now.dead:
+        lines.append(_row("dead", f"{now.dead:,}{ever}{_counts(summary.dead_reasons)}"))
+        lines += [_row("", f"{url}  {reason}") for url, reason in summary.dead]
+        if now.dead > len(summary.dead):
+            lines.append(_row("", f"... and {now.dead - len(summary.dead):,} more"))
+    if proxies := _proxies(summary.stats):
+        lines.append(_row("proxies", proxies))
+    if summary.shared:
+        lines.append(_row("shared", _shared(summary.shared, summary.reasons)))
+    items = "standard output" if summary.items_path == STANDARD_OUTPUT else summary.items_path
+    lines += [_row(name, path) for name, path in (("items", items), ("state", summary.state_path)) if path]
+    lines += [f"hint: {note}" for note in summary.notes]
+    if summary.idle_until:
+        lines.append(f"next due at {date(summary.idle_until)}{_from_now(summary)}; the same command goes on then")
+    if summary.interrupted:
+        lines.append("the state is saved: the same command resumes the crawl")
+    return lines
+
+
+def _proxies(stats: Mapping[str, Any]) -> str:
+    """Return what came of the proxies of a pool, "" where there was none."""
+    told = {
+        "banned": stats.get("proxy/outcomes/site", 0),
+        "not reached": stats.get("proxy/outcomes/proxy", 0),
+        "failed behind": stats.get("proxy/outcomes/miss", 0),
+        "sent again": stats.get("proxy/sent_again", 0),
+        "given up": stats.get("proxy/given_up", 0),
+        "waited": stats.get("proxy/waits", 0),
+    }
+    leases = stats.get("proxy/leases", 0)
+    if not leases and not told["waited"]:
+        return ""
+    return f"{leases:,} leases in this run{_counts({name: number for name, number in told.items() if number})}"
+
+
+def _shared(totals: Mapping[str, int], reasons: Mapping[str, int]) -> str:
+    """Workers tell once a second what they did, and one that was killed does not any more: more pages may be done."""
+    made = max(pages(totals), pages(pages_done(reasons)))
+    what = f"{count(int(made), 'page')}, {count(totals.get('items', 0), 'item')}, {size(totals.get('bytes', 0))}"
+    return f"{what} by all workers so far"
+
+
+def _headline(summary: Summary) -> str:
+    now = summary.snapshot
+    if summary.nothing_to_do:
+        afresh = "; another --crawl-name, --state and -o start one afresh" if summary.shared else "; -O starts afresh"
+        why, advice = (summary.closed, "") if summary.closed else ("the crawl is finished", afresh)
+        return f"nothing to do: {why} ({now.done:,} done, {now.dead:,} dead){advice}"
+    rate = (now.pages + now.unchanged) / now.elapsed_s if now.elapsed_s > 0 else 0.0
+    how = "interrupted" if summary.interrupted else "finished" if summary.finished else "stopped"
+    how = f"closed ({summary.closing})" if summary.closing else "idle" if summary.idle_until else how
+    dropped = f" ({now.dropped:,} dropped)" if now.dropped else ""
+    made = f"{_pages(now)}, {count(now.items, 'item')}{dropped}"
+    return f"{how}: {made} in {span(now.elapsed_s)} ({rate:,.0f} pages/s, {size(now.bytes)})"
+
+
+def _pages(now: Snapshot) -> str:
+    """Return how many pages there were; those that had not changed are pages too."""
+    if not now.unchanged:
+        return count(now.pages, "page")
+    if not now.pages:
+        return f"{count(now.unchanged, 'page')} unchanged"
+    return f"{count(now.pages, 'page')}, {now.unchanged:,} more unchanged"
+
+
+def exit_code(summary: Summary) -> int:
+    """Return the exit code that the summary stands for."""
+    if summary.interrupted:
+        return INTERRUPTED
+    if summary.closing == NO_PROXY:
+        return CANNOT
+    return DEAD if summary.snapshot.dead else DONE
+
+
+def write(lines: Sequence[str]) -> None:
+    """Write lines to standard error; that nobody reads them is no reason to stop."""
+    try:
+        print(*map(printable, lines), sep="\n", file=sys.stderr, flush=True)
+    except OSError:
+        return
+
+
+def span(seconds: float) -> str:
+    """Return a time span as people say it."""
+    if round(seconds) < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
+
+
+def date(at: float) -> str:
+    """Return a unix time as the clock on the wall shows it."""
+    try:
+        return f"{datetime.fromtimestamp(at):%Y-%m-%d %H:%M:%S}"  # noqa: DTZ006  local time is meant
+    except (OverflowError, ValueError, OSError):
+        return f"unix second {at:.0f}"
+
+
+def count(number: int, what: str) -> str:
+    """Return "1 page", "2 pages", "3 proxies"."""
+    if number == 1:
+        return f"{number:,} {what}"
+    return f"{number:,} {what[:-1]}ies" if what.endswith("y") else f"{number:,} {what}s"
+
+
+def _pace(snapshot: Snapshot) -> str:
+    if snapshot.paused:
+        return f"paused ({snapshot.paused})"
+    if snapshot.waiting_until:
+        return f"waiting, next due at {date(snapshot.waiting_until)}"
+    return f"{snapshot.rate:,.0f}/s"
+
+
+def _from_now(summary: Summary) -> str:
+    return f" (in {rough(summary.idle_until - summary.ended_at)})" if summary.ended_at else ""
+
+
+def rough(seconds: float) -> str:
+    """Return a time span in its largest unit: "13 h"."""
+    for name, unit_s in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if round(seconds / unit_s) >= (1 if name != "d" else 2):
+            return f"{seconds / unit_s:.0f} {name}"
+    return f"{max(0.0, seconds):.0f} s"
+
+
+def _eta(snapshot: Snapshot, max_pages: int | None) -> str:
+    """The time to go, where it can be known: there is a limit, and the pages to reach it are already queued."""
+    waiting = snapshot.queued + snapshot.leased + snapshot.delayed
+    if max_pages is None or snapshot.rate <= 0 or not 0 < max_pages - snapshot.pages <= waiting:
+        return ""
+    return f"{span((max_pages - snapshot.pages) / snapshot.rate)} to go"
+
+
+def _counts(reasons: Mapping[str, int]) -> str:
+    """The reasons, most frequent first: " (200: 120, 404: 3)"."""
+    ranked = sorted(reasons.items(), key=lambda each: (-each[1], each[0]))
+    shown = [f"{reason}: {number:,}" for reason, number in ranked[:REASONS_MAX]]
+    rest = sum(number for _, number in ranked[REASONS_MAX:])
+    return f" ({', '.join([*shown, *([f'others: {rest:,}'] if rest else [])])})" if shown else ""
+
+
+def _row(name: str, text: str) -> str:
+    return f"  {name:<8}{text}"
+
+
+def _live(settings: Settings) -> bool:
+    """A live line needs a terminal of its own: items that go to the same one would be overwritten."""
+    items_on_terminal = settings.output in {None, STANDARD_OUTPUT} and sys.stdout is not None and sys.stdout.isatty()
+    return sys.stderr.isatty() and not items_on_terminal and os.environ.get("TERM", "dumb") != "dumb"
+
+
+@contextmanager
+def _live_line(settings: Settings) -> Iterator[Observe]:
+    """Draw one line again and again; it is gone when the summary comes. rich obeys NO_COLOR."""
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    console = Console(file=sys.stderr)
+    live = Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False)
+
+    def draw(snapshot: Snapshot) -> None:
+        text = Text(printable(progress_line(snapshot, settings.max_pages)), no_wrap=True, overflow="ellipsis")
+        text.highlight_regex(r"[\d,.]+ pages?", "bold green")
+        if snapshot.dead:
+            text.highlight_regex(r"[\d,]+ failed", "bold red")
+        live.update(text, refresh=True)
+
+    with live:
+        yield draw

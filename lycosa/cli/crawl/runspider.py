@@ -1,0 +1,29 @@
+"""`lycosa runspider FILE`: run the spider in a Python file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from lycosa.cli.crawl.crawl import run_spiders
+from lycosa.cli.crawl.spiderfile import load_spider
+from lycosa.cli.crawl.spiders import enter_project
+from lycosa.cli.options import GroupedCommand, crawl_options, given, spider_arguments
+
+
+@click.command("runspider", cls=GroupedCommand)
+@click.argument("file", metavar="FILE")
+@crawl_options
+def command(file: str, arguments: Sequence[str], sets: Sequence[str], **options: Any) -> int:
+    """Run the spider in a Python file; of several, FILE:ClassName picks one.
+
+    The options win over the spider's custom_settings. -a arguments become attributes of the spider.
+
+    \b
+    lycosa runspider quotes.py -o quotes.jsonl -a tag=humor
+    """
+    flags, named = given(options), spider_arguments(arguments)
+    enter_project()
+    return run_spiders([load_spider(file)], flags, sets, named)

@@ -1,0 +1,40 @@
+"""`lycosa worker SPIDER|FILE|URL... --frontier redis://...`: take part in a crawl that several workers share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from lycosa.cli.crawl.crawl import command as crawl
+from lycosa.cli.crawl.crawl import run_spiders
+from lycosa.cli.crawl.spiderfile import load_spider
+from lycosa.cli.crawl.spiders import enter_project, project_settings
+from lycosa.cli.options import GroupedCommand, crawl_options, given, spider_arguments
+from lycosa.core.errors import UsageError
+
+
+@click.command("worker", cls=GroupedCommand)
+@click.argument("targets", nargs=-1, required=True, metavar="NAME|FILE|URL...")
+@crawl_options
+@click.pass_context
+def command(
+    ctx: click.Context, /, targets: Sequence[str], arguments: Sequence[str], sets: Sequence[str], **options: Any
+) -> int:
+    """Take part in a crawl that several workers share, on this machine or others: start as many as you like.
+
+    It ends when the whole crawl is done; with --keep-alive it waits for more. Each worker needs an output and a --state
+    of its own. -O, --processes and a --state of another crawl are refused.
+
+    \b
+    lycosa worker quotes --frontier redis://host:6379/0 -o quotes-1.jsonl --state worker-1
+    """
+    flags = given(options)
+    if not (flags.get("frontier") or project_settings(sets).frontier):
+        raise UsageError("a worker needs --frontier redis://host:6379/0, which it shares with the others")
+    if len(targets) == 1 and targets[0].partition(":")[0].endswith(".py"):
+        enter_project()
+        return run_spiders([load_spider(targets[0])], flags, sets, spider_arguments(arguments))
+    code: int = ctx.invoke(crawl, targets=targets, arguments=arguments, sets=sets, **options)
+    return code

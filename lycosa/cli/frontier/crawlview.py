@@ -1,0 +1,198 @@
+"""How a crawl that several workers share is shown: as a table, as plain text, as JSON.
+
+Columns that a narrow terminal has no room for are left out. Whatever came from elsewhere is made printable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from lycosa.cli.crawl import progress
+from lycosa.cli.outcome import one_line
+from lycosa.core.units import size
+from lycosa.frontier.core.model import HostView
+from lycosa.frontier.core.telemetry import COUNTS, LOST, PAUSED, STAT, CrawlView, Rates, WorkerView, pages, time_to_go
+
+WIDTH = 120
+"""Of what is shown where there is no terminal."""
+
+GONE_SHOWN = 5
+STYLES = {"crawling": "green", PAUSED: "yellow", LOST: "red", "ending": "cyan"}
+URLS = ("queued", "leased", "delayed", "done", "dead")
+
+
+class Column(NamedTuple):
+    """A column of workers, there from so many characters on. `cell` makes its text of a worker and its rates."""
+
+    name: str
+    from_width: int
+    cell: Callable[[WorkerView, Mapping[str, float]], str]
+    right: bool = True
+
+
+def _count(name: str) -> Callable[[WorkerView, Mapping[str, float]], str]:
+    return lambda worker, _: f"{worker.report.counts[name]:,}" if worker.report and worker.tells(name) else "-"
+
+
+def _cpu(worker: WorkerView, rates: Mapping[str, float]) -> str:
+    return f"{rates['cpu_ms'] / 10:.0f}%" if rates and worker.tells("cpu_ms") else "-"
+
+
+def _machine(worker: WorkerView, _: Mapping[str, float]) -> str:
+    if worker.report is None:
+        return "-"
+    first = worker.report.machine.partition(".")[0]
+    return one_line(f"{worker.report.machine if first.isdecimal() else first}:{worker.report.pid}")
+
+
+def _state(worker: WorkerView, _: Mapping[str, float]) -> str:
+    why = worker.report.why if worker.report else ""
+    return one_line(f"{worker.state} ({why})" if why and worker.state != LOST else worker.state)
+
+
+COLUMNS = (
+    Column("worker", 0, lambda worker, _: one_line(worker.name), right=False),
+    Column("machine", 100, _machine, right=False),
+    Column("up", 0, lambda worker, _: progress.rough(worker.report.uptime_s) if worker.report else "-"),
+    Column("pages", 0, lambda worker, _: f"{pages(worker.report.counts):,.0f}" if worker.report else "-"),
+    Column("/s", 0, lambda _, rates: f"{pages(rates):,.0f}" if rates else "-"),
+    Column("items", 0, _count("items")),
+    Column("failed", 0, _count("failures")),
+    Column("leased", 0, lambda worker, _: f"{worker.leased:,}"),
+    Column("CPU", 100, _cpu),
+    Column("memory", 0, lambda worker, _: size(worker.report.memory_bytes) if worker.report else "-"),
+    Column("state", 0, _state, right=False),
+)
+
+
+def table(view: CrawlView, rates: Rates, width: int, height: int = 0) -> RenderableType:
+    """Return the crawl for a terminal of this width, and this height (0: any)."""
+    hosts = _hosts(view) if view.hosts else Text()
+    room = max(1, height - len(view.hosts) - 9) if height else len(view.workers) + GONE_SHOWN
+    return Group(*_head(view, rates), Text(), _workers(view, rates, width, room), Text(), hosts)
+
+
+def plain(view: CrawlView, rates: Rates, width: int = WIDTH) -> list[str]:
+    """Return the crawl as lines."""
+    console = Console(width=width, color_system=None, file=None, force_terminal=False)
+    with console.capture() as capture:
+        console.print(table(view, rates, width))
+    return [line.rstrip() for line in capture.get().rstrip().splitlines()]
+
+
+def as_json(view: CrawlView, rates: Rates) -> dict[str, Any]:
+    """Return the crawl for `--json`. What is not known is null."""
+    return {
+        "crawl": view.name,
+        "at": view.at,
+        "unfinished": view.unfinished,
+        "urls": view.frontier,
+        "totals": {name: view.totals.get(name, 0) if view.tells(name) else None for name in COUNTS},
+        "rates": _rounded(rates.total()),
+        "time_to_go_s": time_to_go(view, rates.total()),
+        "workers": [_worker_json(worker, rates.of(worker.name)) for worker in view.workers],
+        "gone": [_worker_json(worker, {}) for worker in view.gone],
+        "hosts": [_host_json(host, view.at) for host in view.hosts],
+        "stats": {name.removeprefix(STAT): count for name, count in view.totals.items() if name.startswith(STAT)},
+    }
+
+
+def _worker_json(worker: WorkerView, rates: Mapping[str, float]) -> dict[str, Any]:
+    report = worker.report
+    told = {"worker": worker.name, "state": worker.state, "silent_s": worker.silent_s, "leased": worker.leased}
+    if report is None:
+        return told
+    return told | {
+        "why": report.why or None,
+        "machine": report.machine,
+        "pid": report.pid,
+        "version": report.version,
+        "uptime_s": report.uptime_s,
+        "under_way": report.under_way,
+        "concurrency": report.concurrency,
+        "memory_bytes": report.memory_bytes,
+        **{name: report.counts.get(name) for name in COUNTS},
+        "rates": _rounded(rates),
+    }
+
+
+def _rounded(rates: Mapping[str, float]) -> dict[str, float] | None:
+    return {name: round(rate, 3) for name, rate in rates.items()} or None
+
+
+def _host_json(host: HostView, now: float) -> dict[str, Any]:
+    ready_in_s = max(0.0, host.ready_at - now)
+    return {
+        "host": host.host,
+        "queued": host.queued,
+        "in_flight": host.in_flight,
+        "ready_in_s": ready_in_s,
+        "delay_s": host.delay_s,
+    }
+
+
+def _head(view: CrawlView, rates: Rates) -> list[Text]:
+    """Return what is said of the whole crawl."""
+    rate, totals = rates.total(), view.totals
+    made = [
+        progress.count(int(pages(totals)), "page"),
+        f"{pages(rate):,.0f}/s" if rate else "",
+        progress.count(totals.get("items", 0), "item") if view.tells("items") else "",
+        f"{totals.get('failures', 0):,} failed",
+        size(totals.get("bytes", 0)) if view.tells("bytes") else "",
+        f"{size(rate.get('bytes', 0))}/s" if rate and view.tells("bytes") else "",
+    ]
+    left = time_to_go(view, rate)
+    urls = [f"{view.frontier.get(name, 0):,} {name}" for name in URLS]
+    urls.append(f"{view.frontier['outgoing']:,} on their way" if view.frontier.get("outgoing") else "")
+    urls.append(f"{progress.span(left)} of work known" if left is not None else "")
+    who = progress.count(len(view.workers), "worker")
+    return [
+        Text(f"{one_line(view.name)}: {who}" + ("" if view.unfinished else ", nothing to do"), style="bold"),
+        Text("  " + ", ".join(part for part in made if part)),
+        Text("  " + ", ".join(part for part in urls if part)),
+    ]
+
+
+def _workers(view: CrawlView, rates: Rates, width: int, room: int) -> Table:
+    columns = [column for column in COLUMNS if width >= column.from_width]
+    found = _columns(*[(column.name, column.right) for column in columns], narrow=width < WIDTH)
+    shown = [*view.workers[:room], *view.gone[: min(GONE_SHOWN, max(0, room - len(view.workers)))]]
+    for worker in shown:
+        mine = rates.of(worker.name)
+        found.add_row(*(_text(column.cell(worker, mine)) for column in columns), style=STYLES.get(worker.state))
+    if len(view.workers) > room:
+        found.add_row(Text(f"+ {len(view.workers) - room:,}"))
+    return found
+
+
+def _hosts(view: CrawlView) -> Table:
+    found = _columns(
+        ("busiest hosts", False), ("queued", True), ("in flight", True), ("next turn", True), ("delay", True)
+    )
+    for host in view.hosts:
+        found.add_row(
+            _text(one_line(host.host)),
+            f"{host.queued:,}",
+            f"{host.in_flight:,}",
+            f"in {progress.span(host.ready_at - view.at)}" if host.ready_at > view.at else "now",
+            f"{host.delay_s:g} s" if host.delay_s else "-",
+        )
+    return found
+
+
+def _columns(*columns: tuple[str, bool], narrow: bool = False) -> Table:
+    """Return a table with these columns; where room is short, those on the left side give way, and no number does."""
+    found = Table(box=None, padding=(0, 1 if narrow else 2, 0, 0), header_style="bold", pad_edge=False)
+    for name, right in columns:
+        found.add_column(name, justify="right" if right else "left", no_wrap=right, min_width=len(name))
+    return found
+
+
+def _text(text: str) -> Text:
+    return Text(text, no_wrap=True, overflow="ellipsis")

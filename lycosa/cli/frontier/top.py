@@ -1,0 +1,174 @@
+"""`lycosa top redis://...`: watch a crawl that several workers share: who does what, how fast, what is left.
+
+On a terminal a table that renews itself; elsewhere, or with --once, the same once. It takes no part in the crawl.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lycosa.cli.crawl import progress
+from lycosa.cli.frontier.crawlview import as_json, plain, table
+from lycosa.cli.frontier.rows import json_line
+from lycosa.cli.outcome import DONE, one_line
+from lycosa.core.errors import StateError, UsageError
+from lycosa.frontier.core.telemetry import CrawlView, Rates
+
+EVERY_S = 1.0
+RATE_AFTER_S = 1.5
+"""For the rates of a single look: until then every worker has reported once more."""
+
+
+@click.command("top", short_help="Watch a crawl that several workers share.")
+@click.argument("where", required=False, metavar="[redis://...]")
+@click.option("--frontier", metavar="redis://...", help="The same, as other commands take it.")
+@click.option("--crawl-name", metavar="NAME", help="Its name. [default: the only one there]")
+@click.option("--state", "state_dir", metavar="DIR", help="State of a crawl of this machine, instead.")
+@click.option("--once", is_flag=True, help="Show it once.")
+@click.option("--json", "json", is_flag=True, help="Write JSON, an object a second.")
+@click.option(
+    "--metrics", metavar="[ADDRESS:]PORT", help="Serve /metrics for Prometheus; without a terminal only that."
+)
+def command(
+    where: str | None,
+    frontier: str | None,
+    crawl_name: str | None,
+    state_dir: str | None,
+    *,
+    once: bool,
+    json: bool,
+    metrics: str | None,
+) -> int:
+    """Watch a crawl that several workers share: who takes part, how fast they are, what is left, which hosts are busy.
+
+    It joins nothing and may be started and ended at any time. Ctrl-C ends it.
+
+    \b
+    lycosa top redis://host:6379/0
+    lycosa top redis://host:6379/0 --crawl-name shop --json --once
+    lycosa top redis://host:6379/0 --crawl-name shop --metrics 9464
+    lycosa top --state .lycosa/example.com
+    """
+    from lycosa.cli.crawl.spiders import enter_project, project_settings
+
+    enter_project()
+    settings = project_settings()
+    given = where or frontier
+    if state_dir and (given or crawl_name):
+        raise UsageError("--state is for a crawl of this machine, and redis://... for one that several workers share")
+    where = given or settings.frontier
+    if not state_dir and not where:
+        raise UsageError("which crawl? lycosa top redis://host:6379/0, or lycosa top --state DIR")
+    crawl = _local(state_dir) if state_dir else _shared(where or "", crawl_name or settings.crawl_name)
+    try:
+        asyncio.run(_watch(crawl, once=once, json=json, metrics=metrics))
+    except KeyboardInterrupt:
+        if once:
+            raise
+    return DONE
+
+
+def _local(state_dir: str) -> AbstractAsyncContextManager[Any]:
+    from lycosa.app.frontier.live_counts import looked_at
+    from lycosa.app.frontier.operations import find_state
+
+    return looked_at(find_state(state_dir, Path()), _say)
+
+
+def _shared(where: str, name: str) -> AbstractAsyncContextManager[Any]:
+    from lycosa.app.frontier.watching import watched
+
+    return watched(where, name, _say)
+
+
+async def _watch(found: AbstractAsyncContextManager[Any], *, once: bool, json: bool, metrics: str | None) -> None:
+    async with AsyncExitStack() as stack:
+        crawl = await stack.enter_async_context(found)
+        if metrics is not None:
+            from lycosa.core.metrics import exposition
+            from lycosa.frontier.core.crawl_metrics import metrics_of
+            from lycosa.infra.web.metrics_page import serving
+
+            async def scraped() -> bytes:
+                return exposition(metrics_of(await _seen(crawl)))
+
+            address = await stack.enter_async_context(serving(metrics, scraped))
+            progress.write([f"metrics of {one_line(crawl.name)}: {address}"])
+        live = _is_terminal() and not once
+        if metrics is not None and not (json or live or once):
+            await asyncio.Event().wait()
+        if json:
+            await _json(crawl, once=once)
+        elif live:
+            await _live(crawl)
+        else:
+            view, rates = await _once(crawl)
+            print("\n".join(plain(view, rates)))
+
+
+def _is_terminal() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def _say(line: str) -> None:
+    progress.write([one_line(line)])
+
+
+async def _seen(crawl: Any) -> CrawlView:
+    view: CrawlView | None = await crawl.view()
+    if view is None:
+        raise StateError(f"the crawl {crawl.name!r} is not there any more")
+    return view
+
+
+async def _once(crawl: Any) -> tuple[CrawlView, Rates]:
+    """Look twice, for the rates."""
+    rates = Rates()
+    first = await _seen(crawl)
+    rates.note(first.workers)
+    if not first.workers:
+        return first, rates
+    await asyncio.sleep(RATE_AFTER_S)
+    view = await _seen(crawl)
+    rates.note(view.workers)
+    return view, rates
+
+
+async def _looks(crawl: Any) -> AsyncIterator[tuple[CrawlView, Rates]]:
+    """Yield the crawl as it is, once a second."""
+    rates = Rates()
+    while True:
+        began = time.monotonic()
+        view = await _seen(crawl)
+        rates.note(view.workers)
+        yield view, rates
+        await asyncio.sleep(max(0.0, began + EVERY_S - time.monotonic()))
+
+
+async def _json(crawl: Any, *, once: bool) -> None:
+    if once:
+        json_line(as_json(*await _once(crawl)))
+        return
+    async for view, rates in _looks(crawl):
+        json_line(as_json(view, rates))
+        sys.stdout.flush()
+
+
+async def _live(crawl: Any) -> None:
+    """Draw it again and again on a screen of its own. rich obeys NO_COLOR."""
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console()
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        async for view, rates in _looks(crawl):
+            live.update(table(view, rates, console.width, console.height), refresh=True)

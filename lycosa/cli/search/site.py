@@ -1,0 +1,46 @@
+"""`lycosa site`: search an index in the browser, until SIGINT (exit code 130) or SIGTERM (0)."""
+
+from __future__ import annotations
+
+import contextlib
+
+import click
+
+from lycosa.cli.outcome import DONE, INTERRUPTED
+from lycosa.cli.search.folders import index_folder, index_option
+
+PORT = 8080
+"""What is tried first when no port is asked for."""
+
+
+@click.command("site")
+@index_option
+@click.option(
+    "--port", type=click.IntRange(0, 65535), metavar="N", help=f"0 for a free one.  [default: {PORT} or a free one]"
+)
+@click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDR", help="Address to listen on.")
+@click.option("--title", default="Lycosa", show_default=True, metavar="S", help="What the site calls itself.")
+def command(index_dir: str | None, port: int | None, host: str, title: str) -> int:
+    """Open a search site over an index: a box, results, and the same as JSON (/api).
+
+    It may run while a crawl fills the index. It has no password: think before you listen on more than 127.0.0.1.
+
+    \b
+    lycosa site --index index
+    """
+    from lycosa.app.search import open_index
+    from lycosa.cli.serving import Server, listen
+    from lycosa.search.site.app import build_site
+
+    index = open_index(index_folder(index_dir))
+    try:
+        at_port = PORT if port is None else port
+        with contextlib.closing(listen(host, at_port, "--host", or_any=port is None)) as listener:
+            address = listener.getsockname()
+            shown = f"[{host}]" if ":" in host else host
+            print(f"Search site: http://{shown}:{address[1]}/  (Ctrl-C stops it)", flush=True)
+            server = Server(build_site(index, title=title))
+            server.run(sockets=[listener])
+            return INTERRUPTED if server.interrupted else DONE
+    finally:
+        index.close()

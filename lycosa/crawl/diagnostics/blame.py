@@ -1,0 +1,414 @@
+"""One line for a mistake that people make: what is wrong, where, and what to write instead.
+
+Every function here looks at one thing and returns such a line, or "" when it sees nothing wrong. None of them raises or
+logs: their callers do, some as an error (a callback that cannot be found), some as a warning (a `return` with a value
+in a generator). They are called when something has gone wrong, or once at the start: never for each page.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import io
+import re
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from lycosa.crawl.spiders.response import Response
+from lycosa.http.core.request import Request
+
+SHOWN_MAX = 60
+"""Characters of a wrong value that are shown."""
+
+DEPTH_MAX = 50
+"""Levels of lists and dicts that are looked into."""
+
+NEAR = 0.8
+"""How alike two names must be for one to be a misspelling of the other."""
+
+OURS = str(Path(__file__).parent.parent)
+"""The folder of the package."""
+
+AWAITED = "it has to be awaited"
+FETCHABLE = re.compile(r"(?:https?:)?//?\S+", re.IGNORECASE)
+
+RETURNS = {
+    "process_request": "None, a Response, a Request or an item, or raise IgnoreRequest",
+    "process_response": "a Response, a Request or an item, or raise IgnoreRequest",
+    "process_exception": "None, a Response, a Request or an item",
+    "process_start": "an async generator of Requests",
+    "process_spider_input": "None, or raise an exception",
+    "process_spider_output": "items and Requests: a list or a generator of them",
+    "process_spider_exception": "None, or items and Requests: a list or a generator of them",
+    "process_results": "the Results",
+    "process_item": "the item, or raise DropItem",
+}
+"""What each method of a middleware or pipeline may return."""
+
+ELSEWHERE = {
+    "process_item": "it is a method of pipelines: put the class into pipelines",
+    "process_start_requests": "write async def process_start(self, start)",
+    "process_spider_output_async": "process_spider_output may be an async generator itself",
+}
+"""Methods that other parts or other versions have, and what to do about them in a middleware."""
+
+SETTINGS_ELSEWHERE = {
+    "download_delay": "DOWNLOAD_DELAY",
+    "download_maxsize": "DOWNLOAD_MAXSIZE",
+    "download_timeout": "DOWNLOAD_TIMEOUT",
+    "max_concurrent_requests": "CONCURRENT_REQUESTS_PER_DOMAIN",
+    "user_agent": "USER_AGENT",
+}
+"""Attributes by which spiders of Scrapy used to have settings of their own, and the settings."""
+
+
+def callback(given: object, spider: object, what: str = "callback") -> str:
+    """Blame a callback or errback that is not a method of the spider."""
+    owner = type(spider).__name__
+    if isinstance(given, str):
+        if callable(getattr(spider, given, None)):
+            return ""
+        near = _nearest(given, _methods(spider), 0.6)
+        return f"{owner} has no method {given!r} for the {what}" + (f": did you mean {near!r}?" if near else "")
+    if called := _called(given):
+        return f"the {what} is what {called}() returned: write {what}=self.{called}, without the brackets"
+    if isinstance(given, partial):
+        return f"the {what} is a functools.partial: give the method itself, and its arguments in cb_kwargs"
+    if not callable(given):
+        return f"the {what} is {_shown(given)}: write {what}=self.method, without brackets"
+    name = getattr(given, "__name__", "")
+    if callable(getattr(spider, name, None)):
+        return ""
+    named = "a lambda" if name == "<lambda>" else f"{name or _kind(given)}, which is no method of {owner}"
+    return f"the {what} is {named}: it could not be found again after a restart, so make it a method of {owner}"
+
+
+def arguments(function: Callable[..., Any], given: Mapping[str, Any]) -> str:
+    """Blame a callback, a bound method, that takes no response, and `cb_kwargs` that do not fit it."""
+    try:
+        taken = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return ""
+    name = getattr(function, "__name__", "the callback")
+    if not taken:
+        return f"{name} takes no response: write def {name}(self, response)"
+    parameters = taken[1:]
+    names = {each.name for each in parameters}
+    if any(each.kind is each.VAR_KEYWORD for each in parameters):
+        names |= set(given)
+    missing = [each.name for each in parameters if each.default is each.empty and not _is_open(each)]
+    for each in missing:
+        if each not in given:
+            return f"{name} takes {each!r}, which is not in cb_kwargs: put it there, or give it a default"
+    for each in given:
+        if each not in names:
+            return f"cb_kwargs has {each!r}, which {name} does not take: add the argument, or **kwargs"
+    return ""
+
+
+def entered(error: BaseException, default: str) -> str:
+    """Return the name of the user's function that an exception came out of: of the first that is not our own."""
+    trace = error.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if not code.co_filename.startswith((OURS, "<")):
+            return code.co_name
+        trace = trace.tb_next
+    return default
+
+
+def hint(error: BaseException) -> str:
+    """Return what to add to the text of an exception whose usual cause is another than it says."""
+    if isinstance(error, (AttributeError, TypeError)) and str(error).startswith("'coroutine' object"):
+        return ": await what is async, such as self.fetch(...)"
+    if isinstance(error, AttributeError) and str(error) == "'str' object has no attribute 'decode'":
+        return ": header fields are text already"
+    return ""
+
+
+def data(where: str, value: object) -> str:
+    """Blame what cannot be stored in `where`: `meta` or `cb_kwargs`, with `value` the whole of it."""
+    found = _unstorable(where, value, 0)
+    if found is None:
+        return ""
+    path, wrong = found
+    return f"{path} is {_kind(wrong)}, which cannot be stored: {_instead(wrong)}"
+
+
+def result(value: object, name: str) -> str:
+    """Blame what the callback `name` yielded and is neither item nor request."""
+    return f"{name} yielded {_shown(value)}: {_instead_of_yielding(value)}"
+
+
+def lost_return(function: Callable[..., Any]) -> str:
+    """Blame a generator that returns a value: nobody gets it."""
+    function = inspect.unwrap(function)
+    if not inspect.isgeneratorfunction(function):
+        return ""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
+    except (OSError, TypeError, SyntaxError, ValueError, IndexError):
+        return ""
+    if not isinstance(tree, ast.FunctionDef):
+        return ""
+    for node in _own_nodes(tree):
+        if isinstance(node, ast.Return) and not _is_nothing(node.value):
+            line = function.__code__.co_firstlineno + node.lineno - 1
+            what = ast.unparse(node)[:SHOWN_MAX]
+            return f"{function.__qualname__} yields, so that `{what}` in line {line} is lost: yield it, then return"
+    return ""
+
+
+def lost_returns(spider: object) -> Iterator[str]:
+    """Blame each method of a spider that is a generator and returns a value, but for those whose value is taken."""
+    for owner in type(spider).__mro__:
+        if owner.__module__.startswith("lycosa."):
+            continue
+        for name, method in vars(owner).items():
+            line = lost_return(method) if inspect.isfunction(method) else ""
+            if line and not _is_delegated_to(owner, name):
+                yield line
+
+
+def _is_delegated_to(owner: type, name: str) -> bool:
+    with suppress(OSError, TypeError):
+        return f"yield from self.{name}(" in inspect.getsource(owner)
+    return False
+
+
+def start(spider: object) -> str:
+    """Blame a `start` that is not async, and a `start_requests` that has no `start` beside it."""
+    owner = type(spider)
+    if never_called := start_requests(spider):
+        return never_called
+    if inspect.isasyncgenfunction(getattr(owner, "start", None)):
+        return ""
+    if inspect.iscoroutinefunction(getattr(owner, "start", None)):
+        return f"{owner.__name__}.start yields nothing: yield Requests in it"
+    return f"{owner.__name__}.start is not async: write async def start(self), and yield Requests"
+
+
+def start_requests(spider: object) -> str:
+    """Blame a `start_requests` that has no `start` beside it: what it wants, a login perhaps, would not happen."""
+    owner = type(spider)
+    begins: Mapping[str, Any] = next(
+        (vars(each) for each in owner.__mro__ if {"start", "start_requests"} & set(vars(each))), {}
+    )
+    if "start" in begins or "start_requests" not in begins:
+        return ""
+    return f"{owner.__name__}.start_requests is never called: write async def start(self) instead"
+
+
+def start_urls(urls: object, owner: str) -> str:
+    """Blame `start_urls` that are no URLs. `owner` is the name of the spider's class."""
+    if isinstance(urls, str):
+        return f"start_urls of {owner} is text: write a list, [{urls!r}]"
+    if not isinstance(urls, Iterable):
+        return f"start_urls of {owner} is {_shown(urls)}: write a list of URLs"
+    for number, url in enumerate(urls if isinstance(urls, (list, tuple)) else ()):
+        if not isinstance(url, str):
+            return f"start_urls[{number}] of {owner} is {_shown(url)}: write a URL, as text"
+        if not re.match(r"[a-z][a-z0-9+.-]*://", url.strip(), re.IGNORECASE):
+            return f"start_urls[{number}] of {owner} is {url!r:.60}: write 'https://{url.strip().lstrip('/'):.60}'"
+    return ""
+
+
+def allowed_domains(domains: object, owner: str) -> str:
+    """Blame `allowed_domains` that are no domains. `owner` is the name of the spider's class."""
+    if isinstance(domains, str):
+        return f"allowed_domains of {owner} is text: write a list, [{domains!r}]"
+    if not isinstance(domains, Iterable):
+        return f"allowed_domains of {owner} is {_shown(domains)}: write a list of domains"
+    for domain in domains:
+        if not isinstance(domain, str):
+            return f"allowed_domains of {owner} has {_shown(domain)}: write domains as text, 'example.com'"
+        plain = re.sub(r"^[a-z][a-z0-9+.-]*://|^\*?\.", "", domain.strip(), flags=re.IGNORECASE)
+        plain = plain.rpartition("@")[2] if "@" in plain.partition("/")[0] else plain
+        bare = re.split(r"[/?#]", plain)[0]
+        bare = bare if bare.startswith("[") else bare.partition(":")[0]
+        if bare != domain.strip().removeprefix("."):
+            return f"allowed_domains of {owner} has {domain!r:.60}: write {bare!r:.60}, which holds its subdomains too"
+    return ""
+
+
+def attributes(spider: object) -> str:
+    """Blame an attribute of the spider's class that looks like one with a meaning, and that its code never uses."""
+    known = ("start_urls", "allowed_domains", "custom_settings")
+    owner = type(spider)
+    for name in vars(owner):
+        if name in SETTINGS_ELSEWHERE and not _is_used(owner, name):
+            setting = f"custom_settings = {{{SETTINGS_ELSEWHERE[name]!r}: {vars(owner)[name]!r:.60}}}"
+            return f"{owner.__name__}.{name} is never looked at: write {setting}"
+        near = _nearest(name, known, 0.9)
+        if near and name not in known and not _has_own(owner, near) and not _is_used(owner, name):
+            return f"{owner.__name__}.{name} is never looked at: did you mean {near}?"
+    return ""
+
+
+def methods(part: object, known: Iterable[str]) -> str:
+    """Blame a method of a middleware or pipeline that nobody calls, but whose name says that it should be called."""
+    known = list(known)
+    owner = part if isinstance(part, type) else type(part)
+    for name in dir(owner):
+        if name.startswith("_") or name in known or not callable(getattr(owner, name, None)):
+            continue
+        if name in ELSEWHERE:
+            return f"{owner.__name__}.{name} is never called: {ELSEWHERE[name]}"
+        near = _nearest(name, known, NEAR)
+        if near:
+            return f"{owner.__name__}.{name} is never called: did you mean {near}?"
+    return ""
+
+
+def returned(where: str, value: object) -> str:
+    """Blame what a method of a middleware or pipeline returned; `where` is `Class.method`."""
+    method = where.rpartition(".")[2]
+    right = RETURNS.get(method, "what it is asked for")
+    if _called(value):
+        right += " (a plain method that calls an async one has to be async too, and await it)"
+    elif value is None and method == "process_response":
+        right += " (most end with return response)"
+    return f"{where} returned {'None' if value is None else _shown(value)}: return {right}"
+
+
+def _kind(value: object) -> str:
+    name = "class" if isinstance(value, type) else type(value).__name__
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
+
+
+def _shown(value: object) -> str:
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001  somebody else's __repr__
+        return _kind(value)
+    return f"{_kind(value)} ({text if len(text) <= SHOWN_MAX else text[:SHOWN_MAX] + '...'})"
+
+
+def _called(value: object) -> str:
+    """Return the name of the function that made this generator or coroutine; "" when it is none."""
+    is_running = inspect.isgenerator(value) or inspect.iscoroutine(value) or inspect.isasyncgen(value)
+    return str(getattr(value, "__name__", "")) if is_running else ""
+
+
+def _nearest(name: str, known: Iterable[str], cutoff: float) -> str:
+    return next(iter(get_close_matches(name, list(known), n=1, cutoff=cutoff)), "")
+
+
+def _methods(spider: object) -> list[str]:
+    return [name for name in dir(type(spider)) if not name.startswith("_") and callable(getattr(spider, name, None))]
+
+
+def _users(owner: type) -> list[type]:
+    """Return the class and its bases, as far as they are not ours or Python's."""
+    return [each for each in owner.__mro__ if each.__module__.partition(".")[0] not in {"lycosa", "builtins"}]
+
+
+def _has_own(owner: type, name: str) -> bool:
+    """Tell whether the user's classes have this attribute, or a `start` in place of start_urls."""
+    instead = {name, "start"} if name == "start_urls" else {name}
+    return any(instead & vars(each).keys() for each in _users(owner))
+
+
+def _is_used(owner: type, name: str) -> bool:
+    """Tell whether the user's classes speak of an attribute more than once: where it is set, and elsewhere."""
+    mentions = 0
+    for each in _users(owner):
+        with suppress(OSError, TypeError):  # there is no source: a class made by a call, or typed in
+            mentions += len(re.findall(rf"\b{name}\b", inspect.getsource(each)))
+    return mentions > 1
+
+
+def _is_open(parameter: inspect.Parameter) -> bool:
+    return parameter.kind in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}
+
+
+def _unstorable(path: str, value: object, depth: int) -> tuple[str, object] | None:
+    """Return the path to the innermost thing that cannot be stored, and the thing."""
+    try:
+        msgspec.msgpack.encode(value)
+    except Exception as error:  # noqa: BLE001  whatever it is, it cannot be stored
+        endless = depth and isinstance(error, RecursionError)
+        for key, inner in _inside(value) if depth < DEPTH_MAX and not endless else ():
+            found = _unstorable(f"{path}[{key!r}]", inner, depth + 1)
+            if found is not None:
+                return found
+        return path, value
+    return None
+
+
+def _inside(value: object) -> Iterable[tuple[object, object]]:
+    if isinstance(value, Mapping):
+        return value.items()
+    return enumerate(value) if isinstance(value, (list, tuple)) and not _is_selected(value) else ()
+
+
+def _instead(value: object) -> str:
+    """Return what to store instead."""
+    if isinstance(value, Response):
+        return "keep what you need of it, response.url or response.text"
+    if _is_selected(value):
+        return "keep its text, with .get() or .getall()"
+    if isinstance(value, Request):
+        return "keep its url"
+    if _called(value):
+        return "keep what it yields, list(...)" if inspect.isgenerator(value) else f"{AWAITED} before"
+    if isinstance(value, io.IOBase):
+        return "keep the path, and open the file in the callback"
+    if isinstance(value, int):
+        return "a number this large is kept as text, str(...)"
+    if isinstance(value, (dict, list)):
+        return "it holds itself, or too many levels"
+    if callable(value):
+        return "keep the name of a method"
+    return "use numbers, strings, bytes, lists and dicts"
+
+
+def _instead_of_yielding(value: object) -> str:
+    """Return what to yield instead."""
+    if isinstance(value, str):
+        follow = f"yield response.follow({value[:SHOWN_MAX]!r}) to fetch it, or "
+        return (follow if FETCHABLE.fullmatch(value) else "") + "yield an item, {'text': ...}"
+    if isinstance(value, Response):
+        return "yield an item made of it, or response.follow(...) to fetch another page"
+    if _is_selected(value):
+        return "yield an item with its text, {'text': selected.get()}"
+    if isinstance(value, (list, tuple, set, frozenset)) or inspect.isgenerator(value):
+        return "write yield from, to yield each of its elements"
+    if inspect.isasyncgen(value):
+        return "write async for each in ...: yield each"
+    if inspect.iscoroutine(value):
+        return f"{AWAITED}, yield await ..."
+    if isinstance(value, BaseException):
+        return "raise it"
+    if isinstance(value, type):
+        return f"yield an object of it, {value.__name__}(...)"
+    if type(value).__module__.partition(".")[0] == "scrapy":
+        return f"write from lycosa import {type(value).__name__}"
+    return "yield items (a dict, a dataclass...) or Requests"
+
+
+def _is_selected(value: object) -> bool:
+    return type(value).__module__.partition(".")[0] == "parsel" or (
+        hasattr(value, "xpath") and hasattr(value, "getall")
+    )
+
+
+def _own_nodes(function: ast.FunctionDef) -> Iterable[ast.AST]:
+    """Yield the nodes of the function, but not of functions and classes within."""
+    waiting: list[ast.AST] = list(function.body)
+    while waiting:
+        node = waiting.pop(0)
+        yield node
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
+            waiting.extend(ast.iter_child_nodes(node))
+
+
+def _is_nothing(value: ast.expr | None) -> bool:
+    return value is None or (isinstance(value, ast.Constant) and value.value is None)

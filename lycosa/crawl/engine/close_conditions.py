@@ -1,0 +1,180 @@
+"""When a crawl closes by itself, and how its end is called.
+
+`Conditions` decides from numbers alone; `Closing` keeps the numbers of one run; `Memory` looks at the process. All
+counts are of this run. A condition that is met closes the crawl as a stop does: nothing more is lent, what is under way
+is finished, so that a few more items or pages than asked for may come. What is left is there for the next run.
+
+The end of a crawl has one word, the `finish_reason` of the stats and the argument of `closed` and `spider_closed`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import NamedTuple
+
+from lycosa.core.errors import BadSetting
+from lycosa.crawl.events.stats_collector import StatsCollector
+
+log = logging.getLogger(__name__)
+
+MEMORY_CHECK_S = 60.0
+"""How often the memory of the process is looked at, unless MEMUSAGE_CHECK_INTERVAL_SECONDS says otherwise."""
+
+STATM = Path("/proc/self/statm")
+MIB = 1024 * 1024
+
+MEMUSAGE_EXCEEDED = "memusage_exceeded"
+
+FINISH_REASONS = {
+    "finished": "nothing is left to do, or what is left is due later",
+    "shutdown": "it was interrupted: Ctrl-C, SIGTERM",
+    "cancelled": "CloseSpider without a reason; with one, that is the word",
+    "failed": "it could not go on: the state, a sink or the spider failed",
+    "closespider_itemcount": "CLOSESPIDER_ITEMCOUNT items were scraped",
+    "closespider_pagecount": "CLOSESPIDER_PAGECOUNT pages are done, counted over all runs of the crawl",
+    "closespider_errorcount": "CLOSESPIDER_ERRORCOUNT callbacks failed",
+    "closespider_timeout": "CLOSESPIDER_TIMEOUT seconds have passed",
+    "closespider_timeout_no_item": "CLOSESPIDER_TIMEOUT_NO_ITEM seconds have passed without an item",
+    "closespider_pagecount_no_item": "CLOSESPIDER_PAGECOUNT_NO_ITEM responses in a row brought no item",
+    MEMUSAGE_EXCEEDED: "the process holds more than MEMUSAGE_LIMIT_MB",
+}
+"""Every word for an end that Lycosa uses, and what it means."""
+
+
+class Counts(NamedTuple):
+    """What the conditions look at: `errors` are failed callbacks, times are unix seconds; `item_at` and
+    `pages_at_item` are of the last item, or of the start when there was none."""
+
+    items: int
+    pages: int
+    errors: int
+    started_at: float
+    item_at: float
+    pages_at_item: int
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What closes a crawl, named as Scrapy's settings without CLOSESPIDER_; 0 is no condition. Raises `BadSetting`."""
+
+    itemcount: int = 0
+    pagecount: int = 0
+    errorcount: int = 0
+    timeout: float = 0.0
+    timeout_no_item: float = 0.0
+    pagecount_no_item: int = 0
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if value < 0:
+                raise BadSetting(f"CLOSESPIDER_{each.name.upper()} is {value}: write a positive number, or 0 for never")
+
+    def __bool__(self) -> bool:
+        return any(getattr(self, each.name) for each in fields(self))
+
+    def reason(self, counts: Counts, now: float) -> str:
+        """Return the word for the first condition that is met, or ""."""
+        fruitless = counts.pages - counts.pages_at_item
+        met = {
+            "closespider_itemcount": 0 < self.itemcount <= counts.items,
+            "closespider_pagecount": 0 < self.pagecount <= counts.pages,
+            "closespider_errorcount": 0 < self.errorcount <= counts.errors,
+            "closespider_timeout": 0 < self.timeout <= now - counts.started_at,
+            "closespider_timeout_no_item": 0 < self.timeout_no_item <= now - counts.item_at,
+            "closespider_pagecount_no_item": 0 < self.pagecount_no_item <= fruitless,
+        }
+        return next((reason for reason, is_met in met.items() if is_met), "")
+
+    def next_at(self, counts: Counts) -> float | None:
+        """Return when (unix seconds) time alone may meet a condition, or None when it cannot."""
+        limits = ((self.timeout, counts.started_at), (self.timeout_no_item, counts.item_at))
+        return min((since + limit for limit, since in limits if limit), default=None)
+
+
+class Closing:
+    """Watches one run that started at `now`. False when there is nothing to watch."""
+
+    def __init__(self, conditions: Conditions, now: float) -> None:
+        self._conditions = conditions
+        self._counts = Counts(0, 0, 0, now, now, 0)
+
+    def __bool__(self) -> bool:
+        return bool(self._conditions)
+
+    def look(self, items: int, pages: int, errors: int, now: float) -> str:
+        """Take the counters as they are after each page, and at `next_at`; return why to close, or ""."""
+        before = self._counts
+        item_at, pages_at_item = (now, pages) if items > before.items else (before.item_at, before.pages_at_item)
+        self._counts = Counts(items, pages, errors, before.started_at, item_at, pages_at_item)
+        return self._conditions.reason(self._counts, now)
+
+    def next_at(self) -> float | None:
+        """Return when to look again even if nothing happens (unix seconds); None: no need."""
+        return self._conditions.next_at(self._counts)
+
+
+class Memory:
+    """Watches the memory of the process. A limit of 0 is none. Raises `BadSetting` for a negative one.
+
+    `warn` is called once, when the warning is reached. `read` returns bytes.
+    """
+
+    def __init__(
+        self,
+        stats: StatsCollector,
+        warn: Callable[[], None],
+        *,
+        limit_mb: int = 0,
+        warning_mb: int = 0,
+        read: Callable[[], int] | None = None,
+    ) -> None:
+        if min(limit_mb, warning_mb) < 0:
+            raise BadSetting("MEMUSAGE_LIMIT_MB and MEMUSAGE_WARNING_MB are numbers of MiB, or 0 for none")
+        self._stats = stats
+        self._warn = warn
+        self._limit = limit_mb * MIB
+        self._warning = warning_mb * MIB
+        self._read = read or resident_bytes
+        stats.set_value("memusage/startup", self._read())
+
+    def look(self) -> str:
+        """Note how much memory is held; return why to close, or ""."""
+        held = self.measure()
+        if 0 < self._warning < held and not self._stats.get_value("memusage/warning_reached"):
+            self._stats.set_value("memusage/warning_reached", 1)
+            log.warning("the process holds %d MiB of memory (MEMUSAGE_WARNING_MB)", held // MIB)
+            self._warn()
+        if not 0 < self._limit < held:
+            return ""
+        self._stats.set_value("memusage/limit_reached", 1)
+        log.error("the process holds %d MiB of memory (MEMUSAGE_LIMIT_MB): the crawl is closed", held // MIB)
+        return MEMUSAGE_EXCEEDED
+
+    def measure(self) -> int:
+        """Note how much memory is held, and return it, in bytes."""
+        held = self._read()
+        self._stats.max_value("memusage/max", held)
+        return held
+
+    async def watch(self, close: Callable[[str], None], every_s: float = MEMORY_CHECK_S) -> None:
+        """Look again and again until the limit is reached, then call `close` with the reason."""
+        while not (reason := self.look()):  # noqa: ASYNC110  memory sends no event
+            await asyncio.sleep(every_s)
+        close(reason)
+
+
+def resident_bytes() -> int:
+    """Return the resident memory of this process in bytes; where there is no /proc, the most it ever had."""
+    try:
+        return int(STATM.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        import resource
+
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most if os.uname().sysname == "Darwin" else most * 1024

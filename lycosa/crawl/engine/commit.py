@@ -1,0 +1,142 @@
+"""Group commit: many pages become durable in one step, items first.
+
+The sinks hand over what was written and say how far they are; the frontier commits its changes together with those
+positions. A crash in between leaves items behind the committed position, which the sink cuts off when it is opened
+again; their pages were not acked, so they are fetched again. So every item is in the output exactly once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+
+from lycosa.frontier.ports import Frontier
+from lycosa.storage.ports import Sink
+
+CLEAN = "clean"
+"""The name among the positions under which a crawl notes that it ended cleanly: 1, or 0 while it runs."""
+
+NO_MARKS: Mapping[str, int] = {}
+
+
+class Settling:
+    """Any number at a time, or one alone. Those who wait for its end go on together, not one after the other."""
+
+    def __init__(self) -> None:
+        self._inside = 0
+        self._alone = asyncio.Lock()
+        self._open = asyncio.Event()
+        self._open.set()
+        self._empty = asyncio.Event()
+
+    async def __aenter__(self) -> None:
+        while not self._open.is_set():
+            await self._open.wait()
+        self._inside += 1
+
+    async def __aexit__(self, *error: object) -> None:
+        self._inside -= 1
+        if not self._inside:
+            self._empty.set()
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """Wait until nobody is inside, and let nobody in."""
+        async with self._alone:
+            self._open.clear()
+            try:
+                while self._inside:
+                    self._empty.clear()
+                    await self._empty.wait()
+                yield
+            finally:
+                self._open.set()
+
+
+class Committer:
+    """Commits `every_s` seconds after something changed, or sooner after `acks_max` settled leases.
+
+    `on_commit` hears the positions.
+    """
+
+    def __init__(
+        self,
+        frontier: Frontier,
+        sinks: Sequence[Sink],
+        every_s: float,
+        acks_max: int,
+        on_commit: Callable[[Mapping[str, int]], None],
+    ) -> None:
+        self._frontier = frontier
+        self._sinks = sinks
+        self._every_s = every_s
+        self._acks_max = acks_max
+        self._on_commit = on_commit
+        self._acks = 0
+        self._changed = asyncio.Event()
+        self._full = asyncio.Event()
+        self._broken = False
+        self.keep: Callable[[], Awaitable[None]] | None = None
+        """Makes durable what the crawl keeps beside its frontier, before the frontier commits."""
+        self.settling = Settling()
+        """Held while leases are settled (ack and items belong to one commit), alone while a commit takes its cut."""
+
+    def settled(self) -> None:
+        """A lease was settled, or something else changed, since the last commit."""
+        self._acks += 1
+        self._changed.set()
+        if self._acks >= self._acks_max:
+            self._full.set()
+
+    def give_up(self) -> None:
+        """A lease was settled by half: nothing since the last commit may become durable."""
+        self._broken = True
+
+    async def run(self) -> None:
+        """Commit until cancelled; sleep while there is nothing to commit."""
+        while True:
+            await self._changed.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._every_s):
+                    await self._full.wait()
+            await self.commit()
+
+    async def commit(self, marks: Mapping[str, int] = NO_MARKS) -> bool:
+        """Make everything settled so far durable. Raises `StateError`; then the last commit stands.
+
+        False when something was settled by half: then nothing becomes durable any more.
+        """
+        async with self.settling.alone():
+            self._acks = 0
+            self._changed.clear()
+            self._full.clear()
+            if self._broken:
+                return False
+            positions = {sink.name: await sink.flush() for sink in self._sinks}
+            if self.keep is not None:
+                await self.keep()
+            await self._frontier.commit({**positions, **marks})
+        self._on_commit(positions)
+        return True
+
+    async def open_sinks(self, *, afresh: bool = False) -> dict[str, int]:
+        """Cut the sinks back to what was committed, and commit where they start: nothing is written before that.
+
+        A sink new to this crawl starts at its end, `afresh` at its beginning. Return where each one starts.
+        """
+        committed = await self._frontier.positions()
+        clean = bool(committed.get(CLEAN))
+        starts = {}
+        for sink in self._sinks:
+            position = committed.get(sink.name, 0 if afresh else None)
+            # After a clean end, what lies behind the position is somebody else's: another crawl's, in the same file.
+            starts[sink.name] = await sink.open(position, keep=clean)
+        await self._frontier.commit({**starts, CLEAN: 0})
+        return starts
+
+    async def end(self) -> None:
+        """Commit, and note that nothing of ours lies behind the positions."""
+        await self.commit()
+        if not self._broken:
+            await self._frontier.commit({CLEAN: 1})

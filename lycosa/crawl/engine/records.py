@@ -1,0 +1,212 @@
+"""Between what a spider says and what a frontier stores: requests to records and back.
+
+A stored record outlives the process, so a callback is stored by the name of a method, and `meta` and `cb_kwargs` must
+be plain data. `Naming` says what a crawl knows a request by: its fingerprint, and the segment it belongs to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
+
+import msgspec
+
+from lycosa.core.errors import BadSpider
+from lycosa.core.url import canonicalize, fingerprint, host_key
+from lycosa.crawl.diagnostics import blame
+from lycosa.crawl.fetching.redirects import REDIRECT_URLS
+from lycosa.frontier.core.keys import Fingerprint
+from lycosa.frontier.core.model import RECORD_VERSION, Extras, UrlRecord
+from lycosa.frontier.core.segments import NO_SEGMENTS, Segments
+from lycosa.http.core.request import Request
+
+PRIORITY_MAX = 2**62
+NOT_BEFORE_MAX = 1e11
+"""Unix seconds; the year 5138."""
+
+
+class Naming(NamedTuple):
+    """How a crawl identifies its requests, and names its segments. The default: as `core.url` does, and none."""
+
+    fingerprint: Fingerprint = fingerprint
+    segments: Segments = NO_SEGMENTS
+    spider: str = ""
+    """Whose requests they are, in a crawl of several spiders."""
+
+
+PLAIN = Naming()
+
+
+def to_record(
+    request: Request,
+    spider: object,
+    parent: UrlRecord | None = None,
+    naming: Naming = PLAIN,
+    *,
+    segment: str = "",
+    guarded: bool = False,
+) -> UrlRecord:
+    """Return the record of a request found on `parent`, or of a first request, in the segment of its run.
+
+    `guarded` says that it was found on a public page (`guard.py`).
+
+    Raises `BadUrl`, or `BadSpider` for what cannot be stored or named.
+    """
+    url = canonicalize(_with_params(request.url, request.params))
+    extras = _extras(request, spider, naming.spider)
+    record = UrlRecord(
+        RECORD_VERSION,
+        naming.fingerprint(request.method, url, request.body),
+        url,
+        host_key(url),
+        segment=parent.segment if parent else segment,
+        depth=parent.depth + 1 if parent else 0,
+        priority=request.priority,
+        not_before=request.not_before,
+        dont_filter=request.dont_filter,
+        extras=extras,
+        guarded=guarded,
+    )
+    if not _is_simple(request):
+        _check_storable(record)
+    return _in_its_segment(record, naming)
+
+
+def to_request(record: UrlRecord) -> Request:
+    """Return the request to fetch for a record."""
+    extras = record.extras
+    if extras is None:
+        request = Request(record.url)
+    else:
+        request = Request(
+            record.url,
+            extras.callback or None,
+            extras.method,
+            extras.headers,
+            extras.body,
+            extras.cookies or None,
+            extras.meta,
+            extras.encoding,
+            errback=extras.errback or None,
+            flags=extras.flags,
+            cb_kwargs=extras.cb_kwargs,
+        )
+    request.priority = record.priority
+    request.dont_filter = record.dont_filter
+    request.record = record
+    return request
+
+
+def in_place_of(
+    record: UrlRecord, request: Request, spider: object, naming: Naming = PLAIN, *, guarded: bool = False
+) -> UrlRecord:
+    """Return the record of a request that is fetched in the place of another: same depth, same segment.
+
+    Where it counts as one that came before (a site drops a parameter, adds a slash; a middleware adds a header) it is
+    fetched although it is known. Raises `BadUrl` or `BadSpider`.
+    """
+    made = to_record(request, spider, naming=naming, segment=record.segment)
+    trail = request.asked(REDIRECT_URLS, ())
+    on_the_way = {record.fingerprint, *(naming.fingerprint(request.method, url, request.body) for url in trail)}
+    return msgspec.structs.replace(
+        made,
+        depth=record.depth,
+        priority=request.priority,
+        redirects=record.redirects + 1,
+        guarded=guarded,
+        dont_filter=record.dont_filter
+        or made.dont_filter
+        or (made.fingerprint in on_the_way and made.url not in trail),
+    )
+
+
+def method_of(spider: object, callback: Any, usual: str = "parse") -> Callable[..., Any]:
+    """Return the method of the spider that a request names, or the function it holds. Raises `BadSpider`."""
+    if callback is not None and not isinstance(callback, str):
+        return callback  # type: ignore[no-any-return]
+    found = getattr(spider, callback or usual, None)
+    if not callable(found):
+        raise BadSpider(f"{type(spider).__name__} has no callback {callback!r}")
+    return found  # type: ignore[no-any-return]
+
+
+def host_of(request: Request) -> str:
+    """Return the key of the host that a request goes to."""
+    return host_key(request.url) if request.record is None else str(request.record.host)
+
+
+def _is_simple(request: Request) -> bool:
+    """Whether what the user gave can be stored for certain: text of ASCII, numbers as they should be, and no data."""
+    if type(request.priority) is not int or not -PRIORITY_MAX < request.priority < PRIORITY_MAX:
+        return False
+    if request.not_before != 0.0 or request.dont_filter not in (True, False):
+        return False
+    return request.holds_no_data and request.has_ascii_headers
+
+
+def _check_storable(record: UrlRecord) -> None:
+    """Make sure that the record comes back from the store as it went in. Raises `BadSpider`."""
+    if type(record.not_before) not in (int, float) or not 0 <= record.not_before <= NOT_BEFORE_MAX:
+        raise BadSpider(f"the request for {record.url} has not_before={record.not_before!r:.60}: write unix seconds")
+    if not isinstance(record.priority, int):
+        raise BadSpider(f"the request for {record.url} has priority={record.priority!r:.60}: write a whole number")
+    if record.extras is not None and not isinstance(record.extras.cookies, (dict, list)):
+        raise BadSpider(f"the request for {record.url} has cookies={record.extras.cookies!r:.60}: write a dict")
+    try:
+        msgspec.msgpack.decode(msgspec.msgpack.encode(record), type=UrlRecord)
+    except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
+        raise BadSpider(f"the request for {record.url} cannot be stored: {error}") from error
+
+
+def _in_its_segment(record: UrlRecord, naming: Naming) -> UrlRecord:
+    """Return the record in the segment of the time it is due at, where there is one."""
+    segment = naming.segments.of_request(record.segment, record.not_before)
+    return record if segment == record.segment else msgspec.structs.replace(record, segment=segment)
+
+
+def _with_params(url: str, params: Mapping[str, Any] | None) -> str:
+    if not params:
+        return url
+    address, hash_, fragment = url.partition("#")
+    return address + ("&" if "?" in address else "?") + urlencode(params, doseq=True) + hash_ + fragment
+
+
+def _extras(request: Request, spider: object, tag: str) -> Extras | None:
+    callback = _callback_name(request.callback, spider, "callback")
+    errback = _callback_name(request.errback, spider, "errback") if request.errback is not None else ""
+    if not callback and not errback and not tag and request.is_plain:
+        return None
+    if not request.holds_no_data:
+        _check_data(request)
+    return Extras(
+        request.method,
+        request.headers.to_dict() if request.has_headers else {},
+        request.body,
+        callback,
+        request.meta,
+        request.cb_kwargs,
+        errback,
+        dict(request.cookies) if isinstance(request.cookies, Mapping) else request.cookies or {},
+        request.encoding,
+        request.flags,
+        tag,
+    )
+
+
+def _callback_name(callback: Any, spider: object, what: str) -> str:
+    if callback is None or callback == "parse":
+        return ""
+    name = callback if isinstance(callback, str) else getattr(callback, "__name__", "")
+    if not callable(getattr(spider, name, None)):
+        raise BadSpider(blame.callback(callback, spider, what))
+    return "" if name == "parse" and what == "callback" else name
+
+
+def _check_data(request: Request) -> None:
+    for name in ("meta", "cb_kwargs"):
+        for key, value in getattr(request, name).items():
+            try:
+                msgspec.msgpack.encode(value)
+            except (TypeError, ValueError, OverflowError) as error:
+                raise BadSpider(f"{request.url}: {blame.data(name, {key: value}) or error}") from error

@@ -1,0 +1,93 @@
+"""What became of a lease is settled: ack with its children and items, nack, or release, in one commit or not at all."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from lycosa.crawl.engine.commit import Committer
+from lycosa.crawl.engine.verdict import Closing, Failed
+from lycosa.crawl.engine.visit import UNCHANGED, Done, Outcome
+from lycosa.crawl.events.dispatcher import Audience
+from lycosa.crawl.events.stats import RunStats
+from lycosa.frontier.core.model import Lease
+from lycosa.frontier.ports import Frontier
+from lycosa.infra.clock import Clock
+from lycosa.storage.ports import Sink
+
+log = logging.getLogger(__name__)
+
+
+class Settler:
+    """Settles the leases of one crawl; `close` ends it, with a reason.
+
+    `retry_until` (unix seconds) is until when something is to be tried again.
+    """
+
+    def __init__(
+        self,
+        frontier: Frontier,
+        sinks: Sequence[Sink],
+        committer: Committer,
+        stats: RunStats,
+        clock: Clock,
+        audience: Audience,
+        close: Callable[[str], None],
+    ) -> None:
+        self._frontier = frontier
+        self._sinks = sinks
+        self._committer = committer
+        self._stats = stats
+        self._clock = clock
+        self._audience = audience
+        self._close = close
+        self.retry_until = 0.0
+
+    async def settle(self, lease: Lease, outcome: Outcome) -> None:
+        """Do what the outcome says. An exception means that nothing since the last commit may become durable."""
+        async with self._committer.settling:
+            try:
+                if isinstance(outcome, Done):
+                    await self._done(lease, outcome)
+                elif isinstance(outcome, Failed):
+                    await self._failed(lease, outcome)
+                else:
+                    await self._frontier.release(lease, self._clock.now())
+                    if isinstance(outcome, Closing):
+                        self._close(outcome.reason)
+                    else:
+                        await self._frontier.block_host(lease.record.host, outcome.until)
+            except BaseException:
+                self._committer.give_up()
+                raise
+        self._committer.settled()
+
+    async def _done(self, lease: Lease, done: Done) -> None:
+        children = done.children
+        if children and self._audience.hears_requests:
+            await self._audience.push(self._frontier, children)  # of the same commit: nobody commits meanwhile
+            children = ()
+        now = self._clock.now()
+        if not await self._frontier.ack(
+            lease, done.reason, children, now, contacted=done.contacted, validators=done.validators
+        ):
+            log.warning("a late result was refused: %s", lease.record.url)
+            return
+        for number, item in enumerate(done.items):
+            for sink, prepared in zip(self._sinks, item, strict=True):
+                sink.write(prepared, lease.record, number)
+        self._stats.pages += done.page
+        self._stats.unchanged += done.reason == UNCHANGED
+        self._stats.items += len(done.items)
+        self._stats.bytes += done.bytes
+        if done.closing:
+            self._close(done.closing)
+
+    async def _failed(self, lease: Lease, failed: Failed) -> None:
+        now = self._clock.now()
+        if failed.block_until > now:
+            await self._frontier.block_host(lease.record.host, failed.block_until)
+        if await self._frontier.nack(lease, failed.reason, failed.retry_at, now, contacted=failed.contacted):
+            self._stats.failures += 1
+            self._stats.retries += failed.retry_at is not None
+            self.retry_until = max(self.retry_until, failed.retry_at or 0.0, failed.block_until)

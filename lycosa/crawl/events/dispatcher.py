@@ -1,0 +1,83 @@
+"""Who listens to what the engine does: the spiders of a crawl, each with its signals.
+
+Every spider hears of its own requests, and of what concerns the whole crawl. Where nobody listens it costs a look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from lycosa.core.errors import DontCloseSpider
+from lycosa.crawl.engine.records import to_request
+from lycosa.crawl.events.signals import Signals, request_dropped, request_scheduled, scheduler_empty, spider_idle
+from lycosa.frontier.core.model import UrlRecord
+from lycosa.frontier.ports import Frontier
+
+
+class Listener(NamedTuple):
+    """A spider with its signals. `tag` is what its records carry, "" in a crawl of one."""
+
+    tag: str
+    spider: Any
+    signals: Signals
+
+    @property
+    def hears_requests(self) -> bool:
+        """Whether it wants to know of every request."""
+        return bool(self.signals.on_request_scheduled or self.signals.on_request_dropped)
+
+
+class Audience:
+    """The listeners of one crawl."""
+
+    def __init__(self, listeners: Sequence[Listener] = ()) -> None:
+        self._listeners = {each.tag: each for each in listeners}
+        self._all = list(listeners)
+
+    @property
+    def hears_requests(self) -> bool:
+        """Whether anybody wants to know of every request."""
+        return any(each.hears_requests for each in self._all)
+
+    @property
+    def hears_idle(self) -> bool:
+        """Whether anybody is asked before the crawl ends."""
+        return any(each.signals.on_spider_idle for each in self._all)
+
+    async def push(self, frontier: Frontier, records: Sequence[UrlRecord]) -> int:
+        """Queue the records, and say so of each. Return how many were new."""
+        if not self.hears_requests:
+            return await frontier.push(records)
+        pushed = 0
+        for record in records:
+            pushed += await self._push_one(frontier, record)
+        return pushed
+
+    async def empty(self) -> None:
+        """Say that the frontier had nothing to lend."""
+        for each in self._all:
+            if each.signals.on_scheduler_empty:
+                await each.signals.send(scheduler_empty)
+
+    async def idle(self) -> bool:
+        """Say that nothing is left to do. Return whether somebody wants the crawl to wait for more."""
+        kept = False
+        for each in self._all:
+            try:
+                if each.signals.on_spider_idle:
+                    await each.signals.send(spider_idle, spider=each.spider)
+            except DontCloseSpider:
+                kept = True
+        return kept
+
+    async def _push_one(self, frontier: Frontier, record: UrlRecord) -> int:
+        listener = self._listeners.get(record.extras.spider if record.extras is not None else "")
+        if listener is None or not listener.hears_requests:
+            return await frontier.push([record])
+        request = to_request(record)
+        await listener.signals.send(request_scheduled, request=request, spider=listener.spider)
+        pushed = await frontier.push([record])
+        if not pushed:
+            await listener.signals.send(request_dropped, request=request, spider=listener.spider)
+        return pushed

@@ -1,0 +1,101 @@
+"""What one worker tells the others of itself: its counters, what it is at, its memory and processor time.
+
+A report is made in any thread, also while a callback blocks the loop: it only reads.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+
+from lycosa import __version__
+from lycosa.crawl.engine.close_conditions import resident_bytes
+from lycosa.crawl.engine.engine import Engine
+from lycosa.crawl.events.stats import RunStats
+from lycosa.crawl.events.stats_collector import StatsCollector
+from lycosa.frontier.core.telemetry import (
+    CRAWLING,
+    ENDED,
+    ENDING,
+    PAUSED,
+    WAITING,
+    WHY_MAX,
+    WorkerReport,
+    encode,
+    reported,
+)
+
+log = logging.getLogger(__name__)
+
+WAITING_AFTER_S = 2.5
+"""A worker that was lent nothing for so long waits."""
+
+
+class Reporter:
+    """Makes the reports of one run. `concurrency` is how many requests it has in work at most."""
+
+    def __init__(self, engine: Engine, stats: RunStats, counted: StatsCollector, concurrency: int) -> None:
+        self._engine = engine
+        self._stats = stats
+        self._counted = counted
+        self._concurrency = concurrency
+        self._began = time.monotonic()
+        self._cpu_before_s = time.process_time()
+        self._lent, self._lent_at = 0, -WAITING_AFTER_S
+
+    def report(self, *, ended: bool = False) -> WorkerReport:
+        """Return what there is to tell now, or at the end."""
+        state, why = self._ending() if ended else self._state()
+        return WorkerReport(
+            socket.gethostname(),
+            os.getpid(),
+            __version__,
+            time.monotonic() - self._began,
+            state,
+            why[:WHY_MAX],
+            self._engine.busy,
+            self._concurrency,
+            resident_bytes(),
+            self._counts(),
+        )
+
+    def packed(self, *, ended: bool = False) -> bytes:
+        """Return it as it travels, nothing when it cannot be made: a worker lives, and leaves, all the same."""
+        try:
+            return encode(self.report(ended=ended))
+        except Exception:
+            log.exception("no report of this worker")
+            return b""
+
+    def _ending(self) -> tuple[str, str]:
+        return ENDED, str(self._counted.get_value("finish_reason", "nothing to do"))
+
+    def _state(self) -> tuple[str, str]:
+        engine = self._engine
+        if engine.stopping:
+            return ENDING, engine.closing or "interrupted"
+        if engine.still.paused:
+            return PAUSED, engine.still.paused
+        return (CRAWLING, "") if engine.busy or self._was_busy() else (WAITING, "")
+
+    def _was_busy(self) -> bool:
+        """Whether something was lent lately: between two turns of its hosts a polite crawl is idle most of the time."""
+        now = time.monotonic()
+        if self._stats.lent != self._lent:
+            self._lent, self._lent_at = self._stats.lent, now
+        return now - self._lent_at < WAITING_AFTER_S
+
+    def _counts(self) -> dict[str, int]:
+        stats = self._stats
+        return {
+            "pages": stats.pages,
+            "unchanged": stats.unchanged,
+            "items": stats.items,
+            "dropped": stats.dropped,
+            "bytes": stats.bytes,
+            "failures": stats.failures,
+            "cpu_ms": round((time.process_time() - self._cpu_before_s) * 1000),
+            **reported(self._counted.get_stats().copy()),
+        }

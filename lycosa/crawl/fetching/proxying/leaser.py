@@ -1,0 +1,152 @@
+"""Proxies of a pool on loan to the transfers of this process: waited for, renewed while they last, given back.
+
+Nobody fails for want of a proxy. Who gets none waits a little, holding its place; then it gives the place back and
+comes again (`NoProxyYet`), sooner so where none was lent lately, and at once where enough wait, so that hosts whose
+proxies are free go on. When none worked for too long, the crawl ends (`CloseSpider`), and can be resumed.
+
+A lease ends with its transfer, also when that is cancelled. What a killed process held comes back when the time of the
+lease is over (`lease_s` of the target's policy).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+from lycosa.core.errors import CloseSpider, NoProxy, NoProxyYet, StateError
+from lycosa.crawl.fetching.proxying.selector import Wanted
+from lycosa.infra.clock import Clock
+from lycosa.proxies.core.attempts import Attempts
+from lycosa.proxies.core.outcomes.outcome import Outcome, Rule
+from lycosa.proxies.core.pool.outage import NO_PROXY, QUEUE_S, Drought, Flows
+from lycosa.proxies.ports import Lent, ProxyPool
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+CLOSE_MAX_S = 5.0
+"""At the end proxies are given back for at most so long; the rest come back by themselves."""
+
+RENEW_MIN_S = 0.05
+
+RulesOf = Callable[[str], Sequence[Rule]]
+
+
+class Lender:
+    """Lends to one process. `tries`: proxies that are tried for a request; `wait_max_s`: as `Drought`.
+
+    `rules_of(target)` says what answers mean.
+    """
+
+    def __init__(
+        self, pool: ProxyPool, rules_of: RulesOf, clock: Clock, *, tries: int, wait_max_s: float | None
+    ) -> None:
+        self.rules_of = rules_of
+        self.attempts = Attempts(tries)
+        self._pool = pool
+        self._clock = clock
+        self._drought = Drought(wait_max_s)
+        self._flows = Flows()
+        self._told_end = False
+        self._renewals: dict[tuple[str, int], asyncio.TimerHandle] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def lend(self, wanted: Wanted, avoid: frozenset[str] = frozenset()) -> Lent:
+        """Return a proxy, not one to `avoid` if there is another.
+
+        Raises `NoProxyYet`, and `CloseSpider` when there was none for too long.
+        """
+        lent = await self._another(wanted, avoid) if avoid and not wanted.session else None
+        if lent is None:
+            lent = await self._waited_for(wanted)
+        self._flows.lent(wanted.target, self._clock.now())
+        self._renew_later(lent, lent.deadline)
+        return lent
+
+    def worked(self) -> None:
+        """An answer came through a proxy."""
+        if lasted_s := self._drought.worked(self._clock.now()):
+            log.warning("proxies work again, after %.0f s", lasted_s)
+
+    async def give_back(self, lent: Lent, outcomes: Sequence[Outcome]) -> bool:
+        """End the lease, also when the caller is cancelled meanwhile. False when it was over before."""
+        renewal = self._renewals.pop((lent.target, lent.token), None)
+        if renewal is not None:
+            renewal.cancel()
+        try:
+            return await self._pool.release(lent, outcomes)
+        except asyncio.CancelledError:  # nobody knows how far it came; what is over already is not ended twice
+            self._started(self._pool.release(lent, outcomes))
+            raise
+
+    async def close(self) -> None:
+        """Wait until all is given back."""
+        for renewal in self._renewals.values():
+            renewal.cancel()
+        self._renewals.clear()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=CLOSE_MAX_S)
+        await self._pool.close()
+
+    async def _another(self, wanted: Wanted, avoid: frozenset[str]) -> Lent | None:
+        try:
+            return (await self._pool.acquire(wanted.target, wish=wanted.wish(avoid)))[0]
+        except NoProxy:
+            return None
+
+    async def _waited_for(self, wanted: Wanted) -> Lent:
+        began = self._clock.now()
+        which = wanted.session, frozenset(wanted.tags.items())
+        if not self._flows.has_room(wanted.target, which, began):
+            raise NoProxyYet(f"enough wait for a proxy for {wanted.target}", began + QUEUE_S / 2)
+        wait_s = self._flows.wait_s(wanted.target, began)
+        if self._drought.most_s is not None:
+            wait_s = min(wait_s, self._drought.most_s / 4)  # it is told before it ends the crawl
+        try:
+            with self._flows.waiting(wanted.target, which, began):
+                return (await self._pool.acquire(wanted.target, wish=wanted.wish(), wait_s=wait_s))[0]
+        except NoProxy as none:
+            raise self._none(wanted.target, began, none) from None
+
+    def _none(self, target: str, began: float, none: NoProxy) -> NoProxyYet | CloseSpider:
+        now, most_s = self._clock.now(), self._drought.most_s
+        dry = self._drought.none(began, now)
+        if dry.left_s == 0:
+            if not self._told_end:
+                log.error("%s, and none that works for %.1f s (proxy_wait): the crawl ends here", none, dry.for_s)
+            self._told_end = True
+            return CloseSpider(NO_PROXY)
+        if dry.new:
+            log.warning(
+                "%s; the crawl waits%s", none, "" if most_s is None else f", for up to {most_s:g} s (proxy_wait)"
+            )
+        again_s = self._flows.again_s(target, began, now)
+        return NoProxyYet(str(none), now + (again_s if dry.left_s is None else min(again_s, dry.left_s)))
+
+    def _renew_later(self, lent: Lent, deadline: float) -> None:
+        after_s = max((deadline - self._clock.now()) / 2, RENEW_MIN_S)
+        self._renewals[lent.target, lent.token] = asyncio.get_running_loop().call_later(
+            after_s, lambda: self._started(self._renewed(lent))
+        )
+
+    async def _renewed(self, lent: Lent) -> None:
+        """Go on having it; one that is lost, or whose pool is away, is heard of when it is given back."""
+        try:
+            deadline = await self._pool.renew(lent)
+        except StateError:
+            return
+        if deadline is not None and (lent.target, lent.token) in self._renewals:
+            self._renew_later(lent, deadline)
+
+    def _started(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever waits for it hears of it

@@ -1,0 +1,169 @@
+"""A fetcher whose transfers go through proxies of a pool: each has one while it lasts, and says what came of it.
+
+What a proxy failed at, or was banned for, is no answer: the request goes back to its place in line (`NoProxyYet`),
+where the pace of its host is kept, and is sent through another proxy. After so many of them it counts: a ban is
+returned with the reason in `Response.refused`, a failure is raised.
+
+A request with a `proxy` of its own in meta goes through that, or through none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from lycosa.core.errors import FetchError, NoProxyYet, PrivateAddress
+from lycosa.core.url import redirected
+from lycosa.crawl.events.stats_collector import StatsCollector
+from lycosa.crawl.fetching.proxying.leaser import Lender
+from lycosa.crawl.fetching.proxying.selector import Wanted, wanted_of
+from lycosa.crawl.fetching.proxying.sessions import SessionProxies
+from lycosa.http.core.model import Response
+from lycosa.http.core.request import Request
+from lycosa.http.ports import Accept, Fetcher, Into
+from lycosa.infra.clock import Clock
+from lycosa.proxies.core.attempts import FAILED
+from lycosa.proxies.core.outcomes.outcome import Outcome, Rule, judge, judge_error
+from lycosa.proxies.ports import Lent
+
+WITHOUT_BODY = frozenset({204, 304})
+UNSAID = object()
+NOTHING: Mapping[str, str] = {}
+
+
+class PooledFetcher:
+    """See `http.ports.Fetcher`: another one, for one spider. `afresh(request)` gives a request cookies of a new
+    session."""
+
+    def __init__(
+        self, fetcher: Fetcher, lender: Lender, sessions: SessionProxies, stats: StatsCollector, clock: Clock
+    ) -> None:
+        self._fetcher = fetcher
+        self._lender = lender
+        self._sessions = sessions
+        self._count = stats.inc_value
+        self._clock = clock
+        self.afresh: Callable[[Request], None] = _as_it_is
+
+    async def fetch(
+        self,
+        request: Request,
+        *,
+        accept: Accept | None = None,
+        max_body: int | None = None,
+        cut: bool = False,
+        address: str = "",
+        public_only: bool = False,
+        into: Into | None = None,
+    ) -> Response:
+        """Do one transfer. See the port. Raises `NoProxyYet`, `CloseSpider`, `BadSpider`, too."""
+        options: dict[str, Any] = {"accept": accept, "max_body": max_body, "cut": cut, "public_only": public_only}
+        if request.asked("proxy", UNSAID) is not UNSAID:
+            return await self._fetcher.fetch(request, address=address, into=into, **options)
+        wanted, key = wanted_of(request), _key(request)
+        lent = await self._lent(wanted, key)
+        outcome: Outcome | None = None
+        try:
+            self._same_session(request, wanted, lent)
+            found = await self._transferred(_through(request, lent), options, into)
+            outcome = self._judged(request, wanted, found, is_read=into is None)
+            told = None if outcome is None else self._lender.attempts.judged(key, outcome)
+        except BaseException:
+            await self._lender.give_back(lent, ())
+            raise
+        if not await self._lender.give_back(lent, () if told is None else (told,)):
+            self._count("proxy/leases_lost")
+        return self._decided(key, lent, found, outcome)
+
+    async def close(self) -> None:
+        """Close the other one."""
+        await self._fetcher.close()
+
+    async def _lent(self, wanted: Wanted, key: Hashable) -> Lent:
+        try:
+            lent = await self._lender.lend(wanted, self._lender.attempts.avoided(key))
+        except NoProxyYet:
+            self._count("proxy/waits")
+            raise
+        self._count("proxy/leases")
+        return lent
+
+    async def _transferred(self, request: Request, options: dict[str, Any], into: Into | None) -> Response | FetchError:
+        try:
+            return await self._fetcher.fetch(request, into=into, **options)
+        except FetchError as error:
+            return error
+
+    def _same_session(self, request: Request, wanted: Wanted, lent: Lent) -> None:
+        if wanted.session and self._sessions.changes(wanted.target, wanted.session, lent.proxy.key):
+            self._count("proxy/sessions_rebound")
+            self.afresh(request)
+
+    def _judged(
+        self, request: Request, wanted: Wanted, found: Response | FetchError, *, is_read: bool
+    ) -> Outcome | None:
+        """Return what came of it, None when nothing was sent."""
+        if isinstance(found, FetchError):
+            return None if isinstance(found, PrivateAddress) else judge_error(found)
+        is_read = is_read and not found.skipped and request.method != "HEAD" and found.status not in WITHOUT_BODY
+        rules = [rule for rule in self._lender.rules_of(wanted.target) if is_read or not _reads(rule)]
+        location = redirected(request.url, found.headers.get("location")) if 300 <= found.status < 400 else None
+        return judge(
+            found.status,
+            _waits(found),
+            found.body,
+            locations=[request.url, *([location] if location else [])],
+            rules=rules,
+            now=self._clock.now(),
+            latency_s=found.latency_s,
+        )
+
+    def _decided(self, key: Hashable, lent: Lent, found: Response | FetchError, outcome: Outcome | None) -> Response:
+        if outcome is not None:
+            self._count(f"proxy/outcomes/{outcome.blame}")
+        if outcome is None or outcome.blame not in FAILED:
+            self._lender.attempts.over(key)
+            if outcome is not None:
+                self._lender.worked()
+            return _or_raise(found)
+        self._count(f"proxy/reason_count/{outcome.reason}")
+        many = self._lender.attempts.failed(key, lent.proxy.key, outcome)
+        if not many:
+            self._count("proxy/sent_again")
+            raise NoProxyYet(f"through {lent.proxy.name}: {outcome.reason}", self._clock.now())
+        self._count("proxy/given_up")
+        why = f"through {many} {'proxies' if many > 1 else 'proxy'}: {outcome.reason}"
+        if isinstance(found, Response):
+            return replace(found, refused=why)
+        raise FetchError(why, retry=found.retry) from found
+
+
+def _key(request: Request) -> Hashable:
+    record = request.record
+    return request.url if record is None else (record.segment, record.fingerprint)
+
+
+def _through(request: Request, lent: Lent) -> Request:
+    """Return the request with its proxy, whose login nobody else gets to see."""
+    return request.beside("proxy", lent.proxy.url)
+
+
+def _waits(found: Response) -> Mapping[str, str]:
+    """Return the field that is looked at, if it may be there: others are not even parsed."""
+    headers = found.headers
+    return {"retry-after": headers.get("retry-after")} if headers.may_have(b"retry-after") else NOTHING
+
+
+def _reads(rule: Rule) -> bool:
+    return bool(rule.body or rule.shorter is not None or rule.longer is not None)
+
+
+def _or_raise(found: Response | FetchError) -> Response:
+    if isinstance(found, FetchError):
+        raise found
+    return found
+
+
+def _as_it_is(_request: Request) -> None:
+    """Without cookies there is nothing to change."""

@@ -1,0 +1,71 @@
+"""When a request is tried again: the retry policy of the crawl with what the request itself asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from lycosa.core.errors import FetchError, RetryRequest
+from lycosa.core.retry import RetryPolicy, decide_error, decide_status
+from lycosa.crawl.engine.verdict import Failed, failed, storable
+from lycosa.crawl.events.stats_collector import StatsCollector
+from lycosa.crawl.spiders.response import Response
+from lycosa.http.core.request import Request
+from lycosa.infra.clock import Clock
+
+
+class Retrying:
+    """Decides by `policy`, unless a request says otherwise (`max_retry_times`, `dont_retry`).
+
+    `chance` returns a number from 0 to 1.
+    """
+
+    def __init__(self, policy: RetryPolicy, clock: Clock, chance: Callable[[], float], stats: StatsCollector) -> None:
+        self._policy = policy
+        self._clock = clock
+        self._chance = chance
+        self._stats = stats
+        self.statuses = policy.statuses
+
+    def after_status(self, request: Request, response: Response) -> Failed:
+        """Return what becomes of a request answered with a status of the retry list."""
+        after = response.headers.get("retry-after")
+        now, attempts = self._clock.now(), attempts_of(request)
+        decision = decide_status(self._of(request), attempts, response.status, after, now, self._chance())
+        return self._counted(failed(decision, response))
+
+    def after_error(self, request: Request, error: FetchError) -> Failed:
+        """Return what becomes of a request whose transfer failed."""
+        now, attempts = self._clock.now(), attempts_of(request)
+        verdict = failed(decide_error(self._of(request), attempts, error, now, self._chance()), error)
+        return self._counted(verdict) if error.retry else verdict
+
+    def refused(self, request: Request, reason: str, response: Response) -> Failed:
+        """Return what becomes of a request that a pool of proxies got nothing but refusals for."""
+        return self.after_error(request, FetchError(reason))._replace(cause=response)
+
+    def asked_for(self, request: Request, asked: RetryRequest) -> Failed:
+        """Return what becomes of a request that somebody wants tried again."""
+        verdict = self.after_error(request, FetchError(storable(str(asked)), retry=True))
+        if verdict.retry_at is not None and asked.delay_s is not None:
+            verdict = verdict._replace(retry_at=self._clock.now() + max(0.0, asked.delay_s))
+        return verdict._replace(cause=asked)
+
+    def _counted(self, verdict: Failed) -> Failed:
+        if verdict.retry_at is None:
+            self._stats.inc_value("retry/max_reached")
+        else:
+            self._stats.inc_value("retry/count")
+            self._stats.inc_value(f"retry/reason_count/{verdict.reason}")
+        return verdict
+
+    def _of(self, request: Request) -> RetryPolicy:
+        if request.asked("dont_retry"):
+            return replace(self._policy, retries_max=0)
+        times = request.asked("max_retry_times")
+        return self._policy if times is None else replace(self._policy, retries_max=int(times))
+
+
+def attempts_of(request: Request) -> int:
+    """Return how often the request has failed before."""
+    return request.record.attempts if request.record is not None else 0

@@ -1,0 +1,92 @@
+"""Lets a spider hear of a response while it comes: its header fields, and each piece of its body.
+
+Receivers may raise `StopDownload`. Where nobody listens, nothing is done but to count what was compressed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from lycosa.core.errors import StopDownload
+from lycosa.core.headers import Headers
+from lycosa.crawl.events.signals import Signals, bytes_received, headers_received
+from lycosa.crawl.events.stats_collector import StatsCollector
+from lycosa.crawl.spiders.response import Response
+from lycosa.http.core.model import Response as Raw
+from lycosa.http.core.request import Request
+from lycosa.http.ports import Accept, Fetcher, Into
+
+
+class HeardFetcher:
+    """See `http.ports.Fetcher`: another one, for the pages of one spider."""
+
+    def __init__(self, fetcher: Fetcher, signals: Signals, stats: StatsCollector, spider: Any) -> None:
+        self._fetcher = fetcher
+        self._signals = signals
+        self._count = stats.inc_value
+        self._spider = spider
+
+    async def fetch(
+        self, request: Request, *, accept: Accept | None = None, into: Into | None = None, **options: Any
+    ) -> Raw:
+        """Do one transfer. See the port. Raises `StopDownload` with what came so far, when that counts as a failure."""
+        if self._signals.on_headers_received or self._signals.on_bytes_received:
+            raw = await _Heard(self._signals, self._spider, request, accept, into).by(self._fetcher, options)
+        else:
+            raw = await self._fetcher.fetch(request, accept=accept, into=into, **options)
+        if raw.headers.may_have(b"content-encoding") and raw.headers.get("content-encoding"):
+            self._count("httpcompression/response_count")
+            self._count("httpcompression/response_bytes", len(raw.body))
+        return raw
+
+    async def close(self) -> None:
+        """Close the other one."""
+        await self._fetcher.close()
+
+
+class _Heard:
+    """One transfer that somebody listens to. It is done again from the start where the fetcher does so."""
+
+    def __init__(
+        self, signals: Signals, spider: Any, request: Request, accept: Accept | None, into: Into | None
+    ) -> None:
+        self._signals = signals
+        self._about = {"request": request, "spider": spider}
+        self._request = request
+        self._accept_too = accept
+        self._into = into
+        self._stopped = False
+        self._status = 0
+        self._headers = Headers.of(())
+        self._pieces: list[bytes] = []
+
+    async def by(self, fetcher: Fetcher, options: dict[str, Any]) -> Raw:
+        pieces = self._piece if self._signals.on_bytes_received else self._into
+        try:
+            raw = await fetcher.fetch(self._request, accept=self._accept, into=pieces, **options)
+        except StopDownload as stop:
+            body = b"".join(self._pieces)
+            stop.response = Response(self._request.url, self._status, self._headers, body, request=self._request)
+            raise
+        body = raw.body if self._into is not None or pieces is None else b"".join(self._pieces)
+        return replace(raw, body=body, skipped=raw.skipped and not self._stopped)
+
+    def _accept(self, status: int, headers: Headers) -> bool:
+        self._status, self._headers = status, headers
+        self._pieces.clear()
+        length = headers.get("content-length")
+        body_length = int(length) if length.isascii() and length.isdigit() else -1
+        try:
+            self._signals.post(headers_received, headers=headers, body_length=body_length, **self._about)
+        except StopDownload:
+            self._stopped = True
+            raise
+        return self._accept_too is None or self._accept_too(status, headers)
+
+    def _piece(self, data: bytes) -> None:
+        if self._into is None:
+            self._pieces.append(data)
+        else:
+            self._into(data)
+        self._signals.post(bytes_received, data=data, **self._about)

@@ -1,0 +1,43 @@
+"""Conditional requests (RFC 9110 §13): what a response says to recognise its page by, and the request made of it.
+
+Pure. Values come from the network and are sent back: what is no plain entity tag or date, or is too long, is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lycosa.core.headers import Headers
+from lycosa.core.retry import DATE
+from lycosa.frontier.core.model import UrlRecord
+from lycosa.http.core.cache_rules import CONDITIONS, ETAG
+from lycosa.http.core.model import Validators
+from lycosa.http.core.request import Request
+
+
+def conditional(request: Request, record: UrlRecord, usual: Mapping[str, str]) -> Request:
+    """Return the request with the conditions that the record's validators allow; itself when there are none.
+
+    `usual` are the headers that go with every request.
+    """
+    known = record.validators
+    own = {name.lower() for name in (*request.headers, *usual)}
+    if known is None or request.method != "GET" or request.body or not CONDITIONS.isdisjoint(own):
+        return request
+    conditions = {"If-None-Match": known.etag, "If-Modified-Since": known.modified}
+    given = {name: value for name, value in conditions.items() if value}
+    return request.replace(headers={**request.headers, **given}) if given else request
+
+
+def validators_of(headers: Headers, fetched_at: float) -> Validators | None:
+    """Return what the next request can be made conditional with; None when the host gave nothing."""
+    etag, modified = headers.get("etag"), headers.get("last-modified")
+    etag = etag if ETAG.fullmatch(etag) else ""
+    modified = modified if DATE.fullmatch(modified) else ""
+    return Validators(etag, modified, fetched_at) if etag or modified else None
+
+
+def confirmed(known: Validators | None, headers: Headers, fetched_at: float) -> Validators:
+    """Return the validators after a 304, which may bring newer ones (§15.4.5)."""
+    old, new = known or Validators(), validators_of(headers, fetched_at) or Validators()
+    return Validators(new.etag or old.etag, new.modified or old.modified, fetched_at)

@@ -1,0 +1,48 @@
+"""FilesPipeline: downloads the files that items name in `file_urls`, and says in `files` what became of them.
+
+ITEM_PIPELINES = {"lycosa.FilesPipeline": 1}
+FILES_STORE = "files"
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mimetypes
+from pathlib import PurePosixPath
+from typing import Any
+from urllib.parse import urlsplit
+
+from lycosa.core.url import canonicalize
+from lycosa.crawl.items.media.pipeline import MediaInfo, MediaPipeline
+from lycosa.crawl.spiders.response import Response
+from lycosa.http.core.request import Request
+
+KINDS = mimetypes.MimeTypes().types_map[True]
+"""Extensions that a file gets: those that Python knows, whatever the machine adds to them."""
+
+
+class FilesPipeline(MediaPipeline):
+    """Files of any kind, as they come: `full/<SHA-1 of the URL>.<extension of the URL>`."""
+
+    STORE = "FILES"
+    URLS_FIELD = "file_urls"
+    RESULT_FIELD = "files"
+
+    def file_path(
+        self, request: Request, response: Response | None = None, info: MediaInfo | None = None, *, item: Any = None
+    ) -> str:
+        """Return the path of the file in the store."""
+        return f"full/{name_of(request.url)}{_extension(request.url)}"
+
+
+def name_of(url: str) -> str:
+    """Return the SHA-1 of the canonical URL. Raises `BadUrl`."""
+    return hashlib.sha1(canonicalize(url).encode(), usedforsecurity=False).hexdigest()
+
+
+def _extension(url: str) -> str:
+    for end in (url, urlsplit(url).path):
+        extension = PurePosixPath(end).suffix.lower()
+        if extension in KINDS:
+            return extension
+    return ""

@@ -1,0 +1,158 @@
+"""Sends and stores cookies (`http/core/cookies.py`), in one jar or in several, and keeps them with the crawl.
+
+| in `meta`               | means                                                                     |
+|-------------------------|---------------------------------------------------------------------------|
+| `cookiejar`             | the jar of this request: a text or a number; without it, the default jar  |
+| `proxy_session`         | without a `cookiejar`, a session of a proxy pool has a jar of its own     |
+| `dont_merge_cookies`    | take no cookies from the jar and put none in                              |
+
+`Request.cookies` go into the jar, and from there into every later request they fit. The `Cookie` header is made from
+the jar alone: one that was written by hand is sent only with `dont_merge_cookies` (as in Scrapy).
+
+Changed jars are stored before each commit, cookies of the session too: a crawl that resumes is the same session. A jar
+that was not used for long leaves the memory, and comes back from the store when it is asked for. Jars may be `shared`
+with the other workers of a crawl.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from lycosa.core.errors import BadSpider
+from lycosa.crawl.fetching.proxying.selector import jar_of
+from lycosa.crawl.middlewares.redirect import COOKIES_CHANGED
+from lycosa.crawl.spiders.response import Response
+from lycosa.frontier.ports import SharedCookies
+from lycosa.http.core.cookies import JARS_MAX, Cookie, Jar, Jars
+from lycosa.http.core.request import Request
+from lycosa.http.public_suffixes import is_suffix
+from lycosa.infra.clock import Clock
+from lycosa.storage.ports import KeyStore
+
+log = logging.getLogger(__name__)
+
+TABLE = "cookies"
+"""The table of the key store; a key there is the owner of a jar and its `cookiejar`, as JSON."""
+
+COMPLAINTS_MAX = 20
+"""Cookies of requests that cannot be sent, and are told."""
+
+
+class Cookies:
+    """The jars of one spider, the `owner`, over `store`. With `debug`, what is sent and received is logged.
+
+    Raises `StorageError`.
+    """
+
+    def __init__(
+        self,
+        store: KeyStore,
+        clock: Clock,
+        *,
+        owner: str = "",
+        debug: bool = False,
+        jars_max: int = JARS_MAX,
+        is_suffix: Callable[[str], bool] = is_suffix,
+        shared: SharedCookies | None = None,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._owner = owner
+        self._debug = debug
+        self._is_suffix = is_suffix
+        self._jars = Jars(jars_max)
+        self._shared = shared
+        self._default = self._stored(self._name(None))
+        self._complaints = 0
+        if shared is not None:
+            shared.listen(self._heard)
+
+    def process_request(self, request: Request) -> None:
+        """Put the cookies of the request into its jar, and those of the jar into the request."""
+        if request.asked("dont_merge_cookies"):
+            return
+        jar = self._jar(request)
+        if request.cookies:
+            self._complain(jar.set(request.url, request.cookies, self._clock.now()))
+        header = jar.header(request.url, self._clock.now()) if jar.of(request.url) else ""
+        if header:
+            request.headers["Cookie"] = header
+            if self._debug:
+                log.debug("Sending cookies to: %r\nCookie: %s\n", request, header)
+        elif request.has_header("Cookie"):
+            del request.headers["Cookie"]
+
+    def process_response(self, request: Request, response: Response) -> Response:
+        """Put what the response sets into the jar of its request."""
+        headers = response.raw.headers
+        if not headers.may_have(b"set-cookie") or request.asked("dont_merge_cookies"):
+            return response
+        lines = headers.getlist("set-cookie")
+        if self._jar(request).set_from(request.url, lines, self._clock.now()):
+            response.flags.append(COOKIES_CHANGED)
+        if self._debug and lines:
+            log.debug("Received cookies from: %r\n%s", response, "".join(f"Set-Cookie: {line}\n" for line in lines))
+        return response
+
+    def afresh(self, request: Request) -> None:
+        """Begin anew: what the jar of this request holds belongs to another proxy. One that the user named stays."""
+        if request.asked("cookiejar") is None and not request.asked("dont_merge_cookies"):
+            self._jar(request).clear()
+            self.process_request(request)
+
+    def keep(self) -> None:
+        """Put the jars that changed into the store; its next flush makes them durable."""
+        changed = self._jars.changed()
+        if self._default.changed:
+            self._default.changed = False
+            changed.append((self._name(None), self._default))
+        for name, jar in changed:
+            self._put(name, jar)
+
+    def _jar(self, request: Request) -> Jar:
+        key = jar_of(request)
+        return self._default if key is None else self._named(self._name(key))
+
+    def _named(self, name: str) -> Jar:
+        jar = self._jars.get(name)
+        if jar is None:
+            jar = self._stored(name)
+            left = self._jars.add(name, jar)
+            if left is not None and left[1].changed:
+                self._put(*left)
+        return jar
+
+    def _name(self, key: Any) -> str:
+        try:
+            return msgspec.json.encode((self._owner, key)).decode()
+        except (TypeError, ValueError, OverflowError) as error:
+            raise BadSpider(f"the cookiejar in meta is a {type(key).__name__}: write a text or a number") from error
+
+    def _stored(self, name: str) -> Jar:
+        data = self._store.get(TABLE, name)
+        jar = Jar(self._is_suffix) if data is None else Jar.from_bytes(data, self._is_suffix)
+        jar.tell = None if self._shared is None else partial(self._tell, self._shared, name)
+        return jar
+
+    def _tell(self, shared: SharedCookies, name: str, cookie: Cookie) -> None:
+        which = msgspec.json.encode((cookie.domain, cookie.path, cookie.host_only, cookie.name))
+        shared.tell(name, which.decode(), msgspec.msgpack.encode(cookie))
+
+    def _heard(self, name: str, cookie: bytes) -> None:
+        if msgspec.json.decode(name, type=tuple[str, Any])[0] == self._owner:
+            jar = self._default if name == self._name(None) else self._named(name)
+            jar.merge(msgspec.msgpack.decode(cookie, type=Cookie), self._clock.now())
+
+    def _put(self, name: str, jar: Jar) -> None:
+        self._store.put(TABLE, name, jar.to_bytes() if len(jar) else None)
+
+    def _complain(self, complaints: list[str]) -> None:
+        for complaint in complaints:
+            self._complaints += 1
+            if self._complaints <= COMPLAINTS_MAX:
+                log.warning("%s%s", complaint, "; the next ones are not told" * (self._complaints == COMPLAINTS_MAX))

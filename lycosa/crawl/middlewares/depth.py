@@ -1,0 +1,27 @@
+"""Counts how deep the crawl is, and lets depth decide about priority: the frontier itself keeps the limit."""
+
+from __future__ import annotations
+
+from lycosa.crawl.events.stats_collector import StatsCollector
+from lycosa.crawl.spiders.response import Response
+from lycosa.crawl.spiders.results import Results
+
+
+class Depth:
+    """Each link away from a start URL takes `priority` from the priority of a request."""
+
+    def __init__(self, priority: int, stats: StatsCollector) -> None:
+        self._priority = priority
+        self._stats = stats
+
+    def process_results(self, response: Response, results: Results) -> Results:
+        """Count the requests, and give them their priority."""
+        if not results.requests:
+            return results
+        depth = response.depth + 1
+        self._stats.inc_value(f"request_depth_count/{depth}", len(results.requests))
+        self._stats.max_value("request_depth_max", depth)
+        if self._priority:
+            for request in results.requests:
+                request.priority -= depth * self._priority
+        return results

@@ -1,0 +1,75 @@
+"""Sends a user name and a password (HTTP Basic, RFC 7617) to one domain and what is below it, and to nobody else.
+
+    class Intranet(Spider):
+        http_user = "ann"
+        http_pass = "secret"
+        http_auth_domain = "example.com"    # None: to every host
+
+or the settings of these names.
+
+A request that has an `Authorization` header keeps it. A redirect that leaves the domain leaves the password behind.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+
+from lycosa.core.errors import BadSetting, BadSpider
+from lycosa.crawl.spiders.spider import Spider
+from lycosa.http.core.origin import ORIGINS_MAX, begin_of, place_of
+from lycosa.http.core.request import Request
+
+WANTED = "write http_auth_domain = 'example.com' too, so that no other site is told the password"
+
+
+class HttpAuth:
+    """Authorizes requests to `domain` (None: all). Raises `BadSpider`."""
+
+    def __init__(self, user: str, password: str, domain: str | None) -> None:
+        if ":" in user:
+            raise BadSpider(f"http_user is {user!r}: a user name cannot hold ':' (RFC 7617)")
+        self._header = basic(user, password)
+        self._domain = domain.lower().lstrip(".") if domain else ""
+        self._covered: dict[str, bool] = {}
+
+    @classmethod
+    def of(cls, spider: Spider, user: str = "", password: str = "", domain: str = "") -> HttpAuth | None:
+        """Return the middleware that the spider's attributes ask for, else the settings given here, else None.
+
+        Raises `BadSpider` and `BadSetting` where it is not said who may be told the password.
+        """
+        name, secret = getattr(spider, "http_user", ""), getattr(spider, "http_pass", "")
+        if name or secret:
+            if not hasattr(spider, "http_auth_domain"):
+                raise BadSpider(f"{type(spider).__name__} has http_user: {WANTED} (None: every host is told)")
+            return cls(name, secret, spider.http_auth_domain)
+        if (user or password) and not domain:
+            raise BadSetting(f"http_user is set: {WANTED}")
+        return cls(user, password, domain) if user or password else None
+
+    def process_request(self, request: Request) -> None:
+        """Add the header where it belongs."""
+        begin = begin_of(request.url)
+        covered = self._covered.get(begin)
+        if covered is None:
+            covered = self._covers(begin)
+        if covered and not request.has_header("Authorization"):
+            request.headers["Authorization"] = self._header
+
+    def _covers(self, begin: str) -> bool:
+        place = place_of(begin)
+        covers = place is not None and (not self._domain or self._domain in place.names())
+        if len(self._covered) >= ORIGINS_MAX:
+            self._covered.clear()
+        self._covered[begin] = covers
+        return covers
+
+
+def basic(user: str, password: str) -> str:
+    """Return the value of the header. Latin-1 as far as it goes, as servers have always read it, else UTF-8."""
+    pair = f"{user}:{password}"
+    try:
+        octets = pair.encode("latin-1")
+    except UnicodeEncodeError:
+        octets = pair.encode()
+    return "Basic " + b64encode(octets).decode("ascii")

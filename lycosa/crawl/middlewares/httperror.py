@@ -1,0 +1,24 @@
+"""Lets only 2xx through to the callbacks, and the statuses that they ask for; the others go to the errback."""
+
+from __future__ import annotations
+
+from lycosa.core.errors import HttpError
+from lycosa.crawl.events.stats_collector import StatsCollector
+from lycosa.crawl.fetching.statuses import Statuses
+from lycosa.crawl.spiders.response import Response
+
+
+class HttpErrors:
+    """See the module."""
+
+    def __init__(self, statuses: Statuses, stats: StatsCollector) -> None:
+        self._statuses = statuses
+        self._stats = stats
+
+    def process_spider_input(self, response: Response) -> None:
+        """Raise `HttpError` for a status that nobody asked for."""
+        status = response.raw.status
+        if not 200 <= status < 300 and not self._statuses.handled(response.request, status):
+            self._stats.inc_value("httperror/response_ignored_count")
+            self._stats.inc_value(f"httperror/response_ignored_status_count/{status}")
+            raise HttpError(response)

@@ -1,0 +1,36 @@
+"""robots.txt (RFC 9309): a page that it forbids is done with that reason, and its host is not asked.
+
+A host whose robots.txt cannot be had forbids everything: its pages are dead, and can be requeued when it is back.
+`dont_obey_robotstxt` in meta exempts one request.
+"""
+
+from __future__ import annotations
+
+from lycosa.crawl.engine.records import host_of
+from lycosa.crawl.engine.verdict import Failed, Ignored, storable
+from lycosa.crawl.events.stats_collector import StatsCollector
+from lycosa.crawl.fetching.robots import RobotsGate
+from lycosa.http.core.request import Request
+
+
+class ObeyRobots:
+    """See the module."""
+
+    def __init__(self, gate: RobotsGate, stats: StatsCollector) -> None:
+        self._gate = gate
+        self._stats = stats
+
+    async def process_request(self, request: Request) -> Ignored | Failed | None:
+        """Return None for a request that may be made."""
+        if request.asked("dont_obey_robotstxt"):
+            return None
+        record = request.record
+        host = host_of(request)
+        rules = await self._gate.rules(host, guarded=record is not None and record.guarded)
+        if rules.unreachable:
+            why = await self._gate.why_unreachable(host)
+            return Failed(storable(f"robots.txt unreachable: {why}"), contacted=False)
+        if rules.allowed(request.url):
+            return None
+        self._stats.inc_value("robotstxt/forbidden")
+        return Ignored("robots", contacted=False)

@@ -1,0 +1,74 @@
+"""Auto-throttle: each host is asked as fast as it answers well (`frontier.core.throttle`), at least as slowly as it
+asks for.
+
+Answers that did not come from the host now (cached, made by a middleware) tell nothing, nor do those of a request with
+`autothrottle_dont_adjust_delay` in its meta.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from lycosa.core.errors import ConnectFailed, FetchTimeout
+from lycosa.core.retry import parse_retry_after
+from lycosa.crawl.engine.records import host_of
+from lycosa.crawl.spiders.response import Response
+from lycosa.frontier.core.throttle import OVERLOADED, AutoThrottle
+from lycosa.http.core.request import Request
+
+log = logging.getLogger(__name__)
+
+SetDelay = Callable[[str, float], Awaitable[None] | None]
+"""Takes a host key and seconds."""
+
+
+class Throttle:
+    """Feeds what happens to `throttle`, and `set_delay` with what comes of it. `now` returns unix seconds.
+
+    With `debug` every change is logged.
+    """
+
+    def __init__(
+        self, throttle: AutoThrottle, set_delay: SetDelay, now: Callable[[], float], *, debug: bool = False
+    ) -> None:
+        self._throttle = throttle
+        self._set_delay = set_delay
+        self._now = now
+        self._debug = debug
+
+    def process_response(self, request: Request, response: Response) -> Response | Awaitable[Response]:
+        """Learn from an answer."""
+        timings = response.raw.timings
+        if not timings.first_byte_s or request.asked("autothrottle_dont_adjust_delay"):
+            return response
+        host, now, status = host_of(request), response.fetched_at, response.status
+        after_s = parse_retry_after(response.headers.get("retry-after"), now) if status in OVERLOADED else None
+        delay_s = self._throttle.answered(
+            host, status, timings.first_byte_s, now - timings.total_s, now, after_s or 0.0
+        )
+        if delay_s is None:
+            return response
+        if self._debug:
+            log.info("%s: %d after %.0f ms, delay now %.3f s", host, status, timings.first_byte_s * 1000, delay_s)
+        told = self._set_delay(host, delay_s)
+        return response if told is None else _after(told, response)
+
+    async def process_exception(self, request: Request, exception: Exception) -> None:
+        """Learn from a failure."""
+        if not isinstance(exception, (ConnectFailed, FetchTimeout)) or request.asked("autothrottle_dont_adjust_delay"):
+            return
+        host = host_of(request)
+        delay_s = self._throttle.failed(host, self._now())
+        if delay_s is None:
+            return
+        if self._debug:
+            log.info("%s: %s, delay now %.3f s", host, exception, delay_s)
+        told = self._set_delay(host, delay_s)
+        if told is not None:
+            await told
+
+
+async def _after(told: Awaitable[None], response: Response) -> Response:
+    await told
+    return response

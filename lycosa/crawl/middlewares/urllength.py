@@ -1,0 +1,30 @@
+"""Leaves out requests with very long URLs: they are traps more often than pages."""
+
+from __future__ import annotations
+
+import logging
+
+from lycosa.crawl.events.stats_collector import StatsCollector
+from lycosa.crawl.spiders.response import Response
+from lycosa.crawl.spiders.results import Results
+
+log = logging.getLogger(__name__)
+
+
+class UrlLength:
+    """At most `length_max` characters."""
+
+    def __init__(self, length_max: int, stats: StatsCollector) -> None:
+        self._max = length_max
+        self._stats = stats
+
+    def process_results(self, response: Response, results: Results) -> Results:
+        """Leave out what is too long."""
+        length_max = self._max
+        if all(len(request.url) <= length_max for request in results.requests):
+            return results
+        kept = [request for request in results.requests if len(request.url) <= length_max]
+        left_out = len(results.requests) - len(kept)
+        self._stats.inc_value("urllength/request_ignored_count", left_out)
+        log.info("%d requests of %s are left out: their URLs are too long (url_length_max)", left_out, response.url)
+        return results._replace(requests=kept)

@@ -1,0 +1,116 @@
+"""What an errback gets to see: why a request failed. The verbs are those that Scrapy users know.
+
+    def on_error(self, failure):
+        if failure.check("TimeoutError", "DNSLookupError"):
+            yield failure.request.replace(dont_filter=True)
+        elif failure.check(HttpError):
+            self.logger.info("%s: %d", failure.request.url, failure.response.status)
+
+`check` and `trap` take classes of ours, any other exception classes, and the names that Scrapy's users write, as text
+or as the classes of Twisted and Python that bear them; `NAMES_ELSEWHERE` says what those mean here.
+"""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any, NoReturn
+
+from lycosa.core.errors import (
+    BadResponse,
+    BodyTooLarge,
+    ConnectFailed,
+    ConnectionLost,
+    FetchTimeout,
+    HttpError,
+    PrivateAddress,
+    TlsFailed,
+)
+from lycosa.crawl.spiders.response import Response
+from lycosa.http.core.request import Request
+
+NAMES_ELSEWHERE: dict[str, tuple[type[Exception], ...]] = {
+    "TimeoutError": (FetchTimeout,),
+    "TCPTimedOutError": (FetchTimeout, ConnectFailed),
+    "DownloadTimeoutError": (FetchTimeout,),
+    "UserTimeoutError": (FetchTimeout,),
+    "DNSLookupError": (ConnectFailed,),
+    "CannotResolveHostError": (ConnectFailed,),
+    "ConnectionRefusedError": (ConnectFailed,),
+    "DownloadConnectionRefusedError": (ConnectFailed,),
+    "ConnectError": (ConnectFailed, TlsFailed),
+    "ConnectionError": (ConnectFailed, ConnectionLost),
+    "ConnectionLost": (ConnectionLost,),
+    "ConnectionDone": (ConnectionLost,),
+    "ConnectionResetError": (ConnectionLost,),
+    "ResponseFailed": (ConnectionLost, BadResponse),
+    "ResponseNeverReceived": (ConnectionLost,),
+    "ResponseDataLossError": (ConnectionLost,),
+    "DownloadFailedError": (ConnectionLost, BadResponse, ConnectFailed, TlsFailed),
+    "DownloadCancelledError": (BodyTooLarge, PrivateAddress),
+    "SSLError": (TlsFailed,),
+    "TunnelError": (ConnectFailed,),
+    "HttpError": (HttpError,),
+}
+"""Names of exceptions in Scrapy, Twisted and Python, and ours for the same. Without an address and without a connection
+is one class here, `ConnectFailed`: its text says which."""
+
+LOOKUP_FAILED = "host not found"
+NAMES_OF_LOOKUPS = frozenset({"DNSLookupError", "CannotResolveHostError"})
+NAMES_OF_REFUSALS = frozenset({"ConnectionRefusedError", "DownloadConnectionRefusedError"})
+
+
+class Failure:
+    """Why the request failed: `value` is the exception. `cause` is that, or the response whose status ended it.
+
+    Of an item that a middleware gave in place of a response there is no request.
+    """
+
+    __slots__ = ("request", "response", "value")
+
+    def __init__(self, cause: Any, request: Request | None, response: Response | None = None) -> None:
+        self.value: BaseException = HttpError(cause) if isinstance(cause, Response) else cause
+        self.request = request
+        self.response: Response | None = response or getattr(self.value, "response", None)
+
+    @property
+    def type(self) -> type[BaseException]:
+        """The class of the exception."""
+        return type(self.value)
+
+    def check(self, *kinds: Any) -> Any:
+        """Return the first of these classes and names that the exception is of, or None."""
+        return next((kind for kind in kinds if _is_of(self.value, kind)), None)
+
+    def trap(self, *kinds: Any) -> Any:
+        """Return as `check` does. Raises the exception when it is of none of these."""
+        kind = self.check(*kinds)
+        if kind is None:
+            self.raiseException()
+        return kind
+
+    def raiseException(self) -> NoReturn:  # noqa: N802  as in Scrapy
+        """Raise the exception, with its traceback."""
+        raise self.value
+
+    def getErrorMessage(self) -> str:  # noqa: N802
+        """Return the text of the exception."""
+        return str(self.value)
+
+    def getTraceback(self) -> str:  # noqa: N802
+        """Return the traceback, as Python prints it."""
+        return "".join(traceback.format_exception(self.value))
+
+    def __repr__(self) -> str:
+        return f"<Failure {type(self.value).__name__}: {self.value}>"
+
+
+def _is_of(value: BaseException, kind: Any) -> bool:
+    if isinstance(kind, type) and isinstance(value, kind):
+        return True
+    name = kind if isinstance(kind, str) else getattr(kind, "__name__", "")
+    if name == type(value).__name__:
+        return True
+    if not isinstance(value, NAMES_ELSEWHERE.get(name, ())):
+        return False
+    is_lookup = str(value).startswith(LOOKUP_FAILED)
+    return not (name in NAMES_OF_LOOKUPS and not is_lookup) and not (name in NAMES_OF_REFUSALS and is_lookup)

@@ -1,0 +1,53 @@
+"""JsonRequest: a request with a JSON body. Once made it is a Request like any other: only its fields are stored."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Self
+from warnings import warn
+
+from lycosa.http.core.request import Callback, Request
+
+ACCEPTED = "application/json, text/javascript, */*; q=0.01"
+
+
+class JsonRequest(Request):
+    """A request whose body is `data` as JSON, with POST unless `method` says otherwise. `body` goes before `data`.
+
+    `dumps_kwargs` are arguments of `json.dumps`; keys are sorted, so that equal data are equal requests.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        url: str,
+        callback: Callback = None,
+        method: str | None = None,
+        *,
+        data: Any = None,
+        dumps_kwargs: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        body = options.pop("body", None)
+        implied = "POST" if data is not None and body is None else "GET"
+        super().__init__(url, callback, method or implied, body=_body(body, data, dumps_kwargs), **options)
+        self.headers.setdefault("Content-Type", "application/json")
+        self.headers.setdefault("Accept", ACCEPTED)
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy with these arguments changed; `data` and `dumps_kwargs` make another body."""
+        data, dumps_kwargs = changes.pop("data", None), changes.pop("dumps_kwargs", None)
+        if data is not None:
+            changes["body"] = _body(changes.get("body"), data, dumps_kwargs)
+        return super().replace(**changes)
+
+
+def _body(body: bytes | str | None, data: Any, dumps_kwargs: Mapping[str, Any] | None) -> bytes | str | None:
+    if data is None:
+        return body
+    if body is not None:
+        warn("a JsonRequest has both body and data: data is ignored", stacklevel=3)
+        return body
+    return json.dumps(data, **{"sort_keys": True, **(dumps_kwargs or {})})

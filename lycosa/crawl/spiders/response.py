@@ -1,0 +1,282 @@
+"""The response as a spider sees it: decoded, selectable, followable. Everything is computed on first use, once."""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from lycosa.core.errors import BadSpider, BadUrl
+from lycosa.core.headers import Headers
+from lycosa.frontier.core.model import UrlRecord
+from lycosa.html.charset import detect_encoding
+from lycosa.html.links import join
+from lycosa.html.page import parse_html
+from lycosa.http.core import model
+from lycosa.http.core.request import HeadersLike, Request
+
+if TYPE_CHECKING:  # parsel is loaded by the first selector: a crawl without one does not pay for it
+    from parsel import Selector, SelectorList
+    from selectolax.lexbor import LexborHTMLParser
+
+DATALOSS = "dataloss"
+"""The flag of a response whose body was cut off."""
+
+
+class Response:
+    """A response with the request it answers. `url` is where the body came from, `fetched_at` is in unix seconds.
+
+    `flags` are words that middlewares leave, such as "cached", and "dataloss" when the body was cut off. `raw` is what
+    the fetcher brought.
+    """
+
+    contacted = True
+    """Whether the host was asked; False for what a middleware answered in its place."""
+
+    def __init__(
+        self,
+        url: str,
+        status: int = 200,
+        headers: HeadersLike | Headers | None = None,
+        body: bytes | str = b"",
+        flags: Iterable[str] = (),
+        request: Request | None = None,
+        *,
+        ip_address: str = "",
+        protocol: str = "",
+        encoding: str = "",
+        fetched_at: float = 0.0,
+    ) -> None:
+        fields = headers if isinstance(headers, Headers) else Headers.of(_pairs(headers or {}))
+        content = body.encode(encoding or "utf-8") if isinstance(body, str) else body
+        self.raw = model.Response(url, status, fields, content, model.Timings(), ip_address, protocol, len(content))
+        self.request = request if request is not None else Request(url)
+        self.fetched_at = fetched_at
+        self.url = url
+        self.flags = list(flags)
+        if encoding or isinstance(body, str):
+            self.encoding = encoding or "utf-8"  # cached_property: what is set is not computed
+
+    @classmethod
+    def of(cls, raw: model.Response, request: Request, fetched_at: float) -> Response:
+        """Make the response that a fetcher brought."""
+        response = cls.__new__(cls)
+        response.raw = raw
+        response.request = request
+        response.fetched_at = fetched_at
+        response.url = raw.url
+        response.flags = [DATALOSS] if raw.partial else []
+        return response
+
+    @property
+    def status(self) -> int:
+        """HTTP status."""
+        return self.raw.status
+
+    @property
+    def headers(self) -> Headers:
+        """Header fields."""
+        return self.raw.headers
+
+    @property
+    def body(self) -> bytes:
+        """The body, decompressed."""
+        return self.raw.body
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """The request's meta, with what Scrapy tells there: depth, download_latency, retry_times, redirect_times."""
+        meta, record = self.request.meta, self.record
+        meta["depth"] = self.depth
+        meta["download_latency"] = self.timings.first_byte_s
+        meta["retry_times"] = record.attempts if record is not None else 0
+        meta["redirect_times"] = record.redirects if record is not None else 0
+        return meta
+
+    @property
+    def cb_kwargs(self) -> dict[str, Any]:
+        """The request's cb_kwargs."""
+        return self.request.cb_kwargs
+
+    @property
+    def record(self) -> UrlRecord | None:
+        """What the frontier keeps of the request; None when no frontier lent it."""
+        return self.request.record  # type: ignore[no-any-return]
+
+    @property
+    def depth(self) -> int:
+        """Links between a start URL (0) and this page."""
+        return self.record.depth if self.record is not None else 0
+
+    @property
+    def ip_address(self) -> str:
+        """The IP address the answer came from, "" when it is not known."""
+        return self.raw.ip
+
+    @property
+    def protocol(self) -> str:
+        """The version of HTTP: "1.1", "2", "3"; "" when it is not known."""
+        return self.raw.http_version
+
+    @property
+    def timings(self) -> model.Timings:
+        """Seconds until each step of the transfer was complete."""
+        return self.raw.timings
+
+    @cached_property
+    def content_type(self) -> str:
+        """The media type without parameters, in lower case."""
+        return self.headers.get("content-type").partition(";")[0].strip().lower()
+
+    @cached_property
+    def encoding(self) -> str:
+        """The character encoding, found as browsers do; a name Python knows. `response_encoding` in meta decides."""
+        asked = self.request.asked("response_encoding")
+        return detect_encoding(self.body, self.headers.get("content-type")) if asked is None else _known(asked)
+
+    @cached_property
+    def text(self) -> str:
+        """The body as text, without a byte order mark; undecodable bytes are replaced."""
+        return self.body.decode(self.encoding, "replace").removeprefix("\ufeff")
+
+    @cached_property
+    def tree(self) -> LexborHTMLParser:
+        """The lexbor tree: the fast way to select (`tree.css`)."""
+        return parse_html(self.body, self.encoding)
+
+    @cached_property
+    def selector(self) -> Selector:
+        """The parsel selector behind `css`, `xpath` and `re`."""
+        from lycosa.crawl.spiders.selectors import Selector  # loads parsel and lxml
+
+        text: str | None = self.__dict__.get("text")
+        return Selector.of_page(self.body, self.encoding, text, _kind_of(self.content_type), self.url)
+
+    def css(self, query: str) -> SelectorList[Selector]:
+        """Select by CSS, with parsel's `::text` and `::attr(name)`."""
+        return self.selector.css(query)
+
+    def xpath(self, query: str, **variables: Any) -> SelectorList[Selector]:
+        """Select by XPath."""
+        return self.selector.xpath(query, **variables)
+
+    def jmespath(self, query: str, **options: Any) -> SelectorList[Selector]:
+        """Select of JSON by JMESPath."""
+        return self.selector.jmespath(query, **options)
+
+    def re(self, pattern: str) -> list[str]:
+        """Return what the regular expression finds in the text of the page."""
+        return self.selector.re(pattern)
+
+    def json(self) -> Any:
+        """Return the body as JSON, in whatever encoding. Raises `ValueError` when it is none."""
+        try:
+            return msgspec.json.decode(self.body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            try:
+                return json.loads(self.text)  # NaN and UTF-16 are no JSON either, and are sent
+            except (ValueError, RecursionError):
+                raise ValueError(f"{self.url}: the body is not JSON: {error}") from error
+
+    def urljoin(self, url: str) -> str:
+        """Return the absolute URL. Raises `BadUrl` when there is none."""
+        absolute = join(self._base, url)
+        if absolute is None:
+            raise BadUrl(f"{url!r} on {self.url} is not a URL that can be fetched")
+        return absolute
+
+    def follow(self, link: str | Selector, callback: Any = None, **options: Any) -> Request:
+        """Return a request for a link: a URL, or a selected element with `href` or `src`.
+
+        Options are the fields of `Request`. Raises `BadUrl`.
+        """
+        address = _address(link)
+        if address is None:
+            raise BadUrl(f"the selected {link!r:.100} has neither href nor src")
+        return Request(self.urljoin(address), callback, **options)
+
+    def follow_all(
+        self,
+        links: Iterable[str | Selector] = (),
+        callback: Any = None,
+        *,
+        css: str = "",
+        xpath: str = "",
+        **options: Any,
+    ) -> Iterator[Request]:
+        """Yield requests for links, or for what `css` or `xpath` select, leaving out what cannot be fetched."""
+        if bool(css) + bool(xpath) + (links != ()) != 1:
+            raise TypeError("follow_all takes one of links, css and xpath")
+        chosen = self.css(css) if css else self.xpath(xpath) if xpath else links
+        for link in chosen:
+            address = _address(link)
+            absolute = join(self._base, address) if address is not None else None
+            if absolute is not None:
+                yield Request(absolute, callback, **options)
+
+    @cached_property
+    def _base(self) -> str:
+        body = self.body  # as it is always written: to look at the whole page without case would cost more than to join
+        may_have = (b"<base" in body or b"<BASE" in body) and _kind_of(self.content_type) != "json"
+        href = self.selector.xpath("//base/@href").get() if may_have else None
+        return (join(self.url, href) if href else None) or self.url
+
+    def replace(self, **changes: Any) -> Response:
+        """Return a copy with these arguments changed."""
+        kept = {name: getattr(self, name) for name in ARGUMENTS if name not in changes}
+        if "encoding" in self.__dict__ and not {"body", "headers", "encoding"} & changes.keys():
+            kept["encoding"] = self.encoding
+        return type(self)(**kept, **changes)
+
+    def copy(self) -> Response:
+        """Return a copy."""
+        return self.replace()
+
+    def __repr__(self) -> str:
+        return f"<{self.status} {self.url}>"
+
+
+ARGUMENTS = ("url", "status", "headers", "body", "flags", "request", "ip_address", "protocol", "fetched_at")
+
+
+def _known(encoding: Any) -> str:
+    try:
+        return codecs.lookup(encoding).name
+    except (LookupError, TypeError, ValueError):
+        raise BadSpider(f"response_encoding in meta is {encoding!r:.60}, which Python does not know") from None
+
+
+def _pairs(headers: HeadersLike) -> Iterator[tuple[str, str]]:
+    """Yield the fields of what somebody wrote; a list holds several values of one field."""
+    for name, value in headers.items() if isinstance(headers, Mapping) else headers:
+        for each in value if isinstance(value, (list, tuple)) else [value]:
+            yield (_text(name), _text(each))
+
+
+def _text(value: Any) -> str:
+    return value.decode("latin-1") if isinstance(value, bytes) else str(value)
+
+
+def _kind_of(content_type: str) -> Literal["html", "xml", "json"]:
+    """Return what parsel calls a media type."""
+    if content_type.endswith(("/json", "+json")):
+        return "json"
+    return "xml" if content_type.endswith(("/xml", "+xml")) and "html" not in content_type else "html"
+
+
+def _address(link: Any) -> str | None:
+    if isinstance(link, str):
+        return link
+    if not hasattr(link, "root"):
+        url = getattr(link, "url", None)
+        if not isinstance(url, str):
+            raise TypeError(f"follow a URL, a Link or one selected element, not a {type(link).__name__}")
+        return url
+    if isinstance(link.root, str):
+        return link.root
+    attributes: Mapping[str, str] = link.attrib
+    return attributes.get("href", attributes.get("src"))

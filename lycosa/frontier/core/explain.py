@@ -1,0 +1,220 @@
+"""Why a URL is not fetched, or when it will be, in plain words: what is known of it goes in, sentences come out.
+
+`when` turns unix seconds into words, so that nothing here knows a time zone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+from lycosa.core.url import host_key
+from lycosa.frontier.core.model import AddressView, HostFacts, HostView, Row, SegmentState, SegmentView
+from lycosa.frontier.core.scope import Scope
+from lycosa.frontier.core.states import ROBOTS_TTL_S, State
+from lycosa.http.core.robots import forbidding_rule, rules_of
+
+When = Callable[[float], str]
+
+REASONS = {
+    "scope": "it is out of the scope of the crawl",
+    "depth": "it is deeper than the crawl may go",
+    "deny": "a --deny glob matches it",
+    "allow": "no --allow glob matches it",
+    "robots": "robots.txt forbids it",
+}
+STATUSES = {
+    "404": "the host says that it does not exist (404)",
+    "410": "the host says that it is gone for good (410)",
+    "304": "the host says that it has not changed (304)",
+}
+INSIDE = {
+    "host": "the host of a start URL",
+    "domain": "the domain of a start URL or below it",
+    "prefix": "the folder of a start URL",
+    "": "the allowed_domains of the spider",
+}
+
+
+class Bounds(NamedTuple):
+    """What bounds a crawl. `scope` is None when the state does not say; its `kind` is "" for a spider's domains."""
+
+    scope: Scope | None = None
+    kind: str = ""
+    depth: int | None = None
+    allow: Sequence[str] = ()
+    deny: Sequence[str] = ()
+    robots: bool = True
+    user_agent: str = ""
+
+
+class Known(NamedTuple):
+    """What is known of a canonical URL, its host, and the segments.
+
+    `standstill` is why nothing at all is fetched, "" when a crawl runs and is not paused. While it is `stopped`
+    nobody knows the limits of hosts.
+    """
+
+    url: str
+    rows: Sequence[Row] = ()
+    host: HostView | None = None
+    facts: HostFacts | None = None
+    segments: Mapping[str, SegmentView] = {}
+    bounds: Bounds = Bounds()
+    standstill: str = ""
+    stopped: bool = False
+
+
+def explain(known: Known, now: float, when: When) -> list[str]:
+    """Return sentences, the most important first."""
+    if not known.rows:
+        return [*_never_seen(known)]
+    lines = [
+        f"it counts as the same page as {url}" for url in sorted({row.record.url for row in known.rows} - {known.url})
+    ]
+    named = len(known.segments) > 1 or any(row.record.segment for row in known.rows)
+    return lines + [line for row in known.rows for line in _told(row, known, now, when, named=named)]
+
+
+def _told(row: Row, known: Known, now: float, when: When, *, named: bool) -> Iterator[str]:
+    where = f" in segment {row.record.segment or '(no name)'}" if named else ""
+    at = when(row.at) if row.at else ""
+    tries = f"{row.record.attempts} failed attempt{'' if row.record.attempts == 1 else 's'}"
+    match row.state:
+        case State.QUEUED:
+            yield f"queued{where}"
+            yield from _stands(known)
+            yield from _waits_for(row, known, now, when)
+        case State.LEASED:
+            yield f"being fetched now{where}: lent until {at}"
+        case State.DELAYED:
+            yield f"asleep{where} until {at}, as it was asked to be"
+            yield from _sleeps_on(row, known, now, when)
+        case State.RETRY:
+            yield f"to be tried again{where} at {at}, after {tries}"
+            yield from _sleeps_on(row, known, now, when)
+        case State.DEAD:
+            yield f"given up{where}{_on(at)}: {row.reason} ({tries})"
+            yield f"to try it again: lycosa frontier requeue --url '{row.record.url}'"
+        case _:
+            kept = "archived" if row.state == State.ARCHIVED else "done"
+            yield f"{kept}{where}{_on(at)}: {_because(row.reason)}"
+            if row.reason in {"robots", "scope", "deny", "allow"}:
+                yield from _refused(known)
+
+
+def _on(at: str) -> str:
+    return f" at {at}" if at else ""
+
+
+def _because(reason: str) -> str:
+    if not reason:
+        return "when and why is not kept in this crawl (keep_done keeps it)"
+    if reason in STATUSES or reason in REASONS:
+        return STATUSES.get(reason) or REASONS[reason]
+    return f"it was fetched ({reason})" if reason.isdecimal() and reason.startswith("2") else reason
+
+
+def _waits_for(row: Row, known: Known, now: float, when: When) -> Iterator[str]:
+    """Say what must happen before a queued URL is lent."""
+    segment, host = known.segments.get(row.record.segment), known.host
+    if segment is not None and segment.starts_at > now:
+        yield f"its segment starts at {when(segment.starts_at)}"
+    if host is None:
+        return
+    yield from _host(host, now, when, stopped=known.stopped)
+    if known.stopped:
+        yield "the limits of its host (--delay, --concurrency-per-host and so on) are those of the next run"
+    if host.shared is not None:
+        yield from _address(host.shared, now, when)
+    if known.bounds.robots and (host.robots_status < 0 or host.robots_at + ROBOTS_TTL_S <= now):
+        yield "the robots.txt of its host comes first"
+    elif known.bounds.robots:
+        yield from _robots(known)
+
+
+def _stands(known: Known) -> Iterator[str]:
+    if known.standstill:
+        yield known.standstill
+
+
+def _sleeps_on(row: Row, known: Known, now: float, when: When) -> Iterator[str]:
+    """Say what else is in the way of a URL that sleeps, beside the time it is due."""
+    yield from _stands(known)
+    if known.host is not None and known.host.blocked_until > max(row.at, now):
+        yield from _host(known.host, now, when, stopped=known.stopped)
+
+
+def _host(host: HostView, now: float, when: When, *, stopped: bool) -> Iterator[str]:
+    """Say when a host may be asked, whatever its address."""
+    name, waiting = f"its host {host.host}", f"{host.queued:,} of its URLs queued, {host.in_flight:,} in flight"
+    if host.blocked_until > now:
+        yield f"{name} is blocked until {when(host.blocked_until)} (Retry-After or back-off); {waiting}"
+    elif host.asking:
+        yield f"{name} comes later: its robots.txt or its IP address is being asked for now; {waiting}"
+    elif 0 < host.places <= host.in_flight:
+        yield f"{name} is busy: at most {host.places:,} transfers at a time; {waiting}"
+    elif host.ready_at > now:
+        yield f"{name} is asked next at {when(host.ready_at)} (delay {host.delay_s:g} s); {waiting}"
+    elif host.shared is not None:
+        yield f"{name} may be asked as soon as its IP address may; {waiting}"
+    elif stopped:
+        yield f"{name} does not rest; {waiting}"
+    else:
+        yield f"{name} may be asked now; {waiting}"
+
+
+def _address(shared: AddressView, now: float, when: When) -> Iterator[str]:
+    """Say when an IP address may be asked, whose limits several hosts may share."""
+    if not shared.address or shared.until <= now:
+        yield "its IP address is looked up first, since the crawl has limits per address"
+        return
+    name = f"its IP address {shared.address}"
+    among = f"; {shared.hosts:,} hosts share it, and take turns" if shared.hosts > 1 else ""
+    next_at = when(shared.ready_at) if shared.ready_at > now else ""
+    if 0 < shared.places <= shared.in_flight:
+        rest = f", and the next one not before {next_at}" if next_at else ""
+        yield f"{name} is busy: {shared.in_flight:,} in flight, at most {shared.places:,} at a time{rest}{among}"
+    elif next_at:
+        yield f"{name} is asked next at {next_at} (delay {shared.delay_s:g} s per address){among}"
+    else:
+        yield f"{name} may be asked now{among}"
+
+
+def _never_seen(known: Known) -> Iterator[str]:
+    yield "never seen"
+    refused = list(_refused(known))
+    yield from refused
+    dropped = [view.name for view in known.segments.values() if view.state == SegmentState.DROPPED]
+    if dropped:
+        yield f"it may have been in a segment that was dropped: {', '.join(dropped[:10])}"
+    if not refused:
+        depth = known.bounds.depth
+        limit = f"; the crawl follows links {depth} deep" if depth is not None else ""
+        yield f"no page that was fetched has linked to it{limit}; lycosa frontier import adds it"
+
+
+def _refused(known: Known) -> Iterator[str]:
+    """Say which rules of the crawl are against the URL."""
+    bounds, url = known.bounds, known.url
+    reason = bounds.scope.reason(url, host_key(url), 0) if bounds.scope is not None else ""
+    if reason == "deny":
+        yield f"--deny {next((glob for glob in bounds.deny if fnmatchcase(url, glob)), '')} matches it"
+    elif reason == "allow":
+        yield f"none of --allow {', '.join(bounds.allow)} matches it"
+    elif reason:
+        yield f"out of scope: not in {INSIDE.get(bounds.kind, bounds.kind)}"
+    if bounds.robots:
+        yield from _robots(known)
+
+
+def _robots(known: Known) -> Iterator[str]:
+    facts, agent = known.facts, known.bounds.user_agent or "Lycosa"
+    if facts is None or rules_of(facts, agent).allowed(known.url):
+        return
+    rule, host = forbidding_rule(facts, known.url, agent), host_key(known.url)
+    if rule:
+        yield f"robots.txt of {host} forbids it: {rule}"
+    else:
+        yield f"robots.txt of {host} cannot be read (status {facts.robots_status}), so nothing is allowed"

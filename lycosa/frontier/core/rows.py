@@ -1,0 +1,232 @@
+"""Stored URLs as text: which of them are meant, and the lines that `export` writes and `import` reads.
+
+A line is a JSON object. Only `url` is needed; what is left out has its usual value.
+
+    url          canonical, or anything `core.url.canonicalize` takes
+    state        queued, leased, delayed, retry, done, dead or archived; queued
+    segment      name; the segment without a name
+    priority depth redirects attempts      whole numbers; 0
+    not_before at        unix seconds: when it may be fetched; when it was done or died, is due, or its lease expires
+    reason               why it is done or dead
+    method headers       "GET", an object of strings
+    body                 base64
+    callback             name of a method of the spider
+    meta cb_kwargs       objects; what JSON cannot hold: msgpack in base64, under meta_packed and kwargs_packed
+    etag modified fetched_at       the validators of the last fetch
+    errback cookies encoding flags       as in a Request, the errback by name; none
+    spider               whose request it is, in a crawl of several
+    guarded              true when it was found on a page with a public address; false
+    dont_filter fingerprint        for the reader only: importing always drops duplicates, by the target's own key
+
+The imported record is a new one: with all its attempts, and due at once unless it was to be fetched later.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from fnmatch import translate
+from typing import Any
+
+import msgspec
+
+from lycosa.core.errors import BadUrl, UsageError
+from lycosa.core.url import canonicalize, fingerprint, host_key
+from lycosa.frontier.core.keys import Fingerprint
+from lycosa.frontier.core.model import RECORD_VERSION, Extras, Row, Selection, UrlRecord
+from lycosa.frontier.core.segments import checked_name
+from lycosa.frontier.core.states import State
+from lycosa.http.core.model import Validators
+
+NOT_BEFORE_MAX = 1e11
+"""Unix seconds; the year 5138."""
+
+PRIORITY_MAX = 1 << 31
+DEPTH_MAX = 1 << 31
+PLAIN_EXTRAS = Extras()
+USUAL = {"method": "GET", "encoding": "utf-8"}
+
+
+class RowLine(msgspec.Struct, forbid_unknown_fields=True):
+    """A line as it is read."""
+
+    url: str
+    state: State = State.QUEUED
+    segment: str = ""
+    priority: int = 0
+    depth: int = 0
+    redirects: int = 0
+    attempts: int = 0
+    not_before: float = 0.0
+    at: float = 0.0
+    reason: str = ""
+    method: str = "GET"
+    headers: dict[str, str] = {}
+    body: bytes = b""
+    callback: str = ""
+    meta: dict[str, Any] = {}
+    meta_packed: bytes = b""
+    cb_kwargs: dict[str, Any] = {}
+    kwargs_packed: bytes = b""
+    etag: str = ""
+    modified: str = ""
+    fetched_at: float = 0.0
+    guarded: bool = False
+    dont_filter: bool = False
+    errback: str = ""
+    cookies: dict[str, str] | list[dict[str, Any]] = {}
+    encoding: str = "utf-8"
+    flags: list[str] = []
+    spider: str = ""
+    fingerprint: str = ""
+
+
+encode_json = msgspec.json.Encoder().encode
+decode_line = msgspec.json.Decoder(RowLine).decode
+pack = msgspec.msgpack.Encoder().encode
+unpack = msgspec.msgpack.Decoder(dict[str, Any]).decode
+
+
+class Matcher:
+    """A `Selection` that has been read once and is asked for many rows."""
+
+    __slots__ = ("_reason", "_selection", "_states", "_url")
+
+    def __init__(self, selection: Selection) -> None:
+        self._selection = selection
+        self._states = frozenset(selection.states)
+        self._url = re.compile(translate(selection.url)).match if selection.url else None
+        self._reason = re.compile(translate(selection.reason)).match if selection.reason else None
+
+    def matches(self, row: Row) -> bool:
+        """Say whether the row is meant."""
+        wanted, record = self._selection, row.record
+        return (
+            (not self._states or row.state in self._states)
+            and (wanted.segment is None or record.segment == wanted.segment)
+            and (not wanted.host or record.host == wanted.host)
+            and (not wanted.before or (row.state in ENDED and row.at < wanted.before))
+            and (self._url is None or self._url(record.url) is not None)
+            and (self._reason is None or self._reason(row.reason) is not None)
+        )
+
+
+ENDED = frozenset({State.DONE, State.DEAD, State.ARCHIVED})
+
+
+def to_line(row: Row) -> bytes:
+    """Return the line of a row, without the newline."""
+    record, extras, validators = row.record, row.record.extras or PLAIN_EXTRAS, row.record.validators or Validators()
+    meta, meta_packed = _plain_or_packed(extras.meta)
+    kwargs, kwargs_packed = _plain_or_packed(extras.cb_kwargs)
+    line = {
+        "url": record.url,
+        "state": row.state,
+        "segment": record.segment,
+        "priority": record.priority,
+        "depth": record.depth,
+        "redirects": record.redirects,
+        "attempts": record.attempts,
+        "not_before": record.not_before,
+        "at": row.at,
+        "reason": row.reason,
+        "method": extras.method,
+        "headers": extras.headers,
+        "body": extras.body,
+        "callback": extras.callback,
+        "meta": meta,
+        "meta_packed": meta_packed,
+        "cb_kwargs": kwargs,
+        "kwargs_packed": kwargs_packed,
+        "etag": validators.etag,
+        "modified": validators.modified,
+        "fetched_at": validators.fetched_at,
+        "guarded": record.guarded,
+        "dont_filter": record.dont_filter,
+        "errback": extras.errback,
+        "cookies": extras.cookies,
+        "encoding": extras.encoding,
+        "flags": extras.flags,
+        "spider": extras.spider,
+        "fingerprint": f"{record.fingerprint:016x}",
+    }
+    return encode_json({name: value for name, value in line.items() if value and value != USUAL.get(name)})
+
+
+def from_line(text: bytes, key_of: Fingerprint = fingerprint) -> Row:
+    """Return the row that a line describes, its record as new. Raises `UsageError` or `BadUrl`."""
+    try:
+        line = decode_line(text)
+        extras = Extras(
+            line.method,
+            line.headers,
+            line.body,
+            line.callback,
+            unpack(line.meta_packed) if line.meta_packed else line.meta,
+            unpack(line.kwargs_packed) if line.kwargs_packed else line.cb_kwargs,
+            line.errback,
+            line.cookies,
+            line.encoding,
+            line.flags,
+            line.spider,
+        )
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(_complaint(error)) from None
+    _check(line)
+    url = canonicalize(line.url)
+    waits = line.not_before if line.state in (State.QUEUED, State.DELAYED, State.RETRY) else 0.0
+    record = UrlRecord(
+        RECORD_VERSION,
+        key_of(extras.method, url, extras.body),
+        url,
+        host_key(url),
+        line.segment,
+        line.depth,
+        line.priority,
+        waits,
+        redirects=line.redirects,
+        extras=None if extras == PLAIN_EXTRAS else extras,
+        validators=Validators(line.etag, line.modified, line.fetched_at) if line.etag or line.modified else None,
+        guarded=line.guarded,
+    )
+    return Row(line.state, record, line.at, line.reason)
+
+
+def from_text(text: bytes, key_of: Fingerprint = fingerprint) -> Row:
+    """Return the row of a line that is a URL or a JSON object. Raises `UsageError` or `BadUrl`."""
+    if text[:1] == b"{":
+        return from_line(text, key_of)
+    try:
+        url = canonicalize(text.decode())
+    except UnicodeDecodeError:
+        raise BadUrl("the line is not UTF-8: write the URL with %-escapes") from None
+    return Row(State.QUEUED, UrlRecord(RECORD_VERSION, key_of("GET", url, b""), url, host_key(url)))
+
+
+def _plain_or_packed(values: Mapping[str, Any]) -> tuple[dict[str, Any], bytes]:
+    """Return values as they are if JSON can hold them without loss, else packed."""
+    if not values:
+        return {}, b""
+    try:
+        if msgspec.json.decode(encode_json(values)) == values:
+            return dict(values), b""
+    except (msgspec.MsgspecError, TypeError, ValueError):
+        pass
+    return {}, pack(values)
+
+
+def _check(line: RowLine) -> None:
+    if not (math.isfinite(line.not_before) and 0 <= line.not_before <= NOT_BEFORE_MAX):
+        raise UsageError(f"not_before is {line.not_before:g}: write unix seconds")
+    checked_name(line.segment)
+    if abs(line.priority) > PRIORITY_MAX or not 0 <= line.depth <= DEPTH_MAX or not 0 <= line.redirects <= DEPTH_MAX:
+        raise UsageError("priority, depth or redirects is far too large")
+    if line.state == State.NEW:
+        raise UsageError("state is 'new': write queued")
+
+
+def _complaint(error: Exception) -> str:
+    """Say what msgspec says, in a way that names the field: "Expected `str`, got `int` - at `$.url`"."""
+    text = str(error) or type(error).__name__
+    return f"not a row of an export: {text if text.startswith('JSON') else text[:1].lower() + text[1:]}"

@@ -1,0 +1,185 @@
+"""Segments: which stretch of a crawl a request belongs to, and when that begins.
+
+A segment that is made of time is named by its start in UTC: `2026-11-21`, `2026-11-21T10` or `2026-11-21T10:30`, so
+that every back end knows from the name alone from when on it may be served, and in which order. Any other name starts
+at once. "" is the segment of a crawl that has none; it comes before all others.
+
+A run has one segment, that of its first seed when it starts, and all its requests inherit it: a crawl that passes
+midnight does not start over. Only a request that is due later goes into the segment of that time, where segments are
+made of time. Multiples are counted from one moment for ever, weeks from a Monday: `3d` means the same in every run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
+
+from lycosa.core.errors import BadSetting, BadSpider, UsageError
+from lycosa.frontier.core.model import SegmentState, SegmentView
+from lycosa.http.core.request import Request
+
+NAME_MAX = 100
+"""Characters of a segment's name."""
+
+SHOWN_MAX = 60
+"""Characters of a wrong name that are shown."""
+
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:+@-]*")
+"""What the name of a segment may look like: it stands in commands, paths and keys of databases."""
+
+START = re.compile(r"(\d{4})-(\d\d)-(\d\d)(?:T(\d\d)(?::(\d\d))?)?", re.ASCII)
+
+HOUR_S = 3600
+UNITS_S = {"h": HOUR_S, "d": 24 * HOUR_S, "w": 7 * 24 * HOUR_S}
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MONDAY_S = 4 * UNITS_S["d"]
+"""1970-01-05, the Monday that weeks are counted from."""
+
+SPANS = {"hour": "1h", "day": "1d", "week": "1w"}
+WORDS = ("none", "hour", "day", "week", "month", "6h", "3d", "2w", "spider", "module:function")
+_SPAN = re.compile(r"([1-9]\d{0,2})([hdw])", re.ASCII)
+_TOO_FINE = re.compile(r"\d*\s*(?:s|m|ms|secs?|seconds?|mins?|minutes?)", re.ASCII | re.IGNORECASE)
+
+SegmentResolver = Callable[[Request, float], str]
+"""(the first seed of a run, now in unix seconds) -> the name of the run's segment."""
+
+NameAt = Callable[[float], str]
+"""The name of the segment that a time (unix seconds, years 1 to 9999) belongs to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """How a crawl names its segments. `at` names those that are made of time, None where they are not."""
+
+    resolver: SegmentResolver
+    at: NameAt | None = None
+
+    def of_run(self, first: Request, now: float) -> str:
+        """Return the segment of a run that starts now. Raises `BadSpider` when a resolver fails."""
+        return self.resolver(first, now)
+
+    def of_request(self, inherited: str, not_before: float) -> str:
+        """Return the segment of a request: the one it inherits, or a later one when it is due there."""
+        if self.at is None or not_before <= 0:
+            return inherited
+        return max(inherited, self.at(not_before), key=order)
+
+
+NO_SEGMENTS = Segments(lambda *_: "")
+
+
+def segments(word: str, spider: str, resolver: SegmentResolver | None = None) -> Segments:
+    """Return what a setting means; the resolver is the one that `word` names, if it names one. Raises `BadSetting`.
+
+    `spider` is the name of the spider, for the segment by spider.
+    """
+    if resolver is not None:
+        return Segments(_checked(resolver, word))
+    if word in {"", "none"}:
+        return NO_SEGMENTS
+    if word == "spider":
+        name = _name(spider)
+        if name is None:
+            raise BadSetting(f"segment: the spider's name {spider!r} cannot name a segment: {_WANTED}")
+        return Segments(lambda *_: name)
+    at = _month if word == "month" else _span(word)
+    return Segments(lambda _, now: at(now), at)
+
+
+def _span(word: str) -> NameAt:
+    """Return what names the segments of `hour`, `day`, `week`, or of a multiple. Raises `BadSetting`."""
+    found = _SPAN.fullmatch(SPANS.get(word, word))
+    if found is None:
+        raise BadSetting(_unknown(word))
+    unit = found[2]
+    length_s, origin_s = int(found[1]) * UNITS_S[unit], MONDAY_S if unit == "w" else 0
+
+    def at(time: float) -> str:
+        start_s = origin_s + (time - origin_s) // length_s * length_s
+        return (EPOCH + timedelta(seconds=start_s)).isoformat()[: 13 if unit == "h" else 10]
+
+    return at
+
+
+def _month(time: float) -> str:
+    return (EPOCH + timedelta(seconds=time)).isoformat()[:8] + "01"
+
+
+_WANTED = f"write at most {NAME_MAX} letters, digits and _.:+@- (ASCII), a letter or digit first"
+
+
+def _name(text: object) -> str | None:
+    """Return the text if it can name a segment."""
+    fits = isinstance(text, str) and len(text) <= NAME_MAX and NAME.fullmatch(text)
+    return str(text) if fits else None
+
+
+def checked_name(text: str) -> str:
+    """Return the text, which is to name a segment; "" is the one without a name. Raises `UsageError`."""
+    if text and _name(text) is None:
+        raise UsageError(f"segment {text[:SHOWN_MAX]!r} is no name: {_WANTED}")
+    return text
+
+
+def existing(name: str, views: Iterable[SegmentView]) -> SegmentView:
+    """Return the segment of this name, which must be there. Raises `UsageError` with the nearest name there is."""
+    live = {view.name: view for view in views if view.state is not SegmentState.DROPPED or view.name == name}
+    found = live.get(name)
+    if found is None:
+        shown = repr(name[:SHOWN_MAX]) if name else "without a name"
+        near = get_close_matches(name, [each for each in live if each], n=1, cutoff=0.0)
+        guess = f": the nearest is {near[0]!r}; " if near else ": "
+        raise UsageError(f"there is no segment {shown}{guess}lycosa frontier segments lists them")
+    if found.state is SegmentState.DROPPED:
+        raise UsageError(f"segment {name!r} was dropped: its URLs are forgotten")
+    return found
+
+
+def _checked(resolver: SegmentResolver, called: str) -> SegmentResolver:
+    """Return the user's resolver with what it raises and returns looked at. It raises `BadSpider`."""
+
+    def resolve(first: Request, now: float) -> str:
+        try:
+            returned = resolver(first, now)
+        except Exception as error:
+            told = f"{type(error).__name__}: {error}".split("\n", 1)[0]
+            raise BadSpider(f"the segment resolver {called} failed: {told}") from error
+        name = _name(returned)
+        if name is None:
+            raise BadSpider(f"the segment resolver {called} returned {_shown(returned)}: {_WANTED}")
+        return name
+
+    return resolve
+
+
+def _shown(returned: object) -> str:
+    return repr(returned)[:60] if isinstance(returned, str) else f"a {type(returned).__name__}"
+
+
+def _unknown(word: str) -> str:
+    """Return what to say of a word that means nothing."""
+    if _TOO_FINE.fullmatch(word):
+        why = "every segment fetches every page once and is kept by itself, so none is shorter than an hour"
+        return f"segment: {word!r} is too short: {why}: write hour"
+    near = get_close_matches(word.lower(), ["none", "hour", "day", "week", "month", "spider"], n=1)
+    guess = f"did you mean {near[0]}? Otherwise " if near else ""
+    return f"segment: {word!r} is unknown: {guess}write {', '.join(WORDS)}; 999 at most"
+
+
+def starts_at(name: str) -> float:
+    """Return the unix seconds from which on a segment may be served, 0 for at once."""
+    found = START.fullmatch(name)
+    if found is None:
+        return 0.0
+    try:
+        return datetime(*(int(part or 0) for part in found.groups()), tzinfo=UTC).timestamp()  # type: ignore[arg-type,misc]
+    except ValueError:
+        return 0.0
+
+
+def order(name: str) -> tuple[float, str]:
+    """Return what segments are sorted by: oldest first, those without a start before all others."""
+    return starts_at(name), name

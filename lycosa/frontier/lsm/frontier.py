@@ -1,0 +1,253 @@
+"""The durable frontier of one machine, and what `lycosa frontier ...` does to it: list, requeue, drop, check, compact.
+
+Long operations come in slices and read what is in memory and what is in LMDB as one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from lycosa.core.bloom import EXPECTED
+from lycosa.core.errors import UsageError
+from lycosa.frontier.core.model import HostView, Moved, Row, Rows, SegmentState, SegmentView, Selection, UrlRecord
+from lycosa.frontier.core.rows import Matcher
+from lycosa.frontier.core.segments import order
+from lycosa.frontier.core.states import Event, Policy, State, requeue, step
+from lycosa.frontier.local import NOT_YET, HostWork, LocalFrontier
+from lycosa.frontier.lsm.done_rows import record_of
+from lycosa.frontier.lsm.lmdb import DATA, DEAD, DONE, KINDS, QUEUE, QUEUE_KEY, SLEEP, SLEEP_KEY, number
+from lycosa.frontier.lsm.memtable import STEPS
+from lycosa.frontier.lsm.open_segment import OTHER, Stretch, count, view
+from lycosa.frontier.lsm.rows import ARRIVAL, SegmentRow, decode_dead, decode_done, decode_record
+from lycosa.frontier.lsm.store import SLEEP_TABLE, LmdbStore, ignore
+from lycosa.frontier.lsm.verify import problems
+from lycosa.frontier.lsm.window import Window
+from lycosa.frontier.slices import Selected, next_slice, parse_cursor
+
+__all__ = ["STEPS", "LmdbShelf", "embedded_frontier"]
+
+SCAN_ROWS = 500
+QUEUED_MAX = 10_000
+"""URLs of one host that are counted to say how much it has queued."""
+
+DECODERS: dict[int, Callable[[bytes], Any]] = {
+    QUEUE: decode_record,
+    SLEEP: decode_record,
+    DONE: decode_done,
+    DEAD: decode_dead,
+}
+STATES = {
+    QUEUE: {State.QUEUED},
+    SLEEP: {State.DELAYED, State.RETRY},
+    DONE: {State.DONE, State.ARCHIVED},
+    DEAD: {State.DEAD, State.ARCHIVED},
+}
+"""The states of the rows in each kind of table."""
+
+
+class LmdbShelf(LmdbStore):
+    """See `local.Shelf`."""
+
+    def dead(self, limit: int) -> list[tuple[UrlRecord, str]]:
+        """Return the first ones."""
+        found: list[tuple[UrlRecord, str]] = []
+        for segment in self.stretches.live.values():
+            rows = self.tables.scan(segment.dead, b"", limit - len(found), decode_dead)
+            found += [(row.record, row.reason) for _, row in rows]
+        return found
+
+    def segments(self) -> list[SegmentView]:
+        """Describe them."""
+        dropped = [row for row in self.stretches.rows if row.state is SegmentState.DROPPED]
+        dropped.sort(key=lambda row: order(row.name))
+        return [view(segment.counted()) for segment in self.stretches.live.values()] + [view(row) for row in dropped]
+
+    def hosts(self, after: str, limit: int) -> list[HostView]:
+        """Describe them. What they have queued is counted, up to QUEUED_MAX, or estimated while a crawl changes it."""
+        return [replace(found, queued=self._queued_of(found.host)) for found in self.known_hosts.views(after, limit)]
+
+    def rows(self, selection: Selection, after: str, limit: int) -> Rows:
+        """Read table after table."""
+        found = self._select(selection, after, limit)
+        return Rows([row for _, row in found.rows], found.after)
+
+    def find(self, fingerprint: int, host: str = "") -> list[Row]:
+        """Look it up in every segment."""
+        found = (self._find_in(segment, fingerprint, host) for segment in self.stretches.live.values())
+        return [row for row in found if row is not None]
+
+    def requeue(
+        self, selection: Selection, into: str | None, after: str, limit: int
+    ) -> tuple[Moved, Sequence[HostWork]]:
+        """Queue dead and done URLs again, or copies of them."""
+        found = self._select(selection, after, limit)
+        work: list[HostWork] = []
+        moved = 0
+        for cursor, row in found.rows:
+            if row.state in (State.DONE, State.DEAD, State.ARCHIVED):
+                rank = self._again(cursor, row, into)
+                moved += rank is not None
+                work += [HostWork(row.record.host, rank, 1)] if rank is not None and rank != NOT_YET else []
+        return Moved(moved, found.after), work
+
+    def archive(self, segment: str) -> bool:
+        """Make it read only."""
+        live = self.stretches.live.get(segment)
+        if live is None or view(live.counted()).state is not SegmentState.FINISHED:
+            return False
+        self.stretches.archive(live)
+        self._dirty = True
+        return True
+
+    def drop(self, segment: str) -> int:
+        """Forget it: with the next commit its tables are deleted, as wholes."""
+        live = self.stretches.live.get(segment)
+        if live is None:
+            raise UsageError(f"there is no segment {segment!r}: lycosa frontier segments lists them")
+        row = live.counted()
+        self.stretches.forget(live)
+        return row.pending + row.sleeping + row.done + row.dead
+
+    def verify(self, say: Callable[[str], None]) -> list[str]:
+        """Read everything; what is in memory goes to LMDB first."""
+        self.settle()
+        return problems(self.tables, list(self.stretches.live.values()), say)
+
+    def compact(self) -> tuple[int, int]:
+        """Write LMDB's file anew."""
+        self.settle()
+        before = (self.path / DATA).stat().st_size
+        self.tables.compact()
+        return before, (self.path / DATA).stat().st_size
+
+    def _queued_of(self, host: str) -> int:
+        windows = (segment.windows.get(host) for segment in self.stretches.live.values())
+        return sum(self._queued_in(window) for window in windows if window is not None)
+
+    def _queued_in(self, window: Window) -> int:
+        counted = None if window.complete else self.tables.count(window.table, window.prefix, QUEUED_MAX)
+        return max(window.count, 0) if counted is None else max(counted, window.count if counted == QUEUED_MAX else 0)
+
+    def _select(self, selection: Selection, after: str, limit: int) -> Selected:
+        return next_slice(self._entries(selection, after), Matcher(selection).matches, limit)
+
+    def _entries(self, selection: Selection, after: str) -> Iterator[tuple[str, Row]]:
+        tables = [table for table in self._all_tables() if self._may_match(table, selection)]
+        start, key = parse_cursor(after)
+        for table in tables:
+            if table < start:
+                continue
+            behind = key if table == start else b""
+            yield from self._entries_of(table, behind)
+
+    def _entries_of(self, table: int, behind: bytes) -> Iterator[tuple[str, Row]]:
+        while rows := self.tables.scan(table, behind, SCAN_ROWS, DECODERS[table % KINDS]):
+            for key, value in rows:
+                if table != SLEEP_TABLE or value.segment in self.stretches.live:
+                    yield f"{table}:{key.hex()}", self._row(table, key, value)
+            behind = rows[-1][0]
+
+    def _all_tables(self) -> list[int]:
+        """Return the tables with URLs in the order of their numbers."""
+        kinds = (QUEUE, DONE, DEAD)
+        tables = [number(kind, segment.row.id) for segment in self.stretches.live.values() for kind in kinds]
+        return sorted([*tables, number(SLEEP)])
+
+    def _may_match(self, table: int, selection: Selection) -> bool:
+        kind, segment = table % KINDS, table // KINDS
+        wanted = self.stretches.live.get(selection.segment) if selection.segment is not None else None
+        if selection.segment is not None and (wanted is None or (kind != SLEEP and wanted.row.id != segment)):
+            return False
+        return not selection.states or bool(STATES[kind] & {*selection.states})
+
+    def _row(self, table: int, key: bytes, value: Any) -> Row:
+        kind = table % KINDS
+        if kind == QUEUE:
+            return Row(State.QUEUED, value)
+        if kind == SLEEP:
+            return Row(State.RETRY if value.attempts else State.DELAYED, value, SLEEP_KEY.unpack(key)[0] / 1000)
+        segment = next(each for each in self.stretches.live.values() if each.row.id == table // KINDS)
+        state = State.DONE if kind == DONE else State.DEAD
+        if segment.row.state is SegmentState.ARCHIVED:
+            state = step(state, Event.ARCHIVE)
+        if kind == DEAD:
+            return Row(state, value.record, value.at, value.reason)
+        record = record_of(value, self.known_hosts.name(value.host), segment.row.name)
+        return Row(state, record, float(value.at), str(value.reason))
+
+    def _find_in(self, segment: Stretch, fingerprint: int, host: str) -> Row | None:
+        mark = self.tables.get(segment.seen, fingerprint, bytes)
+        if mark is None:
+            return None
+        if mark[:1] == b"s" and len(mark) > ARRIVAL:
+            sleeper = self.tables.get(number(SLEEP), mark[1:], decode_record)
+            return self._row(number(SLEEP), mark[1:], sleeper) if sleeper else None
+        for table, decode in ((segment.done, decode_done), (segment.dead, decode_dead)):
+            ended = self.tables.get(table, mark, decode)
+            if ended is not None:
+                return self._row(table, mark, ended)
+        return self._find_queued(segment, mark, host)
+
+    def _find_queued(self, segment: Stretch, arrival: bytes, host: str) -> Row | None:
+        """Find a queued URL by its number of arrival: its host and priority are part of the key."""
+        hosts = [self.known_hosts.find(host)] if host else []
+        ids = [row.id for row in hosts if row] or range(1, self.counters.hosts + 1)
+        for host_id in ids:
+            for prefix in self._priorities(segment, host_id):
+                record = self.tables.get(segment.queue, prefix + arrival.rjust(8, b"\0"), decode_record)
+                if record is not None:
+                    return Row(State.QUEUED, record)
+        return None
+
+    def _priorities(self, segment: Stretch, host_id: int) -> Iterator[bytes]:
+        """Yield the beginnings of a host's queue keys, one for each priority, leaping from one to the next."""
+        prefix = host_id.to_bytes(4, "big")
+        changed = {**self.tables.frozen.get(segment.queue, {}), **self.tables.active.get(segment.queue, {})}
+        yield from {key[:8] for key in changed if key[:4] == prefix}
+        behind = QUEUE_KEY.pack(host_id, 0, 0)
+        while rows := self.tables.database.behind(segment.queue, behind, prefix, 1):
+            yield rows[0][0][:8]
+            behind = rows[0][0][:8] + b"\xff" * 8
+
+    def _again(self, cursor: str, row: Row, into: str | None) -> float | None:
+        """Queue a URL that is done or dead, in its own segment or as a copy in another. None when it is refused."""
+        record = requeue(row.record)
+        if into is not None:
+            return self.add(replace(record, segment=into, dont_filter=False))
+        segment = self.stretches.live[record.segment]
+        if not segment.is_open:
+            return None
+        table, key = parse_cursor(cursor)
+        step(State(row.state), Event.REQUEUE if row.state == State.DEAD else Event.REFRESH)
+        self.tables.put(table, key, None)
+        self._uncount(segment.row, row)
+        self.arrivals += 1
+        self.enqueue(segment, record, self.arrivals)
+        return segment.rank if segment.started else NOT_YET
+
+    def _uncount(self, counted: SegmentRow, row: Row) -> None:
+        reasons = counted.dead_reasons if row.state == State.DEAD else counted.reasons
+        counted.dead -= row.state == State.DEAD
+        count(reasons, row.reason if row.reason in reasons else OTHER, -1)
+
+
+def embedded_frontier(
+    path: Path,
+    policy: Policy,
+    *,
+    sync: bool = False,
+    now: float = math.inf,
+    on_step: Callable[[str], None] = ignore,
+    expected: int = EXPECTED,
+) -> LocalFrontier[bytes]:
+    """Open the frontier in this folder at `now` (unix seconds), with room for so many URLs in its Bloom filter.
+
+    The caller holds the lock of the state. `on_step` hears of the `STEPS` of every commit.
+    """
+    shelf = LmdbShelf(path, sync=sync, on_step=on_step, expected=expected)
+    return LocalFrontier(policy, shelf, shelf.epoch << 32, now)

@@ -1,0 +1,119 @@
+"""What was committed since the database was written to: an append-only file, one checksummed frame a group commit.
+
+A frame is complete or it is not there: a process that is killed, or a disk that is full, in the middle of a frame
+leaves a torn end, which is passed over when the journal is read. Frames belong to the generation that the file is named
+for; a new generation begins when the database is to take over what the old one holds.
+
+    journal.7    frames of [length, checksum, payload]; the checksum is xxh3 with the generation as its seed
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from struct import Struct
+
+from xxhash import xxh3_64_intdigest
+
+from lycosa.core.errors import StorageError
+from lycosa.infra.durable_files import storage_error, sync_file, sync_folder
+
+HEAD = Struct("<IQ")
+FRAME_MAX = 1 << 30
+"""Bytes of one frame; a longer one is refused."""
+
+PREFIX = "journal."
+
+
+class Journal:
+    """The journal of one generation, open for appending. Raises `StorageFull` and `StorageError`."""
+
+    def __init__(self, folder: Path, generation: int, *, sync: bool) -> None:
+        self.path = folder / f"{PREFIX}{generation}"
+        self.generation = generation
+        self._sync = sync
+        self._size = 0
+        try:
+            self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+            if sync:
+                sync_folder(folder)
+        except OSError as error:
+            raise storage_error(folder, error) from error
+
+    def append(self, payload: bytes) -> None:
+        """Write one frame: in the hands of the operating system when this returns."""
+        if len(payload) > FRAME_MAX:
+            raise StorageError(f"{self.path}: a commit of {len(payload):,} bytes; commit more often")
+        frame = HEAD.pack(len(payload), xxh3_64_intdigest(payload, self.generation)) + payload
+        try:
+            _write(self._file, frame, self._size)
+        except OSError as error:
+            with suppress(OSError):
+                os.ftruncate(self._file, self._size)
+            raise storage_error(self.path, error) from error
+        self._size += len(frame)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all its frames."""
+        return self._size
+
+    def force(self) -> None:
+        """Have it on the disk, when that was asked for."""
+        if not self._sync:
+            return
+        try:
+            os.fdatasync(self._file)
+        except OSError as error:
+            raise storage_error(self.path, error) from error
+
+    def close(self) -> None:
+        """Release the file."""
+        os.close(self._file)
+
+
+def generations(folder: Path) -> list[int]:
+    """Return the generations there are journals of, in order."""
+    names = (path.name.removeprefix(PREFIX) for path in folder.glob(PREFIX + "*"))
+    return sorted(int(name) for name in names if name.isascii() and name.isdigit())
+
+
+def frames(folder: Path, generation: int, *, last: bool) -> Iterator[bytes]:
+    """Yield the frames of a journal. The last one may end torn; in any other that is damage: `StorageError`."""
+    path = folder / f"{PREFIX}{generation}"
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise storage_error(path, error) from error
+    at = 0
+    while at + HEAD.size <= len(data):
+        length, checksum = HEAD.unpack_from(data, at)
+        payload = data[at + HEAD.size : at + HEAD.size + length]
+        if len(payload) < length or xxh3_64_intdigest(payload, generation) != checksum:
+            break
+        yield payload
+        at += HEAD.size + length
+    if at < len(data) and not last:
+        raise StorageError(f"{path} is damaged at byte {at:,}; put back a copy of the state, or start afresh with -O")
+
+
+def force(folder: Path, generations_: list[int]) -> None:
+    """Have these journals on the disk, and their names."""
+    for generation in generations_:
+        sync_file(folder / f"{PREFIX}{generation}")
+    sync_folder(folder)
+
+
+def forget(folder: Path, generation: int) -> None:
+    """Delete a journal whose content is in the database."""
+    (folder / f"{PREFIX}{generation}").unlink(missing_ok=True)
+
+
+def _write(file: int, data: bytes, at: int) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(file, view, at)
+        view = view[written:]
+        at += written

@@ -1,0 +1,34 @@
+"""Commands packed by hiredis, in C: redis-py does it in Python for its asynchronous connections, argument by argument.
+
+An exchange has some ten arguments for each URL. Connections of a cluster pack as redis-py has it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lycosa.core.errors import UsageError
+from lycosa.infra.redis.server import MISSING
+
+try:
+    import hiredis
+except ImportError as error:
+    raise UsageError(MISSING) from error
+
+
+def pack_in_c(client: Any) -> None:
+    """Let the connections that this client will open pack their commands in C."""
+    pool = getattr(client, "connection_pool", None)
+    if pool is not None:
+        pool.connection_class = _packing(pool.connection_class)
+
+
+def _packing(connection: type[Any]) -> type[Any]:
+    class Packing(connection):  # type: ignore[misc]
+        def pack_command(self, *arguments: Any) -> list[bytes]:
+            """Return the bytes of a command."""
+            if isinstance(arguments[0], str) and " " not in arguments[0]:
+                return [hiredis.pack_command(arguments)]
+            return super().pack_command(*arguments)  # type: ignore[no-any-return]
+
+    return Packing

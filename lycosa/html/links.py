@@ -1,0 +1,183 @@
+"""The links of a page: bytes or a parsed tree in, canonical URLs out. Pure, and the seam a compiled twin may take over.
+
+Links are: href of `a` and `area`; src of `iframe` and `frame`; href of `link rel=next|canonical|alternate`; the URL of
+a meta refresh. They are resolved as browsers do (WHATWG), against the first `<base href>` if there is one. What is in
+comments, scripts and templates is no link; neither is what cannot be crawled (`mailto:`, unparsable, too long).
+
+One walk over the tree finds all candidates; raw hrefs are deduplicated, without their fragments, before any is
+resolved; and `_resolve` remembers what it resolved, since pages of a site repeat the same navigation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
+from typing import NamedTuple
+
+from selectolax.lexbor import LexborHTMLParser
+
+from lycosa.core.url import URL_MAX, canonicalize, fingerprint, host_key, join
+from lycosa.html.page import parse_html
+
+__all__ = ["LINKS_MAX", "Link", "extract_links", "join", "resolver"]
+
+LINKS_MAX = 50_000
+"""Links of one page; those beyond are not followed."""
+
+ELEMENTS_MAX = 200_000
+"""Elements of one page with an href, src or content attribute that are looked at."""
+
+RESOLVED_MAX = 16_384
+"""Resolved hrefs remembered."""
+
+REMEMBERED_LENGTH_MAX = 256
+"""Characters of an href, and of its base, that is worth remembering; it bounds the memory of the cache to 60 MB."""
+
+_CANDIDATES = "[href],[src],[content]"
+_BLANK = "".join(map(chr, range(0x21)))  # C0 controls and space: what WHATWG strips at both ends
+_NEVER = frozenset({"javascript", "mailto", "data", "tel"})
+_FOLLOWED_RELS = frozenset({"next", "canonical", "alternate"})
+_REFRESH = re.compile(
+    r"\s*[\d.]+\s*(?:[;,]|\s)\s*(?:url\s*=\s*)?(?:\"([^\"]*)|'([^']*)|(.*))", re.IGNORECASE | re.DOTALL
+)
+
+
+class Link(NamedTuple):
+    """A canonical URL, the fingerprint of its GET, its host key, and whether every mention of it said nofollow."""
+
+    url: str
+    fingerprint: int
+    host: str
+    nofollow: bool
+
+
+def extract_links(html: bytes | LexborHTMLParser, base_url: str, encoding: str = "utf-8") -> list[Link]:
+    """Return the links of a page, unique by URL, in document order. A page that links to itself is among them.
+
+    `base_url` is the URL the page came from (after redirects). Raises `BadUrl` when that is not one.
+    """
+    tree = html if isinstance(html, LexborHTMLParser) else parse_html(html, encoding)
+    hrefs = _Hrefs(tree)
+    base_url = canonicalize(base_url)
+    if hrefs.base is not None:
+        base_url = join(base_url, hrefs.base) or base_url
+    return _resolved(hrefs.found, base_url, hrefs.nofollow)
+
+
+class _Hrefs:
+    """What the walk finds: `found` maps each raw href, without its fragment, to its nofollow."""
+
+    def __init__(self, tree: LexborHTMLParser) -> None:
+        self.found: dict[str, bool] = {}
+        self.base: str | None = None
+        self.nofollow = False
+        found = self.found
+        for node in tree.css(_CANDIDATES)[:ELEMENTS_MAX]:
+            tag = node.tag_id
+            if tag in _ANCHORS:
+                attributes = node.attributes
+                href = attributes.get("href")
+                if href is None:
+                    if "href" not in attributes:  # SVG's xlink:href, which the selector finds too
+                        continue
+                    href = ""
+                if "#" in href:
+                    href = "" if href[0] == "#" else _unfragmented(href)
+                if "rel" in attributes and "nofollow" in (attributes["rel"] or "").lower().split():
+                    found.setdefault(href, True)
+                else:
+                    found[href] = False
+            elif tag in _RARE:
+                self._add_rare(tag, node.attributes)
+
+    def _add_rare(self, tag: int, attributes: Mapping[str, str | None]) -> None:
+        href = None
+        if tag == _LINK:
+            rels = (attributes.get("rel") or "").lower().split()
+            if not _FOLLOWED_RELS.isdisjoint(rels) and "stylesheet" not in rels:
+                href = attributes.get("href")
+        elif tag in _FRAMES:
+            href = attributes.get("src")
+        elif tag == _BASE:
+            if self.base is None:
+                self.base = attributes.get("href")
+        else:
+            href = self._meta(attributes)
+        if href:
+            self.found[_unfragmented(href)] = False
+
+    def _meta(self, attributes: Mapping[str, str | None]) -> str | None:
+        content = attributes.get("content") or ""
+        if (attributes.get("http-equiv") or "").lower() == "refresh":
+            refresh = _REFRESH.match(content[: 2 * URL_MAX])
+            return (refresh[1] or refresh[2] or refresh[3]) if refresh else None
+        if (attributes.get("name") or "").lower() == "robots":
+            says = content.lower().replace(",", " ").split()
+            self.nofollow = self.nofollow or "nofollow" in says or "none" in says
+        return None
+
+
+def _unfragmented(href: str) -> str:
+    """Drop the fragment. After a blank the '#' stays, for without it the blank would be stripped, not escaped."""
+    before = href.partition("#")[0]
+    return before + "#" if before and before[-1] <= " " and "#" in href else before
+
+
+def _resolved(hrefs: Mapping[str, bool], base_url: str, nofollow: bool) -> list[Link]:
+    resolve = resolver(base_url)
+    links: dict[str, Link] = {}
+    for raw, marked in hrefs.items():
+        link = resolve(raw.strip(_BLANK) if raw and (raw[0] <= " " or raw[-1] <= " ") else raw)
+        if link is None:
+            continue
+        if len(links) >= LINKS_MAX:
+            break
+        if not (marked or nofollow):
+            links[link.url] = link
+        elif link.url not in links:
+            links[link.url] = link._replace(nofollow=True)
+    return list(links.values())
+
+
+def resolver(base_url: str) -> Callable[[str], Link | None]:
+    """Return what makes a link of an href without blanks around it, None of what cannot be crawled.
+
+    `base_url` is canonical.
+    """
+    origin = base_url[: base_url.index("/", 8)]
+    directory = base_url[: base_url.rindex("/", 0, base_url.find("?") if "?" in base_url else None) + 1]
+    if len(directory) > REMEMBERED_LENGTH_MAX:
+        return partial(_resolve.__wrapped__, base_url)
+    return partial(_resolve_in, base_url, origin, directory)
+
+
+def _resolve_in(base_url: str, origin: str, directory: str, href: str) -> Link | None:
+    """Resolve through the memory, under the least part of the base URL that the result depends on."""
+    if not href or href[0] in "?#" or len(href) > REMEMBERED_LENGTH_MAX:
+        return _resolve.__wrapped__(base_url, href)
+    if href[0] == "/":
+        return _resolve(origin, href)
+    if ":" not in href:
+        return _resolve(directory, href)
+    if href.startswith(("http://", "https://")):
+        return _resolve("http://a/", href)  # an absolute URL needs a base only because the call does
+    if href.partition(":")[0].lower() in _NEVER:
+        return None
+    return _resolve.__wrapped__(base_url, href)  # "https:page" is relative to an https page, query and all
+
+
+@lru_cache(RESOLVED_MAX)
+def _resolve(base_url: str, href: str) -> Link | None:
+    url = join(base_url, href)
+    return None if url is None else Link(url, fingerprint("GET", url), host_key(url), False)
+
+
+def _tag_id(name: str) -> int:
+    return LexborHTMLParser("").create_node(name).tag_id
+
+
+_LINK, _BASE, _META = _tag_id("link"), _tag_id("base"), _tag_id("meta")
+_ANCHORS = frozenset({_tag_id("a"), _tag_id("area")})
+_FRAMES = frozenset({_tag_id("iframe"), _tag_id("frame")})
+_RARE = _FRAMES | {_LINK, _BASE, _META}

@@ -1,0 +1,183 @@
+"""What a page says: the parsed tree, and the title, headings, visible text and language in it.
+
+`parse_html` is the one parse of a page; `extract_links` and `extract_page` both read that tree and neither changes it,
+so that their order does not matter and a spider finds its scripts where they were.
+
+Text nodes are joined with a space, so that the words of neighbouring blocks (`<td>Name</td><td>Age</td>`) never grow
+together; punctuation that begins a node is then drawn to the word before it (`<a>here</a>, there`). A word split by
+inline markup (`<b>J</b>ohn`) comes out in two. Telling inline from block exactly means visiting each node from Python,
+which costs more than everything else in this module (`bench/parts.py`), for a word or two a page.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from selectolax.lexbor import LexborCSSSelector, LexborHTMLParser, LexborNode
+
+from lycosa.html.nesting import tamed
+
+TEXT_MAX = 1_000_000
+"""Characters of visible text kept of a page."""
+
+HEADINGS_MAX = 200
+HEADING_MAX = 500
+TITLE_MAX = 1_000
+"""Headings kept of a page, and the characters kept of each and of the title."""
+
+HIDDEN_MAX = 1_000
+"""Elements (scripts, styles, ...) whose content is taken out of the text; what a page holds beyond them stays in."""
+
+LANG_MAX = 35
+"""Characters in a language tag (RFC 5646 §4.4.1)."""
+
+_NODE = "\x1f"  # between text nodes; str.split() takes it for white space
+_PUNCTUATION = re.compile(_NODE + r"(?=[.,;:!?)\]]{1,4}(?!\w))")
+_LANG = re.compile(r"[a-zA-Z]{2,8}(?:-[a-zA-Z0-9]{1,8})*", re.ASCII)
+
+
+class PageText(NamedTuple):
+    """What a page says. `text` is what a reader sees, white space collapsed; `lang` is lower case, "" if unknown."""
+
+    title: str
+    headings: list[str]
+    text: str
+    lang: str
+
+
+class _Shared:
+    """One engine for the searches of all pages.
+
+    Whether something matches is asked of another one each time: there selectolax does not tell that it is at work.
+    """
+
+    def __init__(self) -> None:
+        engine: Any = LexborCSSSelector()  # type: ignore[no-untyped-call]
+        self.find, self.find_first = engine.find, engine.find_first
+        self.tells = hasattr(engine, "current_node")
+        self.engine = engine
+
+    def any_matches(self, query: str, node: LexborNode) -> Any:
+        """Return whether a node matches."""
+        other: Any = LexborCSSSelector()  # type: ignore[no-untyped-call]
+        return other.any_matches(query, node)
+
+
+_SHARED = _Shared()
+_ENGINE, _TELLS = _SHARED.engine, _SHARED.tells
+
+
+class Tree(LexborHTMLParser):
+    """selectolax's tree, whose searches share one engine with those of all pages: one of its own costs 10 us a page."""
+
+    @property
+    def selector(self) -> Any:
+        """The engine; another one in the middle of a search, where finalizers may search too, and would crash it.
+
+        Nothing is called between the look and the return, so that no other thread comes in between.
+        """
+        return _SHARED if _TELLS and _ENGINE.current_node is None else LexborCSSSelector()  # type: ignore[no-untyped-call]
+
+
+def parse_html(body: bytes, encoding: str) -> LexborHTMLParser:
+    """Parse a page, decoded with `encoding` whatever its own meta elements say; what cannot be decoded becomes U+FFFD.
+
+    A page nested so deeply that it would block the parser (`html.nesting`) is parsed up to there.
+
+    Raises LookupError for an encoding that Python does not know; `detect_encoding` never names one.
+    """
+    if encoding == "utf-8":
+        if not body.isascii():
+            try:
+                body.decode()
+            except UnicodeDecodeError:
+                body = body.decode("utf-8", "replace").encode()
+    else:
+        body = body.decode(encoding, "replace").encode("utf-8", "replace")
+    return Tree(tamed(body.removeprefix(b"\xef\xbb\xbf")))
+
+
+def extract_page(tree: LexborHTMLParser, content_language: str = "") -> PageText:
+    """Return what the page says. `content_language` is the HTTP header, used where the page names no language."""
+    headings: list[str] = []
+    text = ""
+    body = tree.body
+    if body is not None:
+        found = [node for node in body.traverse() if node.tag_id in _READ]  # quicker than a selector of twelve names
+        headings = list(_headings(found))
+        text = _visible(body, found)
+    return PageText(_title(tree, headings), headings, text, _lang(tree, content_language))
+
+
+def _clean(text: str) -> str:
+    """Collapse white space and the borders between nodes."""
+    if _NODE in text:
+        text = _PUNCTUATION.sub("", text)
+    return " ".join(text.split())
+
+
+def _headings(found: Iterable[LexborNode]) -> Iterator[str]:
+    count = 0
+    for node in found:
+        if count < HEADINGS_MAX and node.tag_id in _HEADING_TAGS:
+            text = _clean(node.text(separator=_NODE))[:HEADING_MAX]
+            if text:
+                count += 1
+                yield text
+
+
+def _visible(body: LexborNode, found: Iterable[LexborNode]) -> str:
+    text = body.text(separator=_NODE)
+    hidden = [node for node in found if node.tag_id in _HIDDEN_TAGS]
+    if hidden:
+        text = _without(text, hidden[:HIDDEN_MAX])
+    return _clean(text[: 2 * TEXT_MAX])[:TEXT_MAX]
+
+
+def _without(text: str, hidden: Iterable[LexborNode]) -> str:
+    """Take the text of these nodes, given in document order, out of the text of the body."""
+    kept = []
+    at = 0
+    text = f"{_NODE}{text}{_NODE}"
+    for node in hidden:
+        content = node.text(separator=_NODE)
+        if content:
+            start = text.find(f"{_NODE}{content}{_NODE}", at)
+            if start >= 0:  # else it was inside the one before
+                kept.append(text[at : start + 1])
+                at = start + 1 + len(content)
+    kept.append(text[at:])
+    return "".join(kept)
+
+
+def _title(tree: LexborHTMLParser, headings: list[str]) -> str:
+    node = (tree.head and tree.head.css_first("title")) or tree.css_first("title:not(svg title)")
+    title = _clean(node.text()[: 2 * TITLE_MAX]) if node is not None else ""
+    if not title:
+        meta = tree.css_first('meta[property="og:title"]')
+        title = _clean((meta.attributes.get("content") or "")[: 2 * TITLE_MAX]) if meta is not None else ""
+    if not title and headings:
+        first = tree.css_first("h1")
+        title = _clean(first.text(separator=_NODE)[: 2 * TITLE_MAX]) if first is not None else headings[0]
+    return title[:TITLE_MAX]
+
+
+def _lang(tree: LexborHTMLParser, content_language: str) -> str:
+    root = tree.root
+    attributes = root.attributes if root is not None else {}
+    for said in (attributes.get("lang"), attributes.get("xml:lang"), content_language.partition(",")[0]):
+        tag = (said or "").strip().replace("_", "-")
+        if len(tag) <= LANG_MAX and _LANG.fullmatch(tag):
+            return tag.lower()
+    return ""
+
+
+def _tag_ids(names: str) -> frozenset[int]:
+    return frozenset(LexborHTMLParser("").create_node(name).tag_id for name in names.split())
+
+
+_HEADING_TAGS = _tag_ids("h1 h2 h3 h4 h5 h6")
+_HIDDEN_TAGS = _tag_ids("script style noscript iframe noframes noembed")
+_READ = _HEADING_TAGS | _HIDDEN_TAGS

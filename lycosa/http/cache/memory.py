@@ -1,0 +1,48 @@
+"""Cached responses in memory, least recently used first: for tests, and for crawls that want no folder."""
+
+from __future__ import annotations
+
+from lycosa.http.core.cache_rules import StoredResponse
+
+CACHE_BYTES_MAX = 64 << 20
+
+
+class MemoryCache:
+    """See `http.ports.HttpCacheStore`. Holds at most `bytes_max` of URLs, header fields and bodies."""
+
+    def __init__(self, bytes_max: int = CACHE_BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._stored: dict[str, StoredResponse] = {}
+        self._size = 0
+
+    async def get(self, key: str) -> StoredResponse | None:
+        """Return the response. See the port."""
+        stored = self._stored.pop(key, None)
+        if stored is not None:
+            self._stored[key] = stored  # in order of use
+        return stored
+
+    async def put(self, key: str, stored: StoredResponse) -> None:
+        """Keep the response. See the port."""
+        await self.delete(key)
+        if _size(stored) > self._bytes_max:
+            return
+        self._stored[key] = stored
+        self._size += _size(stored)
+        while self._size > self._bytes_max:
+            await self.delete(next(iter(self._stored)))
+
+    async def delete(self, key: str) -> None:
+        """Forget the response. See the port."""
+        stored = self._stored.pop(key, None)
+        if stored is not None:
+            self._size -= _size(stored)
+
+    async def close(self) -> None:
+        """Forget everything."""
+        self._stored.clear()
+        self._size = 0
+
+
+def _size(stored: StoredResponse) -> int:
+    return len(stored.body) + len(stored.url) + sum(len(name) + len(value) for name, value in stored.headers)

@@ -1,0 +1,112 @@
+"""What a proxy passes on of an HTTP/1 message, and what it keeps to itself (RFC 9110 §7.6, RFC 9112 §3.2).
+
+Fields keep their order and spelling: a site may look at both. No Via, no Forwarded, no X-Forwarded-For is added: who
+crawls through proxies does not want to be known by them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from lycosa.core.errors import BadMessage
+from lycosa.http.core.destination import Destination, parse_authority
+from lycosa.http.core.http1.framing import Body, Chunked
+from lycosa.http.core.http1.head import Field, Request, Response, elements
+
+HOP_BY_HOP = frozenset(
+    {
+        b"connection", b"proxy-connection", b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade",
+        b"proxy-authorization", b"proxy-authenticate", b"proxy-authentication-info", b"http2-settings",
+        b"x-proxy-lease",
+    }
+)  # fmt: skip
+"""Fields that are for the next reader only, whether Connection names them or not, and one that only we write."""
+
+FRAMING = frozenset({b"host", b"content-length"})
+"""Fields that Connection may not name: without them the message would be another one."""
+
+ABSOLUTE = re.compile(rb"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/?#]*)(?P<rest>[^#]*)")
+IDEMPOTENT = frozenset({b"GET", b"HEAD", b"OPTIONS", b"PUT", b"DELETE"})
+"""Methods that may be sent twice (RFC 9110 §9.2.2)."""
+
+
+def read_target(head: Request) -> tuple[Destination, bytes]:
+    """Return where a request in absolute form goes, and its path with the query. Raises `BadMessage`."""
+    found = ABSOLUTE.fullmatch(head.target)
+    if found is None:
+        raise BadMessage("the address is not http://HOST/PATH")
+    if found["scheme"].lower() != b"http":
+        raise BadMessage("only http:// in a request, all else through CONNECT", 501)
+    if head.minor and len(head.values(b"host")) != 1:
+        raise BadMessage("not one Host field (RFC 9112 §3.2)")
+    rest = found["rest"]
+    return parse_authority(found["authority"], 80), rest if rest.startswith(b"/") else b"/" + rest
+
+
+def refuse_options(head: Request | Response) -> None:
+    """Raise `BadMessage` for a Connection field that names what frames the message."""
+    if not FRAMING.isdisjoint(_options(head)):
+        raise BadMessage("Connection names a field that it may not (RFC 9110 §7.6.1)")
+
+
+def is_kept(head: Request) -> bool:
+    """Whether the client wants to use its connection again."""
+    return bool(head.minor) and b"close" not in _options(head)
+
+
+def is_reusable(head: Response, body: Body) -> bool:
+    """Whether the connection that brought an answer may be used again when its body has ended."""
+    return bool(head.minor) and not body.open_ended and b"close" not in _options(head)
+
+
+def is_bound(head: Request | Response) -> bool:
+    """Whether a login of this message is that of the connection (NTLM, Negotiate): nobody else may use it then."""
+    read = head.read
+    if b"authorization" not in read and b"www-authenticate" not in read:
+        return False
+    logins = head.values(b"authorization") + head.values(b"www-authenticate")
+    return any(value[:9].lower().startswith((b"ntlm", b"negotiate")) for value in logins)
+
+
+def request_bytes(head: Request, to: Destination, path: bytes, body: Body, *, whole: bool, login: bytes = b"") -> bytes:
+    """Return the head to be sent on: with the `whole` address to a proxy, whose `login` goes along, else to the host.
+
+    Raises `BadMessage` for a Connection field that names what it may not.
+    """
+    authority = to.shown(80)
+    lines = [b"%b %b HTTP/1.1" % (head.method, b"http://" + authority + path if whole else path)]
+    if not head.values(b"host"):
+        lines.append(b"Host: " + authority)
+    lines += [line[:4] + b": " + authority if name == b"host" else line for name, line in _passed(head)]
+    if isinstance(body, Chunked):
+        lines.append(b"Transfer-Encoding: chunked")
+    if login:
+        lines.append(b"Proxy-Authorization: " + login)
+    return b"\r\n".join(lines) + b"\r\n\r\n"
+
+
+def response_bytes(head: Response, more: Iterable[bytes] = (), *, chunked: bool = False, close: bool = False) -> bytes:
+    """Return the head of an answer for the client, with `more` lines."""
+    lines = [b"HTTP/1.1 %d %b" % (head.status, head.reason), *(line for _, line in _passed(head)), *more]
+    if chunked:
+        lines.append(b"Transfer-Encoding: chunked")
+    if close:
+        lines.append(b"Connection: close")
+    return b"\r\n".join(lines) + b"\r\n\r\n"
+
+
+def _options(head: Request | Response) -> list[bytes]:
+    read = head.read
+    if b"connection" not in read and b"proxy-connection" not in read:
+        return []
+    return elements(head.values(b"connection") + head.values(b"proxy-connection"))
+
+
+def _passed(head: Request | Response) -> list[Field]:
+    """Return the fields that are passed on."""
+    own = HOP_BY_HOP
+    if options := _options(head):
+        refuse_options(head)
+        own = HOP_BY_HOP.union(options)
+    return [field for field in head.fields if field[0] not in own]

@@ -1,0 +1,175 @@
+"""Where the body of an HTTP/1 message ends (RFC 9112 §6 and §7), and the same body in our own chunks.
+
+What could be understood in two ways is refused, and not put right: both Content-Length and Transfer-Encoding, several
+lengths, any coding but `chunked`. A chunked body is taken apart and put into new chunks, so that nobody behind us sees
+the extensions, blanks and trailers of who sent it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Protocol
+
+from lycosa.core.errors import BadMessage
+from lycosa.http.core.http1.head import Request, Response, elements
+
+CHUNK_LINE_MAX = 256
+"""Bytes of the line before a chunk, with its extensions."""
+
+TRAILERS_MAX = 8_192
+"""Bytes behind the last chunk."""
+
+LENGTH = re.compile(rb"[0-9]{1,18}")
+CHUNK = re.compile(rb"(?P<size>[0-9A-Fa-f]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?")
+LAST_CHUNK = b"0\r\n\r\n"
+WITHOUT_BODY = frozenset({204, 304})
+
+
+class Body(Protocol):
+    """What is to come of a body. `done`: it has ended; `open_ended`: only the end of the connection ends it."""
+
+    done: bool
+    open_ended: bool
+
+    def take(self, data: bytes) -> tuple[bytes, bytes]:
+        """Return the part of `data` that belongs to the body, and what is behind its end. Raises `BadMessage`."""
+        ...
+
+
+class Length:
+    """So many bytes."""
+
+    open_ended = False
+
+    def __init__(self, size: int) -> None:
+        self.size = self._left = size
+        self.done = not size
+
+    def take(self, data: bytes) -> tuple[bytes, bytes]:
+        """See `Body`."""
+        if len(data) < self._left:
+            self._left -= len(data)
+            return data, b""
+        mine, rest = data[: self._left], data[self._left :]
+        self._left, self.done = 0, True
+        return mine, rest
+
+
+class UntilClose:
+    """All that comes until the connection ends."""
+
+    done, open_ended = False, True
+
+    def take(self, data: bytes) -> tuple[bytes, bytes]:
+        """See `Body`."""
+        return data, b""
+
+
+class Chunked:
+    """Chunks (RFC 9112 §7.1). Trailers are left out, as a recipient may."""
+
+    open_ended = False
+
+    def __init__(self) -> None:
+        self.done = False
+        self._kept = b""
+        self._left = 0
+        self._between = False
+        self._trailers: int | None = None
+
+    def take(self, data: bytes) -> tuple[bytes, bytes]:
+        """See `Body`."""
+        data = self._kept + data if self._kept else data
+        parts: list[bytes] = []
+        at = 0
+        while not self.done:
+            if self._left:
+                part = data[at : at + self._left]
+                parts.append(part)
+                self._left -= len(part)
+                at += len(part)
+                if self._left:
+                    break
+                self._between = True
+            step = self._line(data, at)
+            if not step:
+                break
+            at += step
+        rest = data[at:]
+        self._kept = b"" if self.done else rest
+        return b"".join(parts), rest if self.done else b""
+
+    def _line(self, data: bytes, at: int) -> int:
+        """Read the line at a place. Return its length, 0 if it is not whole."""
+        if self._between:  # the end of the chunk before
+            if not b"\r\n".startswith(data[at : at + 2]):
+                raise BadMessage("a chunk is longer than it says")
+            self._between = len(data) - at < 2
+            return 0 if self._between else 2
+        end = data.find(b"\r\n", at)
+        if end < 0:
+            self._refuse(len(data) - at, data[at:])
+            return 0
+        line = data[at:end]
+        self._refuse(len(line), line)
+        if self._trailers is None:
+            self._begin(line)
+        elif line:
+            self._trailers += len(line) + 2
+        else:
+            self.done = True
+        return len(line) + 2
+
+    def _begin(self, line: bytes) -> None:
+        found = CHUNK.fullmatch(line)
+        if found is None:
+            raise BadMessage("a chunk does not begin with its size")
+        self._left = int(found["size"], 16)
+        if not self._left:
+            self._trailers = 0
+
+    def _refuse(self, length: int, line: bytes) -> None:
+        if self._trailers is None and length > CHUNK_LINE_MAX:
+            raise BadMessage("the line before a chunk is too long")
+        if self._trailers is not None and self._trailers + length > TRAILERS_MAX:
+            raise BadMessage(f"more than {TRAILERS_MAX:,} bytes behind the last chunk", 431)
+        if b"\n" in line or b"\0" in line:
+            raise BadMessage("a line between chunks holds a control character")
+
+
+def chunk(data: bytes) -> bytes:
+    """Return bytes as a chunk; none for none, which would be the last one."""
+    return b"%x\r\n%b\r\n" % (len(data), data) if data else b""
+
+
+def request_body(head: Request) -> Body:
+    """Return the body that a head announces (RFC 9112 §6.3). Raises `BadMessage`."""
+    codings, lengths = head.values(b"transfer-encoding"), head.values(b"content-length")
+    if not codings:
+        return Length(_length(lengths)) if lengths else Length(0)
+    if lengths:
+        raise BadMessage("both Content-Length and Transfer-Encoding (RFC 9112 §6.1)")
+    if not head.minor:
+        raise BadMessage("Transfer-Encoding in HTTP/1.0 (RFC 9112 §6.1)")
+    if elements(codings) != [b"chunked"]:
+        raise BadMessage("a Transfer-Encoding other than chunked", 501)
+    return Chunked()
+
+
+def response_body(head: Response, method: bytes) -> Body:
+    """Return the body of an answer to a request with this method (RFC 9112 §6.3). Raises `BadMessage`."""
+    codings, lengths = head.values(b"transfer-encoding"), head.values(b"content-length")
+    if codings and (lengths or elements(codings) != [b"chunked"] or not head.minor):
+        raise BadMessage("an answer whose end could be read in two ways")
+    length = _length(lengths) if lengths else None
+    if method == b"HEAD" or head.status in WITHOUT_BODY or head.status < 200:
+        return Length(0)
+    if codings:
+        return Chunked()
+    return UntilClose() if length is None else Length(length)
+
+
+def _length(values: list[bytes]) -> int:
+    if len(values) != 1 or not LENGTH.fullmatch(values[0]):
+        raise BadMessage("Content-Length is not one number (RFC 9112 §6.3)")
+    return int(values[0])

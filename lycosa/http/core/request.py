@@ -1,0 +1,350 @@
+"""What a spider asks for: `Request`, with its header fields. Names and meanings follow Scrapy where the concept is one.
+
+A request is changed freely until it is stored; what is stored of it is a `UrlRecord`. Dictionaries and header fields
+are made when they are first asked for: most requests are a URL and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from typing import Any, Self
+
+Callback = Callable[..., Any] | str | None
+HeadersLike = Mapping[str, Any] | Iterable[tuple[str, Any]]
+CookiesLike = Mapping[str, str] | list[dict[str, Any]]
+
+SHORTHANDS = {
+    "timeout": "download_timeout",
+    "proxy": "proxy",
+    "retries": "max_retry_times",
+    "delay": "download_delay",
+    "cookiejar": "cookiejar",
+}
+"""Arguments of `Request` that are kept in `meta`, and their keys there."""
+
+META_KEYS = {
+    "download_timeout": "longest time for the transfer, in seconds, in place of `timeout`",
+    "download_delay": "the host rests at least so many seconds after this request starts",
+    "download_maxsize": "largest body, in bytes, in place of `max_body`; 0 for no limit",
+    "download_fail_on_dataloss": "False: a body that is cut off is a response, not a failure",
+    "proxy": "the proxy of this request, a URL; empty for none",
+    "proxy_target": "for what a proxy of the pool is used, a text; else the registrable domain of the host",
+    "proxy_session": "requests with the same text share a proxy of the pool and a cookie jar",
+    "proxy_tags": "tags that a proxy of the pool must have, a dict of texts",
+    "bindaddress": "the local address to connect from",
+    "max_retry_times": "how often it is tried again, in place of `retries`",
+    "dont_retry": "it is not tried again",
+    "dont_redirect": "a redirect is a response like any other",
+    "depth": "set by us, for callbacks: links from a start URL",
+    "download_latency": "set by us, for callbacks: seconds until the first byte",
+    "retry_times": "set by us, for callbacks: how often it had failed before",
+    "redirect_times": "set by us, for callbacks: the redirects that led here",
+    "redirect_urls": "set by us: the URLs that were redirected to this one, oldest first",
+    "redirect_reasons": "set by us: the statuses of these redirects",
+    "handle_httpstatus_list": "statuses besides 2xx that the callback wants to see",
+    "handle_httpstatus_all": "the callback sees every status",
+    "cookiejar": "the jar of its cookies: a text or a number; yield it on in the meta of further requests",
+    "dont_merge_cookies": "no cookies are taken from the jar, and none put in",
+    "dont_cache": "the HTTP cache neither answers it nor keeps the answer",
+    "dont_obey_robotstxt": "robots.txt is not asked",
+    "allow_offsite": "it is fetched although the scope or `allowed_domains` leave it out",
+    "referrer_policy": "what its Referer tells, in place of the page's policy",
+    "response_encoding": "the character encoding of the response, whatever the page says",
+    "autothrottle_dont_adjust_delay": "auto-throttle learns nothing from it",
+    "rule": "set by CrawlSpider: the number of the rule that found it",
+    "link_text": "set by CrawlSpider: the text of the link",
+}
+"""The keys of `meta` that mean something to Lycosa. All others are the user's own."""
+
+
+NOTHING: Mapping[str, Any] = {}
+
+
+class HeaderMap(MutableMapping[str, str]):
+    """Header fields to send: names compare without case and keep the case they were first written in.
+
+    Values are text; bytes are read as Latin-1, numbers written out, several values joined with commas.
+    """
+
+    __slots__ = ("_fields",)
+
+    def __init__(self, fields: HeadersLike = ()) -> None:
+        self._fields: dict[str, tuple[str, str]] = {}
+        for name, value in fields.items() if isinstance(fields, Mapping) else fields:
+            if type(name) is str and type(value) is str:
+                self._fields[name.lower()] = (name, value)
+            else:
+                self[name] = value
+
+    def __getitem__(self, name: str) -> str:
+        return self._fields[_name(name)][1]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        written = _written(name)
+        if value is None:
+            self._fields.pop(written.lower(), None)
+        else:
+            self._fields[written.lower()] = (written, _value(value))
+
+    def __delitem__(self, name: str) -> None:
+        del self._fields[_name(name)]
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, (str, bytes)) and _name(name) in self._fields
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, _ in self._fields.values())
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Mapping) and self._compared() == HeaderMap(other)._compared()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(dict(self._fields.values()))
+
+    def to_dict(self) -> dict[str, str]:
+        """Return the fields with their names as they were written."""
+        return dict(self._fields.values())
+
+    def lone(self, name: str) -> str:
+        """Return the value of this field (in lower case) if there is no other, else ""."""
+        return self._fields[name][1] if len(self._fields) == 1 and name in self._fields else ""
+
+    def _compared(self) -> dict[str, str]:
+        return {name: value for name, (_, value) in self._fields.items()}
+
+
+class Request:
+    """One request, to be fetched when its turn comes.
+
+    `callback` and `errback` are methods of the spider (or their names); no callback means `parse`. `params` are added
+    to the query of `url`. `not_before` is in unix seconds. `meta` and `cb_kwargs` hold plain data (numbers, strings,
+    bytes, lists, dicts), since they are stored. `timeout` and `delay` are in seconds. `record` is what the frontier
+    keeps of a request that it has lent, else None.
+    """
+
+    __slots__ = (
+        "_cb_kwargs",
+        "_headers",
+        "_meta",
+        "body",
+        "callback",
+        "cookies",
+        "dont_filter",
+        "encoding",
+        "errback",
+        "flags",
+        "method",
+        "not_before",
+        "params",
+        "priority",
+        "record",
+        "url",
+    )
+
+    def __init__(
+        self,
+        url: str,
+        callback: Callback = None,
+        method: str = "GET",
+        headers: HeadersLike | None = None,
+        body: bytes | str | None = None,
+        cookies: CookiesLike | None = None,
+        meta: Mapping[str, Any] | None = None,
+        encoding: str = "utf-8",
+        priority: int = 0,
+        dont_filter: bool = False,
+        errback: Callback = None,
+        flags: Iterable[str] | None = None,
+        cb_kwargs: Mapping[str, Any] | None = None,
+        *,
+        params: Mapping[str, Any] | None = None,
+        not_before: float = 0.0,
+        **shorthands: Any,
+    ) -> None:
+        self.url = url
+        self.callback = callback
+        self.method = method if method == "GET" else method.upper()
+        self.body = body if type(body) is bytes else _body(body, encoding)
+        self.cookies = cookies
+        self.encoding = encoding
+        self.priority = priority
+        self.dont_filter = dont_filter
+        self.errback = errback
+        self.params = params
+        self.not_before = not_before
+        self.record: Any = None  # a UrlRecord
+        self.flags = list(flags) if flags else []
+        self._headers = HeaderMap(headers) if headers else None
+        self._meta = dict(meta) if meta else None
+        self._cb_kwargs = dict(cb_kwargs) if cb_kwargs else None
+        if shorthands:
+            self._take(shorthands)
+
+    @property
+    def headers(self) -> HeaderMap:
+        """The header fields of this request."""
+        if self._headers is None:
+            self._headers = HeaderMap()
+        return self._headers
+
+    @headers.setter
+    def headers(self, fields: HeadersLike) -> None:
+        self._headers = HeaderMap(fields)
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """What travels with the request: keys of your own, and those that `docs/requests.md` lists."""
+        if self._meta is None:
+            self._meta = {}
+        return self._meta
+
+    @property
+    def cb_kwargs(self) -> dict[str, Any]:
+        """Keyword arguments of the callback."""
+        if self._cb_kwargs is None:
+            self._cb_kwargs = {}
+        return self._cb_kwargs
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether this is a GET of a URL and nothing more; callbacks, priority and times do not count."""
+        return self.method == "GET" and not (
+            self._headers or self._meta or self._cb_kwargs or self.body or self.cookies or self.flags
+        )
+
+    @property
+    def has_headers(self) -> bool:
+        """Whether there are header fields of its own."""
+        return bool(self._headers)
+
+    @property
+    def holds_no_data(self) -> bool:
+        """Whether meta, cb_kwargs, cookies and flags are empty."""
+        return not (self._meta or self._cb_kwargs or self.cookies or self.flags)
+
+    @property
+    def has_ascii_headers(self) -> bool:
+        """Whether all header fields are plain text."""
+        return self._headers is None or all(value.isascii() for value in self._headers.values())
+
+    @property
+    def lone_referer(self) -> str:
+        """The Referer of a request that is a GET with this header field and nothing more, else ""."""
+        if self._meta or self.body or self.cookies or self.method != "GET" or self._headers is None:
+            return ""
+        return self._headers.lone("referer")
+
+    def asked(self, key: str, default: Any = None) -> Any:
+        """Return what `meta` holds under the key, without making one."""
+        return default if self._meta is None else self._meta.get(key, default)
+
+    def asked_arguments(self) -> Mapping[str, Any]:
+        """Return the keyword arguments of the callback, without making any."""
+        return self._cb_kwargs or NOTHING
+
+    def has_header(self, name: str) -> bool:
+        """Return whether the request has a header field of its own, without making any."""
+        return self._headers is not None and name in self._headers
+
+    def beside(self, key: str, value: Any) -> Request:
+        """Return the same request, of which only the meta is another one, with this in it: for who sends it at once."""
+        twin, meta = Request.__new__(Request), {**(self._meta or NOTHING), key: value}
+        for slot in Request.__slots__:
+            setattr(twin, slot, meta if slot == "_meta" else getattr(self, slot))
+        return twin
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy with these arguments changed; `cls` makes it one of another class."""
+        cls = changes.pop("cls", None) or type(self)
+        request: Self = cls.__new__(cls)
+        Request.__init__(request, **{**self.to_arguments(), **changes})
+        request.record = self.record
+        return request
+
+    @classmethod
+    def from_curl(cls, command: str, *, ignore_unknown_options: bool = False, **overrides: Any) -> Self:
+        """Return the request that a curl command sends ("Copy as cURL" of a browser), with these arguments changed.
+
+        Raises `BadCurl`, also for an option that is not known, unless those are to be ignored.
+        """
+        from lycosa.http.core.curl_command import from_curl
+
+        return cls(**{**from_curl(command, ignore_unknown_options=ignore_unknown_options), **overrides})
+
+    def to_curl(self) -> str:
+        """Return the curl command, for bash, that sends this request. Raises `BadCurl` where none can."""
+        from lycosa.http.core.curl_command import to_curl
+
+        return to_curl(self)
+
+    def copy(self) -> Self:
+        """Return a copy whose dictionaries are its own."""
+        return self.replace()
+
+    def to_arguments(self) -> dict[str, Any]:
+        """Return the arguments that make an equal request."""
+        return {name: getattr(self, name) for name in ARGUMENTS}
+
+    def _take(self, shorthands: Mapping[str, Any]) -> None:
+        for name, value in shorthands.items():
+            if name not in SHORTHANDS:
+                raise TypeError(f"Request takes no argument {name!r}: keep data of your own in meta or cb_kwargs")
+            if value is not None:
+                self.meta[SHORTHANDS[name]] = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Request) and self.to_arguments() == other.to_arguments()
+
+    def __hash__(self) -> int:
+        return hash((self.url, self.method, self.body))
+
+    def __repr__(self) -> str:
+        return f"<{self.method} {self.url}>"
+
+
+ARGUMENTS = (
+    "url",
+    "callback",
+    "method",
+    "headers",
+    "body",
+    "cookies",
+    "meta",
+    "encoding",
+    "priority",
+    "dont_filter",
+    "errback",
+    "flags",
+    "cb_kwargs",
+    "params",
+    "not_before",
+)
+
+
+def _name(name: Any) -> str:
+    return _written(name).lower()
+
+
+def _written(name: Any) -> str:
+    return name.decode("latin-1") if isinstance(name, bytes) else str(name)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return value.decode("latin-1")
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_value, value))
+    return str(value)
+
+
+def _body(body: bytes | str | None, encoding: str) -> bytes:
+    if body is None:
+        return b""
+    return body.encode(encoding) if isinstance(body, str) else bytes(body)

@@ -1,0 +1,176 @@
+"""What a host's robots.txt allows us (RFC 9309), with Crawl-delay and Sitemap lines.
+
+The groups are picked here: product tokens compare whole and without case, all groups for our token count as one, and
+only where there is none do the groups for `*` count. Protego then matches paths: longest match, `*`, `$`, escapes. Two
+of its habits are kept: `Allow: /index.html` also allows `/`, and `$` at the end of a rule matches a real `$` too.
+
+Never raises, whatever the bytes.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+
+from protego import Protego
+
+from lycosa.core.errors import BadUrl
+from lycosa.core.url import canonicalize
+from lycosa.frontier.core.model import HostFacts
+
+ROBOTS_MAX = 512_000
+"""Bytes of a robots.txt that are read: RFC 9309 §2.5 asks for at least 500 KiB."""
+
+CRAWL_DELAY_MAX = 300.0
+"""Seconds: no host can slow us down more than this with its Crawl-delay."""
+
+RULES_MAX = 10_000
+"""Allow and Disallow lines kept for us."""
+
+SITEMAPS_MAX = 1_000
+"""Sitemap lines kept."""
+
+_LINE = re.compile(  # with the misspellings that Google's parser and protego also read
+    rb"(user[- ]?agent|disallow|dissallow|dissalow|disalow|diasllow|disallaw|allow|crawl[- ]delay|sitemap)"
+    rb"\s*[:\s]\s*(.*)",
+    re.IGNORECASE,
+)
+_TOKEN = re.compile(r"[a-zA-Z_-]+")
+_COMPATIBLE = re.compile(r"compatible;\s*([a-zA-Z_-]+)")
+_ESCAPED = re.compile(rb"[^\x21-\x7e]")
+
+
+class Robots:
+    """The rules of one host for one user agent."""
+
+    __slots__ = ("_protego", "crawl_delay_s", "sitemaps", "unreachable")
+
+    def __init__(self, *, unreachable: bool = False) -> None:
+        """Rules that allow everything, or nothing where robots.txt is `unreachable` (RFC 9309 §2.3.1.4)."""
+        self.unreachable = unreachable
+        self.crawl_delay_s = 0.0
+        self.sitemaps: list[str] = []
+        self._protego: Protego | None = None
+
+    @classmethod
+    def parse(cls, body: bytes, user_agent: str = "Lycosa") -> Robots:
+        """Read a robots.txt for the product named in `user_agent` (`Lycosa/1.0 (...)` is `lycosa`)."""
+        robots = cls()
+        groups = _Groups(body, product_token(user_agent))
+        robots.sitemaps = groups.sitemaps
+        robots.crawl_delay_s = groups.crawl_delay_s
+        if any(line.startswith("Disallow") for line in groups.rules):
+            robots._protego = Protego.parse("\n".join(["User-agent: *", *groups.rules]))
+        return robots
+
+    def allowed(self, url: str) -> bool:
+        """Say whether this canonical URL may be fetched. /robots.txt itself always may."""
+        if self._protego is not None:
+            return self._protego.can_fetch(url, "*")
+        return not self.unreachable or _path(url) == "/robots.txt"
+
+
+def rules_of(facts: HostFacts, user_agent: str = "Lycosa") -> Robots:
+    """Return the rules that follow from the last answer to /robots.txt.
+
+    2xx: what it says. 429, 5xx and no answer: nothing is allowed until it can be read. Else (404, endless redirects):
+    there are no rules.
+    """
+    status = facts.robots_status
+    if 200 <= status < 300:
+        return Robots.parse(facts.robots, user_agent)
+    return Robots(unreachable=not 300 <= status < 500 or status == 429)
+
+
+def forbidding_rule(facts: HostFacts, url: str, user_agent: str = "Lycosa") -> str:
+    """Return the line of a robots.txt that forbids this URL, the longest if there are several; "" if none does."""
+    if not 200 <= facts.robots_status < 300 or rules_of(facts, user_agent).allowed(url):
+        return ""
+    rules = _Groups(facts.robots, product_token(user_agent)).rules
+    against = [rule for rule in rules if not Protego.parse(f"User-agent: *\n{rule}").can_fetch(url, "*")]
+    return max(against, key=len, default="")
+
+
+def product_token(user_agent: str) -> str:
+    """Return the name a robots.txt knows us by: `lycosa` for `Lycosa/1.0 (+https://...)`, "" if there is none."""
+    token = _TOKEN.match(user_agent.strip())
+    named = _COMPATIBLE.search(user_agent) if token and token[0] == "Mozilla" else None
+    return (named[1] if named else token[0] if token else "").lower()
+
+
+class _Groups:
+    """One pass over the lines: the rules of the groups for us, else of those for everybody."""
+
+    def __init__(self, body: bytes, token: str) -> None:
+        self.sitemaps: list[str] = []
+        ours: list[tuple[bytes, bytes]] = []
+        everybody: list[tuple[bytes, bytes]] = []
+        named = False
+        current: list[list[tuple[bytes, bytes]]] = []
+        agents_end = True
+        for field, value in _lines(body):
+            if field[0] in b"uU":
+                if agents_end:
+                    current, agents_end = [], False
+                named_here = _agent(value)
+                named = named or (named_here == token and token != "")
+                target = everybody if named_here == "*" else ours if named_here == token else None
+                if target is not None and not any(target is group for group in current):
+                    current.append(target)
+            elif field[0] in b"sS":
+                self._add_sitemap(value)
+            else:
+                agents_end = True
+                for group in current:
+                    if len(group) < RULES_MAX:
+                        group.append((field, value))
+        chosen = ours if named else everybody
+        self.rules = [
+            f"{'Allow' if field[0] in b'aA' else 'Disallow'}: {_ESCAPED.sub(_escape, value).decode('ascii')}"
+            for field, value in chosen
+            if value and field[0] not in b"cC"
+        ]
+        self.crawl_delay_s = max((_seconds(value) for field, value in chosen if field[0] in b"cC"), default=0.0)
+
+    def _add_sitemap(self, value: bytes) -> None:
+        if len(self.sitemaps) < SITEMAPS_MAX:
+            try:
+                self.sitemaps.append(canonicalize(value.decode("utf-8", "replace")))
+            except BadUrl:
+                return
+
+
+def _lines(body: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the fields we know with their values, without comments."""
+    if len(body) > ROBOTS_MAX:  # the line that is cut in two would forbid more than was meant
+        body = body[:ROBOTS_MAX]
+        body = body[: max(body.rfind(b"\n"), body.rfind(b"\r"), 0)]
+    for line in re.split(rb"[\r\n]+", body.removeprefix(b"\xef\xbb\xbf")):
+        found = _LINE.match(line.partition(b"#")[0].strip())
+        if found:
+            yield found[1], found[2].strip()
+
+
+def _agent(value: bytes) -> str:
+    if value == b"*":
+        return "*"
+    token = _TOKEN.match(value.decode("latin-1"))
+    return token[0].lower() if token else "\0"
+
+
+def _escape(found: re.Match[bytes]) -> bytes:
+    return b"%%%02X" % found[0][0]
+
+
+def _seconds(value: bytes) -> float:
+    try:
+        seconds = float(value)
+    except ValueError:
+        return 0.0
+    return min(seconds, CRAWL_DELAY_MAX) if math.isfinite(seconds) and seconds > 0 else 0.0
+
+
+def _path(url: str) -> str:
+    start = url.find("/", 8)
+    return url[start:].partition("?")[0]

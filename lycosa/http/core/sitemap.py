@@ -1,0 +1,330 @@
+"""What a sitemap lists (sitemaps.org): bytes in, entries out. Also index files, plain lists, and RSS or Atom feeds.
+
+A lexer and no XML parser: it knows the dozen elements that matter and has no document types, so that there is nothing
+to expand; and a sitemap that is not well-formed (a bare `&`, a file cut short) still gives the entries before the
+break. Every step takes time proportional to the bytes it reads. Never raises, whatever the bytes.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from itertools import islice
+from math import isfinite
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from lycosa.core.url import URL_MAX
+from lycosa.html.charset import detect_encoding
+from lycosa.html.links import join
+
+SITEMAP_BYTES_MAX = 52_428_800
+"""Bytes of a sitemap that are read, unpacked: what sitemaps.org allows."""
+
+ENTRIES_MAX = 50_000
+"""Entries of a sitemap that are read: what sitemaps.org allows."""
+
+TAGS_MAX = 2_000_000
+"""Tags of a sitemap that are looked at: it bounds the time to a few seconds."""
+
+ALTERNATES_MAX = 500
+"""Alternate URLs kept of an entry."""
+
+ROBOTS_SITEMAPS_MAX = 1_000
+"""Sitemap lines of a robots.txt that are read."""
+
+ROOT_WITHIN = 65_536
+"""Bytes in which the root element must begin."""
+
+VALUE_MAX = 100
+"""Characters in a date, a frequency or a priority."""
+
+TEXT_BYTES_MAX = 6 * URL_MAX
+"""Bytes of an element's text, escaped."""
+
+Kind = Literal["urlset", "index", "feed", "text", ""]
+
+
+class SitemapEntry(msgspec.Struct, frozen=True):
+    """An entry of a sitemap. `loc` and `alternates` are as written: they may be relative, or no URLs at all.
+
+    `modified` is the date as written and `lastmod` what it means; `changefreq` is "" and `priority` None where the
+    entry does not say. As with Scrapy's entries, `entry["lastmod"]` is the date as written.
+    """
+
+    loc: str
+    modified: str = ""
+    changefreq: str = ""
+    priority: float | None = None
+    alternates: tuple[str, ...] = ()
+
+    @property
+    def lastmod(self) -> float | None:
+        """When the page was changed, in unix seconds; None when that is not known to the day. Without a time of day,
+        it is the beginning of the day (UTC)."""
+        return timestamp(self.modified)
+
+    def __getitem__(self, name: str) -> Any:
+        found = getattr(self, _KEYS[name])
+        if not found and name != "priority":
+            raise KeyError(name)
+        return found
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return a field by its name in Scrapy, `default` where the entry does not have it."""
+        try:
+            return self[name]
+        except KeyError:
+            return default
+
+
+_KEYS = {
+    "loc": "loc",
+    "lastmod": "modified",
+    "changefreq": "changefreq",
+    "priority": "priority",
+    "alternate": "alternates",
+}
+
+
+class Sitemap(NamedTuple):
+    """What a sitemap holds. `kind` is "" for what is no sitemap; `cut` says that there was more than is read."""
+
+    kind: Kind
+    entries: list[SitemapEntry]
+    cut: bool = False
+
+
+def parse_sitemap(body: bytes) -> Sitemap:
+    """Return the entries of a sitemap, an index of sitemaps, a feed or a list of URLs, which may be packed by gzip."""
+    body, cut = gunzipped(body)
+    encoding = detect_encoding(body, "")
+    if encoding != "utf-8":
+        body = body.decode(encoding, "replace").encode("utf-8", "replace")
+    kind = _kind(body)
+    if kind == "":
+        return Sitemap(kind, [])
+    entries = _lines(body, cut) if kind == "text" else _elements(body, kind)
+    found = list(islice(entries, ENTRIES_MAX + 1))
+    return Sitemap(kind, found[:ENTRIES_MAX], cut or len(found) > ENTRIES_MAX)
+
+
+def gunzipped(body: bytes, bytes_max: int = SITEMAP_BYTES_MAX) -> tuple[bytes, bool]:
+    """Unpack what gzip packed, up to `bytes_max`, and say whether there was more.
+
+    A damaged file is unpacked up to there. What is not packed comes back as it is, cut to `bytes_max`.
+    """
+    if not body.startswith(b"\x1f\x8b"):
+        return body[:bytes_max], len(body) > bytes_max
+    unpacked = bytearray()
+    member = zlib.decompressobj(wbits=_GZIP)
+    at = 0
+    while at < len(body) and len(unpacked) <= bytes_max:
+        if member.eof:  # one member after the other (RFC 1952 §2.2)
+            member = zlib.decompressobj(wbits=_GZIP)
+        piece = body[at : at + _PIECE]
+        try:
+            unpacked += member.decompress(piece, bytes_max + 1 - len(unpacked))
+        except zlib.error:
+            break
+        at += len(piece) - len(member.unused_data)
+    return bytes(unpacked[:bytes_max]), len(unpacked) > bytes_max
+
+
+def sitemaps_in_robots(body: bytes, url: str) -> list[str]:
+    """Return the canonical URLs of the Sitemap lines in the robots.txt from this URL, relative ones resolved."""
+    found = (_SITEMAP_LINE.findall(body[:SITEMAP_BYTES_MAX]))[:ROBOTS_SITEMAPS_MAX]
+    joined = (join(url, each.decode("utf-8", "replace")) for each in found)
+    return list(dict.fromkeys(each for each in joined if each is not None))
+
+
+def timestamp(date: str) -> float | None:
+    """Return unix seconds for a W3C date (ISO 8601) or one as in mails (RFC 5322); UTC where it names no zone."""
+    parse = datetime.fromisoformat if date[:4].isdigit() else parsedate_to_datetime
+    try:
+        when = parse(date)
+        return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, TypeError, OverflowError, IndexError):
+        return None
+
+
+_GZIP = 31  # window bits, with the header of gzip
+_PIECE = 16_384
+_PREFIX = rb"((?:[A-Za-z_][\w.-]*+:)?)"
+_SKIPPED = rb"!--.*?(?:-->|\Z)|!\[CDATA\[.*?(?:\]\]>|\Z)|\?.*?(?:\?>|\Z)"
+_ROOT = re.compile(
+    rb"<(?:" + _SKIPPED + rb"|" + _PREFIX + rb"(urlset|sitemapindex|rss|RDF|feed|(?i:html))\b)", re.DOTALL
+)
+_KINDS: dict[bytes, Kind] = {b"urlset": "urlset", b"sitemapindex": "index"}
+_NAMES = rb"(url|sitemap|item|entry|loc|link|lastmod|updated|published|pubDate|date|changefreq|priority|guid)"
+_ELEMENT = re.compile(rb"<(?:" + _SKIPPED + rb"|(/?)" + _PREFIX + _NAMES + rb"((?:[\s/][^<>]*+)?)>)", re.DOTALL)
+_USUAL = re.compile(  # most entries, whole, at a quarter of the cost of going through them tag by tag
+    rb"\s*+<url>\s*+<loc>([^<\s]{1,%d}+)</loc>\s*+"
+    rb"(?:<lastmod>([^<&\s]{1,99}+)</lastmod>\s*+)?(?:<changefreq>([^<&\s]{1,99}+)</changefreq>\s*+)?"
+    rb"(?:<priority>([^<&\s]{1,99}+)</priority>\s*+)?</url>" % URL_MAX
+)
+_ATTRIBUTE = re.compile(rb"\b(href|rel|isPermaLink)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
+_REFERENCE = re.compile(r"&(?:(amp|lt|gt|quot|apos)|#(?:([0-9]{1,7})|[xX]([0-9a-fA-F]{1,6})));")
+_NAMED = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
+_SITEMAP_LINE = re.compile(rb"^[ \t]*sitemap[ \t]*:[ \t]*([^\s#]+)", re.IGNORECASE | re.MULTILINE)
+_URL_LINE = re.compile(rb"^[ \t]*(https?://\S++)[ \t\r]*$", re.IGNORECASE | re.MULTILINE)
+_MARK = b"\xef\xbb\xbf"
+
+_PAGES = frozenset({b"url", b"sitemap"})
+_NEWS = frozenset({b"item", b"entry"})
+_DATES = frozenset({b"lastmod", b"updated", b"pubDate"})
+_OTHER_DATES = frozenset({b"published", b"date"})  # they count where there is no better one
+
+
+def _kind(body: bytes) -> Kind:
+    start = body.removeprefix(_MARK)[:ROOT_WITHIN].lstrip()
+    if not start.startswith(b"<"):
+        return "text" if _URL_LINE.match(start) else ""
+    for found in _ROOT.finditer(start):
+        if found[2]:
+            return "" if found[2].lower() == b"html" else _KINDS.get(found[2], "feed")
+    return ""
+
+
+def _lines(body: bytes, cut: bool) -> Iterator[SitemapEntry]:
+    if cut:  # the last line may be half a URL
+        body = body[: body.rfind(b"\n") + 1]
+    for line in _URL_LINE.finditer(body.removeprefix(_MARK)):
+        if len(line[1]) <= URL_MAX:
+            yield SitemapEntry(line[1].decode("utf-8", "replace"))
+
+
+def _elements(body: bytes, kind: Kind) -> Iterator[SitemapEntry]:
+    """Yield the entries in order. One whose end tag is missing ends where the next begins."""
+    names = _NEWS if kind == "feed" else _PAGES
+    draft: _Draft | None = None
+    at = 0
+    for _ in range(TAGS_MAX):
+        if draft is None and (usual := _USUAL.match(body, at)):
+            at = usual.end()
+            yield _usual_entry(usual)
+            continue
+        tag = _ELEMENT.search(body, at)
+        if tag is None:
+            break
+        at = tag.end()
+        closing, prefix, name, attributes = tag.groups()
+        if name is None or (draft is not None and name in names and prefix != draft.prefix):
+            continue
+        if name in names:
+            if draft is not None and (entry := draft.entry()):
+                yield entry
+            draft = None if closing or attributes.endswith(b"/") else _Draft(prefix, kind == "feed")
+        elif draft is not None and not closing:
+            draft.take(name, prefix == draft.prefix, attributes, body, at)
+    if draft is not None and (entry := draft.entry()):
+        yield entry
+
+
+def _usual_entry(found: re.Match[bytes]) -> SitemapEntry:
+    loc, date, frequency, priority = map(_unescaped, found.groups(b""))
+    return SitemapEntry(loc, date, frequency, _number(priority))
+
+
+class _Draft:
+    """An entry that is being read. Its `own` elements have its prefix; those of others (`image:loc`) do not count."""
+
+    __slots__ = ("alternates", "feed", "fields", "prefix")
+
+    def __init__(self, prefix: bytes, feed: bool) -> None:
+        self.prefix = prefix
+        self.feed = feed
+        self.fields: dict[str, str] = {}
+        self.alternates: list[str] = []
+
+    def take(self, name: bytes, own: bool, attributes: bytes, body: bytes, at: int) -> None:
+        """Take in an element that begins before `at`. The first of each name counts."""
+        if name == b"link":
+            self._take_link(own, attributes, body, at)
+        elif name in _OTHER_DATES:
+            self._keep("other date", _text(attributes, body, at), VALUE_MAX)
+        elif own and name in _DATES:
+            self._keep("date", _text(attributes, body, at), VALUE_MAX)
+        elif own and name == b"loc":
+            self._keep("loc", _text(attributes, body, at), URL_MAX)
+        elif own and name == b"guid":
+            if _attributes(attributes).get(b"isPermaLink") != "false":
+                self._keep("guid", _text(attributes, body, at), URL_MAX)
+        elif own:
+            self._keep(name.decode(), _text(attributes, body, at), VALUE_MAX)
+
+    def _take_link(self, own: bool, attributes: bytes, body: bytes, at: int) -> None:
+        found = _attributes(attributes)
+        href = found.get(b"href", "").strip()
+        if not self.feed:
+            if href and len(href) <= URL_MAX and len(self.alternates) < ALTERNATES_MAX:
+                self.alternates.append(href)
+        elif own and found.get(b"rel", "alternate") == "alternate":
+            self._keep("loc", href or _text(attributes, body, at), URL_MAX)
+
+    def _keep(self, name: str, value: str, length_max: int) -> None:
+        if value and len(value) <= length_max:
+            self.fields.setdefault(name, value)
+
+    def entry(self) -> SitemapEntry | None:
+        """Return the entry; None when it names no place."""
+        fields = self.fields
+        guid = fields.get("guid", "")
+        loc = fields.get("loc") or (guid if guid.startswith(("http://", "https://")) else "")
+        if not loc:
+            return None
+        date = fields.get("date") or fields.get("other date", "")
+        return SitemapEntry(
+            loc, date, fields.get("changefreq", ""), _number(fields.get("priority", "")), tuple(self.alternates)
+        )
+
+
+def _text(attributes: bytes, body: bytes, at: int) -> str:
+    """Return the text from `at` to the next tag; "" when the body ends before it."""
+    if attributes.endswith(b"/"):
+        return ""
+    pieces = []
+    end_max = at + TEXT_BYTES_MAX
+    while (end := body.find(b"<", at, end_max)) >= 0:
+        pieces.append(_unescaped(body[at:end]))
+        closing = _CLOSINGS.get(body[end : end + 4])
+        if closing is None:
+            return "".join(pieces).strip()
+        at = body.find(closing, end + 4, end_max)
+        if at < 0:
+            return ""
+        if closing == b"]]>":
+            pieces.append(body[end + 9 : at].decode("utf-8", "replace"))
+        at += 3
+    return ""
+
+
+_CLOSINGS = {b"<!--": b"-->", b"<![C": b"]]>"}
+
+
+def _attributes(raw: bytes) -> dict[bytes, str]:
+    return {name: _unescaped(double or single) for name, double, single in _ATTRIBUTE.findall(raw)}
+
+
+def _unescaped(raw: bytes) -> str:
+    text = raw.decode("utf-8", "replace")
+    return _REFERENCE.sub(_character, text) if "&" in text else text
+
+
+def _character(found: re.Match[str]) -> str:
+    if found[1]:
+        return _NAMED[found[1]]
+    code = int(found[2]) if found[2] else int(found[3], 16)
+    return chr(code) if code < 0x110000 and not 0xD800 <= code < 0xE000 else "\ufffd"
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if isfinite(number) else None

@@ -1,0 +1,158 @@
+"""What libcurl's error codes mean to a crawl: which error of ours, whether another try can help, and in which words.
+
+The words are short and the same for the same cause, without addresses: they are counted, and shown in summaries.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+
+import pycurl
+
+from lycosa.core.errors import (
+    BadResponse,
+    BodyTooLarge,
+    ConnectFailed,
+    ConnectionLost,
+    FetchError,
+    FetchTimeout,
+    TlsFailed,
+)
+from lycosa.proxies.core.outcomes.outcome import LOGIN_WANTED
+
+PINNED, PROXY, HTTP2_STREAM, HTTP3, TOO_LARGE = 90, 97, 92, 95, 100
+
+UNDECODABLE = "cannot be decompressed"
+
+PLAIN: dict[int, tuple[type[FetchError], str, bool]] = {
+    pycurl.E_UNSUPPORTED_PROTOCOL: (BadResponse, "not HTTP", False),
+    pycurl.E_URL_MALFORMAT: (FetchError, "not a URL that can be fetched", False),
+    pycurl.E_COULDNT_RESOLVE_PROXY: (ConnectFailed, "proxy not found", True),
+    pycurl.E_COULDNT_RESOLVE_HOST: (ConnectFailed, "host not found", True),
+    pycurl.E_FTP_WEIRD_SERVER_REPLY: (BadResponse, "not HTTP", False),
+    pycurl.E_HTTP2: (ConnectionLost, "HTTP/2 error", True),
+    HTTP2_STREAM: (ConnectionLost, "HTTP/2 error", True),
+    HTTP3: (ConnectionLost, "HTTP/3 error", True),
+    pycurl.E_PARTIAL_FILE: (ConnectionLost, "connection lost within the body", True),
+    pycurl.E_GOT_NOTHING: (ConnectionLost, "connection closed without an answer", True),
+    pycurl.E_SEND_ERROR: (ConnectionLost, "connection lost", True),
+    pycurl.E_SSL_CONNECT_ERROR: (TlsFailed, "TLS handshake failed", True),
+    pycurl.E_BAD_CONTENT_ENCODING: (BadResponse, UNDECODABLE, False),
+    pycurl.E_WRITE_ERROR: (BadResponse, UNDECODABLE, False),  # not our own end of a transfer: see `Handle.result`
+    pycurl.E_INTERFACE_FAILED: (FetchError, "cannot send from this bindaddress", False),
+    pycurl.E_FILESIZE_EXCEEDED: (BodyTooLarge, "body too large", False),
+    TOO_LARGE: (BadResponse, "header too large", False),
+    PINNED: (TlsFailed, "certificate with another key", False),
+}
+REFUSALS = {
+    errno.ECONNREFUSED: "connection refused",
+    errno.EHOSTUNREACH: "host unreachable",
+    errno.ENETUNREACH: "network unreachable",
+    errno.ECONNRESET: "connection reset",
+    errno.ETIMEDOUT: "connection timed out",
+}
+SOCKS_REPLY = re.compile(r"cannot complete socks(?:5 .*\((\d+)\)|4 .*\(91\))")
+SOCKS_REPLIES = {
+    "2": "not allowed",
+    "3": "network unreachable",
+    "4": "host unreachable",
+    "5": "connection refused",
+    "6": "too many hops",
+}
+"""What a SOCKS proxy says of its own try to connect (RFC 1928 §6); SOCKS4 says that it failed, and no more."""
+
+CERTIFICATE_FAULTS = {
+    "expired": "certificate expired",
+    "not yet valid": "certificate not yet valid",
+    "self-signed": "certificate self-signed",
+    "self signed": "certificate self-signed",
+    "subject name": "certificate of another host",
+    "no alternative": "certificate of another host",
+    "hostname mismatch": "certificate of another host",
+    "ip address mismatch": "certificate of another host",
+}
+
+
+def error_of(code: int, message: str, curl: pycurl.Curl, timeout_s: float, connect_timeout_s: float) -> FetchError:
+    """Return the error for libcurl's `code`; `message` is what it says about this case."""
+    lower = message.lower()
+    if code in PLAIN:
+        kind, words, retry = PLAIN[code]
+        return kind(words, retry=retry)
+    if code == pycurl.E_OPERATION_TIMEDOUT:
+        return _too_slow(lower, timeout_s, connect_timeout_s)
+    if code == pycurl.E_COULDNT_CONNECT:
+        return _not_connected(curl, lower)
+    if code in {pycurl.E_SSL_CACERT, pycurl.E_PEER_FAILED_VERIFICATION}:
+        return TlsFailed(_first(CERTIFICATE_FAULTS, lower, "certificate not trusted"), retry=False)
+    if code == pycurl.E_SSL_CACERT_BADFILE:
+        return TlsFailed("the file of trusted certificates cannot be read", retry=False)
+    if code == pycurl.E_RECV_ERROR:
+        return _not_received(curl, lower)
+    if code == PROXY:
+        return _refused_by_socks(lower)
+    return FetchError(re.sub(r"0x[0-9a-f]+|[0-9]+", "N", lower.split(":")[0])[:80] or f"libcurl error {code}")
+
+
+def tell_way(error: FetchError, curl: pycurl.Curl) -> None:
+    """Say of a transfer through a proxy how far it came."""
+    connected = isinstance(error, (FetchTimeout, ConnectionLost))
+    error.reached = connected or curl.getinfo(pycurl.CONNECT_TIME) > 0
+    error.latency_s = latency_s(curl) if connected else None
+
+
+def latency_s(curl: pycurl.Curl) -> float | None:
+    """Return the time from the name of the proxy to the first byte that is sent to the host; None on a kept connection.
+
+    That is TCP, SOCKS or CONNECT, and the TLS of both; not the wait for a place among the connections.
+    """
+    if not curl.getinfo(pycurl.NUM_CONNECTS):
+        return None
+    way_s: float = curl.getinfo(pycurl.PRETRANSFER_TIME) - curl.getinfo(pycurl.NAMELOOKUP_TIME)
+    return max(0.0, way_s)
+
+
+def _too_slow(message: str, timeout_s: float, connect_timeout_s: float) -> FetchError:
+    if message.startswith("operation timed out"):  # else it was resolving or connecting
+        return FetchTimeout(f"timed out after {timeout_s:g} s")
+    return ConnectFailed(f"no connection after {min(timeout_s, connect_timeout_s):g} s")
+
+
+def _not_connected(curl: pycurl.Curl, message: str) -> FetchError:
+    if "proxy scheme" in message:
+        return FetchError(
+            "not a proxy that can be used: write http://, https://, socks4:// or socks5h://host:port", retry=False
+        )
+    if refused := _refused_by_proxy(curl, message):
+        return refused
+    return ConnectFailed(REFUSALS.get(curl.getinfo(pycurl.OS_ERRNO), "connection failed"))
+
+
+def _not_received(curl: pycurl.Curl, message: str) -> FetchError:
+    if "chunk" in message or "hexadecimal" in message:
+        return BadResponse("broken chunked encoding", retry=True)
+    if "header" in message and "large" in message:
+        return BadResponse("header too large")
+    return _refused_by_proxy(curl, message) or ConnectionLost("connection lost")
+
+
+def _refused_by_proxy(curl: pycurl.Curl, message: str) -> FetchError | None:
+    if "proxy" not in message and "tunnel" not in message:
+        return None
+    status = curl.getinfo(pycurl.HTTP_CONNECTCODE)
+    return ConnectFailed(f"proxy answered {status}" if status else "proxy refused the connection")
+
+
+def _refused_by_socks(message: str) -> FetchError:
+    """Tell a proxy that could not reach the host from one that does not serve us."""
+    reply = SOCKS_REPLY.search(message)
+    if reply is not None:
+        return ConnectFailed(f"proxy could not connect ({SOCKS_REPLIES.get(reply[1], 'failed')})")
+    if "authentication" in message or "rejected by the socks5" in message:
+        return ConnectFailed(LOGIN_WANTED)
+    return ConnectFailed("proxy refused the connection")
+
+
+def _first(words: dict[str, str], message: str, default: str) -> str:
+    return next((meaning for word, meaning in words.items() if word in message), default)

@@ -1,0 +1,224 @@
+"""HTTP by libcurl's multi interface on the running loop: one future a transfer, no thread, no task.
+
+libcurl says which sockets to watch and when to call it again; this file does so, and feeds back what happened
+(`socket_action`). Easy handles are pooled with their constant options set. Decompression, HTTP/2, TLS, proxies, the DNS
+cache and keep-alive are libcurl's. Follows no redirect, keeps no cookie, retries nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from functools import lru_cache
+
+import pycurl
+
+from lycosa.core.errors import BadResponse, BadSetting, FetchError, StopDownload
+from lycosa.http.core.model import Response
+from lycosa.http.core.request import Request
+from lycosa.http.curl.errors import UNDECODABLE, error_of, tell_way
+from lycosa.http.curl.handle import FetchSettings, Handle, ca_bundle
+from lycosa.http.curl.sockets import sockets_of
+from lycosa.http.ports import Accept, Into
+
+__all__ = ["CurlFetcher", "FetchSettings"]
+
+IDLE_HANDLES_MAX = 256
+IDLE_CONNECTIONS_MAX = 256
+ANSWERS_MAX = 4096
+"""Addresses of which it is remembered whether guarded transfers may connect to them."""
+
+
+class CurlFetcher:
+    """See `http.ports.Fetcher`. Create it where a loop runs; `close` it there.
+
+    `request.meta` may hold, for one transfer: `proxy` (a URL, empty for none; the name and password in it are told to
+    nobody else), `download_timeout` (seconds), `download_maxsize` (bytes, unless `max_body` is given), `bindaddress`
+    and `download_fail_on_dataloss`. Through a proxy an `address` has no meaning: the proxy finds the host.
+    Raises `BadSetting`.
+    """
+
+    def __init__(self, settings: FetchSettings) -> None:
+        self._settings = settings = replace(settings, may_connect=lru_cache(ANSWERS_MAX)(settings.may_connect))
+        self._bundle = ca_bundle()
+        try:
+            self._idle = [Handle(settings, self._bundle)]
+        except (ValueError, TypeError, pycurl.error) as error:
+            raise BadSetting(f"cannot fetch with these settings: {error}") from error
+        self._loop = asyncio.get_running_loop()
+        self._sockets = sockets_of(self._loop, self._act)
+        self._multi = pycurl.CurlMulti()
+        self._multi.setopt(pycurl.M_SOCKETFUNCTION, self._watch)
+        self._multi.setopt(pycurl.M_TIMERFUNCTION, self._set_timer)
+        self._multi.setopt(pycurl.M_MAX_TOTAL_CONNECTIONS, settings.connections_max)
+        self._multi.setopt(pycurl.M_MAX_HOST_CONNECTIONS, settings.connections_per_host_max)
+        self._multi.setopt(pycurl.M_MAXCONNECTS, IDLE_CONNECTIONS_MAX)
+        self._busy: dict[pycurl.Curl, tuple[Handle, asyncio.Future[Response | Exception]]] = {}
+        self._deadline = 0.0
+        self._timer: asyncio.Handle | None = None  # of what is due at once, uvloop makes no TimerHandle
+        self._fires_at = 0.0
+        self._kick: asyncio.Handle | None = None
+        self._closed = False
+
+    async def fetch(
+        self,
+        request: Request,
+        *,
+        accept: Accept | None = None,
+        max_body: int | None = None,
+        cut: bool = False,
+        address: str = "",
+        public_only: bool = False,
+        into: Into | None = None,
+    ) -> Response:
+        """Do one transfer. See the port. A page that libcurl cannot decompress is fetched once more as it is."""
+        handed: list[bool] = []
+        taker = None if into is None else _noting(into, handed)
+        result = await self._transfer(request, accept, max_body, cut, address, public_only, taker)
+        if isinstance(result, BadResponse) and str(result) == UNDECODABLE and request.method == "GET" and not handed:
+            result = await self._transfer(request, accept, max_body, cut, address, public_only, None, undecoded=True)
+            if into is not None and isinstance(result, Response):
+                result = _handed_over(result, into)
+        if isinstance(result, Response):
+            return result
+        raise result
+
+    async def _transfer(
+        self,
+        request: Request,
+        accept: Accept | None,
+        max_body: int | None,
+        cut: bool,
+        address: str,
+        public_only: bool,
+        into: Into | None,
+        *,
+        undecoded: bool = False,
+    ) -> Response | Exception:
+        if self._closed:
+            raise FetchError("the fetcher was closed", retry=False)
+        handle = self._idle.pop() if self._idle else Handle(self._settings, self._bundle)
+        future: asyncio.Future[Response | Exception] = self._loop.create_future()
+        try:
+            handle.prepare(request, accept, max_body, cut, address, public_only, into, undecoded=undecoded)
+            self._multi.add_handle(handle.curl)
+        except BaseException:
+            handle.curl.close()
+            raise
+        self._busy[handle.curl] = handle, future
+        try:
+            return await future
+        except BaseException:  # cancelled; a transfer that is done has left its handle to the next
+            if not future.done() or future.cancelled():
+                self._forget(handle)
+            raise
+
+    async def close(self) -> None:
+        """Abort everything, close every connection."""
+        if self._closed:
+            return
+        self._closed = True
+        for handle, future in list(self._busy.values()):
+            self._forget(handle)
+            if not future.done():
+                future.set_result(FetchError("the fetcher was closed", retry=False))
+        for pending in (self._timer, self._kick):
+            if pending is not None:
+                pending.cancel()
+        for handle in self._idle:
+            handle.curl.close()
+        self._idle.clear()
+        self._sockets.close()
+        self._multi.close()
+
+    def _watch(self, what: int, fd: int, _multi: object, _data: object) -> None:
+        if not self._closed:
+            self._sockets.watch(fd, what)
+
+    def _set_timer(self, timeout_ms: int) -> None:
+        """Call libcurl in `timeout_ms`, or never for -1. A timer that is set for earlier stays: it sets itself anew."""
+        if self._closed:
+            return
+        if timeout_ms == 0:
+            if self._kick is None:
+                self._kick = self._loop.call_soon(self._kicked)
+            return
+        self._deadline = self._loop.time() + timeout_ms / 1000 if timeout_ms > 0 else 0.0
+        if timeout_ms > 0 and (self._timer is None or self._fires_at > self._deadline):
+            self._arm()
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._fires_at = self._loop.call_at(self._deadline, self._time_is_up), self._deadline
+
+    def _kicked(self) -> None:
+        self._kick = None
+        self._act([(pycurl.SOCKET_TIMEOUT, 0)])
+
+    def _time_is_up(self) -> None:
+        self._timer = None
+        if not self._deadline:
+            return
+        if self._loop.time() < self._deadline:
+            self._arm()
+        else:
+            self._act([(pycurl.SOCKET_TIMEOUT, 0)])
+
+    def _act(self, ready: list[tuple[int, int]]) -> None:
+        socket_action, running = self._multi.socket_action, 0
+        for fd, events in ready:
+            _, running = socket_action(fd, events)
+        if running < len(self._busy):
+            self._read_results()
+
+    def _read_results(self) -> None:
+        more = 1
+        while more:
+            more, good, bad = self._multi.info_read()
+            for curl in good:
+                self._done(curl, 0, "")
+            for curl, code, message in bad:
+                self._done(curl, code, message)
+
+    def _done(self, curl: pycurl.Curl, code: int, message: str) -> None:
+        handle, future = self._busy[curl]
+        if future.cancelled():  # `fetch` is about to forget it
+            return
+        result = handle.result(code)
+        if result is None:
+            result = error_of(code, message, curl, handle.timeout_s, self._settings.connect_timeout_s)
+            if handle.proxied:
+                tell_way(result, curl)
+        self._forget(handle)
+        future.set_result(result)
+
+    def _forget(self, handle: Handle) -> None:
+        if self._busy.pop(handle.curl, None) is None:
+            return
+        self._multi.remove_handle(handle.curl)
+        if len(self._idle) < IDLE_HANDLES_MAX and not self._closed:
+            handle.clear()
+            self._idle.append(handle)
+        else:
+            handle.curl.close()
+
+
+def _noting(into: Into, handed: list[bool]) -> Into:
+    """Return `into`, which leaves a note when it is called."""
+
+    def take(chunk: bytes) -> None:
+        handed.append(True)
+        into(chunk)
+
+    return take
+
+
+def _handed_over(response: Response, into: Into) -> Response | Exception:
+    """Hand over a body that came as a whole."""
+    body, response.body = response.body, b""
+    try:
+        into(body)
+    except StopDownload as stop:
+        return stop if stop.fail else response
+    return response

@@ -1,0 +1,96 @@
+"""Keeps transfers away from addresses that are not public: asked for each socket before it connects, and for each
+connection, new or kept, before a request goes over it. So neither a name server that changes its mind nor a connection
+that another transfer has opened leads around it."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+import pycurl
+
+from lycosa.core.addresses import looks_private
+from lycosa.core.errors import PrivateAddress
+from lycosa.http.resolver import numeric_address
+
+MayConnect = Callable[[str], bool]
+"""Says whether guarded transfers may connect to this IP address."""
+
+
+class Guard:
+    """The guard of one easy handle. `curl.reset()` takes it off: say so with `forget`."""
+
+    __slots__ = ("_curl", "_error", "_may_connect", "_opened", "_refused", "is_on")
+
+    def __init__(self, curl: pycurl.Curl, may_connect: MayConnect) -> None:
+        self._curl = curl
+        self._may_connect = may_connect
+        self.is_on = self._opened = False
+        self._refused = ""
+        self._error: Exception | None = None
+
+    def set(self, *, on: bool) -> None:
+        """Watch the next transfer, or do not."""
+        if on:
+            self._refused, self._error, self._opened = "", None, False
+        if on is self.is_on:
+            return
+        self.is_on = on
+        if on:
+            self._curl.setopt(pycurl.OPENSOCKETFUNCTION, self._open)
+            self._curl.setopt(pycurl.PREREQFUNCTION, self._check)
+        else:
+            self._curl.unsetopt(pycurl.OPENSOCKETFUNCTION)
+            self._curl.unsetopt(pycurl.PREREQFUNCTION)
+
+    def forget(self) -> None:
+        """The options of the handle are the usual ones again."""
+        self.is_on = False
+
+    def reason(self, code: int) -> Exception | None:
+        """Return why the guard ended a transfer that failed with `code`; None when it did not."""
+        if not self.is_on or not self._refused or (self._opened and code != pycurl.E_ABORTED_BY_CALLBACK):
+            return None
+        return self._error or refusal(self._refused)
+
+    def _open(self, _purpose: int, address: Any) -> Any:
+        if not self._allows(address.addr[0]):
+            return pycurl.SOCKET_BAD
+        self._opened = True
+        return Opened(address.family, address.socktype, address.protocol)
+
+    def _check(self, ip: str, *_: object) -> int:
+        verdict: int = pycurl.PREREQFUNC_OK if self._allows(ip) else pycurl.PREREQFUNC_ABORT
+        return verdict
+
+    def _allows(self, ip: str) -> bool:
+        try:
+            allowed = self._may_connect(ip)
+        except Exception as error:  # noqa: BLE001  the fault of whoever made the predicate, and told to the caller
+            self._error, allowed = error, False
+        if not allowed:
+            self._refused = ip
+        return allowed
+
+
+class Opened(socket.socket):
+    """A socket of which libcurl takes a duplicate at once."""
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def check_url(url: str, may_connect: MayConnect) -> None:
+    """Raise `PrivateAddress` for a URL whose host alone says that it is not public: all one can see from a proxy."""
+    host = urlsplit(url).netloc.rpartition("@")[2]
+    name = host[: host.find("]") + 1] if host.startswith("[") else host.partition(":")[0]
+    numeric = numeric_address(name)
+    if not may_connect(numeric) if numeric else looks_private(name):
+        raise refusal(name)
+
+
+def refusal(address: str) -> PrivateAddress:
+    """Return the error that names the address."""
+    return PrivateAddress(f"{address} is no public address, and a public page led there: see allow_private")

@@ -1,0 +1,456 @@
+"""One libcurl easy handle, reused for many transfers: options in, header lines and body chunks out."""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pycurl
+
+from lycosa.core.addresses import is_public
+from lycosa.core.errors import BadResponse, BadUrl, BodyTooLarge, ConnectionLost, FetchError, StopDownload
+from lycosa.core.headers import Headers
+from lycosa.core.url import canonicalize
+from lycosa.http.core.codings import decoded
+from lycosa.http.core.model import Response, Timings
+from lycosa.http.core.request import Request
+from lycosa.http.curl.errors import UNDECODABLE, latency_s
+from lycosa.http.curl.guard import Guard, MayConnect, check_url
+from lycosa.http.curl.options import (
+    PER_REQUEST,
+    body_max,
+    for_hosts,
+    set_bind_address,
+    set_proxy,
+    timeout_s,
+    to_address,
+)
+from lycosa.http.ports import Accept, Into
+
+ACCEPT = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+BODY_MAX = 16 << 20
+CONNECTIONS_MAX = 1024
+BUFFER_BYTES = 128 << 10
+DNS_CACHE_S = 300
+DRAIN_MAX = 64 << 10
+"""Bytes of an unwanted body that are read and dropped, which is cheaper than a new connection."""
+
+TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
+"""Names of methods and header fields (RFC 9110 §5.6.2)."""
+
+HALF_DONE = frozenset({pycurl.E_PARTIAL_FILE, pycurl.E_RECV_ERROR, pycurl.E_HTTP2, 92})
+"""The connection ended within the body, or the HTTP/2 stream did."""
+
+HTTP_VERSIONS = {
+    pycurl.CURL_HTTP_VERSION_1_0: "1.0",
+    pycurl.CURL_HTTP_VERSION_1_1: "1.1",
+    pycurl.CURL_HTTP_VERSION_2_0: "2",
+    pycurl.CURL_HTTP_VERSION_3: "3",
+}
+TIMES = (
+    pycurl.NAMELOOKUP_TIME,
+    pycurl.CONNECT_TIME,
+    pycurl.APPCONNECT_TIME,
+    pycurl.STARTTRANSFER_TIME,
+    pycurl.TOTAL_TIME,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSettings:
+    """How to fetch. `timeout_s` is for a whole transfer, `connect_timeout_s` for name, connection and handshake.
+
+    `max_body_bytes` counts after decompression. `headers` go with every request, a Proxy-Authorization to `proxy` only;
+    "" is none. `connections_per_host_max` 0 means no limit of its own, `insecure` accepts any certificate,
+    `fail_on_dataloss` says that a body of which a part was lost is none. `may_connect(ip)` decides for transfers that
+    are `public_only`. `pins` are public keys ("sha256//BASE64;...", as libcurl has them) of which a host has to have
+    one; then it does not matter who has signed its certificate. Those of proxies are looked at as ever.
+    """
+
+    user_agent: str = "Lycosa"
+    timeout_s: float = 30.0
+    connect_timeout_s: float = 10.0
+    max_body_bytes: int = BODY_MAX
+    headers: Mapping[str, str] = field(default_factory=dict)
+    proxy: str = ""
+    connections_max: int = CONNECTIONS_MAX
+    connections_per_host_max: int = 0
+    insecure: bool = False
+    fail_on_dataloss: bool = True
+    may_connect: MayConnect = is_public
+    pins: str = ""
+
+
+class Handle:
+    """A pooled easy handle and the transfer it is doing."""
+
+    __slots__ = (
+        "_accept",
+        "_address",
+        "_answer",
+        "_bundle",
+        "_chunks",
+        "_cut",
+        "_error",
+        "_guard",
+        "_head",
+        "_headers_set",
+        "_into",
+        "_keeps_part",
+        "_limit",
+        "_lines",
+        "_plain",
+        "_refers",
+        "_refers_always",
+        "_settings",
+        "_size",
+        "_skipped",
+        "_undecoded",
+        "_url",
+        "_usual",
+        "_was_cut",
+        "curl",
+        "proxied",
+        "timeout_s",
+    )
+
+    def __init__(self, settings: FetchSettings, bundle: str) -> None:
+        self.curl = pycurl.Curl()
+        self._settings = settings
+        self._bundle = bundle
+        self._guard = Guard(self.curl, settings.may_connect)
+        self._usual = for_hosts(settings.headers)
+        self._lines = _header_lines(self._usual)
+        self._refers_always = any(name.lower() == "referer" for name in self._usual)
+        self._accept: Accept | None = None
+        self._into: Into | None = None
+        self._cut = self._headers_set = self._refers = False
+        self._address = ""
+        self._head: list[bytes] = []
+        self._chunks: list[bytes] = []
+        self._configure()
+        self.clear()
+
+    def prepare(
+        self,
+        request: Request,
+        accept: Accept | None,
+        max_body: int | None,
+        cut: bool,
+        address: str,
+        public_only: bool,
+        into: Into | None,
+        *,
+        undecoded: bool = False,
+    ) -> None:
+        """Set what this transfer needs; `undecoded`: libcurl is not to decompress, this file does as far as it goes.
+
+        Raises `FetchError` for a request that cannot be sent.
+        """
+        self._accept, self._cut, self._into = accept, cut, into
+        self._url = url = request.url
+        self._limit = self._settings.max_body_bytes if max_body is None else max_body
+        try:
+            if self._refers and not request.lone_referer:
+                self._reset()  # libcurl cannot be told to forget it
+            if request.params or not url.isascii():
+                url = canonicalize(_with_params(url, request.params))
+            self.curl.setopt(pycurl.URL, url)
+            if not request.is_plain:
+                if max_body is None:
+                    self._limit = body_max(request.asked("download_maxsize"), self._limit)
+                self._set_options(request)
+            if undecoded:
+                self._undecoded, self._plain = True, False
+                self.curl.setopt(pycurl.ACCEPT_ENCODING, "identity")
+                self.curl.setopt(pycurl.HTTP_CONTENT_DECODING, 0)
+            self.proxied = bool(request.asked("proxy", self._settings.proxy))
+            if address or self._address:
+                self._connect_to("" if self.proxied else address)
+            if public_only or self._guard.is_on:
+                self._guard_against_private(url, public_only=public_only)
+        except (BadUrl, pycurl.error, UnicodeError, ValueError, TypeError) as error:
+            raise FetchError(f"a request that cannot be sent: {error}", retry=False) from error
+
+    def clear(self) -> None:
+        """Forget the transfer; a handle with special options gets the usual ones back."""
+        self._accept = self._into = None
+        self._head.clear()
+        self._chunks = []
+        self._size = 0
+        self._answer: tuple[int, Headers] | None = None
+        self._error: Exception | None = None
+        self._skipped = False
+        self._was_cut = False
+        self._undecoded = False
+        if not self._plain:
+            self._reset()
+        elif self._headers_set:
+            self._headers_set = False
+            self.curl.setopt(pycurl.HTTPHEADER, self._lines)
+
+    def _reset(self) -> None:
+        self.curl.reset()
+        self._guard.forget()
+        self._configure()
+
+    def result(self, code: int) -> Response | Exception | None:
+        """Return the response, or our own reason to have stopped; None when libcurl failed with `code`."""
+        partial = code in HALF_DONE and self._keeps_part and self._head[-1:] == [b"\r\n"] if code else False
+        if self._answer is None and (partial or not code):
+            if not head_is_whole(self._head):  # libcurl takes what there is for all
+                return ConnectionLost("connection lost within the head")
+            self._begin()  # no body came
+        if self._error is not None:
+            return self._error
+        if code and (reason := self._guard.reason(code)) is not None:
+            return reason
+        if self._answer is None or (code and not (self._skipped or self._was_cut or partial)):
+            return None
+        status, headers = self._answer
+        get = self.curl.getinfo
+        body = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+        if self._undecoded and body:
+            try:
+                body = self._decoded(body, headers)
+            except FetchError as error:
+                return error
+        return Response(
+            self._url,
+            status,
+            headers,
+            body,
+            Timings._make(map(get, TIMES)),
+            "" if self.proxied else get(pycurl.PRIMARY_IP),
+            HTTP_VERSIONS.get(get(pycurl.INFO_HTTP_VERSION), ""),
+            get(pycurl.SIZE_DOWNLOAD_T),
+            self._skipped,
+            partial,
+            latency_s(self.curl) if self.proxied else None,
+        )
+
+    def _configure(self) -> None:
+        setopt, settings = self.curl.setopt, self._settings
+        self._plain = True
+        self._headers_set = self._refers = False
+        self._keeps_part = not settings.fail_on_dataloss
+        self._address = ""
+        self.timeout_s = settings.timeout_s
+        setopt(pycurl.NOSIGNAL, 1)
+        setopt(pycurl.PATH_AS_IS, 1)
+        setopt(pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS)
+        setopt(pycurl.USERAGENT, settings.user_agent)
+        setopt(pycurl.ACCEPT_ENCODING, "")
+        setopt(pycurl.HTTPHEADER, self._lines)
+        setopt(pycurl.TIMEOUT_MS, round(settings.timeout_s * 1000))
+        setopt(pycurl.CONNECTTIMEOUT_MS, round(settings.connect_timeout_s * 1000))
+        setopt(pycurl.BUFFERSIZE, BUFFER_BYTES)
+        setopt(pycurl.DNS_CACHE_TIMEOUT, DNS_CACHE_S)
+        setopt(pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_2TLS)
+        setopt(pycurl.HEADERFUNCTION, self._head.append)
+        setopt(pycurl.WRITEFUNCTION, self._take)
+        # Empty values silence http_proxy and no_proxy of the environment: what a crawl does stands in its settings.
+        set_proxy(self.curl, settings.proxy, settings.headers)
+        setopt(pycurl.NOPROXY, "")
+        if self._bundle:
+            setopt(pycurl.CAINFO, self._bundle)
+            setopt(pycurl.PROXY_CAINFO, self._bundle)
+        if settings.insecure:
+            for option in (pycurl.SSL_VERIFYPEER, pycurl.SSL_VERIFYHOST):
+                setopt(option, 0)
+            for option in (pycurl.PROXY_SSL_VERIFYPEER, pycurl.PROXY_SSL_VERIFYHOST):
+                setopt(option, 0)
+        if settings.pins:
+            setopt(pycurl.PINNEDPUBLICKEY, settings.pins)
+            for option in (pycurl.SSL_VERIFYPEER, pycurl.SSL_VERIFYHOST):
+                setopt(option, 0)
+
+    def _set_options(self, request: Request) -> None:
+        referer = request.lone_referer
+        if referer and referer.isascii() and referer.isprintable() and not self._refers_always:
+            self._refers = True  # nearly every page of a spider does: a list of lines would cost more
+            self.curl.setopt(pycurl.REFERER, referer)
+            return
+        setopt, method, body = self.curl.setopt, request.method, request.body
+        headers: Mapping[str, str] = request.headers
+        if method != "GET" or body:
+            self._plain = False
+            _set_method(self.curl, method, body)
+        if not PER_REQUEST.isdisjoint(request.meta) or "proxy-authorization" in headers:
+            self._plain = False
+            headers = self._set_from_meta(request)
+        if headers:
+            self._headers_set = True
+            setopt(pycurl.HTTPHEADER, _header_lines({**self._usual, **headers}))
+
+    def _set_from_meta(self, request: Request) -> Mapping[str, str]:
+        """Set the options that the meta asks for, and return the header fields that remain to be sent."""
+        asked = request.asked
+        if asked("download_timeout") is not None:
+            self.timeout_s = timeout_s(asked("download_timeout"))
+            self.curl.setopt(pycurl.TIMEOUT_MS, max(1, round(self.timeout_s * 1000)))
+        if asked("bindaddress"):
+            set_bind_address(self.curl, asked("bindaddress"))
+        if asked("download_fail_on_dataloss") is not None:
+            self._keeps_part = not asked("download_fail_on_dataloss")
+        proxy = str(asked("proxy", self._settings.proxy) or "")
+        usual = self._settings.headers if proxy == self._settings.proxy else {}  # the usual secret is for no other
+        set_proxy(self.curl, proxy, {**usual, **request.headers})
+        return for_hosts(request.headers)
+
+    def _guard_against_private(self, url: str, *, public_only: bool) -> None:
+        if self.proxied:
+            if public_only:
+                check_url(url, self._settings.may_connect)
+            public_only = False
+        self._guard.set(on=public_only)
+
+    def _connect_to(self, address: str) -> None:
+        """Connect to this address, "" for that of the name. Unlike an entry in libcurl's DNS cache (CURLOPT_RESOLVE)
+        this holds for one transfer, and a kept connection to another address is not used for it."""
+        if address == self._address:
+            return
+        if address:
+            self.curl.setopt(pycurl.CONNECT_TO, [to_address(address)])
+        else:
+            self.curl.unsetopt(pycurl.CONNECT_TO)
+        self._address = address
+
+    def _take(self, chunk: bytes) -> int | None:
+        """Take a piece of the decompressed body; 0 ends the transfer."""
+        if self._answer is None and not self._begin():
+            return 0
+        if self._skipped:
+            return None
+        self._size += len(chunk)
+        if self._size > self._limit:
+            return self._too_much(chunk)
+        if self._into is not None:
+            return self._keep(chunk)
+        self._chunks.append(chunk)
+        return None
+
+    def _keep(self, chunk: bytes) -> int | None:
+        if self._into is None:
+            self._chunks.append(chunk)
+            return None
+        try:
+            self._into(chunk)
+        except StopDownload as stop:
+            self._was_cut = not stop.fail
+            self._error = stop if stop.fail else None
+            return 0
+        except Exception as error:  # noqa: BLE001  as with `accept`
+            self._error = error
+            return 0
+        return None
+
+    def _too_much(self, chunk: bytes) -> int:
+        if self._cut:
+            self._was_cut = True
+            self._keep(chunk[: self._limit - self._size + len(chunk)])
+        else:
+            self._error = BodyTooLarge(f"body over {self._limit} bytes")
+        return 0
+
+    def _decoded(self, body: bytes, headers: Headers) -> bytes:
+        text = headers.get("content-type").lower().startswith("text/")
+        found = decoded(body, headers.getlist("content-encoding"), self._limit, text=text)
+        if found is None:
+            raise BadResponse(UNDECODABLE)
+        if len(found) > self._limit and not self._cut:
+            raise BodyTooLarge(f"body over {self._limit} bytes")
+        return found[: self._limit]
+
+    def _begin(self) -> bool:
+        """Read the head, ask whether the body is wanted. False when the transfer is to end here."""
+        try:
+            status, fields = final_head(b"".join(self._head))  # libcurl answers no getinfo within a callback
+            headers = Headers(fields)
+            self._answer = status, headers
+            if self._accept is not None and not self._accept(status, headers):
+                self._skipped = True
+                return _is_soon_over(headers)
+        except StopDownload as stop:
+            self._skipped = not stop.fail
+            self._error = stop if stop.fail else None
+            return False
+        except Exception as error:  # noqa: BLE001  whatever `accept` raises belongs to the caller of `fetch`
+            self._error = error
+            return False
+        return True
+
+
+def final_head(head: bytes) -> tuple[int, bytes]:
+    """Return status and fields of the last response head: not those of 1xx answers and proxies, nor the trailers."""
+    start = 0
+    while (end := head.find(b"\r\n\r\n", start)) >= 0 and head.startswith(b"HTTP/", end + 4):
+        start = end + 4
+    line, _, fields = head[start : end if end >= 0 else len(head)].partition(b"\r\n")
+    code = line.split(b" ", 2)[1:2]
+    return int(code[0]) if code and code[0].isdigit() else 0, fields
+
+
+def head_is_whole(lines: Sequence[bytes]) -> bool:
+    """Tell whether the last of these response heads has its empty line."""
+    last = max((place for place, line in enumerate(lines) if line.startswith(b"HTTP/")), default=0)
+    return any(not line.strip() for line in lines[last:])
+
+
+def ca_bundle() -> str:
+    """Return the file of trusted certificates: SSL_CERT_FILE, or where this system keeps it; empty to use libcurl's."""
+    places = ssl.get_default_verify_paths()
+    candidates = (
+        os.environ.get("SSL_CERT_FILE"),
+        places.cafile,
+        places.openssl_cafile,
+        "/etc/ssl/certs/ca-certificates.crt",
+        "/etc/pki/tls/certs/ca-bundle.crt",
+        "/etc/ssl/cert.pem",
+    )
+    return next((path for path in candidates if path and Path(path).is_file()), "")
+
+
+def _is_soon_over(headers: Headers) -> bool:
+    length = headers.get("content-length")
+    return (
+        length.isascii()
+        and length.isdigit()
+        and len(length) < 10
+        and int(length) <= DRAIN_MAX
+        and not headers.get("content-encoding")
+    )
+
+
+def _set_method(curl: pycurl.Curl, method: str, body: bytes) -> None:
+    if not TOKEN.fullmatch(method):
+        raise ValueError(f"{method!r} is no method")
+    if method == "HEAD":
+        curl.setopt(pycurl.NOBODY, 1)
+    elif body or method in {"POST", "PUT", "PATCH"}:
+        curl.setopt(pycurl.POSTFIELDS, body)
+    if method not in {"GET", "HEAD", "POST"} or (body and method == "GET"):
+        curl.setopt(pycurl.CUSTOMREQUEST, method)
+
+
+def _with_params(url: str, params: Mapping[str, Any] | None) -> str:
+    if not params:
+        return url
+    address, hash_, fragment = url.partition("#")
+    return address + ("&" if "?" in address else "?") + urlencode(params, doseq=True) + hash_ + fragment
+
+
+def _header_lines(headers: Mapping[str, str]) -> list[bytes]:
+    # Without a value libcurl leaves out what it would send by itself.
+    lines = {"accept": f"Accept: {ACCEPT}", "expect": "Expect:", "content-type": "Content-Type:"}
+    for name, value in headers.items():
+        if not TOKEN.fullmatch(name) or any(char in "\r\n\0" for char in value):
+            raise ValueError(f"the header {name!r} is no header, or its value holds a line break")
+        lines[name.lower()] = f"{name}: {value}" if value else f"{name};"
+    return [line.encode("utf-8") for line in lines.values()]

@@ -1,0 +1,182 @@
+"""The pages of a proxy pool: read only, without JavaScript."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from lycosa.infra.web.look import page_templates
+from lycosa.proxies.api import drawing
+from lycosa.proxies.api.api import selected, state_of, stats_of, when
+from lycosa.proxies.api.history import History, busiest
+from lycosa.proxies.api.operations import OPERATIONS
+from lycosa.proxies.api.params import tags_of, text_of, whole_of
+from lycosa.proxies.api.snapshot_cache import Looks
+from lycosa.proxies.core.explain import Why, words
+from lycosa.proxies.core.pool.choices import Choices
+from lycosa.proxies.core.pool.target import Wish
+from lycosa.proxies.core.pool.target_state import State
+from lycosa.proxies.ports import ProxyPool
+
+ROWS = 100
+"""Rows of one page."""
+
+PAGE_MAX = 10_000
+SHORT_S = 43_200.0
+"""Times that are nearer are said without their day."""
+
+TITLES = {
+    400: "That makes no sense",
+    404: "There is no such page here",
+    503: "The pool cannot be used now",
+    500: "Something went wrong here",
+}
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+class Pages:
+    """The pages. `name` is what the pool is called, `now` the time (unix seconds)."""
+
+    def __init__(
+        self,
+        pool: ProxyPool,
+        looks: Looks,
+        history: History,
+        name: str,
+        now: Callable[[], float],
+        choices: Choices,
+    ) -> None:
+        self._pool = pool
+        self._looks = looks
+        self._history = history
+        self._now = now
+        self._choices = choices
+        self._templates = page_templates(TEMPLATES)
+        self._templates.filters.update(latency=latency, n=lambda number: f"{number:,}", span=span)
+        self._templates.globals.update(
+            pool_name=name,
+            bar=drawing.bar,
+            spark=self._spark,
+            lately=self._lately,
+            link=link,
+            states=list(State),
+            operations=OPERATIONS,
+        )
+
+    async def home(self, request: Request) -> Response:
+        """The pool, and its targets, the busiest first."""
+        self._history.watch()
+        targets, number = busiest(await self._pool.targets()), page_of(request)
+        stats = stats_of(await self._looks.proxies(), targets)
+        shown, pages = cut(targets, number)
+        return self._page("home.html", stats=stats, targets=shown, total=len(targets), number=number, pages=pages)
+
+    async def target(self, request: Request) -> Response:
+        """One target: its proxies, and why each would be lent now, or not."""
+        self._history.watch()
+        name, number = text_of(request, "name", most=500, needed=True), page_of(request)
+        wish = Wish(tags_of(request), text_of(request, "session"))
+        view = next((each for each in await self._pool.targets() if each.target == name), None)
+        told = await self._looks.explain(name, wish)
+        known = {each.proxy.key: each for each in await self._pool.proxies(name)}
+        shown, pages = cut(told, number)
+        asked = ", ".join(f"{tag}={value}" for tag, value in wish.tags.items())
+        rows = [(each, known.get(each.proxy.key), words(each.verdict, self._when, asked=asked)) for each in shown]
+        return self._page(
+            "target.html",
+            name=name,
+            view=view,
+            rows=rows,
+            whys=Counter(each.verdict.why for each in told),
+            whys_all=list(Why),
+            tag=request.query_params.get("tag", ""),
+            session=wish.session,
+            total=len(told),
+            number=number,
+            pages=pages,
+            choices=self._choices.of(name),
+            ago=lambda at: span(self._now() - at),
+        )
+
+    async def proxies(self, request: Request) -> Response:
+        """All proxies, the nearest first."""
+        self._history.watch()
+        number, state = page_of(request), state_of(request)
+        views = selected(await self._looks.proxies(), state, tags_of(request))
+        shown, pages = cut(views, number)
+        return self._page(
+            "proxies.html",
+            views=shown,
+            state=state,
+            tag=request.query_params.get("tag", ""),
+            total=len(views),
+            number=number,
+            pages=pages,
+            now=self._now(),
+            when=self._when,
+        )
+
+    async def api(self, request: Request) -> Response:
+        """What the API can do."""
+        return self._page("api.html", base=f"{request.url.scheme}://{request.url.netloc}")
+
+    def failed(self, status: int, line: str) -> Response:
+        """Say what went wrong."""
+        return self._page("message.html", status, heading=TITLES.get(status, f"Status {status}"), text=line)
+
+    def _lately(self, target: str = "") -> float | None:
+        """Return the newest median latency, None when it is not known."""
+        return next(iter(reversed(self._history.line(target))), None)
+
+    def _spark(self, target: str = "", key: str = "") -> drawing.Spark | None:
+        return drawing.spark(self._history.line(target, key))
+
+    def _when(self, at: float) -> str:
+        """Say a time, and how far away it is."""
+        away = at - self._now()
+        shown = when(at)
+        return f"{shown[11:19] if 0 <= away < SHORT_S else shown[:16].replace('T', ' ')} UTC (in {span(away)})"
+
+    def _page(self, template: str, status: int = 200, **values: Any) -> Response:
+        return HTMLResponse(self._templates.get_template(template).render(values), status)
+
+
+def page_of(request: Request) -> int:
+    """Return the parameter `page`."""
+    return whole_of(request, "page", 1, 1, PAGE_MAX)
+
+
+def cut(rows: list[Any], number: int) -> tuple[list[Any], int]:
+    """Return the rows of a page, and how many pages there are. Raises `HTTPException`."""
+    pages = max(1, -(-len(rows) // ROWS))
+    if number > pages:
+        raise HTTPException(404, f"there is no page {number:,}: the last one is {pages:,}")
+    return rows[(number - 1) * ROWS : number * ROWS], pages
+
+
+def link(path: str, **parameters: object) -> str:
+    """Return an address of this site; parameters that are empty are left out."""
+    given = {name: value for name, value in parameters.items() if value not in ("", None)}
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+def latency(seconds: float | None) -> str:
+    """Return a latency as people read it."""
+    return "\N{EN DASH}" if seconds is None else f"{seconds * 1000:,.0f} ms"
+
+
+def span(seconds: float) -> str:
+    """Return a time span in its two largest units."""
+    whole = max(0, round(seconds))
+    for unit, unit_s, rest, rest_s in (("d", 86_400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
+        if whole >= unit_s:
+            left = whole % unit_s // rest_s
+            return f"{whole // unit_s:,} {unit}" + (f" {left} {rest}" if left else "")
+    return f"{seconds:.1f} s" if 0 < seconds < 10 else f"{whole} s"

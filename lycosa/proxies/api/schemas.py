@@ -1,0 +1,342 @@
+"""What the API of a proxy pool takes and answers, as types: they check what comes in, and are its description.
+
+Times are unix seconds, latencies seconds. The only place with a login is the `url` of a lease.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from lycosa.proxies.core.explain import Why
+from lycosa.proxies.core.outcomes.outcome import Blame
+from lycosa.proxies.core.pool.choices import Choice
+from lycosa.proxies.core.pool.target_state import State
+from lycosa.proxies.core.proxy import Proxy
+from lycosa.proxies.ports import Explained, Lent, ProxyView, TargetView
+
+TARGET_MAX = 500
+"""Characters of the name of a target."""
+
+WORD_MAX = 200
+REASON_MAX = 200
+AVOID_MAX = 1_000
+TAGS_MAX = 32
+OUTCOMES_MAX = 1_000
+LEASE_MAX_S = 86_400.0
+WAIT_MAX_S = 60.0
+AT_ONCE_MAX = 1_000
+BODY_SEEN_MAX = 65_536
+"""Characters of a page that an outcome may tell, to look for captchas."""
+
+Target = Annotated[
+    str, Meta(min_length=1, max_length=TARGET_MAX, description="A site, by default its registrable domain")
+]
+Key = Annotated[str, Meta(pattern="^[0-9a-f]{16}$", description="Stands for the whole identity of a proxy")]
+Word = Annotated[str, Meta(max_length=WORD_MAX)]
+Seconds = Annotated[float, Meta(ge=0)]
+LeaseSeconds = Annotated[float, Meta(gt=0, le=LEASE_MAX_S)]
+Tags = Annotated[dict[Word, Word], Meta(max_length=TAGS_MAX)]
+Count = Annotated[int, Meta(ge=0)]
+
+
+class Asked(Struct, forbid_unknown_fields=True):
+    """What comes in: unknown names are refused, since they may be meant for known ones."""
+
+
+class LeaseRequest(Asked):
+    """Proxies for a target: `count` different ones at once, or none."""
+
+    target: Target
+    count: Annotated[int, Meta(ge=1, le=AT_ONCE_MAX)] = 1
+    tags: Tags = {}
+    session: Annotated[Word, Meta(description="The same proxy for the same word, as long as it works")] = ""
+    avoid: Annotated[list[Key], Meta(max_length=AVOID_MAX, description="Not these")] = []
+    lease_s: Annotated[
+        LeaseSeconds | None, Meta(description="How long; left out: as the policy of the target says")
+    ] = None
+    wait_s: Annotated[float, Meta(ge=0, le=WAIT_MAX_S, description="Wait so long for one, if none is free")] = 0.0
+
+
+class RenewRequest(Asked):
+    """Another deadline, counted from now."""
+
+    lease_s: LeaseSeconds | None = None
+
+
+class OutcomeOfUse(Asked):
+    """How one request through the proxy ended: either `status` (with what helps to judge it), or `error`, or `blame`.
+
+    `blame`: none (the page came), nobody (404, 5xx), miss (the connection broke), site (a ban), proxy (cannot be
+    reached), unfit (alters pages: it is lent no more until a check finds it well). `latency_s` is TCP and TLS connect,
+    without transfer.
+    """
+
+    status: Annotated[int, Meta(ge=100, le=999)] | UnsetType = UNSET
+    headers: Annotated[dict[str, Annotated[str, Meta(max_length=8192)]], Meta(max_length=200)] | UnsetType = UNSET
+    body: (
+        Annotated[str, Meta(max_length=BODY_SEEN_MAX, description="The beginning of the page, to look for captchas")]
+        | UnsetType
+    ) = UNSET
+    error: Literal["connect", "lost", "timeout"] | UnsetType = UNSET
+    blame: Blame | UnsetType = UNSET
+    reason: Annotated[str, Meta(max_length=REASON_MAX)] = ""
+    rest_s: Seconds | None = None
+    latency_s: Annotated[float, Meta(ge=0, le=3600)] | None = None
+
+
+class ReleaseRequest(Asked):
+    """An outcome for each use of the lease."""
+
+    outcomes: Annotated[list[OutcomeOfUse], Meta(max_length=OUTCOMES_MAX)] = []
+
+
+class BanRequest(Asked):
+    """A proxy that a target is not to get: for `for_s` seconds, or until somebody lifts it."""
+
+    target: Target
+    key: Key
+    for_s: Annotated[float, Meta(gt=0, le=LEASE_MAX_S * 365)] | None = None
+    reason: Annotated[str, Meta(max_length=REASON_MAX)] = "by hand"
+
+
+class UnbanRequest(Asked):
+    """A proxy whose bans and rests on a target are lifted."""
+
+    target: Target
+    key: Key
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+class Error(Struct):
+    """What went wrong, in one line."""
+
+    error: str
+
+
+class Health(Struct):
+    """Whether the pool can be used."""
+
+    ok: bool
+
+
+class Done(Struct):
+    """It was done."""
+
+    done: bool
+
+
+class LeaseGiven(Struct):
+    """A proxy, lent until `deadline`. `url` is what to connect through, with the login: a secret.
+
+    `rebound`: its session had another one before. It was drawn among `among`; 0: its session asked for it.
+    """
+
+    id: str
+    target: str
+    key: Key
+    name: str
+    url: str
+    deadline: float
+    rebound: bool
+    among: Count
+
+
+class LeasesGiven(Struct):
+    """As many as were asked for."""
+
+    leases: list[LeaseGiven]
+
+
+class Renewed(Struct):
+    """The new deadline."""
+
+    deadline: float
+
+
+class ProxySeen(Struct):
+    """What is known of a proxy, everywhere or on one target. `until`: when a rest ends, null for none."""
+
+    key: Key
+    name: str
+    state: State
+    latency_s: float | None
+    uses: Count
+    good: Count
+    bad: Count
+    until: float | None
+    reason: str
+    exit_ip: str
+    tags: dict[str, str]
+    price_gb: float
+    price_request: float
+
+
+class ProxiesSeen(Struct):
+    """A part of the proxies that were asked for; `total` is how many there are."""
+
+    proxies: list[ProxySeen]
+    total: Count
+    offset: Count
+
+
+class TargetSeen(Struct):
+    """What is known of a target. `interval_s` is the least time between two leases of one proxy."""
+
+    target: str
+    states: dict[State, Count]
+    leases: Count
+    granted: Count
+    leaked: Count
+    stale: Count
+    interval_s: float
+
+
+class TargetsSeen(Struct):
+    """All targets."""
+
+    targets: list[TargetSeen]
+
+
+class ListFault(Struct):
+    """What is wrong in a list, and in which line or entry, counted from 1."""
+
+    line: int
+    problem: str
+
+
+class Added(Struct):
+    """How many proxies of a list are new, how many were known, and the first faults; `faulty` counts all."""
+
+    added: Count
+    known: Count
+    faulty: Count
+    faults: list[ListFault]
+
+
+class VerdictSeen(Struct):
+    """Whether a proxy would be lent now: `why` as a word, `says` as a sentence. See docs/proxy-api.md."""
+
+    key: Key
+    name: str
+    why: Why
+    says: str
+    state: State
+    until: float | None
+    place: Count
+    weight: float
+    share: float
+    tier: Count
+    reason: str
+    joins: bool
+
+
+class ChoiceSeen(Struct):
+    """A lease that this server lent, or refused: `name` "" and `why`. `came`: what came of it, "" is not known yet."""
+
+    at: float
+    name: str
+    why: str
+    came: str
+
+
+class Explanation(Struct):
+    """A verdict for each proxy that may be lent for a target or is kept from it, those that may be lent next first.
+
+    `choices` are the last leases that this server lent for the target, or could not lend, the newest first.
+    """
+
+    target: str
+    verdicts: list[VerdictSeen]
+    total: Count
+    choices: list[ChoiceSeen]
+
+
+class Stats(Struct):
+    """The whole pool in numbers: proxies by state everywhere, and sums over all targets."""
+
+    proxies: Count
+    states: dict[State, Count]
+    targets: Count
+    leases: Count
+    granted: Count
+    leaked: Count
+    stale: Count
+    uses: Count
+    good: Count
+    bad: Count
+    latency_median_s: float | None
+
+
+def proxy_seen(view: ProxyView) -> ProxySeen:
+    """Return a view as it is shown to everybody."""
+    proxy = view.proxy
+    return ProxySeen(
+        proxy.key,
+        proxy.name,
+        view.state,
+        view.latency_s,
+        view.uses,
+        view.good,
+        view.bad,
+        view.until or None,
+        view.reason,
+        view.exit_ip,
+        dict(proxy.tags),
+        proxy.price_gb,
+        proxy.price_request,
+    )
+
+
+def target_seen(view: TargetView) -> TargetSeen:
+    """Return a target as it is shown."""
+    states = {state: view.states.get(state, 0) for state in State}
+    return TargetSeen(view.target, states, view.leases, view.granted, view.leaked, view.stale, view.interval_s)
+
+
+def verdict_seen(told: Explained, says: str) -> VerdictSeen:
+    """Return a verdict as it is shown."""
+    verdict = told.verdict
+    return VerdictSeen(
+        verdict.key,
+        told.proxy.name,
+        verdict.why,
+        says,
+        verdict.state,
+        verdict.until or None,
+        verdict.place,
+        verdict.weight,
+        verdict.share,
+        verdict.tier,
+        verdict.reason,
+        verdict.joins,
+    )
+
+
+def lease_given(name: str, lent: Lent) -> LeaseGiven:
+    """Return a lease for its holder, under the name by which he gives it back."""
+    proxy = lent.proxy
+    return LeaseGiven(
+        name, lent.target, proxy.key, proxy.name, proxy.url, lent.deadline, lent.rebound, max(0, lent.among)
+    )
+
+
+def export_row(proxy: Proxy) -> Mapping[str, object]:
+    """Return what a list says of a proxy beside its address."""
+    prices = {"price_gb": proxy.price_gb, "price_request": proxy.price_request}
+    return {**proxy.tags, **{name: price for name, price in prices.items() if price}}
+
+
+def choice_seen(choice: Choice) -> ChoiceSeen:
+    """Return a choice as it is told."""
+    return ChoiceSeen(choice.at, choice.proxy, choice.why(), choice.came)
+
+
+def encoded(value: object) -> bytes:
+    """Return JSON."""
+    return msgspec.json.encode(value)

@@ -1,0 +1,274 @@
+"""Why a proxy would be lent for a target now, or why not: what is known goes in, a verdict for each proxy comes out.
+
+    why         what it means                                                       until
+    ---         ---------------------------------------------------------------     -------------------------------
+    NEXT        one of those among which the next lease is drawn
+    BEHIND      it could be lent, and others come first in the order of use
+    DEARER      it could be lent, and a cheaper one works, and is worth waiting for
+    SESSION     it could be lent, and the session has another one
+    PACED       it was lent a moment ago: the delay, or the guard against the waterfall
+    LEASED      somebody has it                                                     its lease ends by then
+    TRIED       after a rest one lease tries it alone, and is under way             its lease ends by then
+    COOLING     it was banned here, or could not be reached                         its rest ends
+    EXIT        another one was banned here that comes out at the same address      its rest ends
+    BANNED      it was banned until somebody lifts that
+    DEAD        nobody gets it until a check finds it well: it cannot be reached, or is not fit
+    AVOIDED     the wish says: not this one
+    TAGS        it does not have the tags that the wish asks for
+    SPARE       it is not in the pool of this target, which takes it in when it needs more
+
+Proxies that the target would be filled up with first are taken for members, as they are when a lease is asked for.
+`explain` never changes what it looks at, and is right for as long as nobody else does anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from lycosa.proxies.core.policy import TargetPolicy
+from lycosa.proxies.core.pool.order import FEW, FEW_PART
+from lycosa.proxies.core.pool.pool import Pool
+from lycosa.proxies.core.pool.target import TargetPool, Wish
+from lycosa.proxies.core.pool.target_state import SAME_EXIT, Facts, Pair, State, rest_with
+
+NEAREST_MAX = 1_000
+"""Proxies of the whole pool that are looked at for those a target does not have, the nearest first."""
+
+
+class Why(StrEnum):
+    """As in the table above, which is the order in which verdicts are told."""
+
+    NEXT = "next"
+    BEHIND = "behind"
+    DEARER = "dearer"
+    SESSION = "session"
+    PACED = "paced"
+    LEASED = "leased"
+    TRIED = "tried"
+    COOLING = "cooling"
+    EXIT = "exit"
+    BANNED = "banned"
+    DEAD = "dead"
+    AVOIDED = "avoided"
+    TAGS = "tags"
+    SPARE = "spare"
+
+
+ORDER = {why: number for number, why in enumerate(Why)}
+ELIGIBLE = frozenset({Why.NEXT, Why.BEHIND, Why.DEARER, Why.SESSION})
+"""It could be lent, if that were all."""
+
+
+class Verdict(NamedTuple):
+    """What there is to say of one proxy. `until` (unix seconds) as in the table, 0.0 for none.
+
+    `place` is that in the order of use among those of its tier that could be lent, the first is 1; 0: none. `weight` is
+    how often it is used compared with a proxy that answers at once and always: 0 to 1. `share` is how likely the next
+    lease is this one. `reason` is what was told of its last ban or failure. `joins`: no member before the next lease.
+    """
+
+    key: str
+    why: Why
+    state: State
+    until: float = 0.0
+    place: int = 0
+    weight: float = 0.0
+    share: float = 0.0
+    tier: int = 0
+    reason: str = ""
+    joins: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A target at one moment: what a back end has to tell.
+
+    `stands` is the place of the order, `deadlines` say by key when a lease of it ends (the first, if it has several),
+    `bound` is the proxy of the session that the wish names, `interval_s` the least time between two leases of one;
+    `is_filled`: it is not filled up before the next lease of this kind.
+    """
+
+    policy: TargetPolicy
+    pairs: Mapping[str, Pair]
+    stands: float = 0.0
+    deadlines: Mapping[str, float] | None = None
+    bound: str | None = None
+    interval_s: float = 0.0
+    is_filled: bool = False
+
+
+def explain(seen: Seen, nearest: Sequence[tuple[str, Facts]], wish: Wish, now: float) -> list[Verdict]:
+    """Return a verdict for each proxy, those that may be lent first. `nearest`: those of the whole pool, in order."""
+    pairs, joining, spare = _filled(seen, nearest, wish, now)
+    turn = _turn(pairs, seen, wish, now)
+    verdicts = [turn.verdict(pair, joins=pair.key in joining) for pair in pairs.values()]
+    verdicts += [_spare(key, facts, wish, now) for key, facts in spare]
+    return sorted(verdicts, key=lambda each: (ORDER[each.why], each.tier, each.place, each.until, each.key))
+
+
+def seen_in(pool: Pool, target: str, wish: Wish, now: float) -> tuple[Seen, list[tuple[str, Facts]]]:
+    """Return what `explain` wants of the machine itself. A target that is not there stays away."""
+    its = pool.targets.get(target) or TargetPool(pool.policy_of(target))
+    its.expire(now)
+    bound = its.session_key(wish.session, now) if wish.session else None
+    seen = Seen(its.policy, its.pairs, its.stands, its.deadlines(), bound, its.interval_s(now), wish.kind in its.filled)
+    return seen, [(key, pool.facts(key)) for key, _ in zip(pool.nearest(), range(NEAREST_MAX), strict=False)]
+
+
+def explained(pool: Pool, target: str, wish: Wish, now: float) -> list[Verdict]:
+    """Explain what the machine itself would do."""
+    return explain(*seen_in(pool, target, wish, now), wish, now)
+
+
+def lacks_reason(verdict: Verdict) -> bool:
+    """Whether what is in its way holds everywhere, so that its reason is known of the proxy, not of the target."""
+    return verdict.why is Why.DEAD or (verdict.why is Why.COOLING and not verdict.reason)
+
+
+def with_reason(verdict: Verdict, everywhere: Mapping[str, str]) -> Verdict:
+    """Return a verdict with its reason; `everywhere` are those of the whole pool, by key."""
+    return verdict._replace(reason=everywhere.get(verdict.key, "")) if lacks_reason(verdict) else verdict
+
+
+def words(verdict: Verdict, when: Callable[[float], str], *, asked: str = "") -> str:
+    """Return a verdict in words. `when` says a time; `asked`: which tags were asked for, in words."""
+    until = when(verdict.until) if verdict.until else ""
+    place, because = _th(verdict.place), f" ({verdict.reason})" if verdict.reason else ""
+    told = {
+        Why.NEXT: f"may be lent next: {verdict.share:.0%} of the draws",
+        Why.BEHIND: f"ready, {place} in the order of use",
+        Why.DEARER: "ready, but a cheaper one works",
+        Why.SESSION: "ready, but the session has another one",
+        Why.PACED: f"was lent a moment ago: again {until}",
+        Why.LEASED: f"lent: its lease ends {until}",
+        Why.TRIED: f"is being tried alone after a rest: that lease ends {until}",
+        Why.COOLING: f"rests until {until}{because}",
+        Why.EXIT: f"rests until {until}: {verdict.reason}",
+        Why.BANNED: f"banned until somebody lifts it{because}",
+        Why.DEAD: f"dead until a check finds it well{because}",
+        Why.AVOIDED: "the wish says: not this one",
+        Why.TAGS: f"does not have the tags that were asked for{f' ({asked})' if asked else ''}",
+        Why.SPARE: "not in the pool of this target, which takes it in when it needs more",
+    }[verdict.why]
+    trial = ", on trial after a rest" if verdict.state is State.HALF_OPEN and verdict.why in ELIGIBLE else ""
+    return told + trial + (", joins with the next lease" if verdict.joins and verdict.why in ELIGIBLE else "")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """Who may be lent now: `places` in the order of use by key, the `drawn` among which the next one is."""
+
+    seen: Seen
+    wish: Wish
+    now: float
+    places: Mapping[str, int]
+    drawn: frozenset[str]
+    tier: int | None
+    bound: str | None
+
+    def verdict(self, pair: Pair, *, joins: bool) -> Verdict:
+        """Return that of a member."""
+        why, until = self._why(pair)
+        share = 1 / len(self.drawn) if why is Why.NEXT else 0.0
+        place = self.places.get(pair.key, 0) if why in ELIGIBLE else 0
+        state, tier = pair.state(self.now), pair.facts.tier
+        return Verdict(pair.key, why, state, until, place, 1 / pair.cost(), share, tier, pair.reason, joins)
+
+    def _why(self, pair: Pair) -> tuple[Why, float]:
+        if not self.wish.fits(pair) and pair.key != self.bound:  # a session keeps what it has
+            return (Why.AVOIDED if self.wish.means(pair) else Why.TAGS), 0.0
+        if pair.key not in self.places:
+            return _refused(pair, self.seen, self.now)
+        if pair.key in self.drawn:
+            return Why.NEXT, 0.0
+        if self.bound is not None:
+            return Why.SESSION, 0.0
+        return (Why.DEARER if self.tier is not None and pair.facts.tier > self.tier else Why.BEHIND), 0.0
+
+
+def _turn(pairs: Mapping[str, Pair], seen: Seen, wish: Wish, now: float) -> _Turn:
+    """Decide as `TargetPool.acquire` does."""
+    tiers: dict[int, list[Pair]] = {}
+    for pair in pairs.values():
+        if not _refuses(pair, seen.policy, now):
+            tiers.setdefault(pair.facts.tier, []).append(pair)
+    for tier in tiers.values():
+        tier.sort(key=lambda pair: (pair.rank if pair.queued else max(pair.rank, seen.stands), pair.key))
+    places = {pair.key: place for tier in tiers.values() for place, pair in enumerate(tier, 1)}
+    bound = pairs.get(seen.bound or "")
+    if bound is not None and wish.means(bound) and (bound.usable or bound.held):
+        drawn = frozenset({bound.key} & places.keys())
+        return _Turn(seen, wish, now, places, drawn, bound.facts.tier, bound.key)
+    for number in sorted({pair.facts.tier for pair in pairs.values()}):
+        tier = tiers.get(number, [])
+        few = min(FEW, max(1, len(tier) // FEW_PART))
+        fitting = [pair for pair in tier if wish.fits(pair)][:few]
+        if fitting:
+            return _Turn(seen, wish, now, places, frozenset(pair.key for pair in fitting), number, None)
+        if any(pair.usable and pair.facts.tier == number and wish.fits(pair) for pair in pairs.values()):
+            return _Turn(seen, wish, now, places, frozenset(), number, None)
+    return _Turn(seen, wish, now, places, frozenset(), None, None)
+
+
+def _refuses(pair: Pair, policy: TargetPolicy, now: float) -> bool:
+    is_full = 0 < policy.concurrency <= pair.held
+    return pair.barred or pair.facts.dead or is_full or (pair.half and pair.held > 0) or pair.at > now
+
+
+def _refused(pair: Pair, seen: Seen, now: float) -> tuple[Why, float]:
+    """Say why a pair is in no line, the longest cause first."""
+    deadline = (seen.deadlines or {}).get(pair.key, 0.0)
+    if pair.facts.dead:
+        return Why.DEAD, 0.0
+    if pair.barred:
+        return Why.BANNED, 0.0
+    if pair.rests_until > now:
+        return (Why.EXIT if pair.reason.endswith(SAME_EXIT) else Why.COOLING), pair.rests_until
+    if pair.held and pair.half:
+        return Why.TRIED, deadline
+    if 0 < seen.policy.concurrency <= pair.held:
+        return Why.LEASED, deadline
+    return Why.PACED, pair.paced_until
+
+
+def _filled(
+    seen: Seen, nearest: Sequence[tuple[str, Facts]], wish: Wish, now: float
+) -> tuple[dict[str, Pair], set[str], list[tuple[str, Facts]]]:
+    """Return the members after the target was filled up, which of them are new, and the others (`Pool.acquire`)."""
+    pairs, joining, spare = dict(seen.pairs), set[str](), []
+    usable = sum(pair.usable and wish.means(pair) for pair in pairs.values())
+    missing = 0 if seen.is_filled else seen.policy.members - usable
+    for key, facts in nearest:
+        if key in pairs:
+            continue
+        if facts.dead or missing <= 0 or not wish.tags.items() <= facts.tags.items():
+            spare.append((key, facts))
+            continue
+        joining.add(key)
+        pairs[key] = pair = Pair(key, facts, seen.stands)
+        if facts.rests_until > now:
+            pair.rest(facts.rests_until)
+        at_its_exit = (each for each in seen.pairs.values() if facts.exit_ip and each.facts.exit_ip == facts.exit_ip)
+        rest_with(pair, at_its_exit, now)
+        missing -= pair.usable
+    return pairs, joining, spare
+
+
+def _spare(key: str, facts: Facts, wish: Wish, now: float) -> Verdict:
+    pair = Pair(key, facts, 0.0)
+    if facts.rests_until > now:
+        pair.rest(facts.rests_until)
+    why = Why.DEAD if facts.dead else Why.SPARE if wish.tags.items() <= facts.tags.items() else Why.TAGS
+    return Verdict(key, why, pair.state(now), 0.0, 0, 1 / pair.cost(), 0.0, facts.tier)
+
+
+def _th(number: int) -> str:
+    """Return "1st", "2nd", "11th"."""
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number:,}{ending}"

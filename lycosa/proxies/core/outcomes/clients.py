@@ -1,0 +1,132 @@
+"""What answers and errors of other HTTP clients say about the proxy that they came through.
+
+Responses are known by what they have: `status_code` (requests, httpx, curl_cffi) or `status` (aiohttp, Lycosa),
+`headers`, `url`, and the body as `content` or `body`, if it is there already. Exceptions are known by their names, and
+those of the classes they derive from: there are few, and the clients agree on them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import urljoin
+
+from lycosa.core.errors import FetchError, UsageError
+from lycosa.proxies.core.outcomes.outcome import Blame, Outcome, Rule, judge, judge_error
+
+BLAMES = {
+    # the way to the proxy, or the proxy itself
+    "ProxyError": Blame.PROXY,  # requests, httpx, curl_cffi
+    "ClientProxyConnectionError": Blame.PROXY,  # aiohttp
+    "ConnectTimeout": Blame.PROXY,  # requests, httpx
+    "ConnectError": Blame.PROXY,  # httpx
+    "ClientConnectorError": Blame.PROXY,  # aiohttp
+    "ConnectionTimeoutError": Blame.PROXY,  # aiohttp
+    "ConnectionRefusedError": Blame.PROXY,
+    # ours
+    "PoolTimeout": Blame.NOBODY,  # httpx
+    "InvalidURL": Blame.NOBODY,
+    # behind the proxy, or nobody knows where
+    "TimeoutException": Blame.MISS,  # httpx
+    "Timeout": Blame.MISS,  # requests
+    "TimeoutError": Blame.MISS,  # Python, and so asyncio and aiohttp
+    "SSLError": Blame.MISS,  # Python, requests
+    "ClientSSLError": Blame.MISS,  # aiohttp
+    "TransportError": Blame.MISS,  # httpx
+    "ConnectionError": Blame.MISS,  # Python, requests
+    "ChunkedEncodingError": Blame.MISS,  # requests
+    "IncompleteRead": Blame.MISS,  # http.client
+    "IncompleteReadError": Blame.MISS,  # asyncio
+    "ClientConnectionError": Blame.MISS,  # aiohttp
+    "ClientPayloadError": Blame.MISS,  # aiohttp
+    "HTTPException": Blame.MISS,  # http.client
+}
+"""By the name of a class; the most derived one counts."""
+
+PROXY_ERRORS = {"ProxyError", "ClientHttpProxyError"}
+CONNECT_STATUS = re.compile(r"(?:^|Tunnel connection failed: )(\d{3})\b")
+"""What the proxy answered to CONNECT, as the messages of httpx and requests have it; aiohttp has it in `status`."""
+
+CAUSES_MAX = 5
+"""So many causes of an exception are looked at."""
+
+LOGIN_STATUSES = {401, 407}
+"""How CONNECT is answered without the right login; some write 401."""
+
+
+def heard(
+    response: Any,
+    *,
+    body: bytes | None = None,
+    rules: Sequence[Rule] = (),
+    now: float = 0.0,
+    latency_s: float | None = None,
+) -> Outcome:
+    """Return what a response of any client, or a bare status, says. Raises `UsageError` for what is neither."""
+    status = _status(response)
+    headers = getattr(response, "headers", None)
+    fields = {str(name).lower(): str(value) for name, value in _items(headers)}
+    locations = [str(getattr(response, "url", "") or "")]
+    if fields.get("location"):
+        locations.append(urljoin(locations[0], fields["location"]))
+    told = _body(response) if body is None else body
+    return judge(status, fields, told, locations=locations, rules=rules, now=now, latency_s=latency_s)
+
+
+def heard_error(error: BaseException, latency_s: float | None = None) -> Outcome | None:
+    """Return what an exception says; None when it says nothing of proxies, as those of the user's own code."""
+    for each in _causes(error):
+        if isinstance(each, FetchError):
+            return judge_error(each, latency_s)
+        for name in (kind.__name__ for kind in type(each).__mro__):
+            if name in PROXY_ERRORS and (status := _connect_status(each)):
+                return Outcome(_of_connect(status), f"proxy answered {status}", None, latency_s)
+            if name in BLAMES:
+                return Outcome(BLAMES[name], type(each).__name__, None, latency_s)
+    return None
+
+
+def _status(response: Any) -> int:
+    for status in (response, getattr(response, "status_code", None), getattr(response, "status", None)):
+        if isinstance(status, int) and not isinstance(status, bool) and 100 <= status <= 999:
+            return int(status)
+    raise UsageError(f"{type(response).__name__} is no response: report one, its status, or an exception")
+
+
+def _body(response: Any) -> bytes:
+    """Return the body if it has been read: nothing is read here."""
+    if getattr(response, "_content", b"") is False or getattr(response, "is_stream_consumed", True) is False:
+        return b""  # requests and httpx, which would read it now, or refuse to
+    for name in ("content", "body"):
+        found = getattr(response, name, None)
+        if isinstance(found, bytes):
+            return found
+    return b""
+
+
+def _connect_status(error: BaseException) -> int:
+    """Return what a proxy answered to CONNECT, 0 when it did not."""
+    told = getattr(error, "status", 0)
+    found = CONNECT_STATUS.search(str(error))
+    return told if isinstance(told, int) and told else int(found[1]) if found else 0
+
+
+def _of_connect(status: int) -> Blame:
+    """A proxy that could not reach the site is not to blame; a login is between it and us."""
+    return Blame.PROXY if status in LOGIN_STATUSES else Blame.MISS
+
+
+def _items(headers: Any) -> Iterator[tuple[Any, Any]]:
+    if isinstance(headers, Mapping) or hasattr(headers, "items"):
+        yield from headers.items()
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an exception, then what it came from."""
+    each: BaseException | None = error
+    for _ in range(CAUSES_MAX):
+        if each is None:
+            return
+        yield each
+        each = each.__cause__ or (None if each.__suppress_context__ else each.__context__)

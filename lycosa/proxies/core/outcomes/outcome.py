@@ -1,0 +1,189 @@
+"""What an answer, or its absence, says about a proxy: whose fault it is, and for how long.
+
+    blame     what happened                                            who rests
+    -----     --------------------------------------------------      ---------------------------------------------
+    NONE      the page came                                            nobody; the proxy works, here and everywhere
+    NOBODY    404, 5xx, a broken page: the site's own affair            nobody; the proxy works
+    MISS      what broke, or was too slow, behind the proxy             nobody; the score of this pair sinks
+    SITE      403, 429, a captcha, what a rule of the user says         this proxy on this site
+    PROXY     no connection to it, 407                                  this proxy everywhere
+    UNFIT     a check found that it alters pages, or shows us          nobody gets it until a check finds it well
+
+Where a page fails, a proxy that was reached is a suspect only: one site that is slow, down, or has a bad certificate
+must not take all proxies away from all others. A proxy that is in the way leaves that site after a few misses in a row.
+
+A status that a site uses in its own way gets a rule: the first one that matches decides.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+
+from lycosa.core.errors import BadProxy, ConnectFailed, ConnectionLost, FetchError, FetchTimeout, TlsFailed
+from lycosa.core.retry import parse_retry_after
+
+LOOKED_AT = 65_536
+"""Bytes of a body in which marks are looked for."""
+
+MARKS_MAX = 100
+"""Marks in one rule, and rules of one site."""
+
+PROXY_LOGIN = 407
+LOGIN_WANTED = "proxy wants another login"
+LOGIN_STATUSES = frozenset({"401", "407"})
+"""How CONNECT is answered without the right login; some write 401."""
+
+NOT_FOUND, NOT_HTTP = "host not found", "not HTTP"
+SITE_STATUSES = frozenset({403, 429})
+CAPTCHAS = (
+    b"g-recaptcha", b"www.google.com/recaptcha/", b"hcaptcha.com", b"cf-challenge", b"cf_chl_opt", b"cf-turnstile",
+    b"captcha-delivery.com", b"px-captcha", b"_incapsula_resource", b"awswafcaptcha", b"arkoselabs.com",
+    b"geo.captcha", b"/sorry/index",
+)  # fmt: skip
+"""Beginnings of the usual challenges, in lower case. They count with a challenge's status only: forms have captchas."""
+
+CHALLENGE_STATUSES = frozenset({401, 403, 405, 429, 503})
+
+
+class Blame(StrEnum):
+    """Whose fault an outcome is, as the table above."""
+
+    NONE = "none"
+    NOBODY = "nobody"
+    MISS = "miss"
+    SITE = "site"
+    PROXY = "proxy"
+    UNFIT = "unfit"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a use ended. `rest_s` is what a Retry-After asked for; `latency_s` is TCP and TLS connect, without transfer.
+
+    `reason` is short, and the same for the same cause.
+    """
+
+    blame: Blame = Blame.NONE
+    reason: str = ""
+    rest_s: float | None = None
+    latency_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What an answer of one site means. All that is given has to be so; what is not given is not looked at.
+
+    `statuses`, one of them; `body`, a pattern in the first LOOKED_AT bytes; `location`, a pattern in the address that
+    answered, or that the answer leads to; `longer`, `shorter`: more, less bytes of body.
+    """
+
+    blame: Blame
+    reason: str = "rule"
+    statuses: frozenset[int] = frozenset()
+    body: str = ""
+    location: str = ""
+    shorter: int | None = None
+    longer: int | None = None
+
+    def matches(self, status: int, body: bytes, locations: Sequence[str]) -> bool:
+        """Whether an answer is meant."""
+        return (
+            (not self.statuses or status in self.statuses)
+            and (self.shorter is None or len(body) < self.shorter)
+            and (self.longer is None or len(body) > self.longer)
+            and (not self.location or any(_pattern(self.location).search(each) for each in locations))
+            and (not self.body or _bytes_pattern(self.body).search(body, 0, LOOKED_AT) is not None)
+        )
+
+
+def checked_rules(rules: Sequence[Rule]) -> tuple[Rule, ...]:
+    """Return the rules. Raises `BadProxy` for a pattern that is none, a rule that matches everything, or too many."""
+    if len(rules) > MARKS_MAX:
+        raise BadProxy(f"{len(rules)} rules for one site: write at most {MARKS_MAX}")
+    for rule in rules:
+        if not (rule.statuses or rule.body or rule.location or rule.shorter or rule.longer is not None):
+            raise BadProxy(f"the rule {rule.reason!r} says nothing to look for: give statuses, body, location, …")
+        for text in (rule.body, rule.location):
+            try:
+                re.compile(text)
+            except re.error as wrong:
+                raise BadProxy(f"{text!r} is not a pattern: {wrong}") from None
+    return tuple(rules)
+
+
+def judge(
+    status: int,
+    headers: Mapping[str, str],
+    body: bytes,
+    *,
+    locations: Sequence[str] = (),
+    rules: Sequence[Rule] = (),
+    now: float = 0.0,
+    latency_s: float | None = None,
+) -> Outcome:
+    """Return what an answer says. `headers` by lower-case name; `locations`: its URL, and where it leads."""
+    rest_s = parse_retry_after(headers.get("retry-after", ""), now)
+    for rule in rules:
+        if rule.matches(status, body, locations):
+            return Outcome(rule.blame, rule.reason, rest_s, latency_s)
+    blame, reason = _usual(status, body)
+    return Outcome(blame, reason, rest_s if blame is Blame.SITE else None, latency_s)
+
+
+def judge_error(error: FetchError, latency_s: float | None = None) -> Outcome:
+    """Return what a transfer that failed says; `latency_s` unless the error knows it."""
+    latency_s = error.latency_s if error.latency_s is not None else latency_s
+    return Outcome(_of_error(error), str(error), None, latency_s)
+
+
+def _usual(status: int, body: bytes) -> tuple[Blame, str]:
+    if status == PROXY_LOGIN:
+        return Blame.PROXY, f"{LOGIN_WANTED} (407)"
+    if status in CHALLENGE_STATUSES and (mark := _captcha(body)):
+        return Blame.SITE, f"captcha ({mark})"
+    if status in SITE_STATUSES:
+        return Blame.SITE, str(status)
+    return (Blame.NONE, "") if status < 400 else (Blame.NOBODY, str(status))
+
+
+def _captcha(body: bytes) -> str:
+    beginning = body[:LOOKED_AT].lower()
+    return next((mark.decode() for mark in CAPTCHAS if mark in beginning), "")
+
+
+def _of_error(error: FetchError) -> Blame:
+    if isinstance(error, FetchTimeout):
+        return Blame.MISS if error.reached else Blame.PROXY
+    if isinstance(error, ConnectFailed):
+        return _of_connecting(error)
+    if isinstance(error, (ConnectionLost, TlsFailed)) or str(error) == NOT_HTTP:
+        return Blame.MISS
+    return Blame.NOBODY
+
+
+def _of_connecting(error: ConnectFailed) -> Blame:
+    """Words that begin with "proxy" are of the way to it, or its own (`http/curl/errors.py`).
+
+    A proxy that answers CONNECT with 5xx could not reach the site, whoever's fault that is; 403 is its own rule.
+    """
+    reason = str(error)
+    if reason == NOT_FOUND:  # by ourselves, for SOCKS proxies that want an address
+        return Blame.NOBODY
+    status = re.fullmatch(r"proxy answered (\d{3})", reason)
+    if reason == LOGIN_WANTED or (status and status[1] in LOGIN_STATUSES):
+        return Blame.PROXY
+    return Blame.MISS if status or error.reached else Blame.PROXY
+
+
+@lru_cache(1024)
+def _pattern(text: str) -> re.Pattern[str]:
+    return re.compile(text)
+
+
+@lru_cache(1024)
+def _bytes_pattern(text: str) -> re.Pattern[bytes]:
+    return re.compile(text.encode())

@@ -1,0 +1,109 @@
+"""Which pairs of a target may be lent now, and which one is best: ready ones in the order of use, the others by time.
+
+The order is fair queueing (Demers, Keshav, Shenker 1989) with the worth of a proxy as its weight: each use moves a pair
+back by its cost, so that in the long run a proxy that is worth twice as much is used twice as often, and none is
+forgotten. A pair that comes new, or back from a rest, begins where the order stands, not at zero: otherwise all the
+load would be on it until it had caught up. The one that is lent is drawn among the first FEW (of few proxies, among the
+first quarter), so that the order of use is not the same each time.
+
+Cheaper tiers come first: a dearer one is used only when no cheaper proxy is usable at all.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Mapping
+from heapq import heappop, heappush
+from itertools import islice
+
+from lycosa.proxies.core.pool.target_state import Facts, Pair
+
+FEW, FEW_PART = 8, 4
+WAITING_FACTOR = 4
+"""Outdated entries are cleared away when there are more than so many for each pair."""
+
+
+class Order:
+    """The pairs of one target. `stands` is the rank that was lent last; `tiers` ever had a ready pair."""
+
+    def __init__(self) -> None:
+        self._ready: dict[int, list[tuple[float, str]]] = {}
+        self.tiers: list[int] = []
+        self._waiting: list[tuple[float, str]] = []
+        self.stands = 0.0
+
+    def ready(self, pair: Pair) -> None:
+        """Put it where its rank says."""
+        pair.rank = max(pair.rank, self.stands)
+        ready = self._ready.get(pair.facts.tier)
+        if ready is None:
+            ready = self._ready[pair.facts.tier] = []
+            insort(self.tiers, pair.facts.tier)
+        insort(ready, (pair.rank, pair.key))
+        pair.queued = True
+
+    def out(self, pair: Pair) -> None:
+        """Take it out, wherever it is."""
+        pair.waits = False
+        if pair.queued:
+            tier = self._ready[pair.facts.tier]
+            del tier[bisect_left(tier, (pair.rank, pair.key))]
+            pair.queued = False
+
+    def wait(self, pair: Pair, pairs: Mapping[str, Pair]) -> None:
+        """Look at it again when its time has come."""
+        pair.waits = True
+        heappush(self._waiting, (pair.at, pair.key))
+        if len(self._waiting) > WAITING_FACTOR * (len(pairs) + FEW):
+            self._waiting = sorted((each.at, each.key) for each in pairs.values() if each.waits)
+
+    def due(self, now: float, pairs: Mapping[str, Pair]) -> Pair | None:
+        """Take out a pair whose time has come, if there is one."""
+        if not self._waiting or self._waiting[0][0] > now:
+            return None  # as nearly always
+        at = self.next_at(pairs)
+        if at is None or at > now:
+            return None
+        pair = pairs[heappop(self._waiting)[1]]
+        pair.waits = False
+        return pair
+
+    def next_at(self, pairs: Mapping[str, Pair]) -> float | None:
+        """Return when a pair may be ready next, None when none waits."""
+        while self._waiting:
+            at, key = self._waiting[0]
+            pair = pairs.get(key)
+            if pair is not None and pair.waits and pair.at == at:
+                return at
+            heappop(self._waiting)
+        return None
+
+    def few(self, tier: int) -> int:
+        """Return among how many of a tier one is drawn."""
+        return min(FEW, max(1, len(self._ready[tier]) // FEW_PART))
+
+    def kept_tiers(self) -> list[int]:
+        """Return what `restore` has to know of tiers."""
+        return sorted(self._ready)
+
+    def restore(self, stands: float, tiers: Iterable[int], pairs: Mapping[str, Pair]) -> None:
+        """Stand as it stood when it was kept; the pairs say themselves who is ready, and who waits."""
+        for tier in tiers:
+            nobody = Pair("", Facts(tier=tier), 0.0)
+            self.ready(nobody)
+            self.out(nobody)
+        for pair in pairs.values():
+            if pair.queued:
+                self.ready(pair)
+            elif pair.waits:
+                self.wait(pair, pairs)
+        self.stands = stands
+
+    def first(
+        self, tier: int, count: int, fits: Callable[[Pair], bool] | None, pairs: Mapping[str, Pair]
+    ) -> list[Pair]:
+        """Return the first ready pairs of a tier that fit, in order."""
+        ready = self._ready[tier]
+        if fits is None:
+            return [pairs[key] for _, key in ready[:count]]
+        return list(islice(filter(fits, (pairs[key] for _, key in ready)), count))

@@ -1,0 +1,63 @@
+"""Where a pool of proxies is. Pure: nothing need be there.
+
+    memory:                             in this process, and gone with it
+    DIR                                 in a folder: kept, and shared by the processes of a machine
+    redis://HOST:6379/0?pool=NAME       on a server (`core.redis_url`, in all its forms), shared by machines
+
+Without ?pool= the name is "default".
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from urllib.parse import parse_qsl, urlencode
+
+from lycosa.core import redis_url
+from lycosa.core.errors import UsageError
+
+MEMORY = "memory:"
+OPTION, DEFAULT = "pool", "default"
+NAME_MAX = 100
+FOLDER_MAX = 4_000
+"""Characters of the path of a folder: systems take 4,096 bytes."""
+
+PART_MAX = 255
+"""Bytes of one name in it."""
+
+
+class PoolAddress(NamedTuple):
+    """An address, read: in a `folder`, or on the server `url` under a `name`; both are "" for memory.
+
+    `text` is for messages: it has no secrets.
+    """
+
+    text: str
+    folder: str = ""
+    url: str = ""
+    name: str = ""
+
+    def __repr__(self) -> str:
+        return f"PoolAddress({self.text!r})"
+
+
+def read_address(address: str) -> PoolAddress:
+    """Return what an address says. Raises `UsageError`, without the password."""
+    if address == MEMORY:
+        return PoolAddress(MEMORY)
+    if not redis_url.is_address(address):
+        if not address or "://" in address or address.startswith(MEMORY) or "\0" in address:
+            shown = address.rpartition("@")[2].partition("?")[0]
+            raise UsageError(f"{shown!r} is no pool of proxies: write memory:, a folder, or redis://HOST:6379/0")
+        if len(address) > FOLDER_MAX or any(
+            len(name.encode("utf-8", "replace")) > PART_MAX for name in address.split("/")
+        ):
+            raise UsageError(f"{address[:40]!r}... is no pool of proxies: the name is too long")
+        return PoolAddress(address, folder=address)
+    read = redis_url.read_address(address, own=(OPTION,))
+    name = read.own.get(OPTION, DEFAULT)
+    if not (0 < len(name) <= NAME_MAX and name.isprintable()) or set(name) & set("{}/"):
+        raise UsageError(f"{read.text}: {OPTION}={name:.{NAME_MAX}} is no name: at most {NAME_MAX} letters, no {{}}/")
+    server, _, query = address.partition("?")
+    options = urlencode([(key, value) for key, value in parse_qsl(query, keep_blank_values=True) if key != OPTION])
+    url = f"{server}?{options}" if options else server
+    return PoolAddress(f"{read.text}?{OPTION}={name}", url=url, name=name)

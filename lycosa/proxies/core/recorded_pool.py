@@ -1,0 +1,308 @@
+"""A pool that tells each change of itself, so that it can be played again: the journal of a pool that is kept.
+
+What is told are decisions (these proxies were lent, this target was forgotten), not questions, and all that was chance
+or policy when they were made. So a pool to which the same records are applied is the same, whatever would be decided
+today. What only time does (leases that are overdue, rests that end) is not told: it happens again by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
+from itertools import islice
+
+import msgspec
+
+from lycosa.proxies.core.outcomes.outcome import Outcome
+from lycosa.proxies.core.policy import TargetPolicy
+from lycosa.proxies.core.pool.pool import Pool, note_filled
+from lycosa.proxies.core.pool.target import ANY, Grant, TargetPool, Wait, Wish
+from lycosa.proxies.core.proxy import Proxy
+
+
+class Record(msgspec.Struct, array_like=True):
+    """A change."""
+
+    def apply(self, pool: Pool) -> None:
+        """Make it again. Raises `KeyError` or `ValueError` when it does not belong here."""
+        raise NotImplementedError
+
+
+class Added(Record, tag=1):
+    """Proxies, new or changed."""
+
+    now: float
+    proxies: list[Proxy]
+    unchecked: bool = False
+
+    def apply(self, pool: Pool) -> None:
+        """See `Record`."""
+        pool.add(self.proxies, self.now, unchecked=self.unchecked)
+
+
+class Removed(Record, tag=2):
+    """A proxy is gone."""
+
+    now: float
+    key: str
+
+    def apply(self, pool: Pool) -> None:
+        """See `Record`."""
+        pool.remove(self.key, self.now)
+
+
+class Begun(Record, tag=3):
+    """A target that is new, and how its proxies are used."""
+
+    target: str
+    policy: TargetPolicy
+
+    def apply(self, pool: Pool) -> None:
+        """See `Record`."""
+        pool.begin(self.target, self.policy)
+
+
+class Forgotten(Record, tag=4):
+    """A target is gone."""
+
+    target: str
+
+    def apply(self, pool: Pool) -> None:
+        """See `Record`."""
+        pool.forget(self.target)
+
+
+class Filled(Record, tag=5):
+    """A target was filled up for a kind of wish, with these."""
+
+    now: float
+    target: str
+    kind: list[tuple[str, str]]
+    keys: list[str]
+
+    def apply(self, pool: Pool) -> None:
+        """See `Record`."""
+        its = pool.targets[self.target]
+        for key in self.keys:
+            its.learn(key, pool.facts(key), self.now)
+        note_filled(its, frozenset(self.kind))
+
+
+class Granted(Record, tag=6):
+    """These were lent, with tokens from `token` on."""
+
+    now: float
+    target: str
+    token: int
+    keys: list[str]
+    until: float
+    session: str = ""
+
+    def apply(self, pool: Pool) -> None:
+        """See `Record`."""
+        pool.targets.move_to_end(self.target)
+        grants = pool.targets[self.target].lend_again(self.keys, self.now, self.until, self.session)
+        if grants[0].token != self.token:
+            raise ValueError(f"the lease {grants[0].token} of {self.target} was {self.token}")
+
+
+class Renewed(Record, tag=7):
+    """A lease ends later."""
+
+    now: float
+    target: str
+    token: int
+    lease_s: float
+
+    def apply(self, pool: Pool) -> None:
+        """See `Record`."""
+        pool.targets[self.target].renew(self.token, self.now, self.lease_s)
+
+
+class Ended(Record, tag=8):
+    """A lease was returned, perhaps too late."""
+
+    now: float
+    target: str
+    token: int
+    outcomes: list[Outcome]
+    draw: float
+
+    def apply(self, pool: Pool) -> None:
+        """See `Record`."""
+        pool.release(self.target, self.token, self.outcomes, self.now, self.draw)
+
+
+class Heard(Record, tag=9):
+    """What was heard of a proxy as such, beside leases."""
+
+    now: float
+    key: str
+    outcomes: list[Outcome]
+    draw: float
+
+    def apply(self, pool: Pool) -> None:
+        """See `Record`."""
+        pool.hear(self.key, self.outcomes, self.now, self.draw)
+
+
+class Banned(Record, tag=10):
+    """A ban by hand."""
+
+    now: float
+    target: str
+    key: str
+    until: float | None
+    reason: str
+
+    def apply(self, pool: Pool) -> None:
+        """See `Record`."""
+        pool.ban(self.target, self.key, self.now, self.until, self.reason)
+
+
+class Unbanned(Record, tag=11):
+    """Bans and rests were lifted."""
+
+    now: float
+    target: str
+    key: str
+
+    def apply(self, pool: Pool) -> None:
+        """See `Record`."""
+        pool.unban(self.target, self.key, self.now)
+
+
+class Revived(Record, tag=12):
+    """A check has found a proxy well."""
+
+    now: float
+    key: str
+    exit_ip: str
+
+    def apply(self, pool: Pool) -> None:
+        """See `Record`."""
+        pool.revive(self.key, self.now, self.exit_ip)
+
+
+AnyRecord = (
+    Added | Removed | Begun | Forgotten | Filled | Granted | Renewed | Ended | Heard | Banned | Unbanned | Revived
+)
+encode = msgspec.msgpack.Encoder().encode
+decode = msgspec.msgpack.Decoder(AnyRecord).decode
+
+ADDED_MAX = 1_000
+"""Proxies in one record."""
+
+TOLD = [field.name for field in fields(Proxy)]
+"""What a proxy is told with; two of one key may differ in tags and prices."""
+
+
+class RecordedPool(Pool):
+    """A pool whose changes go to `write`, packed, one by one, before the caller hears of them.
+
+    What `write` raises the caller gets, and the pool has changed all the same: then it has to be kept as a whole before
+    anything else is told.
+    """
+
+    def __init__(self, policy_of: Callable[[str], TargetPolicy]) -> None:
+        super().__init__(policy_of)
+        self.write: Callable[[bytes], None] | None = None
+
+    def add(self, proxies: Iterable[Proxy], now: float, *, unchecked: bool = False) -> int:
+        """See `Pool`."""
+        changed = [proxy for proxy in proxies if not _same(self.proxies.get(proxy.key), proxy)]
+        if not changed:
+            return 0
+        added = 0
+        for start in range(0, len(changed), ADDED_MAX):
+            some = changed[start : start + ADDED_MAX]
+            added += super().add(some, now, unchecked=unchecked)
+            self._tell_of(Added(now, some, unchecked))
+        return added
+
+    def remove_all(self, keys: Iterable[str], now: float) -> list[str]:
+        """See `Pool`."""
+        gone = super().remove_all(keys, now)
+        for key in gone:
+            self._tell_of(Removed(now, key))
+        return gone
+
+    def acquire(
+        self, target: str, now: float, draws: Sequence[float], wish: Wish = ANY, lease_s: float | None = None
+    ) -> list[Grant] | Wait:
+        """See `Pool`."""
+        grants = super().acquire(target, now, draws, wish, lease_s)
+        if not isinstance(grants, Wait):
+            keys = [grant.key for grant in grants]
+            self._tell_of(Granted(now, target, grants[0].token, keys, grants[0].deadline, wish.session))
+        return grants
+
+    def renew(self, target: str, token: int, now: float, lease_s: float | None = None) -> float | None:
+        """See `Pool`."""
+        until = super().renew(target, token, now, lease_s)
+        if until is not None:
+            usual_s = self.targets[target].policy.lease_s
+            self._tell_of(Renewed(now, target, token, usual_s if lease_s is None else lease_s))
+        return until
+
+    def release(self, target: str, token: int, outcomes: Sequence[Outcome], now: float, draw: float) -> str | None:
+        """See `Pool`."""
+        its = self.targets.get(target)
+        if its is None:
+            return None
+        key = its.release(token, outcomes, now, draw)
+        if key is not None:
+            super().hear(key, outcomes, now, draw)
+        self._tell_of(Ended(now, target, token, list(outcomes), draw))
+        return key
+
+    def hear(self, key: str, outcomes: Sequence[Outcome], now: float, draw: float) -> None:
+        """See `Pool`."""
+        super().hear(key, outcomes, now, draw)
+        self._tell_of(Heard(now, key, list(outcomes), draw))
+
+    def ban(self, target: str, key: str, now: float, until: float | None = None, reason: str = "by hand") -> bool:
+        """See `Pool`."""
+        is_here = super().ban(target, key, now, until, reason)
+        if is_here:
+            self._tell_of(Banned(now, target, key, until, reason))
+        return is_here
+
+    def unban(self, target: str, key: str, now: float) -> bool:
+        """See `Pool`."""
+        is_here = super().unban(target, key, now)
+        if is_here:
+            self._tell_of(Unbanned(now, target, key))
+        return is_here
+
+    def revive(self, key: str, now: float, exit_ip: str = "") -> None:
+        """See `Pool`."""
+        super().revive(key, now, exit_ip)
+        self._tell_of(Revived(now, key, exit_ip))
+
+    def begin(self, name: str, policy: TargetPolicy) -> TargetPool:
+        """See `Pool`."""
+        pool = super().begin(name, policy)
+        self._tell_of(Begun(name, policy))
+        return pool
+
+    def forget(self, name: str) -> None:
+        """See `Pool`."""
+        super().forget(name)
+        self._tell_of(Forgotten(name))
+
+    def _fill(self, pool: TargetPool, now: float, wish: Wish) -> None:
+        before = len(pool.pairs)
+        super()._fill(pool, now, wish)
+        name = next(reversed(self.targets))  # the one that was just asked for
+        joined = list(islice(pool.pairs, before, None))
+        for start in range(0, max(1, len(joined)), ADDED_MAX):
+            self._tell_of(Filled(now, name, sorted(wish.kind), joined[start : start + ADDED_MAX]))
+
+    def _tell_of(self, record: Record) -> None:
+        if self.write is not None:
+            self.write(encode(record))
+
+
+def _same(known: Proxy | None, proxy: Proxy) -> bool:
+    return known is not None and all(getattr(known, name) == getattr(proxy, name) for name in TOLD)

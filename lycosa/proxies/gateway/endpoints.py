@@ -1,0 +1,86 @@
+"""What the gateway answers itself, to requests that are not for a proxy: reports of clients, and why they got which."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from urllib.parse import parse_qs
+
+import msgspec
+
+from lycosa.core.errors import Forbidden, LycosaError
+from lycosa.http.core.destination import parse_authority
+from lycosa.http.core.http1.head import Request
+from lycosa.proxies.core.gateway.username import Asked
+from lycosa.proxies.core.outcomes.reports import read_report
+from lycosa.proxies.gateway.answers import status_of
+from lycosa.proxies.gateway.parts import Parts
+
+REPORT, CHOICES = b"/v1/report", b"/v1/choices"
+JSON = "application/json"
+WHAT = "this is a proxy: send requests through it, and reports to POST /v1/report; GET /v1/choices?site=SITE says why\n"
+
+
+class Said(NamedTuple):
+    """An answer."""
+
+    status: int
+    text: str
+    kind: str = "text/plain; charset=utf-8"
+
+
+async def respond(parts: Parts, head: Request, body: bytes) -> Said:
+    """Return the answer to a request."""
+    try:
+        path, _, query = head.target.partition(b"?")
+        if path not in (REPORT, CHOICES):
+            return Said(404, WHAT)
+        method = b"POST" if path == REPORT else b"GET"
+        if head.method != method:
+            return Said(405, f"{method.decode()} only\n")
+        return await _reported(parts, head, body) if path == REPORT else _chosen(parts, head, query)
+    except LycosaError as error:
+        return Said(status_of(error), _json(error=str(error)), JSON)
+
+
+async def _reported(parts: Parts, head: Request, body: bytes) -> Said:
+    """Take a report. JSON only: a page in a browser of this machine could send a form, but no JSON without asking."""
+    kinds = [value.partition(b";")[0].strip().lower() for value in head.values(b"content-type")]
+    if kinds != [JSON.encode()]:
+        return Said(415, _json(error=f"send {JSON}"), JSON)
+    try:
+        asked = _who(parts, head)
+    except Forbidden as error:
+        return Said(401, _json(error=str(error)), JSON)
+    return Said(200, _json(result=await parts.holds.report(asked, read_report(body))), JSON)
+
+
+def _chosen(parts: Parts, head: Request, query: bytes) -> Said:
+    """Tell which proxies were lent last for a site, and why: to an account its own, without accounts all of them."""
+    try:
+        asked = _who(parts, head)
+    except Forbidden as error:
+        return Said(401, _json(error=str(error)), JSON)
+    if not parts.accounts and not _by_address(head):
+        return Said(403, _json(error="ask by the address of this machine, or as localhost"), JSON)
+    site = parse_qs(query.decode("latin-1")).get("site", [""])[0]
+    if not site:
+        return Said(400, _json(error="which site? Write /v1/choices?site=SITE"), JSON)
+    told = [
+        {"at": each.at, "proxy": each.proxy, "why": each.why(), "came": each.came}
+        for each in parts.holds.choices.of(site.lower(), asked.account)
+    ]
+    return Said(200, _json(choices=told), JSON)
+
+
+def _by_address(head: Request) -> bool:
+    """Whether no name was used that leads here for a page of another site (DNS rebinding)."""
+    to = parse_authority(b"".join(head.values(b"host")), 80)
+    return to.is_address or to.host == "localhost"
+
+
+def _who(parts: Parts, head: Request) -> Asked:
+    return parts.accounts.basic(head.values(b"authorization") or head.values(b"proxy-authorization"))
+
+
+def _json(**values: object) -> str:
+    return msgspec.json.encode(values).decode() + "\n"

@@ -1,0 +1,418 @@
+"""The folder of a queue that many processes share: one SQLite database, one lock, a bell for each process.
+
+DIR/queue.db   state: one row, see `State`; items: what can be had; leased: what is lent, and to whom
+DIR/lock       held for the time of one transaction, and dropped by the operating system with a process that dies
+DIR/bells/     see `bells`
+
+Everything happens in `change`: lock, begin, read the state, let the caller work, ring the members whose wish has come
+true, write the state, commit, unlock. A process that is killed in between has changed nothing. SQLite, not LMDB: what
+lies in the folder may be damaged or hostile, and LMDB follows a wrong pointer to the end of the process.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import sqlite3
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Annotated
+from weakref import WeakSet
+
+import msgspec
+
+from lycosa.core.errors import ForeignState, LycosaError, NewerState, StateError, StorageError, StorageFull, UsageError
+from lycosa.infra.disk import NO_ROOM
+from lycosa.queues.blocking import COUNT_MAX
+from lycosa.queues.folder.bells import Bells
+from lycosa.queues.order import Order
+
+FORMAT = 0x4C795131
+"""SQLite's application id: "LyQ1"."""
+VERSION = 1
+DATABASE, LOCK, BELLS = "queue.db", "lock", "bells"
+OURS = {DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", f"{DATABASE}-journal", LOCK, BELLS}
+
+PAGE_BYTES = 4096
+QUEUE_MAX_BYTES = 1 << 40
+MEMBERS_MAX = 256
+"""How often a queue is open at once: each member holds an open file for every other one."""
+CHECKPOINT_PAGES = 4000
+"""SQLite moves its log into the database after so many pages."""
+BUSY_S = 30.0
+"""How long a foreign program may hold the database."""
+FREE_MIN_BYTES = 64 * 1024
+"""With less room than this on the device, that is why a write failed."""
+
+ITEMS, ROOM, DONE = 1, 2, 4
+"""What a member waits for."""
+
+TABLES = (
+    "CREATE TABLE state (one INTEGER PRIMARY KEY, value BLOB NOT NULL)",
+    "CREATE TABLE items (id INTEGER PRIMARY KEY, rank, attempts INTEGER NOT NULL, value BLOB NOT NULL)",
+    "CREATE TABLE leased (id INTEGER PRIMARY KEY, member INTEGER, rank, attempts INTEGER, value BLOB NOT NULL)",
+)
+RANKS = "CREATE INDEX ranks ON items (rank, id)"
+
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
+
+
+class Member(msgspec.Struct, array_like=True):
+    """`got` items are not yet reported done; `waits` for ITEMS, DONE or for so much `room`."""
+
+    got: Count = 0
+    waits: Count = 0
+    room: Count = 0
+
+
+class State(msgspec.Struct, array_like=True):
+    """What all processes know of the queue. `size` items can be had; `generation` counts changes of the members."""
+
+    order: Order
+    packing: str
+    maxsize: int = 0
+    size: Count = 0
+    unfinished: Count = 0
+    next_id: Count = 1
+    next_member: Count = 1
+    generation: Count = 0
+    shut: bool = False
+    members: dict[int, Member] = {}
+
+    def room(self) -> int:
+        """How many items fit."""
+        return self.maxsize - self.size if self.maxsize > 0 else COUNT_MAX
+
+    def want(self, number: int, what: int, room: int = 0) -> None:
+        """A member waits for this; the least room that a thread of it needs counts."""
+        member = self.members[number]
+        member.waits |= what
+        if room:
+            member.room = min(room, member.room or room)
+
+    def report(self, number: int, count: int) -> None:
+        """So many got items are done: those of this member, or else of those it may have them from."""
+        for member in (self.members[number], *self.members.values()):
+            done = min(count, member.got)
+            member.got -= done
+            count -= done
+
+    def came_true(self) -> list[int]:
+        """Return the members whose wish has come true."""
+        return [number for number, member in self.members.items() if member.waits and self._has_come_true(member)]
+
+    def _has_come_true(self, member: Member) -> bool:
+        return bool(
+            self.shut
+            or (member.waits & ITEMS and self.size)
+            or (member.waits & ROOM and self.room() >= member.room)
+            or (member.waits & DONE and not self.unfinished)
+        )
+
+
+encode_state = msgspec.msgpack.Encoder().encode
+decode_state = msgspec.msgpack.Decoder(State).decode
+
+
+class Folder:
+    """One member of a queue: a queue object of one process. In a forked child it becomes a member of its own.
+
+    Raises `ForeignState`, `NewerState`, `StorageFull` or `StorageError`; `ValueError` once it is closed.
+    """
+
+    def __init__(self, path: Path, order: Order, packing: str, *, sync: bool) -> None:
+        self.path = path
+        self.member = 0
+        self._made = State(order, packing)
+        self._sync = sync
+        self._turn = threading.RLock()
+        self._busy = False
+        self._closed = False
+        self._database: sqlite3.Connection | None = None
+        self._bells: Bells | None = None
+        self._lock = -1
+        self._generation = 0
+        _folders.add(self)
+
+    @contextmanager
+    def change(self) -> Iterator[tuple[sqlite3.Connection, State]]:
+        """Let the caller change state and tables, alone among all processes; nothing is changed when it raises."""
+        with self._turn:
+            if self._closed:
+                raise ValueError(f"the queue {self.path} is closed")
+            if self._busy:
+                raise RuntimeError("a queue cannot be used inside one of its own calls (signal handler, unpickling)")
+            self._busy = True
+            try:
+                self._take_lock()
+                database = self._database or self._open()
+                bells = self._bells or self._join(database)
+                state, before = self._begin(database)
+                self._look_after(database, state, bells)
+                yield database, state
+                self._wake(bells, state.came_true(), state)
+                _commit(database, state, before)
+            except (sqlite3.Error, OSError, OverflowError, UnicodeDecodeError) as error:
+                raise _storage_error(self.path, error) from error
+            finally:
+                # No call of ours on the usual way out: Ctrl-C could come in between and leave the lock taken.
+                self._busy = False
+                if self._database is not None and self._database.in_transaction:
+                    self._roll_back()
+                if self._lock >= 0:
+                    fcntl.flock(self._lock, fcntl.LOCK_UN)
+
+    @property
+    def wakes(self) -> int:
+        """How often this member was woken."""
+        return self._bells.rings if self._bells else 0
+
+    def sleep(self, wakes: int, timeout_s: float) -> None:
+        """See `Bells.sleep`."""
+        if self._bells:
+            self._bells.sleep(wakes, timeout_s)
+
+    def close(self) -> None:
+        """Leave: what is lent to us goes back."""
+        with self._turn:
+            if self._closed:
+                return
+            # When that fails (a full disk), those who stay do it as for one who has died.
+            with suppress(LycosaError), self.change() as (database, state):
+                _leave(database, state, self.member)
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of the folder without a word, as a process that dies does."""
+        self._closed = True
+        self.close_database()
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+        if self._bells:
+            self._bells.close()
+
+    def __del__(self) -> None:
+        if not self._closed:
+            warnings.warn(f"queue {self.path} was not closed", ResourceWarning, source=self, stacklevel=2)
+            self.abandon()
+
+    def close_database(self) -> None:
+        """SQLite's locks do not survive a fork: nothing of it may be open then."""
+        if self._database:
+            self._database.close()
+            self._database = None
+
+    def before_fork(self) -> None:
+        """Wait until no thread of ours is in a transaction, and keep them out."""
+        self._turn.acquire()
+        self.close_database()
+
+    def after_fork(self, *, child: bool) -> None:
+        """Go on; in the child as a new member, without what belongs to the parent."""
+        if not child:
+            self._turn.release()
+            return
+        self._turn = threading.RLock()
+        if self._lock >= 0:
+            os.close(self._lock)
+        if self._bells:
+            self._bells.abandon()
+        self._lock, self._bells, self.member = -1, None, 0
+
+    def _take_lock(self) -> None:
+        if self._lock < 0:
+            _refuse_foreign(self.path)
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+
+    def _roll_back(self) -> None:
+        assert self._database is not None
+        try:
+            self._database.execute("ROLLBACK")
+        except sqlite3.Error:
+            self.close_database()
+
+    @staticmethod
+    def _wake(bells: Bells, numbers: list[int], state: State) -> None:
+        # Before the commit: whoever is woken waits for the lock, and if we die here they have lost nothing.
+        bells.ring(numbers)
+        for number in numbers:
+            state.members[number].waits = state.members[number].room = 0
+
+    def _open(self) -> sqlite3.Connection:
+        file = self.path / DATABASE
+        if file.exists() and not file.is_file():
+            raise StorageError(f"{file} is no database of a queue")
+        database = sqlite3.connect(file, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+        try:
+            _prepare(database, self.path, self._made)
+            database.execute(f"PRAGMA synchronous={'FULL' if self._sync else 'NORMAL'}")
+        except BaseException:
+            database.close()
+            raise
+        self._database = database
+        return database
+
+    def _join(self, database: sqlite3.Connection) -> Bells:
+        state, before = self._begin(database)
+        _refuse_other(self.path, state, self._made)
+        number = state.next_member
+        bells = Bells(self.path / BELLS, number)
+        try:
+            bells.watch(state.members)
+            for dead in bells.dead():
+                _leave(database, state, dead)
+                bells.remove(dead)
+            _refuse_crowd(self.path, state)
+            state.shut = state.shut and bool(state.members)
+            # Those who wait have to watch the newcomer, too.
+            self._wake(bells, [each for each, member in state.members.items() if member.waits], state)
+            state.members[number] = Member()
+            state.next_member += 1
+            state.generation += 1
+            _commit(database, state, before)
+        except BaseException:
+            bells.close()
+            raise
+        self._bells, self.member, self._generation = bells, number, -1
+        return bells
+
+    def _look_after(self, database: sqlite3.Connection, state: State, bells: Bells) -> None:
+        if self.member not in state.members:
+            raise StorageError(f"{self.path}: others took this process for dead, its bell is gone; open the queue anew")
+        if state.generation != self._generation:
+            bells.watch(state.members)
+            self._generation = state.generation
+        for number in bells.dead() & state.members.keys():
+            _leave(database, state, number)
+            bells.remove(number)
+
+    def _begin(self, database: sqlite3.Connection) -> tuple[State, bytes]:
+        database.execute("BEGIN")
+        row = database.execute("SELECT value FROM state").fetchone()
+        try:
+            return decode_state(row[0]), row[0]
+        except (msgspec.MsgspecError, TypeError) as error:
+            raise StorageError(f"{self.path}: the state of the queue is damaged ({error})") from error
+
+
+def _commit(database: sqlite3.Connection, state: State, before: bytes) -> None:
+    after = encode_state(state)
+    if after != before:
+        database.execute("UPDATE state SET value = ?", (after,))
+    database.execute("COMMIT")
+
+
+def _leave(database: sqlite3.Connection, state: State, number: int) -> None:
+    """Take a member out of the state, and put back what is lent to it."""
+    moved = database.execute(
+        "INSERT INTO items SELECT id, rank, attempts + 1, value FROM leased WHERE member = ?", (number,)
+    ).rowcount
+    if moved:
+        database.execute("DELETE FROM leased WHERE member = ?", (number,))
+        state.size += moved
+    # Nobody will report done what it got, and nobody should wait for that.
+    state.unfinished = max(0, state.unfinished - state.members.pop(number).got)
+    state.generation += 1
+
+
+def _prepare(database: sqlite3.Connection, path: Path, made: State) -> None:
+    """Make the tables of a new database, refuse one that is not ours, and set how this process uses it."""
+    for setting in ("trusted_schema=OFF", "cell_size_check=ON", "mmap_size=0", f"page_size={PAGE_BYTES}"):
+        database.execute("PRAGMA " + setting)
+    mark, version = (database.execute("PRAGMA " + name).fetchone()[0] for name in ("application_id", "user_version"))
+    tables = {sql for (sql,) in database.execute("SELECT sql FROM sqlite_master")}
+    if mark == FORMAT and version > VERSION:
+        raise NewerState(f"{path}: the queue has version {version}, this Lycosa reads up to {VERSION}; upgrade Lycosa")
+    if mark != FORMAT and (mark or tables):
+        raise ForeignState(f"{path} holds something else than a queue; give another folder")
+    if tables and tables not in ({*TABLES}, {*TABLES, RANKS}):
+        raise StorageError(f"{path}: the tables of the queue are damaged")
+    database.execute("PRAGMA journal_mode=WAL")
+    database.execute(f"PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}")
+    database.execute(f"PRAGMA max_page_count={QUEUE_MAX_BYTES // PAGE_BYTES}")
+    if not tables:
+        _create(database, made)
+
+
+def _create(database: sqlite3.Connection, made: State) -> None:
+    database.execute("BEGIN")
+    for statement in (*TABLES, *([RANKS] if made.order is Order.PRIORITY else [])):
+        database.execute(statement)
+    database.execute("INSERT INTO state VALUES (1, ?)", (encode_state(made),))
+    database.execute(f"PRAGMA application_id={FORMAT}")
+    database.execute(f"PRAGMA user_version={VERSION}")
+    database.execute("COMMIT")
+
+
+def _refuse_foreign(path: Path) -> None:
+    if path.exists() and not path.is_dir():
+        raise ForeignState(f"{path} is a file, a queue is a folder; give another name")
+    names = {entry.name for entry in path.iterdir()} if path.exists() else set()
+    if names - OURS and DATABASE not in names:
+        raise ForeignState(f"{path} holds something else than a queue; give an empty or new folder")
+
+
+def _refuse_other(path: Path, state: State, asked: State) -> None:
+    if state.order is not asked.order:
+        raise UsageError(f"{path} was made as a {state.order.value}; open it as one")
+    if state.packing != asked.packing:
+        raise UsageError(
+            f"{path} was made with serializer {state.packing}, not {asked.packing}; open it as it was made"
+        )
+
+
+def _refuse_crowd(path: Path, state: State) -> None:
+    if len(state.members) >= MEMBERS_MAX:
+        raise StateError(f"{path}: the queue is open {MEMBERS_MAX} times already; close some")
+
+
+def _storage_error(path: Path, error: Exception) -> StateError:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    full = getattr(error, "errno", None) in NO_ROOM or code == sqlite3.SQLITE_FULL
+    if full or (code in {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN} and _is_full(path)):
+        return StorageFull(f"{path}: no space left for the queue; nothing is lost, free some and go on")
+    if code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
+        return StorageError(f"{path}: the database of the queue is damaged ({error})")
+    what = getattr(error, "strerror", None) or error
+    return StorageError(f"{path}: the queue cannot be used: {what}")
+
+
+def _is_full(path: Path) -> bool:
+    try:
+        return shutil.disk_usage(path).free < FREE_MIN_BYTES
+    except OSError:
+        return False
+
+
+_folders: WeakSet[Folder] = WeakSet()
+_forking: list[Folder] = []
+_fork_turn = threading.Lock()
+
+
+def _before_fork() -> None:
+    _fork_turn.acquire()
+    for folder in list(_folders):
+        folder.before_fork()
+        _forking.append(folder)
+
+
+def _after_fork(*, child: bool) -> None:
+    for folder in _forking:
+        folder.after_fork(child=child)
+    _forking.clear()
+    _fork_turn.release()
+
+
+os.register_at_fork(
+    before=_before_fork,
+    after_in_parent=lambda: _after_fork(child=False),
+    after_in_child=lambda: _after_fork(child=True),
+)

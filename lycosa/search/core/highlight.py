@@ -1,0 +1,163 @@
+"""Show where a query hits a text: escaped HTML in which only `<b>` marks the words found.
+
+A `Highlighter` is made once per query and used for every hit of a page. It finds words by the rules of
+`search.core.analyzer`, a phrase (and a word of several parts) only where its words stand side by side. Work per text is
+bounded by `SNIPPET_TEXT_MAX` and `SPANS_MAX`.
+"""
+
+from __future__ import annotations
+
+import re
+from html import escape
+from itertools import pairwise
+from typing import NamedTuple
+
+from lycosa.search.core.analyzer import SPACED_LETTER, WORD_MAX, fold, is_unspaced, normal, original_index
+from lycosa.search.core.query import SearchQuery
+
+SNIPPET_CHARS = 240
+SNIPPET_TEXT_MAX = 100_000
+"""Characters of a text, from its beginning, in which a snippet is looked for."""
+SPANS_MAX = 400
+"""Occurrences of one term that are looked at."""
+GAP_MAX = 40
+"""Characters between two neighbouring words of a phrase, for it to be marked as one."""
+
+_LETTER = re.compile(SPACED_LETTER)
+_WORD_EDGE_CHARS = 24
+_FIRST_LOOK = 16_000
+
+
+class _Span(NamedTuple):
+    start: int
+    end: int
+    term: int
+
+
+class Highlighter:
+    """Marks the words of one query."""
+
+    def __init__(self, query: SearchQuery) -> None:
+        terms = [term for clause in query.clauses for term in clause if term.where != "site"]
+        loose = query.loosened()
+        terms += loose.optional if loose else ()
+        everywhere = dict.fromkeys(term.words for term in terms if term.where == "any")
+        self._text = [_pattern(found) for found in everywhere]
+        self._title = self._text + [_pattern(term.words) for term in terms if term.where == "title"]
+
+    def title(self, title: str) -> str:
+        """Return the title as HTML."""
+        return _mark(_one_line(title), self._title)
+
+    def snippet(self, text: str) -> str:
+        """Return the part of the text that shows most of the query, as HTML; the beginning when nothing is there."""
+        text = normal(text[:SNIPPET_TEXT_MAX])
+        start, end = self._best_part(text)
+        start, end = _at_words(text, start, end)
+        shown = _mark(_one_line(text[start:end]), self._text)
+        return f"{'… ' if start > 0 else ''}{shown}{' …' if end < len(text) else ''}"
+
+    def _best_part(self, text: str) -> tuple[int, int]:
+        """Look at the beginning first; a long text is read through only when that shows less than most terms."""
+        shown, start, end = self._look(text[:_FIRST_LOOK])
+        if len(text) > _FIRST_LOOK and shown <= len(self._text) // 2:
+            _, start, end = self._look(text)
+        return start, end
+
+    def _look(self, text: str) -> tuple[int, int, int]:
+        folded = fold(text)
+        shown, start, end = _best_window(_spans(folded, self._text), SNIPPET_CHARS)
+        if len(folded) != len(text):
+            return shown, original_index(text, start), original_index(text, end)
+        return shown, start, end
+
+
+def _pattern(found: tuple[str, ...]) -> re.Pattern[str]:
+    """Match these words side by side in folded text. Begins with a literal, which the engine scans for fast."""
+    pieces = [re.escape(found[0])]
+    for before, word in pairwise(found):
+        touching = is_unspaced(before) or is_unspaced(word) or len(before) == WORD_MAX
+        pieces.append(rf"\W{{{0 if touching else 1},{GAP_MAX}}}{re.escape(word)}")
+    if not is_unspaced(found[-1]):
+        pieces.append(f"(?!{SPACED_LETTER})")
+    return re.compile("".join(pieces))
+
+
+def _spans(folded: str, patterns: list[re.Pattern[str]]) -> list[_Span]:
+    spans: list[_Span] = []
+    for term, pattern in enumerate(patterns):
+        count = 0
+        for found in pattern.finditer(folded):
+            start = found.start()
+            if start and _LETTER.match(folded, start) and _LETTER.match(folded, start - 1):
+                continue
+            spans.append(_Span(start, found.end(), term))
+            count += 1
+            if count >= SPANS_MAX:
+                break
+    spans.sort()
+    return spans
+
+
+def _best_window(spans: list[_Span], width: int) -> tuple[int, int, int]:
+    """Find the window with the most different terms, then the most hits: return the number of terms, start and end."""
+    if not spans:
+        return 0, 0, width
+    best, best_at = (0, 0), (spans[0].start, spans[0].end)
+    inside: dict[int, int] = {}
+    first = 0
+    for last, span in enumerate(spans):
+        inside[span.term] = inside.get(span.term, 0) + 1
+        while first < last and span.end - spans[first].start > width:
+            gone = spans[first].term
+            inside[gone] -= 1
+            if not inside[gone]:
+                del inside[gone]
+            first += 1
+        if (len(inside), last - first) > best:
+            best, best_at = (len(inside), last - first), (spans[first].start, span.end)
+    room = max(0, width - (best_at[1] - best_at[0]))
+    start = max(0, best_at[0] - room // 3)
+    return best[0], start, max(start + width, best_at[1])
+
+
+def _at_words(text: str, start: int, end: int) -> tuple[int, int]:
+    """Move the ends of the window off the middle of a word, where there are spaces to move to."""
+    if start > 0:
+        space = text.find(" ", start - 1, start + _WORD_EDGE_CHARS)
+        start = space + 1 if space >= 0 else start
+    if end < len(text):
+        space = text.rfind(" ", end - _WORD_EDGE_CHARS, end + 1)
+        end = space if space > start else end
+    return start, min(end, len(text))
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _mark(text: str, patterns: list[re.Pattern[str]]) -> str:
+    text = normal(text)
+    spans = _spans(fold(text), patterns)
+    if not spans:
+        return escape(text)
+    ascii_only = text.isascii()
+    pieces: list[str] = []
+    done = 0
+    for start, end in _merged(spans):
+        begin = start if ascii_only else original_index(text, start)
+        after = end if ascii_only else original_index(text, end - 1) + 1
+        pieces += [escape(text[done:begin]), "<b>", escape(text[max(done, begin) : after]), "</b>"]
+        done = after
+    pieces.append(escape(text[done:]))
+    return "".join(pieces)
+
+
+def _merged(spans: list[_Span]) -> list[tuple[int, int]]:
+    merged: list[tuple[int, int]] = []
+    for start, end, _ in spans:
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged

@@ -1,0 +1,211 @@
+"""The language people search in, and how a hit is shown to them. Pure: every index adapter uses the same.
+
+    word word          all of the words; when no document has them all, see `SearchQuery.loosened`
+    "some words"       side by side, in this order
+    -word -"a b"       without these (also NOT word)
+    one OR other       at least one of the two
+    title:word         in the title
+    site:example.org   on this host or below it
+
+Whatever else is typed is read as words: an unknown prefix, an unclosed quotation mark, a lone operator. `parse_query`
+raises `IndexFailure`, in one line, for a query with nothing to look for or beyond the bounds below.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
+
+from lycosa.core.errors import IndexFailure
+from lycosa.search.core.analyzer import is_unspaced, words
+from lycosa.search.core.results import SearchPage
+
+QUERY_MAX = 1_000
+"""Characters in a query."""
+QUERY_WORDS_MAX = 64
+LIMIT_MAX = 1_000
+"""Hits on one page of results."""
+OFFSET_MAX = 10_000
+"""How far down the results can be read."""
+
+Where = Literal["any", "title", "site"]
+
+_PART = re.compile(
+    r"""(?P<minus>-)?(?:(?P<where>title|site):)?(?:"(?P<phrase>[^"]*)"|(?P<word>[^\s"]+))""",
+    re.IGNORECASE,
+)
+_PUNCTUATION = str.maketrans({"“": '"', "”": '"', "„": '"', "＂": '"', "：": ":", "－": "-", "−": "-"})  # noqa: RUF001
+_OPERATORS = frozenset({"AND", "OR", "NOT"})
+
+
+class Term(NamedTuple):
+    """Words to be found side by side, and in what. For "site" the one word is a host, with its port if given."""
+
+    words: tuple[str, ...]
+    where: Where = "any"
+    quoted: bool = False
+
+
+class SearchQuery(NamedTuple):
+    """What a document must have: of each clause at least one term, and none of the excluded terms."""
+
+    clauses: tuple[tuple[Term, ...], ...]
+    excluded: tuple[Term, ...] = ()
+
+    @property
+    def plain_words(self) -> tuple[str, ...]:
+        """The words in the order they were typed, if nothing but plain words was typed."""
+        if any(len(clause) > 1 or clause[0].where == "title" for clause in self.clauses):
+            return ()
+        return tuple(word for (term,) in self.clauses if term.where == "any" for word in term.words)
+
+    def loosened(self) -> LooseQuery | None:
+        """What to look for when no document has it all; None when there is nothing to give up.
+
+        Quoted phrases, `title:`, `site:`, OR and exclusions stay as they are. Of the other words half are enough; a
+        run of characters without spaces, which may be a whole sentence, counts as its pairs of neighbours.
+        """
+        required = [clause for clause in self.clauses if len(clause) > 1 or _is_strict(clause[0])]
+        optional = [piece for clause in self.clauses if clause not in required for piece in _pieces(clause[0].words)]
+        if len(optional) < 2:
+            return None
+        return LooseQuery(tuple(required), self.excluded, tuple(optional), (len(optional) + 1) // 2)
+
+
+class LooseQuery(NamedTuple):
+    """As `SearchQuery`, with `needed` of the optional terms."""
+
+    clauses: tuple[tuple[Term, ...], ...]
+    excluded: tuple[Term, ...]
+    optional: tuple[Term, ...]
+    needed: int
+
+
+def parse_query(query: str) -> SearchQuery:
+    """Understand what was typed. Raises `IndexFailure` when that is nothing, or too much."""
+    if len(query) > QUERY_MAX:
+        raise IndexFailure(f"the query has {len(query)} characters: use at most {QUERY_MAX}")
+    text = query.translate(_PUNCTUATION)
+    if text.count('"') % 2:
+        head, _, tail = text.rpartition('"')
+        text = f"{head} {tail}"
+    parsed = _parse(text, operators=True)
+    if not parsed.clauses and not parsed.excluded:
+        parsed = _parse(text, operators=False)
+    if not parsed.clauses:
+        raise IndexFailure(_nothing_to_look_for(query, parsed))
+    count = sum(len(term.words) for clause in (*parsed.clauses, parsed.excluded) for term in clause)
+    if count > QUERY_WORDS_MAX:
+        raise IndexFailure(f"the query has {count} words: use at most {QUERY_WORDS_MAX}")
+    return parsed
+
+
+def check_page(limit: int, offset: int) -> None:
+    """Raise `IndexFailure` when this page of results is out of bounds."""
+    if not 1 <= limit <= LIMIT_MAX:
+        raise IndexFailure(f"limit {limit} is out of range: use 1 to {LIMIT_MAX}")
+    if not 0 <= offset <= OFFSET_MAX:
+        raise IndexFailure(f"offset {offset} is out of range: use 0 to {OFFSET_MAX}, and a narrower query beyond that")
+
+
+def page_as_json(query: str, page: SearchPage, limit: int, offset: int) -> dict[str, Any]:
+    """Return a page of results as the API and `lycosa search --json` write it."""
+    return {
+        "query": query,
+        "total": page.total,
+        "partial": page.partial,
+        "took_ms": round(page.took_ms, 3),
+        "limit": limit,
+        "offset": offset,
+        "hits": [hit._asdict() for hit in page.hits],
+    }
+
+
+def site_names(url: str) -> list[str]:
+    """Return every name that `site:` finds this URL by: its host, the domains above it, and each with the port."""
+    host, port = _host_and_port(url)
+    if not host:
+        return []
+    names = [host]
+    if not host.replace(".", "").isdigit() and ":" not in host:
+        labels = host.split(".")
+        names += [".".join(labels[n:]) for n in range(1, len(labels))]
+    return names + [f"{name}:{port}" for name in names if port]
+
+
+def _parse(text: str, *, operators: bool) -> SearchQuery:
+    clauses: list[tuple[Term, ...]] = []
+    excluded: list[Term] = []
+    joins = negates = False
+    for part in _PART.finditer(text):
+        if operators and part[0] in _OPERATORS:
+            joins = joins or part[0] == "OR"
+            negates = part[0] == "NOT"
+            continue
+        for term in _terms(part):
+            if part["minus"] or negates:
+                excluded.append(term)
+            elif joins and clauses:
+                clauses[-1] = (*clauses[-1], term)
+            else:
+                clauses.append((term,))
+            joins = False
+        negates = False
+    return SearchQuery(tuple(clauses), tuple(excluded))
+
+
+def _terms(part: re.Match[str]) -> Iterator[Term]:
+    where = (part["where"] or "any").lower()
+    quoted = part["phrase"] is not None
+    text = part["phrase"] if quoted else part["word"]
+    if where == "site":
+        host, port = _host_and_port(text.strip().lstrip("*."))
+        if host:
+            yield Term((f"{host}:{port}" if port else host,), "site")
+        return
+    found = words(text)
+    in_what: Where = "title" if where == "title" else "any"
+    for run in [found] if quoted else _runs(found):
+        if run:
+            yield Term(tuple(run), in_what, quoted)
+
+
+def _runs(found: list[str]) -> Iterator[list[str]]:
+    """Part the words where a script with spaces meets one without: "DHT爬虫" is two things to look for."""
+    run: list[str] = []
+    for word in found:
+        if run and is_unspaced(word) != is_unspaced(run[-1]):
+            yield run
+            run = []
+        run.append(word)
+    yield run
+
+
+def _pieces(found: tuple[str, ...]) -> list[Term]:
+    if len(found) > 1 and is_unspaced(found[0]):
+        return [Term(pair) for pair in pairwise(found)]
+    return [Term((word,)) for word in found]
+
+
+def _is_strict(term: Term) -> bool:
+    return term.quoted or term.where != "any"
+
+
+def _host_and_port(url: str) -> tuple[str, str]:
+    """Return host and port of a URL or of what somebody wrote after `site:`; no port where none is written."""
+    rest = url.partition("://")[2] if "://" in url else url
+    authority = re.split(r"[/?#\\]", rest, maxsplit=1)[0].rpartition("@")[2].lower()
+    if authority.startswith("["):
+        host, _, port = authority[1:].partition("]")
+        return host, port.lstrip(":")
+    host, _, port = authority.partition(":")
+    return host.strip("."), port
+
+
+def _nothing_to_look_for(query: str, parsed: SearchQuery) -> str:
+    shown = query.strip()[:40]
+    if parsed.excluded:
+        return f"the query {shown!r} only excludes: add a word to look for"
+    return f"the query {shown!r} has no word in it: write at least one" if shown else "the query is empty: write a word"

@@ -1,0 +1,216 @@
+"""The search site: a box, results, and the same as JSON. Reads an `Index`, opens nothing, remembers nobody.
+
+    /              the box and the number of documents
+    /search        q, page: results
+    /api           how to use the API
+    /api/search    q, limit, offset: results as JSON; {"error": line} with status 400 for a query that cannot be
+                   understood, 503 when the index cannot be used
+    /healthz       {"ok": true, "documents": n}, or 503
+
+Works without JavaScript. Everything is served from here; the policy in `infra.web.look` forbids the browser the rest.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlencode, urlsplit
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from lycosa.core.errors import IndexFailure
+from lycosa.infra.web.look import STATIC, WithHeaders, page_templates
+from lycosa.search.core.query import LIMIT_MAX, OFFSET_MAX, QUERY_MAX, check_page, page_as_json, parse_query
+from lycosa.search.core.results import Hit
+from lycosa.search.ports import Index
+
+PAGE_SIZE = 10
+PAGE_MAX = OFFSET_MAX // PAGE_SIZE
+PAGES_SHOWN = 7
+"""Page numbers in a row below the results."""
+SHOWN_URL_MAX = 120
+API_LIMIT = 10
+API_LIMIT_MAX = min(100, LIMIT_MAX)
+
+TEMPLATES = Path(__file__).parent / "templates"
+_LANGUAGE = re.compile(r"[A-Za-z]{2,3}(?:-[A-Za-z0-9]{2,8}){0,3}\Z")
+_UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]")
+
+
+class Result(NamedTuple):
+    """A hit as the page shows it. `href` is empty for what must not be a link, `name` stands in for a missing title."""
+
+    hit: Hit
+    href: str
+    name: str
+    host: str
+    trail: list[str]
+    date: str
+    lang: str
+
+
+def build_site(index: Index, *, title: str = "Lycosa") -> Starlette:
+    """Return the site over this index, as an ASGI application. The index stays its owner's to close."""
+    site = _Site(index, title)
+    app = Starlette(
+        routes=[
+            Route("/", site.home),
+            Route("/search", site.search),
+            Route("/api", site.api),
+            Route("/api/search", site.api_search),
+            Route("/healthz", site.health),
+            Route("/favicon.ico", lambda _: RedirectResponse("/static/favicon.svg", 301)),
+            Mount("/static", StaticFiles(directory=STATIC), name="static"),
+        ],
+        exception_handlers={HTTPException: site.http_error, Exception: site.crash},
+    )
+    app.add_middleware(WithHeaders)
+    return app
+
+
+class _Site:
+    """The pages. Plain functions: the server runs them in its threads, since an index blocks."""
+
+    def __init__(self, index: Index, title: str) -> None:
+        self._index = index
+        self._templates = page_templates(TEMPLATES)
+        self._templates.filters["counted"] = counted
+        self._templates.globals.update(site=title, query_max=QUERY_MAX)
+
+    def home(self, request: Request) -> Response:
+        try:
+            count = self._index.count()
+        except IndexFailure as failure:
+            return self._message(503, "The index cannot be read", str(failure))
+        return self._page("home.html", count=count)
+
+    def search(self, request: Request) -> Response:
+        query = request.query_params.get("q", "").strip()
+        if not query:
+            return RedirectResponse("/", 303)
+        number = _number(request.query_params.get("page", "1"), 1)
+        number = min(max(number, 1), PAGE_MAX)
+        try:
+            parse_query(query)
+        except IndexFailure as failure:
+            return self._page("unclear.html", 400, query=query[:QUERY_MAX], reason=str(failure))
+        try:
+            found = self._index.search(query, limit=PAGE_SIZE, offset=(number - 1) * PAGE_SIZE)
+        except IndexFailure as failure:
+            return self._message(503, "The index cannot be searched", str(failure))
+        last = min(PAGE_MAX, -(-found.total // PAGE_SIZE))
+        return self._page(
+            "results.html",
+            query=query,
+            found=found,
+            results=[_result(hit) for hit in found.hits],
+            number=number,
+            first=(number - 1) * PAGE_SIZE + 1,
+            last=last,
+            numbers=page_numbers(number, last),
+            took=took(found.took_ms),
+            link=lambda page: "/search?" + urlencode({"q": query, "page": page}),
+        )
+
+    def api(self, request: Request) -> Response:
+        base = f"{request.url.scheme}://{request.url.netloc}"
+        return self._page("api.html", base=base, limit_max=API_LIMIT_MAX, offset_max=OFFSET_MAX, limit=API_LIMIT)
+
+    def api_search(self, request: Request) -> Response:
+        query = request.query_params.get("q", "")
+        try:
+            limit = _whole(request, "limit", API_LIMIT, API_LIMIT_MAX)
+            offset = _whole(request, "offset", 0, OFFSET_MAX)
+            check_page(limit, offset)
+            parse_query(query)
+        except IndexFailure as failure:
+            return JSONResponse({"error": str(failure)}, 400)
+        try:
+            found = self._index.search(query, limit=limit, offset=offset)
+        except IndexFailure as failure:
+            return JSONResponse({"error": str(failure)}, 503)
+        return JSONResponse(page_as_json(query, found, limit, offset))
+
+    def health(self, request: Request) -> Response:
+        try:
+            return JSONResponse({"ok": True, "documents": self._index.count()})
+        except IndexFailure as failure:
+            return JSONResponse({"ok": False, "error": str(failure)}, 503)
+
+    def http_error(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        if request.url.path.startswith("/api/"):
+            return JSONResponse({"error": error.detail}, error.status_code)
+        if error.status_code == 404:
+            return self._message(404, "There is no such page here", "Perhaps the search box finds what you were after.")
+        return self._message(error.status_code, error.detail, "")
+
+    def crash(self, request: Request, error: Exception) -> Response:
+        """Starlette logs the traceback on the server; the visitor gets one line."""
+        return self._message(500, "Something went wrong here", "It is not your fault, and it has been logged.")
+
+    def _message(self, status: int, heading: str, text: str) -> Response:
+        return self._page("message.html", status, heading=heading, text=text)
+
+    def _page(self, template: str, status: int = 200, **values: Any) -> Response:
+        return HTMLResponse(self._templates.get_template(template).render(values), status)
+
+
+def page_numbers(number: int, last: int) -> list[int]:
+    """Return the page numbers to offer, the current one in their middle as far as possible."""
+    first = max(1, min(number - PAGES_SHOWN // 2, last - PAGES_SHOWN + 1))
+    return list(range(first, min(last, first + PAGES_SHOWN - 1) + 1))
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """Return "1 page", "2,345 pages"."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def took(took_ms: float) -> str:
+    """Return a duration as people read it."""
+    return f"{took_ms:.1f} ms" if took_ms < 10 else f"{took_ms:.0f} ms" if took_ms < 1000 else f"{took_ms / 1000:.1f} s"
+
+
+def _result(hit: Hit) -> Result:
+    try:
+        parts = urlsplit(hit.url)
+        is_link = parts.scheme in {"http", "https"} and bool(parts.netloc)
+        host, path = parts.netloc.rpartition("@")[2], parts.path + (f"?{parts.query}" if parts.query else "")
+    except ValueError:
+        is_link, host, path = False, "", hit.url
+    if not is_link:
+        host, path = "", hit.url
+    shown = _UNSEEN.sub("", unquote(path))[:SHOWN_URL_MAX]
+    trail = [part for part in shown.split("/") if part]
+    lang = hit.lang if _LANGUAGE.match(hit.lang) else ""
+    host = _UNSEEN.sub("", host)
+    name = "/".join([host, *trail]).strip("/") or "Untitled"
+    return Result(hit, hit.url if is_link else "", name, host, trail, _date(hit.fetched_at), lang)
+
+
+def _date(fetched_at: str) -> str:
+    try:
+        date = datetime.fromisoformat(fetched_at)
+    except ValueError:
+        return ""
+    return f"{date.day} {date:%B %Y}"
+
+
+def _number(text: str, default: int) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else default
+
+
+def _whole(request: Request, name: str, default: int, most: int) -> int:
+    text = request.query_params.get(name, str(default))
+    number = _number(text, -1)
+    if not 0 <= number <= most:
+        raise IndexFailure(f"{name} {text[:20]!r} is out of range: use a whole number up to {most}")
+    return number

@@ -1,0 +1,363 @@
+"""The embedded search index: tantivy in a folder. One process writes, any number read.
+
+    DIR/lycosa-index.json   {format, version}: written first, so that an unfinished creation is known as ours
+    DIR/positions.json      source -> bytes read; replaced after each commit of tantivy: never ahead of the documents
+    DIR/writer.lock         held (flock) by the writing process, whose id is in it; freed by the system when that dies
+    DIR/tantivy/            tantivy's own files
+
+After kill -9 the documents of the last commit are there and the positions are those of that commit or of the one
+before; reading the difference again changes nothing, since a document replaces the one of the same key.
+
+tantivy is given folded words (see `search.core.analyzer`) separated by spaces, and beside them the document itself as
+one packed value, from which results and snippets are made. Queries are built term by term: tantivy's query syntax is
+never used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+import msgspec
+import tantivy
+from tantivy import Occur, Query
+
+from lycosa.core.errors import IndexFailure
+from lycosa.search.core.analyzer import words
+from lycosa.search.core.highlight import Highlighter
+from lycosa.search.core.query import LooseQuery, SearchQuery, Term, check_page, parse_query, site_names
+from lycosa.search.core.results import Document, Hit, SearchPage
+
+FORMAT = "lycosa-index"
+VERSION = 1
+WRITER_HEAP_BYTES = 50_000_000
+TEXT_MAX = 2_000_000
+"""Characters of a document's text that can be searched; all of it is stored."""
+FREE_MIN_BYTES = 64 * 1024
+"""With less room than this on the device, that is why something failed."""
+KEY_MAX = 256
+"""Characters of a key; a longer one is known by its hash."""
+WEIGHTS = {"title": 4.0, "headings": 2.0, "text": 1.0, "url": 0.6}
+"""What a word counts for, by where it is."""
+PHRASE_WEIGHT = 2.0
+"""What it counts for that the words of a query stand side by side."""
+_TIE_BREAKER = 0.2
+
+
+class _Marker(msgspec.Struct):
+    format: str
+    version: int
+
+
+class TantivyIndex:
+    """An `Index` in the folder `path`; with `write`, the only one that adds to it, and the folder is made if need be.
+
+    Raises `IndexFailure`: no index there, something else there, a newer version's, or another process writes.
+    """
+
+    def __init__(self, path: Path, *, write: bool = False) -> None:
+        self.path = path
+        self._lock_file: IO[str] | None = None
+        self._writer: tantivy.IndexWriter | None = None
+        self._reload_lock = threading.Lock()
+        if write:
+            _claim(path)
+            self._lock_file = _lock(path)
+        else:
+            _check(path)
+        try:
+            self._open(write)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, write: bool) -> None:
+        folder = self.path / "tantivy"
+        with _failures(self.path, "cannot be opened"):
+            if write:
+                folder.mkdir(exist_ok=True)
+                if not tantivy.Index.exists(str(folder)):
+                    (self.path / "positions.json").unlink(missing_ok=True)
+                self._index = tantivy.Index(_schema(), str(folder), reuse=True)
+                self._writer = self._index.writer(WRITER_HEAP_BYTES, 1)
+                # A commit that was killed leaves files under the names that the next one wants.
+                self._writer.garbage_collect_files()
+            elif not (folder / "meta.json").exists():
+                raise IndexFailure(f"the index {self.path} is still empty: fill it with `lycosa index build`")
+            else:
+                self._index = tantivy.Index.open(str(folder))
+            self._schema = self._index.schema
+            self._index.config_reader("manual")
+            self._seen = self._commit_stamp()
+            self._index.reload()
+        self._positions = _read_positions(self.path)
+
+    def add(self, documents: Sequence[Document]) -> None:
+        """Add or replace documents by key; visible after `commit`."""
+        writer = self._writing()
+        with _failures(self.path, "refuses documents"):
+            for document in documents:
+                writer.delete_documents_by_term("key", _key(document))
+                writer.add_document(_tantivy_document(document))
+
+    def commit(self, positions: Mapping[str, int]) -> None:
+        """Make the added documents searchable and durable, and remember how far each source was read (bytes)."""
+        writer = self._writing()
+        with _failures(self.path, "cannot commit"):
+            writer.commit()
+            merged = {**self._positions, **positions}
+            _write_atomically(self.path / "positions.json", msgspec.json.encode(merged))
+        self._positions = merged
+
+    def positions(self) -> dict[str, int]:
+        """Return the positions of the last commit; never ahead of the documents."""
+        return dict(self._positions) if self._writer else _read_positions(self.path)
+
+    def search(self, query: str, *, limit: int = 10, offset: int = 0) -> SearchPage:
+        """Return the best matches, see `search.core.query` for the language. Raises `IndexFailure`."""
+        started = time.perf_counter()
+        check_page(limit, offset)
+        parsed = parse_query(query)
+        highlighter = Highlighter(parsed)
+        partial = False
+        with _failures(self.path, "cannot be searched"):
+            searcher = self._searcher()
+            found = searcher.search(self._all_of(parsed), limit, offset=offset)
+            loose = None if _total(found) else parsed.loosened()
+            if loose:
+                found = searcher.search(self._most_of(loose), limit, offset=offset)
+                partial = _total(found) > 0
+            hits = [_hit(searcher.doc(address)["doc"][0], score, highlighter) for score, address in found.hits]
+        return SearchPage(_total(found), hits, (time.perf_counter() - started) * 1000, partial)
+
+    def count(self) -> int:
+        """Return the number of documents."""
+        with _failures(self.path, "cannot be read"):
+            return self._searcher().num_docs
+
+    def close(self) -> None:
+        """Release the index. What was added and not committed is dropped."""
+        writer, self._writer = self._writer, None
+        try:
+            if writer is not None:
+                # What is committed is safe. A thread that died of a full disk, say, was reported by add or commit.
+                with contextlib.suppress(ValueError):
+                    writer.wait_merging_threads()
+        finally:
+            if self._lock_file is not None:
+                self._lock_file.close()
+                self._lock_file = None
+
+    def _writing(self) -> tantivy.IndexWriter:
+        if self._writer is None:
+            raise IndexFailure(f"the index {self.path} is not open for writing")
+        return self._writer
+
+    def _commit_stamp(self) -> tuple[int, int]:
+        status = (self.path / "tantivy" / "meta.json").stat()
+        return status.st_mtime_ns, status.st_ino
+
+    def _searcher(self) -> tantivy.Searcher:
+        """Return a view of the last commit of any process."""
+        stamp = self._commit_stamp()
+        if stamp != self._seen:
+            with self._reload_lock:
+                self._index.reload()
+                self._seen = stamp
+        return self._index.searcher()
+
+    # ------------------------------------------------------------------------------------------------ queries
+
+    def _all_of(self, query: SearchQuery) -> Query:
+        parts = [(Occur.Must, self._clause(clause)) for clause in query.clauses]
+        parts += [(Occur.MustNot, self._term(term)) for term in query.excluded]
+        side_by_side = query.plain_words
+        if len(side_by_side) > 1:
+            near = [
+                Query.boost_query(self._words_in(field, side_by_side), PHRASE_WEIGHT * WEIGHTS[field])
+                for field in ("title", "text")
+            ]
+            parts.append((Occur.Should, Query.disjunction_max_query(near)))
+        return Query.boolean_query(parts)
+
+    def _most_of(self, query: LooseQuery) -> Query:
+        some = Query.boolean_query([(Occur.Should, self._term(term)) for term in query.optional], query.needed)
+        parts = [(Occur.Must, some)]
+        parts += [(Occur.Must, self._clause(clause)) for clause in query.clauses]
+        parts += [(Occur.MustNot, self._term(term)) for term in query.excluded]
+        return Query.boolean_query(parts)
+
+    def _clause(self, clause: tuple[Term, ...]) -> Query:
+        if len(clause) == 1:
+            return self._term(clause[0])
+        return Query.boolean_query([(Occur.Should, self._term(term)) for term in clause])
+
+    def _term(self, term: Term) -> Query:
+        if term.where == "site":
+            return Query.const_score_query(Query.term_query(self._schema, "site", term.words[0], "basic"), 0.0)
+        if term.where == "title":
+            return Query.boost_query(self._words_in("title", term.words), WEIGHTS["title"])
+        places = [Query.boost_query(self._words_in(field, term.words), weight) for field, weight in WEIGHTS.items()]
+        return Query.disjunction_max_query(places, _TIE_BREAKER)
+
+    def _words_in(self, field: str, found: tuple[str, ...]) -> Query:
+        if len(found) == 1:
+            return Query.term_query(self._schema, field, found[0], "freq")
+        return Query.phrase_query(self._schema, field, list(found))
+
+
+def erase(path: Path) -> None:
+    """Empty the index in this folder, whatever its version, so that it can be built anew. Raises `IndexFailure`."""
+    _claim(path, any_version=True)
+    with _lock(path), _failures(path, "cannot be erased"):
+        (path / "positions.json").unlink(missing_ok=True)
+        if (path / "tantivy").exists():
+            shutil.rmtree(path / "tantivy")
+        _write_marker(path)
+
+
+# ------------------------------------------------------------------------------------------------------ documents
+
+
+def _schema() -> tantivy.Schema:
+    builder = tantivy.SchemaBuilder()
+    builder.add_text_field("key", tokenizer_name="raw", index_option="basic")
+    builder.add_text_field("site", tokenizer_name="raw", index_option="basic")
+    for field in WEIGHTS:
+        builder.add_text_field(field, tokenizer_name="whitespace", index_option="position")
+    builder.add_bytes_field("doc", stored=True)
+    return builder.build()
+
+
+def _key(document: Document) -> str:
+    key = document.key
+    return key if len(key) <= KEY_MAX else hashlib.sha256(key.encode()).hexdigest()
+
+
+def _tantivy_document(document: Document) -> tantivy.Document:
+    made = tantivy.Document()
+    made.add_text("key", _key(document))
+    for name in site_names(document.url):
+        made.add_text("site", name)
+    made.add_text("title", " ".join(words(document.title)))
+    made.add_text("headings", " ".join(words(document.headings)))
+    made.add_text("text", " ".join(words(document.text[:TEXT_MAX])))
+    made.add_text("url", " ".join(words(document.url)))
+    made.add_bytes("doc", msgspec.msgpack.encode(document))
+    return made
+
+
+def _total(found: tantivy.SearchResult) -> int:
+    return int(found.count)  # type: ignore[attr-defined]  # missing in the type stubs
+
+
+def _hit(packed: bytes, score: float, highlighter: Highlighter) -> Hit:
+    document = msgspec.msgpack.decode(packed, type=Document)
+    return Hit(
+        url=document.url,
+        title=document.title,
+        title_html=highlighter.title(document.title),
+        snippet=highlighter.snippet(document.text or document.headings),
+        fetched_at=document.fetched_at,
+        lang=document.lang,
+        score=score,
+    )
+
+
+# --------------------------------------------------------------------------------------------------------- folder
+
+
+@contextlib.contextmanager
+def _failures(path: Path, what: str) -> Iterator[None]:
+    """Turn what tantivy and the system raise into `IndexFailure`."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        reason = " ".join(str(getattr(error, "strerror", None) or error).split())
+        # The threads of tantivy do not say why they ended.
+        reason = "no space left on the device" if _is_full(path) else reason
+        raise IndexFailure(f"the index {path} {what}: {reason}") from error
+
+
+def _is_full(path: Path) -> bool:
+    try:
+        return shutil.disk_usage(path).free < FREE_MIN_BYTES
+    except OSError:
+        return False
+
+
+def _claim(path: Path, *, any_version: bool = False) -> None:
+    """Make the folder ours if it is new or empty, else check that it is."""
+    with _failures(path, "cannot be made"):
+        path.mkdir(parents=True, exist_ok=True)
+        leftovers = {"lycosa-index.json.new"}
+        if not {entry.name for entry in path.iterdir()} - leftovers:
+            _write_marker(path)
+    _check(path, any_version=any_version)
+
+
+def _check(path: Path, *, any_version: bool = False) -> None:
+    try:
+        marker = msgspec.json.decode((path / "lycosa-index.json").read_bytes(), type=_Marker)
+    except FileNotFoundError:
+        what = "holds something else, not a search index" if path.exists() else "does not exist"
+        raise IndexFailure(f"{path} {what}: give --index the folder of an index, or a new one to build") from None
+    except (msgspec.MsgspecError, OSError) as error:
+        raise IndexFailure(f"{path}/lycosa-index.json cannot be read ({error}): not an index of Lycosa's") from error
+    if marker.format != FORMAT:
+        raise IndexFailure(f"{path} is a {marker.format!r}, not a search index: choose another folder")
+    if marker.version > VERSION and not any_version:
+        raise IndexFailure(
+            f"the index {path} is of version {marker.version}, this Lycosa knows {VERSION}: update Lycosa"
+        )
+
+
+def _write_marker(path: Path) -> None:
+    _write_atomically(path / "lycosa-index.json", msgspec.json.encode(_Marker(FORMAT, VERSION)))
+
+
+def _write_atomically(file: Path, content: bytes) -> None:
+    new = file.with_name(file.name + ".new")
+    with new.open("wb") as handle:
+        handle.write(content)
+        handle.flush()
+        os.fsync(handle.fileno())
+    new.replace(file)
+
+
+def _lock(path: Path) -> IO[str]:
+    """Become the one writer. The lock is the system's: it ends with the process, however that ends."""
+    with _failures(path, "cannot be locked"):
+        handle = (path / "writer.lock").open("a+", encoding="utf-8")
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            handle.seek(0)
+            owner = handle.read(20).strip() or "unknown"
+            handle.close()
+            raise IndexFailure(f"the index {path} is being written by process {owner}: wait until it ends") from None
+        try:
+            handle.truncate(0)
+            handle.write(str(os.getpid()))
+            handle.flush()
+        except OSError:
+            with contextlib.suppress(OSError):
+                handle.close()
+            raise
+    return handle
+
+
+def _read_positions(path: Path) -> dict[str, int]:
+    """Return the positions. None are as good as old ones: everything is read again, and replaces itself."""
+    try:
+        return msgspec.json.decode((path / "positions.json").read_bytes(), type=dict[str, int])
+    except (OSError, msgspec.MsgspecError):
+        return {}

@@ -1,0 +1,75 @@
+"""Where a crawl keeps what it made and what it has to remember: items and keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from lycosa.frontier.core.model import UrlRecord
+
+
+class Sink(Protocol):
+    """Where items go, exactly once: what was written after the committed position is cut off on resume."""
+
+    name: str
+    """Identity of the sink in the state: the same output has the same name in every run."""
+
+    async def check(self) -> None:
+        """Raise what `open` would raise for an output that nobody can write to, and change nothing."""
+        ...
+
+    async def open(self, position: int | None, *, keep: bool = False) -> int:
+        """Start to write at `position`, cutting off what is behind it, or at the end when None. Return where.
+
+        With `keep` what is behind `position` is somebody else's: write behind that.
+        """
+        ...
+
+    def prepare(self, item: Any) -> Any:
+        """Return the item in the form that `write` takes. Raises `BadItem` when it has none."""
+        ...
+
+    def write(self, prepared: Any, record: UrlRecord, number: int) -> None:
+        """Take one prepared item; it may stay in memory until `flush`.
+
+        It is that of this number (from 0) on the page of `record`, which makes it known if the page is fetched again.
+        """
+        ...
+
+    async def flush(self) -> int:
+        """Hand everything written to the operating system (to the disk with sync). Return the position.
+
+        Raises `StorageError` when it is not open: it has no position then, and 0 would cut everything off.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Release the output. What was not flushed is dropped."""
+        ...
+
+
+class KeyStore(Protocol):
+    """A small durable memory of a crawl beside its frontier: cookies, what a spider keeps, what media were fetched.
+
+    What is put counts at once, and is durable after the next `flush`: before the frontier commits, as with sinks.
+    """
+
+    def get(self, table: str, key: str) -> bytes | None:
+        """Return the value, or None. Raises `StorageError`."""
+        ...
+
+    def put(self, table: str, key: str, value: bytes | None) -> None:
+        """Keep a value; None forgets the key."""
+        ...
+
+    def items(self, table: str) -> Iterator[tuple[str, bytes]]:
+        """Return the keys of a table and their values, as they are now, in the order of the keys."""
+        ...
+
+    async def flush(self) -> None:
+        """Make everything that was put durable, in one step. Raises `StorageError`, `StorageFull`."""
+        ...
+
+    async def close(self) -> None:
+        """Release the store. What was not flushed is dropped."""
+        ...

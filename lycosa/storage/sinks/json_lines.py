@@ -1,0 +1,124 @@
+"""What the sinks of JSON lines share: an item in, one line of bytes out; a failed system call in, our error out.
+
+Understood: dicts, msgspec structs, dataclasses, attrs, pydantic and Scrapy items, and within them text, numbers, dates
+(ISO 8601), decimals and UUIDs (as text), bytes (base64), enums, sets and sequences. What JSON does not have becomes
+what comes nearest: NaN and infinity null, half a surrogate pair U+FFFD. Anything else is a `BadItem` that names the
+field.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import fields, is_dataclass
+from numbers import Integral, Real
+from typing import Any
+
+import msgspec
+
+from lycosa.core.errors import BadItem, StateError, StorageError, StorageFull
+from lycosa.infra.disk import NO_ROOM
+
+CULPRIT_DEPTH_MAX = 50
+
+
+def to_line(item: Any) -> bytes:
+    """Return the item as JSON, without line ends. Raises `BadItem`."""
+    try:
+        return _ENCODER.encode(item)
+    except UnicodeEncodeError:
+        pass
+    except Exception as error:
+        raise BadItem(_complaint(item)) from error
+    try:
+        return _encode_mended(item)
+    except Exception as error:
+        raise BadItem(_complaint(item)) from error
+
+
+def failed(where: str, error: OSError) -> StateError:
+    """Return the error to raise for a system call that failed on the output."""
+    if error.errno in NO_ROOM:
+        return StorageFull(f"{where}: no space left for items ({error.strerror}); make room and run the command again")
+    return StorageError(f"{where}: items cannot be written: {error.strerror or error}")
+
+
+def not_open(where: str) -> StateError:
+    """Return the error to raise for an output that is not open: nobody may take a position from it."""
+    return StorageError(f"{where} is not open: items cannot be written to it before `open` or after `close`")
+
+
+def _encode_mended(item: Any) -> bytes:
+    """Encode what may hold surrogates, which is several times slower."""
+    return _ENCODER.encode(_mended(msgspec.to_builtins(item, str_keys=True, enc_hook=_convert)))
+
+
+def _mended(value: Any) -> Any:
+    """Join surrogate pairs, and replace what is left of them: UTF-8 has none."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, dict):
+        return {_mended(key): _mended(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_mended(each) for each in value]
+    return value
+
+
+def _convert(value: Any) -> Any:
+    """Turn what msgspec does not know into something that it does."""
+    if isinstance(value, Mapping):  # Scrapy's items and our own are mappings
+        return dict(value)
+    if isinstance(value, (Sequence, AbstractSet)):
+        return list(value)
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return float(value)
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    from itemadapter import ItemAdapter  # loads what it adapts, Scrapy too where it is installed
+
+    if ItemAdapter.is_item(value):
+        return ItemAdapter(value).asdict()
+    raise TypeError
+
+
+_ENCODER = msgspec.json.Encoder(enc_hook=_convert)
+
+
+def _complaint(item: Any) -> str:
+    """Say what is wrong, as all complaints about items do: field, complaint, class of the item."""
+    path, value = _culprit(item, "", 0)
+    where = f"{path}: " if path else ""
+    kind = type(item).__qualname__
+    if isinstance(value, Mapping):
+        return f"{where}cannot be written, the keys of a dict must be text or numbers ({kind})"
+    what = f"a {type(value).__qualname__!r} cannot be written"
+    return f"{where}{what}, only text, numbers, dates, bytes, lists, dicts and items ({kind})"
+
+
+def _culprit(value: Any, path: str, depth: int) -> tuple[str, Any]:
+    """Find the innermost value that cannot be encoded."""
+    for name, part in _parts(value) if depth < CULPRIT_DEPTH_MAX else ():
+        try:
+            _encode_mended(part)
+        except Exception:  # noqa: BLE001  whatever it is: here it is
+            return _culprit(part, f"{path}{name}" if path else name.removeprefix("."), depth + 1)
+    return path, value
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        yield from ((f".{key}", each) for key, each in value.items())
+    elif isinstance(value, (Sequence, AbstractSet)) and not isinstance(value, (str, bytes)):
+        yield from ((f"[{number}]", each) for number, each in enumerate(value))
+    elif isinstance(value, msgspec.Struct):
+        yield from ((f".{name}", getattr(value, name)) for name in value.__struct_fields__)
+    elif is_dataclass(value):
+        yield from ((f".{field.name}", getattr(value, field.name, None)) for field in fields(value))
+    else:
+        from itemadapter import ItemAdapter
+
+        if ItemAdapter.is_item(value):
+            yield from ((f".{name}", each) for name, each in ItemAdapter(value).items())

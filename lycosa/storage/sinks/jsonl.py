@@ -1,0 +1,192 @@
+"""Items as JSON lines in a file, exactly once: `open(position)` cuts off what was written after the committed position.
+
+Positions are bytes from the start of the file. The file ends in a whole line after every `flush`, failed ones included.
+One process writes a file at a time (an advisory lock). Every failure is one line: `StorageFull` or `StorageError`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from lycosa.core.errors import StorageError
+from lycosa.frontier.core.model import UrlRecord
+from lycosa.storage.sinks.json_lines import failed, not_open, to_line
+
+BUFFER_MAX = 8 * 1024**2
+"""Most bytes held in memory; `write` hands them to the operating system when there are more."""
+
+
+class JsonlSink:
+    """A file of JSON lines. `sync`: every flush reaches the disk, not just the operating system."""
+
+    def __init__(self, path: str | Path, *, sync: bool = False) -> None:
+        self.path = os.path.realpath(path)
+        self.name = f"jsonl:{self.path}"
+        self._shown = os.fspath(path)
+        self._sync = sync
+        self._fd = -1
+        self._position = 0
+        self._lines: list[bytes] = []
+        self._pending_bytes = 0
+
+    async def check(self) -> None:
+        """Look at the file, or where it would be made."""
+        folder = self._folder()
+        with self._our_errors():
+            try:
+                fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+            except FileNotFoundError:
+                if not os.access(folder, os.W_OK | os.X_OK):
+                    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES)) from None
+                return
+        try:
+            self._claim(fd)
+        finally:
+            os.close(fd)
+
+    async def open(self, position: int | None, *, keep: bool = False) -> int:
+        """Start to write at `position`, or at the end when None or to `keep` it, on a line of its own. Return where."""
+        assert self._fd < 0, "open"
+        self._fd = self._open_file(must_exist=bool(position))
+        try:
+            if position is not None:
+                self._check(position)
+            cut = position is not None and not keep
+            self._position = self._cut_back(position or 0) if cut else self._end_of_lines()
+        except BaseException:
+            self._close_file()
+            raise
+        return self._position
+
+    def prepare(self, item: Any) -> bytes:
+        """Encode the item, so that it may change afterwards. Raises `BadItem`."""
+        return to_line(item)
+
+    def write(self, line: bytes, record: UrlRecord, number: int) -> None:
+        """Take what `prepare` returned."""
+        self._lines.append(line)
+        self._pending_bytes += len(line) + 1
+        if self._pending_bytes >= BUFFER_MAX:
+            self._drain()
+
+    async def flush(self) -> int:
+        """Hand the lines to the operating system, and to the disk with `sync`. Return the end of the file.
+
+        Blocks the loop for the time of one write. After an error nothing is lost: the next flush tries again.
+        """
+        self._drain()
+        if self._sync:
+            with self._our_errors():
+                os.fsync(self._fd)
+        return self._position
+
+    async def close(self) -> None:
+        """Release the file. What was not flushed is dropped."""
+        self._lines.clear()
+        self._pending_bytes = 0
+        with self._our_errors():
+            self._close_file()
+
+    def _drain(self) -> None:
+        if self._fd < 0:
+            raise not_open(self._shown)
+        if not self._lines:
+            return
+        data = memoryview(b"\n".join([*self._lines, b""]))
+        written = 0
+        try:
+            while written < len(data):
+                written += os.pwrite(self._fd, data[written:], self._position + written)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._fd, self._position)
+            raise failed(self._shown, error) from error
+        self._position += written
+        self._lines.clear()
+        self._pending_bytes = 0
+
+    def _open_file(self, *, must_exist: bool) -> int:
+        fresh = not os.path.lexists(self.path)
+        if fresh and must_exist:
+            raise StorageError(f"{self._shown} is gone, but the crawl wrote items to it: {_ADVICE}")
+        parent = self._folder()
+        with self._our_errors():
+            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            self._claim(fd)
+            if self._sync:  # also when it is there: whoever made it may have been killed before this
+                self._sync_folder(parent)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+    def _folder(self) -> Path:
+        folder = Path(self.path).parent
+        if not folder.is_dir():
+            raise StorageError(f"{self._shown}: there is no folder {folder}")
+        return folder
+
+    def _claim(self, fd: int) -> None:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise StorageError(f"{self._shown} is not a regular file: items go to a file, or to standard output (-o -)")
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StorageError(f"{self._shown}: another process writes to it; give every crawl its own file") from None
+        except OSError as error:
+            # Some network file systems know no locks: that is no reason not to write.
+            if error.errno not in {errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL}:
+                raise failed(self._shown, error) from error
+
+    def _sync_folder(self, folder: Path) -> None:
+        with self._our_errors():
+            fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+    def _end_of_lines(self) -> int:
+        """Where a new line starts; a last line without its end, as others leave behind, is given one."""
+        with self._our_errors():
+            end = os.fstat(self._fd).st_size
+            if end and os.pread(self._fd, 1, end - 1) != b"\n":
+                end += os.pwrite(self._fd, b"\n", end)
+        return end
+
+    def _cut_back(self, position: int) -> int:
+        with self._our_errors():
+            os.ftruncate(self._fd, position)
+        return position
+
+    def _check(self, position: int) -> None:
+        with self._our_errors():
+            size = os.fstat(self._fd).st_size
+            last = os.pread(self._fd, 1, position - 1) if position else b"\n"
+        if last == b"\n":
+            return
+        what = f"holds {size:,} bytes, but the crawl wrote {position:,}" if size < position else "has other lines now"
+        raise StorageError(f"{self._shown} was cut, edited or replaced ({what}): {_ADVICE}")
+
+    def _close_file(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    @contextlib.contextmanager
+    def _our_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise failed(self._shown, error) from error
+
+
+_ADVICE = "put the file back as it was, or start afresh with -O"

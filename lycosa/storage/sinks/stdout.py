@@ -1,0 +1,127 @@
+"""Items as JSON lines on standard output, at least once: what was written cannot be cut off, so the
+position is always 0.
+
+A slow reader slows the crawl down (`flush` waits for it, the loop runs on); a reader that goes away ends it with a
+`StorageError`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import select
+import stat
+from typing import Any
+
+from lycosa.core.errors import StorageError
+from lycosa.frontier.core.model import UrlRecord
+from lycosa.storage.sinks.json_lines import failed, not_open, to_line
+
+BUFFER_MAX = 1024**2
+"""Most bytes held in memory; with more, `write` waits for the reader itself, and the whole crawl with it."""
+
+CHUNK_BYTES = select.PIPE_BUF
+"""A pipe that is ready takes this much without blocking."""
+
+
+class StdoutSink:
+    """JSON lines on a file descriptor, standard output unless told otherwise. Leaves it open."""
+
+    name = "stdout"
+
+    def __init__(self, fd: int = 1) -> None:
+        self._fd = fd
+        self._lines: list[bytes] = []
+        self._pending_bytes = 0
+        self._unsent = memoryview(b"")
+        self._never_blocks = self._is_open = False
+        self._poll = select.poll()
+
+    async def check(self) -> None:
+        """Look whether there is an output at all."""
+        try:
+            writable = fcntl.fcntl(self._fd, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY
+        except OSError:
+            writable = False
+        if not writable:
+            raise StorageError("standard output is closed: write the items to a file with -o FILE")
+
+    async def open(self, position: int | None, *, keep: bool = False) -> int:
+        """Look whether there is an output at all. Return 0."""
+        await self.check()
+        self._never_blocks = stat.S_ISREG(os.fstat(self._fd).st_mode)
+        self._poll.register(self._fd, select.POLLOUT)
+        self._is_open = True
+        return 0
+
+    def prepare(self, item: Any) -> bytes:
+        """Encode the item, so that it may change afterwards. Raises `BadItem`."""
+        return to_line(item)
+
+    def write(self, line: bytes, record: UrlRecord, number: int) -> None:
+        """Take what `prepare` returned."""
+        self._lines.append(line)
+        self._pending_bytes += len(line) + 1
+        if self._pending_bytes >= BUFFER_MAX:
+            if not self._is_open:
+                raise not_open("standard output")
+            self._take_lines()
+            while self._unsent:
+                self._send(len(self._unsent))
+
+    async def flush(self) -> int:
+        """Write everything, waiting for the reader where it is slow. Return 0.
+
+        That includes what is written meanwhile: the caller may commit every item there is when this returns.
+        """
+        if not self._is_open:
+            raise not_open("standard output")
+        while self._lines or self._unsent:
+            self._take_lines()
+            if self._never_blocks:
+                self._send(len(self._unsent))
+            else:
+                await self._wait_for_room()
+                self._send(CHUNK_BYTES)
+        return 0
+
+    async def close(self) -> None:
+        """Drop what was not flushed."""
+        self._is_open = False
+        self._lines.clear()
+        self._unsent = memoryview(b"")
+        self._pending_bytes = 0
+
+    def _take_lines(self) -> None:
+        if self._lines:
+            self._unsent = memoryview(b"\n".join([bytes(self._unsent) + self._lines[0], *self._lines[1:], b""]))
+            self._lines.clear()
+        self._pending_bytes = 0
+
+    def _until_room(self) -> None:
+        """Wait for the reader. With poll: select knows no descriptors above 1,024, which a crawl may have."""
+        waiting = select.poll()
+        waiting.register(self._fd, select.POLLOUT)
+        waiting.poll()
+
+    def _send(self, size_max: int) -> None:
+        try:
+            self._unsent = self._unsent[os.write(self._fd, self._unsent[:size_max]) :]
+        except BlockingIOError:
+            self._until_room()
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise StorageError("standard output was closed by its reader; run the command again to go on") from error
+        except OSError as error:
+            raise failed("standard output", error) from error
+
+    async def _wait_for_room(self) -> None:
+        if self._poll.poll(0):
+            return
+        loop = asyncio.get_running_loop()
+        ready = asyncio.Event()
+        loop.add_writer(self._fd, ready.set)
+        try:
+            await ready.wait()
+        finally:
+            loop.remove_writer(self._fd)

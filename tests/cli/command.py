@@ -1,0 +1,156 @@
+"""The command `lycosa` in a process of its own, and what must be true of what it wrote."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lycosa.search.tantivy import TantivyIndex
+from tests.cli import forked
+from tests.conftest import PROVE, ROOT
+from tests.servers.tree import Tree, word
+
+LYCOSA = (sys.executable, "-c", "import sys; from lycosa.cli.main import main; sys.exit(main())")
+END_MAX_S = 60.0
+POLL_S = 0.002
+
+
+def environment() -> dict[str, str]:
+    """Return ours, without settings of Lycosa's, and with the package of this checkout in front."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("LYCOSA_")}
+    return {**kept, "PYTHONPATH": str(ROOT)}
+
+
+def lycosa(*arguments: object, cwd: Path, timeout_s: float = END_MAX_S) -> subprocess.CompletedProcess[str]:
+    """Run a command line to its end, in a process that is forked from one with the same modules if that will do."""
+    words = [*map(str, arguments)]
+    if not PROVE and (done := forked.run(words, cwd, environment(), timeout_s)):
+        return done
+    return subprocess.run(
+        [*LYCOSA, *words],
+        cwd=cwd,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+
+
+@dataclass(slots=True)
+class Running:
+    """A command line that runs. `started_at` is in monotonic seconds; output and messages are in files."""
+
+    process: subprocess.Popen[bytes]
+    started_at: float
+    home: Path
+
+    @property
+    def said(self) -> str:
+        """What it wrote to standard error so far."""
+        return (self.home / "stderr").read_text(errors="replace")
+
+    @property
+    def printed(self) -> bytes:
+        """What it wrote to standard output so far."""
+        return (self.home / "stdout").read_bytes()
+
+    def until(self, happened: Callable[[], bool]) -> bool:
+        """Wait for something; False when the process ended before it happened."""
+        deadline = time.monotonic() + END_MAX_S
+        while not happened():
+            if self.process.poll() is not None:
+                return happened()
+            assert time.monotonic() < deadline, f"waited too long: {self.said}"
+            time.sleep(POLL_S)
+        return True
+
+    def cpu_s(self) -> float:
+        """Return the processor time it has used, user and system, all its threads."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def kill_at(self, at: float) -> bool:
+        """Kill it at this monotonic time; False when it ended before."""
+        try:
+            self.process.wait(max(0.0, at - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            return self.kill()
+        return False
+
+    def kill(self) -> bool:
+        """Kill it now; False when it had ended."""
+        self.process.kill()
+        return self.process.wait() == -signal.SIGKILL
+
+    def end(self) -> int:
+        """Wait for its end. Return the exit code."""
+        return self.process.wait(END_MAX_S)
+
+
+@contextmanager
+def started(*arguments: object, cwd: Path) -> Iterator[Running]:
+    """Start a command line in `cwd`; kill it at the end of the block if it still runs."""
+    with (cwd / "stderr").open("wb") as stderr, (cwd / "stdout").open("wb") as stdout:
+        at = time.monotonic()
+        process = subprocess.Popen(
+            [*LYCOSA, *map(str, arguments)],
+            cwd=cwd,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,
+        )
+    try:
+        yield Running(process, at, cwd)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def items(path: Path) -> list[dict[str, Any]]:
+    """Return the items of a file; every line must be a whole one."""
+    content = path.read_bytes()
+    assert content.endswith(b"\n") or not content
+    return [json.loads(line) for line in content.splitlines()]
+
+
+def assert_exactly_once(found: list[str], expected: Collection[str]) -> None:
+    """Assert that every page is there, once, and nothing else."""
+    counts = Counter(found)
+    twice = {url: count for url, count in counts.items() if count > 1}
+    missing, foreign = set(expected) - set(counts), set(counts) - set(expected)
+    assert (twice, missing, foreign) == ({}, set(), set())
+
+
+def assert_indexed_once(folder: Path, tree: Tree) -> None:
+    """Assert that every page of a tree is found by its own word, once, and that the index holds nothing else."""
+    index = TantivyIndex(folder)
+    try:
+        assert index.count() == tree.pages
+        found = [[hit.url for hit in index.search(word(number)).hits] for number in range(tree.pages)]
+    finally:
+        index.close()
+    base = tree.url.removesuffix("0")
+    assert [(n, urls) for n, urls in enumerate(found) if urls != [f"{base}{n}"]] == []
+
+
+def assert_one_line(said: str) -> str:
+    """Assert that a failure was told in one line. Return it without the name of the program."""
+    assert said.startswith("lycosa: ")
+    assert said.endswith("\n")
+    assert said.count("\n") == 1, said
+    assert "internal error" not in said
+    return said.removeprefix("lycosa: ").strip()

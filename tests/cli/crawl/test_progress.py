@@ -1,0 +1,319 @@
+"""What a crawl shows: on a terminal, in a log, at the end, and nowhere near standard output."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+
+from lycosa.cli.crawl.progress import (
+    count,
+    date,
+    every,
+    exit_code,
+    progress_line,
+    rough,
+    shown,
+    span,
+    summary_lines,
+    write,
+)
+from lycosa.config import Settings
+from lycosa.crawl.events.stats import Snapshot, Summary
+from tests.conftest import ROOT
+
+NOW = Snapshot(
+    pages=4760, items=4700, queued=1204, leased=64, delayed=7, done=5000, dead=3, hosts=12, bytes=162_000_000,
+    elapsed_s=12.0, rate=396.4,
+)  # fmt: skip
+SUMMARY = {
+    "finished": True,
+    "interrupted": False,
+    "nothing_to_do": False,
+    "snapshot": NOW,
+    "reasons": {"404": 3, "200": 4990, "robots": 7},
+    "dead_reasons": {"timeout": 2, "connect": 1},
+    "dead": [("http://a/1", "timeout"), ("http://a/2", "connect")],
+    "items_path": "items.jsonl",
+    "state_path": ".lycosa/a",
+}
+
+
+def test_one_line_tells_it_all():
+    assert progress_line(NOW) == (
+        "12 s: 4,760 pages, 396/s, 1,204 queued, 64 leased, 7 delayed, 3 failed, 12 hosts, 162 MB"
+    )
+
+
+def test_hosts_that_nobody_has_counted_are_not_told():
+    """A worker of a shared crawl does not know how many there are."""
+    assert "host" not in progress_line(Snapshot(pages=3, elapsed_s=1.0))
+
+
+@pytest.mark.parametrize(
+    ("max_pages", "rate", "told"),
+    [(None, 396.0, ""), (4760 + 792, 396.0, "2.0 s to go"), (10_000, 396.0, ""), (4760, 396.0, ""), (5000, 0.0, "")],
+)
+def test_the_time_to_go_is_told_only_where_it_can_be_known(max_pages, rate, told):
+    line = progress_line(NOW._replace(rate=rate), max_pages)
+    assert line.endswith(told or "MB")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0, "0.0 s"), (9.94, "9.9 s"), (59.4, "59 s"), (59.7, "1 min 00 s"), (61, "1 min 01 s"), (3600, "1 h 00 min")],
+)
+def test_span(seconds, said):
+    assert span(seconds) == said
+
+
+@pytest.mark.parametrize(("first", "passed"), [(None, [5, 10, 15]), (0.0, [0, 5, 10, 15])])
+def test_an_observer_may_be_told_as_often_as_one_likes(first, passed):
+    seen = []
+    observe = every(5, lambda snapshot: seen.append(snapshot.elapsed_s), first=first)
+    for tenth in range(200):
+        observe(Snapshot(elapsed_s=tenth / 10))
+    assert seen == passed
+
+
+def test_lines_where_there_is_no_terminal(capsys):
+    with shown(Settings()) as observe:
+        for second in range(11):
+            observe(Snapshot(pages=second, elapsed_s=second))
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert [line.split(",")[0] for line in captured.err.splitlines()] == ["5.0 s: 5 pages", "10 s: 10 pages"]
+
+
+def test_nothing_when_quiet(capsys):
+    with shown(Settings(quiet=True)) as observe:
+        assert observe is None
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_summary_of_a_finished_crawl():
+    assert summary_lines(Summary(**SUMMARY)) == [
+        "finished: 4,760 pages, 4,700 items in 12 s (397 pages/s, 162 MB)",
+        "  done    5,000 (200: 4,990, robots: 7, 404: 3)",
+        "  dead    3 (timeout: 2, connect: 1)",
+        "          http://a/1  timeout",
+        "          http://a/2  connect",
+        "          ... and 1 more",
+        "  items   items.jsonl",
+        "  state   .lycosa/a",
+    ]
+
+
+def test_the_summary_of_an_interrupted_crawl_says_how_to_go_on():
+    summary = Summary(**{**SUMMARY, "finished": False, "interrupted": True, "notes": ["more memory helps"]})
+    lines = summary_lines(summary)
+    assert lines[0].startswith("interrupted: 4,760 pages")
+    assert lines[-2:] == ["hint: more memory helps", "the state is saved: the same command resumes the crawl"]
+
+
+def test_the_summary_of_a_resumed_crawl_says_which_counts_are_of_this_run_and_which_of_all():
+    lines = summary_lines(Summary(**{**SUMMARY, "resumed": True, "skipped": {"scope": 9}}))
+    assert lines[:4] == [
+        "finished: 4,760 pages, 4,700 items in 12 s (397 pages/s, 162 MB) in this run",
+        "  done    5,000 in all runs (200: 4,990, robots: 7, 404: 3)",
+        "  skipped 9 links in this run (scope: 9)",
+        "  dead    3 in all runs (timeout: 2, connect: 1)",
+    ]
+
+
+def test_the_summary_when_there_was_nothing_to_do():
+    summary = Summary(**{**SUMMARY, "nothing_to_do": True, "snapshot": Snapshot(done=120)})
+    assert summary_lines(summary)[0] == "nothing to do: the crawl is finished (120 done, 0 dead); -O starts afresh"
+
+
+def test_a_crawl_that_others_share_is_not_started_afresh_with_a_flag():
+    summary = Summary(**{**SUMMARY, "nothing_to_do": True, "snapshot": Snapshot(done=120), "shared": {"pages": 120}})
+    assert summary_lines(summary)[0].endswith("; another --crawl-name, --state and -o start one afresh")
+
+
+def test_the_summary_when_the_segment_takes_no_more():
+    summary = Summary(**{**SUMMARY, "nothing_to_do": True, "closed": "segment a was dropped", "snapshot": Snapshot()})
+    assert summary_lines(summary)[0] == "nothing to do: segment a was dropped (0 done, 0 dead)"
+
+
+def test_many_reasons_are_summed_up():
+    reasons = {f"r{n:02}": 100 - n for n in range(20)}
+    line = summary_lines(Summary(**{**SUMMARY, "reasons": reasons}))[1]
+    assert line.endswith(f"r11: 89, others: {sum(100 - n for n in range(12, 20))})")
+
+
+def test_text_from_the_network_cannot_write_to_the_terminal(capsys):
+    write(["http://a/\x1b[2J", "b"])
+    assert capsys.readouterr().err == "http://a/?[2J\nb\n"
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"snapshot": Snapshot(done=3)}, 0),
+        ({}, 1),
+        ({"finished": False, "interrupted": True}, 130),
+        ({"nothing_to_do": True, "snapshot": Snapshot(done=3)}, 0),
+        ({"finished": False, "snapshot": Snapshot(done=3)}, 0),
+    ],
+)
+def test_exit_code(change, code):
+    assert exit_code(Summary(**{**SUMMARY, **change})) == code
+
+
+SHOW = """
+import os, sys, logging
+from lycosa.cli.crawl.crawl import set_up_log
+from lycosa.cli.crawl.progress import date, every, exit_code, progress_line, rough, shown, span, summary_lines, write
+from lycosa.config import Settings
+from lycosa.crawl.events.stats import Snapshot
+settings = Settings(output=sys.argv[1] or None)
+set_up_log(settings)
+with shown(settings) as observe:
+    for n in range(100):
+        observe(Snapshot(pages=n, dead=n, elapsed_s=n / 10))
+        os.write(1, b"item\\n")
+    print("printed", flush=True)
+    logging.getLogger("x").warning("careful")
+print("the end", file=sys.stderr)
+"""
+
+
+def on_terminal(output: str, *, items_too: bool, **environment: str) -> tuple[str, str]:
+    """Run SHOW with standard error on a terminal. Return what came out there and on standard output."""
+    terminal, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", SHOW, output],
+        stdout=theirs if items_too else subprocess.PIPE,
+        stderr=theirs,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color", "COLUMNS": "100", **environment},
+    )
+    os.close(theirs)
+    seen = b""
+    # A terminal whose other side is closed is an I/O error on Linux.
+    while True:
+        try:
+            more = os.read(terminal, 65536)
+        except OSError:
+            break
+        if not more:
+            break
+        seen += more
+    items = process.stdout.read() if process.stdout else b""
+    if process.stdout:
+        process.stdout.close()
+    process.wait()
+    os.close(terminal)
+    return seen.decode(), items.decode()
+
+
+def test_a_live_line_on_a_terminal():
+    seen, items = on_terminal("items.jsonl", items_too=False)
+    assert items == "item\n" * 100 + "printed\n"
+    drawn = re.findall(r"(\d+)\x1b?\S* pages", seen)
+    assert 30 <= len(drawn) <= 42, "four times a second at most, for ten seconds of the crawl"
+    assert "\x1b[1;31m" in seen, "what failed is red"
+    assert re.search(r"\x1b\[2K[-\d]+ [\d:,]+ WARNING x: careful\r\n", seen), "not behind the live line"
+    assert seen.rstrip().endswith("the end")
+
+
+def test_no_colour_when_asked():
+    seen, _ = on_terminal("items.jsonl", items_too=False, NO_COLOR="1")
+    assert "\x1b[1;31m" not in seen
+    assert "pages" in seen
+
+
+@pytest.mark.parametrize("environment", [{}, {"TERM": "dumb"}])
+def test_plain_lines_where_a_live_line_would_do_harm(environment):
+    """Items on the same terminal would be overwritten; a dumb terminal cannot go back."""
+    seen, _ = on_terminal("" if not environment else "items.jsonl", items_too=not environment, **environment)
+    assert "\x1b" not in seen
+    assert seen.count(" pages, ") == 1
+    if not environment:
+        assert seen.count("item\r\n") == 100
+
+
+DUE = time.mktime((2026, 11, 22, 0, 0, 0, 0, 0, -1))
+
+
+def test_a_crawl_that_waits_says_for_how_long_and_says_it_at_once():
+    waiting = NOW._replace(waiting_until=DUE)
+    assert progress_line(waiting).startswith(
+        "12 s: 4,760 pages, waiting, next due at 2026-11-22 00:00:00, 1,204 queued"
+    )
+    seen = []
+    observe = every(5, seen.append)
+    for snapshot in (NOW, NOW, waiting):
+        observe(snapshot)
+    assert seen == [NOW, waiting]
+
+
+def test_a_crawl_that_is_paused_says_why():
+    paused = NOW._replace(paused="3.0 MB free at /state, 500 MB needed")
+    assert ", paused (3.0 MB free at /state, 500 MB needed), 1,204 queued" in progress_line(paused)
+
+
+def test_unchanged_pages_are_told_of():
+    some = NOW._replace(unchanged=1500)
+    assert progress_line(some).startswith("12 s: 4,760 pages, 1,500 more unchanged, 396/s, ")
+    first = summary_lines(Summary(**{**SUMMARY, "snapshot": some}))[0]
+    assert first.startswith("finished: 4,760 pages, 1,500 more unchanged, 4,700 items in 12 s (522 pages/s, ")
+
+
+def test_a_crawl_in_which_nothing_has_changed_has_not_seen_0_pages():
+    none = NOW._replace(pages=0, unchanged=601, items=0)
+    assert progress_line(none).startswith("12 s: 601 pages unchanged, 396/s, ")
+    first = summary_lines(Summary(**{**SUMMARY, "snapshot": none}))[0]
+    assert first == "finished: 601 pages unchanged, 0 items in 12 s (50 pages/s, 162 MB)"
+    assert "1 page unchanged, " in progress_line(NOW._replace(pages=0, unchanged=1))
+    assert summary_lines(Summary(**{**SUMMARY, "snapshot": Snapshot()}))[0].startswith("finished: 0 pages, 0 items in ")
+
+
+def test_the_summary_of_an_idle_crawl_says_when_it_goes_on():
+    idle = {"finished": False, "idle_until": DUE, "ended_at": DUE - 13 * 3600 + 5}
+    lines = summary_lines(Summary(**{**SUMMARY, **idle}))
+    assert lines[0].startswith("idle: 4,760 pages")
+    assert lines[-1] == "next due at 2026-11-22 00:00:00 (in 13 h); the same command goes on then"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(-1, "0 s"), (29, "29 s"), (60, "1 min"), (3600, "1 h"), (36 * 3600, "2 d"), (35 * 3600, "35 h")],
+)
+def test_rough(seconds, said):
+    assert rough(seconds) == said
+
+
+def test_a_date_that_no_calendar_has_is_no_error():
+    assert date(1e18) == "unix second 1000000000000000000"
+
+
+def test_a_worker_tells_what_all_did():
+    lines = summary_lines(Summary(**SUMMARY, shared={"pages": 9000, "unchanged": 1, "items": 8000, "bytes": 10**9}))
+    assert "  shared  9,001 pages, 8,000 items, 1.0 GB by all workers so far" in lines
+    assert not any("shared" in line for line in summary_lines(Summary(**SUMMARY)))
+    done = {"200": 9005, "unchanged": 2, "404": 50}  # one was killed before it told of its last pages
+    lines = summary_lines(Summary(**{**SUMMARY, "reasons": done}, shared={"pages": 9000, "unchanged": 1}))
+    assert "  shared  9,007 pages, 0 items, 0 B by all workers so far" in lines
+
+
+def test_the_summary_tells_what_came_of_the_proxies_of_a_pool():
+    stats = {"proxy/leases": 5020, "proxy/outcomes/site": 12, "proxy/outcomes/none": 5000, "proxy/sent_again": 20}
+    lines = summary_lines(Summary(**{**SUMMARY, "stats": stats}))
+    assert "  proxies 5,020 leases in this run (sent again: 20, banned: 12)" in lines
+    none = summary_lines(Summary(**{**SUMMARY, "stats": {"proxy/waits": 3}}))
+    assert "  proxies 0 leases in this run (waited: 3)" in none
+
+
+def test_a_crawl_that_ends_for_want_of_proxies_could_not_go_on():
+    assert exit_code(Summary(**{**SUMMARY, "closing": "no proxy"})) == 3
+
+
+def test_how_many_there_are_of_what():
+    assert [count(number, "page") for number in (0, 1, 2000)] == ["0 pages", "1 page", "2,000 pages"]
+    assert [count(number, "dead proxy") for number in (1, 2)] == ["1 dead proxy", "2 dead proxies"]

@@ -1,0 +1,382 @@
+"""Projects: startproject, genspider, list and crawl NAME, wherever in the project one is (C9, bad input)."""
+
+from __future__ import annotations
+
+import ast
+import logging
+import os
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import lycosa
+from lycosa.cli.crawl.templating import spider_templates
+from lycosa.cli.main import main
+from lycosa.config import Settings
+from lycosa.crawl.events.stats import Snapshot, Summary
+
+SPIDER = """
+from lycosa import Spider
+class {name}(Spider):
+    name = "{name}"
+    custom_settings = {custom}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _empty_folder(tmp_path, monkeypatch):
+    """Run in a folder of its own, and undo what importing a project leaves behind."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = set(sys.modules)
+    for variable in [name for name in os.environ if name.startswith("LYCOSA_")]:
+        monkeypatch.delenv(variable)
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    for name in set(sys.modules) - before:
+        if name.split(".")[0] in {"shop", "more"}:
+            del sys.modules[name]
+
+
+@pytest.fixture
+def says(capsys) -> Callable[..., tuple[int, str, str]]:
+    """Run a command line. Return its exit code, standard output, and standard error without our name."""
+
+    def says(*argv: str) -> tuple[int, str, str]:
+        code = main(argv)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err.removeprefix("lycosa: ").rstrip("\n")
+
+    return says
+
+
+@pytest.fixture
+def project(says, tmp_path, monkeypatch) -> Path:
+    """A new project, which one is in."""
+    assert says("startproject", "shop")[0] == 0
+    monkeypatch.chdir(tmp_path / "shop")
+    return tmp_path / "shop"
+
+
+@pytest.fixture
+def crawled(monkeypatch) -> list[tuple[object, ...]]:
+    """Stands where the crawl would be: settings, target and arguments of each."""
+    calls: list[tuple[object, ...]] = []
+
+    def run_crawl(settings, target, *, spider_args, observe):
+        calls.append((settings, target, spider_args))
+        return Summary(True, False, False, Snapshot())
+
+    monkeypatch.setitem(sys.modules, "lycosa.app.crawl.run", SimpleNamespace(run_crawl=run_crawl))
+    return calls
+
+
+def write(project: Path, name: str, custom: str = "{}", file: str = "") -> Path:
+    path = project / "shop" / "spiders" / (file or f"{name}.py")
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(SPIDER.format(name=name, custom=custom))
+    return path
+
+
+# --- startproject
+
+
+def test_a_project_is_made_with_files_that_python_and_toml_understand(says, tmp_path):
+    code, out, err = says("startproject", "shop")
+    assert (code, out) == (0, "")
+    assert err.startswith("shop/lycosa.toml: the project shop was made.")
+    files = {
+        path.relative_to(tmp_path / "shop").as_posix() for path in (tmp_path / "shop").rglob("*") if path.is_file()
+    }
+    assert files == {
+        "lycosa.toml", "README.md", ".gitignore", "shop/__init__.py", "shop/items.py", "shop/pipelines.py",
+        "shop/middlewares.py", "shop/spiders/__init__.py",
+    }  # fmt: skip
+    settings = tomllib.loads((tmp_path / "shop" / "lycosa.toml").read_text())
+    assert settings == {"bot_name": "shop", "spider_modules": ["shop.spiders"], "delay": 1, "robots": True}
+    for file in files:
+        text = (tmp_path / "shop" / file).read_text()
+        assert "$" not in text, file
+        if file.endswith(".py"):
+            ast.parse(text)
+
+
+def test_what_is_commented_out_in_the_settings_is_right(project):
+    """Every comment that looks like a setting, switched on."""
+    lines = Path("lycosa.toml").read_text().splitlines()
+    tables = [line.removeprefix("# ") for line in lines if line.startswith(("# [", '# "'))]
+    on = [line.removeprefix("# ") for line in lines if line.startswith("# user_agent")]
+    plain = [line for line in lines if not line.startswith(("#", "["))]
+    Path("lycosa.toml").write_text("\n".join([*on, *plain, *tables]))
+    settings = lycosa.config.load({}, environ={}, folder=project)
+    assert settings.pipelines == {"shop.pipelines:Clean": 300}
+    assert settings.downloader_middlewares == {"shop.middlewares:Stamp": 543}
+    assert settings.spider_middlewares == {"shop.middlewares:CountItems": 543}
+    assert settings.user_agent.startswith("shop (+https")
+
+
+def test_the_parts_of_a_new_project_work(project, says):
+    says("list")  # makes the package importable
+    from importlib import import_module
+
+    clean = import_module("shop.pipelines").Clean()
+    with pytest.raises(lycosa.DropItem):
+        clean.process_item({"a": ""}, None)
+    assert clean.process_item({"a": 1}, None) == {"a": 1}
+    request = lycosa.Request("http://a.example/")
+    middleware = import_module("shop.middlewares")
+    assert middleware.Stamp().process_request(request) is None
+    assert request.headers["x-crawled-by"] == "shop"
+    assert list(middleware.CountItems().process_spider_output(None, [1, 2])) == [1, 2]
+    assert import_module("shop.items").Page("http://a.example/").title == ""
+
+
+@pytest.mark.parametrize("folder", ["elsewhere", "a/b", "."])
+def test_a_project_may_go_into_another_folder(says, folder):
+    assert says("startproject", "shop", folder)[0] == 0
+    assert (Path(folder) / "lycosa.toml").exists()
+    assert (Path(folder) / "shop" / "spiders").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("argv", "line"),
+    [
+        (["2shop"], "'2shop' cannot be the name of a package"),
+        (["my-shop"], "'my-shop' cannot be the name of a package"),
+        (["class"], "'class' cannot be the name of a package"),
+        (["bücher"], "'bücher' cannot be the name of a package"),
+        (["../shop"], "'../shop' cannot be the name of a package"),
+        (["json"], "'json' is a module already"),
+        (["lycosa"], "'lycosa' is a module already"),
+        (["shop", "there"], "there/README.md is there already, and is not overwritten"),
+        (["shop", "file"], "file is a file: choose another folder"),
+        (["pack"], "pack is a package: choose another folder, lycosa startproject pack DIR"),
+        (["shop", "made"], "made/lycosa.toml is there already: made is a project"),
+    ],
+)
+def test_a_project_that_cannot_be(says, tmp_path, argv, line):
+    (tmp_path / "pack").mkdir()
+    (tmp_path / "pack" / "__init__.py").touch()
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "README.md").write_text("mine")
+    (tmp_path / "file").write_text("")
+    (tmp_path / "made").mkdir()
+    (tmp_path / "made" / "lycosa.toml").write_text("")
+    before = sorted(tmp_path.rglob("*"))
+    code, out, err = says("startproject", *argv)
+    assert (code, out) == (2, "")
+    assert err.startswith(line)
+    assert sorted(tmp_path.rglob("*")) == before, "something was written all the same"
+    assert (tmp_path / "there" / "README.md").read_text() == "mine"
+
+
+# --- genspider
+
+
+@pytest.mark.parametrize("template", spider_templates())
+def test_every_template_makes_a_spider(project, says, template):
+    assert says("genspider", "-t", template, "quotes", "quotes.example")[0] == 0
+    text = Path("shop/spiders/quotes.py").read_text()
+    tree = ast.parse(text)
+    wanted = {alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    if missing := {name for name in wanted if name not in lycosa.__all__}:
+        pytest.skip(f"not there yet: {', '.join(sorted(missing))}")
+    assert says("list") == (0, "quotes  shop/spiders/quotes.py\n", "")
+
+
+@pytest.mark.parametrize(
+    ("where", "url", "domain"),
+    [
+        ("quotes.example", "https://quotes.example/", "quotes.example"),
+        ("Quotes.Example", "https://quotes.example/", "quotes.example"),
+        ("quotes.example/tag/a", "https://quotes.example/tag/a", "quotes.example"),
+        ("http://quotes.example:8000/a?b=c#d", "http://quotes.example:8000/a?b=c", "quotes.example"),
+        ("127.0.0.1:8000", "https://127.0.0.1:8000/", "127.0.0.1"),
+        ("bücher.example", "https://xn--bcher-kva.example/", "xn--bcher-kva.example"),
+    ],
+)
+def test_a_domain_or_a_url(says, where, url, domain):
+    assert says("genspider", "my-quotes.fast", where)[0] == 0
+    text = Path("my_quotes_fast.py").read_text()
+    assert f'start_urls = ["{url}"]' in text
+    assert f'allowed_domains = ["{domain}"]' in text
+    assert "class MyQuotesFastSpider(Spider):" in text
+    assert 'name = "my-quotes.fast"' in text
+
+
+def test_without_a_project_the_spider_goes_here_and_runs_as_a_file(says, crawled):
+    assert says("genspider", "quotes", "a.example") == (
+        0, "", "quotes.py: the spider quotes was written. Run it:\n  lycosa runspider quotes.py",
+    )  # fmt: skip
+    assert says("runspider", "quotes.py", "-q")[0] == 0
+    assert crawled[0][1].name == "quotes"
+
+
+def test_new_spider_module_says_where(project, says):
+    (project / "shop" / "drafts").mkdir()
+    (project / "shop" / "drafts" / "__init__.py").write_text("")
+    text = (project / "lycosa.toml").read_text()
+    (project / "lycosa.toml").write_text("new_spider_module = 'shop.drafts'\n" + text)
+    assert says("genspider", "quotes", "a.example")[2].startswith("shop/drafts/quotes.py: ")
+
+
+@pytest.mark.parametrize(
+    ("argv", "line"),
+    [
+        (["2nd", "a.example"], "'2nd' cannot be a spider's name"),
+        (["a/b", "a.example"], "'a/b' cannot be a spider's name"),
+        (["class", "a.example"], "'class' cannot be a spider's name"),
+        (["quotes", "http://"], "'http://"),
+        (["quotes", "ftp://a.example/"], "'ftp://a.example/'"),
+        (["-t", "nope", "quotes", "a.example"], "invalid value for '-t' / '--template': 'nope' is not one of 'basic'"),
+        (["quotes"], "genspider needs DOMAIN|URL"),
+        (["old", "a.example"], "shop/spiders/old.py has a spider 'old' already: choose another name"),
+        (["broken", "a.example"], "shop/spiders/broken.py is there already, and is not overwritten"),
+    ],
+)
+def test_a_spider_that_cannot_be(project, says, argv, line):
+    write(project, "old")
+    (project / "shop" / "spiders" / "broken.py").write_text("(")
+    code, _, err = says("genspider", *argv)
+    assert code == 2
+    assert line in err
+    assert (project / "shop" / "spiders" / "broken.py").read_text() == "("
+
+
+# --- list
+
+
+def test_spiders_are_listed_with_their_files_from_below_too(project, says, monkeypatch):
+    write(project, "zebra")
+    write(project, "ant", file="deep.py")
+    (project / "shop" / "spiders" / "below").mkdir()
+    (project / "shop" / "spiders" / "below" / "__init__.py").write_text("")
+    write(project, "bee", file="below/more.py")
+    text = "ant    shop/spiders/deep.py\nbee    shop/spiders/below/more.py\nzebra  shop/spiders/zebra.py\n"
+    assert says("list") == (0, text, "")
+    monkeypatch.chdir(project / "shop" / "spiders")
+    assert says("list")[1].splitlines()[0] == "ant    deep.py"
+    monkeypatch.chdir(project / "shop" / "spiders" / "below")
+    assert f"zebra  {project}/shop/spiders/zebra.py" in says("list")[1]
+
+
+def test_a_base_class_and_an_imported_spider_are_no_spiders_of_their_file(project, says):
+    write(project, "base")
+    (project / "shop" / "spiders" / "more.py").write_text(
+        "from shop.spiders.base import base\nclass Common(base): name = ''\nclass Real(Common): name = 'real'\n"
+    )
+    assert [line.split()[0] for line in says("list")[1].splitlines()] == ["base", "real"]
+
+
+def test_two_spiders_of_one_name_are_an_error_that_names_both(project, says, crawled):
+    write(project, "quotes")
+    write(project, "quotes", file="copy.py")
+    line = "2 spiders are called 'quotes', in shop/spiders/copy.py (quotes) and shop/spiders/quotes.py (quotes)"
+    for argv in (["list"], ["crawl", "quotes"]):
+        code, out, err = says(*argv)
+        assert (code, out) == (2, "")
+        assert err.startswith(line)
+    assert crawled == []
+
+
+def test_a_broken_file_hides_only_its_own(project, says, crawled):
+    write(project, "quotes")
+    (project / "shop" / "spiders" / "bad.py").write_text("\nimport shop.nowhere\n")
+    line = "shop/spiders/bad.py:2: ModuleNotFoundError: No module named 'shop.nowhere'"
+    assert says("list") == (2, "quotes  shop/spiders/quotes.py\n", line)
+    assert says("crawl", "quotes", "-q")[0] == 0
+    assert says("crawl", "other") == (2, "", line)
+    assert len(crawled) == 1
+
+
+@pytest.mark.parametrize(("modules", "missing"), [("shop.spidres", "shop.spidres"), ("shoop.spiders", "shoop.spiders")])
+def test_a_module_that_is_not_there(project, says, modules, missing):
+    code, _, err = says("list", "-s", f"spider_modules={modules}")
+    assert (code, err) == (2, f"spider_modules: there is no module {missing!r}, neither installed nor in the project")
+
+
+def test_a_broken_package_is_told_with_its_line(project, says):
+    (project / "shop" / "__init__.py").write_text("1 / 0\n")
+    assert says("list") == (2, "", "shop/__init__.py:1: ZeroDivisionError: division by zero")
+
+
+def test_an_empty_project_and_none(project, says, monkeypatch, tmp_path):
+    assert says("list") == (0, "", "no spiders in shop.spiders yet: lycosa genspider writes one")
+    Path("lycosa.toml").write_text("")
+    assert says("list") == (2, "", "the project does not say where its spiders are: set spider_modules")
+    monkeypatch.chdir(tmp_path)
+    assert says("list") == (2, "", "there is no project here: lycosa startproject NAME makes one")
+    Path("scrapy.cfg").touch()
+    told = "scrapy.cfg is not ours: write lycosa.toml beside it, with spider_modules = ['shop.spiders']"
+    assert says("list") == (2, "", told)
+
+
+# --- crawl NAME
+
+
+def test_a_spider_runs_by_name_with_its_settings_and_arguments(project, says, crawled):
+    write(project, "quotes", "{'DOWNLOAD_DELAY': 2, 'depth': 4}")
+    assert says("crawl", "quotes", "-a", "tag=x", "--depth", "1", "-q")[0] == 0
+    ((settings, spider, arguments),) = crawled
+    assert (spider.name, arguments) == ("quotes", {"tag": "x"})
+    assert settings == Settings(delay=2.0, depth=1, quiet=True, bot_name="shop", spider_modules=("shop.spiders",))
+
+
+def test_from_below_the_project_its_state_is_in_the_project(project, says, crawled, monkeypatch):
+    write(project, "quotes", "{'JOBDIR': 'job'}")
+    monkeypatch.chdir(project / "shop")
+    says("crawl", "quotes", "-o", "here.jsonl", "-q")
+    settings = crawled[0][0]
+    assert (settings.state, settings.home) == (f"{project}/job", f"{project}/.lycosa")
+    assert settings.output == "here.jsonl"
+
+
+def test_a_crawl_of_urls_finds_the_modules_of_the_project_too(project, says, crawled, monkeypatch):
+    monkeypatch.chdir(project / "shop" / "spiders")
+    assert says("crawl", "https://a.example/", "-q") == (0, "", "")
+    assert sys.path[-1] == str(project)
+
+
+def test_several_spiders_run_together_each_with_its_settings(project, says, crawled):
+    write(project, "a", "{'timeout': 5}")
+    write(project, "b")
+    assert says("crawl", "b", "a", "-q")[0] == 0
+    ((settings, spiders, _),) = crawled
+    assert [spider.name for spider in spiders] == ["b", "a"]
+    assert [each.timeout for each in settings] == [30.0, 5.0]
+
+
+@pytest.mark.parametrize(
+    ("argv", "line"),
+    [
+        (["qoutes"], "no spider is called 'qoutes': did you mean quotes?"),
+        (["levitate"], "no spider is called 'levitate': there are other, quotes"),
+        (["quotes.example"], "'quotes.example' has no scheme: write https://quotes.example"),
+        (["quotes", "http://a.example/"], "'quotes' is no URL: write https://... (URLs and the names of spiders are"),
+        (["quotes", "other", "quotes"], "'quotes' is there twice"),
+        (["quotes.py"], "'quotes.py' is no URL: lycosa runspider quotes.py runs the spider in a file"),
+        (["http://a.example/", "-a", "tag=x"], "-a is for the arguments of a spider"),
+    ],
+)
+def test_what_cannot_be_crawled(project, says, crawled, argv, line):
+    write(project, "quotes")
+    write(project, "other")
+    code, _, err = says("crawl", *argv)
+    assert code == 2
+    assert err.startswith(line)
+    assert crawled == []
+
+
+def test_a_file_in_the_project_that_runs_by_itself_finds_the_project(project, says, crawled, monkeypatch):
+    write(project, "quotes")
+    Path("alone.py").write_text("from shop.items import Page\n" + SPIDER.format(name="alone", custom={}))
+    monkeypatch.chdir(project / "shop")
+    assert says("runspider", "../alone.py", "-q")[0] == 0
+    assert crawled[0][0].delay == 1.0

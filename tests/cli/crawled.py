@@ -1,0 +1,64 @@
+"""A crawl by the command in a process of its own, and what its summary said became of every URL."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from tests.cli.command import items, lycosa
+
+END_MAX_S = 30.0
+"""No sin keeps a crawl longer than this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Crawled:
+    """How a crawl ended.
+
+    `items` are by the path and query of their `url`; `done`, `skipped` count by reason; `dead` is the reason by path.
+    """
+
+    code: int
+    said: str
+    took_s: float
+    items: dict[str, dict[str, Any]]
+    done: dict[str, int]
+    skipped: dict[str, int]
+    dead: dict[str, str]
+
+
+def crawl(home: Path, *arguments: object) -> Crawled:
+    """Crawl with a state and an output in `home`. No URL may have two items, and nothing may be said but a summary."""
+    at = time.monotonic()
+    ran = lycosa("crawl", *arguments, "-o", "items.jsonl", "--state", "state", cwd=home, timeout_s=END_MAX_S)
+    took_s = time.monotonic() - at
+    assert ran.stdout == ""
+    assert "Traceback" not in ran.stderr, ran.stderr
+    written = items(home / "items.jsonl")
+    by_path = {_path(item["url"]): item for item in written}
+    assert len({item["url"] for item in written}) == len(written)
+    dead = dict(re.findall(r"^ {10}(\S+)  (.+)$", ran.stderr, re.MULTILINE))
+    return Crawled(
+        ran.returncode,
+        ran.stderr,
+        took_s,
+        by_path,
+        _counts(ran.stderr, "done"),
+        _counts(ran.stderr, "skipped"),
+        {_path(url): reason for url, reason in dead.items()},
+    )
+
+
+def _counts(said: str, row: str) -> dict[str, int]:
+    found = re.search(rf"^  {row} .*?\((.+)\)$", said, re.MULTILINE)
+    pairs = (each.rpartition(": ") for each in found[1].split(", ")) if found else ()
+    return {reason: int(number.replace(",", "")) for reason, _, number in pairs}
+
+
+def _path(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.path}?{parts.query}" if parts.query else parts.path

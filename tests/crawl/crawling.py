@@ -1,0 +1,74 @@
+"""An engine of real parts around a frontier in memory, for a spider and the tree of pages it visits."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from typing import Any, NamedTuple
+
+from lycosa.app.crawl.parts import Target
+from lycosa.app.crawl.runtime import Cast, Site, downloader_of, retrying_of, spider_chain_of, statuses_of, visitor_of
+from lycosa.app.crawl.spec import Member
+from lycosa.config import Settings
+from lycosa.core.retry import RetryPolicy
+from lycosa.crawl.crawler import Crawler
+from lycosa.crawl.engine.commit import Committer
+from lycosa.crawl.engine.disk_guard import FreeSpace
+from lycosa.crawl.engine.engine import Engine, Limits
+from lycosa.crawl.engine.records import to_record
+from lycosa.crawl.engine.state_saver import Keeping
+from lycosa.crawl.engine.visit import Rules
+from lycosa.crawl.events.stats import RunStats
+from lycosa.crawl.events.stats_collector import StatsCollector
+from lycosa.crawl.fetching.addresses import Addresses
+from lycosa.crawl.fetching.robots import RobotsGate
+from lycosa.crawl.items.pipeline import Pipelines
+from lycosa.crawl.spiders.spider import Spider, start_requests
+from lycosa.frontier.core.scope import Scope
+from lycosa.frontier.core.states import Policy
+from lycosa.frontier.memory import memory_frontier
+from lycosa.frontier.operations import LocalOperations
+from lycosa.http.curl.fetcher import CurlFetcher, FetchSettings
+from lycosa.http.resolver import SystemResolver
+from lycosa.infra.clock import Clock
+from lycosa.storage.keystore.memory import MemoryRecords
+from lycosa.storage.sinks.memory import MemorySink
+
+
+class Crawl(NamedTuple):
+    """An engine that is ready to run, and what a test looks at."""
+
+    engine: Engine
+    frontier: Any
+    operations: LocalOperations[Any]
+    sink: MemorySink
+    stats: RunStats
+
+
+async def wired(
+    stack: AsyncExitStack,
+    spider: Spider,
+    policy: Policy,
+    limits: Limits | None = None,
+    space: FreeSpace | None = None,
+    clock: Clock | None = None,
+) -> Crawl:
+    """Wire the parts and push the start requests; the stack closes them."""
+    frontier = memory_frontier(policy)
+    fetcher = CurlFetcher(FetchSettings())
+    stack.push_async_callback(fetcher.close)
+    space = space or FreeSpace(())
+    clock, sink = clock or Clock(), MemorySink()
+    stats = RunStats(clock.now())
+    rules = Rules(Scope.of("any", [], depth_max=None))
+    committer = Committer(frontier, [sink], 0.05, 100, lambda positions: space.check())
+    await committer.open_sinks()
+    gate = RobotsGate(frontier, fetcher, "Lycosa", RetryPolicy(), lambda: 0.5, clock.now)
+    crawler = Crawler({}, StatsCollector(), spider)
+    member = Member(Settings(robots=policy.robots), Target(spider, spider.name, [], generic=False, crawler=crawler))
+    site = Site(frontier.known, lambda item: [sink.prepare(item)], stats, Keeping(MemoryRecords()), clock)
+    cast = Cast(member, crawler, rules, fetcher, gate, statuses_of(member), retrying_of(member, site))
+    visitor = visitor_of(cast, site, downloader_of(cast, site), spider_chain_of(cast), Pipelines((), spider))
+    addresses = Addresses(frontier, SystemResolver(5.0), clock)
+    engine = Engine(frontier, [sink], visitor, gate, addresses, committer, limits or Limits(), stats, clock, space)
+    await frontier.push([to_record(request, spider) async for request in start_requests(spider)])
+    return Crawl(engine, frontier, LocalOperations(frontier, changed=engine.wake), sink, stats)

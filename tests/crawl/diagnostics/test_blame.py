@@ -1,0 +1,513 @@
+"""The mistakes that people make get one line that says what to write instead (C1): each line, and silence for what is
+right."""
+
+from __future__ import annotations
+
+import functools
+import io
+import threading
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from parsel import Selector
+
+from lycosa.crawl.diagnostics import blame
+from lycosa.crawl.middlewares.chain import METHODS
+from lycosa.crawl.spiders.response import Response
+from lycosa.crawl.spiders.spider import Spider
+from lycosa.http.core.request import Request
+
+PAGE = Response("http://a.example/", 200, None, b"<p>text</p>")
+
+
+class Quotes(Spider):
+    name = "quotes"
+
+    def parse(self, response: Any) -> Iterator[Any]:
+        yield {}
+
+    def parse_book(self, response: Any, key: str, number: int = 0) -> Iterator[Any]:
+        yield {}
+
+    async def parse_later(self, response: Any) -> None:
+        """Take nothing."""
+
+    async def parse_many(self, response: Any, **rest: Any) -> AsyncIterator[Any]:
+        yield {}
+
+
+QUOTES = Quotes()
+
+
+def outside(response: Any) -> None:
+    """No method."""
+
+
+@pytest.mark.parametrize("given", ["parse_book", QUOTES.parse, QUOTES.parse_later])
+def test_a_right_callback(given: Any) -> None:
+    assert blame.callback(given, QUOTES) == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ("prase_book", "Quotes has no method 'prase_book' for the callback: did you mean 'parse_book'?"),
+        ("xyz", "Quotes has no method 'xyz' for the callback"),
+        (
+            QUOTES.parse(PAGE),
+            "the callback is what parse() returned: write callback=self.parse, without the brackets",
+        ),
+        (
+            QUOTES.parse_many(PAGE),
+            "the callback is what parse_many() returned: write callback=self.parse_many, without the brackets",
+        ),
+        ([{}], "the callback is a list ([{}]): write callback=self.method, without brackets"),
+        (
+            functools.partial(QUOTES.parse_book, key="k"),
+            "the callback is a functools.partial: give the method itself, and its arguments in cb_kwargs",
+        ),
+        (
+            lambda response: None,
+            "the callback is a lambda: it could not be found again after a restart, so make it a method of Quotes",
+        ),
+        (
+            outside,
+            (
+                "the callback is outside, which is no method of Quotes: it could not be found again after a restart, "
+                "so make it a method of Quotes"
+            ),
+        ),
+    ],
+    ids=lambda value: str(value).partition(" at 0x")[0],
+)
+def test_a_wrong_callback(given: Any, line: str) -> None:
+    assert blame.callback(given, QUOTES) == line
+
+
+def test_a_coroutine_as_errback() -> None:
+    coroutine = QUOTES.parse_later(PAGE)
+    line = blame.callback(coroutine, QUOTES, "errback")
+    coroutine.close()
+    assert line == "the errback is what parse_later() returned: write errback=self.parse_later, without the brackets"
+
+
+@pytest.mark.parametrize(
+    ("method", "given", "line"),
+    [
+        (QUOTES.parse_book, {"key": "k"}, ""),
+        (QUOTES.parse_book, {"key": "k", "number": 1}, ""),
+        (QUOTES.parse_many, {"whatever": 1}, ""),
+        (
+            QUOTES.parse_book,
+            {"number": 1},
+            "parse_book takes 'key', which is not in cb_kwargs: put it there, or give it a default",
+        ),
+        (
+            QUOTES.parse_book,
+            {"key": "k", "other": 1},
+            "cb_kwargs has 'other', which parse_book does not take: add the argument, or **kwargs",
+        ),
+        (print, {}, ""),
+    ],
+)
+def test_arguments(method: Any, given: dict[str, Any], line: str) -> None:
+    assert blame.arguments(method, given) == line
+
+
+def itself() -> list[Any]:
+    held: list[Any] = []
+    held.append(held)
+    return held
+
+
+@dataclass
+class Point:
+    x: int
+
+
+def test_plain_data_and_what_can_be_written_as_such() -> None:
+    assert blame.data("meta", {"a": [1, 2.5, "x", b"y", None, {"b": (1,)}], 3: True, "point": Point(1)}) == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "line"),
+    [
+        (
+            {"page": PAGE},
+            (
+                "meta['page'] is a Response, which cannot be stored: keep what you need of it, "
+                "response.url or response.text"
+            ),
+        ),
+        (
+            {"a": {"b": [1, Selector(text="<p>")]}},
+            "meta['a']['b'][1] is a Selector, which cannot be stored: keep its text, with .get() or .getall()",
+        ),
+        (
+            {"all": PAGE.css("p")},
+            "meta['all'] is a SelectorList, which cannot be stored: keep its text, with .get() or .getall()",
+        ),
+        ({"next": Request("http://a.example/")}, "meta['next'] is a Request, which cannot be stored: keep its url"),
+        (
+            {"rows": (n for n in "ab")},
+            "meta['rows'] is a generator, which cannot be stored: keep what it yields, list(...)",
+        ),
+        (
+            {"file": io.BytesIO()},
+            "meta['file'] is a BytesIO, which cannot be stored: keep the path, and open the file in the callback",
+        ),
+        ({"n": 2**70}, "meta['n'] is an int, which cannot be stored: a number this large is kept as text, str(...)"),
+        ({"then": QUOTES.parse}, "meta['then'] is a method, which cannot be stored: keep the name of a method"),
+        (
+            {"lock": threading.Lock()},
+            "meta['lock'] is a lock, which cannot be stored: use numbers, strings, bytes, lists and dicts",
+        ),
+        ({"a": itself()}, "meta['a'] is a list, which cannot be stored: it holds itself, or too many levels"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_data_that_cannot_be_stored(value: dict[str, Any], line: str) -> None:
+    assert blame.data("meta", value) == line
+
+
+class Odd:
+    def __repr__(self) -> str:
+        raise RuntimeError("no")
+
+
+@pytest.mark.parametrize(
+    ("value", "line"),
+    [
+        (
+            "/page/2",
+            "a str ('/page/2'): yield response.follow('/page/2') to fetch it, or yield an item, {'text': ...}",
+        ),
+        (
+            "https://a.example/",
+            (
+                "a str ('https://a.example/'): yield response.follow('https://a.example/') to fetch it, or yield an "
+                "item, {'text': ...}"
+            ),
+        ),
+        ("a title", "a str ('a title'): yield an item, {'text': ...}"),
+        (
+            PAGE,
+            (
+                "a Response (<200 http://a.example/>): yield an item made of it, or response.follow(...) to fetch "
+                "another page"
+            ),
+        ),
+        (
+            PAGE.css("p::text"),
+            (
+                "a SelectorList ([<Selector query='descendant-or-self::p/text()' data='text'>...): yield an item with "
+                "its text, {'text': selected.get()}"
+            ),
+        ),
+        ([1], "a list ([1]): write yield from, to yield each of its elements"),
+        ({1}, "a set ({1}): write yield from, to yield each of its elements"),
+        (ValueError("v"), "a ValueError (ValueError('v')): raise it"),
+        (Point, "a class (<class 'tests.crawl.diagnostics.test_blame.Point'>): yield an object of it, Point(...)"),
+        (3, "an int (3): yield items (a dict, a dataclass...) or Requests"),
+        (Odd(), "an Odd: yield items (a dict, a dataclass...) or Requests"),
+        ("x" * 99, f"a str ('{'x' * 59}...): yield an item, {{'text': ...}}"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_wrong_result(value: Any, line: str) -> None:
+    assert blame.result(value, "parse") == f"parse yielded {line}"
+
+
+def test_results_that_have_to_be_looped_over_or_awaited() -> None:
+    assert blame.result(QUOTES.parse(PAGE), "p").endswith(": write yield from, to yield each of its elements")
+    assert blame.result(QUOTES.parse_many(PAGE), "p").endswith(": write async for each in ...: yield each")
+    coroutine = QUOTES.parse_later(PAGE)
+    assert blame.result(coroutine, "p").endswith(": it has to be awaited, yield await ...")
+    assert blame.data("meta", {"a": coroutine}).endswith("cannot be stored: it has to be awaited before")
+    coroutine.close()
+
+
+def test_an_object_of_scrapy() -> None:
+    kind = type("FormRequest", (), {"__module__": "scrapy.http.request.form"})
+    assert blame.result(kind(), "parse").endswith(": write from lycosa import FormRequest")
+
+
+def returns_late(response: Any) -> Iterator[Any]:
+    yield {}
+    if response:
+        return {"lost": 1}
+
+
+def returns_nothing(response: Any) -> Iterator[Any]:
+    def inner() -> int:
+        return 1
+
+    yield inner()
+    if response:
+        return None
+    if not response:
+        return
+    yield from [lambda: 2]
+
+
+def plain(response: Any) -> dict[str, Any]:
+    return {}
+
+
+def test_a_value_lost_in_a_generator() -> None:
+    line = returns_late.__code__.co_firstlineno + 3
+    expected = f"returns_late yields, so that `return {{'lost': 1}}` in line {line} is lost: yield it, then return"
+    assert blame.lost_return(returns_late) == expected
+    wrapped = functools.wraps(returns_late)(lambda response: plain(response) or returns_late(response))
+    assert blame.lost_return(wrapped) == expected
+
+
+@pytest.mark.parametrize("function", [returns_nothing, plain, QUOTES.parse_later, QUOTES.parse, print])
+def test_no_value_lost(function: Any) -> None:
+    assert blame.lost_return(function) == ""
+
+
+def test_a_generator_without_source() -> None:
+    namespace: dict[str, Any] = {}
+    exec("def parse(r):\n    yield 1\n    return 2\n", namespace)
+    assert blame.lost_return(namespace["parse"]) == ""
+
+
+class Plain(Spider):
+    name = "plain"
+
+    def start(self) -> Any:
+        yield Request("http://a.example/")
+
+
+class Empty(Spider):
+    name = "empty"
+
+    async def start(self) -> None:  # type: ignore[override]
+        return
+
+
+class Old(Spider):
+    name = "old"
+
+    def start_requests(self) -> Any:
+        yield Request("http://a.example/")
+
+
+class Both(Old):
+    async def start(self) -> AsyncIterator[Request]:
+        for request in self.start_requests():
+            yield request
+
+
+@pytest.mark.parametrize(
+    ("kind", "line"),
+    [
+        (Quotes, ""),
+        (Both, ""),
+        (Plain, "Plain.start is not async: write async def start(self), and yield Requests"),
+        (Empty, "Empty.start yields nothing: yield Requests in it"),
+        (Old, "Old.start_requests is never called: write async def start(self) instead"),
+    ],
+)
+def test_start(kind: type[Spider], line: str) -> None:
+    assert blame.start(kind()) == line
+
+
+@pytest.mark.parametrize(
+    ("urls", "line"),
+    [
+        (["https://a.example/", "FTP://x/"], ""),
+        (("http://a.example/",), ""),
+        ("https://a.example/", "start_urls of Q is text: write a list, ['https://a.example/']"),
+        (5, "start_urls of Q is an int (5): write a list of URLs"),
+        (["http://a/", "a.example/x"], "start_urls[1] of Q is 'a.example/x': write 'https://a.example/x'"),
+        (["//a.example/"], "start_urls[0] of Q is '//a.example/': write 'https://a.example/'"),
+        ([None], "start_urls[0] of Q is a NoneType (None): write a URL, as text"),
+    ],
+)
+def test_start_urls(urls: Any, line: str) -> None:
+    assert blame.start_urls(urls, "Q") == line
+
+
+@pytest.mark.parametrize("domain", ["example.com", ".example.com", "localhost", "127.0.0.1", "[::1]"])
+def test_allowed_domains(domain: str) -> None:
+    assert blame.allowed_domains([domain], "Q") == ""
+
+
+@pytest.mark.parametrize(
+    ("domain", "right"),
+    [
+        ("https://example.com", "example.com"),
+        ("https://u:p@example.com/x?y", "example.com"),
+        ("example.com:8080", "example.com"),
+        ("example.com/path", "example.com"),
+        ("*.example.com", "example.com"),
+        ("http://[::1]:80/", "[::1]:80"),
+    ],
+)
+def test_a_url_or_a_port_among_the_domains(domain: str, right: str) -> None:
+    line = blame.allowed_domains(["a.example", domain], "Q")
+    assert line == f"allowed_domains of Q has {domain!r}: write {right!r}, which holds its subdomains too"
+
+
+def test_domains_that_are_no_list_of_text() -> None:
+    text = "allowed_domains of Q is text: write a list, ['example.com']"
+    assert blame.allowed_domains("example.com", "Q") == text
+    assert blame.allowed_domains(7, "Q") == "allowed_domains of Q is an int (7): write a list of domains"
+    line = "allowed_domains of Q has a bytes (b'x'): write domains as text, 'example.com'"
+    assert blame.allowed_domains([b"x"], "Q") == line
+
+
+def test_misspelt_attributes() -> None:
+    wrong = type("Wrong", (Spider,), {"name": "w", "start_url": "http://a.example/"})
+    assert blame.attributes(wrong()) == "Wrong.start_url is never looked at: did you mean start_urls?"
+    assert blame.attributes(QUOTES) == ""
+
+
+class UsesIt(Spider):
+    name = "uses-it"
+    start_url = "http://a.example/"
+    allowed_domain = "a.example"
+
+    def __init__(self, **arguments: str) -> None:
+        super().__init__(**arguments)
+        self.start_urls, self.allowed_domains = [self.start_url], [self.allowed_domain]
+
+
+class HasBoth(Spider):
+    name = "has-both"
+    start_urls = ("http://a.example/",)
+    start_url = "http://b.example/"
+
+
+class Starts(Spider):
+    name = "starts"
+    start_url = "http://a.example/"
+
+    async def start(self) -> AsyncIterator[Any]:
+        yield "nothing"
+
+
+class BuildsOn(UsesIt):
+    start_url = "http://b.example/"
+
+
+class Forgets(Spider):
+    name = "forgets"
+    allowed_domain = ("a.example",)
+
+
+@pytest.mark.parametrize("spider", [UsesIt, HasBoth, Starts, BuildsOn])
+def test_attributes_that_the_spider_uses_itself_are_its_own(spider: type[Spider]) -> None:
+    assert blame.attributes(spider(start_url="http://c.example/")) == ""
+
+
+def test_an_attribute_that_the_source_never_uses_is_blamed() -> None:
+    line = "Forgets.allowed_domain is never looked at: did you mean allowed_domains?"
+    assert blame.attributes(Forgets()) == line
+
+
+class Good:
+    def process_request(self, request: Any) -> None: ...
+    def process_url(self, url: str) -> None: ...
+    @classmethod
+    def from_crawler(cls, crawler: Any) -> Any: ...
+    def spider_opened(self) -> None: ...
+
+
+def part(name: str) -> object:
+    return type("Part", (), {name: lambda self, request: None})()
+
+
+@pytest.mark.parametrize(
+    ("name", "rest"),
+    [
+        ("process_requests", "did you mean process_request?"),
+        ("process_reponse", "did you mean process_response?"),
+        ("proces_exception", "did you mean process_exception?"),
+        ("process_spider_outputs", "did you mean process_spider_output?"),
+        ("process_start_requests", "write async def process_start(self, start)"),
+        ("process_item", "it is a method of pipelines: put the class into pipelines"),
+        ("process_spider_output_async", "process_spider_output may be an async generator itself"),
+    ],
+)
+def test_methods_of_a_middleware_that_nobody_calls(name: str, rest: str) -> None:
+    assert blame.methods(part(name), METHODS) == f"Part.{name} is never called: {rest}"
+    assert blame.methods(type(part(name)), METHODS) == f"Part.{name} is never called: {rest}"
+
+
+def test_methods_that_are_right_or_nobodys_business() -> None:
+    assert blame.methods(Good(), METHODS) == ""
+    assert blame.methods(part("process_items"), ["process_item"]) == (
+        "Part.process_items is never called: did you mean process_item?"
+    )
+    assert blame.methods(part("process_item"), ["process_item"]) == ""
+
+
+def test_every_method_has_a_line_for_what_it_may_return() -> None:
+    assert set(METHODS) <= set(blame.RETURNS)
+
+
+@pytest.mark.parametrize(
+    ("where", "value", "line"),
+    [
+        (
+            "Part.process_request",
+            True,
+            "returned a bool (True): return None, a Response, a Request or an item, or raise IgnoreRequest",
+        ),
+        (
+            "Part.process_response",
+            None,
+            (
+                "returned None: return a Response, a Request or an item, or raise IgnoreRequest "
+                "(most end with return response)"
+            ),
+        ),
+        (
+            "Part.process_spider_output",
+            3,
+            "returned an int (3): return items and Requests: a list or a generator of them",
+        ),
+        ("Part.process_item", None, "returned None: return the item, or raise DropItem"),
+        ("Part.other", 1, "returned an int (1): return what it is asked for"),
+    ],
+)
+def test_nonsense_returned(where: str, value: Any, line: str) -> None:
+    assert blame.returned(where, value) == f"{where} {line}"
+
+
+def test_a_coroutine_within_what_was_awaited() -> None:
+    coroutine = QUOTES.parse_later(PAGE)
+    line = blame.returned("Part.process_exception", coroutine)
+    coroutine.close()
+    assert line.endswith("(a plain method that calls an async one has to be async too, and await it)")
+
+
+def test_lines_are_lines() -> None:
+    line = blame.result("two\nlines " * 40, "parse")
+    assert "\n" not in line
+    assert len(line) < 250
+
+
+class Old(Spider):
+    name = "old"
+    user_agent = "Mine/1.0"
+
+
+def test_an_attribute_that_is_a_setting_now_is_blamed() -> None:
+    line = "Old.user_agent is never looked at: write custom_settings = {'USER_AGENT': 'Mine/1.0'}"
+    assert blame.attributes(Old()) == line
+
+
+def test_a_start_of_old_is_named_where_there_is_nothing_to_start_with() -> None:
+    class Before(Spider):
+        name = "before"
+
+        def start_requests(self) -> list[Request]:
+            return [Request("http://a.example/")]
+
+    assert blame.start(Before()) == "Before.start_requests is never called: write async def start(self) instead"

@@ -1,0 +1,154 @@
+"""Auto-throttle as the server sees it (C2): it finds the pace of a host, and loses nothing on the way.
+
+Times are those of the server; see `test_polite.py` about `ARRIVAL_S`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import pytest
+
+import lycosa
+from lycosa import Request, Spider
+from lycosa.crawl.events.stats import Summary
+from tests.pace import assert_paced, gaps_of
+from tests.servers.misbehaving import Server, serving
+
+ARRIVAL_S = 0.03
+QUICK = {
+    "robots": False,
+    "retries": 10,
+    "backoff_base": 0,
+    "auto_throttle": True,
+    "auto_throttle_start": 0.05,
+    "auto_throttle_max": 0.5,
+}
+
+
+def playing(play: Callable[[Server], Any], **options: Any) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(60), serving(**options) as server:
+            await play(server)
+
+    asyncio.run(main())
+
+
+async def crawl(server: Server, *paths: str, meta: dict[str, Any] | None = None, **settings: Any) -> Summary:
+    class Asks(Spider):
+        name = "asks"
+
+        async def start(self):
+            for path in paths:
+                yield Request(server.url(path), meta=meta)
+
+        def parse(self, response):
+            pass
+
+    async with lycosa.Crawl(Asks, **{**QUICK, **settings}) as crawl:
+        return await crawl.run()
+
+
+def gaps(server: Server) -> list[float]:
+    return gaps_of(hit.at for hit in server.hits)
+
+
+@pytest.mark.parametrize("target", [1, 3])
+def test_the_host_is_asked_as_many_things_at_a_time_as_was_aimed_at(target):
+    """The more it has to do, the longer it takes: asked for all at once it would be six or eight times as slow."""
+
+    async def play(server: Server) -> None:
+        paths = [f"/congested/{number}?ms=15" for number in range(40 * target)]
+        summary = await crawl(server, *paths, auto_throttle_target=target)
+        assert summary.reasons == {"200": len(paths)}
+        later = server.memory["busy"][len(paths) // 2 :]
+        assert target * 0.6 < median(later) < target * 1.6
+
+    playing(play)
+
+
+def test_a_host_that_answers_at_once_is_asked_soon_again():
+    async def play(server: Server) -> None:
+        summary = await crawl(server, *(f"/good?{number}" for number in range(100)))
+        assert summary.reasons == {"200": 100}
+        assert gaps(server)[0] > 0.05 - ARRIVAL_S
+        assert median(gaps(server)[-50:]) < 0.04
+
+    playing(play)
+
+
+def test_a_host_that_is_asked_too_much_is_asked_less_and_no_page_is_lost():
+    async def play(server: Server) -> None:
+        paths = [f"/overloaded/{number}?ms=40&most=2" for number in range(50)]
+        summary = await crawl(server, *paths, auto_throttle_target=6)
+        assert (summary.reasons, summary.dead) == ({"200": 50}, [])
+        refused = summary.stats["downloader/response_status_count/429"]
+        assert 0 < refused < 15
+
+    playing(play)
+
+
+def test_a_retry_after_is_waited_for():
+    async def play(server: Server) -> None:
+        paths = [f"/good?{number}" for number in range(10)]
+        summary = await crawl(server, *paths, "/429?after=1", *(f"/good?more{number}" for number in range(10)))
+        assert summary.reasons == {"200": 21}
+        first = server.paths().index("/429?after=1")
+        after = gaps(server)[first:]
+        assert max(after[:3]) > 1 - ARRIVAL_S
+        assert median(after[3:8]) > 10 * median(gaps(server)[first - 5 : first])  # and then it goes on slowly
+
+    playing(play)
+
+
+def test_what_is_not_to_count_does_not():
+    async def play(server: Server) -> None:
+        paths = [f"/slow?ms=200&{number}" for number in range(12)]
+        await crawl(server, *paths, meta={"autothrottle_dont_adjust_delay": True})
+        assert 0.05 - ARRIVAL_S < median(gaps(server)) < 0.13  # of 0.2 else
+
+    playing(play)
+
+
+def test_the_delay_is_the_least():
+    async def play(server: Server) -> None:
+        await crawl(server, *(f"/good?{number}" for number in range(10)), delay=0.15)
+        assert_paced(gaps(server), 0.15)
+        assert median(gaps(server)) < 0.15 * 1.5
+
+    playing(play)
+
+
+def test_the_crawl_delay_of_robots_txt_is_the_least():
+    async def play(server: Server) -> None:
+        await crawl(server, *(f"/good?{number}" for number in range(10)), robots=True)
+        assert server.paths()[0] == "/robots.txt"
+        assert_paced(gaps(server), 0.15)
+        assert median(gaps(server)) < 0.15 * 1.5
+
+    playing(play, robots="User-agent: *\nCrawl-delay: 0.15\n")
+
+
+def test_the_longest_delay():
+    async def play(server: Server) -> None:
+        await crawl(server, *(f"/slow?ms=300&{number}" for number in range(10)), auto_throttle_max=0.1)
+        assert median(gaps(server)[3:]) < 0.2  # of 0.3 else
+
+    playing(play)
+
+
+def test_debug_tells_of_every_change(caplog):
+    caplog.set_level(logging.INFO, "lycosa")
+
+    async def play(server: Server) -> None:
+        await crawl(server, "/slow?ms=20", "/slow?ms=21")
+        assert "delay now" not in caplog.text
+        await crawl(server, "/slow?ms=20", "/slow?ms=21", auto_throttle_debug=True)
+        told = [line for line in caplog.messages if "delay now" in line]
+        assert told[0].startswith(f"{server.url('')}: 200 after ")
+
+    playing(play)

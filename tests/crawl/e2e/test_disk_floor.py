@@ -1,0 +1,94 @@
+"""A disk that is nearly full: the crawl pauses, says so, and goes on by itself; Ctrl-C ends it as ever."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import assert_exactly_once, assert_one_line, items, lycosa, started
+from tests.conftest import need
+from tests.servers.tree import Tree, grow
+
+MB = 10**6
+FLOOR = 24 * MB
+PAGES, TEXT_BYTES = 300, 100_000
+DISK_BYTES = 64 * MB
+
+
+@pytest.fixture
+def disk(tmp_path) -> Iterator[Path]:
+    """A file system in memory that holds all the items, if there is nothing else on it."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "lycosa-test", path]
+    mounted = shutil.which("mount") and subprocess.run(command, capture_output=True, check=False).returncode == 0
+    need("the right to mount a tmpfs (root)", bool(mounted))
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "-l", path], check=True)
+
+
+def free(disk: Path) -> int:
+    device = os.statvfs(disk)
+    return device.f_bavail * device.f_frsize
+
+
+def command(tree: Tree, *more: object) -> list[object]:
+    return ["crawl", tree.url, "-o", "disk/items.jsonl", "--state", "disk/state", "--free-space", "24MB", *more]
+
+
+def test_it_pauses_before_the_disk_is_full_and_goes_on_when_there_is_room(tmp_path, disk):
+    ballast = disk / "ballast"
+    ballast.write_bytes(b"x" * (free(disk) - FLOOR - 10 * MB))
+    with grow(PAGES, text_bytes=TEXT_BYTES, delay_s=0.01) as tree:
+        with started(*command(tree), cwd=tmp_path) as run:
+            assert run.until(lambda: "paused: " in run.said)
+            assert "MB free at" in run.said
+            assert "26 MB needed; the crawl goes on by itself when there is room" in run.said
+            assert run.until(lambda: "pages, paused (" in run.said)
+            hits = len(tree.hits())
+            time.sleep(4.0)
+            assert len(tree.hits()) == hits < PAGES, "looked at again, and nothing was lent"
+            assert FLOOR * 0.6 < free(disk) < FLOOR, "the floor is there for what was under way"
+            at = time.monotonic()
+            run.process.send_signal(signal.SIGINT)
+            assert run.end() == 130
+            assert time.monotonic() - at < 20.0
+        with started(*command(tree), cwd=tmp_path) as run:
+            assert run.until(lambda: "paused: " in run.said), "from the start"
+            assert len(tree.hits()) == hits
+            ballast.unlink()
+            assert run.end() == 0
+            assert "there is room again: the crawl goes on" in run.said
+        assert_exactly_once([item["url"] for item in items(disk / "items.jsonl")], tree.urls())
+        assert "Traceback" not in run.said
+
+
+def test_without_a_floor_a_disk_that_is_full_ends_it(tmp_path, disk):
+    (disk / "ballast").write_bytes(b"x" * (free(disk) - 10 * MB))
+    with grow(PAGES, text_bytes=TEXT_BYTES) as tree:
+        full = lycosa(*command(tree), "--free-space", "0", "-q", cwd=tmp_path)
+        assert full.returncode == 3
+        assert "no space left" in assert_one_line(full.stderr)
+
+
+def test_a_floor_higher_than_the_disk_is_said_and_can_be_left(tmp_path):
+    with grow(3) as tree, started("crawl", tree.url, "-o", "i.jsonl", "--free-space", "1000000GB", cwd=tmp_path) as run:
+        assert run.until(lambda: "paused: " in run.said)
+        assert tree.hits() == []
+        assert run.until(lambda: any(tmp_path.glob(".lycosa/*/socket")))
+        why = lycosa("frontier", "explain", tree.url, cwd=tmp_path).stdout.splitlines()
+        assert why[1] == "  queued"
+        assert why[2].startswith("  the crawl is paused: ")
+        assert " TB needed" in why[2]
+        assert "  paused    " in lycosa("frontier", "status", cwd=tmp_path).stdout
+        run.process.send_signal(signal.SIGTERM)
+        assert run.end() == 130

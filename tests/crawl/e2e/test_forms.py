@@ -1,0 +1,75 @@
+"""Forms through the whole crawler (C1, C7): a login with a token and a session, and bodies that a queue has kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from textwrap import dedent
+
+import pytest
+
+from tests.cli.command import items, lycosa
+from tests.servers.misbehaving import Server, running
+from tests.servers.sins_engine import PASSWORD, USER
+
+SPIDER = f"""
+from lycosa import FormRequest, JsonRequest, Request, Spider
+from lycosa.html.forms import FormFile
+
+class Forms(Spider):
+    name = "forms"
+
+    async def start(self):
+        yield Request(self.site + "/account", self.log_in)
+        yield Request(self.site + "/forms", self.fill_in)
+        yield JsonRequest(self.site + "/echo?json", self.echoed, data={{"a": [1, "é"]}}, cb_kwargs={{"what": "json"}})
+        file = FormFile("a.bin", b"\\0\\xff")
+        yield FormRequest(self.site + "/echo?file", self.echoed, formdata={{"f": file}}, cb_kwargs={{"what": "file"}})
+
+    def log_in(self, response):
+        filled = {{"name": "{USER}", "password": self.password}}
+        again = {{"callback": self.account, "dont_filter": True}}  # it leads where we were
+        yield FormRequest.from_response(response, formid="login", formdata=filled, **again)
+
+    def account(self, response):
+        yield {{"what": "account", "path": response.url.removeprefix(self.site), "says": response.css("p::text").get()}}
+
+    def fill_in(self, response):
+        wanted = {{"formname": "order", "clickdata": {{"value": "save"}}, "formdata": {{"note": None}}}}
+        yield FormRequest.from_response(response, callback=self.echoed, cb_kwargs={{"what": "order"}}, **wanted)
+
+    def echoed(self, response, what):
+        said = response.json()
+        kind = said["headers"]["content-type"].partition(";")[0]
+        yield {{"what": what, "method": said["method"], "kind": kind, "body": said["body"]}}
+"""
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with running() as running_server:
+        yield running_server
+
+
+def crawled(server, tmp_path, password):
+    (tmp_path / "spider.py").write_text(dedent(SPIDER))
+    told = ["-a", f"site={server.url('')}", "-a", f"password={password}", "-o", "items.jsonl"]
+    done = lycosa("runspider", "spider.py", *told, "--no-robots", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    return {item.pop("what"): item for item in items(tmp_path / "items.jsonl")}, done.stderr
+
+
+def test_a_login_and_bodies_of_every_kind(server, tmp_path):
+    found, said = crawled(server, tmp_path, PASSWORD)
+    assert found["account"] == {"path": "/account", "says": f"Welcome, {USER}."}, said
+    assert found["json"] == {"method": "POST", "kind": "application/json", "body": b'{"a": [1, "\\u00e9"]}'.hex()}
+    assert found["order"]["kind"] == "application/x-www-form-urlencoded"
+    assert bytes.fromhex(found["order"]["body"]).endswith(b"&upload=&do=save")
+    assert found["file"]["kind"] == "multipart/form-data"
+    assert b'filename="a.bin"\r\nContent-Type: application/octet-stream\r\n\r\n\0\xff\r\n--' in bytes.fromhex(
+        found["file"]["body"]
+    )
+
+
+def test_a_login_with_the_wrong_password(server, tmp_path):
+    found, _ = crawled(server, tmp_path, "guess")
+    assert found.get("account", {}).get("path") != "/account"

@@ -1,0 +1,127 @@
+"""Ways to lose something that were found by trying: each ended badly once (C2, C6, C8)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lycosa.search.tantivy import TantivyIndex
+from tests.cli.command import items, lycosa
+from tests.servers.tree import grow
+
+SPIDER = """
+import asyncio
+import lycosa
+
+class S(lycosa.Spider):
+    name = "s"
+    start_urls = ["{base}0", "{base}2"]
+
+    def parse(self, response):
+        yield {{"url": response.url}}
+        yield response.follow("/1", self.parse)
+        if response.url.endswith("/0"):
+            {line}
+"""
+
+
+def crawl(where: Path, url: str, *more: object, code: int = 0) -> str:
+    done = lycosa("crawl", url, *more, cwd=where)
+    assert done.returncode == code, done.stderr
+    return done.stderr
+
+
+def documents(where: Path) -> int:
+    index = TantivyIndex(where / "index")
+    try:
+        return index.count()
+    finally:
+        index.close()
+
+
+def test_a_second_crawl_into_the_same_file_keeps_its_items(tmp_path):
+    with grow(5) as first, grow(7) as second:
+        for tree in (first, second, first, second, first):
+            crawl(tmp_path, tree.url, "-o", "both.jsonl")
+        urls = [item["url"] for item in items(tmp_path / "both.jsonl")]
+        assert sorted(urls) == sorted(first.urls() | second.urls())
+
+
+def test_an_interrupted_crawl_goes_on_behind_the_items_of_another(tmp_path):
+    with grow(12) as first, grow(7) as second:
+        crawl(tmp_path, first.url, "-o", "both.jsonl", "--max-pages", 4)
+        crawl(tmp_path, second.url, "-o", "both.jsonl")
+        crawl(tmp_path, first.url, "-o", "both.jsonl")
+        urls = [item["url"] for item in items(tmp_path / "both.jsonl")]
+        assert sorted(urls) == sorted(first.urls() | second.urls())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "yield response.follow('/2', priority=1.5)",
+        "yield response.follow('/2', priority=True)",
+        "yield response.follow('/2', priority=10**30)",
+        "yield response.follow('/2', not_before=float('inf'))",
+        "yield response.follow('/2', meta={1: 2})",
+        "yield response.follow('/2', headers={'X-Id': '\\ud800'})",
+        "yield response.follow('/2', cb_kwargs={'\\ud800': 1})",
+        "raise ValueError('bad \\ud800 title')",
+        "raise SystemExit('enough')",
+        "yield {'odd': object()}",
+        "raise asyncio.CancelledError",
+    ],
+)
+def test_a_page_that_cannot_be_settled_is_dead_and_the_crawl_goes_on(tmp_path, line):
+    with grow(3) as tree:
+        base = tree.url.removesuffix("0")
+        (tmp_path / "s.py").write_text(SPIDER.format(base=base, line=line))
+        done = lycosa("runspider", "s.py", "-o", "items.jsonl", cwd=tmp_path)
+        assert done.returncode == 1, done.stderr
+        assert "internal error" not in done.stderr
+        assert {item["url"] for item in items(tmp_path / "items.jsonl")} == {f"{base}1", f"{base}2"}
+        again = lycosa("runspider", "s.py", "-o", "items.jsonl", cwd=tmp_path)
+        assert again.returncode == 1
+        assert "nothing to do" in again.stderr
+
+
+def test_rules_given_later_hold_for_what_is_queued(tmp_path):
+    with grow(40) as tree:
+        crawl(tmp_path, tree.url, "-o", "items.jsonl", "--max-pages", 4)
+        crawl(tmp_path, tree.url, "-o", "items.jsonl", "--deny", "*")
+        assert len(items(tmp_path / "items.jsonl")) == 4
+
+
+def test_the_state_of_another_spider_is_refused(tmp_path):
+    spider = SPIDER.replace('name = "s"', 'name = "{name}"')
+    with grow(3) as tree:
+        for name in ("one", "two"):
+            (tmp_path / f"{name}.py").write_text(spider.format(name=name, base=tree.url.removesuffix("0"), line="pass"))
+        assert lycosa("runspider", "one.py", "--state", "state", "-o", "a.jsonl", cwd=tmp_path).returncode == 0
+        other = lycosa("runspider", "two.py", "--state", "state", "-o", "b.jsonl", cwd=tmp_path)
+        assert (other.returncode, other.stderr.count("\n")) == (3, 1)
+        assert "the spider 'one'" in other.stderr
+        assert json.loads((tmp_path / "state" / "crawl.json").read_text())["spider"] == "one"
+
+
+def test_starting_afresh_empties_an_index_of_nothing_else(tmp_path):
+    with grow(8) as tree, grow(3) as other:
+        both = ("--index", "index")
+        crawl(tmp_path, tree.url, "-o", "a.jsonl", *both)
+        crawl(tmp_path, tree.url, "-O", "a.jsonl", *both, "--max-pages", 2)
+        assert documents(tmp_path) == 2
+        crawl(tmp_path, other.url, "-o", "b.jsonl", *both)
+        crawl(tmp_path, tree.url, "-O", "a.jsonl", *both, "--max-pages", 1)
+        assert documents(tmp_path) == 2 + 3
+
+
+def test_a_state_whose_database_is_gone_does_not_begin_anew(tmp_path):
+    with grow(8) as tree:
+        crawl(tmp_path, tree.url, "-o", "a.jsonl", "--state", "state")
+        (tmp_path / "state" / "frontier" / "data.mdb").write_bytes(b"")
+        assert "is gone or empty" in crawl(tmp_path, tree.url, "-o", "a.jsonl", "--state", "state", code=3)
+        assert len(items(tmp_path / "a.jsonl")) == 8
+        crawl(tmp_path, tree.url, "-O", "a.jsonl", "--state", "state")
+        assert len(items(tmp_path / "a.jsonl")) == 8

@@ -1,0 +1,393 @@
+"""kill -9 and Ctrl-C at any moment: every page is written and indexed exactly once, and work resumes at once (C1, F4).
+
+The bound on pages fetched again, "K x (concurrency + acks of one commit window)", is computed in `refetches_max`. The
+server answers after `DELAY_S`, so each of the crawler's transfers ends at most once in any span shorter than that; a
+commit window (0.1 s) is one. So a kill costs at most the transfers under way, and as many again whose pages were
+settled but not yet committed. That is never more than the window's own limit of acks.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from lycosa.config import Settings
+from lycosa.search.tantivy import TantivyIndex
+from tests.cli.command import Running, assert_exactly_once, assert_indexed_once, assert_one_line, items, lycosa, started
+from tests.conftest import PROVE
+from tests.servers.tree import Tree, grow, links
+
+DELAY_S = 0.2
+PAGES = 3000 if PROVE else 600
+LIVES_S = (0.5, 1.5) if PROVE else (0.2, 0.6)
+"""How long after its first fetch a run is killed: the shorter, the fewer pages 20 kills need."""
+CONCURRENCY = 16
+RESUME_MAX_S = 2.0
+"""From the start of the process to its first fetch. Processor time, since others use the machine too."""
+FAST = ("--concurrency", CONCURRENCY, "--concurrency-per-host", CONCURRENCY)
+
+
+def command(tree: Tree, *more: object) -> list[object]:
+    return ["crawl", tree.url, "--state", "state", "-o", "items.jsonl", "--index", "index", *FAST, *more]
+
+
+def refetches_max(kills: int) -> int:
+    ends_in_a_window = CONCURRENCY * (int(Settings().commit_every / DELAY_S) + 1)
+    return kills * (CONCURRENCY + min(Settings().commit_acks, ends_in_a_window))
+
+
+def first_fetch(run: Running, tree: Tree, hits_before: int) -> float | None:
+    """Wait for the first fetch of this run, robots.txt included. Return when it was; None when the run ended first."""
+    size = tree.hit_bytes()
+    if len(tree.hits()) == hits_before and not run.until(lambda: tree.hit_bytes() > size):
+        return None
+    return tree.hits()[hits_before].at
+
+
+def fetches(tree: Tree) -> Counter[str]:
+    counts = Counter(hit.path for hit in tree.hits())
+    counts.pop("/robots.txt", None)
+    return counts
+
+
+def assert_complete(tree: Tree, cwd: Path) -> None:
+    assert_exactly_once([item["url"] for item in items(cwd / "items.jsonl")], tree.urls())
+    assert_indexed_once(cwd / "index", tree)
+
+
+def finish(tree: Tree, cwd: Path, *more: object) -> None:
+    """Run the command to its end, and once more: then nothing is left to do."""
+    done = lycosa(*command(tree, *more), cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    assert_nothing_to_do(tree, cwd, *more)
+
+
+def assert_nothing_to_do(tree: Tree, cwd: Path, *more: object) -> None:
+    hits = len(tree.hits())
+    again = lycosa(*command(tree, *more), cwd=cwd)
+    assert (again.returncode, again.stdout) == (0, "")
+    assert "nothing to do" in again.stderr
+    assert len(tree.hits()) == hits
+
+
+def test_twenty_kills(tmp_path, chance):
+    kills, resumed_s = 20, []
+    with grow(PAGES, delay_s=DELAY_S) as tree:
+        for number in range(kills):
+            hits = len(tree.hits())
+            with started(*command(tree, "-q"), cwd=tmp_path) as run:
+                first = first_fetch(run, tree, hits)
+                assert first is not None, run.said
+                resumed_s.append(run.cpu_s())
+                assert run.kill_at(first + chance.uniform(*LIVES_S)), f"run {number} ended: {run.said}"
+                assert run.said == ""
+        finish(tree, tmp_path)
+        assert_complete(tree, tmp_path)
+        counts = fetches(tree)
+        again = counts.total() - tree.pages
+        print(f"{again} pages fetched again, first fetch after {median(resumed_s):.2f} s of processor time")
+        assert set(counts) == {f"/{n}" for n in range(tree.pages)}
+        assert again <= refetches_max(kills)
+        assert median(resumed_s) <= RESUME_MAX_S
+
+
+class Aim:
+    """Kills runs while they start, until enough of them were killed before their first fetch.
+
+    It goes by the shortest start seen so far: the first one, with nothing in the caches, may take much longer.
+    """
+
+    LAST = 1.1
+    TRIES_MAX = 40
+
+    def __init__(self, tree: Tree, chance: random.Random) -> None:
+        self.tree = tree
+        self.chance = chance
+        self.start_s = math.inf
+        self.early = 0
+        """So many were killed before their first fetch."""
+
+    def see_start(self, run: Running) -> None:
+        """Wait for the first fetch of the first run."""
+        first = first_fetch(run, self.tree, 0)
+        assert first is not None, run.said
+        self.start_s = min(self.start_s, first - run.started_at)
+
+    def shares(self, lowest: float, *, often: int, early_min: int) -> Iterator[float]:
+        """Yield when to kill the next run, spread evenly, as a share of the time that a start takes."""
+        for part in range(self.TRIES_MAX):
+            if part >= often and self.early >= early_min:
+                print(f"{self.early} of {part} kills before the first fetch, which comes after {self.start_s:.2f} s")
+                return
+            yield lowest + (self.LAST - lowest) * (part % often + self.chance.random()) / often
+        raise AssertionError(f"{self.early} kills before the first fetch, which came after {self.start_s:.2f} s")
+
+    def kill(self, run: Running, share: float) -> None:
+        before = len(self.tree.hits())
+        run.kill_at(run.started_at + self.start_s * share)
+        seen = [hit.at - run.started_at for hit in self.tree.hits()[before:]]
+        seen = [after_s for after_s in seen if after_s > self.start_s / 2]  # sooner: the server heard of it late
+        self.early += not seen
+        self.start_s = min([self.start_s, *seen])
+
+
+def test_kills_while_it_starts(tmp_path, chance):
+    """Before the first fetch: while it imports, opens the state, the output and the index, pushes the seeds."""
+    with grow(60) as tree:
+        aim = Aim(tree, chance)
+        with started(*command(tree, "--max-pages", 20), cwd=tmp_path) as run:
+            aim.see_start(run)
+            assert run.end() == 0
+        for share in aim.shares(0.25, often=12 if PROVE else 8, early_min=6):
+            with started(*command(tree, "--delay", 1), cwd=tmp_path) as run:
+                aim.kill(run, share)
+        finish(tree, tmp_path)
+        assert_complete(tree, tmp_path)
+
+
+def test_kills_while_it_starts_afresh(tmp_path, chance):
+    """Then -o refuses what it finds and says that -O goes on, or finds nothing of the old crawl."""
+    with grow(40) as tree:
+        aim = Aim(tree, chance)
+        fresh = ["-O" if part == "-o" else part for part in command(tree)]
+        with started(*fresh, cwd=tmp_path) as run:
+            aim.see_start(run)
+            assert run.end() == 0
+        for share in aim.shares(0.4, often=6 if PROVE else 4, early_min=3):
+            with started(*fresh, cwd=tmp_path) as run:
+                aim.kill(run, share)
+            again = lycosa(*command(tree), cwd=tmp_path)
+            if again.returncode:
+                assert "start afresh with -O" in assert_one_line(again.stderr)
+                assert lycosa(*fresh, cwd=tmp_path).returncode == 0
+            assert_complete(tree, tmp_path)
+            assert_nothing_to_do(tree, tmp_path)
+
+
+def test_kills_while_it_starts_for_the_first_time(tmp_path, chance):
+    with grow(20) as tree:
+        aim = Aim(tree, chance)
+        with started(*command(tree), cwd=tmp_path) as run:
+            aim.see_start(run)
+        for part, share in enumerate(aim.shares(0.5, often=6 if PROVE else 4, early_min=2)):
+            folder = tmp_path / str(part)
+            folder.mkdir()
+            with started(*command(tree), cwd=folder) as run:
+                aim.kill(run, share)
+            finish(tree, folder)
+            assert_complete(tree, folder)
+
+
+def test_items_written_but_not_committed_are_cut_off(tmp_path):
+    """With a long commit window and large pages, the output holds megabytes that no commit knows of."""
+    slow = ("--commit-every", 60, "--commit-acks", 100_000)
+    output = tmp_path / "items.jsonl"
+    with grow(60 if PROVE else 40, text_bytes=400_000) as tree:
+        for _ in range(2 if PROVE else 1):
+            size = output.stat().st_size if output.exists() else 0
+            with started(*command(tree, *slow), cwd=tmp_path) as run:
+                assert run.until(lambda size=size: output.exists() and output.stat().st_size > size), run.said
+                assert run.kill(), run.said
+            assert output.stat().st_size > 1_000_000
+            os.truncate(output, output.stat().st_size - 100)  # as if killed in the middle of a write
+        finish(tree, tmp_path)
+        assert_complete(tree, tmp_path)
+
+
+STEPS = ("a new segment", "tantivy's commit", "the positions' draft")
+
+
+def signs(folder: Path) -> dict[str, object]:
+    """What tells how far the commit of an index is."""
+    meta, draft = folder / "tantivy/meta.json", folder / "positions.json.new"
+    return {
+        STEPS[0]: frozenset(path.stem for path in folder.glob("tantivy/*.term")),
+        STEPS[1]: meta.stat().st_mtime_ns if meta.exists() else 0,
+        STEPS[2]: draft.exists(),
+    }
+
+
+def test_what_robots_forbids_and_what_lies_outside_is_left_alone_across_kills(tmp_path, chance):
+    """robots.txt is remembered like all else."""
+    with grow(200, delay_s=0.05, robots="User-agent: *\nDisallow: /2\nAllow: /20\n") as tree:
+        site = tree.url.removesuffix("/0")
+        forbidden = {f"{site}/{n}" for n in range(200) if str(n)[0] == "2" and str(n)[:2] != "20"}
+        for _ in range(3 if PROVE else 2):
+            hits = len(tree.hits())
+            with started(*command(tree, "-q"), cwd=tmp_path) as run:
+                assert run.until(lambda hits=hits: len(tree.hits()) > hits + 20), run.said
+                assert run.kill_at(time.monotonic() + chance.uniform(0, 0.2)), run.said
+        finish(tree, tmp_path)
+        asked = Counter(hit.path for hit in tree.hits())
+        fetched = {f"{site}{path}" for path in asked if path != "/robots.txt"}
+        assert fetched == reachable(tree, forbidden)
+        assert asked["/robots.txt"] <= 2  # the first kill may come before the first commit
+        assert_exactly_once([item["url"] for item in items(tmp_path / "items.jsonl")], fetched)
+
+
+def reachable(tree: Tree, forbidden: set[str]) -> set[str]:
+    """Return the pages that can be reached from the root without passing a forbidden one."""
+    base, found, ahead = tree.url.removesuffix("0"), set(), [0]
+    while ahead:
+        number = ahead.pop()
+        if f"{base}{number}" not in found | forbidden:
+            found.add(f"{base}{number}")
+            ahead += links(number, tree.pages)
+    return found
+
+
+def test_kills_in_the_middle_of_index_commits(tmp_path, chance):
+    """At three steps of a commit; what the index says it has read is never ahead of what it holds."""
+    kills = 6 if PROVE else 3
+    with grow(2000 if PROVE else 900, delay_s=DELAY_S / 2 if PROVE else DELAY_S) as tree:
+        for number in range(kills):
+            step = STEPS[number % len(STEPS)]
+            with started(*command(tree, "-q"), cwd=tmp_path) as run:
+                hits = tree.hit_bytes()
+                assert run.until(lambda hits=hits: tree.hit_bytes() > hits + 500), run.said
+                before = signs(tmp_path / "index")[step]
+                # A draft may live for less time than we look away: then kill at the tantivy commit that precedes it.
+                deadline = time.monotonic() + 2.5
+                while signs(tmp_path / "index")[step] == before and time.monotonic() < deadline:
+                    pass
+                time.sleep(chance.choice((0.0, 0.0, 0.002, 0.01)))
+                assert run.kill(), run.said
+            index = TantivyIndex(tmp_path / "index")
+            read = next(iter(index.positions().values()), 0)
+            written = (tmp_path / "items.jsonl").read_bytes()[:read]
+            assert index.count() >= written.count(b"\n")
+            assert written.endswith(b"\n") or not written
+            index.close()
+        finish(tree, tmp_path)
+        assert_complete(tree, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_signal_ends_it_cleanly_and_nothing_is_fetched_twice(tmp_path, name):
+    with grow(200, delay_s=0.05) as tree:
+        for _ in range(3 if PROVE else 2):
+            hits = len(tree.hits())
+            with started(*command(tree), cwd=tmp_path) as run:
+                assert run.until(lambda hits=hits: len(tree.hits()) > hits + 20), run.said
+                run.process.send_signal(signal.Signals[name])
+                assert run.end() == 130, run.said
+                assert "Traceback" not in run.said
+                assert run.said.endswith("the state is saved: the same command resumes the crawl\n")
+                assert run.printed == b""
+            assert len(items(tmp_path / "items.jsonl")) == len(fetches(tree))
+        finish(tree, tmp_path)
+        assert_complete(tree, tmp_path)
+        assert fetches(tree).most_common(1)[0][1] == 1
+
+
+def test_two_quick_interrupts(tmp_path):
+    with grow(200, delay_s=0.05) as tree:
+        for between_s in (0.0, 0.01, 0.2):
+            hits = len(tree.hits())
+            with started(*command(tree), cwd=tmp_path) as run:
+                assert run.until(lambda hits=hits: len(tree.hits()) > hits + 20), run.said
+                run.process.send_signal(signal.SIGINT)
+                time.sleep(between_s)
+                run.process.send_signal(signal.SIGINT)
+                assert run.end() == 130, run.said
+                assert "Traceback" not in run.said
+        finish(tree, tmp_path)
+        assert_complete(tree, tmp_path)
+
+
+def test_the_second_interrupt_waits_for_no_server(tmp_path):
+    with grow(10, delay_s=30) as tree, started(*command(tree), cwd=tmp_path) as run:
+        assert run.until(lambda: tree.hit_bytes() > 0), run.said
+        at = time.monotonic()
+        run.process.send_signal(signal.SIGINT)
+        time.sleep(0.1)
+        run.process.send_signal(signal.SIGINT)
+        assert run.end() == 130, run.said
+        assert time.monotonic() - at < 4.5  # a single one leaves five seconds to transfers under way
+        assert "Traceback" not in run.said
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_blocked_loop_hears_the_second_interrupt(tmp_path, name):
+    blocks = "import lycosa, time\nclass B(lycosa.Spider):\n    name = 'b'\n    def parse(self, r): time.sleep(1000)\n"
+    with grow(1) as tree:
+        (tmp_path / "b.py").write_text(f"{blocks}    start_urls = ['{tree.url}']\n")
+        with started("runspider", "b.py", "-s", "robots=false", cwd=tmp_path) as run:
+            assert run.until(lambda: "has blocked the crawl" in run.said), run.said
+            run.process.send_signal(getattr(signal, name))
+            time.sleep(1.5)  # `DEAF_S`, and more: a signal may be heard of late
+            run.process.send_signal(getattr(signal, name))
+            assert run.end() == 130, run.said
+            assert "Traceback" not in run.said
+
+
+def test_interrupts_while_it_starts(tmp_path):
+    """Before the command has begun to run, the signal is Python's; from then on it is 130 and no traceback."""
+    with grow(100) as tree:
+        with started(*command(tree, "--max-pages", 1), cwd=tmp_path) as run:
+            first = first_fetch(run, tree, 0)
+            assert first is not None, run.said
+            start_s = first - run.started_at
+            run.end()
+        codes = []
+        # Until it was interrupted often enough: it may start more slowly now.
+        for part in range(3, 40, 1 if PROVE else 2):
+            if part > 10 and codes.count(130) >= 4:
+                break
+            with started(*command(tree, "--delay", 1), cwd=tmp_path) as run:
+                time.sleep(start_s * part / 10)
+                run.process.send_signal(signal.SIGINT)
+                codes.append(run.end())
+                assert codes[-1] != 130 or "Traceback" not in run.said, run.said
+        assert set(codes) <= {130, -signal.SIGINT}
+        assert codes.count(130) >= 4
+        finish(tree, tmp_path)
+        assert_complete(tree, tmp_path)
+
+
+def test_kills_with_items_on_standard_output_lose_none(tmp_path, chance):
+    """There every page is written at least once; a reader that drops an unfinished last line has them all."""
+    options = ["crawl", None, "--state", "state", "--index", "index", *FAST]
+    seen: Counter[str] = Counter()
+    with grow(300, delay_s=0.1) as tree:
+        options[1] = tree.url
+        kills = 4
+        for number in range(kills + 1):
+            hits = len(tree.hits())
+            with started(*options, cwd=tmp_path) as run:
+                if number < kills:
+                    first = first_fetch(run, tree, hits)
+                    assert first is not None, run.said
+                    assert run.kill_at(first + chance.uniform(0.1, 0.5)), run.said
+                else:
+                    assert run.end() == 0
+                (tmp_path / "whole").write_bytes(run.printed[: run.printed.rfind(b"\n") + 1])
+            seen.update(item["url"] for item in items(tmp_path / "whole"))
+        assert set(seen) == tree.urls()
+        assert_indexed_once(tmp_path / "index", tree)
+        assert seen.total() - tree.pages <= kills * 2 * CONCURRENCY
+
+
+@pytest.mark.prove
+@pytest.mark.skipif(not PROVE, reason="make prove")
+def test_a_hundred_kills_at_any_moment(tmp_path, chance):
+    kills, ended = 0, False
+    with grow(7000, delay_s=DELAY_S) as tree:
+        while kills < 100 and not ended:
+            with started(*command(tree, "-q"), cwd=tmp_path) as run:
+                ended = not run.kill_at(run.started_at + chance.uniform(0.0, 2.0))
+                kills += not ended
+                assert run.said == ""
+        finish(tree, tmp_path)
+        assert_complete(tree, tmp_path)
+        assert kills == 100
+        assert fetches(tree).total() - tree.pages <= refetches_max(kills)

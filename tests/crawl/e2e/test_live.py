@@ -1,0 +1,524 @@
+"""`lycosa.Crawl`: a crawl inside a program, in whatever loop it runs (C2)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import uvloop
+
+from lycosa import CloseSpider, Crawl, DropItem, LycosaError, Request, Settings, Spider, run_crawl
+from lycosa.core.errors import BadSetting, BadSpider, BadUrl, UsageError
+from tests.cli.command import assert_exactly_once
+from tests.servers.misbehaving import Server, running
+
+PAGES = 40
+FAST = {"robots": False, "retries": 0, "blocked_after": 0}
+LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Server]:
+    with running() as server:
+        yield server
+
+
+@pytest.fixture
+def server(shared) -> Server:
+    shared.hits.clear()
+    return shared
+
+
+@pytest.fixture(params=LOOPS)
+def run(request) -> Iterator[Any]:
+    with asyncio.Runner(loop_factory=LOOPS[request.param]) as runner:
+        yield runner.run
+
+
+def root(server: Server, pages: int = PAGES) -> str:
+    return server.url(f"/tree/{pages}/0")
+
+
+def all_of(server: Server, pages: int = PAGES) -> set[str]:
+    return {server.url(f"/tree/{pages}/{n}") for n in range(pages)}
+
+
+class Pages(Spider):
+    name = "pages"
+
+    async def start(self) -> AsyncIterator[Request]:
+        yield Request(self.site)
+
+    def parse(self, response: Any) -> Any:
+        yield {"url": response.url}
+        yield from response.follow_all(css="a")
+
+
+def crawl_of(server: Server, pages: int = PAGES, spider: Any = Pages, **settings: Any) -> Crawl:
+    return Crawl(spider, spider_args={"site": root(server, pages)}, **{**FAST, **settings})
+
+
+async def streamed(crawl: Crawl) -> list[str]:
+    async with crawl:
+        return [item["url"] async for item in crawl.stream()]
+
+
+# ------------------------------------------------------------------------------------------------- how it is used
+
+
+def test_a_stream_brings_every_item_once(run, server):
+    assert_exactly_once(run(streamed(crawl_of(server))), all_of(server))
+
+
+def test_a_crawl_of_urls_brings_pages(run, server):
+    async def story() -> Any:
+        async with Crawl(root(server), **FAST) as crawl:
+            found = [item async for item in crawl.stream()]
+        assert crawl.summary is not None
+        return found, crawl.summary
+
+    found, summary = run(story())
+    assert {item.url for item in found} == all_of(server)
+    assert (summary.finished, summary.snapshot.items, summary.stats["finish_reason"]) == (True, PAGES, "finished")
+
+
+def test_run_gives_the_items_and_how_it_ended(run, server):
+    async def story() -> Crawl:
+        async with crawl_of(server) as crawl:
+            assert (await crawl.run()).finished
+            return crawl
+
+    crawl = run(story())
+    assert_exactly_once([item["url"] for item in crawl.items], all_of(server))
+
+
+def test_run_with_an_output_keeps_nothing_in_memory(run, server, tmp_path):
+    async def story() -> Crawl:
+        async with crawl_of(server, output=str(tmp_path / "items.jsonl")) as crawl:
+            await crawl.run()
+            return crawl
+
+    assert run(story()).items == []
+    assert (tmp_path / "items.jsonl").read_bytes().count(b"\n") == PAGES
+
+
+def test_scrapys_names_are_settings_too(run, server):
+    crawl = crawl_of(server, CLOSESPIDER_ITEMCOUNT=5, CONCURRENT_REQUESTS=1)
+    found = run(streamed(crawl))
+    assert crawl.summary is not None
+    assert (crawl.summary.closing, 5 <= len(found) < PAGES) == ("closespider_itemcount", True)
+
+
+def test_routes_by_name_by_glob_and_by_default(run, server):
+    async def story() -> list[Any]:
+        async with Crawl(root(server, 5), **FAST) as crawl:
+
+            @crawl.route()
+            async def pages(response: Any) -> Any:
+                yield {"by": "default", "n": response.url.rpartition("/")[2]}
+                for link in response.follow_all(css="a"):
+                    yield link
+                yield response.follow("/good", "named", cb_kwargs={"given": 1}, dont_filter=True)
+                yield response.follow("/echo?a=1")
+
+            @crawl.route("named")
+            def by_name(response: Any, given: int) -> Any:
+                return {"by": "name", "given": given}
+
+            @crawl.route(match="*/tree/5/[34]")
+            def by_glob(response: Any) -> Any:
+                return {"by": "glob", "n": response.url.rpartition("/")[2]}
+
+            @crawl.route(match="*/echo?*")
+            def echo(response: Any) -> Any:
+                return {"by": "echo"}
+
+            return [item async for item in crawl.stream()]
+
+    found = run(story())
+    by = {kind: sorted(item.get("n", "") for item in found if item["by"] == kind) for kind in ("default", "glob")}
+    assert by == {"default": ["0", "1", "2"], "glob": ["3", "4"]}
+    assert [item for item in found if item["by"] == "name"] == [{"by": "name", "given": 1}] * 3
+    assert [item for item in found if item["by"] == "echo"] == [{"by": "echo"}]
+
+
+def test_a_url_without_a_route_is_dead_with_the_reason(run, server):
+    async def story() -> Any:
+        crawl = Crawl(root(server, 1), **FAST)
+        crawl.route(match="*/other")(lambda response: None)
+        return await crawl.run()
+
+    ((url, reason),) = run(story()).dead
+    assert (url, reason) == (root(server, 1), f"no route for {url}: write one with @crawl.route()")
+
+
+async def nothing(response: Any) -> None:
+    """A route."""
+
+
+async def parse(response: Any) -> None:
+    """A route of another name."""
+
+
+def twice_the_default(crawl: Crawl) -> None:
+    crawl.route()(nothing)
+    crawl.route()(parse)
+
+
+def twice_a_name(crawl: Crawl) -> None:
+    crawl.route("one")(nothing)
+    crawl.route("one")(parse)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (lambda: Crawl("a.example"), "a.example"),
+        (Crawl, "nothing to crawl"),
+        (lambda: Crawl(None), r"nothing to crawl in None: Crawl\(URL\)"),
+        (lambda: Crawl("http://a.example/", detph=3), r"Crawl\(...\): unknown setting 'detph'"),
+        (lambda: Crawl("http://a.example/").route(nothing), r"write @crawl.route\(\) with brackets above nothing"),
+        (lambda: run_crawl(Settings(), ["http://a.example/"]), r"a loop runs here: await Crawl\(...\).run\(\)"),
+        (lambda: Crawl("http://a.example/", delay=-1), "delay"),
+        (lambda: twice_the_default(Crawl("http://a.example/")), "second default route"),
+        (lambda: twice_a_name(Crawl("http://a.example/")), "two routes 'one'"),
+        (lambda: Crawl("http://a.example/").route("start")(nothing), "cannot be called 'start'"),
+        (lambda: Crawl([Pages, Pages]), "two spiders of this run are called 'pages'"),
+        (lambda: Crawl(Pages, spider_args={"start_urls": "http://a.example/"}), "start_urls"),
+    ],
+)
+def test_what_is_wrong_is_one_line(wrong, says):
+    async def story() -> None:
+        await wrong().run()
+
+    with pytest.raises((UsageError, BadUrl, BadSetting, BadSpider), match=says) as caught:
+        asyncio.run(story())
+    assert "\n" not in str(caught.value)
+
+
+def test_settings_are_looked_at_at_once():
+    with pytest.raises(BadSetting, match="did you mean depth"):
+        Crawl("http://a.example/", detph=3)
+
+
+def test_a_frontier_that_others_share_is_refused_at_once():
+    with pytest.raises(UsageError, match="workers that share one are for lycosa worker"):
+        Crawl("http://a.example/", frontier="redis://127.0.0.1:1/0")
+
+
+def test_routes_are_for_urls(server):
+    async def story() -> None:
+        crawl = crawl_of(server)
+        crawl.route()(nothing)
+        await crawl.run()
+
+    with pytest.raises(UsageError, match="routes are for a crawl of URLs"):
+        asyncio.run(story())
+
+
+@pytest.mark.parametrize("first", ["run", "stream"])
+@pytest.mark.parametrize("second", ["run", "stream"])
+def test_a_crawl_is_used_once(server, first, second):
+    async def use(crawl: Crawl, how: str) -> None:
+        if how == "run":
+            await crawl.run()
+        else:
+            async for _ in crawl.stream():
+                pass
+
+    async def story() -> None:
+        async with crawl_of(server, 1) as crawl:
+            await use(crawl, first)
+            with pytest.raises(UsageError, match="used already"):
+                await use(crawl, second)
+
+    asyncio.run(story())
+
+
+# ------------------------------------------------------------------------------------------------- where it runs
+
+
+def test_in_a_thread_with_a_loop_of_its_own(server):
+    found: list[str] = []
+
+    def work() -> None:
+        found.extend(asyncio.run(streamed(crawl_of(server))))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(30)
+    assert_exactly_once(found, all_of(server))
+
+
+def test_as_in_a_notebook_again_and_again_on_one_loop(server):
+    loop = asyncio.new_event_loop()
+    try:
+        for _ in range(3):
+            found = loop.run_until_complete(streamed(crawl_of(server)))
+            assert_exactly_once(found, all_of(server))
+        assert asyncio.all_tasks(loop) == set()
+    finally:
+        loop.run_until_complete(loop.shutdown_default_executor())
+        loop.close()
+
+
+def test_two_at_once_in_one_loop(run, server):
+    async def story() -> Any:
+        return await asyncio.gather(streamed(crawl_of(server)), streamed(crawl_of(server, 25)))
+
+    one, two = run(story())
+    assert_exactly_once(one, all_of(server))
+    assert_exactly_once(two, all_of(server, 25))
+
+
+def test_several_spiders(run, server):
+    class Others(Pages):
+        name = "others"
+
+        def parse(self, response: Any) -> Any:
+            yield {"url": f"other {response.url}"}
+            yield from response.follow_all(css="a")
+
+    found = run(streamed(crawl_of(server, spider=[Pages, Others])))
+    assert_exactly_once(found, [*all_of(server), *(f"other {url}" for url in all_of(server))])
+
+
+def test_warnings_are_shown_where_no_log_is_set_up(server, capsys, monkeypatch):
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+
+    class Warns(Pages):
+        def parse(self, response: Any) -> None:
+            self.logger.warning("careful")
+            self.logger.info("nobody asked")
+
+    async def story() -> Any:
+        crawl = crawl_of(server, 1, Warns)
+        return await crawl.run()
+
+    summary = asyncio.run(story())
+    assert capsys.readouterr().err.count("careful") == 1
+    assert summary.stats["log_count/WARNING"] == 1
+
+
+# ------------------------------------------------------------------------------------------------- how it ends
+
+
+def test_stop_and_snapshot(run, server):
+    async def story() -> tuple[int, Any, Any]:
+        count = 0
+        async with crawl_of(server, concurrency=1) as crawl:
+            with pytest.raises(UsageError, match="has not begun"):
+                await crawl.snapshot()
+            async for _ in crawl.stream():
+                count += 1
+                if count == 2:
+                    seen = await crawl.snapshot()
+                    await crawl.stop()
+        return count, seen, await crawl.snapshot()
+
+    count, seen, last = run(story())
+    assert 1 <= count < PAGES
+    assert (seen.pages, last.items) == (1, count), "what was under way is given, too"
+
+
+def test_stopped_before_it_has_begun(run, server):
+    async def story() -> Any:
+        async with crawl_of(server) as crawl:
+            await crawl.stop()
+            return await crawl.run()
+
+    summary = run(story())
+    assert (summary.interrupted, summary.snapshot.pages) == (True, 0)
+
+
+def test_a_slow_consumer_slows_the_crawl(run, server):
+    """What waits is bounded by the pages under way, not by the crawl."""
+    made = [0]
+    taken, most = 0, 0
+
+    class Count:
+        def process_item(self, item: Any) -> Any:
+            made[0] += 1
+            return item
+
+    async def story() -> None:
+        nonlocal taken, most
+        async with crawl_of(server, 300, concurrency=4, pipelines={Count: 1}) as crawl:
+            async for _ in crawl.stream():
+                taken += 1
+                await asyncio.sleep(0.002)
+                most = max(most, made[0] - taken)
+
+    run(story())
+    assert (taken, made[0]) == (300, 300)
+    assert most <= 4 + 1, "what is under way, and the one that the consumer holds"
+
+
+BREAKS = ["break", "exception", "cancel"]
+
+
+@pytest.mark.parametrize("how", BREAKS)
+def test_who_leaves_in_the_middle_loses_nothing(run, server, tmp_path, how):
+    """What was given but not followed by the next one is given again: at least once, and no page more."""
+    found: list[str] = []
+
+    async def some() -> None:
+        async with crawl_of(server, state=str(tmp_path / "state"), concurrency=2) as crawl:
+            async for item in crawl.stream():
+                found.append(item["url"])
+                if len(found) % 7 == 0 and how == "break":
+                    break
+                if len(found) % 7 == 0 and how == "exception":
+                    raise ValueError("enough")
+                if len(found) % 7 == 0:
+                    asyncio.current_task().cancel()  # type: ignore[union-attr]
+                    await asyncio.sleep(10)
+
+    async def story() -> int:
+        for number in range(100):
+            before = len(found)
+            with suppress(ValueError, asyncio.CancelledError):
+                await asyncio.create_task(some())
+            if len(found) == before:
+                return number
+        raise AssertionError
+
+    left = run(asyncio.wait_for(story(), 60))
+    assert set(found) == all_of(server)
+    assert left >= 6
+    assert len(found) <= PAGES + left
+
+
+def test_leaving_takes_no_time(run, server):
+    async def story() -> float:
+        async with crawl_of(server, spider=Hangs) as crawl:
+            async for _ in crawl.stream():
+                break
+            at = asyncio.get_running_loop().time()
+        return asyncio.get_running_loop().time() - at
+
+    assert run(story()) < 2.0
+
+
+class Hangs(Pages):
+    def parse(self, response: Any) -> Any:
+        yield {"url": response.url}
+        yield response.follow("/hang")
+
+
+def test_left_before_the_first_item(run, server):
+    async def story() -> None:
+        async with crawl_of(server) as crawl:
+            items = crawl.stream()
+            task = asyncio.ensure_future(anext(items))
+            await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    run(asyncio.wait_for(story(), 20))
+
+
+def test_left_while_it_waits_in_start(run, server):
+    class Waits(Pages):
+        async def start(self) -> AsyncIterator[Request]:
+            yield Request(server.url("/good"))
+            await asyncio.Event().wait()
+
+    async def story() -> None:
+        async with crawl_of(server, spider=Waits) as crawl:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0.2):
+                    await anext(crawl.stream())
+
+    run(asyncio.wait_for(story(), 10))
+
+
+def test_a_callback_that_cancels_its_own_task_kills_its_page_only(run, server):
+    class Cancels(Pages):
+        async def parse(self, response: Any) -> Any:
+            for each in super().parse(response):
+                yield each
+            if response.url.endswith("/3"):
+                task = asyncio.current_task()
+                assert task is not None
+                task.cancel()
+                await asyncio.sleep(0)
+
+    crawl = crawl_of(server, 10, Cancels)
+    found = run(asyncio.wait_for(streamed(crawl), 10))
+    lost = {server.url("/tree/10/3")}
+    assert_exactly_once(found, all_of(server, 10) - lost)
+    assert crawl.summary is not None
+    reason = "the callback, or what it called, cancelled its own task"
+    assert crawl.summary.dead == [(*lost, reason)]
+
+
+def test_an_exception_in_a_callback_kills_its_page_only(run, server):
+    class Fails(Pages):
+        def parse(self, response: Any) -> Any:
+            yield from super().parse(response)
+            if response.url.endswith("/3"):
+                raise ValueError("three")
+
+    crawl = crawl_of(server, 10, Fails)
+    found = run(streamed(crawl))
+    lost = {server.url("/tree/10/3")}
+    assert_exactly_once(found, all_of(server, 10) - lost)
+    assert crawl.summary is not None
+    assert [url for url, _ in crawl.summary.dead] == [*lost]
+
+
+def test_cancelling_run_leaves_a_state_to_resume(run, server, tmp_path):
+    state = str(tmp_path / "state")
+    output = str(tmp_path / "items.jsonl")
+
+    async def some() -> None:
+        async with crawl_of(server, state=state, output=output, concurrency=1, delay=0.02) as crawl:
+            async with asyncio.timeout(0.5):
+                await crawl.run()
+
+    async def story() -> None:
+        with pytest.raises(TimeoutError):
+            await some()
+        async with crawl_of(server, state=state, output=output) as crawl:
+            assert (await crawl.run()).finished
+
+    run(story())
+    lines = (tmp_path / "items.jsonl").read_text().splitlines()
+    assert len(lines) == len(set(lines)) == PAGES
+
+
+def test_a_pipeline_that_closes_and_one_that_drops(run, server):
+    class Few:
+        def process_item(self, item: Any) -> Any:
+            if item["url"].endswith("/2"):
+                raise DropItem("two")
+            if item["url"].endswith("/5"):
+                raise CloseSpider("five is enough")
+            return item
+
+    crawl = crawl_of(server, concurrency=1, pipelines={Few: 1})
+    found = run(streamed(crawl))
+    assert crawl.summary is not None
+    assert (crawl.summary.closing, server.url(f"/tree/{PAGES}/2") in found) == ("five is enough", False)
+
+
+def test_a_state_is_that_of_the_same_crawl(run, server, tmp_path):
+    async def story(target: Any) -> Any:
+        async with Crawl(target, state=str(tmp_path / "state"), **FAST) as crawl:
+            return await crawl.run()
+
+    assert run(story(server.url("/good"))).finished
+    assert run(story(server.url("/good"))).nothing_to_do
+
+    class Other(Spider):
+        name = "other"
+        start_urls = ("http://a.example/",)
+
+    with pytest.raises(LycosaError, match="is the state of a crawl without a spider"):
+        run(story(Other))

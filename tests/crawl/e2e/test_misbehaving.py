@@ -1,0 +1,300 @@
+"""Crawls of a server that misbehaves: every sin has one outcome (C2, C5; issue 2, "A misbehaving server").
+
+The command runs in a process of its own. What it did is judged by what it wrote and by the record of the server.
+Robots.txt, waiting and scope are in `test_polite.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+
+from tests.cli.command import LYCOSA, environment
+from tests.cli.crawled import Crawled, crawl
+from tests.conftest import PROVE
+from tests.servers.charsets import CHARSETS
+from tests.servers.misbehaving import Server, running
+from tests.servers.sins import LINKS
+
+IMPATIENT = ("--timeout", 1, "--retries", 1, "--max-body", "1MB", "--concurrency-per-host", 64, "--no-robots")
+SHOWN = 10
+"""Dead URLs that a summary names."""
+MIB = 2**20
+
+DEAD = {
+    "/drop": ("connection closed without an answer", 2),
+    "/reset": ("connection lost", 2),
+    "/hang": ("timed out after 1 s", 2),
+    "/hang-after-headers": ("timed out after 1 s", 2),
+    "/drip": ("timed out after 1 s", 2),
+    "/short": ("connection lost within the body", 2),
+    "/cut-chunks": ("connection lost within the body", 2),
+    "/broken-chunks": ("broken chunked encoding", 2),
+    "/endless-headers": ("header too large", 1),
+    "/huge-header": ("header too large", 1),
+    "/endless": ("body over 1000000 bytes", 1),
+    "/gzip-bomb": ("body over 1000000 bytes", 1),
+    "/bad-gzip": ("cannot be decompressed", 2),
+    "/not-http": ("not HTTP", 1),
+    "/http-0.9": ("not HTTP", 1),
+    "/500": ("500", 2),
+}
+"""Of each sin why its URL is dead, and after how many requests: one retry where it may help, one without decoding."""
+
+DONE = {
+    "/304": "304",
+    "/401": "401",
+    "/403": "403",
+    "/404": "404",
+    "/410": "410",
+    "/binary": "content-type",
+    "/video": "content-type",
+    "/redirect-nowhere": "redirect to nowhere",
+    "/redirect-bad": "redirect to nowhere",
+}
+"""Of each sin why its URL is done without an item, after one request."""
+
+PAGES = {
+    "/204": ("", ""),
+    "/empty": ("", ""),
+    "/no-content-type": ("Untyped", "Untyped"),
+    "/nested": ("Deep", ""),
+    "/nul-bytes": ("N\ufffdU\ufffdL", "NUL zeros between /good"),
+    "/early-close-keepalive": ("Closed early", "Closed early"),
+    "/1xx": ("After the hints", "After the hints"),
+    "/not-gzip": ("Not compressed", "Not compressed at all"),
+    "/not-gzip/zstd": ("Not compressed", "Not compressed at all"),
+    "/trailers": ("", "hello"),
+    "/bad-charset-label": ("Ünknown label", "Ünknown label"),
+    "/slow?ms=300": ("Slow", "Slow"),
+    "/flaky/1": ("Flaky", "Flaky"),
+}
+"""Of each sin that a crawler forgives the title and the text of its item."""
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with running() as running_server:
+        yield running_server
+
+
+def links_to(server: Server, *targets: str) -> str:
+    return server.url("/links?" + urlencode({"to": "\n".join(targets)}))
+
+
+# ----------------------------------------------------------------------------------------------- one resource, one sin
+
+
+@pytest.fixture(scope="module")
+def dead(tmp_path_factory) -> dict[str, tuple[str, int]]:
+    """Crawl the deadly sins, as many at a time as a summary names. Return reason and number of requests by path."""
+    found = {}
+    paths = list(DEAD)
+    for start in range(0, len(paths), SHOWN):
+        some = paths[start : start + SHOWN]
+        with running() as server:
+            crawled = crawl(tmp_path_factory.mktemp("dead"), *map(server.url, some), *IMPATIENT)
+            assert (crawled.code, crawled.items, crawled.done) == (1, {}, {})
+            assert set(server.paths()) == set(some)
+            assert crawled.took_s < 25
+            found |= {path: (crawled.dead.get(path, ""), server.tries[path]) for path in some}
+    return found
+
+
+@pytest.mark.parametrize("path", DEAD)
+def test_dead_is(dead, path):
+    assert dead[path] == DEAD[path]
+
+
+@pytest.fixture(scope="module")
+def forgiven(tmp_path_factory) -> tuple[Crawled, Server]:
+    """Crawl what is no reason to call a URL dead."""
+    with running() as server:
+        urls = [server.url(path) for path in [*DONE, *PAGES]]
+        options = ("--retries", 1, "--depth", 0, "--concurrency-per-host", 64)
+        return crawl(tmp_path_factory.mktemp("forgiven"), *urls, *options), server
+
+
+def test_nothing_forgivable_is_dead(forgiven):
+    crawled, _ = forgiven
+    reasons = [*DONE.values(), "204", *["200"] * (len(PAGES) - 1)]
+    assert (crawled.code, crawled.dead) == (0, {})
+    assert crawled.done == {reason: reasons.count(reason) for reason in set(reasons)}
+
+
+@pytest.mark.parametrize("path", DONE)
+def test_done_without_an_item_is(forgiven, path):
+    crawled, server = forgiven
+    assert path not in crawled.items
+    assert server.tries[path] == 1
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_all_the_same_is(forgiven, path):
+    crawled, server = forgiven
+    item = crawled.items[path]
+    assert (item["title"], item["text"], item["status"]) == (*PAGES[path], 204 if path == "/204" else 200)
+    assert server.tries[path] == (2 if path.startswith(("/flaky", "/not-gzip")) else 1)
+
+
+# ----------------------------------------------------------------------------------------------------- bounded memory
+
+
+def peak_mib(home: Path, *arguments: object) -> float:
+    """Run the command to its end. Return the most memory that it held."""
+    with (home / "said").open("wb") as said:
+        process = subprocess.Popen(
+            [*LYCOSA, "crawl", *map(str, arguments)], cwd=home, env=environment(), stdout=said, stderr=said
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode in {0, 1}, (home / "said").read_text()
+    return usage.ru_maxrss / 1024
+
+
+@pytest.mark.parametrize("path", ["/endless", "/gzip-bomb", "/endless-headers", "/video"])
+def test_memory_is_bounded_with(server, tmp_path, path):
+    (tmp_path / "usual").mkdir()
+    usual = peak_mib(tmp_path / "usual", server.url("/good"))
+    most = peak_mib(tmp_path, server.url(path), "--timeout", 20)
+    assert server.tries[path] == 1
+    assert most - usual < 3 * 16, f"{most:.0f} MiB, {usual:.0f} for a small page"
+
+
+def test_many_bombs_at_once_cost_no_more_than_their_limit_each(server, tmp_path):
+    bombs = [server.url(f"/gzip-bomb?{number}") for number in range(16)]
+    (tmp_path / "usual").mkdir()
+    usual = peak_mib(tmp_path / "usual", server.url("/good"))
+    most = peak_mib(tmp_path, *bombs, "--concurrency-per-host", 16, "--max-body", 2 * MIB, "--timeout", 20)
+    assert most - usual < 16 * 2 * 2
+
+
+# ---------------------------------------------------------------------------------------------------------- redirects
+
+
+@pytest.mark.parametrize(
+    ("path", "last", "reason", "requests"),
+    [
+        ("/redirect-loop/a", "/redirect-loop/b", "redirect loop", 2),
+        ("/redirect-self", "/redirect-self", "redirect loop", 1),
+        ("/redirect-chain/0", "/redirect-chain/20", "more than 20 redirects", 21),
+    ],
+)
+def test_it_goes_round_in_circles_at(server, tmp_path, path, last, reason, requests):
+    crawled = crawl(tmp_path, server.url(path), "--no-robots")
+    assert (crawled.code, crawled.items, crawled.dead) == (1, {}, {last: reason})
+    assert (len(server.hits), len(set(server.paths()))) == (requests, requests)
+
+
+def test_a_site_that_redirects_to_itself_until_it_has_its_cookie_gets_it(server, tmp_path):
+    crawled = crawl(tmp_path, server.url("/cookies-required"))
+    assert (crawled.code, crawled.items["/cookies-required"]["title"]) == (0, "With cookie")
+    (tmp_path / "refused").mkdir()
+    refused = crawl(tmp_path / "refused", server.url("/cookies-required"), "--no-cookies")
+    assert (refused.code, refused.dead) == (1, {"/cookies-required": "redirect loop"})
+
+
+def test_a_cookie_that_is_required_can_be_given(server, tmp_path):
+    crawled = crawl(tmp_path, server.url("/cookies-required"), "--header", "Cookie: session=7")
+    assert (crawled.code, crawled.items["/cookies-required"]["title"]) == (0, "With cookie")
+
+
+def test_a_redirect_out_of_scope_is_not_followed_and_the_user_hears_of_it(tmp_path):
+    with running(host="127.0.0.2") as other, running(out=other.url("/good")) as server:
+        start = server.url("/redirect-out")
+        crawled = crawl(tmp_path, start)
+        hint = f"hint: {start} redirects to {other.url('/good')}, outside the scope: start there, or widen --scope"
+        assert hint in crawled.said.splitlines()
+        assert (crawled.code, crawled.items, crawled.done) == (0, {}, {"redirect out of scope": 1})
+        assert other.hits == []
+
+
+def test_a_redirect_within_the_scope_is_one_page_with_two_names(server, tmp_path):
+    crawled = crawl(tmp_path, server.url("/redirect-good"), server.url("/redirect-good?again"))
+    assert crawled.done == {"redirect": 2, "200": 1}
+    (item,) = crawled.items.values()
+    assert item["url"].startswith(server.url("/redirect-good"))
+    assert (item["final_url"], item["depth"]) == (server.url("/good"), 0)
+
+
+# -------------------------------------------------------------------------------------------------------------- links
+
+
+def test_broken_links(server, tmp_path):
+    crawled = crawl(tmp_path, server.url("/broken-links"), "--depth", 1, "--no-robots")
+    below = ["", "relative", "spaced%20out", "?query", "%C3%BCn%C3%AFcode/%E6%97%A5%E6%9C%AC", "unquoted"]
+    expected = {f"/linked/{name}" for name in below} | {"/good", "/up?a=1&b=2", "/back/slash", "/single", "/upper"}
+    assert sorted(server.paths()) == sorted([*expected, "/broken-links"])
+    assert (crawled.code, crawled.dead) == (0, {})
+    assert crawled.done == {"200": 2, "404": 10}
+    assert crawled.skipped == {"scope": 3}  # //127.0.0.2/, http://bücher.example/ and http:///three
+
+
+def test_ten_thousand_links_on_a_page(server, tmp_path):
+    """`make prove` fetches all of them."""
+    pages = LINKS + 1 if PROVE else 1_000
+    crawled = crawl(tmp_path, server.url("/many-links"), "--no-robots", "--max-pages", pages)
+    assert (crawled.code, crawled.done) == (0, {"200": pages})
+    assert crawled.items["/many-links"]["out_links"] == LINKS
+    assert len(server.hits) == len(server.tries) == len(crawled.items) == pages
+
+
+def months(first: int, last: int) -> set[str]:
+    """Return the pages of the calendar that are so many months away from January 2026."""
+    numbers = range(2026 * 12 + first, 2026 * 12 + last + 1)
+    return {f"/calendar/{number // 12:04}-{number % 12 + 1:02}" for number in numbers}
+
+
+def test_an_endless_calendar_ends_at_the_depth(server, tmp_path):
+    crawled = crawl(tmp_path, server.url("/calendar/2026-01"), "--depth", 7, "--no-robots")
+    assert crawled.code == 0
+    assert set(crawled.items) == months(-7, 7)
+    assert sorted(server.paths()) == sorted(months(-7, 7))
+    assert crawled.skipped == {"depth": 2}
+
+
+@pytest.mark.parametrize("at_once", [1, 64])
+def test_an_endless_calendar_ends_at_the_number_of_pages_and_goes_on_later(server, tmp_path, at_once):
+    command = (server.url("/calendar/2026-01"), "--no-robots", "--concurrency-per-host", at_once)
+    for pages in (1, 10, 25):
+        crawled = crawl(tmp_path, *command, "--max-pages", pages)
+        assert crawled.code == 0
+        assert len(server.hits) == len(set(server.paths())) == len(crawled.items) == pages
+        assert f"stopped at --max-pages {pages}" in crawled.said
+
+
+def test_failures_do_not_count_as_pages(server, tmp_path):
+    start = links_to(server, "/404", "/binary", "/500", "/good", "/slow")
+    crawled = crawl(tmp_path, start, "--max-pages", 3, "--no-robots", "--retries", 0, "--concurrency-per-host", 1)
+    assert len(crawled.items) == 3
+    assert set(server.tries) == {server.hits[0].target, "/404", "/binary", "/500", "/good", "/slow"}
+
+
+# ----------------------------------------------------------------------------------------------------------- charsets
+
+
+@pytest.fixture(scope="module")
+def decoded(tmp_path_factory) -> dict[str, str]:
+    """Crawl the pages whose charset is doubtful. Return their text."""
+    with running() as server:
+        urls = [server.url(f"/charset/{name}") for name in CHARSETS]
+        crawled = crawl(tmp_path_factory.mktemp("charsets"), *urls)
+        assert (crawled.code, len(crawled.items)) == (0, len(CHARSETS))
+        return {path.rpartition("/")[2]: item["text"] for path, item in crawled.items.items()}
+
+
+@pytest.mark.parametrize("name", CHARSETS)
+def test_the_text_is_what_a_browser_shows_where(decoded, name):
+    assert decoded[name] == CHARSETS[name].shown
+
+
+@pytest.mark.parametrize("said", ["utf-8", "ascii"])
+def test_wrong_charset(server, tmp_path, said):
+    crawled = crawl(tmp_path, server.url(f"/wrong-charset/{said}"))
+    shown = "文字化け".encode("shift_jis").decode("utf-8", "replace") if said == "utf-8" else "•¶Žš‰»‚¯"
+    assert crawled.items[f"/wrong-charset/{said}"]["title"] == shown

@@ -1,0 +1,95 @@
+"""Where a spider goes besides its domains, and which statuses reach it: what its requests and settings say (C2, C7)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+from msgspec.structs import replace
+
+from lycosa.app.crawl.parts import scope_of
+from lycosa.config import Settings
+from lycosa.crawl.engine.records import to_record, to_request
+from lycosa.crawl.middlewares.offsite import Offsite
+from lycosa.crawl.spiders.spider import Spider, domains_as_urls
+from lycosa.http.core.request import Request
+from tests.cli.command import items, lycosa
+from tests.servers.misbehaving import Server, running
+
+
+@pytest.fixture
+def here() -> Iterator[Server]:
+    with running() as server:
+        yield server
+
+
+@pytest.fixture
+def there() -> Iterator[Server]:
+    with running(host="127.0.0.2") as server:
+        yield server
+
+
+def crawl(home: Path, spider: str, *options: object) -> str:
+    (home / "spider.py").write_text("from lycosa import Request, Spider\n" + dedent(spider))
+    done = lycosa("runspider", "spider.py", "-o", "items.jsonl", "--no-robots", *options, cwd=home)
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+def test_requests_that_say_so_leave_the_domains_but_not_the_depth(here: Server, there: Server, tmp_path: Path) -> None:
+    spider = f"""
+    class Wide(Spider):
+        name = "wide"
+        start_urls = ["{here.url("/good")}"]
+        allowed_domains = ["127.0.0.1"]
+        custom_settings = {{"DEPTH_LIMIT": 1}}
+        def parse(self, response):
+            yield Request("{there.url("/good?no")}", self.further)
+            yield Request("{there.url("/good?dont_filter")}", self.further, dont_filter=True)
+            yield Request("{there.url("/good?allow_offsite")}", self.further, meta={{"allow_offsite": True}})
+            yield Request("{there.url("/redirect-to?url=/good?redirected")}", self.further, dont_filter=True)
+        def further(self, response):
+            yield Request("{there.url("/good?too-deep")}", dont_filter=True, meta={{"allow_offsite": True}})
+    """
+    said = crawl(tmp_path, spider)
+    expected = ["/good?allow_offsite", "/good?dont_filter", "/good?redirected", "/redirect-to?url=/good?redirected"]
+    assert sorted(there.paths()) == expected
+    assert "skipped 4 links (depth: 3, scope: 1)" in said
+
+
+def test_what_the_crawl_itself_lets_pass_the_filter_stays_in_the_domains() -> None:
+    """A redirect to where we came from, with a new cookie, passes the filter; where that leads next is looked at."""
+
+    class Page(Spider):
+        name = "page"
+
+    scope = scope_of("", [], domains_as_urls(["a.example"]), Settings())
+    record = replace(to_record(Request("http://b.example/"), Page()), depth=1, dont_filter=True)
+    assert Offsite(scope).process_request(to_request(record)) is not None
+
+
+@pytest.mark.parametrize(
+    ("custom", "seen"),
+    [
+        ("", {"/good": 200}),
+        ('"HTTPERROR_ALLOW_ALL": True', {"/good": 200, "/404": 404, "/500": 500, "/redirect-nowhere": 302}),
+        ('"HTTPERROR_ALLOWED_CODES": [302, 404]', {"/good": 200, "/404": 404, "/redirect-nowhere": 302}),
+    ],
+)
+def test_settings_let_statuses_through_and_redirects_are_followed(
+    here: Server, tmp_path: Path, custom: str, seen: dict[str, int]
+) -> None:
+    starts = [here.url(path) for path in ("/404", "/500", "/redirect-good", "/redirect-nowhere")]
+    spider = f"""
+    class Sees(Spider):
+        name = "sees"
+        start_urls = {json.dumps(starts)}
+        custom_settings = {{"RETRY_TIMES": 0, {custom}}}
+        def parse(self, response):
+            yield {{"path": response.url.removeprefix("{here.url("")}"), "status": response.status}}
+    """
+    crawl(tmp_path, spider)
+    assert {item["path"]: item["status"] for item in items(tmp_path / "items.jsonl")} == seen

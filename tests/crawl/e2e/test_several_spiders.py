@@ -1,0 +1,264 @@
+"""Several spiders in one run (C2): one frontier, one politeness, one output; everything else is each spider's own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from lycosa import Crawl, Request, Spider
+from lycosa.core.errors import ForeignState
+from lycosa.crawl.engine.visit import Visitors
+from lycosa.frontier.core.model import RECORD_VERSION, Extras, Lease, UrlRecord
+from tests.cli.command import assert_exactly_once, assert_one_line, items, lycosa, started
+from tests.pace import assert_paced, gaps_of
+from tests.servers.misbehaving import Server, running
+from tests.servers.tree import Tree, grow
+
+SPIDERS = """
+import lycosa
+from lycosa import DropItem, Request, Spider
+
+class Mark:
+    def __init__(self, mark):
+        self.mark = mark
+    def process_item(self, item):
+        return {**item, "mark": self.mark}
+
+class Base(Spider):
+    async def start(self):
+        yield Request(self.site)
+    def parse(self, response):
+        yield {"spider": self.name, "url": response.url}
+        yield from response.follow_all(css="a")
+"""
+PAIR = """
+class A(Base):
+    name = "a"
+    pipelines = [Mark("of a")]
+class B(Base):
+    name = "b"
+    pipelines = [Mark("of b")]
+"""
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with running() as server:
+        yield server
+
+
+def write(cwd: Path, spiders: str) -> None:
+    (cwd / "lycosa.toml").write_text('spider_modules = ["both"]\n')
+    (cwd / "both.py").write_text(SPIDERS + dedent(spiders))
+
+
+def command(*names: str, site: str, more: tuple[object, ...] = ()) -> list[object]:
+    return ["crawl", *names, "-a", f"site={site}", "-o", "items.jsonl", "--state", "state", "--no-robots", *more]
+
+
+def crawled(cwd: Path, *names: str, site: str, code: int = 0, more: tuple[object, ...] = ()) -> str:
+    done = lycosa(*command(*names, site=site, more=more), cwd=cwd)
+    assert done.returncode == code, done.stderr
+    return done.stderr
+
+
+def of(tree: Tree, spider: str) -> list[str]:
+    return [f"{spider} {url}" for url in tree.urls()]
+
+
+def found(cwd: Path) -> list[str]:
+    return [f"{item['spider']} {item['url']}" for item in items(cwd / "items.jsonl")]
+
+
+def test_each_spider_fetches_each_url_once_with_its_own_parts(tmp_path):
+    write(tmp_path, PAIR)
+    with grow(30) as tree:
+        said = crawled(tmp_path, "a", "b", site=tree.url)
+        assert "finished: 60 pages, 60 items" in said
+        assert Counter(hit.path for hit in tree.hits()) == {f"/{n}": 2 for n in range(30)} | {"/away": 2}
+        assert_exactly_once([each for each in found(tmp_path) if "away" not in each], [*of(tree, "a"), *of(tree, "b")])
+        assert all(item["mark"] == f"of {item['spider']}" for item in items(tmp_path / "items.jsonl"))
+        assert "nothing to do" in crawled(tmp_path, "b", "a", site=tree.url), "the order of names is no matter"
+
+
+def test_one_host_keeps_one_delay_between_the_spiders(tmp_path):
+    write(tmp_path, PAIR)
+    delay_s = 0.12
+    with grow(6) as tree:
+        crawled(tmp_path, "a", "b", site=tree.url, more=("--delay", delay_s))
+        starts = [hit.at for hit in tree.hits() if hit.path != "/away"]
+    assert len(starts) == 12
+    assert_paced(gaps_of(starts), delay_s)
+    assert starts[-1] - starts[0] > 10.5 * delay_s
+
+
+def test_user_agent_header_middleware_cookies_and_domains_are_each_ones_own(tmp_path, server):
+    write(
+        tmp_path,
+        """
+        class A(Base):
+            name = "a"
+            allowed_domains = ["127.0.0.1"]
+            custom_settings = {"user_agent": "Agent-A", "downloader_middlewares": {"both:SignA": 10}}
+            def parse(self, response):
+                yield response.follow(f"/echo?jar={self.name}", self.seen)
+                yield Request("http://localhost:1/outside", self.seen)
+            def seen(self, response):
+                yield {"spider": self.name, **response.json()["headers"]}
+        class B(A):
+            name = "b"
+            allowed_domains = []
+            custom_settings = {"user_agent": "Agent-B", "retries": 0}
+            async def start(self):
+                yield Request(self.site.replace("jar=a", "jar=b"))
+        class SignA:
+            def process_request(self, request):
+                request.headers["X-Spider"] = "a"
+        """,
+    )
+    site = server.url("/set-cookies?line=jar=a%3B+Path=/")
+    crawled(tmp_path, "a", "b", site=site, code=1)
+    a, b = sorted(items(tmp_path / "items.jsonl"), key=lambda item: item["spider"])
+    assert (a["user-agent"], b["user-agent"]) == ("Agent-A", "Agent-B")
+    assert (a.get("x-spider"), b.get("x-spider")) == ("a", None)
+    assert (a["cookie"], b["cookie"]) == ("jar=a", "jar=b"), "each has a jar of its own"
+    dead = lycosa("frontier", "list", "--state", "state", "--state-of", "dead", "--json", cwd=tmp_path).stdout
+    assert [json.loads(line)["spider"] for line in dead.splitlines()] == ["b"], "a may not go there"
+
+
+def test_killed_again_and_again_and_resumed(tmp_path):
+    """Nothing is lost, nothing is written twice, and each record comes back to its spider."""
+    write(tmp_path, PAIR)
+    chance = random.Random(seed := random.randrange(10**6))
+    print("seed", seed)
+    with grow(150, delay_s=0.05) as tree:
+        for _ in range(3):
+            with started(*command("a", "b", site=tree.url), cwd=tmp_path) as run:
+                seen = tree.hit_bytes()
+                assert run.until(lambda seen=seen: tree.hit_bytes() > seen), run.said
+                assert run.kill_at(time.monotonic() + chance.uniform(0.05, 0.3)), run.said
+        crawled(tmp_path, "a", "b", site=tree.url)
+        assert_exactly_once([each for each in found(tmp_path) if "away" not in each], [*of(tree, "a"), *of(tree, "b")])
+
+
+class Good(Spider):
+    """Named when it is used."""
+
+    async def start(self):
+        yield Request(self.site)
+
+    def parse(self, response):
+        return None
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "whose"),
+    [
+        (("a", "b"), ("a",), "the spiders 'a', 'b'"),
+        (("a",), ("a", "b"), "the spider 'a'"),
+        (("a", "b"), ("a", "c"), "the spiders 'a', 'b'"),
+        (("a", "b"), ("a+b",), "the spiders 'a', 'b'"),
+    ],
+)
+def test_the_state_of_other_spiders_is_refused_in_one_line(tmp_path, server, first, then, whose):
+    async def crawled_by(names: tuple[str, ...]) -> None:
+        spiders = [type("Named", (Good,), {"name": name}) for name in names]
+        site = {"site": server.url("/good")}
+        async with Crawl(spiders, spider_args=site, state=str(tmp_path / "state"), robots=False) as crawl:
+            await crawl.run()
+
+    asyncio.run(crawled_by(first))
+    with pytest.raises(ForeignState) as caught:
+        asyncio.run(crawled_by(then))
+    told = f"{tmp_path / 'state'} is the state of {whose}; give another --state, or -O to start afresh"
+    assert str(caught.value) == told
+
+
+def test_settings_they_share_must_agree(tmp_path, server):
+    write(
+        tmp_path,
+        PAIR.replace('name = "a"', 'name = "a"\n    custom_settings = {"delay": 2}').replace(
+            'name = "b"', 'name = "b"\n    custom_settings = {"delay": 3}'
+        ),
+    )
+    line = assert_one_line(crawled(tmp_path, "a", "b", site=server.url("/good"), code=2))
+    assert line.startswith("the spiders a and b want different values of delay (2.0, 3.0), which they share in one run")
+    crawled(tmp_path, "a", "b", site=server.url("/good"), more=("--delay", "0"))
+
+
+def test_explain_list_and_export_tell_the_spiders_apart(tmp_path, server):
+    write(
+        tmp_path,
+        """
+        class A(Base):
+            name = "a"
+            allowed_domains = ["127.0.0.1"]
+        class B(Base):
+            name = "b"
+            custom_settings = {"depth": 0, "deny": "*/nowhere"}
+            def parse(self, response):
+                raise ValueError("b")
+        """,
+    )
+    url = server.url("/good")
+    crawled(tmp_path, "a", "b", site=url, code=1)
+
+    def told(url: str) -> list[str]:
+        done = lycosa("frontier", "explain", url, "--state", "state", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        return [line.strip() for line in done.stdout.splitlines()[1:]]
+
+    lines = told(url)
+    assert [line.partition(" at ")[0] for line in lines if " at " in line] == ["a: done", "b: given up"]
+    assert any("ValueError in parse" in line for line in lines)
+    never = told(server.url("/nowhere"))
+    assert "a: never seen" in never
+    assert "b: --deny */nowhere matches it" in never
+    assert not any(line.startswith("a: --deny") for line in never)
+    assert any(line.startswith("a: out of scope") for line in told("http://elsewhere.example/"))
+    assert not any(line.startswith("b: out of scope") for line in told("http://elsewhere.example/"))
+    exported = lycosa("frontier", "export", "-", "--state", "state", cwd=tmp_path).stdout
+    rows = [json.loads(line) for line in exported.splitlines()]
+    assert sorted(row["spider"] for row in rows if row["url"] == url) == ["a", "b"]
+
+
+def test_they_share_the_cache(tmp_path, server):
+    write(tmp_path, PAIR)
+    url = server.url("/cached?control=max-age=900")
+    for state in ("one", "other"):
+        more = ("-s", "http_cache=rfc9111", "--concurrency", "1", "--state", state)
+        crawled(tmp_path, "a", "b", site=url, more=more)
+    assert Counter(found(tmp_path)) == {f"a {url}": 2, f"b {url}": 2}
+    assert server.paths().count("/cached?control=max-age=900") == 1
+
+
+def test_a_record_of_a_spider_that_is_not_there_is_dead_with_the_reason():
+    lease = Lease(
+        1, UrlRecord(RECORD_VERSION, 1, "http://a.example/", "http://a.example:80", extras=Extras(spider="c")), 0
+    )
+    failed = asyncio.run(Visitors({"a": None, "b": None}).visit(lease))
+    assert (failed.reason, failed.retry_at) == ("no spider 'c' takes part in this run", None)
+
+
+def test_what_is_imported_belongs_to_a_spider(tmp_path, server):
+    write(tmp_path, PAIR)
+    crawled(tmp_path, "a", "b", site=server.url("/good"))
+    (tmp_path / "bare").write_text(server.url("/slow?ms=1") + "\n")
+    done = lycosa("frontier", "import", "bare", "--state", "state", "--strict", cwd=tmp_path)
+    assert (done.returncode, "this crawl has several spiders: say whose it is" in done.stderr) == (2, True), done.stderr
+    (tmp_path / "rows").write_text(
+        "".join(json.dumps({"url": server.url(path), "spider": "b"}) + "\n" for path in ("/slow?ms=1", "/good"))
+    )
+    done = lycosa("frontier", "import", "rows", "--state", "state", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    crawled(tmp_path, "a", "b", site=server.url("/good"))
+    assert Counter(found(tmp_path))[f"b {server.url('/slow?ms=1')}"] == 1
+    assert Counter(found(tmp_path))[f"b {server.url('/good')}"] == 1, "b had it, and its key is the same"

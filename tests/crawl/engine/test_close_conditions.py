@@ -1,0 +1,125 @@
+"""When a crawl closes by itself, and with which word (C7): each condition, the time to look again, memory."""
+
+from __future__ import annotations
+
+import asyncio
+import mmap
+import re
+
+import pytest
+
+from lycosa.core.errors import BadSetting
+from lycosa.crawl.engine.close_conditions import (
+    FINISH_REASONS,
+    MIB,
+    Closing,
+    Conditions,
+    Counts,
+    Memory,
+    resident_bytes,
+)
+from lycosa.crawl.events.stats_collector import StatsCollector
+
+NOTHING = Counts(items=0, pages=0, errors=0, started_at=100.0, item_at=100.0, pages_at_item=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "limit", "just_below", "met"),
+    [
+        ("itemcount", 5, {"items": 4}, {"items": 5}),
+        ("pagecount", 5, {"pages": 4}, {"pages": 6}),
+        ("errorcount", 2, {"errors": 1}, {"errors": 2}),
+        ("timeout", 10, {"started_at": 90.1}, {"started_at": 90.0}),
+        ("timeout_no_item", 10, {"item_at": 90.1, "started_at": 0.0}, {"item_at": 90.0}),
+        ("pagecount_no_item", 3, {"pages": 7, "pages_at_item": 5}, {"pages": 8, "pages_at_item": 5}),
+    ],
+)
+def test_each_condition_at_its_limit(name: str, limit: int, just_below: dict, met: dict) -> None:
+    conditions = Conditions(**{name: limit})
+    assert conditions
+    assert conditions.reason(NOTHING._replace(**just_below), 100.0) == ""
+    assert conditions.reason(NOTHING._replace(**met), 100.0) == f"closespider_{name}"
+    assert Conditions().reason(NOTHING._replace(**met), 1e9) == ""
+    assert f"closespider_{name}" in FINISH_REASONS
+
+
+def test_no_condition_is_false() -> None:
+    assert not Conditions()
+    assert not Closing(Conditions(), 0.0)
+    assert Closing(Conditions(errorcount=1), 0.0)
+
+
+def test_a_negative_limit_is_refused_by_its_setting() -> None:
+    with pytest.raises(BadSetting, match="CLOSESPIDER_PAGECOUNT_NO_ITEM is -1: write a positive number"):
+        Conditions(pagecount_no_item=-1)
+
+
+def test_when_to_look_again() -> None:
+    assert Conditions(itemcount=3).next_at(NOTHING) is None
+    assert Conditions(timeout=30).next_at(NOTHING) == 130.0
+    assert Conditions(timeout=30, timeout_no_item=5).next_at(NOTHING._replace(item_at=110.0)) == 115.0
+    assert Conditions(timeout=30, timeout_no_item=50).next_at(NOTHING._replace(item_at=110.0)) == 130.0
+
+
+def test_a_run_without_items_closes_when_the_time_it_named_has_come() -> None:
+    closing = Closing(Conditions(timeout_no_item=10), 0.0)
+    assert closing.next_at() == 10.0
+    assert closing.look(items=1, pages=1, errors=0, now=9.0) == ""
+    assert closing.next_at() == 19.0
+    assert closing.look(items=1, pages=50, errors=0, now=18.9) == ""
+    assert closing.look(items=1, pages=50, errors=0, now=19.0) == "closespider_timeout_no_item"
+
+
+def test_pages_count_from_the_last_item() -> None:
+    closing = Closing(Conditions(pagecount_no_item=3), 0.0)
+    assert closing.look(0, 2, 0, 1.0) == ""
+    assert closing.look(1, 3, 0, 1.0) == ""
+    assert closing.look(1, 5, 0, 1.0) == ""
+    assert closing.look(1, 6, 0, 1.0) == "closespider_pagecount_no_item"
+
+
+def test_memory_warns_once_and_then_closes() -> None:
+    held = iter([100 * MIB, 150 * MIB, 260 * MIB, 200 * MIB, 301 * MIB])
+    stats, warned = StatsCollector(), []
+    memory = Memory(stats, lambda: warned.append(1), limit_mb=300, warning_mb=200, read=lambda: next(held))
+    assert [memory.look(), memory.look(), memory.look(), memory.look()] == ["", "", "", "memusage_exceeded"]
+    assert warned == [1]
+    assert stats.get_stats() == {
+        "memusage/startup": 100 * MIB,
+        "memusage/max": 301 * MIB,
+        "memusage/warning_reached": 1,
+        "memusage/limit_reached": 1,
+    }
+
+
+def test_memory_is_watched_until_the_limit() -> None:
+    held = iter([1, MIB, MIB + 1])
+    memory, closed = Memory(StatsCollector(), lambda: None, limit_mb=1, read=lambda: next(held)), []
+    asyncio.run(memory.watch(closed.append, every_s=0.0))
+    assert closed == ["memusage_exceeded"]
+    assert next(held, None) is None
+
+
+def test_memory_without_limits_only_notes() -> None:
+    stats = StatsCollector()
+    memory = Memory(stats, lambda: pytest.fail("warned"))
+    assert memory.look() == ""
+    assert stats.get_value("memusage/max") >= MIB
+    with pytest.raises(BadSetting, match="MEMUSAGE_LIMIT_MB"):
+        Memory(stats, lambda: None, limit_mb=-1)
+
+
+def test_resident_memory_follows_what_is_held() -> None:
+    before = resident_bytes()
+    with mmap.mmap(-1, 64 * MIB) as block:  # not malloc, which may have that much left over from other tests
+        block.write(bytes(64 * MIB))
+        assert resident_bytes() - before > 48 * MIB
+
+
+def test_resident_memory_without_proc(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    monkeypatch.setattr("lycosa.crawl.engine.close_conditions.STATM", tmp_path / "none")
+    assert resident_bytes() > 10 * MIB
+
+
+def test_the_words_are_words() -> None:
+    assert all(re.fullmatch(r"[a-z_]+", word) and meaning for word, meaning in FINISH_REASONS.items())

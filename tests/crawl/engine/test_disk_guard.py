@@ -1,0 +1,116 @@
+"""The free-space floor: nothing more is lent while there is too little room, and it goes on by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lycosa.crawl.engine.disk_guard import FLOOR_BYTES, FreeSpace, Room, room_at
+from lycosa.crawl.engine.engine import Limits
+from lycosa.crawl.spiders.spider import Spider
+from lycosa.frontier.core.states import Policy
+from tests.crawl.crawling import wired
+from tests.servers.tree import grow
+
+MB, GB = 10**6, 10**9
+
+
+class Device:
+    """A device that somebody fills and empties."""
+
+    def __init__(self, free_bytes: int, total_bytes: int = 100 * GB) -> None:
+        self.room = Room(free_bytes, total_bytes)
+
+    def free(self, free_bytes: int) -> None:
+        self.room = self.room._replace(free_bytes=free_bytes)
+
+    def watched(self, floor_bytes: int | None = None) -> FreeSpace:
+        return FreeSpace([Path("/somewhere")], floor_bytes, lambda path: self.room)
+
+
+@pytest.mark.parametrize(
+    ("total", "floor"),
+    [(1000 * GB, FLOOR_BYTES), (10 * GB, GB // 10), (200 * 10**6, 2 * 10**6), (64 << 20, 0), (64 << 10, 0), (0, 0)],
+)
+def test_the_usual_floor_depends_on_the_device(total, floor):
+    for free, short in ((floor - 1, True), (floor, False)):
+        space = Device(max(0, free), total).watched()
+        space.check()
+        assert bool(space.shortage) == (short and floor > 0)
+
+
+def test_a_shortage_begins_and_ends_once_and_both_are_said(caplog):
+    device = Device(2000 * MB)
+    space = device.watched(1000 * MB)
+    said = []
+    with caplog.at_level(logging.WARNING):
+        for free in (2000, 1000, 999, 500, 1000, 1099, 1100, 1000, 999):
+            device.free(free * MB)
+            space.check()
+            said.append(bool(space.shortage))
+    assert said == [False, False, True, True, True, True, False, False, True], "it does not stop and go all the time"
+    assert [record.message for record in caplog.records] == [
+        "paused: 999 MB free at /somewhere, 1.1 GB needed; the crawl goes on by itself when there is room",
+        "there is room again: the crawl goes on",
+        "paused: 999 MB free at /somewhere, 1.1 GB needed; the crawl goes on by itself when there is room",
+    ]
+
+
+def test_a_floor_of_nothing_is_none_and_a_place_that_cannot_be_looked_at_is_no_shortage():
+    for floor, room in ((0, lambda path: Room(0, GB)), (GB, lambda path: (_ for _ in ()).throw(OSError()))):
+        space = FreeSpace([Path("/")], floor, room)
+        space.check()
+        assert space.shortage is None
+
+
+def test_the_room_of_what_does_not_exist_yet_is_that_of_its_parent(tmp_path):
+    assert room_at(tmp_path / "not" / "yet").total_bytes == room_at(tmp_path).total_bytes > 0
+
+
+class Site(Spider):
+    name = "site"
+
+    def __init__(self, url: str, device: Device) -> None:
+        super().__init__()
+        self.start_urls = [url]
+        self.device = device
+        self.seen: list[str] = []
+
+    def parse(self, response: Any) -> Any:
+        self.seen.append(response.url)
+        if len(self.seen) == 10:
+            self.device.free(5 * MB)
+        yield {"url": response.url}
+        yield from response.follow_all(css="li a")
+
+
+def test_what_is_under_way_is_finished_and_the_rest_waits_for_room(monkeypatch):
+    monkeypatch.setattr("lycosa.crawl.engine.engine.SHORTAGE_CHECK_S", 0.05)
+
+    async def story(url: str) -> None:
+        async with AsyncExitStack() as stack:
+            device = Device(100 * MB)
+            spider = Site(url, device)
+            space = device.watched(10 * MB)
+            crawl = await wired(stack, spider, Policy(robots=False), Limits(concurrency=4), space)
+            running = asyncio.create_task(crawl.engine.run(crawl.operations))
+            while not (snapshot := await crawl.engine.snapshot()).paused:  # noqa: ASYNC110  like any observer
+                await asyncio.sleep(0.01)
+            assert snapshot.paused == "5.0 MB free at /somewhere, 11 MB needed"
+            before = len(spider.seen)
+            await asyncio.sleep(0.2)
+            stats = await crawl.frontier.stats()
+            assert (stats.leased, stats.done) == (0, before), "what was under way was finished, and nothing lent"
+            assert len(crawl.sink.items) == len(spider.seen) == before < 60, "and committed"
+            device.free(100 * MB)
+            await asyncio.wait_for(running, 20)
+            assert sorted(item["url"] for item in crawl.sink.items) == sorted(set(spider.seen))
+            assert len(spider.seen) == 60
+
+    with grow(60, delay_s=0.02) as tree:
+        asyncio.run(story(tree.url))

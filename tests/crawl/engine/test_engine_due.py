@@ -1,0 +1,161 @@
+"""When the engine sleeps, until when, and what wakes it (F3, C7)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from lycosa.crawl.engine.engine import Limits
+from lycosa.crawl.engine.records import to_record
+from lycosa.crawl.spiders.spider import Spider
+from lycosa.frontier.core.states import Policy
+from lycosa.http.core.request import Request
+from lycosa.infra.clock import Clock
+from tests.crawl.crawling import Crawl, wired
+from tests.servers.tree import grow
+
+DAY_S = 86_400.0
+SOON_S = 10.0
+POLICY = Policy(robots=False)
+
+
+class Later(Spider):
+    """Starts with requests that are due later."""
+
+    name = "later"
+
+    def __init__(self, requests: list[Request]) -> None:
+        super().__init__()
+        self.requests = requests
+        self.seen: list[tuple[float, str]] = []
+
+    async def start(self) -> Any:
+        for request in self.requests:
+            yield request
+
+    def parse(self, response: Any) -> None:
+        self.seen.append((time.time(), response.url[-1]))
+
+
+def after(url: str, seconds: float) -> Request:
+    return Request(url, not_before=time.time() + seconds)
+
+
+async def until_waiting(crawl: Crawl) -> float:
+    """Wait until the engine says that it waits. Return until when."""
+    while not (snapshot := await crawl.engine.snapshot()).waiting_until:  # noqa: ASYNC110  like any observer
+        await asyncio.sleep(0.01)
+    return snapshot.waiting_until
+
+
+def test_it_sleeps_until_exactly_the_next_due_time_whatever_else_is_due_later():
+    async def story(url: str) -> None:
+        async with AsyncExitStack() as stack:
+            spider = Later([after(url + "3", DAY_S), after(url + "2", 0.9), after(url + "1", 0.4)])
+            crawl = await wired(stack, spider, POLICY, Limits(exit_when_idle=True))
+            await crawl.engine.run(crawl.operations)
+            assert [page for _, page in spider.seen] == ["1", "2"]
+            for (at, _), request in zip(spider.seen, spider.requests[2:0:-1], strict=True):
+                assert 0 <= at - request.not_before < SOON_S
+            assert crawl.engine.idle_until == pytest.approx(spider.requests[0].not_before, abs=0.01)
+
+    with grow(5) as tree:
+        asyncio.run(story(tree.url[:-1]))
+
+
+def test_a_push_from_outside_wakes_it_and_so_does_a_stop():
+    async def story(url: str) -> None:
+        async with AsyncExitStack() as stack:
+            spider = Later([after(url + "1", DAY_S)])
+            crawl = await wired(stack, spider, POLICY)
+            running = asyncio.create_task(crawl.engine.run(crawl.operations))
+            assert await until_waiting(crawl) == pytest.approx(spider.requests[0].not_before, abs=0.01)
+            at = time.time()
+            await crawl.operations.push([to_record(Request(url + "2"), spider)])
+            seen = await crawl.engine.snapshot()
+            await asyncio.wait_for(crawl.engine.until_stirred(seen), SOON_S)
+            await until_waiting(crawl)
+            assert [page for _, page in spider.seen] == ["2"]
+            assert spider.seen[0][0] - at < SOON_S
+            crawl.engine.stop()
+            await asyncio.wait_for(running, SOON_S)
+            assert (await crawl.frontier.stats()).delayed == 1
+
+    with grow(5) as tree:
+        asyncio.run(story(tree.url[:-1]))
+
+
+def test_a_due_time_is_met_although_the_machine_slept_through_the_timer(monkeypatch):
+    """Timers stand still while a machine sleeps, so the clock is looked at again from time to time."""
+    monkeypatch.setattr("lycosa.crawl.engine.engine.CLOCK_CHECK_S", 0.2)
+    monkeypatch.setattr("lycosa.infra.clock.CHECK_S", 0.05)
+
+    async def story(url: str) -> None:
+        async with AsyncExitStack() as stack:
+            slept = 0.0
+            spider = Later([after(url + "1", DAY_S)])
+            crawl = await wired(stack, spider, POLICY, clock=Clock(lambda: time.time() + slept))
+            running = asyncio.create_task(crawl.engine.run(crawl.operations))
+            await until_waiting(crawl)
+            slept = DAY_S
+            await asyncio.wait_for(running, SOON_S)
+            assert len(spider.seen) == 1
+
+    with grow(2) as tree:
+        asyncio.run(story(tree.url[:-1]))
+
+
+def test_a_retry_of_an_earlier_run_is_work_and_a_request_for_later_is_not(monkeypatch):
+    monkeypatch.setattr("lycosa.crawl.engine.engine.IDLE_AFTER_S", 0.1)
+
+    async def story(url: str) -> None:
+        async with AsyncExitStack() as stack:
+            spider = Later([Request(url + "1"), after(url + "2", 3.0)])
+            crawl = await wired(stack, spider, POLICY, Limits(exit_when_idle=True))
+            now = time.time()
+            (lease,) = await crawl.frontier.lease(1, now)
+            await crawl.frontier.nack(lease, "503", now + 1.0, now)
+            await crawl.engine.run(crawl.operations)
+            assert [page for _, page in spider.seen] == ["1"]
+            assert crawl.engine.idle_until == pytest.approx(spider.requests[1].not_before, abs=0.01)
+
+    with grow(5) as tree:
+        asyncio.run(story(tree.url[:-1]))
+
+
+def test_a_host_that_rests_is_work(monkeypatch):
+    monkeypatch.setattr("lycosa.crawl.engine.engine.IDLE_AFTER_S", 0.1)
+
+    async def story(url: str) -> None:
+        async with AsyncExitStack() as stack:
+            spider = Later([Request(url + "1")])
+            crawl = await wired(stack, spider, POLICY, Limits(exit_when_idle=True))
+            record = to_record(spider.requests[0], spider)
+            await crawl.frontier.block_host(record.host, time.time() + 1.0)
+            await crawl.engine.run(crawl.operations)
+            assert (len(spider.seen), crawl.engine.idle_until) == (1, 0.0)
+
+    with grow(2) as tree:
+        asyncio.run(story(tree.url[:-1]))
+
+
+def test_more_is_asked_for_when_nothing_is_left():
+    async def story(url: str) -> None:
+        async with AsyncExitStack() as stack:
+            spider = Later([Request(url + "1")])
+            crawl = await wired(stack, spider, POLICY)
+            batches = [[Request(url + "2"), Request(url + "3")], []]
+
+            async def more(now: float) -> int:
+                return await crawl.frontier.push([to_record(request, spider) for request in batches.pop(0)])
+
+            await crawl.engine.run(crawl.operations, "", more)
+            assert sorted(page for _, page in spider.seen) == ["1", "2", "3"]
+            assert batches == []
+
+    with grow(5) as tree:
+        asyncio.run(story(tree.url[:-1]))

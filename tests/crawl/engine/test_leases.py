@@ -1,0 +1,98 @@
+"""A lease is renewed for as long as its work lasts: nothing is lost and nothing is done twice (C6, F5)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from lycosa.crawl.engine.engine import LEASE_EXPIRED, Limits
+from lycosa.crawl.engine.leases import Leases
+from lycosa.crawl.spiders.spider import Spider
+from lycosa.frontier.core.model import UrlRecord
+from lycosa.frontier.core.states import Policy
+from lycosa.frontier.memory import memory_frontier
+from tests.crawl.crawling import wired
+from tests.servers.tree import grow
+
+LEASE_S = 1.0
+SLOW_S = 3.0
+POLICY = Policy(robots=False, lease_s=LEASE_S)
+
+
+class Slow(Spider):
+    """Takes longer over a page than a lease lasts."""
+
+    name = "slow"
+
+    def __init__(self, urls: list[str], *, blocks: bool) -> None:
+        super().__init__()
+        self.start_urls = urls
+        self.blocks = blocks
+        self.calls: list[str] = []
+
+    async def parse(self, response: Any) -> Any:
+        self.calls.append(response.url)
+        if self.blocks and response.url.endswith("/1"):
+            return {"url": response.url}  # while the other one blocks, the lease of this one runs out as well
+        if self.blocks:
+            time.sleep(SLOW_S)  # noqa: ASYNC251  that is the sin
+        else:
+            await asyncio.sleep(SLOW_S)
+        return {"url": response.url}
+
+
+@pytest.mark.parametrize("blocks", [False, True])
+def test_a_callback_that_takes_three_times_its_lease_is_run_once(blocks: bool) -> None:
+    async def story(urls: list[str]) -> None:
+        async with AsyncExitStack() as stack:
+            spider = Slow(urls, blocks=blocks)
+            crawl = await wired(stack, spider, POLICY)
+            await crawl.engine.run(crawl.operations)
+            stats = await crawl.frontier.stats()
+            assert sorted(spider.calls) == sorted(item["url"] for item in crawl.sink.items) == urls
+            assert (stats.reasons, crawl.stats.retries) == ({"200": len(urls)}, 0)
+
+    with grow(3) as tree:
+        asyncio.run(story([tree.url, tree.url[:-1] + "1"]))
+
+
+def test_what_takes_longer_than_all_its_leases_is_tried_again_and_then_dead() -> None:
+    async def story(url: str) -> None:
+        async with AsyncExitStack() as stack:
+            spider = Slow([url], blocks=False)
+            crawl = await wired(stack, spider, POLICY, Limits(lease_max_s=0.3))
+            await crawl.engine.run(crawl.operations)
+            stats = await crawl.frontier.stats()
+            assert (stats.dead_reasons, len(spider.calls)) == ({LEASE_EXPIRED: 1}, 5)
+
+    with grow(1) as tree:
+        asyncio.run(story(tree.url))
+
+
+def test_a_lease_that_ran_out_unseen_lives_on_and_one_that_was_taken_back_does_not() -> None:
+    async def story() -> None:
+        frontier = memory_frontier(POLICY)
+        host = "http://a.example:80"
+        await frontier.push([UrlRecord(1, n, f"{host}/{n}", host) for n in (1, 2)])
+        mine, lost = await frontier.lease(2, 100.0)
+        leases = Leases(frontier, 3600.0)
+        leases.begin(mine, 100.0)
+        assert leases.next_renewal() == 100.5
+        await leases.renew(100.4)
+        assert leases.next_renewal() == 100.5, "nothing to do before half its time"
+        await leases.renew(107.0)  # the loop was blocked for seven seconds
+        assert await frontier.expire(107.0) == 1, "the one that nobody works on"
+        assert await frontier.lease(2, 107.4) != [], "which is lent again"
+        assert leases.next_renewal() == 107.5
+        assert await frontier.ack(mine, "200", (), 107.6)
+        leases.end(mine)
+        leases.begin(lost, 107.0)
+        await leases.renew(109.0)
+        assert leases.next_renewal() is None, "no longer held"
+        assert not await frontier.ack(lost, "200", (), 109.0)
+
+    asyncio.run(story())

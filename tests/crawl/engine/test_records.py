@@ -1,0 +1,262 @@
+"""Requests to records and back (C2): what is stored is what was asked for, and what cannot be stored is refused.
+
+Their key and their segment are those of the crawl (F1, F2, F3)."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from lycosa.core.errors import BadSpider, BadUrl
+from lycosa.core.url import fingerprint
+from lycosa.crawl.engine.records import NOT_BEFORE_MAX, PLAIN, Naming, in_place_of, method_of, to_record, to_request
+from lycosa.crawl.fetching.redirects import REDIRECT_URLS, moved
+from lycosa.frontier.core.keys import keys
+from lycosa.frontier.core.model import UrlRecord
+from lycosa.frontier.core.segments import segments
+from lycosa.http.core.request import Request
+
+
+class Shop:
+    def parse(self, response: Any) -> None: ...
+
+    def parse_item(self, response: Any) -> None: ...
+
+    number = 5
+
+
+SHOP = Shop()
+
+
+def redirected(record: UrlRecord, target: str, status: int, naming: Naming = PLAIN) -> UrlRecord:
+    return in_place_of(record, moved(to_request(record), target, status), SHOP, naming)
+
+
+def test_a_plain_link_stores_nothing_but_itself() -> None:
+    record = to_record(Request("http://a.example/x#frag"), SHOP)
+    assert (record.url, record.host, record.depth, record.extras) == (
+        "http://a.example/x",
+        "http://a.example:80",
+        0,
+        None,
+    )
+    assert to_request(record) == Request("http://a.example/x")
+
+
+def test_everything_that_is_asked_for_comes_back() -> None:
+    asked = Request(
+        "http://a.example/x",
+        SHOP.parse_item,
+        "POST",
+        {"X-A": "1"},
+        b"body",
+        meta={"k": [1, "zwei", b"3"]},
+        cb_kwargs={"page": 2},
+        priority=7,
+        dont_filter=True,
+    )
+    record = to_record(asked, SHOP)
+    assert to_request(record) == asked.replace(callback="parse_item")
+    assert method_of(SHOP, to_request(record).callback) == SHOP.parse_item
+
+
+def test_depth_and_segment_come_from_the_parent() -> None:
+    parent = to_record(Request("http://a.example/"), SHOP, segment="2026-11-21")
+    child = to_record(Request("http://a.example/b", not_before=99.0), SHOP, parent, segment="not this one")
+    assert (parent.depth, child.depth, child.not_before) == (0, 1, 99.0)
+    assert (parent.segment, child.segment) == ("2026-11-21", "2026-11-21")
+
+
+@pytest.mark.parametrize(
+    ("url", "params", "expected"),
+    [
+        ("http://a.example/s", {"q": "a b&c"}, "http://a.example/s?q=a+b%26c"),
+        ("http://a.example/s?x=1#f", {"q": "ä"}, "http://a.example/s?x=1&q=%C3%A4"),
+    ],
+)
+def test_params_go_into_the_url(url: str, params: dict[str, str], expected: str) -> None:
+    assert to_record(Request(url, params=params), SHOP).url == expected
+
+
+def test_method_and_body_make_another_request() -> None:
+    url = "http://a.example/"
+    requests = [Request(url), Request(url, method="POST"), Request(url, method="POST", body=b"x")]
+    assert len({to_record(request, SHOP).fingerprint for request in requests}) == 3
+
+
+@pytest.mark.parametrize("callback", ["parse", None, SHOP.parse])
+def test_parse_is_the_callback_that_needs_no_name(callback: Any) -> None:
+    assert to_record(Request("http://a.example/", callback), SHOP).extras is None
+
+
+@pytest.mark.parametrize(
+    ("callback", "told"),
+    [
+        ("parse_itme", "Shop has no method 'parse_itme' for the callback: did you mean 'parse_item'?"),
+        (lambda response: None, "a lambda: it could not be found again after a restart"),
+        ("number", "Shop has no method 'number'"),
+    ],
+)
+def test_a_callback_that_could_not_be_found_again_is_refused(callback: Any, told: str) -> None:
+    with pytest.raises(BadSpider, match=re.escape(told)):
+        to_record(Request("http://a.example/", callback), SHOP)
+
+
+@pytest.mark.parametrize("field", ["meta", "cb_kwargs"])
+def test_data_that_cannot_be_stored_is_refused_by_name(field: str) -> None:
+    with pytest.raises(BadSpider, match=rf"http://a.example/: {field}\['where'\] is an object"):
+        to_record(Request("http://a.example/", **{field: {"where": object()}}), SHOP)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"not_before": "soon"}, "not_before='soon': write unix seconds"),
+        ({"not_before": -1.0}, "not_before=-1.0: write unix seconds"),
+        ({"priority": "high"}, "priority='high': write a whole number"),
+        ({"cookies": "a=b"}, "cookies='a=b': write a dict"),
+    ],
+)
+def test_what_is_of_another_kind_is_refused_by_name(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(BadSpider, match=re.escape(f"the request for http://a.example/ has {told}")):
+        to_record(Request("http://a.example/", **given), SHOP)
+
+
+def test_no_url_no_record() -> None:
+    with pytest.raises(BadUrl):
+        to_record(Request("not a url"), SHOP)
+
+
+def test_a_callback_that_has_gone_is_told() -> None:
+    record = to_record(Request("http://a.example/", "parse_item"), SHOP)
+    with pytest.raises(BadSpider, match="parse_item"):
+        method_of(object(), to_request(record).callback)
+
+
+@pytest.mark.parametrize(
+    ("method", "status", "after"),
+    [
+        ("GET", 301, ("GET", b"")),
+        ("HEAD", 303, ("HEAD", b"")),
+        ("POST", 301, ("GET", b"")),
+        ("POST", 302, ("GET", b"")),
+        ("POST", 303, ("GET", b"")),
+        ("PUT", 303, ("GET", b"")),
+        ("PUT", 302, ("PUT", b"body")),
+        ("POST", 307, ("POST", b"body")),
+        ("POST", 308, ("POST", b"body")),
+    ],
+)
+def test_redirects_change_the_method_as_rfc_9110_says(method: str, status: int, after: tuple[str, bytes]) -> None:
+    body = b"body" if method in {"POST", "PUT"} else b""
+    parent = to_record(Request("http://a.example/"), SHOP)
+    record = to_record(Request("http://a.example/old", "parse_item", method, body=body, priority=3), SHOP, parent)
+    target = redirected(record, "https://b.example/new", status)
+    request = to_request(target)
+    assert (request.method, request.body) == after
+    assert (target.url, target.host) == ("https://b.example/new", "https://b.example:443")
+    assert (target.depth, target.priority, target.redirects, request.callback) == (1, 3, 1, "parse_item")
+    assert request.meta[REDIRECT_URLS] == ["http://a.example/old"]
+    assert (
+        target.fingerprint
+        == to_record(Request("https://b.example/new", None, *after[:1], body=after[1]), SHOP).fingerprint
+    )
+
+
+def test_a_redirect_takes_no_secret_to_another_host_and_no_description_of_a_body_that_is_gone() -> None:
+    headers = {"Authorization": "Bearer x", "cookie": "a=b", "X-A": "1", "Content-Type": "text/plain"}
+    record = to_record(Request("http://a.example/old", method="POST", body=b"body", headers=headers), SHOP)
+    assert to_request(redirected(record, "http://b.example/new", 307)).headers == {
+        "X-A": "1",
+        "Content-Type": "text/plain",
+    }
+    assert set(to_request(redirected(record, "http://a.example/new", 303)).headers) == {
+        "Authorization",
+        "cookie",
+        "X-A",
+    }
+
+
+@pytest.mark.parametrize(
+    ("referer", "target", "told"),
+    [
+        ("http://a.example/account?token=1", "http://a.example/new", "http://a.example/account?token=1"),
+        ("http://a.example/account?token=1", "http://b.example/", "http://a.example/"),
+        ("https://a.example/account?token=1", "http://b.example/", None),
+        ("http://b.example/page", "http://b.example/new", "http://b.example/page"),
+        ("nonsense", "http://b.example/", None),
+    ],
+)
+def test_a_redirect_does_not_tell_another_host_which_page_led_there(referer: str, target: str, told: str) -> None:
+    record = to_record(Request("http://a.example/old", headers={"Referer": referer}), SHOP)
+    assert to_request(redirected(record, target, 302)).headers.get("Referer") == told
+
+
+BY_DAY = Naming(segments=segments("day", "shop"))
+DAY_S = 86_400.0
+NOON = 20_778.5 * DAY_S  # of 2026-11-21
+
+
+@pytest.mark.parametrize(
+    ("not_before", "segment"),
+    [
+        (0.0, "2026-11-21"),
+        (NOON - DAY_S, "2026-11-21"),
+        (NOON + 60, "2026-11-21"),
+        (NOON + DAY_S / 2, "2026-11-22"),
+        (NOON + 3 * DAY_S, "2026-11-24"),
+        (NOT_BEFORE_MAX, "5138-11-16"),
+    ],
+)
+def test_what_is_due_later_goes_into_the_segment_of_that_time(not_before: float, segment: str) -> None:
+    request = Request("http://a.example/", not_before=not_before)
+    seed = to_record(request, SHOP, naming=BY_DAY, segment="2026-11-21")
+    parent = to_record(Request("http://a.example/p"), SHOP, segment="2026-11-21")
+    child = to_record(request, SHOP, parent, BY_DAY)
+    assert (seed.segment, child.segment) == (segment, segment)
+    assert to_record(request, SHOP, parent).segment == "2026-11-21"
+    assert redirected(child, "http://a.example/q", 302, BY_DAY).segment == segment
+
+
+@pytest.mark.parametrize("not_before", [float("nan"), float("inf"), -1.0, NOT_BEFORE_MAX * 2, "noon"])
+def test_a_time_that_is_none_is_refused_before_it_names_a_segment(not_before: Any) -> None:
+    with pytest.raises(BadSpider, match=r"http://a\.example/"):
+        to_record(Request("http://a.example/", not_before=not_before), SHOP, naming=BY_DAY)
+
+
+def test_the_key_of_the_crawl_makes_the_fingerprint_and_leaves_the_url() -> None:
+    naming = Naming(keys(["tracking"]).fingerprint)
+    record = to_record(Request("http://a.example/?id=1&gclid=2"), SHOP, naming=naming)
+    assert record.url == "http://a.example/?id=1&gclid=2"
+    assert record.fingerprint == fingerprint("GET", "http://a.example/?id=1")
+    posted = to_record(Request("http://a.example/?id=1&gclid=2", method="POST", body=b"x"), SHOP, naming=naming)
+    assert posted.fingerprint == fingerprint("POST", "http://a.example/?id=1", b"x")
+    target = redirected(record, "http://a.example/?id=3&gclid=2", 302, naming)
+    assert target.fingerprint == fingerprint("GET", "http://a.example/?id=3")
+
+
+def test_a_redirect_to_what_counts_as_the_same_is_fetched_all_the_same() -> None:
+    naming = Naming(keys(["tracking", "slash"]).fingerprint)
+    record = to_record(Request("http://a.example/x?gclid=2"), SHOP, naming=naming)
+    same = redirected(record, "http://a.example/x/", 302, naming)
+    assert (same.fingerprint, same.dont_filter) == (record.fingerprint, True)
+    away = redirected(record, "http://a.example/login", 302, naming)
+    assert (away.fingerprint == record.fingerprint, away.dont_filter) == (False, False)
+    assert redirected(away, "http://a.example/x?gclid=3", 302, naming).dont_filter
+    assert not redirected(record, record.url, 302, naming).dont_filter
+
+
+def test_without_a_key_a_redirect_is_known_or_new_like_any_link() -> None:
+    record = to_record(Request("http://a.example/x", method="POST", body=b"1"), SHOP)
+    for target in ("http://a.example/x", "http://a.example/y"):
+        assert not redirected(record, target, 303).dont_filter
+
+
+def test_a_resolver_that_fails_is_told() -> None:
+    naming = Naming(keys([], lambda *_: None, "shop:key").fingerprint)  # type: ignore[arg-type,return-value]
+    with pytest.raises(BadSpider, match=r"the key resolver shop:key returned a NoneType for http://a\.example/"):
+        to_record(Request("http://a.example/"), SHOP, naming=naming)
+    with pytest.raises(BadSpider, match=r"for http://a\.example/y"):
+        redirected(to_record(Request("http://a.example/"), SHOP), "http://a.example/y", 302, naming)

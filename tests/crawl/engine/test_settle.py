@@ -1,0 +1,172 @@
+"""Leases are settled side by side, and never while a commit takes its cut (C1, F4)."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from lycosa.crawl.engine.commit import Committer, Settling
+from lycosa.crawl.engine.settle import Settler
+from lycosa.crawl.engine.visit import Done
+from lycosa.crawl.events.dispatcher import Audience
+from lycosa.crawl.events.stats import RunStats
+from lycosa.frontier.core.model import UrlRecord
+from lycosa.frontier.core.states import Policy
+from lycosa.frontier.memory import memory_frontier
+from lycosa.infra.clock import Clock
+from lycosa.storage.sinks.memory import MemorySink
+
+
+def test_nobody_settles_while_one_is_alone():
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    chance = random.Random(seed)
+
+    async def play() -> int:
+        gate, inside, alone, commits = Settling(), 0, False, 0
+
+        async def pause() -> None:
+            for _ in range(chance.randrange(4)):
+                await asyncio.sleep(0)
+
+        async def settle() -> None:
+            nonlocal inside
+            for _ in range(20):
+                await pause()
+                async with gate:
+                    assert not alone
+                    inside += 1
+                    with suppress(asyncio.CancelledError):
+                        await pause()
+                    assert not alone
+                    inside -= 1
+
+        async def commit() -> None:
+            nonlocal alone, commits
+            for _ in range(20):
+                await pause()
+                async with gate.alone():
+                    assert not alone
+                    assert not inside
+                    alone = True
+                    await pause()
+                    assert not inside
+                    alone = False
+                    commits += 1
+
+        tasks = [asyncio.create_task(settle()) for _ in range(10)] + [asyncio.create_task(commit()) for _ in range(2)]
+        for task in chance.sample(tasks[:10], 3):
+            await pause()
+            task.cancel()
+        for found in await asyncio.gather(*tasks, return_exceptions=True):
+            assert found is None or isinstance(found, asyncio.CancelledError), found
+        return commits
+
+    for _ in range(50):
+        assert asyncio.run(play()) == 40
+
+
+def test_those_who_waited_go_on_together():
+    """One after the other they would take a turn of the loop each, and others would wait behind them: for ever."""
+
+    async def play() -> int:
+        gate, through = Settling(), 0
+
+        async def settle() -> None:
+            nonlocal through
+            async with gate:
+                through += 1
+
+        async with gate.alone():
+            tasks = [asyncio.create_task(settle()) for _ in range(64)]
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert not through
+        for _ in range(5):
+            await asyncio.sleep(0)
+        at_once = through
+        await asyncio.gather(*tasks)
+        return at_once
+
+    assert asyncio.run(play()) == 64
+
+
+def test_who_wants_to_be_alone_is_not_kept_waiting_by_newcomers():
+    async def play() -> None:
+        gate, done = Settling(), asyncio.Event()
+
+        async def settle() -> None:
+            while not done.is_set():
+                async with gate:
+                    await asyncio.sleep(0)
+
+        tasks = [asyncio.create_task(settle()) for _ in range(3)]
+        await asyncio.sleep(0)
+        async with asyncio.timeout(5), gate.alone():
+            done.set()
+        await asyncio.gather(*tasks)
+
+    asyncio.run(play())
+
+
+def test_who_is_cancelled_while_it_waits_to_be_alone_locks_nobody_out():
+    async def play() -> None:
+        gate = Settling()
+
+        async def commit() -> None:
+            async with gate.alone():
+                raise AssertionError
+
+        async with gate:
+            waiting = asyncio.create_task(commit())
+            await asyncio.sleep(0)
+            waiting.cancel()
+            with suppress(asyncio.CancelledError):
+                await waiting
+        async with asyncio.timeout(5), gate:
+            pass
+
+    asyncio.run(play())
+
+
+class SlowSink(MemorySink):
+    """As one on another machine: a flush takes a while, and takes what was written when it began."""
+
+    async def flush(self) -> int:
+        flushed, self._pending = self._pending, []
+        for _ in range(3):
+            await asyncio.sleep(0)
+        self.items += flushed
+        return len(self.items)
+
+
+def test_what_is_committed_as_done_has_its_item_in_the_output():
+    async def play() -> int:
+        frontier: Any = memory_frontier(Policy(concurrency_per_host=64, robots=False))
+        sink, commits = SlowSink(), 0
+        await sink.open(None)
+        committer = Committer(frontier, [sink], 0.001, 10, lambda _positions: None)
+        settler = Settler(frontier, [sink], committer, RunStats(0.0), Clock(), Audience(), lambda _reason: None)
+        commit = frontier.commit
+
+        async def committed(positions: Mapping[str, int]) -> None:
+            nonlocal commits
+            commits += 1
+            assert (await frontier.stats()).done == positions["memory"]
+            await commit(positions)
+
+        frontier.commit = committed
+        await frontier.push([UrlRecord(1, n, f"http://a/{n}", "http://a:80") for n in range(300)])
+        committing = asyncio.create_task(committer.run())
+        while leases := await frontier.lease(20, Clock().now()):
+            await asyncio.gather(*(settler.settle(lease, Done("200", [[lease.record.url]])) for lease in leases))
+        await committer.commit()
+        committing.cancel()
+        await asyncio.gather(committing, return_exceptions=True)
+        assert len(sink.items) == 300
+        return commits
+
+    assert asyncio.run(play()) > 5

@@ -1,0 +1,102 @@
+"""What a worker tells of itself (F8): its counters, what it is at, and that it can be asked from any thread."""
+
+from __future__ import annotations
+
+import os
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from lycosa.crawl.engine.engine import MOVING, Still
+from lycosa.crawl.events.reporting import WAITING_AFTER_S, Reporter
+from lycosa.crawl.events.stats import RunStats
+from lycosa.crawl.events.stats_collector import StatsCollector
+from lycosa.frontier.core.telemetry import COUNTS, WHY_MAX, decode
+
+
+def reporter(stats: RunStats | None = None, counted: StatsCollector | None = None, **engine: object) -> Reporter:
+    looked_at = SimpleNamespace(**{"busy": 0, "stopping": False, "closing": "", "still": MOVING, **engine})
+    return Reporter(looked_at, stats or RunStats(0.0), counted or StatsCollector(), 64)
+
+
+@pytest.mark.parametrize(
+    ("engine", "state", "why"),
+    [
+        ({"busy": 3}, "crawling", ""),
+        ({}, "waiting", ""),
+        ({"still": Still(until=9e9)}, "waiting", ""),
+        ({"still": Still(paused="disk full")}, "paused", "disk full"),
+        ({"still": Still(paused="x" * 1000)}, "paused", "x" * WHY_MAX),
+        ({"busy": 1, "stopping": True}, "ending", "interrupted"),
+        ({"stopping": True, "closing": "closespider_timeout"}, "ending", "closespider_timeout"),
+    ],
+)
+def test_what_it_is_at(engine, state, why):
+    told = reporter(**engine).report()
+    assert (told.state, told.why, told.under_way) == (state, why, engine.get("busy", 0))
+
+
+def test_between_two_turns_it_crawls():
+    stats = RunStats(0.0)
+    asked = reporter(stats)
+    assert asked.report().state == "waiting"
+    stats.lent += 1
+    assert [asked.report().state for _ in range(3)] == ["crawling"] * 3
+    asked._lent_at -= WAITING_AFTER_S
+    assert asked.report().state == "waiting"
+
+
+def test_its_end_has_the_word_of_the_run():
+    counted = StatsCollector()
+    assert reporter(counted=counted).report(ended=True).why == "nothing to do"
+    counted.end(9.0, "shutdown")
+    told = reporter(counted=counted, busy=2).report(ended=True)
+    assert (told.state, told.why) == ("ended", "shutdown")
+
+
+def test_one_that_cannot_tell_of_itself(caplog):
+    """Nothing that is told is worth a life: the heart beats on, and whoever ends leaves."""
+    broken = reporter()
+    del broken._engine.busy
+    with pytest.raises(AttributeError):
+        broken.report()
+    assert broken.packed() == b""
+    assert "no report of this worker" in caplog.text
+
+
+def test_its_numbers():
+    stats = RunStats(0.0, pages=5, unchanged=1, items=4, dropped=2, bytes=10**10, failures=3)
+    counted = StatsCollector()
+    counted.inc_value("retry/count", 7)
+    counted.begin(0.0)
+    counted.set_value("of the user", 1.5)
+    told = decode(reporter(stats, counted).packed())
+    cpu_ms = told.counts.pop("cpu_ms")
+    assert 0 <= cpu_ms < 60_000
+    assert told.counts == {
+        "pages": 5, "unchanged": 1, "items": 4, "dropped": 2, "bytes": 10**10, "failures": 3, "stats/retry/count": 7,
+    }  # fmt: skip
+    assert {*told.counts, "cpu_ms"} >= {*COUNTS}
+    assert (told.pid, told.concurrency) == (os.getpid(), 64)
+    assert told.memory_bytes > 1_000_000
+
+
+def test_it_is_asked_while_others_count():
+    counted = StatsCollector()
+    asked = reporter(counted=counted)
+    stop = threading.Event()
+
+    def count() -> None:
+        number = 0
+        while not stop.is_set():
+            number += 1
+            counted.inc_value(f"of the user/{number % 5000}")
+
+    counting = threading.Thread(target=count)
+    counting.start()
+    try:
+        assert all(asked.packed() for _ in range(300))
+    finally:
+        stop.set()
+        counting.join()

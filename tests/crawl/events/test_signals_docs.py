@@ -1,0 +1,29 @@
+"""docs/signals-and-stats.md names every signal, stat, end and error name, with the meaning that the code gives them."""
+
+from __future__ import annotations
+
+import pytest
+
+from lycosa.crawl.engine.close_conditions import FINISH_REASONS
+from lycosa.crawl.events.signals import SIGNALS
+from lycosa.crawl.events.stats_collector import STAT_NAMES
+from lycosa.crawl.spiders.failure import NAMES_ELSEWHERE
+from tests.conftest import ROOT
+
+PAGE = (ROOT / "docs" / "signals-and-stats.md").read_text(encoding="utf-8")
+ROWS = [
+    *(f"| `{name}` | {', '.join(f'`{each}`' for each in signal.arguments)} | " for name, signal in SIGNALS.items()),
+    *(f"| `{name}` | {meaning} |" for name, meaning in [*STAT_NAMES.items(), *FINISH_REASONS.items()]),
+    *(f"| `{name}` | {', '.join(f'`{kind.__name__}`' for kind in kinds)} |" for name, kinds in NAMES_ELSEWHERE.items()),
+]
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_the_page_has_this_row(row: str) -> None:
+    assert f"\n{row}" in PAGE
+
+
+def test_the_page_names_nothing_else() -> None:
+    names = {line.split("`")[1] for line in PAGE.split("\n") if line.startswith("| `")}
+    told = {row.split("`")[1] for row in ROWS} | {"CloseSpider(reason)", "DontCloseSpider", "StopDownload(fail=...)"}
+    assert names == told

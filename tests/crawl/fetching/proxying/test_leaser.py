@@ -1,0 +1,159 @@
+"""Proxies on loan to a crawl (P2, P5): waited for, renewed, given back whatever happens; a drought is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import pytest
+
+from lycosa.core.errors import CloseSpider, NoProxyYet
+from lycosa.crawl.fetching.proxying.leaser import Lender
+from lycosa.crawl.fetching.proxying.selector import Wanted
+from lycosa.infra.clock import Clock
+from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
+from lycosa.proxies.core.policy import TargetPolicy
+from lycosa.proxies.core.proxy import parse_proxy
+from lycosa.proxies.memory.pool import LocalPool
+from lycosa.proxies.ports import Lent
+
+SHOP = Wanted("shop.example")
+A, B = parse_proxy("10.0.0.1:80"), parse_proxy("10.0.0.2:80")
+
+
+class FarPool(LocalPool):
+    """One that takes a while to be told something."""
+
+    def __init__(self, policy_of: Callable[[str], TargetPolicy]) -> None:
+        super().__init__(policy_of)
+        self.told = asyncio.Event()
+
+    async def release(self, lent: Lent, outcomes: Sequence[Outcome] = ()) -> bool:
+        await asyncio.sleep(0.01)
+        done = await super().release(lent, outcomes)
+        self.told.set()
+        return done
+
+
+def playing(
+    play: Callable[[Lender, FarPool], Awaitable[None]],
+    *,
+    wait_s: float | None = 60.0,
+    **policy: Any,
+) -> None:
+    async def main() -> None:
+        pool = FarPool(lambda _: TargetPolicy(**policy))
+        lender = Lender(pool, lambda _: (), Clock(), tries=5, wait_max_s=wait_s)
+        try:
+            async with asyncio.timeout(30):
+                await play(lender, pool)
+        finally:
+            await lender.close()
+
+    asyncio.run(main())
+
+
+async def leases(pool: LocalPool) -> int:
+    return sum(view.leases for view in await pool.targets())
+
+
+async def refusal(lender: Lender) -> Exception:
+    with pytest.raises((NoProxyYet, CloseSpider)) as told:
+        await lender.lend(SHOP)
+    return told.value
+
+
+def test_who_failed_is_avoided_while_there_is_another() -> None:
+    async def play(lender: Lender, pool: FarPool) -> None:
+        await pool.add([A, B])
+        first = await lender.lend(SHOP, frozenset({A.key}))
+        assert first.proxy == B
+        second = await lender.lend(SHOP, frozenset({A.key}))
+        assert second.proxy == A, "rather this one than none"
+
+    playing(play)
+
+
+def test_a_lease_is_renewed_as_long_as_its_transfer_lasts() -> None:
+    async def play(lender: Lender, pool: FarPool) -> None:
+        await pool.add([A])
+        lent = await lender.lend(SHOP)
+        with pytest.raises(NoProxyYet):  # for longer than the lease would last by itself
+            await lender.lend(SHOP)
+        [view] = await pool.targets()
+        assert (view.leases, view.leaked) == (1, 0)
+        assert await lender.give_back(lent, [Outcome(Blame.NONE)])
+        assert not await lender.give_back(lent, [Outcome(Blame.NONE)])
+        assert await leases(pool) == 0
+        assert (await lender.lend(SHOP)).proxy == A
+
+    playing(play, lease_s=0.3, wait_s=4.0)  # it waits for a quarter of that
+
+
+def test_without_renewal_it_is_over() -> None:
+    async def play(lender: Lender, pool: FarPool) -> None:
+        await pool.add([A])
+        lent = (await pool.acquire(SHOP.target))[0]
+        assert (await lender.lend(SHOP)).proxy == A, "it waits until the other one is over"
+        assert not await pool.release(lent)
+        assert (await pool.targets())[0].leaked == 1
+
+    playing(play, lease_s=0.2)
+
+
+def test_who_is_cancelled_gives_back_all_the_same() -> None:
+    async def play(lender: Lender, pool: FarPool) -> None:
+        await pool.add([A])
+        has_it = asyncio.Event()
+
+        async def work() -> None:
+            lent = await lender.lend(SHOP)
+            has_it.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await lender.give_back(lent, ())
+
+        task = asyncio.create_task(work())
+        await has_it.wait()
+        task.cancel()
+        await asyncio.sleep(0)
+        task.cancel()  # while it gives back
+        await asyncio.gather(task, return_exceptions=True)
+        await pool.told.wait()
+        assert await leases(pool) == 0
+
+    playing(play)
+
+
+def test_an_empty_pool_is_told_at_once_and_ends_the_crawl_at_last(caplog: pytest.LogCaptureFixture) -> None:
+    async def play(lender: Lender, _pool: FarPool) -> None:
+        with pytest.raises(NoProxyYet, match="no proxies") as told:
+            await lender.lend(SHOP)
+        assert 0 < told.value.until - Clock().now() <= 0.4
+        assert len(caplog.messages) == 1
+        assert "waits, for up to 0.4 s (proxy_wait)" in caplog.messages[0]
+        while not isinstance(error := await refusal(lender), CloseSpider):
+            assert isinstance(error, NoProxyYet)
+            await asyncio.sleep(0.05)
+        assert (str(error), len(caplog.messages)) == ("no proxy", 2)
+
+    playing(play, wait_s=0.4)
+
+
+def test_that_there_are_proxies_again_is_told_too(caplog: pytest.LogCaptureFixture) -> None:
+    async def play(lender: Lender, pool: FarPool) -> None:
+        with pytest.raises(NoProxyYet):
+            await lender.lend(SHOP)
+        assert "the crawl waits" in caplog.messages[0]
+        assert not caplog.messages[0].endswith("(proxy_wait)")
+        await pool.add([A])
+        await lender.lend(SHOP)
+        assert len(caplog.messages) == 1, "it may be as dead as the others"
+        lender.worked()
+        lender.worked()
+        assert len(caplog.messages) == 2
+        assert caplog.messages[1].startswith("proxies work again, after")
+
+    playing(play, wait_s=None)

@@ -1,0 +1,127 @@
+"""A transfer through a proxy of a pool, alone (P1, P2): its lease ends with it, and what came of it is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from lycosa.core.errors import FetchError, NoProxyYet
+from lycosa.crawl.events.stats_collector import StatsCollector
+from lycosa.crawl.fetching.proxying.leaser import Lender
+from lycosa.crawl.fetching.proxying.pooled_fetcher import PooledFetcher
+from lycosa.crawl.fetching.proxying.sessions import SessionProxies
+from lycosa.http.core.request import Request
+from lycosa.http.curl.fetcher import CurlFetcher, FetchSettings
+from lycosa.infra.clock import Clock
+from lycosa.proxies.core.outcomes.outcome import Blame, Rule
+from lycosa.proxies.core.pool.target_state import State
+from lycosa.proxies.core.proxy import parse_proxy
+from lycosa.proxies.memory.pool import LocalPool
+from lycosa.storage.keystore.memory import MemoryRecords
+from tests.servers.banning import Banning, How, banning
+from tests.servers.nginx import free_port
+from tests.servers.proxy import proxying
+
+SHORT = Rule(Blame.SITE, "short", shorter=10_000)
+
+
+def playing(
+    play: Callable[[PooledFetcher, LocalPool, Banning], Awaitable[None]], *rules: Rule, tries: int = 3, **options: Any
+) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(30), banning(**options) as server, proxying(exit="127.0.5.5") as proxy:
+            pool = LocalPool()
+            await pool.add([parse_proxy(proxy.url)])
+            lender = Lender(pool, lambda _: rules, Clock(), tries=tries, wait_max_s=4)
+            sessions = SessionProxies(MemoryRecords())
+            fetcher = PooledFetcher(CurlFetcher(FetchSettings()), lender, sessions, StatsCollector(), Clock())
+            try:
+                await play(fetcher, pool, server)
+            finally:
+                await fetcher.close()
+                await lender.close()
+
+    asyncio.run(main())
+
+
+async def leases(pool: LocalPool) -> int:
+    return sum(view.leases for view in await pool.targets())
+
+
+def test_a_transfer_that_is_cancelled_gives_its_proxy_back() -> None:
+    """Without a word on how it was."""
+
+    async def play(fetcher: PooledFetcher, pool: LocalPool, server: Banning) -> None:
+        task = asyncio.create_task(fetcher.fetch(Request(server.url())))
+        await server.until(1)
+        assert await leases(pool) == 1
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await leases(pool) == 0
+        [view] = await pool.proxies(server.addresses[0])
+        assert (view.uses, view.good, view.bad, view.state) == (1, 0, 0, State.READY)
+
+    playing(play, delay_s=60)
+
+
+def test_the_pool_hears_of_latency_and_success() -> None:
+    async def play(fetcher: PooledFetcher, pool: LocalPool, server: Banning) -> None:
+        answer = await fetcher.fetch(Request(server.url()))
+        [view] = await pool.proxies(server.addresses[0])
+        assert view.latency_s == answer.latency_s
+        assert answer.latency_s is not None
+        assert answer.latency_s > 0
+        assert (view.uses, view.good, view.bad) == (1, 1, 0)
+
+    playing(play)
+
+
+def test_a_failure_counts_after_so_many_proxies() -> None:
+    async def play(fetcher: PooledFetcher, pool: LocalPool, server: Banning) -> None:
+        await pool.remove([view.proxy.key for view in await pool.proxies()])
+        await pool.add(parse_proxy(f"127.0.0.1:{free_port()}") for _ in range(3))
+        for _ in range(2):
+            with pytest.raises(NoProxyYet, match=r"through http://127\.0\.0\.1:"):
+                await fetcher.fetch(Request(server.url()))
+        with pytest.raises(FetchError, match="through 3 proxies: proxy refused the connection") as told:
+            await fetcher.fetch(Request(server.url()))
+        assert told.value.retry
+        views = await pool.proxies()
+        assert [view.state for view in views] == [State.COOLING] * 3
+
+    playing(play)
+
+
+def test_rules_on_bodies_are_for_bodies_that_were_read() -> None:
+    """A page that goes to a file as it comes, the answer to HEAD, or a type that nobody wants, is not short."""
+
+    async def play(fetcher: PooledFetcher, _pool: LocalPool, server: Banning) -> None:
+        pieces: list[bytes] = []
+        assert (await fetcher.fetch(Request(server.url()), into=pieces.append)).refused == ""
+        assert b"Page 0" in b"".join(pieces)
+        assert (await fetcher.fetch(Request(server.url(), method="HEAD"))).refused == ""
+        assert (await fetcher.fetch(Request(server.url()), accept=lambda *_: False)).refused == ""
+        assert (await fetcher.fetch(Request(server.url()))).refused == "through 1 proxy: short"
+
+    playing(play, SHORT, tries=1)
+
+
+def test_a_login_is_told_to_the_fetcher_alone() -> None:
+    async def play(fetcher: PooledFetcher, pool: LocalPool, server: Banning) -> None:
+        async with proxying(user="ann", password="secret") as proxy:
+            await pool.remove([view.proxy.key for view in await pool.proxies()])
+            await pool.add([parse_proxy(proxy.url_with_secrets)])
+            request = Request(server.url(), meta={"proxy_session": "s"})
+            answer = await fetcher.fetch(request)
+            assert answer.status == 200
+            server.ban("127.0.0.1", How.FORBIDDEN)
+            with pytest.raises(NoProxyYet) as told:
+                await fetcher.fetch(request)
+            assert "secret" not in repr((request.meta, answer, told.value, vars(told.value)))
+            assert request.meta == {"proxy_session": "s"}
+
+    playing(play)

@@ -1,0 +1,45 @@
+"""A body that is cut off: a failure, unless the setting or the request wants what came of it (C2; issue 4)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from lycosa import Request, Spider
+from tests.crawl.playing import play
+from tests.servers.misbehaving import serving
+
+CAME = {"text": "only this", "flags": ["dataloss"]}
+
+
+class Reading(Spider):
+    name = "reading"
+    meta: dict[str, Any] = {}
+    url = ""
+
+    async def start(self):
+        yield Request(self.url, meta=self.meta)
+
+    def parse(self, response):
+        yield {"text": response.text, "flags": response.flags}
+
+
+@pytest.mark.parametrize(
+    ("settings", "meta", "items"),
+    [
+        ({}, {}, []),
+        ({"fail_on_dataloss": False}, {}, [CAME]),
+        ({"fail_on_dataloss": False}, {"download_fail_on_dataloss": True}, []),
+        ({}, {"download_fail_on_dataloss": False}, [CAME]),
+    ],
+    ids=str,
+)
+def test_a_body_that_is_cut_off(settings: dict[str, Any], meta: dict[str, Any], items: list[Any]):
+    async def story() -> list[Any]:
+        async with serving() as server:
+            spider = Reading(url=server.url("/short"), meta=meta)  # type: ignore[arg-type]
+            return (await play(server, spider, **settings)).items
+
+    assert asyncio.run(story()) == items

@@ -1,0 +1,226 @@
+"""Retries and redirects through the engine, measured at the server (C1, C2, C8; issue 4): back-off, Retry-After, which
+statuses, how often; chains, loops, methods, cookies set on the way, and what another host is not told."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from lycosa import Request, RetryRequest, Spider
+from tests.crawl.playing import Played, play
+from tests.servers.misbehaving import Server, running, serving
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with running() as server:
+        yield server
+
+
+class Asked(Spider):
+    """Asks for one thing, and tells what came."""
+
+    name = "asked"
+    requests: list[Request] = []
+
+    async def start(self):
+        for request in self.requests:
+            yield request
+
+    def parse(self, response):
+        yield {"status": response.status, "text": response.text, "meta": response.meta}
+
+    def told(self, failure):
+        yield {"failure": type(failure.value).__name__}
+
+
+def crawled(server: Server, *requests: Request, **settings: Any) -> Played:
+    return asyncio.run(play(server, Asked(requests=list(requests)), **settings))  # type: ignore[arg-type]
+
+
+def gaps(server: Server, path: str) -> list[float]:
+    """Return the seconds between the requests for a target."""
+    at = [hit.at for hit in server.hits if hit.target == path]
+    return [after - before for before, after in itertools.pairwise(at)]
+
+
+def test_each_wait_is_twice_as_long_and_half_of_it_is_chance(server):
+    requests = [Request(server.url(f"/flaky/2?{number}")) for number in range(8)]
+    played = crawled(server, *requests, retries=2, backoff_base=0.2, backoff_max=0.3, concurrency_per_host=8)
+    assert len(played.items) == 8
+    waits = [gaps(server, f"/flaky/2?{number}") for number in range(8)]
+    first, second = zip(*waits, strict=True)
+    assert 0.1 <= min(first) <= max(first) <= 0.35
+    assert 0.15 <= min(second) <= max(second) <= 0.45, "0.4 doubled, cut to 0.3"
+    assert max(first) - min(first) > 0.01, "no two come back together"
+    assert (played.stats["retry/count"], played.stats["retry/reason_count/500"]) == (16, 16)
+
+
+@pytest.mark.parametrize(("path", "least"), [("/429?after=1", 1.0), ("/503-date?after=2", 0.9)])
+def test_retry_after_is_honoured_and_the_host_rests(server, path, least):
+    other = Request(server.url("/good"), priority=-1)
+    played = crawled(server, Request(server.url(path)), other, concurrency_per_host=1)
+    assert gaps(server, path)[0] >= least
+    first, *rest = (hit.at for hit in server.hits)
+    assert min(rest) - first >= least, "nor any other page of the host"
+    assert len(played.items) == 2
+
+
+def test_a_crawl_says_which_statuses_are_tried_again(server):
+    wanted = [Request(server.url(path)) for path in ("/404", "/500")]
+    played = crawled(server, *wanted, retry_statuses=[404])
+    assert (played.of("/404"), played.hits["/404"]) == (("dead", "404"), 2)
+    assert (played.of("/500"), played.hits["/500"]) == (("done", "500"), 1)
+    assert played.summary.dead_reasons == {"404": 1}
+    assert played.stats["retry/max_reached"] == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "tries"),
+    [({}, 2), ({"retries": 4}, 5), ({"retries": 0}, 1), ({"meta": {"dont_retry": True}}, 1)],
+)
+def test_a_request_says_how_often(server, options, tries):
+    paths = ("/500", "/short")
+    played = crawled(server, *(Request(server.url(path), **options) for path in paths))
+    assert played.hits == dict.fromkeys(paths, tries)
+    assert [played.rows[path].state for path in paths] == ["dead", "dead"]
+
+
+def test_a_final_failure_is_no_retry_that_ran_out(server):
+    played = crawled(server, Request(server.url("/endless")), max_body=1000)
+    assert played.of("/endless") == ("dead", "body over 1000 bytes")
+    assert not {"retry/count", "retry/max_reached"} & set(played.stats)
+
+
+def test_a_callback_wants_it_again_after_a_while(server):
+    class Again(Asked):
+        def parse(self, response):
+            tries = response.record.attempts
+            if tries < 2:
+                raise RetryRequest("not yet", delay_s=0.3 * tries)
+            yield {"tries": tries}
+
+    played = asyncio.run(play(server, Again(requests=[Request(server.url("/good"), retries=5)]), backoff_base=50))  # type: ignore[arg-type]
+    first, second = gaps(server, "/good")
+    assert first < 0.3 <= second
+    assert (played.items, played.stats["retry/reason_count/not yet"]) == ([{"tries": 2}], 2)
+
+
+def test_a_chain_is_followed_so_far(server):
+    start = Request(server.url("/redirect-chain/0"), errback="told")
+    played = crawled(server, start, redirects_max=3)
+    assert list(played.hits) == [f"/redirect-chain/{number}" for number in range(4)]
+    assert played.of("/redirect-chain/3") == ("done", "more than 3 redirects")
+    assert played.items == [{"failure": "HttpError"}]
+
+
+def test_a_loop_is_dead(server):
+    played = crawled(server, Request(server.url("/redirect-loop/a")))
+    assert played.hits == {"/redirect-loop/a": 1, "/redirect-loop/b": 1}
+    assert played.of("/redirect-loop/b") == ("dead", "redirect loop")
+
+
+def test_a_target_that_is_known_is_not_fetched_twice(server):
+    played = crawled(server, Request(server.url("/good")), Request(server.url("/redirect-good")), concurrency=1)
+    assert (played.hits["/good"], played.of("/redirect-good")) == (1, ("done", "redirect"))
+
+
+@pytest.mark.parametrize(
+    ("status", "method", "then"),
+    [
+        *((status, "POST", "GET") for status in (301, 302, 303)),
+        *((status, "POST", "POST") for status in (307, 308)),
+        (303, "PUT", "GET"),
+        *((status, "PUT", "PUT") for status in (301, 302, 307, 308)),
+        *((status, "GET", "GET") for status in (301, 302, 303, 307, 308)),
+    ],
+)
+def test_the_method_after_a_redirect(server, status, method, then):
+    body = b"" if method == "GET" else b"name=ada"
+    headers = {"Content-Type": "application/x-www-form-urlencoded", "X-Mine": "1"} if body else {"X-Mine": "1"}
+    request = Request(server.url(f"/redirects/{status}"), method=method, body=body, headers=headers)
+    (item,) = crawled(server, request).items
+    echoed = json.loads(item["text"])
+    assert (echoed["method"], bytes.fromhex(echoed["body"])) == (then, body if then == method else b"")
+    assert ("content-type" in echoed["headers"]) == (bool(body) and then == method)
+    assert echoed["headers"]["x-mine"] == "1"
+    assert item["meta"]["redirect_urls"] == [request.url]
+    assert item["meta"]["redirect_reasons"] == [status]
+
+
+def test_a_site_that_redirects_until_it_has_its_cookie(server):
+    paths = ["/cookies-required", "/identity/a"]
+    played = crawled(server, *(Request(server.url(path)) for path in paths), concurrency=1)
+    assert [item["status"] for item in played.items] == [200, 200]
+    assert played.hits == {"/cookies-required": 2, "/identity/a": 2}
+    dead = crawled(server, *(Request(server.url(path)) for path in paths), cookies=False)
+    assert [dead.rows[path].reason for path in paths] == ["redirect loop"] * 2
+
+
+def test_another_host_is_not_told_the_credentials():
+    async def played(target: str) -> dict[str, str]:
+        async with serving() as server, serving(host="127.0.0.2") as other:
+            there = (other if target == "other" else server).url("/echo")
+            secrets = {"Authorization": "Basic QTpC", "Proxy-Authorization": "Basic QTpC", "X-Mine": "1"}
+            request = Request(server.url(f"/redirect-to?url={there}"), headers=secrets, cookies={"who": "ada"})
+            played = await play(server, Asked(requests=[request]))  # type: ignore[arg-type]
+            return json.loads(played.items[0]["text"])["headers"]
+
+    told, kept = asyncio.run(played("other")), asyncio.run(played("same"))
+    assert {"authorization", "cookie", "proxy-authorization"} & set(told) == set()
+    assert told["x-mine"] == "1"
+    assert (kept["authorization"], kept["cookie"]) == ("Basic QTpC", "who=ada")
+
+
+def test_a_redirect_out_of_scope_is_not_followed():
+    async def played() -> None:
+        async with serving() as server, serving(host="127.0.0.2") as other:
+            request = Request(server.url(f"/redirect-to?url={other.url('/good')}"))
+
+            class Here(Asked):
+                allowed_domains = ("127.0.0.1",)
+
+            left = await play(server, Here(requests=[request]))  # type: ignore[arg-type]
+            assert (left.items, other.hits) == ([], [])
+            assert next(iter(left.rows.values())).reason == "redirect out of scope"
+            went = await play(server, Here(requests=[request.replace(meta={"allow_offsite": True})]))  # type: ignore[arg-type]
+            assert (len(went.items), len(other.hits)) == (1, 1)
+
+    asyncio.run(played())
+
+
+class Seeing(Asked):
+    """Sees a 503 of the last try itself: with an errback, a status that is asked for, or an inline fetch."""
+
+    name = "seeing"
+    way = ""
+
+    async def start(self):
+        yield Request(self.start_urls[0], self.look)
+
+    async def look(self, response):
+        busy = response.urljoin("/429?after=1")
+        if self.way == "inline":
+            yield {"status": (await self.fetch(busy)).status}
+        yield response.follow("/good", priority=-1)
+        if self.way == "errback":
+            yield Request(busy, errback=self.told)
+        elif self.way == "handled":
+            yield Request(busy, meta={"handle_httpstatus_list": [429]})
+        elif self.way == "not tried again":
+            yield Request(busy, meta={"handle_httpstatus_list": [429], "dont_retry": True})
+
+
+@pytest.mark.parametrize("way", ["errback", "handled", "not tried again", "inline"])
+def test_a_host_rests_after_the_last_try_too_whoever_handles_that(server, way):
+    spider = Seeing(start_urls=[server.url("/links/1")], way=way)
+    played = asyncio.run(play(server, spider, concurrency_per_host=1, retries=0))
+    (busy,) = (hit.at for hit in server.hits if hit.path == "/429")
+    (good,) = (hit.at for hit in server.hits if hit.path == "/good")
+    assert len(played.items) == 2
+    assert good - busy >= 1.0, "Retry-After: 1"

@@ -1,0 +1,88 @@
+"""What makes a request conditional, whatever the server sent (incremental crawl; RFC 9110 §8.8, §13.1, §15.4.5)."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from lycosa.core.headers import Headers
+from lycosa.crawl.engine.records import in_place_of, to_request
+from lycosa.crawl.fetching.redirects import moved
+from lycosa.crawl.fetching.validators import conditional, confirmed, validators_of
+from lycosa.frontier.core.model import UrlRecord
+from lycosa.http.core.model import Validators
+from lycosa.http.core.request import Request
+
+DATE = "Sat, 21 Nov 2026 10:00:00 GMT"
+URL = "http://a.example/"
+KNOWN = Validators('W/"1"', DATE, 100.0)
+RECORD = UrlRecord(1, 1, URL, "http://a.example:80", validators=KNOWN)
+
+
+def headers(request: Request) -> dict[str, str]:
+    return dict(conditional(request, RECORD, {}).headers)
+
+
+def test_both_validators_are_sent():
+    assert headers(Request(URL)) == {"If-None-Match": 'W/"1"', "If-Modified-Since": DATE}
+    assert headers(Request(URL, headers={"X": "1"}))["X"] == "1"
+
+
+@pytest.mark.parametrize("known", [None, Validators(), Validators(fetched_at=5.0)])
+def test_without_validators_a_request_stays_what_it_is(known):
+    request = Request(URL)
+    assert conditional(request, replace(RECORD, validators=known), {}) is request
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        Request(URL, method="POST"),
+        Request(URL, method="HEAD"),
+        Request(URL, body=b"x"),
+        Request(URL, headers={"if-none-match": '"mine"'}),
+        Request(URL, headers={"If-Modified-Since": DATE}),
+        Request(URL, headers={"Range": "bytes=0-9"}),
+    ],
+)
+def test_what_asks_something_else_is_left_alone(request_):
+    assert conditional(request_, RECORD, {}) is request_
+
+
+def test_a_condition_for_every_request_is_the_users_business():
+    request = Request(URL)
+    assert conditional(request, RECORD, {"If-None-Match": "*"}) is request
+
+
+@pytest.mark.parametrize("etag", ['"abc"', 'W/"abc"', '""', '"a,b;c\'"', '"' + "x" * 1000 + '"'])
+def test_entity_tags_are_kept_as_they_are(etag):
+    assert validators_of(Headers.of([("ETag", etag)]), 5.0) == Validators(etag, "", 5.0)
+
+
+@pytest.mark.parametrize("date", [DATE, "Saturday, 21-Nov-26 10:00:00 GMT", "Sat Nov 21 10:00:00 2026"])
+def test_dates_are_kept_as_they_are(date):
+    assert validators_of(Headers.of([("Last-Modified", date)]), 5.0) == Validators("", date, 5.0)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "abc", '"', '"a"b"', 'w/"a"', '"a b"', '"a\tb"', '"a\nX: 1"', '"a\x00"', '"\xe4"', '"' + "x" * 1001 + '"', "*",
+        "", "yesterday", DATE + " ", DATE + "\rX: 1", "Sat, 21 Nov 2026 10:00:00 CET", "9" * 5000, "-1", "0",
+    ],
+)  # fmt: skip
+def test_nonsense_is_dropped(value):
+    for name in ("ETag", "Last-Modified"):
+        fields = Headers(f"{name}: {value}".encode("latin-1"))
+        kept = validators_of(fields, 5.0)
+        assert kept is None or kept.modified == DATE == value.strip()
+
+
+def test_a_304_keeps_what_is_known_and_takes_what_is_newer():
+    assert confirmed(KNOWN, Headers(), 200.0) == Validators('W/"1"', DATE, 200.0)
+    assert confirmed(KNOWN, Headers.of([("ETag", '"2"')]), 200.0) == Validators('"2"', DATE, 200.0)
+    assert confirmed(KNOWN, Headers.of([("ETag", "evil")]), 200.0) == Validators('W/"1"', DATE, 200.0)
+
+
+def test_the_target_of_a_redirect_is_another_page():
+    assert in_place_of(RECORD, moved(to_request(RECORD), "http://a.example/b", 301), object()).validators is None

@@ -1,0 +1,111 @@
+"""The auto-throttle middleware (C2): what it learns from, and whom it tells."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+
+from lycosa.core.errors import ConnectFailed, FetchTimeout, TlsFailed
+from lycosa.core.headers import Headers
+from lycosa.crawl.middlewares.throttle import Throttle
+from lycosa.crawl.spiders.response import Response
+from lycosa.frontier.core.model import UrlRecord
+from lycosa.frontier.core.throttle import AutoThrottle, ThrottleSettings
+from lycosa.http.core import model
+from lycosa.http.core.model import Timings
+from lycosa.http.core.request import Request
+
+URL, HOST = "http://a.example/1", "http://a.example:80"
+
+
+def response(
+    request: Request, status: int = 200, latency_s: float = 1.0, at: float = 100.0, **headers: str
+) -> Response:
+    fields = Headers.of([(name.replace("_", "-"), value) for name, value in headers.items()])
+    raw = model.Response(URL, status, fields, b"", Timings(first_byte_s=latency_s, total_s=latency_s + 1.0))
+    return Response.of(raw, request, at)
+
+
+class Told:
+    """Hears of the delays, at once or after a while."""
+
+    def __init__(self, later: bool = False) -> None:
+        self.delays: list[tuple[str, float]] = []
+        self.later = later
+
+    def __call__(self, host: str, delay_s: float) -> Any:
+        if self.later:
+            return self.after(host, delay_s)
+        self.delays.append((host, delay_s))
+        return None
+
+    async def after(self, host: str, delay_s: float) -> None:
+        await asyncio.sleep(0)
+        self.delays.append((host, delay_s))
+
+
+def made(told: Told, **more: Any) -> Throttle:
+    return Throttle(AutoThrottle(ThrottleSettings(5.0)), told, lambda: 200.0, **more)
+
+
+def test_it_learns_from_an_answer_and_passes_it_on() -> None:
+    told = Told()
+    request = Request(URL)
+    answer = response(request)
+    assert made(told).process_response(request, answer) is answer
+    assert told.delays == [(HOST, 3.0)]
+
+
+def test_it_waits_for_one_who_takes_a_while() -> None:
+    told, request = Told(later=True), Request(URL)
+    answer = response(request)
+    found: Any = made(told).process_response(request, answer)
+    assert asyncio.run(found) is answer
+    assert told.delays == [(HOST, 3.0)]
+
+
+def test_the_host_is_that_of_the_record() -> None:
+    told, request = Told(), Request(URL)
+    request.record = UrlRecord(1, 1, URL, "http://other.example:80")
+    made(told).process_response(request, response(request))
+    assert told.delays == [("http://other.example:80", 3.0)]
+
+
+@pytest.mark.parametrize(("latency_s", "meta"), [(0.0, {}), (1.0, {"autothrottle_dont_adjust_delay": True})])
+def test_what_tells_nothing(latency_s: float, meta: dict[str, Any]) -> None:
+    told, request = Told(later=True), Request(URL, meta=meta)
+    answer = response(request, latency_s=latency_s)
+    throttle = made(told)
+    assert throttle.process_response(request, answer) is answer
+    if meta:
+        asyncio.run(throttle.process_exception(request, ConnectFailed()))
+    assert told.delays == []
+
+
+def test_a_retry_after_counts_for_a_host_that_has_too_much() -> None:
+    told, request = Told(), Request(URL)
+    throttle = made(told)
+    throttle.process_response(request, response(request, 404, Retry_After="77"))
+    throttle.process_response(request, response(request, 429, Retry_After="30"))
+    throttle.process_response(request, response(request, 503, at=200.0, Retry_After="soon"))
+    assert told.delays == [(HOST, 5.0), (HOST, 30.0), (HOST, 20.0)]
+
+
+def test_failures_that_are_those_of_the_host() -> None:
+    told, request = Told(later=True), Request(URL)
+    throttle = made(told)
+    for error in (TlsFailed(), ValueError(), ConnectFailed(), FetchTimeout()):
+        assert asyncio.run(throttle.process_exception(request, error)) is None
+    assert told.delays == [(HOST, 10.0)]
+
+
+def test_debug_tells_what_changes(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    request = Request(URL)
+    made(Told()).process_response(request, response(request))
+    assert caplog.text == ""
+    made(Told(), debug=True).process_response(request, response(request))
+    assert "http://a.example:80: 200 after 1000 ms, delay now 3.000 s" in caplog.text

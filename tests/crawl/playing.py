@@ -1,0 +1,51 @@
+"""One small crawl in the program, against the server that misbehaves, and all that can be seen of it afterwards."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, NamedTuple
+
+import lycosa
+from lycosa import Spider
+from lycosa.crawl.events.stats import Summary
+from lycosa.frontier.core.model import Row, Selection
+from tests.servers.misbehaving import Server
+
+ROWS_MAX = 1000
+QUICK = {"robots": False, "retries": 1, "backoff_base": 0, "log_level": "CRITICAL", "commit_every": 0.01}
+
+
+class Played(NamedTuple):
+    """What a crawl left: rows of the frontier by path, items, and hits of the server by target."""
+
+    rows: dict[str, Row]
+    items: list[Any]
+    hits: Counter[str]
+    stats: dict[str, Any]
+    summary: Summary
+
+    def of(self, path: str) -> tuple[str, str]:
+        """Return the state and the reason of a URL."""
+        return self.rows[path].state, self.rows[path].reason
+
+
+async def play(server: Server, spider: Spider, **settings: Any) -> Played:
+    """Crawl with the spider until it ends by itself. `settings` come over `QUICK`."""
+    crawl = lycosa.Crawl(spider, **{**QUICK, **settings})
+    rows: dict[str, Row] = {}
+    closed = spider.closed
+
+    async def look(reason: str) -> None:
+        found = await crawl._job.operations.rows(Selection(), "", ROWS_MAX)  # type: ignore[union-attr]
+        rows.update({row.record.url.removeprefix(server.url("")): row for row in found.rows})
+        told = closed(reason)
+        if told is not None:
+            await told
+
+    spider.crawl = crawl  # type: ignore[attr-defined]
+    spider.closed = look  # type: ignore[method-assign]
+    before = len(server.hits)
+    async with crawl:
+        summary = await crawl.run()
+    hits = Counter(hit.target for hit in server.hits[before:])
+    return Played(rows, crawl.items, hits, dict(summary.stats), summary)

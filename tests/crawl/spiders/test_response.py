@@ -1,0 +1,137 @@
+"""The response a spider sees (C2): decoded as browsers do, selected with parsel or lexbor, followed."""
+
+from __future__ import annotations
+
+import pytest
+
+from lycosa.core.errors import BadUrl
+from lycosa.core.headers import Headers
+from lycosa.crawl.engine.records import to_record
+from lycosa.crawl.spiders.response import Response
+from lycosa.frontier.core.model import RECORD_VERSION, UrlRecord
+from lycosa.http.core import model
+from lycosa.http.core.request import Request
+
+PAGE = """<html><head><title>Bücher</title></head><body><h1>Zwei</h1>
+<a class=next href="b?x=1#top">weiter</a> <a href="mailto:x@y">mail</a> <a href="/c">c</a> <img src=i.png>
+<p>Preis: 12 EUR</p></body></html>"""
+
+
+def response(
+    body: bytes | str = PAGE, kind: str = "text/html; charset=utf-8", url: str = "http://a.example/d/a"
+) -> Response:
+    raw_body = body.encode() if isinstance(body, str) else body
+    request = Request(url, meta={"k": 1}, cb_kwargs={"n": 2})
+    raw = model.Response(url, 200, Headers.of([("Content-Type", kind)]), raw_body)
+    request.record = to_record(request, object())
+    return Response.of(raw, request, 0.0)
+
+
+def test_selectors() -> None:
+    page = response()
+    assert page.css("title::text").get() == "Bücher"
+    assert page.xpath("//h1/text()").get() == "Zwei"
+    assert page.xpath("//a[@class=$c]/text()", c="next").get() == "weiter"
+    assert page.re(r"Preis: (\d+)") == ["12"]
+    assert page.tree.css_first("h1").text() == "Zwei"
+    assert page.tree is page.tree
+
+
+def test_what_it_carries() -> None:
+    page = response()
+    assert (page.status, page.url, page.content_type, page.encoding) == (
+        200,
+        "http://a.example/d/a",
+        "text/html",
+        "utf-8",
+    )
+    assert (page.meta["k"], page.cb_kwargs, page.depth) == (1, {"n": 2}, 0)
+    assert "200" in repr(page)
+
+
+def test_text_in_another_charset() -> None:
+    page = response("<p>Größe".encode("cp1252"), "text/html; charset=iso-8859-1")
+    assert page.text == "<p>Größe"
+    assert page.css("p::text").get() == "Größe"
+
+
+def test_follow_urls_selectors_and_attributes() -> None:
+    page = response()
+    assert page.follow("b").url == "http://a.example/d/b"
+    assert page.follow(page.css("a.next")[0]).url == "http://a.example/d/b?x=1"
+    assert page.follow(page.css("a.next::attr(href)")[0], priority=3).priority == 3
+    assert page.follow(page.css("img")[0], "parse_image").callback == "parse_image"
+    with pytest.raises(BadUrl, match="mailto"):
+        page.follow("mailto:x@y")
+
+
+def test_follow_all_leaves_out_what_cannot_be_fetched() -> None:
+    page = response()
+    urls = ["http://a.example/d/b?x=1", "http://a.example/c"]
+    assert [request.url for request in page.follow_all(page.css("a"))] == urls
+    assert [request.url for request in page.follow_all(css="a")] == urls
+    assert [request.url for request in page.follow_all(xpath="//a/@href", meta={"m": 1})] == urls
+
+
+def test_base_counts() -> None:
+    page = response("<base href='http://b.example/x/'><a href=y>y</a>")
+    assert page.urljoin("y") == "http://b.example/x/y"
+
+
+def test_json() -> None:
+    assert response('{"a": [1, 2]}', "application/json").json() == {"a": [1, 2]}
+    with pytest.raises(ValueError, match="is not JSON"):
+        response("<p>", "application/json").json()
+
+
+def test_xml_is_selected_as_xml() -> None:
+    page = response("<rss><channel><link>http://x.example/</link></channel></rss>", "application/rss+xml")
+    assert page.xpath("//link/text()").get() == "http://x.example/"
+
+
+def test_meta_tells_what_scrapy_tells_there() -> None:
+    record = UrlRecord(RECORD_VERSION, 1, "http://a.example/", "http://a.example:80", depth=3, attempts=2, redirects=1)
+    request = Request(record.url, meta={"k": 1, "depth": 99})
+    request.record = record
+    meta = Response(record.url, request=request).meta
+    assert {name: meta[name] for name in ("k", "depth", "retry_times", "redirect_times", "download_latency")} == {
+        "k": 1,
+        "depth": 3,
+        "retry_times": 2,
+        "redirect_times": 1,
+        "download_latency": 0.0,
+    }
+
+
+def test_what_leads_nowhere_is_told_and_left_out() -> None:
+    page = response(b"<a name=x>x</a><a href=y>y</a><a href=''>here</a>")
+    with pytest.raises(BadUrl, match="neither href nor src"):
+        page.follow(page.css("a")[0])
+    assert [request.url for request in page.follow_all(css="a")] == ["http://a.example/d/y", "http://a.example/d/a"]
+    with pytest.raises(TypeError, match="one of links, css and xpath"):
+        list(page.follow_all(css="a", xpath="//a"))
+    with pytest.raises(TypeError, match="one of links"):
+        list(page.follow_all())
+    with pytest.raises(TypeError, match="SelectorList"):
+        page.follow(page.css("a"))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"a": ["é"]}'.encode(),
+        '{"a": ["é"]}'.encode("cp1252"),
+        '{"a": ["é"]}'.encode("utf-16"),
+        '\ufeff{"a": ["é"]}'.encode(),
+    ],
+)
+def test_json_in_any_encoding(body: bytes) -> None:
+    page = response(body, "application/json")
+    assert page.json() == {"a": ["é"]}
+    assert page.jmespath("a[0]").get() == "é"
+
+
+@pytest.mark.parametrize("body", [b"", b"<p>", b"{'a': 1}", b"[" * 200_000])
+def test_what_is_no_json_is_a_value_error(body: bytes) -> None:
+    with pytest.raises(ValueError, match="is not JSON"):
+        response(body, "application/json").json()

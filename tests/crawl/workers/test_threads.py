@@ -1,0 +1,298 @@
+"""Callbacks in threads (C1): bounded, in the caller's context, with its exceptions; cancellation and the end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Coroutine, Iterator
+from typing import Any
+
+import pytest
+
+from lycosa.core.errors import BadSpider
+from lycosa.crawl.middlewares.chain import SpiderChain
+from lycosa.crawl.spiders.response import Response
+from lycosa.crawl.spiders.scrape import Scraper
+from lycosa.crawl.spiders.spider import Spider
+from lycosa.crawl.workers import threads as module
+from lycosa.crawl.workers.threads import CallbackThreads, on_loop
+from lycosa.http.core.request import Request
+
+DEADLINE_S = 20.0
+WORD = contextvars.ContextVar("WORD", default="none")
+
+
+def with_threads(crawl: Any, count: int = 2) -> Any:
+    async def run() -> Any:
+        threads = CallbackThreads(count)
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                return await crawl(threads)
+        finally:
+            await threads.close()
+
+    before = threading.active_count()
+    result = asyncio.run(run())
+    assert threading.active_count() == before
+    return result
+
+
+def test_a_call_runs_in_a_thread_and_the_loop_goes_on() -> None:
+    async def crawl(threads: CallbackThreads) -> str:
+        ready = threading.Event()
+
+        def callback() -> str:
+            assert ready.wait(DEADLINE_S)
+            return threading.current_thread().name
+
+        running = asyncio.create_task(threads.run(callback))
+        await asyncio.sleep(0)
+        ready.set()  # would never come to pass if the callback were on the loop
+        return await running
+
+    assert with_threads(crawl) == "lycosa-callback-1"
+
+
+def test_context_variables_are_those_of_the_caller_and_stay_there() -> None:
+    def callback() -> str:
+        word = WORD.get()
+        WORD.set("changed in the thread")
+        return word
+
+    async def crawl(threads: CallbackThreads) -> list[str]:
+        WORD.set("of the task")
+        return [await threads.run(callback), await threads.run(callback), WORD.get()]
+
+    assert with_threads(crawl, 1) == ["of the task"] * 3
+
+
+@pytest.mark.parametrize("error", [ValueError("v"), KeyError("k"), SystemExit(3)])
+def test_exceptions_come_back(error: BaseException) -> None:
+    def callback() -> None:
+        raise error
+
+    async def crawl(threads: CallbackThreads) -> str:
+        try:
+            await threads.run(callback)
+        except BaseException as caught:
+            assert caught is error
+        return await threads.run(lambda: "and the thread is there for the next")
+
+    assert with_threads(crawl, 1).startswith("and")
+
+
+def test_stop_iteration_is_told_in_other_words() -> None:
+    async def crawl(threads: CallbackThreads) -> None:
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            await threads.run(lambda: next(iter(())))
+
+    with_threads(crawl)
+
+
+def test_no_more_threads_than_asked_for_and_no_more_than_needed() -> None:
+    async def crawl(threads: CallbackThreads) -> tuple[int, int]:
+        for _ in range(5):
+            await threads.run(lambda: None)
+        alone = len(threads._threads)
+        lock, at_once, most = threading.Lock(), 0, 0
+        full = threading.Barrier(3)
+
+        def callback() -> None:
+            nonlocal at_once, most
+            with lock:
+                at_once += 1
+                most = max(most, at_once)
+            full.wait(DEADLINE_S)
+            with lock:
+                at_once -= 1
+
+        await asyncio.gather(*(threads.run(callback) for _ in range(12)))
+        return alone, most
+
+    assert with_threads(crawl, 3) == (1, 3)
+
+
+def test_a_call_cancelled_before_its_turn_never_begins() -> None:
+    async def crawl(threads: CallbackThreads) -> list[str]:
+        began, free, got = threading.Event(), threading.Event(), []
+
+        def first() -> None:
+            began.set()
+            assert free.wait(DEADLINE_S)
+
+        running = asyncio.create_task(threads.run(first))
+        waiting = asyncio.create_task(threads.run(lambda: got.append("began")))
+        await asyncio.to_thread(began.wait, DEADLINE_S)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        free.set()
+        await running
+        await threads.run(lambda: got.append("the next"))
+        return got
+
+    assert with_threads(crawl, 1) == ["the next"]
+
+
+def test_a_call_under_way_is_forgotten_when_cancelled_and_its_thread_comes_back() -> None:
+    async def crawl(threads: CallbackThreads) -> str:
+        began, free = threading.Event(), threading.Event()
+
+        def callback() -> str:
+            began.set()
+            assert free.wait(DEADLINE_S)
+            return "nobody asks"
+
+        running = asyncio.create_task(threads.run(callback))
+        assert await asyncio.to_thread(began.wait, DEADLINE_S)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        following = asyncio.create_task(threads.run(lambda: "next"))
+        await asyncio.sleep(0)
+        assert not following.done()  # the only thread is still in there
+        free.set()
+        return await following
+
+    assert with_threads(crawl, 1) == "next"
+
+
+def test_close_leaves_behind_what_does_not_end(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "CLOSE_GRACE_S", 0.05)
+    began, free, stuck = threading.Event(), threading.Event(), []
+
+    def callback() -> None:
+        stuck.append(threading.current_thread())
+        began.set()
+        assert free.wait(DEADLINE_S)
+
+    async def crawl() -> None:
+        threads = CallbackThreads(2)
+        running = asyncio.create_task(threads.run(callback))
+        assert await asyncio.to_thread(began.wait, DEADLINE_S)
+        running.cancel()
+        await threads.close()
+
+    asyncio.run(crawl())
+    (left,) = stuck
+    assert "1 callbacks in threads have not ended" in caplog.text
+    assert left.is_alive()
+    free.set()
+    left.join(DEADLINE_S)
+    assert not left.is_alive(), "it ends by itself, though the loop is closed"
+
+
+STUCK = """
+import asyncio, threading
+from lycosa.crawl import threads
+threads.CLOSE_GRACE_S = 0.05
+async def crawl():
+    pool = threads.CallbackThreads(1)
+    asyncio.ensure_future(pool.run(threading.Event().wait))
+    await asyncio.sleep(0)
+    await pool.close()
+asyncio.run(crawl())
+print("ended")
+"""
+
+
+def test_a_callback_that_never_ends_does_not_keep_the_process_alive() -> None:
+    done = subprocess.run([sys.executable, "-c", STUCK], capture_output=True, text=True, timeout=DEADLINE_S, check=True)
+    assert done.stdout == "ended\n"
+
+
+def test_idle_threads_hold_nothing() -> None:
+    class Held:
+        pass
+
+    async def crawl(threads: CallbackThreads) -> bool:
+        freed, response = threading.Event(), Held()
+        seen = weakref.ref(response, lambda _: freed.set())
+        await threads.run(lambda response=response: [response])
+        assert seen() is response
+        del response
+        return await asyncio.to_thread(freed.wait, DEADLINE_S)
+
+    assert with_threads(crawl, 1)
+
+
+class Slow(Spider):
+    name = "slow"
+
+    def parse(self, response: Response) -> Iterator[Any]:
+        yield {"thread": threading.current_thread().name}
+        yield on_loop(self.parse_later(response))
+
+    async def parse_later(self, response: Response) -> dict[str, str]:
+        return {"thread": threading.current_thread().name}
+
+
+def test_generators_run_in_the_thread_to_their_end_and_async_callbacks_on_the_loop() -> None:
+    request = Request("http://a.example/")
+    response = Response(request.url, request=request)
+
+    async def crawl(threads: CallbackThreads) -> list[Any]:
+        spider = Slow()
+        scraper = Scraper(spider, SpiderChain([], spider), threads.run)
+        plain = await scraper.scrape(request, response)
+        later = await scraper.scrape(request.replace(callback="parse_later"), response)
+        return [item["thread"] for item in (*plain.items, *later.items)]
+
+    assert with_threads(crawl) == ["lycosa-callback-1", "MainThread", "MainThread"]
+
+
+async def fetch(url: str) -> str:
+    await asyncio.sleep(0)
+    if url == "bad":
+        raise ValueError(url)
+    return f"{url} on {threading.current_thread().name} with {WORD.get()}"
+
+
+def test_on_loop_runs_a_coroutine_of_the_crawl() -> None:
+    def callback() -> list[str]:
+        with pytest.raises(ValueError, match="bad"):
+            on_loop(fetch("bad"))
+        return [on_loop(fetch("a")), on_loop(fetch("b"))]
+
+    async def crawl(threads: CallbackThreads) -> list[str]:
+        WORD.set("context")
+        return await threads.run(callback)
+
+    assert with_threads(crawl) == ["a on MainThread with context", "b on MainThread with context"]
+
+
+def test_on_loop_ends_when_the_callback_is_cancelled() -> None:
+    async def crawl(threads: CallbackThreads) -> tuple[str, bool]:
+        began, caught, ended = asyncio.Event(), [], threading.Event()
+
+        async def forever() -> None:
+            began.set()
+            await asyncio.Event().wait()
+
+        def callback() -> None:
+            try:
+                on_loop(forever())
+            except BaseException as error:
+                caught.append(type(error).__name__)
+            ended.set()
+
+        running = asyncio.create_task(threads.run(callback))
+        await began.wait()
+        running.cancel()
+        return await asyncio.to_thread(ended.wait, DEADLINE_S), caught
+
+    assert with_threads(crawl) == (True, ["CancelledError"])
+
+
+def test_on_loop_elsewhere_is_refused() -> None:
+    async def crawl() -> None:
+        coroutine: Coroutine[Any, Any, str] = fetch("a")
+        with pytest.raises(BadSpider, match="elsewhere, write await"):
+            on_loop(coroutine)
+
+    asyncio.run(crawl())

@@ -1,0 +1,210 @@
+"""The documents say what the program does."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import re
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import fields
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from types import CodeType, ModuleType
+from typing import Any
+
+import pytest
+
+import lycosa
+from lycosa.cli.settings import as_text
+from lycosa.config import SCRAPY_NAMES, Settings
+from lycosa.config.view import SettingsView
+from lycosa.crawl.spiders.response import Response
+from lycosa.frontier.core.states import Event, State
+from lycosa.http.core.request import META_KEYS, SHORTHANDS, Request
+from tests.conftest import ROOT
+
+
+@pytest.fixture
+def frontier_docs() -> ModuleType:
+    loader = SourceFileLoader("docs_frontier", str(ROOT / "scripts" / "docs-frontier"))
+    spec = spec_from_loader(loader.name, loader)
+    assert spec is not None
+    module = module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("script", ["docs-commands", "docs-frontier"])
+def test_what_is_generated_is_what_the_code_says(script):
+    command = [sys.executable, ROOT / "scripts" / script, "--check"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_step_that_is_not_drawn_is_told(frontier_docs, monkeypatch):
+    more = {**frontier_docs.TRANSITIONS, (State.ARCHIVED, Event.REQUEUE): State.QUEUED}
+    monkeypatch.setattr(frontier_docs, "TRANSITIONS", more)
+    with pytest.raises(frontier_docs.Drift, match=r"missing \[\(<State\.ARCHIVED"):
+        frontier_docs.picture()
+
+
+def test_an_arrow_that_no_step_has_is_told(frontier_docs, monkeypatch):
+    less = {key: state for key, state in frontier_docs.TRANSITIONS.items() if key[1] is not Event.NACK}
+    monkeypatch.setattr(frontier_docs, "TRANSITIONS", less)
+    with pytest.raises(frontier_docs.Drift, match=r"too much \[\(<State\.LEASED"):
+        frontier_docs.picture()
+
+
+def test_a_bound_without_words_is_told(frontier_docs, monkeypatch):
+    monkeypatch.delitem(frontier_docs.TOLD, "SEGMENTS_MAX")
+    with pytest.raises(frontier_docs.Drift, match=r"database\.py: SEGMENTS_MAX has no words"):
+        frontier_docs.limits()
+
+
+SETTING = re.compile(
+    r"^\| `(?P<name>\w+)` \| (?P<default>[^|]+) \| (?P<meaning>[^|]{10,}) \| (?P<scrapys>[^|]*) \|$", re.MULTILINE
+)
+IN_WORDS = {
+    "content_types", "max_body", "user_agent", "media_expires", "memory_warning", "http_cache_size", "http_cache_dir",
+    "http_cache_expiration", "media_max_size", "output", "state", "refresh", "key", "free_space", "log_file",
+}  # fmt: skip
+"""Settings whose default is told in words."""
+
+
+def settings_page() -> str:
+    return (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+
+
+def test_every_setting_is_told_once_with_its_default_and_its_name_in_scrapy():
+    rows = {match["name"]: match for match in SETTING.finditer(settings_page())}
+    names = [match["name"] for match in SETTING.finditer(settings_page())]
+    assert names == [field.name for field in fields(Settings)], "missing, too much, or in another order"
+    told = {name: set(re.findall(r"`(\w+)`", match["scrapys"])) for name, match in rows.items()}
+    meant = {name: {each for each, ours in SCRAPY_NAMES.items() if ours == name} for name in names}
+    assert told == meant
+    defaults = {name: rows[name]["default"].strip("`") for name in names if name not in IN_WORDS}
+    assert defaults == {name: default_of(name) for name in defaults}
+
+
+def default_of(name: str) -> str:
+    value = getattr(Settings(), name)
+    return "none" if value in ((), {}, "", None) and not isinstance(value, bool) else as_text(value)
+
+
+def test_where_scrapys_defaults_differ_is_told():
+    defaults = pytest.importorskip("scrapy.settings.default_settings", reason="scrapy is not installed: make bench")
+    table = settings_page().split("| default in Scrapy |\n", 1)[1].split("\n\n", 1)[0]
+    told = set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE))
+    view = SettingsView(Settings())
+    names = {name for name in SCRAPY_NAMES if name in vars(defaults)}
+    differ = {name for name in names if plain(view[name]) != plain(vars(defaults)[name])}
+    in_other_words = {"HTTPAUTH_DOMAIN", "HTTPCACHE_POLICY", "REFERRER_POLICY"}
+    assert told == differ - in_other_words
+
+
+def plain(value: object) -> object:
+    return sorted(value) if isinstance(value, (list, tuple)) else value
+
+
+def requests_page(section: str) -> list[str]:
+    """Return the first cells of the tables of a section of docs/requests.md."""
+    page = (ROOT / "docs" / "requests.md").read_text(encoding="utf-8")
+    body = page.split(f"\n## {section}\n", 1)[1].split("\n## ", 1)[0]
+    return re.findall(r"^\| `(?:Request\.|Response\.)?(\w+)[^`]*` \|", body, re.MULTILINE)
+
+
+def public(cls: type) -> set[str]:
+    """Return the names that users of a class may use."""
+    slots = {name for name in getattr(cls, "__slots__", ()) if not name.startswith("_")}
+    return slots | {name for name in vars(cls) if not name.startswith("_")}
+
+
+def test_every_argument_and_attribute_of_a_request_is_told_once():
+    arguments = {name for name in inspect.signature(Request).parameters if name != "shorthands"} | set(SHORTHANDS)
+    assert sorted(requests_page("Request")) == sorted(arguments | public(Request))
+
+
+def test_every_attribute_of_a_response_is_told_once():
+    assert sorted(requests_page("Response")) == sorted(
+        public(Response) | {"url", "request", "fetched_at", "flags", "raw"}
+    )
+
+
+def test_every_key_of_meta_is_told_once_with_its_meaning():
+    page = (ROOT / "docs" / "requests.md").read_text(encoding="utf-8")
+    section = page.split("\n## Keys of meta\n", 1)[1].split("\n## ", 1)[0]
+    assert dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", section, re.MULTILINE)) == META_KEYS
+
+
+META_KEY = re.compile(r"""(?:\basked\(|\bmeta\[|\bmeta\.get\()(?:["'](\w+)["']|([A-Z_]+)\b)""")
+OURS = {"_httpcache"}
+"""Keys that are there only while a request is under way."""
+
+
+def test_every_key_of_meta_that_the_code_reads_is_known():
+    found = set(SHORTHANDS.values())
+    for path in (ROOT / "lycosa").rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        for literal, constant in META_KEY.findall(text):
+            named = re.search(rf'^{constant} = "(\w+)"', text, re.MULTILINE) if constant else None
+            found |= {literal} if literal else {named[1]} if named else set()
+    assert found - OURS == set(META_KEYS)
+
+
+PAGE = """<!doctype html><title>Quotes {n}</title>
+<div class="quote"><span class="text">So it goes {n}</span> <span>by <small>Kurt</small></span></div>
+<div class="quote"><span class="text">{long}</span> <span>by <small>Marcel</small></span></div>
+<li class="next"><a href="/{next}">Next</a></li>"""
+
+
+@asynccontextmanager
+async def quotes() -> AsyncIterator[str]:
+    """Serve two pages of quotes, which link to each other. Yield the address of the first."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        path = (await reader.readuntil(b"\r\n\r\n")).split()[1].decode()
+        number = 2 if path == "/2" else 1
+        body = PAGE.format(n=number, next=2 if number == 1 else "", long="x" * 300).encode()
+        status = "404 Not Found" if path == "/robots.txt" else "200 OK"
+        head = (
+            f"HTTP/1.1 {status}\r\nContent-Type: text/html\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        )
+        writer.write(head.encode() + body)
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+
+
+def readme(mark: str, url: str) -> CodeType:
+    """Return the block of the README that has this word, made to crawl a site that is there."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    (block,) = [each for each in blocks if mark in each]
+    text = block.replace("https://quotes.example.org/", url).replace("delay=0.5", "delay=0")
+    return compile(text, "README.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+
+
+def test_the_spider_of_the_readme_does_what_it_says():
+    async def story() -> list[tuple[str, str]]:
+        async with quotes() as url:
+            names: dict[str, Any] = {"__name__": __name__}
+            exec(readme("class Quotes", url), names)
+            async with lycosa.Crawl(names["Quotes"]) as crawl:
+                await crawl.run()
+            return sorted((item.text, item.author) for item in crawl.items)
+
+    assert asyncio.run(story()) == [("So it goes 1", "Kurt"), ("So it goes 2", "Kurt")]
+
+
+def test_the_crawl_of_the_readme_runs_in_the_loop_that_is_there(capsys):
+    async def story() -> None:
+        async with quotes() as url:
+            await eval(readme("lycosa.Crawl", url))
+
+    asyncio.run(story())
+    assert sorted(capsys.readouterr().out.splitlines()) == ["{'title': 'Quotes 1'}", "{'title': 'Quotes 2'}"]

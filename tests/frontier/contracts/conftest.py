@@ -1,0 +1,71 @@
+"""A new frontier of each back end, for the contracts of the frontier."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+import pytest
+
+from lycosa.frontier.core.states import Policy
+from lycosa.frontier.lsm.frontier import embedded_frontier
+from lycosa.frontier.memory import memory_frontier
+from lycosa.frontier.redis.worker.join import simulated_frontier
+from tests.frontier.contracts.redis.redis_client import LooplessClient
+
+Open = Callable[[Policy], Any]
+PARTITIONS = {"redis": 1, "redis, 3 partitions": 3, "valkey": 1}
+
+
+HERE = ["memory", "embedded"]
+
+
+def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
+    """Yield a function that makes a new frontier of this back end."""
+    made: list[Any] = []
+    partitions = PARTITIONS.get(request.param)
+    url = request.getfixturevalue(request.param.partition(",")[0]).url if partitions else ""
+
+    def open_(policy: Policy) -> Any:
+        if request.param == "memory":
+            made.append(memory_frontier(policy))
+        elif partitions is None:
+            made.append(embedded_frontier(tmp_path / str(len(made)), policy))
+        else:
+            client, name = LooplessClient(url), token_hex(8)
+            made.append(at_once(simulated_frontier(client, name, policy, 0.0, partitions=partitions)))
+        return made[-1]
+
+    yield open_
+    for frontier in made:
+        asyncio.run(frontier.close())
+
+
+@pytest.fixture(params=[*HERE, *PARTITIONS])
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
+    """A function that makes a new frontier, of each back end."""
+    yield from opener(request, tmp_path)
+
+
+@pytest.fixture(params=[*HERE, "redis"])
+def opened_whole(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
+    """The same of those that see all hosts at once, which limits per IP address need."""
+    yield from opener(request, tmp_path)
+
+
+@pytest.fixture(params=HERE)
+def opened_here(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
+    """The same of those of one process."""
+    yield from opener(request, tmp_path)
+
+
+def at_once(story: Coroutine[Any, Any, Any]) -> Any:
+    """Play what never waits, also within a loop."""
+    try:
+        story.send(None)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("it waits")

@@ -1,0 +1,267 @@
+"""What is particular to operations on Redis (C4, C8, F2, F7): faults that `verify` finds and repairs, drops that were
+killed, what is not kept of done URLs. What all back ends have in common is in `test_operations`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from secrets import token_hex
+from typing import Any
+
+import pytest
+import redis as redis_py
+
+from lycosa.core.errors import UsageError
+from lycosa.frontier.core.model import Selection, UrlRecord
+from lycosa.frontier.core.states import Policy
+from lycosa.frontier.redis.admin import verify
+from lycosa.frontier.redis.admin.operations import RedisOperations
+from lycosa.frontier.redis.worker.join import simulated_frontier
+from lycosa.frontier.redis.worker.session import key_of
+from tests.frontier.contracts.redis.redis_client import LooplessClient
+from tests.frontier.contracts.test_operations import HOST, OTHER, PLAIN, all_rows, brief, url
+
+pytestmark = pytest.mark.redis
+
+CHANGE_HOST = """
+local host = cmsgpack.unpack(redis.call('GET', KEYS[1]))
+host[ARGV[1]] = tonumber(ARGV[2]) or ARGV[2]
+redis.call('SET', KEYS[1], cmsgpack.pack(host))
+"""
+
+
+class Crawl:
+    """A crawl of one partition with two workers, and what is behind it."""
+
+    def __init__(self, server: str, *, keep_done: bool = False, policy: Policy = PLAIN) -> None:
+        self.server = server
+        self.name = token_hex(8)
+        self.policy = policy
+        self.keep_done = keep_done
+        self.raw = redis_py.Redis.from_url(server)
+
+    async def join(self, worker: str) -> Any:
+        """One more worker."""
+        client = LooplessClient(self.server)
+        return await simulated_frontier(client, self.name, self.policy, 0.0, worker=worker, keep_done=self.keep_done)
+
+    def key(self, name: str) -> str:
+        """Return the whole of a key."""
+        return key_of(self.name, 0) + name
+
+    def change(self, host: str, field: str, value: object) -> None:
+        """Damage what is known of a host."""
+        self.raw.eval(CHANGE_HOST, 1, self.key(f"h|{host}"), field, str(value))
+
+
+@pytest.fixture
+def play(redis) -> Callable[..., None]:
+    """A function that plays a story with a new crawl."""
+
+    def played(story: Callable[[Crawl], Awaitable[None]], **options: Any) -> None:
+        asyncio.run(story(Crawl(redis.url, **options)))  # type: ignore[arg-type]
+
+    return played
+
+
+FAULTS: dict[str, tuple[Callable[[Crawl], object], str]] = {
+    "a host that is nowhere": (lambda crawl: crawl.raw.delete(crawl.key("t")), "would never have been asked"),
+    "transfers that are over": (lambda crawl: crawl.change(HOST, "fl", 1000), "0 transfers are in flight, and 1000"),
+    "a question of nobody": (lambda crawl: crawl.change(HOST, "as", 1), "nobody asks for its robots.txt"),
+    "an unknown start": (lambda crawl: crawl.change(HOST, "uc", "77"), "waits for a transfer that is over"),
+    "records of a host": (lambda crawl: crawl.change(HOST, "q", 9), "3 URLs are queued, and 9 were counted"),
+    "queued": (lambda crawl: crawl.raw.hincrby(crawl.key("c"), "q|", 5), "4 URLs are queued, and 9 were counted"),
+    "leased": (lambda crawl: crawl.raw.hincrby(crawl.key("c"), "l|", 5), "0 URLs are leased, and 5 were counted"),
+    "dead": (lambda crawl: crawl.raw.hincrby(crawl.key("c"), "x|", 5), "0 URLs are dead, and 5 were counted"),
+    "done": (lambda crawl: crawl.raw.hincrby(crawl.key("c"), "a|", 5), "0 URLs are done, and 5 were counted"),
+    "outboxes": (
+        lambda crawl: crawl.raw.hincrby(crawl.key("c"), "o|", 5),
+        "are in outboxes, and 5 were counted",
+    ),
+    "asleep": (lambda crawl: crawl.raw.delete(crawl.key("d")), "0 URLs are asleep, and 1 were counted"),
+    "lost": (lambda crawl: crawl.raw.hincrby(crawl.key("c"), "d|", -1), "1 URLs are asleep, and 0 were counted"),
+    "seen": (lambda crawl: crawl.raw.hincrby(crawl.key("b"), "n|", 2), "5 fingerprints are known, and 7 were counted"),
+}
+
+
+NOT_REPAIRED = ("asleep", "lost", "seen")
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_does_not_fit_together_is_found(play: Callable[..., None], fault: str) -> None:
+    damage, says = FAULTS[fault]
+
+    async def story(crawl: Crawl) -> None:
+        frontier = await crawl.join("one")
+        await frontier.push([url(number) for number in range(3)] + [url(1, OTHER), url(4, not_before=50.0)])
+        operations = RedisOperations(frontier.session)
+        assert await operations.verify(lambda _: None) == []
+        damage(crawl)
+        found = await operations.verify(lambda _: None)
+        assert says in " ".join(found)
+        assert all(line.endswith(": repaired") for line in found) == (fault not in NOT_REPAIRED)
+        if fault not in NOT_REPAIRED:
+            assert await operations.verify(lambda _: None) == [], "it was repaired"
+            assert len(await frontier.lease(9, 10.0)) == 4
+
+    play(story)
+
+
+def test_a_count_that_is_wrong_is_found_in_several_steps(play: Callable[..., None], monkeypatch) -> None:
+    monkeypatch.setattr(verify, "HOSTS_AT_ONCE", 2)
+
+    async def story(crawl: Crawl) -> None:
+        frontier = await crawl.join("one")
+        await frontier.push([url(number, f"http://h{number}.example:80") for number in range(7)])
+        operations = RedisOperations(frontier.session)
+        assert await operations.verify(lambda _: None) == []
+        crawl.raw.hincrby(crawl.key("c"), "q|", 1)
+        assert await operations.verify(lambda _: None) == ["segment '': 7 URLs are queued, and 8 were counted"]
+
+    play(story)
+
+
+def test_what_is_left_of_a_drop_that_was_killed_holds_nobody_up(play: Callable[..., None]) -> None:
+    async def story(crawl: Crawl) -> None:
+        frontier = await crawl.join("one")
+        await frontier.push([url(number, segment="monday") for number in range(5)] + [url(9)])
+        await frontier.push([url(8, segment="monday", not_before=5.0)])
+        assert await frontier.session.read(frontier.session.partitions[0], "drop", "monday") == 6
+        (lease,) = await frontier.lease(9, 10.0)
+        assert lease.record.segment == ""
+        assert await frontier.ack(lease, "200", (), 10.0)
+        await frontier.commit({})
+        assert await frontier.session.is_over()
+        assert await frontier.lease(9, 20.0) == []
+        assert crawl.raw.keys(crawl.key("q|*")) == []
+        assert crawl.raw.zcard(crawl.key("d")) == 0
+        assert await RedisOperations(frontier.session).verify(lambda _: None) == []
+
+    play(story)
+
+
+def test_nothing_is_left_of_a_drop_but_its_name(play: Callable[..., None]) -> None:
+    async def story(crawl: Crawl) -> None:
+        frontier = await crawl.join("one")
+        await frontier.push([url(number, segment="monday") for number in range(2000)])
+        await frontier.push([url(3000, segment="monday", not_before=5.0)])
+        (lease,) = await frontier.lease(1, 1.0)
+        await frontier.nack(lease, "500", None, 1.0)
+        assert await RedisOperations(frontier.session).drop("monday") == 2001
+        left = {key.decode().removeprefix(crawl.key("")) for key in crawl.raw.keys(crawl.key("*"))}
+        assert left <= {"m", "g", "w", "lw", "n", "a", "t", f"h|{HOST}"}
+        assert (await RedisOperations(frontier.session).host(HOST)).queued == 0  # type: ignore[union-attr]
+
+    play(story)
+
+
+def test_a_worker_that_has_not_heard_of_a_drop_goes_on(play: Callable[..., None]) -> None:
+    async def story(crawl: Crawl) -> None:
+        one, other = await crawl.join("one"), await crawl.join("other")
+        await one.push([url(number, segment="monday") for number in range(4)])
+        done, dead, back, acked = await one.lease(4, 1.0)
+        await one.ack(acked, "200", (), 1.0)
+        await one.session.send()
+        assert await RedisOperations(other.session).drop("monday") == 4
+        assert await one.ack(done, "200", [url(50)], 1.0)
+        assert await one.nack(dead, "500", None, 1.0)
+        assert await one.release(back, 1.0)
+        await one.commit({})
+        stats = await RedisOperations(other.session).stats()
+        assert (stats.unfinished, stats.done, stats.dead) == (0, 0, 0), "its links are not followed"
+        assert await one.session.is_over()
+        assert (await RedisOperations(other.session).host(HOST)).in_flight == 0  # type: ignore[union-attr]
+
+    play(story)
+
+
+def test_what_comes_from_operations_is_an_arrival(play: Callable[..., None]) -> None:
+    """Else somebody who looks twice whether all is done might think so."""
+
+    async def story(crawl: Crawl) -> None:
+        frontier = await crawl.join("one")
+        operations = RedisOperations(frontier.session)
+        partition = frontier.session.partitions[0]
+        await operations.push([url(1)])
+        await operations.stats()
+        first = partition.arrived
+        assert first > 0
+        (lease,) = await frontier.lease(1, 1.0)
+        await frontier.nack(lease, "500", None, 1.0)
+        assert (await operations.requeue(Selection(states=("dead",)), None, 2.0, "", 10)).moved == 1
+        await operations.stats()
+        assert partition.arrived == first + 1
+
+    play(story)
+
+
+def test_of_what_is_done_only_that_is_known(play: Callable[..., None]) -> None:
+    async def story(crawl: Crawl) -> None:
+        frontier = await crawl.join("one")
+        operations = RedisOperations(frontier.session)
+        await frontier.push([url(1), url(2)])
+        first, _ = await frontier.lease(2, 1.0)
+        await frontier.ack(first, "200", (), 1.0)
+        (row,) = await operations.find(first.record.fingerprint, HOST)
+        assert (row.state, row.reason, row.record.url) == ("done", "200", first.record.url), "not committed"
+        await frontier.commit({})
+        for host in (HOST, ""):
+            (row,) = await operations.find(first.record.fingerprint, host)
+            assert (row.state, row.reason, row.record.url) == ("done", "", "")
+        assert await operations.find(first.record.fingerprint, HOST, ("dead",)) == []
+        assert list(brief(await all_rows(operations)).values()) == ["leased"]
+        for states in (("done",), ("done", "dead"), ("archived",)):
+            with pytest.raises(UsageError, match="keep_done=true"):
+                await operations.requeue(Selection(states=states), None, 1.0, "", 10)
+
+    play(story)
+
+
+def test_a_url_is_found_among_many(play: Callable[..., None]) -> None:
+    """One step looks at 5000."""
+
+    async def story(crawl: Crawl) -> None:
+        frontier = await crawl.join("one")
+        operations = RedisOperations(frontier.session)
+        records = [UrlRecord(1, number << 40, f"{HOST}/{number}", HOST) for number in range(12_000)]
+        assert await operations.push(records) == 12_000
+        await operations.push([url(number, OTHER, not_before=1e9) for number in range(1500)])
+        for number in (0, 4_999, 5_000, 11_999):
+            for host in (HOST, ""):
+                assert [row.state for row in await operations.find(number << 40, host)] == ["queued"]
+        (row,) = await operations.find(url(1499, OTHER).fingerprint)
+        assert (row.state, row.record.host) == ("delayed", OTHER)
+        assert len(await all_rows(operations, limit=1000)) == 13_500
+
+    play(story)
+
+
+def test_who_looks_takes_no_part(play: Callable[..., None]) -> None:
+    async def story(crawl: Crawl) -> None:
+        frontier = await crawl.join("one")
+        await frontier.push([url(1)])
+        before = crawl.raw.hgetall(crawl.key("m")), crawl.raw.zrange(crawl.key("w"), 0, -1, withscores=True)
+        frontier.session.now = 100.0
+        operations = RedisOperations(frontier.session)
+        await operations.stats()
+        await operations.segments()
+        await operations.hosts("", 10)
+        assert len((await operations.rows(Selection(), "", 10)).rows) == 1
+        assert await operations.next_due(100.0) == 0.0
+        after = crawl.raw.hgetall(crawl.key("m")), crawl.raw.zrange(crawl.key("w"), 0, -1, withscores=True)
+        assert before == after
+
+    play(story)
+
+
+def test_who_begins_a_crawl_leaves_what_a_worker_has_said_of_it_meanwhile(play: Callable[..., None]) -> None:
+    async def story(crawl: Crawl) -> None:
+        session = (await crawl.join("joined in between")).session
+        await session.describe(b'{"name":"shop"}', ["http://a.example/"])
+        await session.describe(b"{}", ["http://b.example/"], begins=True)
+        assert crawl.raw.hget(crawl.key("m"), "described") == b'{"name":"shop"}'
+        assert crawl.raw.zrange(crawl.key("sd"), 0, -1) == [b"http://a.example/", b"http://b.example/"]
+        await session.describe(b'{"name":"shop","key":"k"}', [])
+        assert crawl.raw.hget(crawl.key("m"), "described") == b'{"name":"shop","key":"k"}'
+
+    play(story)

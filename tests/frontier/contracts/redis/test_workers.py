@@ -1,0 +1,197 @@
+"""What two workers of one crawl in Redis owe each other (C3, C6): what one leaves behind, the other takes over."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+import pytest
+
+from lycosa.crawl.middlewares.cookies import Cookies
+from lycosa.frontier.core.model import Lease
+from lycosa.frontier.redis.scripts import script
+from lycosa.frontier.redis.worker.cookies import RedisCookies
+from lycosa.frontier.redis.worker.join import simulated_frontier
+from lycosa.http.core.request import Request
+from lycosa.infra.clock import Clock
+from lycosa.storage.keystore.sqlite import SqliteRecords
+from tests.frontier.contracts.redis.redis_client import LooplessClient
+from tests.frontier.contracts.test_frontier import HOST, OTHER, PLAIN, run, url
+
+pytestmark = pytest.mark.redis
+
+BEATS = [0.8, 1.6, 2.4, 2.5]
+"""Somebody speaks at these times; whoever was silent meanwhile is dead."""
+
+Join = Callable[[float], Awaitable[Any]]
+
+
+@pytest.fixture(params=[1, 3])
+def join(request: pytest.FixtureRequest, redis) -> Join:
+    """A function that lets one more worker take part in the crawl."""
+    name, names = token_hex(8), iter("abc")
+
+    async def join_(now: float) -> Any:
+        client: Any = LooplessClient(redis.url)
+        return await simulated_frontier(client, name, PLAIN, now, worker=next(names), partitions=request.param)
+
+    return join_
+
+
+async def one(frontier: Any, now: float) -> Lease:
+    """Lease the only one; it may first have to be brought over from another partition."""
+    (lease,) = [lease for _ in range(2) for lease in await frontier.lease(5, now)]
+    return lease  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("host", [HOST, OTHER])
+def test_what_may_be_a_duplicate_comes_once_though_its_parent_is_fetched_again(join: Join, host: str) -> None:
+    async def story() -> None:
+        first, again = await join(0.0), url(2, host, dont_filter=True)
+        await first.push([url(1)])
+        await first.ack(await one(first, 0.0), "200", [again], 0.0)
+        assert await first.lease(5, 0.0) == [], "its parent is not committed"
+        second = await join(0.0)
+        (parent,) = [lease for now in BEATS for lease in await second.lease(5, now)]
+        await second.ack(parent, "200", [again], BEATS[-1])
+        await second.commit({})
+        child = await one(second, BEATS[-1])
+        assert child.record == again
+        await second.ack(child, "200", [], BEATS[-1])
+        await second.commit({})
+        assert await second.lease(5, BEATS[-1]) == []
+        stats = await second.stats()
+        assert (stats.done, stats.unfinished) == (2, 0)
+        await asyncio.gather(first.close(), second.close())
+
+    run(story())
+
+
+async def drained(frontier: Any) -> list[str]:
+    """Fetch all that there is, and return it."""
+    urls = []
+    for _ in range(4):  # from one partition to another, and to a third
+        for lease in await frontier.lease(1000, 0.0):
+            urls.append(lease.record.url)
+            await frontier.ack(lease, "200", [], 0.0)
+    return sorted(urls)
+
+
+def test_outboxes_are_numbered_anew_by_another_server(join: Join, redis) -> None:
+    """As after a restart or when a replica takes over: partitions that had more and less before lose nothing."""
+
+    async def story() -> None:
+        frontier = await join(0.0)
+        for first, many in ((100, 3), (200, 40), (300, 7)):
+            children = [url(first + n, f"http://h{n % 7}.example:80") for n in range(many)]
+            await frontier.push([url(first)])
+            parent = await one(frontier, 0.0)
+            await frontier.ack(parent, "200", children, 0.0)
+            redis.cli("DEBUG", "CHANGE-REPL-ID")
+            assert set(await drained(frontier)) >= {child.url for child in children}
+        assert (await frontier.stats()).unfinished == 0
+        await frontier.close()
+
+    run(story())
+
+
+def test_who_is_lent_a_page_that_was_found_with_a_cookie_has_the_cookie(join: Join, tmp_path: Path) -> None:
+    async def story() -> None:
+        frontiers = [await join(0.0) for _ in range(2)]
+        jars, page = [], Request(f"{OTHER}/")
+        for name, frontier in zip("ab", frontiers, strict=True):
+            frontier.cookies = RedisCookies(frontier.session)
+            jars.append(Cookies(SqliteRecords(tmp_path / name), Clock(), shared=frontier.cookies))
+        first, second = frontiers
+        for value in ("1", "2"):
+            given = Request(f"{OTHER}/", cookies={"id": value})
+            jars[0].process_request(given)
+            await first.push([url(int(value), host) for host in (HOST, OTHER, "http://c.example:80")])
+            assert await second.lease(100, 0.0)
+            jars[1].process_request(page)
+            assert page.headers["Cookie"] == f"id={value}"
+        jars[1].process_request(Request(f"{OTHER}/", cookies=[{"name": "other", "value": "3"}]))
+        await second.push([url(9)])
+        await first.lease(100, 0.0)
+        jars[0].process_request(page)
+        assert page.headers["Cookie"] == "id=2; other=3"
+        for frontier in frontiers:
+            await frontier.close()
+
+    run(story())
+
+
+def test_no_verb_and_no_command_of_the_script_stands_for_two_things() -> None:
+    names = re.findall(rb"^(verbs|commands)\['(.+?)'\] =", script()[0], re.MULTILINE)
+    assert len(names) > 20
+    assert len(names) == len(set(names))
+
+
+def test_cookies_that_a_replica_lacks_hold_up_none_that_come_later(redis) -> None:
+    async def story() -> None:
+        client: Any = LooplessClient(redis.url)
+        one, other = [await simulated_frontier(client, name, PLAIN, 0.0, worker=worker) for worker in "ab"]
+        said, heard = RedisCookies(one.session), RedisCookies(other.session)
+        cookies: list[bytes] = []
+        heard.listen(lambda _, cookie: cookies.append(cookie))
+        for each in (b"1", b"2", b"3"):
+            said.tell("", each.decode(), each)
+        await one.session.send()
+        await heard.ask()
+        key = one.session.partitions[0].key
+        client._real.hset(key + "m", "cookies", 1)
+        client._real.zremrangebyscore(key + "cn", 2, 3)
+        cookies.clear()
+        said.tell("", "later", b"later")
+        await one.session.send()
+        await heard.ask()
+        assert b"later" in cookies
+
+    name = token_hex(8)
+    run(story())
+
+
+def test_reasons_beyond_so_many_are_counted_as_one(join: Join) -> None:
+    """A page can make a spider fail with as many of them as it likes."""
+
+    async def story() -> None:
+        first = await join(0.0)
+        partition = first.session.of(HOST)
+        await first.push([url(1), url(2), url(3)])
+        fields = {f"\nno {number}": 0 for number in range(10_000)}
+        first.session.wire.client._real.hset(partition.key + "y", mapping=fields)
+        for reason in ("no 7", "a new one", "200"):
+            await first.ack(await one_of(first), reason, [], 0.0)
+            await first.session.look()
+        assert (await first.stats()).reasons == {"no 7": 1, "other reasons": 1, "200": 1}
+        await first.close()
+        second = await join(0.0)
+        await second.session.look()
+        assert (await second.stats()).reasons == {}, "they were not committed"
+        await second.close()
+
+    async def one_of(frontier: Any) -> Lease:
+        return (await frontier.lease(1, 0.0))[0]
+
+    run(story())
+
+
+def test_pages_with_very_many_links_are_sent_at_once(join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that no call keeps the server for long."""
+    monkeypatch.setattr("lycosa.frontier.redis.worker.frontier.WORDS_MAX", 200)
+
+    async def story() -> None:
+        frontier = await join(0.0)
+        await frontier.push([url(1), url(2)])
+        few, many = await frontier.lease(2, 0.0)
+        await frontier.ack(few, "200", [url(number) for number in range(10, 15)], 0.0)
+        assert frontier.session.of(HOST).words > 0
+        await frontier.ack(many, "200", [url(number) for number in range(20, 60)], 0.0)
+        assert frontier.session.of(HOST).words == 0
+        await frontier.close()
+
+    run(story())

@@ -1,0 +1,381 @@
+"""Claims and throttled delays, as every frontier keeps them (C5, F8), on each back end. See
+`frontier.ports.Frontier`."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lycosa.core.errors import UsageError
+from lycosa.crawl.fetching.claims import turn_of
+from lycosa.frontier.core import claims as claims_module
+from lycosa.frontier.core.model import HostFacts, Lease
+from lycosa.frontier.lsm.frontier import embedded_frontier
+from lycosa.frontier.operations import LocalOperations
+from lycosa.frontier.redis.worker.frontier import RedisFrontier
+from lycosa.frontier.redis.worker.join import redis_frontier
+from lycosa.frontier.redis.worker.membership import Membership
+from lycosa.infra.clock import Clock
+from tests.conftest import need
+from tests.frontier.contracts.conftest import PARTITIONS, Open
+from tests.frontier.contracts.test_frontier import HOST, OTHER, PLAIN, run, url, urls_of
+from tests.servers.clocks import find_gcc, make_clock
+from tests.servers.redis import redis_server
+
+ONE = replace(PLAIN, concurrency_per_host=1)
+SLOW = replace(PLAIN, delay_s=10.0)
+
+
+def nothing() -> None:
+    pass
+
+
+async def waits(frontier: Any, claim: Any, now: float) -> None:
+    """It is not its turn: it is to ask again later, or when it is woken."""
+    assert await frontier.turn(claim, now) > now
+
+
+async def ready(frontier: Any, now: float) -> float | None:
+    """Return when something can be lent, as the whole frontier knows it."""
+    await frontier.stats()
+    return frontier.next_ready(now)  # type: ignore[no-any-return]
+
+
+async def claimed(frontier: Any, host: str, now: float, holder: Lease | None = None) -> Any:
+    claim = await frontier.claim(host, nothing, now, holder)
+    assert await frontier.turn(claim, now) == 0.0
+    return claim
+
+
+def test_a_claim_takes_a_turn_and_a_lease_waits_for_the_next(opened: Open) -> None:
+    async def story() -> None:
+        frontier = opened(SLOW)
+        await frontier.push([url(1)])
+        claim = await claimed(frontier, HOST, 100.0)
+        assert await frontier.lease(5, 109.0) == []
+        assert frontier.next_ready(109.0) == 110.0
+        await frontier.unclaim(claim, 109.5)
+        assert await urls_of(frontier, 5, 110.0) == [f"{HOST}/1"]
+        later = await frontier.claim(HOST, nothing, 111.0)
+        assert await frontier.turn(later, 111.0) == 120.0
+        assert await frontier.turn(later, 120.0) == 0.0
+        assert await frontier.turn(later, 120.0) == 0.0, "it has its turn already"
+
+    run(story())
+
+
+def test_a_claim_takes_a_place_and_waits_to_be_woken(opened: Open) -> None:
+    async def story() -> None:
+        frontier = opened(ONE)
+        await frontier.push([url(1), url(2)])
+        (lease,) = await frontier.lease(5, 0.0)
+        woken: list[str] = []
+        first = await frontier.claim(HOST, lambda: woken.append("first"), 0.0)
+        second = await frontier.claim(HOST, lambda: woken.append("second"), 0.0)
+        for claim in (first, second):
+            await waits(frontier, claim, 0.0)
+        await frontier.ack(lease, "200", (), 0.0)
+        assert woken == ["first"]
+        assert await frontier.lease(5, 0.0) == []
+        await waits(frontier, second, 0.0)
+        assert await frontier.turn(first, 0.0) == 0.0
+        await frontier.unclaim(first, 0.0)
+        assert woken[-1] == "second"
+        assert await frontier.turn(second, 0.0) == 0.0
+        await frontier.unclaim(second, 0.0)
+        assert await urls_of(frontier, 5, 0.0) == [f"{HOST}/2"]
+
+    run(story())
+
+
+def test_a_lease_gives_its_place_to_its_claims(opened: Open) -> None:
+    async def story() -> None:
+        frontier = opened(ONE)
+        await frontier.push([url(1), url(2), url(3, OTHER)])
+        mine, others = sorted(await frontier.lease(5, 0.0), key=lambda lease: lease.record.host)
+        claim = await claimed(frontier, HOST, 0.0, mine)
+        crosswise = await frontier.claim(OTHER, nothing, 0.0, mine)
+        await waits(frontier, crosswise, 0.0)
+        back = await frontier.claim(HOST, nothing, 0.0, others)
+        assert await frontier.turn(crosswise, 0.0) == 0.0, "the other one is in its callback, too"
+        await frontier.unclaim(claim, 0.0)
+        assert await frontier.turn(back, 0.0) == 0.0
+        for each in (back, crosswise, crosswise):
+            await frontier.unclaim(each, 0.0)
+        assert await frontier.ack(mine, "200", (), 0.0)
+        assert await frontier.nack(others, "x", None, 0.0)
+        assert await urls_of(frontier, 5, 0.0) == [f"{HOST}/2"]
+
+    run(story())
+
+
+def test_blocks_and_crawl_delays_hold_for_claims(opened: Open) -> None:
+    async def story() -> None:
+        frontier = opened(PLAIN)
+        waiting = await frontier.claim(HOST, nothing, 100.0)
+        await frontier.block_host(HOST, 160.0)
+        assert await frontier.turn(waiting, 100.0) == 160.0
+        await frontier.set_host_facts(HOST, HostFacts(b"", 200, 150.0, 30.0), 150.0)
+        assert await frontier.turn(waiting, 160.0) == 180.0
+        assert await frontier.turn(waiting, 180.0) == 0.0
+
+    run(story())
+
+
+def forget_idle(frontier: Any, now: float) -> None:
+    """Let it forget hosts that have nothing to do. One on Redis keeps what it knows of a host as long as the crawl."""
+    if not isinstance(frontier, RedisFrontier):
+        frontier.workbench.forget_idle(now)
+
+
+def kept_for_claims(frontier: Any) -> set[str]:
+    """Return the hosts that are kept; on Redis those in lines, and those of claims that wait or have their turn."""
+    if not isinstance(frontier, RedisFrontier):
+        return set(frontier.workbench.hosts)
+    real, ours = frontier.session.wire.client._real, f"lycosa:{{{frontier.session.crawl}.*}}:"
+    held = [each.decode() for key in real.keys(ours + "K|*") for each in real.hvals(key)]
+    return {key.decode().partition(":k|")[2] for key in real.keys(ours + "k|*")} | {
+        each.split("\n")[0] for each in held
+    }
+
+
+def test_a_host_is_kept_as_long_as_it_has_claims(opened: Open) -> None:
+    async def story() -> None:
+        frontier = opened(SLOW)
+        claim = await claimed(frontier, HOST, 100.0)
+        waiting = await frontier.claim(OTHER, nothing, 100.0)
+        await ready(frontier, 100.0)
+        forget_idle(frontier, 1000.0)
+        assert kept_for_claims(frontier) == {HOST, OTHER}
+        await frontier.unclaim(claim, 101.0)
+        await frontier.unclaim(waiting, 101.0)
+        await ready(frontier, 101.0)
+        forget_idle(frontier, 109.0)
+        assert kept_for_claims(frontier) <= {HOST}, "its pause"
+        early = await frontier.claim(HOST, nothing, 109.0)
+        assert await frontier.turn(early, 109.0) == 110.0
+        await frontier.unclaim(early, 109.0)
+        await ready(frontier, 110.0)
+        forget_idle(frontier, 110.0)
+        assert kept_for_claims(frontier) == set()
+
+    run(story())
+
+
+def test_the_pause_after_a_claim_outlives_the_process(tmp_path: Path) -> None:
+    async def story() -> None:
+        before = embedded_frontier(tmp_path, SLOW)
+        await before.push([url(1)])
+        await claimed(before, HOST, 100.0)
+        await before.commit({})
+        await before.close()
+        after = embedded_frontier(tmp_path, SLOW, now=101.0)
+        assert after.next_ready(101.0) == 110.0
+        await after.close()
+
+    run(story())
+
+
+def test_limits_per_address_hold_for_claims(opened_whole: Open) -> None:
+    async def story() -> None:
+        frontier = opened_whole(replace(PLAIN, concurrency_per_ip=1))
+        assert frontier.wants_address(HOST, 0.0)
+        for host in (HOST, OTHER):
+            await frontier.set_address(host, "10.0.0.1", 1000.0, 0.0)
+        assert not frontier.wants_address(HOST, 0.0)
+        claim = await claimed(frontier, HOST, 0.0)
+        assert claim.address == "10.0.0.1"
+        other = await frontier.claim(OTHER, nothing, 0.0)
+        await waits(frontier, other, 0.0)
+        await frontier.unclaim(claim, 0.0)
+        assert await frontier.turn(other, 0.0) == 0.0
+        assert not opened_whole(PLAIN).wants_address(HOST, 0.0)
+
+    run(story())
+
+
+def test_claims_of_one_address_are_first_come_first_served_and_before_leases(opened_whole: Open) -> None:
+    async def story() -> None:
+        frontier = opened_whole(replace(PLAIN, concurrency_per_ip=1))
+        third = "http://c.example:80"
+        for host in (HOST, OTHER, third):
+            await frontier.set_address(host, "10.0.0.1", 1e6, 100.0)
+        await frontier.push([url(1)])
+        running = await claimed(frontier, HOST, 100.0)
+        second = await frontier.claim(OTHER, nothing, 100.0)
+        last = await frontier.claim(third, nothing, 100.0)
+        for claim in (second, last):
+            await waits(frontier, claim, 100.0)
+        await frontier.unclaim(running, 100.0)
+        assert await frontier.lease(5, 100.0) == []
+        await waits(frontier, last, 100.0)
+        assert await frontier.turn(second, 100.0) == 0.0
+        await frontier.unclaim(second, 100.0)
+        assert await frontier.turn(last, 100.0) == 0.0
+        await frontier.unclaim(last, 100.0)
+        assert len(await frontier.lease(5, 100.0)) == 1
+
+    run(story())
+
+
+def test_a_clock_that_was_set_back_makes_no_claim_wait_for_the_difference(opened_here: Open) -> None:
+    async def story() -> None:
+        frontier = opened_here(SLOW)
+        await claimed(frontier, HOST, 10_000.0)
+        waiting = await frontier.claim(HOST, nothing, 10_002.0)
+        assert await frontier.turn(waiting, 10_002.0) == 10_010.0
+        assert await frontier.turn(waiting, 1_002.0) == 1_010.0
+
+    run(story())
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize("partitions", PARTITIONS.values(), ids=PARTITIONS)
+def test_neither_does_that_of_a_redis(tmp_path: Path, partitions: int) -> None:
+    """What it keeps of pauses is by its own clock, which a worker cannot turn: so that of the server is set."""
+    need("gcc", find_gcc())
+    clock, ours, policy = make_clock(tmp_path), Clock(), replace(PLAIN, delay_s=1.0)
+
+    async def find(host: str) -> None:
+        raise AssertionError("no limit per address")
+
+    async def story(url: str) -> None:
+        frontier = await redis_frontier(url, "shop", policy, Membership("w"), print, partitions=partitions)
+        began = time.monotonic()
+        async with asyncio.timeout(60):
+            async with turn_of(HOST, frontier, ours, find=find):
+                clock.set(-10_000)
+            async with turn_of(HOST, frontier, ours, find=find):
+                assert time.monotonic() - began >= policy.delay_s, "the pause is kept"
+        await frontier.close()
+
+    with redis_server(environment=clock.environment) as server:
+        run(story(server.url))
+
+
+def test_a_throttled_host_keeps_its_new_delay_from_its_last_start_on(opened: Open) -> None:
+    async def story() -> None:
+        frontier = opened(replace(PLAIN, delay_s=1.0))
+        await frontier.push([url(1), url(2), url(3), url(4)])
+        await frontier.set_host_facts(HOST, HostFacts(b"", 200, 90.0, 4.0), 90.0)
+        await frontier.lease(1, 100.0)
+        await frontier.set_delay(HOST, 20.0, 105.0)
+        assert await ready(frontier, 105.0) == 120.0
+        await frontier.set_delay(HOST, 0.5, 106.0)
+        assert len(await frontier.lease(1, 106.0)) == 1
+        assert await ready(frontier, 106.0) == 110.0, "its Crawl-delay is the least"
+        await frontier.set_delay(HOST, 1e12, 107.0)
+        assert await ready(frontier, 107.0) == 106.0 + 3600.0
+        await frontier.set_delay(HOST, 2.0, 108.0)
+        await frontier.block_host(HOST, 150.0)
+        await frontier.set_delay(HOST, 0.0, 109.0)
+        assert await ready(frontier, 109.0) == 150.0
+
+    run(story())
+
+
+def test_a_throttled_delay_can_be_looked_up(opened_here: Open) -> None:
+    async def story() -> None:
+        frontier = opened_here(PLAIN)
+        await frontier.push([url(1)])
+        await frontier.set_delay(HOST, 20.0, 105.0)
+        view = await LocalOperations(frontier).host(HOST)
+        assert view is not None
+        assert view.delay_s == 20.0
+
+    run(story())
+
+
+def test_a_host_starts_with_the_delay_for_new_hosts(opened: Open) -> None:
+    async def story() -> None:
+        frontier = opened(replace(PLAIN, start_delay_s=5.0))
+        await frontier.push([url(1), url(2), url(3)])
+        assert len(await frontier.lease(9, 100.0)) == 1
+        assert frontier.next_ready(100.0) == 105.0
+        await frontier.set_delay(HOST, 0.0, 101.0)
+        assert len(await frontier.lease(9, 101.0)) == 2
+
+    run(story())
+
+
+def test_an_engine_waits_for_its_turns(opened: Open) -> None:
+    """On a real loop: places and delays, and one who gives up while it waits."""
+
+    async def story() -> None:
+        frontier, clock = opened(replace(PLAIN, delay_s=0.02, concurrency_per_host=2)), Clock()
+        starts: list[float] = []
+        flying = most = 0
+
+        async def find(host: str) -> None:
+            raise AssertionError("no limit per address")
+
+        async def turn(claim: Any, now: float) -> float:
+            at = await ask(claim, now)
+            starts.extend([now] * (at == 0.0))
+            return at
+
+        ask, frontier.turn = frontier.turn, turn
+
+        async def fetch() -> None:
+            nonlocal flying, most
+            async with turn_of(HOST, frontier, clock, find=find):
+                flying += 1
+                most = max(most, flying)
+                await asyncio.sleep(0.05)
+                flying -= 1
+
+        async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+            tasks = [group.create_task(fetch()) for _ in range(10)]
+            await asyncio.sleep(0)
+            tasks[5].cancel()
+        assert (len(starts), most) == (9, 2)
+        assert min(later - earlier for earlier, later in pairwise(sorted(starts))) >= 0.02 - 1e-6
+        frontier.turn = ask
+        later = clock.now() + 10.0
+        for number in range(2):
+            await claimed(frontier, HOST, later + number)
+        await waits(frontier, await frontier.claim(HOST, nothing, later + 2), later + 2)
+
+    run(story())
+
+
+def test_an_engine_finds_addresses_where_they_count(opened_whole: Open) -> None:
+    async def story() -> None:
+        frontier, clock = opened_whole(replace(PLAIN, concurrency_per_ip=1)), Clock()
+
+        async def find(host: str) -> None:
+            await frontier.set_address(host, "10.0.0.7", clock.now() + 60.0, clock.now())
+
+        changes: list[int] = []
+        for number in range(2):
+            async with turn_of(HOST, frontier, clock, find=find, changed=lambda: changes.append(1)) as address:
+                assert (address, len(changes)) == ("10.0.0.7", 3 * number + 2)
+                another = await frontier.claim(HOST, nothing, clock.now())
+                await waits(frontier, another, clock.now())
+                await frontier.unclaim(another, clock.now())
+        assert len(changes) == 6
+
+    run(story())
+
+
+def test_those_who_wait_are_bounded(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        frontier = opened(ONE)
+        claims = [await frontier.claim(host, nothing, 0.0) for host in (HOST, OTHER, HOST)]
+        with pytest.raises(UsageError, match="fetch fewer at a time"):
+            await frontier.claim(OTHER, nothing, 0.0)
+        assert await frontier.turn(claims[0], 0.0) == 0.0
+        await frontier.claim(OTHER, nothing, 0.0)
+        with pytest.raises(UsageError):
+            await frontier.claim(OTHER, nothing, 0.0)
+        await frontier.unclaim(claims[2], 0.0)
+        await frontier.claim(OTHER, nothing, 0.0)
+
+    monkeypatch.setattr(claims_module, "WAITING_MAX", 3)
+    run(story())

@@ -1,0 +1,617 @@
+"""What an operator may ask of every frontier and do to it (F2, F6, C8), directly and through the socket of its owner.
+
+See `frontier.ports.FrontierOperations`. The same suite for each back end, and for each way to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+from zlib import crc32
+
+import pytest
+
+from lycosa.core.errors import UsageError
+from lycosa.frontier.core.model import Extras, HostFacts, Row, SegmentState, Selection, UrlRecord
+from lycosa.frontier.core.states import Policy
+from lycosa.frontier.lsm import frontier as embedded
+from lycosa.frontier.lsm import memtable
+from lycosa.frontier.lsm.frontier import embedded_frontier
+from lycosa.frontier.memory import memory_frontier
+from lycosa.frontier.operations import LocalOperations
+from lycosa.frontier.redis.admin.operations import RedisOperations
+from lycosa.frontier.redis.worker.frontier import RedisFrontier
+from lycosa.frontier.redis.worker.join import simulated_frontier
+from lycosa.frontier.remote import connected
+from lycosa.frontier.server import served
+from lycosa.http.core.model import Validators
+from tests.frontier.contracts.redis.redis_client import LooplessClient
+
+HOST, OTHER = "http://a.example:80", "https://b.example:443"
+PLAIN = Policy(robots=False, concurrency_per_host=1000)
+ALL = Selection()
+
+Story = Callable[[Any, Any], Awaitable[None]]
+
+
+LOCAL = ["memory", "memory, remote", "embedded", "embedded, remote"]
+SHARED = ["redis", "redis, remote", "redis, 3 partitions", "valkey"]
+ONE_PART = [*LOCAL, *SHARED[:2]]
+"""The limits of an IP address hold within a partition."""
+
+
+@pytest.fixture(params=[*LOCAL, *SHARED])
+def play(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., None]:
+    """A function that plays a story with a new frontier and its operations."""
+    back_end, _, remote = request.param.partition(", ")
+
+    async def opened(policy: Policy) -> tuple[Any, Any]:
+        if back_end in ("redis", "valkey"):
+            client, parts = LooplessClient(request.getfixturevalue(back_end).url), 3 if "3" in remote else 1
+            made = simulated_frontier(client, token_hex(8), policy, 0.0, partitions=parts, keep_done=True)
+            shared = await made
+            return shared, RedisOperations(shared.session, partial(shared.commit, {}), forget=shared.forget)
+        local: Any = memory_frontier(policy) if back_end == "memory" else embedded_frontier(tmp_path / "f", policy)
+        return local, LocalOperations(local)
+
+    async def told(story: Story, policy: Policy) -> None:
+        frontier, operations = await opened(policy)
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(frontier.close)
+            if remote == "remote":
+                path = tmp_path / "socket"
+                await stack.enter_async_context(served(path, operations))
+                operations = await stack.enter_async_context(connected(path))
+            await story(frontier, operations)
+
+    return lambda story, policy=PLAIN: asyncio.run(told(story, policy))
+
+
+def url(number: int, host: str = HOST, **fields: Any) -> UrlRecord:
+    origin = host.removesuffix(":80").removesuffix(":443")
+    return UrlRecord(1, crc32(f"{host}{number}".encode()), f"{origin}/{number}", host, **fields)
+
+
+async def all_rows(operations: Any, selection: Selection = ALL, limit: int = 3) -> list[Row]:
+    """Read everything in small slices."""
+    found: list[Row] = []
+    after: str | None = ""
+    while after is not None:
+        rows, after = await operations.rows(selection, after, limit)
+        assert len(rows) <= limit
+        found += rows
+    return found
+
+
+def brief(rows: list[Row]) -> dict[str, str]:
+    """Return the state of each URL by its path; there must be no URL twice."""
+    states = {row.record.url.rpartition("/")[2]: str(row.state) for row in rows}
+    assert len(states) == len(rows)
+    return states
+
+
+async def settle_some(frontier: Any) -> None:
+    """URLs 0 to 7: done, dead, retry, leased, and queued; 8 is delayed."""
+    await frontier.push([url(number) for number in range(8)] + [url(8, not_before=500.0)])
+    leases = {lease.record.url.rpartition("/")[2]: lease for lease in await frontier.lease(4, 100.0)}
+    assert sorted(leases) == ["0", "1", "2", "3"]
+    assert await frontier.ack(leases["0"], "200", (), 101.0, validators=Validators('"e"', "", 101.0))
+    assert await frontier.nack(leases["1"], "timeout", None, 102.0)
+    assert await frontier.nack(leases["2"], "503", 400.0, 103.0)
+
+
+def test_every_state_is_listed_once(play: Callable[..., None]) -> None:
+    async def story(frontier: Any, operations: Any) -> None:
+        await settle_some(frontier)
+        rows = await all_rows(operations)
+        expected = {"0": "done", "1": "dead", "2": "retry", "3": "leased", "8": "delayed"}
+        assert brief(rows) == expected | dict.fromkeys("4567", "queued")
+        at = {row.record.url[-1]: (row.at, row.reason) for row in rows}
+        assert at["0"] == (101.0, "200")
+        assert at["1"] == (102.0, "timeout")
+        assert (at["2"][0], at["3"][0], at["4"][0], at["8"][0]) == (400.0, 400.0, 0.0, 500.0)
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    ("selection", "paths"),
+    [
+        (Selection(states=("leased",)), "3"),
+        (Selection(states=("queued",)), "4567"),
+        (Selection(states=("queued", "leased")), "34567"),
+        (Selection(states=("dead", "done")), "01"),
+        (Selection(states=("archived",)), ""),
+        (Selection(reason="time*"), "1"),
+        (Selection(reason="20?"), "0"),
+        (Selection(url="*/[45]"), "45"),
+        (Selection(url="*.EXAMPLE/*"), ""),
+        (Selection(host=OTHER), ""),
+        (Selection(host=HOST, states=("retry",)), "2"),
+        (Selection(segment=""), "012345678"),
+        (Selection(segment="monday"), ""),
+        (Selection(before=101.5), "0"),
+        (Selection(before=1000.0), "01"),
+        (Selection(states=("leased",), url="*/4"), ""),
+    ],
+    ids=str,
+)
+def test_a_selection_means_all_of_its_fields(play: Callable[..., None], selection: Selection, paths: str) -> None:
+    async def story(frontier: Any, operations: Any) -> None:
+        await settle_some(frontier)
+        assert sorted(brief(await all_rows(operations, selection))) == list(paths)
+        assert sorted(brief(await all_rows(operations, selection, limit=1))) == list(paths)
+
+    play(story)
+
+
+def test_a_listing_with_changes_in_between_shows_what_was_there_all_the_time_once(play: Callable[..., None]) -> None:
+    async def story(frontier: Any, operations: Any) -> None:
+        await frontier.push([url(number) for number in range(60)])
+        found: list[Row] = []
+        after: str | None = ""
+        number = 100
+        while after is not None:
+            rows, after = await operations.rows(Selection(states=("queued",)), after, 7)
+            found += rows
+            await frontier.push([url(number, priority=5)])
+            for lease in await frontier.lease(1, 0.0):
+                await frontier.ack(lease, "200", (), 0.0)
+            number += 1
+        assert set(map(str, range(1, 60))) <= set(brief(found)) | set(map(str, range(10)))
+        assert {str(each) for each in range(20, 60)} <= set(brief(found))
+
+    play(story)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_listing_of_much_that_changes_meanwhile_has_what_stays_once(tmp_path: Path, monkeypatch, seed: int) -> None:
+    """What changed in memory and what LMDB has change places while it is listed."""
+    monkeypatch.setattr(memtable, "OVERLAY_MAX", 400)
+    monkeypatch.setattr(memtable, "SLICE_MIN", 50)
+    monkeypatch.setattr(embedded, "SCAN_ROWS", random.Random(seed).choice([40, 150]))
+    chance = random.Random(seed)
+
+    async def story() -> None:
+        frontier = embedded_frontier(tmp_path / "f", PLAIN)
+        numbers = itertools.count()
+        made = [url(next(numbers), f"http://h{chance.randrange(9)}.example:80") for _ in range(1500)]
+        for start in range(0, len(made), 100):
+            await frontier.push(made[start : start + 100])
+            await frontier.commit({"x": start})
+        operations, stays, listed = LocalOperations(frontier), {each.url for each in made}, Counter[str]()
+        after: str | None = ""
+        while after is not None:
+            rows, after = await operations.rows(Selection(states=("queued", "leased")), after, 60)
+            listed.update(row.record.url for row in rows)
+            await frontier.push([url(next(numbers), f"http://h{chance.randrange(9)}.example:80") for _ in range(20)])
+            for lease in await frontier.lease(chance.randrange(30), 5.0):
+                stays.discard(lease.record.url)
+                await frontier.ack(lease, "200", (), 5.0)
+            if chance.random() < 0.7:
+                await frontier.commit({"x": next(numbers)})
+        assert {each: listed[each] for each in stays if listed[each] != 1} == {}, f"seed {seed}"
+        assert max(listed.values()) == 1, f"seed {seed}"
+        await frontier.close()
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("scan_rows", [40, 150])
+def test_what_is_only_in_memory_is_listed_whole_and_anew_each_time(tmp_path: Path, monkeypatch, scan_rows: int) -> None:
+    monkeypatch.setattr(embedded, "SCAN_ROWS", scan_rows)
+
+    async def story() -> None:
+        frontier = embedded_frontier(tmp_path / "f", PLAIN)
+        operations = LocalOperations(frontier)
+        for count in (500, 600):
+            await frontier.push([url(number) for number in range(count)])
+            assert len(brief(await all_rows(operations, limit=200))) == count
+        await frontier.close()
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("scan_rows", [40, 150])
+def test_what_was_deleted_in_memory_hides_nothing(tmp_path: Path, monkeypatch, scan_rows: int) -> None:
+    """A slice that is full of deleted rows ends where what changed in memory was looked at, not behind it."""
+    monkeypatch.setattr(embedded, "SCAN_ROWS", scan_rows)
+    half = scan_rows // 2
+    names = [f"http://h{number}.example:80" for number in range(6)]
+
+    async def story() -> None:
+        frontier = embedded_frontier(tmp_path / "f", PLAIN)
+        for number, name in enumerate(names):
+            await frontier.push([url(each, name) for each in range(half // 2 if number else half)])
+        await frontier.commit({})
+        frontier.shelf.settle()
+        for name in names[1:]:
+            await frontier.block_host(name, 1000.0)
+        for lease in await frontier.lease(half, 1.0):
+            await frontier.ack(lease, "200", (), 1.0)
+        for name in names:
+            await frontier.push([url(1000 + each, name) for each in range(half)])
+        queued = await all_rows(LocalOperations(frontier), Selection(states=("queued",)), limit=1000)
+        assert len({row.record.url for row in queued}) == len(queued) == 5 * (half // 2) + 6 * half
+        await frontier.close()
+
+    asyncio.run(story())
+
+
+def test_of_two_that_are_alike_only_the_lent_one_is_lent(play: Callable[..., None]) -> None:
+    async def story(frontier: Any, operations: Any) -> None:
+        await frontier.push([url(1, dont_filter=True), url(1, dont_filter=True)])
+        first, _ = await frontier.lease(2, 5.0)
+        await frontier.ack(first, "200", (), 6.0)
+        assert sorted(str(row.state) for row in await all_rows(operations)) == ["done", "leased"]
+
+    play(story)
+
+
+def test_a_wrong_place_in_a_listing_is_refused(play: Callable[..., None]) -> None:
+    async def story(frontier: Any, operations: Any) -> None:
+        await settle_some(frontier)
+        for states in ((), ("leased",)):
+            with pytest.raises(UsageError):
+                await operations.rows(Selection(states=states), "nonsense", 3)
+
+    play(story)
+
+
+def test_what_is_known_of_a_url_is_found_in_every_segment(play: Callable[..., None]) -> None:
+    async def story(frontier: Any, operations: Any) -> None:
+        await frontier.push([url(1), url(1, segment="monday"), url(2)])
+        (first,) = await frontier.lease(1, 10.0)
+        assert first.record.segment == ""
+        for host in (HOST, ""):
+            rows = await operations.find(url(1).fingerprint, host)
+            assert {(row.record.segment, row.state) for row in rows} == {("", "leased"), ("monday", "queued")}
+        assert await operations.find(url(3).fingerprint, HOST) == []
+        await frontier.ack(first, "404", (), 11.0)
+        rows = await operations.find(url(1).fingerprint, HOST)
+        assert {(row.state, row.reason) for row in rows} == {("done", "404"), ("queued", "")}
+
+    play(story)
+
+
+def test_segments_are_counted_in_the_order_in_which_they_are_served(play: Callable[..., None]) -> None:
+    async def story(frontier: Any, operations: Any) -> None:
+        await frontier.push([url(1, segment="2100-01-01"), url(2), url(3), url(4, segment="2001-01-01")])
+        await frontier.lease(1, 2e9)
+        views = await operations.segments()
+        assert [view.name for view in views] == ["", "2001-01-01", "2100-01-01"]
+        assert [(view.queued, view.leased) for view in views] == [(1, 1), (1, 0), (1, 0)]
+        assert {view.state for view in views} == {SegmentState.OPEN}
+
+    play(story)
+
+
+def test_what_is_queued_in_a_segment_that_has_not_started_is_queued_wherever_one_looks(
+    play: Callable[..., None],
+) -> None:
+    async def story(frontier: Any, operations: Any) -> None:
+        later, now = "2100-01-01", 2e9
+        await frontier.push(
+            [url(number, segment=later) for number in range(3)] + [url(9, segment=later, not_before=5e9)]
+        )
+        await frontier.push([url(4)])
+        assert len(await frontier.lease(9, now)) == 1
+        counts = await operations.stats()
+        assert (counts.queued, counts.leased, counts.delayed) == (3, 1, 1)
+        views = {view.name: view for view in await operations.segments()}
+        assert (views[later].queued, views[later].delayed) == (3, 1)
+        rows = await all_rows(operations, Selection(segment=later))
+        assert brief(rows) == {"0": "queued", "1": "queued", "2": "queued", "9": "delayed"}
+        assert [row.state for row in await operations.find(url(1).fingerprint, HOST)] == ["queued"]
+        assert len(await frontier.lease(9, 4.2e9)) == 3, "it has started"
+        counts = await operations.stats()
+        assert (counts.queued, counts.leased, counts.delayed) == (0, 4, 1)
+
+    play(story)
+
+
+def test_a_dropped_segment_is_forgotten_and_takes_no_more(play: Callable[..., None]) -> None:
+    async def story(frontier: Any, operations: Any) -> None:
+        await frontier.push([url(number, segment="monday") for number in range(5)] + [url(9)])
+        leases = {lease.record.segment: lease for lease in await frontier.lease(3, 0.0)}
+        assert await operations.drop("monday") == 5
+        await operations.commit()
+        with pytest.raises(UsageError, match="tuesday"):
+            await operations.drop("tuesday")
+        assert not await frontier.push([url(7, segment="monday")])
+        assert {row.record.segment for row in await all_rows(operations)} == {""}
+        assert await operations.find(url(1).fingerprint, HOST) == []
+        await frontier.ack(leases["monday"], "200", (), 1.0)
+        dropped = next(view for view in await operations.segments() if view.name == "monday")
+        assert dropped.state == SegmentState.DROPPED
+        assert (await operations.stats()).unfinished == 1
+
+    play(story)
+
+
+def test_nothing_is_left_of_a_dropped_segment(play: Callable[..., None]) -> None:
+    async def story(frontier: Any, operations: Any) -> None:
+        await frontier.push([url(number, segment="monday") for number in range(3)] + [url(9)])
+        await frontier.push([url(8, segment="monday", not_before=500.0)])
+        leases = {lease.record.segment: lease for lease in await frontier.lease(3, 0.0)}
+        assert await operations.drop("monday") == 4
+        stats = await operations.stats()
+        assert (stats.queued, stats.leased, stats.delayed) == (0, 1, 0)
+        assert await frontier.lease(3, 0.0) == []
+        assert await operations.next_due(0.0) is None
+        assert [row.record.segment for row in await all_rows(operations)] == [""]
+        assert not await frontier.ack(leases["monday"], "200", [url(7)], 1.0)
+        assert await frontier.ack(leases[""], "200", (), 1.0)
+        assert (await operations.stats()).unfinished == 0
+
+    play(story)
+
+
+@pytest.mark.parametrize("verb", ["drop", "archive"])
+def test_a_segment_that_is_not_there_is_refused_with_the_nearest_name(play: Callable[..., None], verb: str) -> None:
+    async def story(frontier: Any, operations: Any) -> None:
+        with pytest.raises(UsageError, match="there is no segment 'monday': lycosa frontier segments"):
+            await getattr(operations, verb)("monday")
+        await frontier.push([url(1, segment="monday"), url(2, segment="tuesday"), url(3, segment="2026-11-21")])
+        for name, near in (("mondya", "monday"), ("tues", "tuesday"), ("2026-11-22", "2026-11-21")):
+            with pytest.raises(UsageError, match=f"there is no segment '{name}': the nearest is '{near}';"):
+                await getattr(operations, verb)(name)
+        await operations.drop("monday")
+        with pytest.raises(UsageError, match="'monday' was dropped"):
+            await getattr(operations, verb)("monday")
+
+    play(story)
+
+
+def test_only_a_finished_segment_is_archived(play: Callable[..., None]) -> None:
+    async def story(frontier: Any, operations: Any) -> None:
+        await frontier.push([url(1, segment="monday")])
+        assert not await operations.archive("monday")
+        (lease,) = await frontier.lease(1, 0.0)
+        await frontier.ack(lease, "200", (), 1.0)
+        assert await operations.archive("monday")
+        assert [row.state for row in await all_rows(operations)] == ["archived"]
+        assert not await frontier.push([url(2, segment="monday")])
+
+    play(story)
+
+
+async def requeued(operations: Any, selection: Selection, into: str | None = None, limit: int = 2) -> int:
+    total, after = 0, ""
+    while True:
+        moved, following = await operations.requeue(selection, into, 200.0, after, limit)
+        total += moved
+        if following is None:
+            return total
+        after = following
+
+
+def test_the_dead_get_another_life(play: Callable[..., None]) -> None:
+    async def story(frontier: Any, operations: Any) -> None:
+        await frontier.push([url(number) for number in range(5)])
+        for lease in await frontier.lease(5, 100.0):
+            await frontier.nack(lease, "timeout" if lease.record.url[-1] in "13" else "503", None, 100.0)
+        assert frontier.next_ready(200.0) is None
+        assert await requeued(operations, Selection(states=("dead",), reason="timeout")) == 2
+        assert sorted(lease.record.url[-1] for lease in await frontier.lease(9, 200.0)) == ["1", "3"]
+        assert {row.record.attempts for row in await all_rows(operations) if row.state != "dead"} == {0}
+        assert (await operations.stats()).dead == 3
+        assert await requeued(operations, Selection(states=("dead",))) == 3
+        assert len(await frontier.lease(9, 200.0)) == 3
+        assert await frontier.push([url(1), url(0)]) == 0
+
+    play(story)
+
+
+def test_what_is_done_is_fetched_again_with_its_validators(play: Callable[..., None]) -> None:
+    async def story(frontier: Any, operations: Any) -> None:
+        extras = Extras("POST", {"A": "b"}, b"\x00", "parse_it", {"n": 1})
+        await frontier.push([url(1, extras=extras, depth=3, priority=2), url(2)])
+        for lease in await frontier.lease(5, 100.0):
+            await frontier.ack(lease, "200", (), 100.0, validators=Validators('"e"', "Mon", 100.0))
+        assert await requeued(operations, Selection(states=("dead",))) == 0
+        assert await requeued(operations, Selection(states=("done",), url="*/1")) == 1
+        (lease,) = await frontier.lease(5, 200.0)
+        record = lease.record
+        assert (record.extras, record.depth, record.priority) == (extras, 3, 2)
+        assert record.validators is not None
+        assert (record.validators.etag, record.validators.modified) == ('"e"', "Mon")
+
+    play(story)
+
+
+def test_what_was_never_filtered_is_copied_once(play: Callable[..., None]) -> None:
+    """Whoever asks for it asks again in the other segment; copies of all its rows would become more in each."""
+
+    async def story(frontier: Any, operations: Any) -> None:
+        await frontier.push([url(1, dont_filter=True), url(1, dont_filter=True)])
+        for lease in await frontier.lease(2, 5.0):
+            await frontier.ack(lease, "200", (), 6.0)
+        assert await requeued(operations, Selection(states=("done",), segment=""), "next") == 1
+        assert await requeued(operations, Selection(states=("done",), segment=""), "next") == 0
+
+    play(story)
+
+
+def test_what_is_done_is_copied_into_another_segment(play: Callable[..., None]) -> None:
+    async def story(frontier: Any, operations: Any) -> None:
+        await frontier.push([url(1), url(2), url(2, segment="next")])
+        for lease in await frontier.lease(2, 100.0):
+            await frontier.ack(lease, "200", (), 100.0)
+        assert await requeued(operations, Selection(states=("done",), segment=""), "next") == 1
+        counts = {view.name: (view.queued, view.done) for view in await operations.segments()}
+        assert counts == {"": (0, 2), "next": (2, 0)}
+
+    play(story)
+
+
+def test_hosts_are_listed_in_order_with_what_they_wait_for(play: Callable[..., None]) -> None:
+    async def story(frontier: Any, operations: Any) -> None:
+        names = [f"http://h{number:02}.example:80" for number in range(7)]
+        await frontier.push([url(1, name) for name in names] + [url(2, names[3])])
+        await frontier.set_host_facts(names[1], HostFacts(b"User-agent: *", 200, 50.0, 2.0), 60.0)
+        await frontier.block_host(names[2], 5000.0)
+        await frontier.commit({})
+        found: list[Any] = []
+        while views := await operations.hosts(found[-1].host if found else "", 3):
+            assert len(views) <= 3
+            found += views
+        assert [view.host for view in found] == names
+        by_name = {view.host: view for view in found}
+        assert (by_name[names[1]].robots_status, by_name[names[1]].delay_s) == (200, 2.0)
+        assert by_name[names[2]].blocked_until == 5000.0
+        assert by_name[names[4]].robots_status == -1
+        one = await operations.host(names[3])
+        assert one is not None
+        assert one.host == names[3]
+        assert one.queued == 2
+        assert await operations.host("http://h03.example:8") is None
+        facts = await operations.host_facts(names[1])
+        assert facts is not None
+        assert facts.robots == b"User-agent: *"
+        assert await operations.host_facts(OTHER) is None
+
+    play(story)
+
+
+BY_ADDRESS = Policy(robots=False, concurrency_per_host=8, delay_per_ip_s=5.0, concurrency_per_ip=2)
+
+
+@pytest.mark.parametrize("play", ONE_PART, indirect=True)
+def test_the_limits_of_an_ip_address_are_told_with_its_hosts(play: Callable[..., None]) -> None:
+    async def story(frontier: Any, operations: Any) -> None:
+        names = [f"http://h{number}.example:80" for number in range(3)]
+        await frontier.push([url(number, name) for name in names for number in range(5)])
+        before = await operations.host(names[0])
+        assert (before.shared.address, before.shared.places, before.shared.delay_s) == ("", 2, 5.0)
+        assert not before.asking
+        asked = await frontier.lease(9, 100.0)
+        assert (await operations.host(names[0])).asking
+        for lease in asked:
+            await frontier.set_address(lease.record.host, "10.0.0.1", 9e9, 100.0)
+            await frontier.ack(lease, "resolved", (), 100.0, contacted=False)
+        for now, in_flight in ((100.0, 1), (105.0, 2), (110.0, 2)):
+            await frontier.lease(9, now)
+            views = await operations.hosts("", 10)
+            assert [view.address for view in views] == ["10.0.0.1"] * 3
+            assert {view.shared.in_flight for view in views} == {in_flight}
+            assert {view.shared.ready_at for view in views} == {min(now, 105.0) + 5.0}
+            assert {view.shared.hosts for view in views} == {3}
+            assert sum(view.in_flight for view in views) == in_flight
+        assert {view.places for view in await operations.hosts("", 10)} == {8}
+        if isinstance(frontier, RedisFrontier):
+            stopped: Any = RedisOperations(frontier.session, runs=False)
+        else:
+            stopped = LocalOperations(frontier, runs=False)
+        assert {view.places for view in await stopped.hosts("", 10)} == {0}
+
+    play(story, BY_ADDRESS)
+
+
+def test_without_limits_per_ip_no_address_is_told(play: Callable[..., None]) -> None:
+    async def story(frontier: Any, operations: Any) -> None:
+        await frontier.push([url(1)])
+        assert (await operations.host(HOST)).shared is None
+
+    play(story)
+
+
+def test_pushing_and_counting(play: Callable[..., None]) -> None:
+    async def story(frontier: Any, operations: Any) -> None:
+        assert await operations.next_due(0.0) is None
+        many = [url(number) for number in range(700)]
+        assert await operations.push(many) == 700
+        assert await operations.push(many[:10]) == 0
+        assert await operations.push([url(1000, OTHER, not_before=50.0)]) == 1
+        await operations.commit()
+        stats = await operations.stats()
+        assert (stats.queued, stats.delayed) == (700, 1)
+        leases = await frontier.lease(800, 0.0)
+        assert len(leases) == 700
+        assert await operations.next_due(0.0) == pytest.approx(50.0)
+
+    play(story)
+
+
+def test_verify_and_compact(play: Callable[..., None]) -> None:
+    async def story(frontier: Any, operations: Any) -> None:
+        await settle_some(frontier)
+        await frontier.commit({})
+        assert await operations.verify(lambda line: None) == []
+        before, after = await operations.compact()
+        assert after <= before
+        assert len(await all_rows(operations)) == 9
+        assert await operations.verify(lambda line: None) == []
+
+    play(story)
+
+
+@pytest.mark.parametrize("play", LOCAL, indirect=True)
+def test_a_finished_stretch_of_time_is_archived_when_a_later_one_has_started(play: Callable[..., None]) -> None:
+    """Also one that was archived by hand, and when nothing else is to be committed. On Redis only by hand."""
+
+    async def story(frontier: Any, operations: Any) -> None:
+        await frontier.push([url(1, segment="2026-11-21T08"), url(2, segment="2026-11-21T09")])
+        leases = {lease.record.segment: lease for lease in await frontier.lease(2, 1.8e9)}
+        await frontier.ack(leases["2026-11-21T09"], "200", (), 1.8e9)
+        assert await operations.archive("2026-11-21T09")
+        await frontier.ack(leases["2026-11-21T08"], "200", (), 1.8e9)
+        await frontier.push([url(3, segment="2026-11-20")])
+        (lease,) = await frontier.lease(1, 1.8e9)
+        await frontier.ack(lease, "200", (), 1.8e9)
+        await frontier.commit({})
+        assert [view.state for view in await operations.segments()] == [SegmentState.ARCHIVED] * 3
+
+    play(story)
+
+
+def test_a_drop_makes_nothing_durable_that_was_not_committed(tmp_path: Path) -> None:
+    """The items of what was acked since the last commit are not written yet."""
+
+    async def story() -> None:
+        frontier = embedded_frontier(tmp_path, PLAIN)
+        await frontier.push([url(1), url(2, segment="monday")])
+        await frontier.commit({"items": 0})
+        (lease,) = await frontier.lease(1, 0.0)
+        await frontier.ack(lease, "200", (), 0.0)
+        await LocalOperations(frontier).drop("monday")
+        await frontier.close()
+        frontier = embedded_frontier(tmp_path, PLAIN)
+        assert (await frontier.stats()).queued == 2
+        await LocalOperations(frontier).drop("monday")
+        await frontier.commit({})
+        await frontier.close()
+        frontier = embedded_frontier(tmp_path, PLAIN)
+        assert (await frontier.stats()).queued == 1
+        assert await LocalOperations(frontier).verify(lambda _: None) == []
+        await frontier.close()
+
+    asyncio.run(story())
+
+
+def test_changes_outlive_the_process_after_a_commit(tmp_path: Path) -> None:
+    async def first() -> None:
+        frontier = embedded_frontier(tmp_path / "f", PLAIN)
+        operations = LocalOperations(frontier)
+        await settle_some(frontier)
+        await operations.requeue(Selection(states=("dead",)), None, 200.0, "", 100)
+        await operations.commit()
+        await operations.push([url(50)])
+        await frontier.close()
+
+    async def then() -> None:
+        frontier = embedded_frontier(tmp_path / "f", PLAIN)
+        states = brief(await all_rows(LocalOperations(frontier)))
+        assert states == {"0": "done", "1": "queued", "2": "retry", "8": "delayed"} | dict.fromkeys("34567", "queued")
+        await frontier.close()
+
+    asyncio.run(first())
+    asyncio.run(then())

@@ -1,0 +1,40 @@
+"""The finish barrier (C7), round by round; that it is right is shown in `tests/frontier/sim/test_barrier*.py`."""
+
+from __future__ import annotations
+
+import pytest
+
+from lycosa.frontier.core.finish import Barrier, Reading, Verdict
+
+QUIET = {0: Reading(0, 4), 1: Reading(0, 2)}
+
+
+def test_two_quiet_rounds_in_which_nothing_arrived_are_the_end():
+    barrier = Barrier(2)
+    assert barrier.round(QUIET) is Verdict.AGAIN
+    assert barrier.round(dict(reversed(QUIET.items()))) is Verdict.FINISHED
+
+
+def test_work_between_two_quiet_rounds_begins_them_again():
+    barrier = Barrier(2)
+    said = [barrier.round(each) for each in (QUIET, QUIET | {1: Reading(1, 2)}, QUIET, QUIET)]
+    assert said == [Verdict.AGAIN, Verdict.WORK, Verdict.AGAIN, Verdict.FINISHED]
+
+
+def test_an_arrival_makes_the_second_round_a_first_one():
+    barrier = Barrier(2)
+    later = QUIET | {0: Reading(0, 5)}
+    said = [barrier.round(each) for each in (QUIET, later, later)]
+    assert said == [Verdict.AGAIN, Verdict.AGAIN, Verdict.FINISHED]
+
+
+def test_a_partition_that_lost_its_memory_is_no_end():
+    barrier = Barrier(2)
+    barrier.round(QUIET)
+    assert barrier.round(QUIET | {0: Reading(0, 0)}) is Verdict.AGAIN
+
+
+@pytest.mark.parametrize("readings", [{}, {0: Reading(0, 4)}, QUIET | {2: Reading(0, 0)}])
+def test_a_round_is_whole(readings):
+    with pytest.raises(ValueError, match="one reading of each of 2 partitions"):
+        Barrier(2).round(readings)

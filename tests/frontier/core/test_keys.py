@@ -1,0 +1,341 @@
+"""Keys (F1): what makes two requests one, on hostile URLs too, and never a page too few."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from lycosa.core.errors import BadSetting, BadSpider, BadUrl
+from lycosa.core.url import URL_MAX, canonicalize, fingerprint
+from lycosa.frontier.core.keys import STAMPS, TRACKING, Keys, is_function, keys, words
+
+SITE = "http://a.example/x"
+ALL = ["tracking", "sort", "jsonp", "slash", "drop:sid,s?d,[", "keep:id,p*,utm_*,cb"]
+CHAINS = [
+    ["tracking"],
+    ["sort"],
+    ["jsonp"],
+    ["slash"],
+    ["drop:sid,x*"],
+    ["keep:id"],
+    ["tracking", "sort", "jsonp"],
+    ALL,
+]
+PAIRS = [
+    "a=1",
+    "a=2",
+    "a",
+    "a=",
+    "=1",
+    "=",
+    "b=%41",
+    "b=A",
+    "a%26b=1",
+    "a+b=1",
+    "a%20b=1",
+    "c=1;d=2",
+    "%ff=1",
+    "%=1",
+    "é=ü",
+]
+
+PAGE, BYTES, NUMBER = 9405506256933396322, 16361962184278761730, 17036458115642858246
+
+
+def reduced(words_: list[str], query: str) -> str:
+    """Return the query that counts of a query."""
+    return keys(words_).reduced(f"{SITE}?{query}").removeprefix(SITE).removeprefix("?")
+
+
+def test_without_a_choice_the_fingerprint_is_the_one_that_states_hold() -> None:
+    for method, url, body in (("GET", SITE, b""), ("post", f"{SITE}?b&&a=1", b"x"), ("GET", "http://a.example/?", b"")):
+        assert keys([]).fingerprint(method, url, body) == fingerprint(method, url, body)
+    assert keys([]).words == ()
+
+
+def test_a_url_of_which_everything_counts_keeps_its_fingerprint() -> None:
+    url = f"{SITE}?a=1&b=2"
+    assert keys(ALL[:-1]).fingerprint("GET", url) == fingerprint("GET", url)
+
+
+@pytest.mark.parametrize(
+    ("word", "query", "left"),
+    [
+        ("tracking", "id=5&utm_source=x&utm_whatever=y&gclid=1&fbclid=2", "id=5"),
+        ("tracking", "%75tm_source=x&UTM_Medium=y&utm%5Fid=3&id=5", "id=5"),
+        ("tracking", "%2575tm_source=x&utm=1&source=2&ref=3&xutm_source=4", None),
+        ("tracking", "a%26utm_source=1&b=utm_source&gclid%3D1", None),
+        ("tracking", "gclid&fbclid=&&id=5&", "id=5"),
+        ("tracking", "utm_source=x;id=5&gclid=%3B", "utm_source=x;id=5"),
+        ("sort", "b=2&a=2&b=1&a=1&a=1", "a=1&a=1&a=2&b=1&b=2"),
+        ("sort", "b&%61=1&=&a=%30", "=&a=%30&%61=1&b"),
+        ("drop:sid", "sid=1&SID=2&xsid=3&s%69d=4&sid=5&a=sid", "SID=2&xsid=3&a=sid"),
+        ("drop:s*,?", "sid=1&session=2&a=1&ab=1&S=3", "ab=1"),
+        ("drop:a b", "a+b=1&a%20b=2&ab=3", "ab=3"),
+        ("drop:a[b", "a[b=1&a%5Bb=2&ab=3", "ab=3"),
+        ("keep:id,p*", "x=1&id=1&page=2&ID=3&p=4", "id=1&page=2&p=4"),
+        ("keep:id", "x=1;id=2&y=3", "x=1;id=2"),
+        ("jsonp", "id=1700000000000&callback=jQuery1113_1700000000000&_=1700000000001", "id=1700000000000"),
+        ("jsonp", "callback=jsonp1&jsonp=angular.callbacks._a&jsoncallback=ng_jsonp_callback_0", ""),
+        ("jsonp", "callback=__jp0&callback=STK_13981234567&jsonpCallback=Ext.data.JsonP.callback1", ""),
+        ("jsonp", "callback=render&callback=http://b.example/1&callback=12345&callback=step2&callback=", None),
+        ("jsonp", "rnd=0.8372615243&nocache=1700000000&cb=123456789&_dc=1700000000000&rand=.123456789", ""),
+        ("jsonp", "rnd=4711&_=1&cb=left&random=1&nocache=true", None),
+        ("jsonp", "t=1700000000123&_t=1700000000123&timestamp=1700000000123", ""),
+        ("jsonp", "t=90&ts=1577836800&ts=1577836800000&timestamp=2017000000123", None),
+        ("jsonp", "time=1700000000123&page=1700000000123&v=0.8372615243", None),
+        ("slash", "a=1&&b=/", None),
+    ],
+)  # fmt: skip
+def test_what_counts_of_a_query(word: str, query: str, left: str | None) -> None:
+    """None: all of it."""
+    assert reduced([word], query) == (query if left is None else left)
+
+
+@pytest.mark.parametrize(
+    ("url", "kept"),
+    [
+        ("http://a.example/x/", "http://a.example/x"),
+        ("http://a.example/x///?q=/", "http://a.example/x?q=/"),
+        ("http://a.example/", "http://a.example/"),
+        ("http://a.example//", "http://a.example/"),
+        ("http://a.example/x", "http://a.example/x"),
+        ("https://[::1]:8/?", "https://[::1]:8/?"),
+    ],
+)
+def test_a_slash_at_the_end_counts_unless_it_is_told_not_to(url: str, kept: str) -> None:
+    assert keys(["slash"]).reduced(url) == kept
+    assert keys([]).reduced(url) == url
+
+
+def test_the_order_of_the_words_does_not_count() -> None:
+    one, other = keys(["sort", "drop:b,a", "tracking"]), keys(["tracking", "drop:a", "sort", "drop:b"])
+    assert one.words == other.words == ("sort", "tracking", "drop:a,b")
+    assert one.reduced(f"{SITE}?z&b&a&c&gclid") == other.reduced(f"{SITE}?z&b&a&c&gclid") == f"{SITE}?c&z"
+
+
+def test_tracking_names_can_be_found() -> None:
+    assert all(name == name.lower() for name in TRACKING | STAMPS)
+
+
+# ----------------------------------------------------------------------------------------------------------- properties
+
+Pairs = st.lists(st.sampled_from(PAIRS) | st.text("abc=%&;+1é\\/?", max_size=6), max_size=8)
+Chains = st.sampled_from(CHAINS)
+
+
+def canonical(pairs: list[str], where: str = SITE) -> str:
+    return canonicalize(f"{where}?{'&'.join(pairs)}")
+
+
+@given(st.text() | st.text(alphabet="htp:/a.?&=%;+#\\\x00é\ud8001").map("http://a.example/".__add__), Chains)
+def test_any_canonical_url_has_a_key_and_reducing_twice_changes_nothing(text: str, chain: list[str]) -> None:
+    try:
+        url = canonicalize(text)
+    except BadUrl:
+        return
+    resolver = keys(chain)
+    once = resolver.reduced(url)
+    assert resolver.reduced(once) == once
+    assert 0 <= resolver.fingerprint("GET", url) < 2**64
+    assert resolver.fingerprint("GET", url) != resolver.fingerprint("POST", url)
+    assert canonicalize(once) == once
+
+
+@given(st.data(), Pairs, Chains)
+def test_sorting_makes_order_count_for_nothing_and_loses_nothing(data: Any, pairs: list[str], chain: list[str]) -> None:
+    pairs = [pair for pair in canonical(pairs).partition("?")[2].split("&") if pair]
+    shuffled = data.draw(st.permutations(pairs))
+    resolver = keys([*chain, "sort"])
+    assert resolver.reduced(canonical(pairs)) == resolver.reduced(canonical(shuffled))
+    assert sorted(reduced(["sort"], "&".join(pairs)).split("&")) == sorted(pairs or [""])
+
+
+@given(
+    st.data(),
+    Pairs,
+    st.sampled_from(["sid=1", "sid", "sid=", "s%69d=2", "xyz=é", "%78=", "SID=1"]),
+)
+def test_what_is_left_out_may_be_added_anywhere(data: Any, pairs: list[str], extra: str) -> None:
+    at = data.draw(st.integers(0, len(pairs)))
+    longer = canonical([*pairs[:at], extra, *pairs[at:]])
+    same = keys(["drop:sid,x*"]).reduced(longer) == keys(["drop:sid,x*"]).reduced(canonical(pairs))
+    assert same == (extra != "SID=1")
+
+
+@given(Pairs, Pairs, Chains)
+def test_different_parameters_that_count_are_different_keys(one: list[str], other: list[str], chain: list[str]) -> None:
+    """What counts is found here by a slower way: parameter by parameter."""
+    resolver = keys(chain)
+
+    def counting(pairs: list[str]) -> list[str]:
+        parameters = [each for each in canonical(pairs).partition("?")[2].split("&") if each]
+        if chain != ["slash"]:
+            parameters = [each for each in parameters if resolver.reduced(f"{SITE}?{each}") != SITE]
+        return sorted(parameters) if "sort" in chain else parameters
+
+    if chain == ["slash"]:
+        one, other = [each for each in one if each], [each for each in other if each]
+        assume(("?" in canonical(one)) == ("?" in canonical(other)))
+    first, second = (resolver.fingerprint("GET", canonical(pairs)) for pairs in (one, other))
+    if chain == ["slash"]:
+        assert (first == second) == (canonical(one) == canonical(other))
+    else:
+        assert (first == second) == (counting(one) == counting(other))
+
+
+HOSTILE = [
+    "&" * 8000,
+    "=" * 8000,
+    "%" * 8000,
+    ";" * 8000,
+    "a=1&" * 2000,
+    "b&a&" * 2000,
+    "=&" * 4000,
+    "callback=" + "a" * 7900,
+    "callback=" + "a." * 3900 + "!",
+    "callback=" + "1" * 7900,
+    "callback=cb" + "a1" * 3900 + "!",
+    "_=" + "1" * 7900,
+    "rnd=" + "0." * 3900,
+    "%75" * 2600 + "=1",
+    "utm_" * 1900,
+    "s" * 7900 + "!",
+]
+
+
+@pytest.mark.parametrize("query", HOSTILE, ids=lambda query: f"{query[:12]}..{len(query)}")
+def test_the_time_is_linear(query: str) -> None:
+    """A URL as long as they get takes milliseconds, and twice the length about twice the time."""
+    resolver = keys(["tracking", "sort", "jsonp", "slash", "drop:s*s*s*s*x,[a-z]*[a-z]*1"])
+    url = f"http://a.example/?{query}"
+    assert len(url) <= URL_MAX
+
+    def seconds(size: int) -> float:
+        best = 1.0
+        for _ in range(3):
+            began = time.process_time()
+            resolver.fingerprint("GET", url[:size])
+            best = min(best, time.process_time() - began)
+        return best
+
+    assert seconds(len(url)) < max(0.05, 8 * seconds(len(url) // 2))
+    assert seconds(len(url)) < 0.5
+
+
+# ----------------------------------------------------------------------------------------------------- user's resolvers
+
+
+def resolved(resolver: Callable[..., Any], *shipped: str) -> Keys:
+    return keys(shipped, resolver, "shop:key")
+
+
+def test_a_resolver_says_what_counts_but_never_the_method() -> None:
+    one = resolved(lambda method, url, body: "page")
+    assert one.words == ("shop:key",)
+    assert one.fingerprint("GET", SITE) == one.fingerprint("get", f"{SITE}?2", b"body")
+    assert one.fingerprint("GET", SITE) != one.fingerprint("POST", SITE)
+    assert one.fingerprint("GET", SITE) != fingerprint("GET", "page")
+
+
+def test_a_resolver_sees_what_the_words_left() -> None:
+    seen = []
+
+    def key(method: str, url: str, body: bytes) -> str:
+        seen.append((method, url, body))
+        return url
+
+    both = keys(["tracking", "sort"], key, "shop:key")
+    both.fingerprint("post", f"{SITE}?b&a&gclid=1", b"x")
+    assert seen == [("POST", f"{SITE}?a&b", b"x")]
+    assert both.words == ("sort", "tracking", "shop:key")
+
+
+Key = (
+    st.text() | st.binary() | st.integers() | st.sampled_from([0, "0", b"0", -1, 255, b"\xff", 10**5000, "\ud800", ""])
+)
+
+
+@given(st.text(max_size=5), Key, st.text(max_size=5), Key)
+def test_no_key_can_pose_as_another(method: str, key: Any, other_method: str, other: Any) -> None:
+    same = (method.upper(), type(key), key) == (other_method.upper(), type(other), other)
+    first = resolved(lambda *_: key).fingerprint(method, SITE)
+    assert 0 <= first < 2**64
+    assert (first == resolved(lambda *_: other).fingerprint(other_method, SITE)) == same
+
+
+def test_parts_that_only_look_alike_make_different_keys() -> None:
+    pairs = [("G", "ET"), ("GE", "T"), ("GE", b"T"), ("GE", ord("T")), ("", "GET"), ("1 G", "ET"), ("", "1 GET")]
+    assert len({resolved(lambda *_, key=key: key).fingerprint(verb, SITE) for verb, key in pairs}) == len(pairs)
+
+
+@pytest.mark.parametrize(
+    ("method", "key", "stored"), [("GET", "page", PAGE), ("GET", b"page", BYTES), ("POST", -5, NUMBER)]
+)
+def test_what_resolvers_make_is_stored_and_must_never_change(method: str, key: Any, stored: int) -> None:
+    assert resolved(lambda *_: key).fingerprint(method, SITE) == stored
+
+
+@pytest.mark.parametrize("returned", [None, True, 1.5, ["a"], ("a",), object()])
+def test_a_key_of_a_wrong_type_is_told_with_the_url(returned: Any) -> None:
+    kind = type(returned).__name__
+    with pytest.raises(BadSpider, match=rf"^the key resolver shop:key returned a {kind} for {SITE}: return a str"):
+        resolved(lambda *_: returned).fingerprint("GET", SITE)
+
+
+def test_a_resolver_that_fails_is_told_in_one_line() -> None:
+    def key(method: str, url: str, body: bytes) -> str:
+        raise KeyError("no\nid")
+
+    with pytest.raises(BadSpider) as caught:
+        resolved(key, "sort").fingerprint("GET", SITE)
+    assert str(caught.value) == f"the key resolver shop:key failed for {SITE}: KeyError: 'no\\nid'"
+
+
+# ---------------------------------------------------------------------------------------------------------------- words
+
+
+@pytest.mark.parametrize(
+    ("texts", "found"),
+    [
+        ((), []),
+        (("",), []),
+        (("tracking,sort",), ["tracking", "sort"]),
+        ((" tracking , ,sort ", "jsonp"), ["tracking", "sort", "jsonp"]),
+        (("drop:sid,sort",), ["drop:sid,sort"]),
+        (("tracking,drop:a,b", "keep:c"), ["tracking", "drop:a,b", "keep:c"]),
+        (("sort,shop:key",), ["sort", "shop:key"]),
+    ],
+)
+def test_commas_part_words_but_not_names(texts: tuple[str, ...], found: list[str]) -> None:
+    assert words(texts) == found
+
+
+@pytest.mark.parametrize(
+    ("word", "function"), [("shop:key", True), ("a.b:C.d", True), ("sort", False), ("drop:a", False)]
+)
+def test_a_word_with_a_colon_is_a_function(word: str, *, function: bool) -> None:
+    assert is_function(word) == function
+
+
+@pytest.mark.parametrize(
+    ("word", "says"),
+    [
+        ("trackin", "'trackin' is unknown: did you mean tracking?"),
+        ("dorp:sid", "'dorp:sid' is unknown: did you mean drop:sid?"),
+        ("drop", "'drop' is unknown: did you mean drop:NAME,...?"),
+        ("everything", "'everything' is unknown: write one of tracking, sort, jsonp, slash, drop:NAME,..."),
+        ("drop:", "drop: names no parameter: write one, as in drop:sessionid"),
+        ("keep:,", "keep: names no parameter"),
+        ("drop:sid,shop:key", "'shop:key' behind drop: is no name of a parameter: write it as a key of its own"),
+    ],
+)
+def test_a_word_that_means_nothing_is_told(word: str, says: str) -> None:
+    with pytest.raises(BadSetting) as caught:
+        keys([word])
+    assert str(caught.value).startswith(f"key: {says}")

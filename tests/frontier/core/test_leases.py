@@ -1,0 +1,198 @@
+"""Who holds what (C4, C6, F8): leases, their ends, and what a host must tell before it lends pages."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+
+from msgspec.structs import replace
+
+from lycosa.frontier.core.leases import Lending
+from lycosa.frontier.core.model import HostFacts, Kind, Lease, UrlRecord
+from lycosa.frontier.core.states import Policy
+
+A, B = "http://a.example:80", "http://b.example:80"
+NOW = 1_000_000.0
+PER_IP = Policy(robots=False, delay_s=0.0, delay_per_ip_s=2.0, concurrency_per_ip=1, lease_s=60.0)
+
+
+class Shelf:
+    """Records in the order they came."""
+
+    def __init__(self) -> None:
+        self.queues: defaultdict[str, deque[UrlRecord]] = defaultdict(deque)
+
+    def take(self, host: str) -> tuple[str, UrlRecord, float | None] | None:
+        queue = self.queues[host]
+        if not queue:
+            return None
+        record = queue.popleft()
+        return record.url, record, 0.0 if queue else None
+
+    def peek(self, host: str) -> UrlRecord | None:
+        return self.queues[host][0] if self.queues[host] else None
+
+
+def opened(policy: Policy, counts: dict[str, int]) -> Lending[str]:
+    shelf = Shelf()
+    lending = Lending(policy, shelf, 100)
+    for host, count in counts.items():
+        shelf.queues[host].extend(UrlRecord(1, number, f"{host}/{number}", host) for number in range(count))
+        lending.workbench.found_work(lending.workbench.host(host), count=count)
+    return lending
+
+
+def kinds(leases: list[Lease]) -> list[tuple[str, int]]:
+    return [(lease.record.host, lease.record.kind) for lease in leases]
+
+
+def test_a_lease_holds_its_record_and_has_a_token_of_its_own() -> None:
+    lending = opened(Policy(robots=False, lease_s=60.0), {A: 2})
+    first, second = lending.lend(5, NOW)
+    assert (first.token, second.token) == (101, 102)
+    assert (first.record.url, first.expires_at, first.address) == (A + "/0", NOW + 60.0, "")
+    assert len(lending) == 2
+    held = lending.give_back(first, contacted=True)
+    assert held is not None
+    assert (held.lease, held.place) == (first, A + "/0")
+    assert lending.give_back(first, contacted=True) is None
+    assert len(lending) == 1
+
+
+def test_a_store_that_has_less_than_it_seemed() -> None:
+    lending = opened(Policy(robots=False), {A: 1})
+    lending.workbench.found_work(lending.workbench.host(B), count=3)
+    assert kinds(lending.lend(5, NOW)) == [(A, Kind.PAGE)]
+    assert lending.workbench.next_ready() is None
+    lending.workbench.forget_idle(NOW)
+    assert set(lending.workbench.hosts) == {A}
+
+
+def test_an_address_comes_first_then_robots_then_pages() -> None:
+    lending = opened(Policy(robots=True, concurrency_per_ip=3, robots_ttl_s=100.0), {A: 2})
+    (look_up,) = lending.lend(5, NOW)
+    assert (look_up.record.kind, look_up.record.url, look_up.address) == (Kind.RESOLVE, A + "/", "")
+    assert lending.lend(5, NOW) == []
+    assert lending.workbench.next_ready() is None
+    lending.learned_address(A, "10.0.0.1", NOW + 50.0, NOW)
+    assert lending.lend(5, NOW) == [], "not before the look-up is settled"
+    held = lending.give_back(look_up, contacted=True)
+    assert held is not None
+    assert held.place is None
+    (robots,) = lending.lend(5, NOW)
+    assert (robots.record.kind, robots.record.url, robots.address) == (Kind.ROBOTS, A + "/robots.txt", "10.0.0.1")
+    assert lending.lend(5, NOW) == []
+    lending.learned(A, HostFacts(b"", 200, NOW), NOW)
+    lending.give_back(robots, contacted=True)
+    pages = lending.lend(5, NOW)
+    assert kinds(pages) == [(A, Kind.PAGE)] * 2
+    assert pages[0].address == "10.0.0.1"
+
+
+def test_an_address_that_ran_out_is_looked_up_again_while_pages_are_in_flight() -> None:
+    lending = opened(Policy(robots=False, concurrency_per_ip=3), {A: 3})
+    lending.learned_address(A, "10.0.0.1", NOW + 50.0, NOW)
+    (page,) = lending.lend(1, NOW)
+    (look_up,) = lending.lend(5, NOW + 50.0)
+    assert look_up.record.kind == Kind.RESOLVE
+    lending.give_back(page, contacted=True)
+    assert lending.lend(5, NOW + 50.0) == []
+    lending.learned_address(A, "10.0.0.2", NOW + 90.0, NOW + 50.0)
+    lending.give_back(look_up, contacted=True)
+    assert [lease.address for lease in lending.lend(5, NOW + 50.0)] == ["10.0.0.2"] * 2
+
+
+def test_a_look_up_counts_against_no_limit() -> None:
+    lending = opened(PER_IP, {A: 2, B: 1})
+    lending.learned_address(B, "10.0.0.1", NOW + 500.0, NOW)
+    leases = lending.lend(5, NOW)
+    assert sorted(kinds(leases)) == [(A, Kind.RESOLVE), (B, Kind.PAGE)]
+    lending.learned_address(A, "10.0.0.1", NOW + 500.0, NOW)
+    for lease in leases:
+        lending.give_back(lease, contacted=True)
+    assert lending.workbench.next_ready() == NOW + 2.0
+    assert kinds(lending.lend(5, NOW + 2.0)) == [(A, Kind.PAGE)]
+
+
+def test_a_look_up_that_failed_blocks_the_host_and_counts() -> None:
+    lending = opened(PER_IP, {A: 1})
+    (look_up,) = lending.lend(1, NOW)
+    assert look_up.record.attempts == 0
+    lending.give_back(look_up, contacted=True)
+    lending.address_failed(A, NOW + 30.0)
+    assert lending.lend(1, NOW + 29.0) == []
+    (look_up,) = lending.lend(1, NOW + 30.0)
+    assert (look_up.record.kind, look_up.record.attempts) == (Kind.RESOLVE, 1)
+    lending.learned_address(A, "", NOW + 500.0, NOW + 30.0)
+    lending.give_back(look_up, contacted=True)
+    assert kinds(lending.lend(1, NOW + 30.0)) == [(A, Kind.PAGE)]
+    lending.learned_address(A, "", NOW + 40.0, NOW + 30.0)
+    assert lending.workbench.hosts[A].address_attempts == 0
+
+
+def test_robots_that_failed_are_asked_for_again() -> None:
+    lending = opened(Policy(robots=True), {A: 1})
+    (robots,) = lending.lend(1, NOW)
+    lending.give_back(robots, contacted=True)
+    lending.robots_failed(A, NOW + 30.0)
+    (again,) = lending.lend(1, NOW + 30.0)
+    assert (again.record.kind, again.record.attempts) == (Kind.ROBOTS, 1)
+    lending.learned(A, HostFacts(b"", 200, NOW + 30.0), NOW + 30.0)
+    lending.give_back(again, contacted=True)
+    assert lending.workbench.hosts[A].robots_attempts == 0
+    assert kinds(lending.lend(1, NOW + 30.0)) == [(A, Kind.PAGE)]
+
+
+def test_robots_are_guarded_as_the_page_is_for_whose_sake_they_are_asked() -> None:
+    lending = opened(Policy(robots=True), {A: 1, B: 1})
+    queue = lending._store.queues[B]  # type: ignore[attr-defined]
+    queue[0] = replace(queue[0], guarded=True)
+    assert {lease.record.host: lease.record.guarded for lease in lending.lend(5, NOW)} == {A: False, B: True}
+
+
+def test_no_limit_per_address_asks_for_none() -> None:
+    lending = opened(Policy(robots=False), {A: 1})
+    lending.learned_address(A, "10.0.0.1", NOW + 50.0, NOW)
+    (lease,) = lending.lend(1, NOW)
+    assert (lease.record.kind, lease.address) == (Kind.PAGE, "10.0.0.1")
+    assert lending.workbench.groups == {}
+
+
+def test_a_turn_that_was_not_used_is_returned_to_the_host_and_its_address() -> None:
+    lending = opened(PER_IP, {A: 2, B: 1})
+    for host in (A, B):
+        lending.learned_address(host, "10.0.0.1", NOW + 500.0, NOW)
+    (lease,) = lending.lend(5, NOW)
+    lending.give_back(lease, contacted=False)
+    assert len(lending.lend(5, NOW)) == 1
+
+
+def test_leases_are_overdue_in_the_order_in_which_they_were_lent_or_renewed() -> None:
+    lending = opened(Policy(robots=False, lease_s=60.0), {A: 3})
+    first, second, third = (lending.lend(1, NOW + n)[0] for n in range(3))
+    renewed = lending.renew(first, NOW + 10.0)
+    assert renewed == first._replace(expires_at=NOW + 70.0)
+    assert lending.overdue(NOW + 59.0) == []
+    assert lending.overdue(NOW + 62.0) == [second, third]
+    assert lending.overdue(NOW + 70.0) == [second, third, renewed]
+    lending.give_back(first, contacted=True)
+    assert lending.renew(first, NOW + 10.0) is None
+
+
+def test_a_clock_that_was_set_back_leaves_no_lease_for_hours() -> None:
+    lending = opened(Policy(robots=False, lease_s=60.0), {A: 2})
+    (old,) = lending.lend(1, NOW)
+    (young,) = lending.lend(1, NOW - 7200.0)
+    late = lending.overdue(NOW - 7200.0 + 60.0)
+    assert late == [old._replace(expires_at=NOW - 7140.0), young]
+
+
+def test_no_turn_of_another_clock_is_returned() -> None:
+    lending = opened(Policy(robots=False, delay_s=10.0), {A: 3})
+    (old,) = lending.lend(1, NOW)
+    assert lending.lend(1, NOW - 90.0) == []
+    assert len(lending.lend(1, NOW - 80.0)) == 1
+    assert len(lending.lend(1, NOW)) == 1
+    lending.give_back(old, contacted=False)
+    assert lending.workbench.next_ready() is None
+    lending.workbench.found_work(lending.workbench.hosts[A])
+    assert lending.workbench.next_ready() == NOW + 10.0

@@ -1,0 +1,133 @@
+"""What workers tell of themselves: sums, rates, and which stats travel (C6, F8: shared statistics)."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lycosa.frontier.core import telemetry
+from lycosa.frontier.core.telemetry import (
+    COUNTS,
+    NAME_MAX,
+    NOT_ADDED,
+    STAT,
+    STATS_MAX,
+    CrawlView,
+    Rates,
+    WorkerReport,
+    WorkerView,
+    added,
+    decode,
+    encode,
+    pages,
+    rates,
+    reported,
+    time_to_go,
+)
+
+COUNTED = st.dictionaries(st.sampled_from(COUNTS), st.integers(0, 1 << 52))
+
+
+def report(uptime_s: float = 0.0, **counts: int) -> WorkerReport:
+    return WorkerReport("machine", 1, "1.0", uptime_s, "crawling", counts=counts)
+
+
+def view(uptime_s: float, name: str = "a#1", **counts: int) -> list[WorkerView]:
+    return [WorkerView(name, "crawling", report=report(uptime_s, **counts))]
+
+
+@given(COUNTED, st.floats(0, 1e9), st.text(), st.integers(0, 1 << 40))
+def test_a_report_comes_back_as_it_was(counts, uptime_s, why, memory):
+    sent = WorkerReport("machine", 7, "1.0", uptime_s, "paused", why, 3, 64, memory, counts)
+    assert decode(encode(sent)) == sent
+
+
+@given(st.binary())
+def test_what_is_no_report_is_none(data):
+    assert decode(data) is None
+
+
+def test_a_report_of_a_later_version_with_more_in_it_is_read():
+    sent = telemetry.encode(
+        {**dict.fromkeys(("machine", "version", "state"), "x"), "pid": 1, "uptime_s": 1.0, "new": 1}
+    )
+    assert decode(sent) == WorkerReport("x", 1, "x", 1.0, "x")
+
+
+@given(st.lists(COUNTED))
+def test_sums_have_every_count_once(all_counts):
+    total = added(all_counts)
+    assert {name: value for name, value in total.items() if value} == {
+        name: value for name in COUNTS if (value := sum(counts.get(name, 0) for counts in all_counts))
+    }
+
+
+@given(COUNTED, COUNTED, st.floats(0, 1e6), st.floats(0.001, 1e6))
+def test_a_rate_times_its_time_is_what_was_done(before, more, uptime_s, took_s):
+    after = added([before, more])
+    found = rates(report(uptime_s, **before), report(uptime_s + took_s, **after))
+    took_s = uptime_s + took_s - uptime_s
+    for name in found:
+        assert abs(found[name] * took_s - more.get(name, 0)) <= 1e-9 * (1 + after.get(name, 0))
+
+
+@given(COUNTED, st.floats(0, 1e6))
+def test_no_time_is_no_rate(counts, uptime_s):
+    assert rates(report(uptime_s, **counts), report(uptime_s, **counts)) == {}
+
+
+def test_rates_are_those_of_the_last_seconds():
+    found = Rates(window_s=5.0)
+    for second in range(20):
+        found.note(view(float(second), pages=10 * second if second < 10 else 100 + 2 * (second - 10)))
+    assert round(found.of("a#1")["pages"], 3) == 2.0
+    assert found.total()["pages"] == found.of("a#1")["pages"]
+
+
+def test_a_report_that_is_read_twice_is_no_stop():
+    found = Rates()
+    for uptime_s in (1.0, 2.0, 2.0, 2.0):
+        found.note(view(uptime_s, pages=int(10 * uptime_s)))
+    assert found.of("a#1")["pages"] == 10.0
+    assert len(found._marks["a#1"]) == 2
+
+
+def test_the_rate_of_a_worker_that_is_gone_is_forgotten():
+    found = Rates()
+    found.note(view(1.0, pages=1))
+    found.note(view(2.0, pages=2))
+    found.note(view(1.0, name="b#2", pages=5))
+    assert (found.of("a#1"), found.of("b#2"), found.total()) == ({}, {}, {})
+
+
+@given(st.dictionaries(st.text(max_size=NAME_MAX + 5), st.integers() | st.floats() | st.text() | st.booleans()))
+def test_only_whole_numbers_that_can_be_added_are_reported(stats):
+    found = reported(stats)
+    for name, value in found.items():
+        assert name.startswith(STAT)
+        assert type(value) is int
+        assert stats[name.removeprefix(STAT)] == value
+        assert abs(value) < 1 << 53
+    assert encode(report(1.0, **found))
+
+
+def test_a_report_has_a_bound_and_stays_the_same_when_more_names_come():
+    stats: dict[str, object] = dict.fromkeys(NOT_ADDED, 1)
+    stats |= {f"retry/reason_count/{n}": n for n in range(STATS_MAX)}
+    first = reported(stats)
+    stats["late"] = 1
+    assert len(first) == STATS_MAX
+    assert reported(stats) == first
+    assert not {name.removeprefix(STAT) for name in first} & NOT_ADDED
+
+
+def test_what_is_known_takes_so_long():
+    crawl = CrawlView("x", 0.0, frontier={"queued": 90, "leased": 5, "delayed": 3, "outgoing": 2, "done": 1000})
+    assert time_to_go(crawl, {"pages": 8.0, "unchanged": 2.0}) == 10.0
+    assert time_to_go(crawl, {}) is None
+    assert time_to_go(CrawlView("x", 0.0), {"pages": 1.0}) is None
+    assert pages({"pages": 2, "unchanged": 3, "items": 9}) == 5
+
+
+def test_what_is_counted_under_no_text_is_not_reported():
+    assert reported({404: 1, None: 2, ("a",): 3, "text": 4}) == {f"{STAT}text": 4}

@@ -1,0 +1,195 @@
+"""Auto-throttle (C2): Scrapy's rule by latency and ours by errors, and what they do to servers in virtual time."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import pytest
+
+from lycosa.frontier.core.leases import Lending
+from lycosa.frontier.core.model import Lease
+from lycosa.frontier.core.states import Policy
+from lycosa.frontier.core.throttle import HOSTS_MAX, TELL_AGAIN_S, AutoThrottle, ThrottleSettings
+from tests.conftest import PROVE
+from tests.frontier.sim.test_fairness import Counted
+
+HOST = "http://a.example:80"
+PLAIN = ThrottleSettings(start_delay_s=4.0, max_delay_s=60.0)
+
+
+def answered(throttle: AutoThrottle, latency_s: float, status: int = 200, at: float = 100.0, **more: float) -> object:
+    return throttle.answered(HOST, status, latency_s, at - latency_s, at, **more)
+
+
+def test_the_mean_of_the_old_delay_and_the_latency_as_in_scrapy() -> None:
+    throttle = AutoThrottle(PLAIN)
+    assert answered(throttle, 1.0) == 2.5
+    assert answered(throttle, 1.0) == 1.75
+    assert answered(throttle, 8.0) == 8.0, "up at once"
+    assert answered(AutoThrottle(ThrottleSettings(4.0, target_concurrency=4.0)), 4.0) == 2.5
+
+
+def test_an_answer_that_is_not_200_never_speeds_up() -> None:
+    throttle = AutoThrottle(PLAIN)
+    answered(throttle, 4.0)
+    assert answered(throttle, 0.1, 404) is None
+    assert answered(throttle, 0.1, 500) is None
+    assert answered(throttle, 9.0, 500) == 9.0
+
+
+def test_limits() -> None:
+    throttle = AutoThrottle(ThrottleSettings(1.0, max_delay_s=10.0, min_delay_s=2.0))
+    assert answered(throttle, 0.01) == 2.0
+    assert answered(throttle, 99.0) == 10.0
+    for number in range(10):
+        throttle.failed(HOST, 200.0 + 100 * number)
+    assert answered(throttle, 99.0, 429, 2000.0) == 10.0
+
+
+def test_errors_double_once_for_all_that_was_on_its_way() -> None:
+    throttle = AutoThrottle(ThrottleSettings(1.0))
+    delays = [throttle.answered(HOST, 429, 0.5, 99.5 + n / 10, 100.0 + n / 10) for n in range(5)]
+    assert delays == [2.0, None, None, None, None]
+    assert throttle.answered(HOST, 503, 0.5, 101.0, 101.5) == 4.0
+    assert throttle.failed(HOST, 102.0) is None
+    assert throttle.failed(HOST, 106.0) == 8.0
+
+
+def test_a_host_without_any_delay_gets_one() -> None:
+    throttle = AutoThrottle(ThrottleSettings(0.0))
+    assert throttle.answered(HOST, 429, 0.001, 1.0, 1.0) == 0.1
+
+
+def test_good_answers_take_the_back_off_down_in_steps() -> None:
+    throttle = AutoThrottle(ThrottleSettings(0.1))
+    throttle.answered(HOST, 503, 0.1, 0.0, 100.0)
+    assert throttle.answered(HOST, 200, 0.1, 99.0, 101.0) is None, "it was on its way when the host said no"
+    delays = [throttle.answered(HOST, 200, 0.1, 102.0 + n, 102.0 + n) or 0.0 for n in range(200)]
+    assert delays[0] == pytest.approx(0.2 * 15 / 16)
+    falling = delays[:10]
+    assert all(later < earlier for earlier, later in pairwise(falling) if later)
+    assert throttle.answered(HOST, 200, 0.1, 400.0, 400.0) == pytest.approx(0.1)
+
+
+def test_a_retry_after_is_one_pause() -> None:
+    throttle = AutoThrottle(ThrottleSettings(1.0))
+    assert answered(throttle, 0.5, 429, retry_after_s=300.0) == 300.0
+    assert answered(throttle, 0.5, 200, 400.0) == pytest.approx(2.0 * 15 / 16)
+
+
+def test_what_stays_is_told_again_after_a_while() -> None:
+    throttle = AutoThrottle(ThrottleSettings(1.0))
+    assert answered(throttle, 1.0, 200, 100.0) == 1.0
+    assert answered(throttle, 1.0, 200, 101.0) is None
+    assert answered(throttle, 1.0, 200, 100.0 + TELL_AGAIN_S) == 1.0
+
+
+def test_hosts_are_bounded() -> None:
+    throttle = AutoThrottle(PLAIN)
+    for number in range(HOSTS_MAX + 100):
+        throttle.answered(f"http://h{number}.example:80", 200, 1.0, 0.0, 1.0)
+        throttle.answered(HOST, 200, 1.0, 0.0, 1.0)
+    assert len(throttle) == HOSTS_MAX
+    assert throttle.answered(HOST, 200, 1.0, 0.0, 1.0) is None
+    assert throttle.answered("http://h0.example:80", 200, 1.0, 0.0, 1.0) == 2.5
+
+
+SEEDS = range(20) if PROVE else range(2)
+Serve = Callable[["Crawl"], tuple[int, float]]
+
+
+@dataclass(repr=False)
+class Crawl:
+    """Workers, a frontier and a host that answers as `serve` says, in virtual time."""
+
+    serve: Serve
+    settings: ThrottleSettings
+    seed: int
+    workers: int = 64
+    now: float = 1000.0
+    in_flight: int = 0
+    served: list[tuple[float, int]] = field(default_factory=list)
+    busy_s: float = 0.0
+
+    def run(self, until: float, settled: float) -> Crawl:
+        """`busy_s` sums up what is in flight from `settled` on."""
+        print(f"seed {self.seed}")
+        self.chance = random.Random(self.seed)
+        throttle = AutoThrottle(self.settings)
+        policy = Policy(robots=False, concurrency_per_host=self.workers, start_delay_s=self.settings.start_delay_s)
+        lending: Lending[int] = Lending(policy, Counted({HOST: 1_000_000}), 0)
+        bench = lending.workbench
+        bench.see(self.now)
+        bench.found_work(bench.host(HOST), count=1_000_000)
+        running: list[tuple[float, int, Lease, int, float, float]] = []
+        while self.now < until:
+            for lease in lending.lend(self.workers - len(running), self.now):
+                self.in_flight += 1
+                status, latency = self.serve(self)
+                self.served.append((self.now, status))
+                heapq.heappush(running, (self.now + latency, lease.token, lease, status, latency, self.now))
+            ready = bench.next_ready()
+            times = [running[0][0]] if running else []
+            times += [ready] if ready is not None and len(running) < self.workers else []
+            if self.now >= settled:
+                self.busy_s += self.in_flight * (min(times) - self.now)
+            self.now = max(self.now, min(times))
+            while running and running[0][0] <= self.now:
+                _, _, lease, status, latency, started_at = heapq.heappop(running)
+                self.in_flight -= 1
+                delay = throttle.answered(HOST, status, latency, started_at, self.now)
+                bench.see(self.now)
+                if delay is not None:
+                    bench.throttle(bench.host(HOST), delay)
+                lending.give_back(lease, contacted=True)
+        return self
+
+    def count(self, since: float, until: float, status: int | None = None) -> int:
+        return sum(since <= at < until and status in (None, said) for at, said in self.served)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("target", [1.0, 3.0, 8.0])
+def test_it_converges_to_the_target_concurrency(seed: int, target: float) -> None:
+    """A server that does four things at a time; whatever is more shares its time."""
+
+    def shared(crawl: Crawl) -> tuple[int, float]:
+        return 200, crawl.chance.uniform(0.4, 0.6) * max(1.0, crawl.in_flight / 4)
+
+    crawl = Crawl(shared, ThrottleSettings(5.0, target_concurrency=target), seed).run(1700.0, 1200.0)
+    assert target * 0.75 <= crawl.busy_s / 500.0 <= target * 1.25
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("rate", [0.5, 4.0, 20.0])
+def test_it_finds_the_rate_that_a_host_bears(seed: int, rate: float) -> None:
+    """A host that answers at once, and 429 to whatever comes faster than its rate."""
+    tokens, at = 5.0, 1000.0
+
+    def limited(crawl: Crawl) -> tuple[int, float]:
+        nonlocal tokens, at
+        tokens, at = min(5.0, tokens + (crawl.now - at) * rate), crawl.now
+        if tokens < 1.0:
+            return 429, 0.01
+        tokens -= 1.0
+        return 200, 0.02
+
+    crawl = Crawl(limited, ThrottleSettings(1.0), seed).run(1600.0, 1600.0)
+    good, bad = crawl.count(1200.0, 1600.0, 200), crawl.count(1200.0, 1600.0, 429)
+    assert good >= rate * 400.0 * 0.5
+    assert bad <= (good + bad) * 0.15
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_storm_of_429_is_waited_for(seed: int) -> None:
+    def stormy(crawl: Crawl) -> tuple[int, float]:
+        return (429 if 1500.0 <= crawl.now < 1900.0 else 200), crawl.chance.uniform(0.05, 0.15)
+
+    crawl = Crawl(stormy, ThrottleSettings(1.0, max_delay_s=60.0), seed).run(5000.0, 4900.0)
+    assert crawl.count(1400.0, 1500.0) >= 500
+    assert crawl.count(1502.0, 1900.0) <= 8 + 400 / 60
+    assert crawl.count(4900.0, 5000.0) >= 500, "it does not hold for ever"

@@ -1,0 +1,125 @@
+"""Requests that are due later: a crawl waits for them without using the processor, or ends if asked to (F3, C7)."""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from tests.cli.command import Running, items, lycosa, started
+from tests.servers.tree import Tree, grow
+
+DAY_S = 86_400
+WATCHED_S = 3.0
+CPU_MAX_S = 0.02
+SOON_S = 10.0
+
+
+@pytest.fixture
+def tree():
+    with grow(10) as tree:
+        yield tree
+
+
+def write(cwd: Path, seeds: str) -> None:
+    """Write a spider that starts with requests made of this expression; `site` is where the tree is."""
+    spider = f"""
+    import time
+    from lycosa import Request, Spider
+    class Later(Spider):
+        name = "later"
+        async def start(self):
+            for request in {seeds}:
+                yield request
+        def parse(self, response):
+            yield {{"url": response.url, "at": response.fetched_at}}
+    """
+    (cwd / "spider.py").write_text(dedent(spider))
+
+
+def later(cwd: Path, seconds: float) -> None:
+    """Write a spider whose only request is due after so many seconds from now."""
+    write(cwd, f"[Request(self.site + '/1', not_before={time.time() + seconds})]")
+
+
+def command(tree: Tree, *more: object) -> list[object]:
+    site = tree.url.removesuffix("/0")
+    return ["runspider", "spider.py", "-a", f"site={site}", "-o", "items.jsonl", "--state", "state", *more]
+
+
+def used_s(run: Running) -> float:
+    """Return the processor time that a process uses in WATCHED_S."""
+    before = run.cpu_s()
+    time.sleep(WATCHED_S)
+    used = run.cpu_s() - before
+    print(f"{used * 1000:.0f} ms of processor time in {WATCHED_S} s")
+    return used
+
+
+def test_a_crawl_whose_only_work_is_due_tomorrow_uses_no_cpu_and_ctrl_c_ends_it_at_once(tree, tmp_path):
+    later(tmp_path, DAY_S)
+    with started(*command(tree), cwd=tmp_path) as run:
+        assert run.until(lambda: "waiting, next due at" in run.said)
+        # It may still tidy up what it began with.
+        assert used_s(run) < CPU_MAX_S or used_s(run) < CPU_MAX_S
+        assert run.said.count("\n") == 1, "a crawl that waits says so once"
+        at = time.monotonic()
+        run.process.send_signal(signal.SIGINT)
+        assert run.end() == 130
+        assert time.monotonic() - at < SOON_S
+        assert "the state is saved" in run.said
+    assert tree.hits() == []
+    idle = lycosa(*command(tree, "--exit-when-idle"), cwd=tmp_path)
+    assert "next due at" in idle.stderr, "the request is still there"
+
+
+def test_a_crawl_that_is_idle_ends_when_asked_to_and_goes_on_when_it_is_due(tree, tmp_path):
+    due = time.time() + 13 * 3600
+    write(tmp_path, f"[Request(self.site + '/2'), Request(self.site + '/1', not_before={due})]")
+    for run in range(2):
+        ended = lycosa(*command(tree, "--exit-when-idle"), cwd=tmp_path)
+        assert ended.returncode == 0, ended.stderr
+        said = re.search(r"^next due at (.+) \(in 13 h\); the same command goes on then$", ended.stderr, re.MULTILINE)
+        assert said, ended.stderr
+        assert said[1] == time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(due))
+        assert ended.stderr.startswith(f"idle: {1 - run} page")
+        assert [item["url"] for item in items(tmp_path / "items.jsonl")] == [tree.url[:-1] + "2"]
+
+
+def test_what_is_due_is_fetched_when_it_is_due(tree, tmp_path):
+    due = time.time() + 4.0
+    write(tmp_path, f"[Request(self.site + '/1', not_before={due}), Request(self.site + '/2', not_before={due - 1})]")
+    ended = lycosa(*command(tree, "--exit-when-idle", "--no-robots"), cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    second, first = sorted(items(tmp_path / "items.jsonl"), key=lambda item: -item["at"])
+    assert first["url"].endswith("/2")
+    assert 0 <= first["at"] - (due - 1) < SOON_S
+    assert 0 <= second["at"] - due < SOON_S
+
+
+def test_what_is_imported_while_it_waits_is_fetched_at_once(tree, tmp_path):
+    later(tmp_path, DAY_S)
+    site = tree.url.removesuffix("/0")
+    with started(*command(tree), cwd=tmp_path) as run:
+        assert run.until(lambda: "waiting, next due at" in run.said)
+        (tmp_path / "urls").write_text(f"{site}/3\n")
+        imported = lycosa("frontier", "import", "urls", "--state", "state", cwd=tmp_path)
+        assert imported.returncode == 0, imported.stderr
+        at = time.monotonic()
+        assert run.until(lambda: bool(items(tmp_path / "items.jsonl")))
+        assert time.monotonic() - at < SOON_S
+        run.process.send_signal(signal.SIGINT)
+        assert run.end() == 130
+        assert "stopping" not in run.said, "nothing was under way"
+
+
+def test_a_request_for_tomorrow_sleeps_in_the_segment_of_tomorrow(tree, tmp_path):
+    write(tmp_path, f"[Request(self.site + '/2'), Request(self.site + '/1', not_before={time.time() + DAY_S})]")
+    ended = lycosa(*command(tree, "--segment", "day", "--exit-when-idle"), cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert re.search(r"^next due at .+ \(in 24 h\)", ended.stderr, re.MULTILINE), ended.stderr
+    assert [item["url"] for item in items(tmp_path / "items.jsonl")] == [tree.url[:-1] + "2"]

@@ -1,0 +1,206 @@
+"""A crawl that runs, asked and changed through its socket (F2, F6, F7, C8; issue 3 "Operations").
+
+What comes in through the socket is crawled like everything else: exactly once, durable, and at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import stat
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lycosa.app.frontier.operations import opened
+from lycosa.core.errors import StateLocked
+from tests.cli.command import Running, assert_exactly_once, items, lycosa, started
+from tests.servers.misbehaving import Server, running
+from tests.servers.tree import Tree, grow
+
+PAGES = 100
+
+
+@pytest.fixture
+def tree() -> Iterator[Tree]:
+    with grow(PAGES, delay_s=0.1) as grown:
+        yield grown
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with running(host="127.0.0.2") as running_server:
+        yield running_server
+
+
+def crawl_of(tree: Tree, *more: object) -> tuple[object, ...]:
+    return ("crawl", tree.url, "--no-robots", "-o", "items.jsonl", "--state", "state", "--concurrency", 4, *more)
+
+
+def asked(home: Path, *arguments: object) -> list[dict[str, Any]]:
+    """Run `lycosa frontier ... --json`. Return what it wrote."""
+    done = lycosa("frontier", *arguments, "--state", "state", "--json", cwd=home)
+    assert (done.returncode, done.stderr) == (0, "")
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def under_way(crawl: Running) -> None:
+    """Wait until pages are written, and the socket is there."""
+    assert crawl.until(
+        lambda: (crawl.home / "items.jsonl").exists() and (crawl.home / "items.jsonl").stat().st_size > 0
+    )
+    assert stat.S_ISSOCK((crawl.home / "state" / "socket").stat().st_mode)
+
+
+def urls(home: Path) -> list[str]:
+    return [item["url"] for item in items(home / "items.jsonl")]
+
+
+def test_a_running_crawl_is_looked_into_and_not_disturbed(tmp_path: Path) -> None:
+    with grow(5000, delay_s=0.05) as tree, started(*crawl_of(tree), cwd=tmp_path) as crawl:
+        under_way(crawl)
+        (known,) = asked(tmp_path, "status")
+        assert (known["running"], known["pid"]) == (True, crawl.process.pid)
+        assert known["rate"] > 0
+        assert known["leased"] <= 4
+        states: dict[str, str] = {}
+
+        def are_all_there() -> bool:
+            """Ask until the crawl is seen with a page on its way: on a busy machine it may be between two."""
+            states.update({row["url"]: row["state"] for row in asked(tmp_path, "list", "--limit", 0)})
+            return {"done", "leased", "queued"} <= set(states.values())
+
+        assert crawl.until(are_all_there)
+        assert set(states) <= tree.urls()
+        done = next(url for url, state in states.items() if state == "done")
+        assert "it was fetched (200)" in asked(tmp_path, "explain", done)[0]["why"][0]
+        assert asked(tmp_path, "verify") == [{"found": []}]
+        (sizes,) = asked(tmp_path, "compact")
+        assert 0 < sizes["after_bytes"] <= sizes["before_bytes"]
+        assert_garbage_is_dropped(tmp_path)
+        assert_hung_while_stopped(crawl)
+        size_bytes = tree.hit_bytes()
+        assert crawl.until(lambda: tree.hit_bytes() > size_bytes)
+        crawl.process.terminate()
+        assert crawl.end() == 130
+        assert "Traceback" not in crawl.said
+    found = urls(tmp_path)
+    assert len(found) == len(set(found))
+    assert not (tmp_path / "state" / "socket").exists()
+    (known,) = asked(tmp_path, "status")
+    assert (known["running"], known["done"], known["leased"]) == (False, len(found), 0)
+
+
+def assert_hung_while_stopped(crawl: Running) -> None:
+    """Assert that an owner that was stopped by a signal is named."""
+
+    async def ask() -> None:
+        async with opened(crawl.home / "state", answer_max_s=0.3):
+            pytest.fail("it cannot answer")
+
+    os.kill(crawl.process.pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(StateLocked, match=r"process \d+ has not answered for 0\.3 s: it hangs or was stopped"):
+            asyncio.run(ask())
+    finally:
+        os.kill(crawl.process.pid, signal.SIGCONT)
+
+
+def assert_garbage_is_dropped(home: Path) -> None:
+    """Assert that the crawl still answers when many strangers have come to its socket and stayed."""
+    with ExitStack() as stack:
+        for data in (b"\xff" * 100, b"\0\0\0\x05hello", b"GET / HTTP/1.1\r\n\r\n", b"\0") * 10:
+            plug = stack.enter_context(socket.socket(socket.AF_UNIX))
+            plug.connect(str(home / "state" / "socket"))
+            plug.sendall(data)
+        assert asked(home, "segments")[0]["state"] == "open"
+
+
+def test_what_is_imported_or_requeued_is_fetched_at_once_and_once(tree: Tree, server: Server, tmp_path: Path) -> None:
+    """A page that never comes lets the crawl run on for as long as the commands may take."""
+    more, dead = [server.url(f"/tree/50/{number}") for number in range(20, 40)], server.url("/500")
+    with started(*crawl_of(tree, dead, server.url("/hang"), "--retries", 0, "--timeout", 60), cwd=tmp_path) as crawl:
+        under_way(crawl)
+        while not asked(tmp_path, "list", "--state-of", "dead"):
+            assert crawl.process.poll() is None
+        assert asked(tmp_path, "requeue", "--url", dead) == [{"requeued": 1}]
+        assert crawl.until(lambda: server.paths().count("/500") == 2)
+        (tmp_path / "seeds.txt").write_text("\n".join(more))
+        assert asked(tmp_path, "import", "seeds.txt", "--priority", 5)[0]["queued"] == len(more)
+        again = asked(tmp_path, "import", "seeds.txt")[0]
+        assert (again["queued"], again["known"]) == (0, len(more))
+        assert crawl.until(lambda: tree.urls() | set(more) <= set(urls(tmp_path))), "not fetched while the crawl ran"
+        assert server.paths().count("/500") == 2
+        crawl.process.terminate()
+        assert crawl.end() == 130
+    found = urls(tmp_path)
+    assert len(found) == len(set(found))
+
+
+def test_an_import_wakes_a_crawl_that_waits(server: Server, tmp_path: Path) -> None:
+    """The only work left is due in a minute; what is imported is fetched long before."""
+    start = server.url("/429?after=60")
+    arguments = ("crawl", start, "--no-robots", "-o", "items.jsonl", "--state", "state", "--scope", "any")
+    with running(host="127.0.0.3") as other, started(*arguments, cwd=tmp_path) as crawl:
+        assert crawl.until(lambda: len(server.hits) > 0 and (tmp_path / "state" / "socket").exists())
+        while asked(tmp_path, "list", "--state-of", "retry") == []:
+            assert crawl.process.poll() is None
+        (tmp_path / "seeds.txt").write_text(other.url("/tree/3/0"))
+        asked(tmp_path, "import", "seeds.txt")
+        assert crawl.until(lambda: len(other.hits) >= 3)
+        (row,) = asked(tmp_path, "list", "--state-of", "retry")
+        assert row["url"] == start
+        why = asked(tmp_path, "explain", start)[0]["why"][0]
+        assert "to be tried again" in why
+        why = asked(tmp_path, "explain", server.url("/x"))[0]["why"]
+        assert why[0] == "never seen"
+
+
+def test_what_was_imported_on_another_machine_is_crawled_there(server: Server, tmp_path: Path) -> None:
+    more = [server.url(f"/tree/9/{number}") for number in (3, 4)]
+    (tmp_path / "seeds.txt").write_text("\n".join(more))
+    done = lycosa("frontier", "import", "seeds.txt", "--state", "state", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "state: a new state was made, since there was none\n")
+    crawl = ("crawl", server.url("/tree/9/8"), "-o", "items.jsonl", "--state", "state", "--no-robots")
+    other = lycosa(*crawl, "--key", "tracking", cwd=tmp_path)
+    assert (other.returncode, "identifies requests without --key" in other.stderr) == (3, True)
+    assert lycosa(*crawl, cwd=tmp_path).returncode == 0
+    assert set(more) < set(urls(tmp_path))
+
+
+def test_what_was_imported_survives_a_kill(tree: Tree, server: Server, tmp_path: Path) -> None:
+    more = {server.url(f"/tree/50/{number}") for number in (47, 48, 49)}
+    with started(*crawl_of(tree, "--commit-every", 60), cwd=tmp_path) as crawl:
+        assert crawl.until(lambda: len(tree.hits()) > 8)
+        (tmp_path / "seeds.txt").write_text("\n".join(more))
+        assert asked(tmp_path, "import", "seeds.txt")[0]["queued"] == 3
+        assert crawl.kill()
+    assert (tmp_path / "state" / "socket").exists()
+    assert more <= {row["url"] for row in asked(tmp_path, "list", "--limit", 0)}
+    assert lycosa(*crawl_of(tree), cwd=tmp_path).returncode == 0
+    found = urls(tmp_path)
+    assert len(found) == len(set(found))
+    assert tree.urls() | more <= set(found)
+
+
+def test_a_stopped_crawl_is_changed_and_goes_on(tree: Tree, tmp_path: Path) -> None:
+    with started(*crawl_of(tree), cwd=tmp_path) as crawl:
+        under_way(crawl)
+        crawl.process.terminate()
+        assert crawl.end() == 130
+    asked(tmp_path, "verify")
+    exported = lycosa("frontier", "export", "rows.jsonl", "--state", "state", cwd=tmp_path)
+    assert exported.returncode == 0, exported.stderr
+    lines = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    assert {line["url"] for line in lines if line["state"] == "done"} == set(urls(tmp_path))
+    asked(tmp_path, "compact")
+    assert asked(tmp_path, "import", "rows.jsonl")[0]["queued"] == 0
+    assert lycosa(*crawl_of(tree), cwd=tmp_path).returncode == 0
+    assert_exactly_once(urls(tmp_path), tree.urls())
+    assert asked(tmp_path, "verify") == [{"found": []}]

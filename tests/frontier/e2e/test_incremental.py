@@ -1,0 +1,210 @@
+"""A kept state, run again: only what is due is fetched, and what has not changed costs a 304 (C5, F2)."""
+
+from __future__ import annotations
+
+import random
+import re
+import subprocess
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from lycosa.crawl.engine.refresh import SLICE
+from tests.cli.command import items, lycosa, started
+from tests.servers.changing import Site, serve
+from tests.servers.tree import grow
+
+PAGES = {"/": "<a href=/a>a</a>", "/a": "<a href=/b>b</a> <a href=/gone>gone</a>", "/b": "<p>the end</p>"}
+
+
+def command(site: Site, *more: object) -> list[object]:
+    return ["crawl", site.url, "-o", "items.jsonl", "--state", "state", *more]
+
+
+def crawl(site: Site, cwd: Path, *more: object, code: int = 0) -> subprocess.CompletedProcess[str]:
+    done = lycosa(*command(site, *more), cwd=cwd)
+    assert done.returncode == code, done.stderr
+    return done
+
+
+def later() -> None:
+    """Let the pages become older than a second, the shortest age there is."""
+    time.sleep(1.1)
+
+
+def urls(cwd: Path) -> list[str]:
+    return [re.sub(r"^http://[^/]+", "", item["url"]) for item in items(cwd / "items.jsonl")]
+
+
+@pytest.mark.parametrize("validators", ["etag", "modified"])
+def test_refresh_asks_again_and_an_unchanged_page_writes_no_item(tmp_path, validators):
+    with serve(PAGES, validators) as site:
+        crawl(site, tmp_path)
+        assert site.take() == [("/", 200), ("/a", 200), ("/b", 200), ("/gone", 404)]
+        assert "nothing to do" in crawl(site, tmp_path, "--refresh", "1h").stderr
+        assert site.take() == [], "nothing is old enough"
+        later()
+        site.pages["/b"] = "<p>changed <a href=/new>new</a></p>"
+        site.pages["/new"] = "new"
+        again = crawl(site, tmp_path, "--refresh", "1s")
+        assert site.take() == [("/", 304), ("/a", 304), ("/b", 200), ("/gone", 404), ("/new", 200)]
+        assert "2 pages, 2 more unchanged, 2 items" in again.stderr.splitlines()[0]
+        assert "(200: 2, unchanged: 2, 404: 1)" in again.stderr
+        assert sorted(urls(tmp_path)) == ["/", "/a", "/b", "/b", "/new"]
+        later()
+        del site.pages["/b"]
+        gone = crawl(site, tmp_path, "--refresh", "1s")
+        assert site.take() == [("/", 304), ("/a", 304), ("/b", 404), ("/gone", 404), ("/new", 304)], "a 304 keeps them"
+        assert "(unchanged: 3, 404: 2)" in gone.stderr
+
+
+def test_validators_that_a_page_has_no_more_are_forgotten(tmp_path):
+    with serve({"/": "the same"}, "etag") as site:
+        for validators in ("etag", "none", "etag"):
+            if site.hits:
+                later()
+            site.validators = validators
+            crawl(site, tmp_path, "--refresh", "1s")
+        assert [status for _, status in site.hits] == [200, 200, 200], "an old tag is not sent for a page without"
+
+
+def test_the_dead_get_a_new_life_when_they_are_old_enough(tmp_path):
+    with serve(PAGES) as site:
+        port = site.url.rpartition(":")[2]
+    spider = ["crawl", f"http://127.0.0.1:{port}/", "-o", "items.jsonl", "--state", "state", "--retries", "0"]
+    assert lycosa(*spider, "--no-robots", cwd=tmp_path).returncode == 1
+    later()
+    again = lycosa(*spider, "--no-robots", "--refresh", "1s", cwd=tmp_path)
+    assert "finished: 0 pages" in again.stderr, "it was tried again"
+
+
+def test_a_user_who_asks_conditions_of_his_own_gets_what_he_asked_for(tmp_path):
+    with serve(PAGES) as site:
+        crawl(site, tmp_path)
+        site.take()
+        later()
+        again = crawl(site, tmp_path, "--refresh", "1s", "--header", 'If-None-Match: "mine"')
+        assert site.take() == [("/", 200), ("/a", 200), ("/b", 200), ("/gone", 404)]
+        assert "unchanged" not in again.stderr
+
+
+@pytest.mark.parametrize("age", ["-1", "0", "7y", "soon", "1e3", "99999999w"])
+def test_an_age_that_is_none_is_refused(tmp_path, age):
+    refused = lycosa("crawl", "http://127.0.0.1:9/", f"--refresh={age}", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("lycosa: --refresh: ")
+    assert "30m, 12h, 7d or 2w" in refused.stderr
+
+
+def test_kills_while_it_refreshes_lose_nothing(tmp_path):
+    """Killed at any moment, the next run with the same age goes on: in the end every page was fetched again."""
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    pages = 300
+    with grow(pages, delay_s=0.05) as tree:
+        crawling = ["crawl", tree.url, "-o", "items.jsonl", "--state", "state"]
+        assert lycosa(*crawling, cwd=tmp_path).returncode == 0
+        later()
+        begun = time.time()
+        for _ in range(3):
+            age = time.time() - begun + 1
+            with started(*crawling, "--refresh", f"{age:.2f}s", cwd=tmp_path) as run:
+                run.kill_at(run.started_at + chance.uniform(0.3, 1.2))
+        done = lycosa(*crawling, "--refresh", f"{time.time() - begun + 1:.2f}s", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        counts = Counter(hit.path for hit in tree.hits())
+        assert min(counts[f"/{n}"] for n in range(pages)) >= 2
+        written = [item["url"] for item in items(tmp_path / "items.jsonl")]
+        assert len(written) >= 2 * pages
+        assert re.search(rf"done +{pages} |\({pages} done", done.stderr), "no URL was lost"
+
+
+DAYS = """
+def resolve(first, now):
+    import pathlib
+    return pathlib.Path("today").read_text().strip()
+"""
+
+
+@pytest.fixture
+def day(tmp_path):
+    """A function that sets the day; the crawl takes its segment from it."""
+    (tmp_path / "days.py").write_text(DAYS)
+
+    def set_(text: str) -> None:
+        (tmp_path / "today").write_text(text)
+
+    return set_
+
+
+def test_what_only_an_unchanged_page_leads_to_is_not_lost_in_the_next_segment(tmp_path, day):
+    with serve(PAGES) as site:
+        day("2026-01-01")
+        crawl(site, tmp_path, "--segment", "days:resolve")
+        assert site.take() == [("/", 200), ("/a", 200), ("/b", 200), ("/gone", 404)]
+        day("2026-01-02")
+        site.pages["/b"], site.pages["/gone"] = "changed", "here again"
+        again = crawl(site, tmp_path, "--segment", "days:resolve")
+        assert site.take() == [("/", 304), ("/a", 304), ("/b", 200), ("/gone", 200)]
+        assert "2 pages, 2 more unchanged" in again.stderr
+        assert sorted(urls(tmp_path)) == ["/", "/a", "/b", "/b", "/gone"]
+        assert "nothing to do" in crawl(site, tmp_path, "--segment", "days:resolve").stderr
+        assert site.take() == []
+        day("2026-01-03")
+        crawl(site, tmp_path, "--segment", "days:resolve")
+        assert site.take() == [("/", 304), ("/a", 304), ("/b", 304), ("/gone", 304)]
+
+
+def test_a_segment_that_was_not_finished_is_finished_first_and_taken_over_whole(tmp_path, day):
+    with serve(PAGES) as site:
+        day("2026-01-01")
+        crawl(site, tmp_path, "--segment", "days:resolve", "--max-pages", 1)
+        assert site.take() == [("/", 200)]
+        day("2026-01-02")
+        crawl(site, tmp_path, "--segment", "days:resolve")
+        old = [("/a", 200), ("/b", 200), ("/gone", 404)]
+        assert site.take() == sorted([*old, ("/", 304), ("/a", 304), ("/b", 304), ("/gone", 404)])
+
+
+def test_a_page_limit_counts_by_segment(tmp_path, day):
+    with serve(PAGES) as site:
+        for number in (1, 2):
+            day(f"2026-01-0{number}")
+            crawl(site, tmp_path, "--segment", "days:resolve", "--max-pages", 2)
+            assert len([status for _, status in site.take() if status in {200, 304}]) == 2
+
+
+def test_kills_while_a_segment_is_taken_over_are_made_good(tmp_path, day):
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    with grow(SLICE + 200) as tree:
+        crawling = ["crawl", tree.url, "-o", "items.jsonl", "--state", "state", "--segment", "days:resolve"]
+        day("2026-01-01")
+        assert lycosa(*crawling, cwd=tmp_path).returncode == 0
+        day("2026-01-02")
+        for _ in range(3):
+            with started(*crawling, cwd=tmp_path) as run:
+                run.kill_at(run.started_at + chance.uniform(0.3, 0.7))
+        done = lycosa(*crawling, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        counts = Counter(item["url"] for item in items(tmp_path / "items.jsonl"))
+        assert counts == Counter(dict.fromkeys(tree.urls(), 2)), "once in each segment"
+
+
+def test_a_start_url_that_is_dead_from_an_earlier_run_is_told_with_what_to_do(tmp_path):
+    crawling = ["crawl", "http://127.0.0.1:9/", "--no-robots", "--retries", 0, "--state", "state", "-o", "items.jsonl"]
+    first = lycosa(*crawling, cwd=tmp_path)
+    assert (first.returncode, "hint: " in first.stderr) == (1, False)
+    again = lycosa(*crawling, cwd=tmp_path)
+    assert again.returncode == 1
+    (hint,) = [line for line in again.stderr.splitlines() if line.startswith("hint: ")]
+    assert hint.startswith("hint: the start URL http://127.0.0.1:9/ is dead from an earlier run (")
+    requeue = re.search(r"lycosa (frontier requeue --state \S+)", hint)
+    assert requeue
+    assert lycosa(*requeue[1].split(), cwd=tmp_path).returncode == 0
+    third = lycosa(*crawling, cwd=tmp_path)
+    assert third.stderr.startswith("finished: 0 pages"), "it was tried again"

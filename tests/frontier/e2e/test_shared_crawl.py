@@ -1,0 +1,496 @@
+"""One crawl, several workers, one Redis: nothing lost, each item once, polite together, over when it is over (C3, C6).
+
+The pages are made by nginx: page n, on host n modulo HOSTS, leads to the pages 10n + 1 ... 10n + 10. Workers and the
+server are killed while they crawl.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from secrets import token_hex
+from textwrap import dedent
+
+import pytest
+
+from tests.cli.command import LYCOSA, environment, lycosa
+from tests.conftest import PROVE
+from tests.pace import assert_paced, gaps_of
+from tests.queues.e2e.members import until
+from tests.servers.nginx import Nginx, serve
+from tests.servers.redis import redis_cluster, redis_server
+
+pytestmark = [pytest.mark.nginx, pytest.mark.redis]
+
+PAGES, HOSTS, KILLS, SERVER_KILLS, DELAY_S = 30_000 if PROVE else 6_000, 300, 20, 2, 0.5
+FEW_PAGES, FEW_HOSTS, FEW_KILLS = 1_500, 100, 4
+FULL = (PAGES, HOSTS, KILLS, SERVER_KILLS)
+SMALLER = FULL if PROVE else (3_000, HOSTS, 4, 1)
+"""As many hosts, so that workers, not delays, bound the crawl: else one that is heard of late shifts all others."""
+CONCURRENCY = 64
+END_MAX_S = 900.0 if PROVE else 90.0
+EXIT_MAX_S = 3.0 if PROVE else 6.0
+"""Three seconds are promised, on a machine that has nothing else to do."""
+
+PAGE = """
+    location = /page { default_type text/html; return 200 "<title>x</title>$arg_n"; }
+    location = /login { add_header Set-Cookie "id=secret; path=/"; return 200 "x"; }
+    location = /mine { default_type text/plain; return 200 "$http_cookie"; }
+"""
+MEMBERS = """
+    from lycosa import Request, Spider
+
+    class Members(Spider):
+        name = "members"
+        pages = port = hosts = ""
+
+        async def start(self):
+            yield Request(f"http://localhost:{self.port}/login")
+
+        def parse(self, response):
+            for n in range(int(self.pages)):
+                yield Request(f"http://localhost:{self.port}/mine?n={n}", self.parse_mine, cb_kwargs={"n": n})
+
+        def parse_mine(self, response, n):
+            yield {"n": n, "cookie": response.text}
+"""
+SPIDER = """
+    from lycosa import Request, Spider
+
+    class Small(Spider):
+        name = "small"
+        pages = port = hosts = ""
+
+        async def start(self):
+            yield Request(self.url_of(0), cb_kwargs={"n": 0})
+
+        def parse(self, response, n):
+            yield {"n": n}
+            for child in range(10 * n + 1, min(10 * n + 11, int(self.pages))):
+                yield Request(self.url_of(child), cb_kwargs={"n": child})
+
+        def url_of(self, n):
+            return f"http://h{n % int(self.hosts)}.localhost:{self.port}/page?n={n}"
+"""
+
+
+@dataclass
+class Crawl:
+    """The workers of one crawl, by number, and where what they did is written."""
+
+    home: Path
+    site: Nginx
+    frontier: str
+    options: tuple[str, ...] = ()
+    pages: int = FEW_PAGES
+    hosts: int = FEW_HOSTS
+    name: str = field(default_factory=token_hex)
+    workers: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
+    started: float = 0.0
+    sizes: dict[int, int] = field(default_factory=dict)
+    environments: dict[int, dict[str, str]] = field(default_factory=dict)
+
+    @property
+    def port(self) -> str:
+        """Return the port of the site."""
+        return self.site.url.rpartition(":")[2]
+
+    def start(self, number: int) -> None:
+        """Start a worker, or start it again."""
+        told = {"pages": self.pages, "hosts": self.hosts, "port": self.port}
+        arguments = [part for name, value in told.items() for part in ("-a", f"{name}={value}")]
+        mine = ("-o", f"{number}.jsonl", "--state", f"state{number}", "--frontier", self.frontier)
+        self.started, self.sizes[number] = time.time(), self.size(number)
+        command = [*LYCOSA, "worker", "spider.py", *arguments, *mine, "--crawl-name", self.name, "--no-robots"]
+        env = {**environment(), **self.environments.get(number, {})}
+        with (self.home / f"{number}.log").open("ab") as log:
+            self.workers[number] = subprocess.Popen(
+                [*command, *self.options], cwd=self.home, env=env, stdout=subprocess.DEVNULL, stderr=log
+            )
+
+    def kill(self, number: int) -> None:
+        """Kill a worker."""
+        self.workers[number].send_signal(signal.SIGKILL)
+        self.workers[number].wait()
+
+    def at_work(self) -> list[int]:
+        """Return those that have written items since they were started; what was not committed was cut off then."""
+        sizes = {number: self.size(number) for number in self.alive()}
+        self.sizes = {number: min(size, self.sizes.get(number, size)) for number, size in sizes.items()}
+        return [number for number, size in sizes.items() if size > self.sizes[number]]
+
+    def size(self, number: int) -> int:
+        """Return how long the items of a worker are."""
+        file = self.home / f"{number}.jsonl"
+        return file.stat().st_size if file.exists() else 0
+
+    def alive(self) -> list[int]:
+        """Return those that run."""
+        return [number for number, worker in self.workers.items() if worker.poll() is None]
+
+    def requests(self) -> list[tuple[float, int]]:
+        """Return when which page was asked for."""
+        asked = [(each.at, re.search(r"n=(\d+)", each.uri)) for each in self.site.requests()]
+        return [(at, int(page[1])) for at, page in asked if page]
+
+    def gaps(self) -> list[float]:
+        """Return the times between two requests of a host."""
+        starts: dict[int, list[float]] = defaultdict(list)
+        for at, page in self.requests():
+            starts[page % self.hosts].append(at)
+        return [gap for times in starts.values() for gap in gaps_of(times)]
+
+    def items(self) -> Counter[int]:
+        """Return how often each page is among the items of all workers."""
+        lines = [line for number in self.workers for line in (self.home / f"{number}.jsonl").read_text().splitlines()]
+        return Counter(json.loads(line)["n"] for line in lines)
+
+    def wait(self) -> float:
+        """Wait for the end of all. Return when (unix seconds) that was."""
+        for worker in self.workers.values():
+            worker.wait(END_MAX_S)
+        ended = time.time()
+        codes = [worker.returncode for worker in self.workers.values()]
+        said = "\n".join((self.home / f"{number}.log").read_text()[-1500:] for number in self.workers)
+        assert codes == [0] * len(codes), said
+        return ended
+
+    def check(self, ended: float, *, kills: int, uncommitted: int = 0) -> None:
+        """Each item once, few pages again, and the end soon after the last page.
+
+        `uncommitted`: what a worker may have done besides what it had under way, where commits take long.
+        """
+        assert self.items() == Counter(range(self.pages))
+        requests = self.requests()
+        assert len(requests) - self.pages <= kills * (CONCURRENCY + uncommitted)
+        over_s = ended - max(self.started, *(at for at, _ in requests))
+        print(f"{len(requests) - self.pages} pages again, the end {over_s:.1f} s after the last page")
+        assert over_s <= EXIT_MAX_S
+
+
+@contextmanager
+def crawl(home: Path, frontier: str, *options: str, **size: int) -> Iterator[Crawl]:
+    """Serve the pages, and end what is left of the workers afterwards."""
+    (home / "site").mkdir()
+    (home / "spider.py").write_text(dedent(SPIDER))
+    with serve(home / "site", extra=PAGE) as site:
+        running = Crawl(home, site, frontier, options, **size)
+        try:
+            yield running
+        finally:
+            for number in running.alive():
+                running.kill(number)
+
+
+def kill_workers(running: Crawl, chance: random.Random, kills: int) -> int:
+    """Kill workers at their work at random, each soon started again. Return how many there were to kill."""
+    for count in range(kills):
+        until(lambda: running.at_work() or not running.alive())
+        time.sleep(chance.uniform(0.0, 0.4))
+        working = running.at_work()
+        if not working:
+            return count
+        number = chance.choice(working)
+        running.kill(number)
+        time.sleep(chance.uniform(0.0, 0.3))
+        running.start(number)
+    return kills
+
+
+@pytest.mark.parametrize(("partitions", "size"), [(1, SMALLER), (4, FULL)], ids=["1", "4"])
+def test_three_workers_and_the_server_are_killed(
+    tmp_path: Path, partitions: int, size: tuple[int, int, int, int]
+) -> None:
+    pages, hosts, kills_of_workers, kills_of_servers = size
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    chance = random.Random(seed)
+    options = ("--delay", str(DELAY_S), "-s", f"partitions={partitions}")
+    with (
+        redis_server(append="everysec") as server,
+        crawl(tmp_path, server.url, *options, pages=pages, hosts=hosts) as running,
+    ):
+        for number in range(3):
+            running.start(number)
+        time.sleep(1.0)
+        kills = kill_workers(running, chance, kills_of_workers // 2)
+        for _ in range(kills_of_servers):
+            server.kill()
+            time.sleep(chance.uniform(0.0, 2.0))
+            server.start()
+            kills += kill_workers(running, chance, kills_of_workers // 2 // kills_of_servers)
+        assert kills == kills_of_workers, "the crawl was over too soon"
+        running.check(running.wait(), kills=kills + kills_of_servers)
+        gaps = running.gaps()
+        print(f"{kills} kills, gaps of {min(gaps):.3f} s at the least")
+        assert_paced(gaps, DELAY_S)
+
+
+@pytest.mark.parametrize("silent_s", [pytest.param(0.5, marks=pytest.mark.prove), 4.0])
+def test_a_worker_that_stands_still(tmp_path: Path, redis, silent_s: float) -> None:
+    """After two seconds the others have its URLs; when it wakes it takes part again."""
+    with crawl(tmp_path, redis.url, "--delay", "0.3") as running:
+        for number in range(2):
+            running.start(number)
+        until(lambda: all(len(running_items(tmp_path, f"{number}.jsonl")) >= 100 for number in range(2)))
+        running.workers[0].send_signal(signal.SIGSTOP)
+        time.sleep(silent_s)
+        running.workers[0].send_signal(signal.SIGCONT)
+        running.check(running.wait(), kills=int(silent_s > 2))
+        assert ("takes part again" in (tmp_path / "0.log").read_text()) == (silent_s > 2)
+
+
+def test_a_server_that_comes_back_empty_is_no_end(tmp_path: Path) -> None:
+    with redis_server() as server, crawl(tmp_path, server.url, "--delay", "0.5") as running:
+        for number in range(2):
+            running.start(number)
+        # Both: one that has not joined yet would begin the crawl afresh.
+        until(lambda: all(len(running_items(tmp_path, f"{number}.jsonl")) >= 20 for number in range(2)))
+        server.kill()
+        server.start(keep=False)
+        for number, worker in running.workers.items():
+            assert worker.wait(END_MAX_S) == 3
+            said = (tmp_path / f"{number}.log").read_text()
+            assert "is gone: the server has lost it" in said
+            assert "Traceback" not in said
+
+
+@pytest.mark.prove
+@pytest.mark.skipif(not PROVE, reason="make prove")
+def test_a_cluster(tmp_path: Path) -> None:
+    with redis_cluster() as cluster:
+        first = cluster.nodes[0]
+        with crawl(tmp_path, f"redis://127.0.0.1:{first.port}/0", "-s", "partitions=6") as running:
+            for number in range(3):
+                running.start(number)
+            kills = kill_workers(running, random.Random(1), FEW_KILLS)
+            running.check(running.wait(), kills=kills, uncommitted=CONCURRENCY)  # over six partitions of three servers
+
+
+PATIENCE_S, LEAVE_S = 6.0, 1.0
+IMPATIENT = f"""
+import sys
+from lycosa.app import shared
+from lycosa.cli import progress
+from lycosa.infra.redis.connection import Server
+progress.PLAIN_EVERY_S, shared.LEAVE_MAX_S = 0.2, {LEAVE_S}
+Server.patiently.__defaults__ = ({PATIENCE_S},)
+from lycosa.cli.main import main
+sys.exit(main())
+"""
+
+
+def test_a_server_that_stays_away_is_waited_for_once(tmp_path: Path) -> None:
+    """And not again to count, and again to leave."""
+    with redis_server() as server, (tmp_path / "said").open("w") as said:
+        mine = ("--frontier", server.url, "--crawl-name", "x", "--keep-alive", "--no-robots", "-s", "retries=0")
+        command = [sys.executable, "-c", IMPATIENT, "worker", "http://127.0.0.1:9/", *mine]
+        worker = subprocess.Popen(command, cwd=tmp_path, env=environment(), stderr=said, stdout=subprocess.DEVNULL)
+        try:
+            until(lambda: "1 failed" in (tmp_path / "said").read_text())
+            server.kill()
+            at = time.monotonic()
+            assert worker.wait(END_MAX_S) == 3
+        finally:
+            worker.kill()
+            worker.wait()
+    assert time.monotonic() - at < 2 * PATIENCE_S - 1.0  # one wait more would be PATIENCE_S more
+
+
+@pytest.mark.parametrize("how", ["kill", "pause"])
+def test_the_second_interrupt_waits_for_no_server(tmp_path: Path, how: str) -> None:
+    with redis_server() as server, crawl(tmp_path, server.url, "--keep-alive", pages=1) as running:
+        running.start(0)
+        worker, log = running.workers[0], tmp_path / "0.log"
+        until(lambda: bool(running_items(tmp_path)))
+        time.sleep(0.5)  # it commits, and waits
+        getattr(server, how)()
+        time.sleep(1.0)
+        worker.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        worker.send_signal(signal.SIGINT)
+        began = time.monotonic()
+        assert worker.wait(45.0) == 130, log.read_text()
+        assert time.monotonic() - began < 3.0, "two seconds are promised"
+        assert "Traceback" not in log.read_text()
+
+
+def test_a_worker_that_waits_asks_a_few_times_a_second(tmp_path: Path) -> None:
+    """For more, to be heard, and how far the crawl is."""
+
+    def scripts() -> int:
+        (calls,) = re.findall(r"cmdstat_evalsha:calls=(\d+)", server.cli("INFO", "commandstats"))
+        return int(calls)
+
+    with redis_server() as server, crawl(tmp_path, server.url, "--keep-alive", pages=1) as running:
+        running.start(0)
+        until(lambda: bool(running_items(tmp_path)))
+        time.sleep(0.5)  # it commits, and waits
+        before, began = scripts(), time.monotonic()
+        time.sleep(4.0)
+        a_second = (scripts() - before) / (time.monotonic() - began)
+    print(f"{a_second:.1f} calls a second")
+    assert a_second < 5.5
+
+
+def test_a_worker_that_is_kept_alive_takes_what_comes_later(tmp_path: Path, redis) -> None:
+    with crawl(tmp_path, redis.url, "--keep-alive") as running:
+        running.start(0)
+        until(lambda: len(running_items(tmp_path)) >= running.pages)
+        running.options = ()
+        running.start(1)  # finds nothing, and ends
+        assert running.workers[1].wait(END_MAX_S) == 0
+        assert running.alive() == [0]
+        running.workers[0].send_signal(signal.SIGTERM)
+        assert running.workers[0].wait(END_MAX_S) == 0
+        assert running.items() == Counter(range(running.pages))
+
+
+def test_workers_that_share_their_cookies_are_one_user(tmp_path: Path, redis) -> None:
+    options = ("-s", "cookies_shared=true", "-s", "partitions=3", "--delay", "0.02")
+    with crawl(tmp_path, redis.url, *options, pages=200) as running:
+        (tmp_path / "spider.py").write_text(dedent(MEMBERS))
+        for number in range(3):
+            running.start(number)
+        running.wait()
+        assert running.items() == Counter(range(200))
+        assert {json.loads(line)["cookie"] for line in running_items(tmp_path)} == {"id=secret"}
+        assert all((tmp_path / f"{number}.jsonl").stat().st_size for number in range(3))
+
+
+def test_a_crawl_that_others_share_is_not_started_afresh(tmp_path: Path, redis) -> None:
+    done = lycosa("crawl", "http://127.0.0.1:9/", "--frontier", redis.url, "-O", "items.jsonl", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "give it another --crawl-name" in done.stderr
+
+
+def test_a_state_is_that_of_one_crawl(tmp_path: Path, redis) -> None:
+    """And one that nobody names is found by the name of the crawl."""
+    one, two = token_hex(4), token_hex(4)
+    common = ("crawl", "http://127.0.0.1:9/", "--no-robots", "-s", "retries=0", "-q")
+
+    def told(code: int, *more: str) -> str:
+        done = lycosa(*common, *more, cwd=tmp_path)
+        assert done.returncode == code, done.stderr
+        return done.stderr
+
+    shared = ("--frontier", redis.url, "--crawl-name")
+    begun = f"the crawl '{one}' was begun in {redis.url}, since there was none of this name"
+    assert begun in told(1, *shared, one, "--state", "mine")
+    assert told(1, *shared, one, "--state", "mine") == ""
+    whose = f"lycosa: mine is the state of a worker of the crawl '{one}', not of '{two}': give another --state and -o\n"
+    assert told(3, *shared, two, "--state", "mine") == whose
+    assert "mine is the state of a worker of a shared crawl: give --frontier" in told(3, "--state", "mine")
+    before = (tmp_path / "mine" / "worker").read_bytes()
+    (tmp_path / "mine" / "worker").write_bytes(before[:-9])
+    damaged = "lycosa: mine/worker is damaged: to take part as a new worker give another --state and -o\n"
+    assert told(3, *shared, one, "--state", "mine") == damaged
+    told(1, "--state", "mine", "-O", "afresh.jsonl")
+    assert lycosa("frontier", "status", "--state", "mine", cwd=tmp_path).returncode == 0
+    for name in (one, two):
+        told(1, *shared, name)
+        assert (tmp_path / ".lycosa" / name / "worker").exists()
+
+
+@pytest.mark.parametrize(
+    ("output", "says"),
+    [
+        (("-o", "items.jsonl"), "another process writes to it"),
+        (("-o", "no/folder/items.jsonl"), "there is no folder"),
+        (("-o", "redis://127.0.0.1:1/0?stream=x"), "no answer from the server"),
+        (("-o", "other.jsonl", "--index", "other"), "not a search index"),
+    ],
+)
+def test_who_cannot_write_changes_nothing(tmp_path: Path, redis, output: tuple[str, ...], says: str) -> None:
+    name = token_hex(4)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "diary.txt").touch()
+    with (tmp_path / "items.jsonl").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        mine = ("--frontier", redis.url, "--crawl-name", name, *output)
+        done = lycosa("worker", "http://127.0.0.1:9/", *mine, cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (3, 1)
+    assert says in done.stderr
+    status = lycosa("frontier", "status", "--frontier", redis.url, "--crawl-name", name, cwd=tmp_path)
+    assert "there is no crawl" in status.stderr
+
+
+WITHOUT_REDIS = """
+import sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {missing}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Missing())
+from lycosa.cli.main import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("missing", "arguments"),
+    [
+        (("redis", "hiredis"), "worker http://a.example/ --frontier redis://127.0.0.1:1"),
+        (("redis", "hiredis"), "top redis://127.0.0.1:1"),
+        (("redis", "hiredis"), "seed http://a.example/ --frontier redis://127.0.0.1:1"),
+        (("hiredis",), "worker http://a.example/ --frontier redis://127.0.0.1:1"),
+    ],
+)
+def test_without_the_packages(tmp_path: Path, missing: tuple[str, ...], arguments: str) -> None:
+    command = [sys.executable, "-c", WITHOUT_REDIS.format(missing=missing), *arguments.split()]
+    done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "lycosa: a Redis needs the packages redis and hiredis: pip install 'lycosa[redis]'\n"
+
+
+def running_items(home: Path, files: str = "*.jsonl") -> list[str]:
+    """Return the lines of all items so far."""
+    return [line for file in home.glob(files) for line in file.read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("server", "frontier", "says"),
+    [
+        ({}, "redis://127.0.0.1:1/0", "redis://127.0.0.1:1/0: "),
+        ({"password": "secret"}, "redis://:wrong@127.0.0.1:{port}/0", "redis://127.0.0.1:{port}/0: the server refuses"),
+        ({"password": "secret"}, "redis://127.0.0.1:{port}/0", "the server refuses this user and password"),
+        ({"tls": True}, "redis://127.0.0.1:{port}/0", "does it want TLS, rediss://"),
+        ({"tls": True}, "rediss://127.0.0.1:{port}/0", "name its authority with ca=FILE"),
+        ({"maxmemory": "100mb", "policy": "allkeys-lru"}, "redis://127.0.0.1:{port}/0", "maxmemory-policy allkeys-lru"),
+        ({}, "http://127.0.0.1:{port}/", "write redis://host:6379/0"),
+    ],
+)
+def test_what_cannot_be_used_is_told_in_one_line(tmp_path: Path, server, frontier: str, says: str) -> None:
+    with redis_server(**server) as running:
+        address = frontier.format(port=running.port)
+        done = lycosa("crawl", "http://127.0.0.1:9/", "--frontier", address, "-q", cwd=tmp_path)
+    said = done.stderr.strip().splitlines()
+    assert done.returncode in (2, 3), said
+    assert says.format(port=running.port) in said[-1]
+    assert len(said) <= 2
+    assert "wrong" not in done.stderr
+
+
+def test_the_crawl_of_another_spider(tmp_path: Path, redis) -> None:
+    for name in ("shop", "news"):
+        spider = (
+            "from lycosa import Spider\nclass Mine(Spider):\n    name, start_urls = {!r}, ['http://127.0.0.1:9/']\n"
+        )
+        (tmp_path / f"{name}.py").write_text(spider.format(name))
+    mine = ("--frontier", redis.url, "--crawl-name", token_hex(4), "--no-robots", "-s", "retries=0", "-q")
+    assert lycosa("worker", "shop.py", *mine, "--state", "1", cwd=tmp_path).returncode == 1
+    done = lycosa("worker", "news.py", *mine, "--state", "2", cwd=tmp_path)
+    assert done.returncode == 3
+    assert "is one of spider shop, not of spider news: give another --crawl-name" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1

@@ -1,0 +1,146 @@
+"""Redis fails over in the middle of a crawl: workers wait, reconnect and go on; repeats at most, nothing lost (C3, C6).
+
+Before a master is killed its replica is kept from hearing of what is written, so that it takes over without that. Items
+of one partition are even there once: the positions of the outputs go back together with the pages.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from lycosa.queue import Queue
+from tests.conftest import PROVE, need
+from tests.frontier.e2e.test_shared_crawl import END_MAX_S, HOSTS, Crawl, crawl, running_items
+from tests.pace import LATE_S
+from tests.queues.e2e.members import until
+from tests.servers.clocks import find_gcc, make_clock
+from tests.servers.redis import redis_cluster, redis_sentinels, redis_server
+
+pytestmark = [pytest.mark.nginx, pytest.mark.redis]
+
+PAGES = 10_000 if PROVE else 600
+BEHIND_S = 0.4
+WORKERS = 2
+
+
+def begin(running: Crawl, home: Path, items: int) -> None:
+    """Start the workers and wait for some items."""
+    for number in range(WORKERS):
+        running.start(number)
+    until_items(home, items)
+
+
+def until_items(home: Path, items: int) -> None:
+    until(lambda: len(running_items(home)) >= items, END_MAX_S)
+
+
+def until_said(home: Path, number: int, what: str, times: int = 1) -> str:
+    """Wait until a worker has said something. Return all it said."""
+    log = home / f"{number}.log"
+    until(lambda: log.read_text().count(what) >= times)
+    return log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("sentinels", "program"),
+    [
+        (1, "redis"),
+        pytest.param(3, "redis", marks=pytest.mark.prove),
+        pytest.param(3, "valkey", marks=[pytest.mark.prove, pytest.mark.valkey]),
+    ],
+)
+def test_what_sentinels_watch(tmp_path: Path, sentinels: int, program: str) -> None:
+    if sentinels > 1 and not PROVE:
+        pytest.skip("make prove")
+    with (
+        redis_sentinels(count=sentinels, program=program) as watched,
+        crawl(tmp_path, watched.url, "--delay", "0.1", pages=PAGES) as running,
+    ):
+        with Queue(f"{watched.url}?queue=q") as queue:
+            queue.put("kept")
+        begin(running, tmp_path, PAGES // 4)
+        watched.nodes[0].fail(watched.nodes[1], BEHIND_S)
+        running.wait()
+        assert watched.master() is watched.nodes[1]
+        with Queue(f"{watched.url}?queue=q") as queue:
+            assert queue.get() == "kept"
+        items = running.items()
+        assert (set(items), items.total()) == (set(range(PAGES)), PAGES)
+        said = (tmp_path / "0.log").read_text()
+        assert "waiting for it, 60 s at most" in said
+        assert "Traceback" not in said
+
+
+@pytest.mark.prove
+@pytest.mark.skipif(not PROVE, reason="make prove")
+@pytest.mark.parametrize("first", [False, True])
+def test_masters_of_a_cluster(tmp_path: Path, first: bool) -> None:
+    """The master of the first partition, which decides on commits, and another one."""
+    with (
+        redis_cluster() as cluster,
+        crawl(tmp_path, cluster.url, "--delay", "0.1", "-s", "partitions=8", pages=PAGES) as running,
+    ):
+        begin(running, tmp_path, PAGES // 4)
+        keys = [f"lycosa:{{{running.name}.{number}}}:m" for number in range(8)]
+        deciding = cluster.owner(keys[0])
+        other = next(node for key in keys if (node := cluster.owner(key)) is not deciding)
+        for count, master in enumerate([deciding] if first else [other, deciding], 2):
+            master.fail(cluster.replica_of(master), BEHIND_S)
+            until_items(tmp_path, count * PAGES // 4)
+        running.wait()
+        items = running.items()
+        print(items.total() - PAGES, "items twice,", len(running.requests()) - PAGES, "pages again")
+        assert set(items) == set(range(PAGES))
+        assert "Traceback" not in (tmp_path / "0.log").read_text()
+
+
+def test_memory_that_is_full(tmp_path: Path) -> None:
+    """The crawl pauses and says so; it can be ended and begun, and goes on by itself when there is room."""
+    with redis_server() as server, crawl(tmp_path, server.url, "--delay", "0.1", pages=PAGES) as running:
+        begin(running, tmp_path, PAGES // 5)
+        server.cli("CONFIG", "SET", "maxmemory", "1mb")
+        for number in range(WORKERS):
+            said = until_said(tmp_path, number, "paused: ")
+            assert f"redis://127.0.0.1:{server.port}/0 has reached its maxmemory; the crawl goes on by itself" in said
+        time.sleep(1.5)  # what was lent before is asked for
+        asked = len(running.requests())
+        running.workers[0].send_signal(signal.SIGINT)
+        assert running.workers[0].wait(END_MAX_S) == 130
+        running.start(0)
+        until_said(tmp_path, 0, "paused: ", times=2)
+        time.sleep(1.0)  # time enough to do something
+        assert len(running.requests()) == asked < PAGES
+        server.cli("CONFIG", "SET", "maxmemory", "0")
+        running.wait()
+        assert running.items() == dict.fromkeys(range(PAGES), 1)
+        said = (tmp_path / "1.log").read_text()
+        assert said.count("paused: ") == said.count("there is room again") == 1
+        assert "Traceback" not in said + (tmp_path / "0.log").read_text()
+
+
+def test_clocks_that_are_wrong(tmp_path: Path) -> None:
+    """Those of the workers differ by ten minutes and more, that of Redis is set back by an hour, and forward by two."""
+    need("gcc", find_gcc())
+    theirs = [make_clock(tmp_path, seconds) for seconds in (600, -600)]
+    with (
+        redis_server(environment=(clock := make_clock(tmp_path)).environment) as server,
+        crawl(tmp_path, server.url, "--delay", "0.3", pages=PAGES) as running,
+    ):
+        running.environments = {number: mine.environment for number, mine in enumerate(theirs)}
+        begin(running, tmp_path, PAGES // 8)
+        clock.set(-3600)
+        until_items(tmp_path, PAGES // 3)
+        theirs[0].set(-600)
+        until_items(tmp_path, PAGES // 2)
+        clock.set(3600)
+        running.wait()
+        assert running.items() == dict.fromkeys(range(PAGES), 1)
+        assert len(running.requests()) == PAGES
+        early = [gap for gap in running.gaps() if gap < 0.3 - LATE_S]
+        assert len(early) <= HOSTS, "all pauses end once, when the clock of Redis leaps"
+        for number in range(WORKERS):
+            assert "takes part again" not in (tmp_path / f"{number}.log").read_text()

@@ -1,0 +1,207 @@
+"""`lycosa frontier ... --frontier redis://...`: a crawl that workers share is looked into and changed (C4, C8, F2)."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lycosa.cli.frontier import frontier as looking
+from lycosa.cli.main import main
+from tests.cli.command import assert_exactly_once, items, lycosa, started
+from tests.frontier.e2e.test_incremental import PAGES, later
+from tests.servers.changing import serve
+from tests.servers.redis import RedisServer, redis_server
+from tests.servers.tree import grow
+
+pytestmark = pytest.mark.redis
+KEEP = ("-s", "keep_done=true")
+
+
+DATABASES = itertools.count(400)
+
+
+@pytest.fixture
+def server(redis: RedisServer) -> SimpleNamespace:
+    """A database without crawls."""
+    return SimpleNamespace(url=f"{redis.url.rpartition('/')[0]}/{next(DATABASES)}")
+
+
+@pytest.fixture
+def ask(tmp_path: Path, server: SimpleNamespace, capsys, monkeypatch) -> Callable[..., SimpleNamespace]:
+    """A function that runs `lycosa frontier VERB ... --frontier` in this process, and wants this exit code."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(looking, "RATE_OVER_S", 0.05)
+
+    def asked(*words: str, code: int = 0) -> SimpleNamespace:
+        returned = main(["frontier", *words, "--frontier", server.url])
+        told = capsys.readouterr()
+        assert returned == code, told.out + told.err
+        return SimpleNamespace(stdout=told.out, stderr=told.err)
+
+    return asked
+
+
+def crawl(site: Any, server: SimpleNamespace, cwd: Path, *more: object, code: int = 0) -> str:
+    command = ("crawl", site.url, "-o", "items.jsonl", "--state", "state", "--frontier", server.url)
+    done = lycosa(*command, "--crawl-name", "shop", "--retries", "0", *more, cwd=cwd)
+    assert done.returncode == code, done.stderr
+    return done.stderr
+
+
+def rows_of(done: SimpleNamespace) -> list[Any]:
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_what_is_done_is_looked_into_and_fetched_again(tmp_path: Path, server, ask) -> None:
+    with serve(PAGES, "etag") as site:
+        crawl(site, server, tmp_path, *KEEP)
+        (status,) = rows_of(ask("status", "--json"))
+        assert (status["done"], status["queued"], status["running"], status["pid"]) == (4, 0, False, None)
+        assert status["path"] == f"shop in {server.url}"
+        assert status["seeds"] == 1
+        rows = {row["url"].rpartition("/")[2]: row for row in rows_of(ask("list", "--json"))}
+        assert {name: row["state"] for name, row in rows.items()} == dict.fromkeys(["", "a", "b", "gone"], "done")
+        assert rows["gone"]["reason"] == "404"
+        assert "it was fetched (200)" in ask("explain", f"{site.url}/a").stdout
+        assert "out of scope: not in the host of a start URL" in ask("explain", "http://other.example/").stdout
+        assert len(rows_of(ask("hosts", "--json"))) == 1
+        assert "finished" in ask("segments").stdout
+        site.take()
+        later()
+        site.pages["/b"] = "<p>changed <a href=/new>new</a></p>"
+        site.pages["/new"] = "new"
+        crawl(site, server, tmp_path, *KEEP, "--refresh", "1s")
+        assert site.take() == [("/", 304), ("/a", 304), ("/b", 200), ("/gone", 404), ("/new", 200)]
+        assert ask("requeue", "--done", "--url", "*/new").stdout == "1 URL queued again\n"
+        assert "queued\n  the crawl does not run" in ask("explain", f"{site.url}/new").stdout
+        crawl(site, server, tmp_path, *KEEP)
+        assert site.take() == [("/new", 304)]
+        assert ask("verify").stdout == "all is well\n"
+        assert "before, " in ask("compact").stdout
+        ask("archive", "")
+        assert {row["state"] for row in rows_of(ask("list", "--json"))} == {"archived"}
+
+
+def test_what_is_not_kept_cannot_be_fetched_again(tmp_path: Path, server, ask) -> None:
+    with serve(PAGES) as site:
+        crawl(site, server, tmp_path)
+        assert rows_of(ask("list", "--json", "--state-of", "done")) == []
+        assert "done: when and why is not kept" in ask("explain", f"{site.url}/a").stdout
+        assert "never seen" in ask("explain", f"{site.url}/other").stdout
+        assert "keep_done=true" in ask("requeue", "--done", code=2).stderr
+        assert "-s keep_done=true" in crawl(site, server, tmp_path, "--refresh", "1s", code=2)
+        assert "was begun without keep_done" in crawl(site, server, tmp_path, *KEEP, code=3)
+
+
+def test_the_dead_are_exported_and_get_a_new_life(tmp_path: Path, server, ask) -> None:
+    with serve(PAGES) as site:
+        pass
+    crawl(site, server, tmp_path, "--no-robots", code=1)
+    assert ask("export", "dead.jsonl", "--state-of", "dead").stderr.endswith("1 URL exported to dead.jsonl\n")
+    assert "given up" in ask("explain", site.url).stdout
+    assert ask("requeue", "--reason", "no such*").stdout == "0 URLs queued again\n"
+    assert ask("requeue").stdout == "1 URL queued again\n"
+    assert [row["state"] for row in rows_of(ask("list", "--json"))] == ["queued"]
+    assert ask("verify").stdout == "all is well\n"
+    assert ask("import", "dead.jsonl", "--segment", "later").stdout == "1 URL queued, 0 known before\n"
+    assert "not fetched yet: --force" in ask("drop", "later", code=2).stderr
+    assert ask("drop", "later", "--force").stdout == "segment later dropped: 1 URL forgotten\n"
+    assert ask("verify").stdout == "all is well\n"
+
+
+def test_a_crawl_begins_with_what_was_imported(tmp_path: Path, server, ask) -> None:
+    (tmp_path / "seeds.txt").write_text("http://127.0.0.1:9/a\nhttp://127.0.0.1:9/b\n")
+    assert "give --crawl-name NAME to begin one" in ask("import", "seeds.txt", code=2).stderr
+    done = ask("import", "seeds.txt", "--crawl-name", "shop")
+    assert "was begun in" in done.stderr
+    assert done.stdout == "2 URLs queued, 0 known before\n"
+    assert "no crawl has begun here: lycosa crawl START-URL --frontier" in ask("explain", "http://127.0.0.1:9/a").stdout
+    options = ("--state", "state", "--no-robots", "--retries", "0", "--frontier", server.url, "--crawl-name", "shop")
+    done = lycosa("crawl", "http://127.0.0.1:9/", *options, cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    (status,) = rows_of(ask("status", "--json"))
+    assert (status["dead"], status["queued"]) == (3, 0), "those that were imported too"
+    other = lycosa("crawl", "http://127.0.0.1:9/", *options[2:], "--key", "sort", "--state", "other", cwd=tmp_path)
+    assert "not of start URLs (--key sort): give another --crawl-name" in other.stderr
+    assert other.returncode in (2, 3)
+
+
+def test_which_crawl_is_meant_is_told_in_one_line(tmp_path: Path, server, ask) -> None:
+    def line(*words: object, code: int = 2) -> str:
+        (said,) = ask(*words, code=code).stderr.splitlines()
+        return str(said)
+
+    assert "there is no crawl in redis://" in line("status")
+    (tmp_path / "seeds.txt").write_text("http://127.0.0.1:9/a\n")
+    ask("import", "seeds.txt", "--crawl-name", "one")
+    assert "there is no crawl 'two' in redis://" in line("status", "--crawl-name", "two")
+    ask("import", "seeds.txt", "--crawl-name", "two")
+    assert "Give --crawl-name with one of one, two" in line("status")
+    assert "exclude each other" in line("status", "--state", "x")
+    ask("status", "--crawl-name", "two")
+
+
+def test_a_crawl_that_runs_is_asked_in_two_ways(tmp_path: Path, server, ask, capsys) -> None:
+    """Through the socket of a worker, and in Redis; what is imported either way is crawled."""
+    options = ("-o", "items.jsonl", "--state", "state", "--frontier", server.url, "--keep-alive")
+    with serve(PAGES) as site:
+        with started("worker", site.url, *options, "--allow", "*", cwd=tmp_path) as worker:
+            assert worker.until(lambda: len(site.hits) >= 4)
+            (status,) = rows_of(ask("status", "--json"))
+            assert status["running"]
+            assert "running in 1 worker" in ask("status").stdout
+            (tmp_path / "one.txt").write_text(f"{site.url}/one\n")
+            assert ask("import", "one.txt").stdout == "1 URL queued, 0 known before\n"
+            assert worker.until(lambda: "/one" in dict(site.hits))
+            (tmp_path / "two.txt").write_text(f"{site.url}/two\n{site.url}/one\n")
+            for words in (("import", "two.txt"), ("status", "--json"), ("verify",), ("list",)):
+                assert main(["frontier", *words, "--state", "state"]) == 0
+            said = capsys.readouterr().out
+            assert "1 URL queued, 1 known before" in said
+            assert f'"pid":{worker.process.pid}' in said
+            assert worker.until(lambda: "/two" in dict(site.hits))
+            worker.process.send_signal(signal.SIGTERM)
+            assert worker.end() == 0
+        assert "stopped" in ask("status").stdout
+        assert main(["frontier", "status", "--state", "state"]) == 2
+        assert "state is that of a worker, which does not run: give --frontier" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("address", "says", "code"),
+    [
+        ("http://127.0.0.1/", "write redis://host:6379/0", 2),
+        ("redis://127.0.0.1:1/0", "redis://127.0.0.1:1/0: no answer from the server", 3),
+        ("redis://:wrong@127.0.0.1:{port}/0", "refuses this user and password", 2),
+    ],
+)
+def test_a_server_that_cannot_be_asked(tmp_path: Path, address: str, says: str, code: int) -> None:
+    with redis_server(password="secret") as server:
+        done = lycosa("frontier", "status", "--frontier", address.format(port=server.port), cwd=tmp_path)
+    assert done.returncode == code
+    assert says in done.stderr.splitlines()[-1]
+    assert len(done.stderr.splitlines()) <= 2
+
+
+def test_a_crawl_name_needs_a_frontier(tmp_path: Path) -> None:
+    done = lycosa("frontier", "status", "--crawl-name", "shop", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "give --frontier redis://host:6379/0 too" in done.stderr
+
+
+def test_whoever_is_lent_pages_of_other_start_urls_follows_their_links(tmp_path: Path, server) -> None:
+    shared = ("--frontier", server.url, "--crawl-name", "shop", "--no-robots")
+    with grow(13) as one, grow(13) as two:
+        first = ("crawl", one.url, *shared, "-o", "1.jsonl", "--state", "1", "--max-pages", "1", "--concurrency", "1")
+        assert lycosa(*first, cwd=tmp_path).returncode == 0
+        done = lycosa("crawl", two.url, *shared, "-o", "2.jsonl", "--state", "2", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        found = [item["url"] for file in ("1.jsonl", "2.jsonl") for item in items(tmp_path / file)]
+        assert_exactly_once(found, one.urls() | two.urls())

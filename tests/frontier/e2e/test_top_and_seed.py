@@ -1,0 +1,268 @@
+"""A shared crawl seen and fed from outside: `lycosa top`, `lycosa seed`, metrics (C6, C7, F8).
+
+Real workers on a real Redis, one of which is killed.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from lycosa.cli.main import main
+from tests.cli.command import END_MAX_S, LYCOSA, Running, environment, lycosa, started
+from tests.frontier.e2e.test_shared_crawl import Crawl, crawl, running_items
+from tests.servers.nginx import free_port
+from tests.servers.redis import redis_server
+
+pytestmark = [pytest.mark.nginx, pytest.mark.redis]
+
+PAGES, HOSTS, DELAY_S = 300, 20, 0.25
+UNREPORTED = 1.5 * HOSTS / DELAY_S
+"""What the killed worker did in so long, at most, nobody knows of."""
+
+
+def until(happened: Callable[[], bool], said: Callable[[], object] = str) -> None:
+    deadline = time.monotonic() + END_MAX_S
+    while not happened():
+        assert time.monotonic() < deadline, said()
+        time.sleep(0.02)
+
+
+def top(running: Crawl) -> dict:
+    done = lycosa("top", running.frontier, "--crawl-name", running.name, "--once", "--json", cwd=running.home)
+    assert (done.returncode, done.stderr) == (0, "")
+    return json.loads(done.stdout)
+
+
+def seed(
+    running: Crawl, *arguments: str, lines: str | None = None, **settings: str
+) -> subprocess.CompletedProcess[str]:
+    command = [*LYCOSA, "seed", *arguments, "--frontier", running.frontier, "--crawl-name", running.name]
+    told = {"input": lines, "capture_output": True, "text": True}
+    return subprocess.run(command, cwd=running.home, env=environment() | settings, timeout=60, check=False, **told)
+
+
+def line(running: Crawl, n: int) -> str:
+    return json.dumps({"url": f"http://h{n % HOSTS}.localhost:{running.port}/page?n={n}", "cb_kwargs": {"n": n}})
+
+
+def scraped(url: str) -> dict[str, dict[str, float]]:
+    """Return metrics by name, then by the last label."""
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        families = list(text_string_to_metric_families(answer.read().decode()))
+    return {
+        sample.name: {list(each.labels.values())[-1]: each.value for each in family.samples}
+        for family in families
+        for sample in family.samples
+    }
+
+
+def test_a_crawl_is_watched_and_fed_while_a_worker_is_killed(tmp_path: Path, redis) -> None:
+    watched = tmp_path / "watched"
+    watched.mkdir()
+    options = ("--keep-alive", "--delay", str(DELAY_S), "-s", "partitions=2")
+    with crawl(tmp_path, redis.url, *options, pages=PAGES, hosts=HOSTS) as running:
+        (tmp_path / "seeds.lines").write_text(line(running, 100_000) + "\nnonsense\n\n# no more\n")
+        first = seed(running, "--file", "seeds.lines", LYCOSA_PARTITIONS="2")
+        assert (first.returncode, first.stdout) == (1, "1 URL queued, 0 known before, 1 bad line passed over\n")
+        assert f"the crawl '{running.name}' was begun in {redis.url}, since there was none" in first.stderr
+        assert "no worker runs, the next one fetches them" in first.stderr
+        with started("top", running.frontier, "--json", "--crawl-name", running.name, cwd=watched) as watching:
+            run(running, watching)
+            check_looks(watching)
+        for number in running.alive():
+            running.workers[number].send_signal(signal.SIGTERM)
+        for number in running.alive():
+            running.workers[number].wait(END_MAX_S)
+        assert "by all workers so far" in (tmp_path / "2.log").read_text()
+        ended = top(running)
+        assert (ended["workers"], ended["rates"]) == ([], None)
+        assert Counter(worker["state"] for worker in ended["gone"]) == {"lost": 1, "ended": 2}
+        assert ended["totals"]["pages"] >= PAGES + 51 - UNREPORTED
+
+
+def run(running: Crawl, watching: Running) -> None:
+    """Crawl all pages with three workers, one of which is killed, and seed more to those that wait."""
+    options = running.options
+    for number in range(3):
+        port = free_port()
+        running.options = (*options, "--metrics", str(port))
+        running.start(number)
+    until(lambda: running.workers[0].pid in reported(watching))
+    running.kill(0)
+    until(lambda: unique(running) == {*range(PAGES), 100_000}, lambda: unique(running))
+
+    more = [200_000 + n for n in range(50)]
+    fed = seed(running, "--file", "-", "--json", lines="\n".join(line(running, n) for n in [*more, 100_000]))
+    assert (fed.returncode, json.loads(fed.stdout)) == (0, {"queued": 50, "known": 1, "left_out": 0, "bad": 0})
+    assert fed.stderr == ""
+    until(lambda: unique(running) >= {*more}, lambda: unique(running))
+
+    seen = reports(running)
+    (killed,) = seen["gone"]
+    assert (killed["state"], killed["machine"]) == ("lost", seen["workers"][0]["machine"])
+    assert {worker["pid"] for worker in seen["workers"]} == {running.workers[n].pid for n in running.alive()}
+    assert seen["totals"]["pages"] == sum(worker["pages"] for worker in [*seen["workers"], killed])
+    assert seen["stats"]["item_scraped_count"] >= seen["totals"]["items"] >= PAGES + 51 - UNREPORTED
+    assert (seen["urls"]["done"], seen["unfinished"]) == (PAGES + 51, 0)
+    check_metrics(running, seen, port)
+
+
+def reports(running: Crawl) -> dict:
+    """Return what is seen when the workers that live have told of all that they did."""
+    seen: dict = {}
+    pids = {running.workers[number].pid: number for number in running.alive()}
+
+    def told() -> bool:
+        seen.update(top(running))
+        pages = {worker["pid"]: worker["pages"] for worker in seen["workers"]}
+        return pages == {pid: len(running_items(running.home, f"{number}.jsonl")) for pid, number in pids.items()}
+
+    until(told, lambda: seen)
+    return seen
+
+
+def unique(running: Crawl) -> set[int]:
+    """Return the pages of which there are items, but for those of a half line."""
+    found = set()
+    for text in running_items(running.home):
+        try:
+            found.add(json.loads(text)["n"])
+        except ValueError:
+            continue
+    return found
+
+
+def looks_of(watching: Running) -> list[dict]:
+    """Return what `top --json` wrote so far."""
+    *lines, _ = (watching.home / "stdout").read_text().split("\n")
+    return [json.loads(text) for text in lines]
+
+
+def reported(watching: Running) -> set[int]:
+    """Return the processes of the workers that were seen with pages."""
+    workers = [worker for look in looks_of(watching) for worker in look["workers"]]
+    return {worker["pid"] for worker in workers if worker.get("pages")}
+
+
+def check_looks(watching: Running) -> None:
+    """Once a second a look was written down, some a little late, and while there was work it shows."""
+    watching.process.send_signal(signal.SIGINT)
+    assert watching.end() == 0
+    looks = looks_of(watching)
+    assert median(later["at"] - sooner["at"] for sooner, later in pairwise(looks)) > 0.9
+    assert max(look["rates"]["pages"] for look in looks if look["rates"]) > 0
+    hosts = next(look["hosts"] for look in looks if len(look["hosts"]) > 1)
+    assert hosts[0]["delay_s"] == DELAY_S
+    assert hosts[0]["queued"] >= hosts[-1]["queued"]
+    states = {worker["state"] for look in looks for worker in look["workers"]}
+    assert "crawling" in states
+    assert states <= {"crawling", "waiting"}
+
+
+def check_metrics(running: Crawl, seen: dict, port: int) -> None:
+    """What the crawl and one of its workers serve to Prometheus agrees with what was seen."""
+    with started("top", running.frontier, "--crawl-name", running.name, "--metrics", "0", cwd=running.home) as watching:
+        until(lambda: "metrics of" in watching.said)
+        found = scraped(watching.said.split()[-1])
+        assert found["lycosa_pages_total"] == {running.name: seen["totals"]["pages"]}
+        assert found["lycosa_worker_pages_total"] == {each["worker"]: each["pages"] for each in seen["workers"]}
+        assert found["lycosa_frontier_urls"]["done"] == seen["urls"]["done"]
+        assert found["lycosa_workers"]["lost"] == 1
+        assert found["lycosa_stat_total"]["item_scraped_count"] == seen["stats"]["item_scraped_count"]
+    own = scraped(f"http://127.0.0.1:{port}/metrics")
+    (name,) = own["lycosa_worker_pages_total"]
+    assert name.endswith(f":{running.workers[2].pid}")
+    assert "lycosa_pages_total" not in own
+
+
+def test_a_crawl_of_one_machine_serves_its_metrics_and_takes_seeds(tmp_path: Path) -> None:
+    port = free_port()
+    done = lycosa("seed", "http://127.0.0.1:9/x", "--state", "state", "--priority", "3", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "1 URL queued, 0 known before\n")
+    command = ("crawl", "http://127.0.0.1:9/", "--state", "state", "--metrics", port, "--no-robots", "--retries", "9")
+    with started(*command, cwd=tmp_path) as running:
+
+        def answered() -> bool:
+            try:
+                found = scraped(f"http://127.0.0.1:{port}/metrics")
+            except OSError:
+                return False
+            (pages,), (failed,) = found["lycosa_pages_total"].values(), found["lycosa_failures_total"].values()
+            return pages == 0 and failed > 0
+
+        until(answered, lambda: running.said)
+        seen = lycosa("top", "--state", "state", "--once", "--json", cwd=tmp_path)
+        assert (seen.returncode, seen.stderr) == (0, "")
+        told = json.loads(seen.stdout)
+        assert told["workers"][0]["pid"] == running.process.pid
+        assert told["unfinished"] == 2
+        assert [(host["host"], host["queued"]) for host in told["hosts"]] in ([], [("http://127.0.0.1:9", 2)])
+    stopped = lycosa("top", "--state", "state", "--once", cwd=tmp_path)
+    assert stopped.returncode == 2
+    assert "the crawl does not run: lycosa frontier status --state state" in stopped.stderr
+
+
+def test_a_server_that_is_full_takes_no_seeds(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = ["seed", "http://a.example/", "--crawl-name", "shop"]
+    with redis_server() as server:
+        assert main([*command, "--frontier", server.url]) == 0
+        server.cli("CONFIG", "SET", "maxmemory", "100kb")
+        capsys.readouterr()
+        assert main([*command, "http://a.example/2", "--frontier", server.url]) == 3
+        assert ": the server has reached its maxmemory; nothing is lost, give it more" in capsys.readouterr().err
+        server.cli("CONFIG", "SET", "maxmemory", "0")
+        assert main([*command, "http://a.example/2", "--frontier", server.url]) == 0
+        assert capsys.readouterr().out == "1 URL queued, 1 known before\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("top", "which crawl? lycosa top redis://host:6379/0, or lycosa top --state DIR"),
+        ("top {url}", "there is no crawl in {url}: lycosa crawl ... --frontier begins one"),
+        ("top {url} --crawl-name x", "there is no crawl 'x' in {url}"),
+        ("top {url} --state x", "--state is for a crawl of this machine"),
+        ("top --state x", "x is not the state of a crawl"),
+        ("top http://host/", "write redis://host:6379/0"),
+        ("top {url} --metrics x --crawl-name shop --seeded", "--metrics x: write a port such as 9464"),
+        ("top {url} --crawl-name x --seeded", "there is no crawl 'x' in {url}: there is shop"),
+        ("seed", "seed needs URLs, or --file FILE"),
+        ("seed http://a.example/ --file x", "not both"),
+        ("seed http://a.example/", "which crawl? There is no state in .lycosa/: give --state DIR"),
+        ("seed seeds.txt --frontier {url}", "'seeds.txt' is no URL: write https://..., or --file seeds.txt"),
+        ("seed http://a.example/ --frontier {url}", "there is no crawl in {url}: give --crawl-name NAME to begin one"),
+        (
+            "seed http://a.example/ --frontier {url} --crawl-name shop --spider x",
+            "--spider x: this crawl has not several",
+        ),
+        ("seed --file nowhere --frontier {url}", "nowhere cannot be read: no such file"),
+        ("seed http://a.example/ --state s --crawl-name x", "--crawl-name is the name of a crawl in a Redis"),
+    ],
+)
+def test_wrong_usage_is_one_line(tmp_path: Path, monkeypatch, capsys, arguments: str, says: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    with redis_server() as server:
+        words = arguments.format(url=server.url).split()
+        if "--seeded" in words:
+            words.remove("--seeded")
+            assert main(["seed", "http://a.example/", "--frontier", server.url, "--crawl-name", "shop"]) == 0
+            capsys.readouterr()
+        assert main(words) == 2
+    said = capsys.readouterr().err
+    said = "".join(line for line in said.splitlines(keepends=True) if " was begun in " not in line)
+    assert says.format(url=server.url) in said
+    assert said.startswith("lycosa: ")
+    assert said.count("\n") == 1

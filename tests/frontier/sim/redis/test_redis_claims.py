@@ -1,0 +1,445 @@
+"""Claims among the leases of several workers on one Redis, in virtual time (C5, C6, F8).
+
+Workers lend, their callbacks claim turns, hosts are throttled, blocked and move to other addresses, workers die while
+they hold or wait for turns. The test keeps its own record of all starts and ends and checks it against the definitions:
+the gap between two starts, the transfers at one time, who came first, and that all of it ends. Nobody is woken by what
+another worker does: so each wait may last LATE_S longer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import math
+import random
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from secrets import token_hex
+from typing import Any
+from zlib import crc32
+
+import pytest
+
+from lycosa.frontier.core.model import Lease, UrlRecord
+from lycosa.frontier.core.states import Policy
+from lycosa.frontier.redis.worker.join import simulated_frontier
+from tests.conftest import PROVE
+from tests.frontier.contracts.redis.redis_client import LooplessClient
+from tests.frontier.sim.claiming import (
+    BIG,
+    CLAIMS_ROW,
+    NEAR_S,
+    Start,
+    Transfers,
+    by_chance,
+    crosswise,
+    no_claims,
+    wait_in_turn,
+)
+from tests.frontier.sim.test_fairness import numbered
+
+pytestmark = pytest.mark.redis
+
+SEEDS = range(40) if PROVE else range(1)
+SLOW_S = 1.0
+POLL_S, TELL_S, COMMIT_S = 0.1, 0.005, 0.5
+SILENT_S = 2.0
+LATE_S = 0.3
+"""A worker asks again after a quarter of what the transfer has lasted that it waits for."""
+
+Visit = Callable[["Crawl", Lease | None], Generator[list[str], None, None]]
+
+
+@dataclass(repr=False, eq=False)
+class Worker:
+    """One process. Its `life` ends what it had planned."""
+
+    number: int
+    frontier: Any
+    places: int
+    busy: int = 0
+    alive: bool = True
+    telling: bool = False
+
+
+@dataclass(repr=False, eq=False)
+class Crawl(Transfers):
+    """A crawl of several workers, all on one clock."""
+
+    url: str
+    policy: Policy
+    counts: dict[str, int]
+    seed: int
+    visit: Visit
+    addresses: dict[str, str] = field(default_factory=dict)
+    now: float = 1e6
+    starts: dict[str, list[Start]] = field(default_factory=lambda: defaultdict(list))
+    events: list[tuple[float, int, Worker | None, Callable[[], None]]] = field(default_factory=list)
+    workers: list[Worker] = field(default_factory=list)
+    number: int = 0
+    outstanding: int = 0
+    calls: int = 0
+
+    def __post_init__(self) -> None:
+        print(f"seed {self.seed}")
+        self.name = token_hex(8)
+        self.chance, self.slow_s = random.Random(self.seed), SLOW_S
+        self.delays = dict.fromkeys(self.counts, self.policy.delay_s)
+        self.loop = asyncio.new_event_loop()
+        self.left = sum(self.counts.values())
+
+    def do(self, story: Any) -> Any:
+        self.calls += 1
+        return self.loop.run_until_complete(story)
+
+    def join(self, places: int = 8) -> Worker:
+        name = f"w{len(self.workers)}"
+        made = simulated_frontier(LooplessClient(self.url), self.name, self.policy, self.now, worker=name)
+        worker = Worker(len(self.workers), self.do(made), places)
+        if not self.workers:
+            for host, address in self.addresses.items():
+                self.do(worker.frontier.set_address(host, address, math.inf, self.now))
+            records = [record(host, n) for host, count in self.counts.items() for n in range(count)]
+            self.do(worker.frontier.push(records))
+        self.workers.append(worker)
+        self.after(self.chance.uniform(0, POLL_S), worker, lambda: self.poll(worker))
+        self.after(COMMIT_S, worker, lambda: self.commit(worker))
+        return worker
+
+    def after(self, seconds: float, worker: Worker | None, do: Callable[[], None]) -> None:
+        self.number += 1
+        heapq.heappush(self.events, (self.now + seconds, self.number, worker, do))
+
+    def poll(self, worker: Worker) -> None:
+        if worker.busy < worker.places:
+            for lease in self.do(worker.frontier.lease(worker.places - worker.busy, self.now)):
+                self.lent(worker, lease)
+        self.after(POLL_S, worker, lambda: self.poll(worker))
+
+    def commit(self, worker: Worker) -> None:
+        worker.frontier.session.now = self.now
+        self.do(worker.frontier.commit({}))
+        self.after(COMMIT_S, worker, lambda: self.commit(worker))
+
+    def tell(self, worker: Worker) -> None:
+        """What a worker does on a real loop after the end of a claim."""
+        if not worker.telling:
+            worker.telling = True
+            self.after(TELL_S, worker, lambda: self.told(worker))
+
+    def told(self, worker: Worker) -> None:
+        worker.telling = False
+        worker.frontier.session.now = self.now
+        self.do(worker.frontier.session.send())
+
+    def lent(self, worker: Worker, lease: Lease) -> None:
+        worker.busy += 1
+        end = self.transfer(worker, lease.record.host, self.now, claim=False)
+        visit = self.visit(self, lease)
+        self.after(end - self.now, worker, lambda: self.go_on(worker, lease, visit))
+
+    def go_on(self, worker: Worker, lease: Lease, visit: Generator[list[str], None, None]) -> None:
+        hosts = next(visit, None)
+        if hosts is None:
+            worker.busy -= 1
+            self.left -= 1
+            assert self.do(worker.frontier.ack(lease, "200", (), self.now))
+            return
+        waiting = len(hosts)
+
+        def done() -> None:
+            nonlocal waiting
+            waiting -= 1
+            if not waiting:
+                self.go_on(worker, lease, visit)
+
+        for host in hosts:
+            Claimer(self, worker, host, lease, done)
+
+    def transfer(self, worker: Worker, host: str, claimed_at: float, *, claim: bool) -> float:
+        return self.began(host, self.now, claimed_at, claim=claim, worker=worker.number)
+
+    def kill(self, worker: Worker) -> None:
+        """What it held goes back when the others notice; until then the hosts may still work for it."""
+        worker.alive = False
+        self.do(worker.frontier.session.wire.client.aclose())
+
+    def run(self, until: float = math.inf) -> Crawl:
+        while (self.left or self.outstanding) and self.events and self.events[0][0] <= until:
+            self.now, _, worker, do = heapq.heappop(self.events)
+            if worker is None or worker.alive:
+                do()
+        return self
+
+    def is_over(self) -> None:
+        """All was fetched, and nothing is left of the claims in Redis."""
+        assert (self.left, self.outstanding) == (0, 0), "somebody waits for ever"
+        client = self.workers[-1].frontier.session.wire.client
+        for worker in self.workers:
+            if worker.alive:
+                self.told(worker)
+        names = [name.decode().rpartition(":")[2] for name in client._real.keys(f"lycosa:{{{self.name}.0}}:*")]
+        left = [name for name in names if name[:2] in ("k|", "K|", "ik")]
+        assert not left
+
+    def close(self) -> None:
+        for worker in self.workers:
+            if worker.alive:
+                self.do(worker.frontier.close())
+        self.loop.close()
+
+
+class Claimer:
+    """What an engine does for a claim."""
+
+    def __init__(self, crawl: Crawl, worker: Worker, host: str, lease: Lease | None, done: Callable[[], None]) -> None:
+        self.crawl, self.worker, self.host, self.done = crawl, worker, host, done
+        self.claimed_at = crawl.now
+        self.asked = self.questions = 0
+        crawl.outstanding += 1
+        self.claim = crawl.do(worker.frontier.claim(host, self.wake, crawl.now, lease))
+        self.ask_in(0.0)
+
+    def wake(self) -> None:
+        self.ask_in(0.0)
+
+    def ask_in(self, seconds: float) -> None:
+        self.asked += 1
+        number = self.asked
+        self.crawl.after(seconds, self.worker, lambda: self.ask() if number == self.asked else None)
+
+    def ask(self) -> None:
+        crawl = self.crawl
+        self.questions += 1
+        at = crawl.do(self.worker.frontier.turn(self.claim, crawl.now))
+        if not at:
+            self.asked += 1
+            end = crawl.transfer(self.worker, self.host, self.claimed_at, claim=True)
+            crawl.after(end - crawl.now, self.worker, self.end)
+        elif not math.isinf(at):
+            assert at > crawl.now
+            self.ask_in(at - crawl.now + NEAR_S / 10)
+
+    def end(self) -> None:
+        crawl = self.crawl
+        self.asked += 1
+        crawl.outstanding -= 1
+        crawl.do(self.worker.frontier.unclaim(self.claim, crawl.now))
+        crawl.tell(self.worker)
+        self.done()
+
+
+def record(host: str, number: int) -> UrlRecord:
+    return UrlRecord(1, crc32(f"{host}/{number}".encode()), f"{host}/{number}", host)
+
+
+@contextmanager
+def crawling(*arguments: Any, **fields: Any) -> Iterator[Crawl]:
+    crawl = Crawl(*arguments, **fields)
+    try:
+        yield crawl
+    finally:
+        crawl.close()
+
+
+@pytest.mark.parametrize("seed", range(5 * len(SEEDS)))
+def test_whatever_happens_it_is_polite_and_ends(redis, seed: int) -> None:
+    chance = random.Random(seed)
+    counts = numbered([chance.choice([0, 1, 5, 15]) for _ in range(5)])
+    policy = Policy(
+        robots=False,
+        delay_s=chance.choice([0.0, 0.0, 0.5, 1.0]),
+        concurrency_per_host=chance.choice([1, 1, 2, 4]),
+        delay_per_ip_s=chance.choice([0.0, 0.0, 0.7]),
+        concurrency_per_ip=chance.choice([0, 0, 1, 3]),
+        lease_s=1e9,
+    )
+    addresses = {host: f"10.0.0.{chance.randrange(3)}" for host in counts} if policy.resolves else {}
+    with crawling(redis.url, policy, counts, seed, by_chance, addresses) as crawl:
+        for _ in range(3):
+            crawl.join(chance.choice([1, 4]))
+
+        def trouble() -> None:
+            worker, host = chance.choice(crawl.workers), chance.choice(list(counts))
+            if chance.random() < 0.5:
+                crawl.delays[host] = max(policy.delay_s, chance.choice([0.0, 0.3, 2.0]))
+                crawl.do(worker.frontier.set_delay(host, crawl.delays[host], crawl.now))
+            elif addresses and chance.random() < 0.5:
+                addresses[host] = f"10.0.0.{chance.randrange(3)}"
+                crawl.do(worker.frontier.set_address(host, addresses[host], math.inf, crawl.now))
+            else:
+                crawl.do(worker.frontier.block_host(host, crawl.now + chance.uniform(0, 5)))
+            crawl.told(worker)
+
+        for _ in range(10):
+            crawl.after(chance.uniform(0, 20), None, trouble)
+        crawl.run(crawl.now + 1000.0)
+        crawl.is_polite()
+        crawl.is_over()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_callbacks_that_claim_from_each_other_do_not_block_each_other(redis, seed: int) -> None:
+    policy = Policy(robots=False, concurrency_per_host=1)
+    with crawling(redis.url, policy, numbered([2] * 3), seed, crosswise) as crawl:
+        for _ in range(3):
+            crawl.join(1)
+        crawl.run(crawl.now + 1000.0)
+        crawl.is_polite()
+        crawl.is_over()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("delay", "places"), [(0.5, 8), (0.0, 1), (0.0, 3)])
+def test_claims_are_first_come_first_served_and_before_leases(redis, seed: int, delay: float, places: int) -> None:
+    """Of all workers together: with many records queued, a claim waits for those before it, and every ninth turn."""
+
+    def one(crawl: Crawl, lease: Lease | None) -> Generator[list[str], None, None]:
+        if crawl.chance.random() < 0.2:
+            yield [BIG] * crawl.chance.choice([1, 4, 12])
+
+    policy = Policy(robots=False, delay_s=delay, concurrency_per_host=places)
+    with crawling(redis.url, policy, numbered([60]), seed, one) as crawl:
+        for _ in range(3):
+            crawl.join()
+        crawl.run(crawl.now + 2000.0)
+        crawl.is_polite()
+        crawl.is_over()
+    claims = crawl.claims(BIG)
+    latest = 0.0
+    for start in claims:
+        assert start.claimed_at >= latest - POLL_S - NEAR_S, "somebody passed"
+        latest = max(latest, start.claimed_at)
+    pace = delay or SLOW_S / places + LATE_S
+    wait_in_turn(claims, pace, SLOW_S + LATE_S)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("delay", "places", "per_ip"), [(0.5, 8, 0), (0.0, 2, 0), (0.5, 2, 1)])
+def test_leases_do_not_starve_behind_endless_claims(redis, seed: int, delay: float, places: int, per_ip: int) -> None:
+    """Somebody always claims, more than the host can take."""
+    policy = Policy(robots=False, delay_s=delay, concurrency_per_host=places, concurrency_per_ip=per_ip)
+    counts = numbered([5, 5])
+    addresses = dict.fromkeys(counts, "10.0.0.1") if per_ip else {}
+    with crawling(redis.url, policy, counts, seed, no_claims, addresses) as crawl:
+        began = crawl.now
+        for _ in range(2):
+            crawl.join(4)
+
+        def again(worker: Worker, host: str) -> Callable[[], None]:
+            return lambda: Claimer(crawl, worker, host, None, again(worker, host)) and None if crawl.left else None
+
+        for host in counts:
+            for number in range(12):
+                again(crawl.workers[number % 2], host)()
+        crawl.run(began + 500.0)
+        crawl.is_polite()
+        crawl.is_over()
+    pace = max(delay, SLOW_S / places + LATE_S) * (len(counts) if per_ip else 1)
+    leases = sum(counts.values()) / (1 if per_ip else len(counts))
+    assert crawl.now - began <= (leases + 2) * (CLAIMS_ROW + 1) * pace + 20 * SLOW_S
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_claims_lose_nothing_to_leases_that_nobody_wants(redis, seed: int) -> None:
+    def many(crawl: Crawl, lease: Lease | None) -> Generator[list[str], None, None]:
+        for _ in range(40):
+            yield [BIG]
+
+    policy = Policy(robots=False, concurrency_per_host=1)
+    with crawling(redis.url, policy, numbered([3]), seed, many) as crawl:
+        crawl.join(1)
+        crawl.run(crawl.now + 500.0)
+        crawl.is_over()
+    starts = crawl.starts[BIG]
+    assert len(starts) == 3 * 41
+    assert sum(later.at - earlier.end for earlier, later in pairwise(starts)) < 0.1 + 3 * POLL_S
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_a_worker_claimed_goes_with_it(redis, seed: int) -> None:
+    """It dies with a transfer and a line; the others wait until that is noticed, and no longer; a pause stays."""
+    policy = Policy(robots=False, delay_s=0.5, concurrency_per_host=1)
+    with crawling(redis.url, policy, numbered([3]), seed, no_claims) as crawl:
+        lost, other = crawl.join(0), crawl.join()
+        for _ in range(20):
+            Claimer(crawl, lost, BIG, None, lambda: None)
+        Claimer(crawl, other, BIG, None, lambda: None)
+        began = crawl.now
+        crawl.run(began + 0.2)
+        assert [start.worker for start in crawl.starts[BIG]] == [0]
+        crawl.kill(lost)
+        died, crawl.outstanding = crawl.now, 1
+        crawl.run(began + 100.0)
+        crawl.is_over()
+        first, second = crawl.starts[BIG][:2]
+        assert (second.worker, second.claim) == (1, True)
+        if first.end > died:
+            assert died + SILENT_S - COMMIT_S <= second.at <= died + SILENT_S + 1.0 + LATE_S
+        else:  # only its line is left of it: its next turn is kept for it for `COMES_S`
+            assert began + 1.0 <= second.at <= began + 1.0 + LATE_S
+        assert len(crawl.starts[BIG]) == 5
+
+
+def test_nobody_knows_when_the_last_request_of_a_dead_worker_was_heard(redis) -> None:
+    """It had its turn, and has not said yet that it has used it: the next one is a pause after its end."""
+    policy = Policy(robots=False, delay_s=5.0)
+    with crawling(redis.url, policy, numbered([1]), 1, no_claims) as crawl:
+        lost, other = crawl.join(0), crawl.join()
+        client = other.frontier.session.wire.client._real
+        client.hset(f"lycosa:{{{crawl.name}.0}}:m", "punctual", 1)
+        claim = crawl.do(lost.frontier.claim(BIG, lambda: None, crawl.now))
+        assert crawl.do(lost.frontier.turn(claim, crawl.now)) == 0.0
+        crawl.run(crawl.now + 4.0)
+        crawl.kill(lost)
+        died = crawl.now
+        crawl.run(died + 30.0)
+        assert crawl.starts[BIG][0].at >= died + SILENT_S - COMMIT_S + policy.delay_s
+
+
+def test_who_does_not_ask_is_passed_and_joins_anew(redis) -> None:
+    """A loop that is blocked holds up its host for half a second, not longer."""
+    policy = Policy(robots=False, delay_s=1.0)
+    with crawling(redis.url, policy, numbered([2]), 1, no_claims) as crawl:
+        blocked, other = crawl.join(0), crawl.join(0)
+        began = crawl.now
+        for _ in range(3):
+            Claimer(crawl, blocked, BIG, None, lambda: None)
+        Claimer(crawl, other, BIG, None, lambda: None)
+        crawl.run(began + 0.5)
+        blocked.alive = False  # it stands still, but its heart beats
+        for beat in range(20):
+            crawl.after(beat * 0.5, None, lambda: crawl.do(blocked.frontier.session.look()))
+        crawl.after(3.0, None, lambda: setattr(blocked, "alive", True))
+        crawl.run(began + 3.4)
+        assert [start.worker for start in crawl.starts[BIG]] == [0, 1]
+        assert crawl.starts[BIG][1].at - began == pytest.approx(1.5, abs=0.6)
+
+
+def test_few_questions(redis) -> None:
+    """Two workers with lines at a host that keeps a pause ask a few times for each turn."""
+    policy = Policy(robots=False, delay_s=1.0)
+    with crawling(redis.url, policy, numbered([1]), 1, no_claims) as crawl:
+        workers = [crawl.join(0), crawl.join(0)]
+        claimers = [Claimer(crawl, workers[n % 2], BIG, None, lambda: None) for n in range(20)]
+        crawl.left = 0
+        crawl.run(crawl.now + 100.0)
+        assert len(crawl.starts[BIG]) == len(claimers)
+        assert crawl.starts[BIG][-1].at - crawl.starts[BIG][0].at == pytest.approx(19.0, abs=0.5)
+        assert sum(each.questions for each in claimers) <= 5 * len(claimers)
+
+
+def test_a_start_that_was_not_told_keeps_no_other_host_of_the_address(redis) -> None:
+    """Seed 43 of `test_redis_history`: leases of the address waited for a claim that only its own host held up."""
+    policy = Policy(robots=False, delay_s=0.5, concurrency_per_ip=4)
+    counts = numbered([0, 1])
+    with crawling(redis.url, policy, counts, 1, no_claims, dict.fromkeys(counts, "10.0.0.1")) as crawl:
+        frontier = crawl.join(0).frontier
+        frontier.session.wire.client._real.hset(f"lycosa:{{{crawl.name}.0}}:m", "punctual", 1)
+        first, second = (crawl.do(frontier.claim(BIG, lambda: None, crawl.now)) for _ in range(2))
+        assert crawl.do(frontier.turn(first, crawl.now)) == 0.0
+        assert crawl.do(frontier.turn(second, crawl.now + 1.0)) > crawl.now + 1.0
+        assert len(crawl.do(frontier.lease(1, crawl.now + 1.0))) == 1

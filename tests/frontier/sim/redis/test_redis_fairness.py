@@ -1,0 +1,129 @@
+"""Fairness of hosts on Redis in virtual time (C6, F8): the shapes of `test_fairness`, with fewer hosts.
+
+The order is not that of `frontier.core.fair_queue` but has its bounds: a crawl takes little longer than the ideal, and
+whoever is at the end of the queue has its turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from secrets import token_hex
+from typing import Any
+
+import pytest
+
+from lycosa.frontier.core.fair_queue import FAIR_TURN, SHORT_S
+from lycosa.frontier.core.model import Lease, UrlRecord
+from lycosa.frontier.core.states import Policy
+from lycosa.frontier.redis.worker.join import simulated_frontier
+from tests.conftest import PROVE
+from tests.frontier.contracts.redis.redis_client import LooplessClient
+from tests.frontier.sim.test_fairness import BIG, FAST_S, NEAR, SLOW_S, Crawl, numbered, turn_bound
+
+pytestmark = pytest.mark.redis
+
+HOSTS = 3000 if PROVE else 300
+SEEDS = range(5) if PROVE else range(1)
+
+
+class Lent:
+    """What `test_fairness` needs of a `Lending`, of a frontier on Redis."""
+
+    def __init__(self, url: str, policy: Policy, addresses: dict[str, str]) -> None:
+        self.runner = asyncio.Runner()
+        self.do = self.runner.run
+        self.frontier = self.do(simulated_frontier(LooplessClient(url), token_hex(8), policy, 0.0))
+        self.workbench = self
+        self.now = 0.0
+        for host, address in addresses.items():
+            self.do(self.frontier.set_address(host, address, 1e9, 0.0))
+
+    def push(self, counts: dict[str, int], order: list[str]) -> None:
+        numbers = iter(range(sum(counts.values())))
+        records = [UrlRecord(1, next(numbers), f"{host}/", host) for host in order for _ in range(counts[host])]
+        for first in range(0, len(records), 1000):
+            self.do(self.frontier.push(records[first : first + 1000]))
+
+    def lend(self, limit: int, now: float) -> list[Lease]:
+        self.now = now
+        leases: list[Lease] = self.do(self.frontier.lease(limit, now))
+        return leases
+
+    def next_ready(self) -> float | None:
+        at: float | None = self.frontier.next_ready(self.now)
+        return at
+
+    def give_back(self, lease: Lease, *, contacted: bool) -> None:
+        assert self.do(self.frontier.ack(lease, "200", (), self.now, contacted=contacted))
+
+
+class Shared(Crawl):
+    """A crawl on Redis."""
+
+    def on(self, redis: Any) -> Shared:
+        print(f"seed {self.seed}")
+        self.chance = random.Random(self.seed)
+        lent = Lent(redis.url, self.policy, self.addresses)
+        order = list(self.counts)
+        self.chance.shuffle(order)
+        lent.push(self.counts, order)
+        self.work_off(lent)  # type: ignore[arg-type]
+        lent.do(lent.frontier.close())
+        lent.runner.close()
+        assert {key: len(self.transfers[key]) for key in self.counts} == self.counts
+        self.is_polite()
+        print(f"{self.now / self.ideal():.3f} of the ideal {self.ideal():.0f}")
+        return self
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("delay", [1.0, 0.0])
+def test_one_host_with_most_of_all_urls(redis, seed: int, delay: float) -> None:
+    policy, workers = Policy(robots=False, delay_s=delay), 32
+    crawl = Shared(numbered([3 * HOSTS] + [1] * (HOSTS - 1)), policy, workers, seed).on(redis)
+    assert crawl.now <= NEAR * crawl.ideal() + SHORT_S
+    last = max(crawl.finished(host) for host in crawl.counts if host != BIG)
+    assert last <= turn_bound(HOSTS, workers, delay)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("workers", "exponent", "most"), [(3, 1.0, HOSTS // 2), (12, 1.0, HOSTS), (8, 0.6, HOSTS // 10)]
+)
+def test_zipf(redis, seed: int, workers: int, exponent: float, most: int) -> None:
+    """The work of all takes longest, the largest host does, or both take the same time, and none may be wasted."""
+    counts = numbered([max(1, int(most / rank**exponent)) for rank in range(1, HOSTS + 1)])
+    crawl = Shared(counts, Policy(robots=False, delay_s=1.0), workers, seed).on(redis)
+    assert crawl.now <= NEAR * crawl.ideal() + SHORT_S
+    for host, count in counts.items():
+        assert crawl.finished(host) <= count * turn_bound(HOSTS, workers, 1.0)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_all_alike(redis, seed: int) -> None:
+    crawl = Shared(numbered([4] * HOSTS), Policy(robots=False, delay_s=2.0), 20, seed).on(redis)
+    assert crawl.now <= NEAR * crawl.ideal()
+    assert min(map(crawl.finished, crawl.counts)) >= 0.7 * crawl.now
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("delay_per_ip", "places_per_ip"), [(0.5, 0), (0.0, 2)])
+def test_hosts_that_share_addresses(redis, seed: int, delay_per_ip: float, places_per_ip: int) -> None:
+    chance = random.Random(seed)
+    counts = numbered([HOSTS // 4] + [chance.randint(1, 5) for _ in range(HOSTS - 1)])
+    addresses = {host: f"10.0.0.{chance.randrange(10 if chance.random() < 0.6 else 100)}" for host in counts}
+    policy = Policy(robots=False, delay_s=1.0, delay_per_ip_s=delay_per_ip, concurrency_per_ip=places_per_ip)
+    crawl = Shared(counts, policy, 24, seed, addresses).on(redis)
+    assert crawl.now <= NEAR * crawl.ideal() + SHORT_S
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_worst_mix_of_large_and_tiny_hosts(redis, seed: int) -> None:
+    """A turn of the tiny ones costs the large ones theirs, one way or the other: an eighth of the time at most."""
+    workers, length, transfer_s = 12, HOSTS // 3, (FAST_S + SLOW_S) / 2
+    turns = length * workers / transfer_s
+    large, tiny = int(turns * (1 - 1 / 16) / length), int(turns / 16)
+    crawl = Shared(numbered([length] * large + [1] * tiny), Policy(robots=False, delay_s=1.0), workers, seed).on(redis)
+    assert crawl.now <= FAIR_TURN / (FAIR_TURN - 1) * crawl.ideal() + SHORT_S
+    assert crawl.now <= (1 + 1 / 20) * crawl.ideal() + SHORT_S + length * transfer_s / workers

@@ -1,0 +1,348 @@
+"""Claims among leases in virtual time (C5, F8): callbacks that fetch inline, on their own host and on others.
+
+Workers lend and visit, callbacks claim turns one after the other or many at a time, hosts are blocked and throttled,
+clocks are set back, addresses change. The test keeps its own record of all starts and ends, in true time, and checks
+it against the definitions: the gap between two starts, the transfers at one time, whose turn it was, and that all of
+it ends.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+from collections import defaultdict
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import pytest
+
+from lycosa.frontier.core.claims import YIELD_S
+from lycosa.frontier.core.leases import Lending
+from lycosa.frontier.core.model import Kind, Lease
+from lycosa.frontier.core.scheduler import Claim
+from lycosa.frontier.core.states import Policy
+from tests.conftest import PROVE
+from tests.frontier.sim.claiming import (
+    BIG,
+    CLAIMS_ROW,
+    NEAR_S,
+    Start,
+    Transfers,
+    by_chance,
+    crosswise,
+    no_claims,
+    wait_in_turn,
+)
+from tests.frontier.sim.test_fairness import Counted, numbered
+
+SEEDS = range(400) if PROVE else range(16)
+SLOW_S = 1.5
+Visit = Callable[["Crawl", Lease], Generator[list[str], None, None]]
+"""A callback: yields the hosts on which it claims at a time."""
+
+
+@dataclass(repr=False)
+class Crawl(Transfers):
+    """A crawl whose clock shows `true + skew`."""
+
+    policy: Policy
+    counts: dict[str, int]
+    workers: int
+    seed: int
+    visit: Visit
+    addresses: dict[str, str] = field(default_factory=dict)
+    starts: dict[str, list[Start]] = field(default_factory=lambda: defaultdict(list))
+    true: float = 0.0
+    skew: float = 1e6
+    events: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
+    number: int = 0
+    busy: int = 0
+    outstanding: int = 0
+    lends: bool = True
+
+    def __post_init__(self) -> None:
+        self.chance, self.slow_s = random.Random(self.seed), SLOW_S
+        self.delays = dict.fromkeys(self.counts, self.policy.delay_s)
+        self.lending: Lending[int] = Lending(self.policy, Counted(self.counts), 0)
+        self.left = sum(self.counts.values())
+        bench = self.lending.workbench
+        bench.see(self.now)
+        for key, count in self.counts.items():
+            bench.host(key)
+            if key in self.addresses:
+                self.lending.learned_address(key, self.addresses[key], math.inf, self.now)
+            if count:
+                bench.found_work(bench.host(key), count=count)
+
+    @property
+    def now(self) -> float:
+        return self.true + self.skew
+
+    def after(self, seconds: float, do: Callable[[], None]) -> None:
+        self.number += 1
+        heapq.heappush(self.events, (self.true + seconds, self.number, do))
+
+    def run(self, until: float = math.inf) -> Crawl:
+        print(f"seed {self.seed}")
+        asked_at = -1.0
+        while True:
+            if self.lends:
+                for lease in self.lending.lend(self.workers - self.busy, self.now):
+                    self.lease(lease)
+            ready = self.lending.workbench.next_ready()
+            if self.lends and self.busy < self.workers and ready is not None:
+                at = max(ready - self.skew, self.true) + NEAR_S
+                if at != asked_at:
+                    self.after(at - self.true, lambda: None)
+                    asked_at = at
+            if not self.events or self.events[0][0] > until:
+                return self
+            self.true = self.events[0][0]
+            while self.events and self.events[0][0] <= self.true:
+                heapq.heappop(self.events)[2]()
+
+    def lease(self, lease: Lease) -> None:
+        assert lease.record.kind == Kind.PAGE
+        self.busy += 1
+        host = lease.record.host
+        end = self.transfer(host, self.true, claim=False)
+        visit = self.visit(self, lease)
+        self.after(end - self.true, lambda: self.go_on(lease, visit))
+
+    def go_on(self, lease: Lease, visit: Generator[list[str], None, None]) -> None:
+        hosts = next(visit, None)
+        if hosts is None:
+            self.busy -= 1
+            self.left -= 1
+            assert self.lending.give_back(lease, contacted=True) is not None
+            return
+        waiting = len(hosts)
+
+        def done() -> None:
+            nonlocal waiting
+            waiting -= 1
+            if not waiting:
+                self.go_on(lease, visit)
+
+        for host in hosts:
+            Claimer(self, host, lease, done)
+
+    def transfer(self, host: str, claimed_at: float, *, claim: bool) -> float:
+        return self.began(host, self.true, claimed_at, claim=claim)
+
+    def is_over(self) -> None:
+        """Everything was fetched, nothing waits, and hosts that only had claims are forgotten."""
+        assert (self.left, self.busy, self.outstanding) == (0, 0, 0), "somebody waits for ever"
+        bench = self.lending.workbench
+        assert all(host.claims is None and host.in_flight == 0 for host in bench.hosts.values())
+        assert all(not group.claiming and group.in_flight == 0 for group in bench.groups.values())
+        bench.see(self.now + 1e5)
+        bench.forget_idle(self.now + 1e5)
+        bench.forget_idle(self.now + 1e5)
+        assert (bench.hosts, bench.groups) == ({}, {})
+
+
+class Claimer:
+    """What an engine does for a claim."""
+
+    def __init__(self, crawl: Crawl, host: str, lease: Lease | None, done: Callable[[], None]) -> None:
+        self.crawl, self.host, self.done = crawl, host, done
+        self.claimed_at = crawl.true
+        self.asked = 0
+        crawl.outstanding += 1
+        self.claim: Claim = crawl.lending.claim(host, self.wake, lease, crawl.now)
+        self.ask()
+
+    def wake(self) -> None:
+        self.ask_in(0.0)
+
+    def ask_in(self, seconds: float) -> None:
+        """Ask once, then; whatever was to be asked before is void."""
+        self.asked += 1
+        number = self.asked
+        self.crawl.after(seconds, lambda: self.ask() if number == self.asked else None)
+
+    def ask(self) -> None:
+        crawl = self.crawl
+        at = crawl.lending.turn(self.claim, crawl.now)
+        if not at:
+            self.asked += 1
+            end = crawl.transfer(self.host, self.claimed_at, claim=True)
+            crawl.after(end - crawl.true, self.end)
+        elif not math.isinf(at):
+            assert at > crawl.now
+            self.ask_in(at - crawl.now + NEAR_S)
+
+    def end(self) -> None:
+        crawl = self.crawl
+        self.asked += 1
+        crawl.outstanding -= 1
+        crawl.lending.unclaim(self.claim, crawl.now)
+        crawl.lending.unclaim(self.claim, crawl.now)
+        self.done()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_whatever_happens_it_is_polite_and_ends(seed: int) -> None:
+    chance = random.Random(seed)
+    counts = numbered([chance.choice([0, 1, 5, 40]) for _ in range(6)])
+    policy = Policy(
+        robots=False,
+        delay_s=chance.choice([0.0, 0.0, 0.5, 2.0]),
+        concurrency_per_host=chance.choice([1, 1, 2, 4]),
+        delay_per_ip_s=chance.choice([0.0, 0.0, 0.7]),
+        concurrency_per_ip=chance.choice([0, 0, 1, 3]),
+        lease_s=1e9,
+    )
+    addresses = {host: f"10.0.0.{chance.randrange(3)}" for host in counts} if policy.resolves else {}
+    crawl = Crawl(policy, counts, chance.choice([1, 3, 16]), seed, by_chance, addresses)
+
+    def trouble() -> None:
+        host = chance.choice(list(counts))
+        bench = crawl.lending.workbench
+        what = chance.randrange(4 if addresses else 3)
+        if what == 0:
+            bench.see(crawl.now)
+            crawl.delays[host] = max(policy.delay_s, chance.choice([0.0, 0.3, 3.0]))
+            bench.throttle(bench.host(host), crawl.delays[host])
+            crawl.lending.paced.add(host)
+        elif what == 1:
+            bench.see(crawl.now)
+            bench.block(bench.host(host), crawl.now + chance.uniform(0, 20))
+        elif what == 3:
+            bench.see(crawl.now)
+            addresses[host] = f"10.0.0.{chance.randrange(3)}"
+            crawl.lending.learned_address(host, addresses[host], math.inf, crawl.now)
+        else:
+            crawl.skew -= chance.choice([0.5, 30.0, 7200.0])
+
+    for _ in range(30):
+        crawl.after(chance.uniform(0, 100), trouble)
+    crawl.run()
+    crawl.is_polite()
+    crawl.is_over()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_callbacks_that_claim_from_each_other_do_not_block_each_other(seed: int) -> None:
+    """Each host has one place, and each callback wants that of another host, and of its own."""
+    crawl = Crawl(Policy(robots=False, concurrency_per_host=1), numbered([5] * 4), 4, seed, crosswise).run()
+    crawl.is_polite()
+    crawl.is_over()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("delay", "places"), [(1.0, 8), (0.0, 1), (0.0, 3)])
+def test_claims_are_first_come_first_served_and_before_leases(seed: int, delay: float, places: int) -> None:
+    """With thousands of records queued, a claim waits for those before it and for every ninth turn of a lease."""
+
+    def one(crawl: Crawl, lease: Lease) -> Generator[list[str], None, None]:
+        if crawl.chance.random() < 0.1:
+            yield [lease.record.host] * crawl.chance.choice([1, 4, 30])
+
+    policy = Policy(robots=False, delay_s=delay, concurrency_per_host=places)
+    crawl = Crawl(policy, numbered([400]), 16, seed, one).run()
+    crawl.is_polite()
+    crawl.is_over()
+    claims = crawl.claims(BIG)
+    assert [start.claimed_at for start in claims] == sorted(start.claimed_at for start in claims)
+    pace = delay or SLOW_S / places
+    wait_in_turn(claims, pace, SLOW_S)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("fields", [{"concurrency_per_ip": 1}, {"delay_per_ip_s": 1.0}], ids=str)
+def test_claims_go_before_the_leases_of_other_hosts_with_their_address(seed: int, fields: dict[str, float]) -> None:
+    def one(crawl: Crawl, lease: Lease) -> Generator[list[str], None, None]:
+        if crawl.chance.random() < 0.1:
+            yield [BIG]
+
+    counts = numbered([0, 100, 100])
+    policy = Policy(robots=False, concurrency_per_host=4, **fields)  # type: ignore[arg-type]
+    crawl = Crawl(policy, counts, 8, seed, one, dict.fromkeys(counts, "10.0.0.1")).run()
+    crawl.is_polite()
+    crawl.is_over()
+    claims = crawl.starts[BIG]
+    for number, start in enumerate(claims):
+        before = sum(earlier.at >= start.claimed_at for earlier in claims[:number])
+        assert start.at - start.claimed_at <= (before + 2) * SLOW_S, f"{start} had {before} before it"
+
+
+@pytest.mark.parametrize("seed", SEEDS[: len(SEEDS) // 4])
+@pytest.mark.parametrize(("delay", "places", "per_ip"), [(1.0, 8, 0), (0.0, 2, 0), (0.5, 2, 1), (0.0, 4, 2)])
+def test_leases_do_not_starve_behind_endless_claims(seed: int, delay: float, places: int, per_ip: int) -> None:
+    """Somebody always claims, more than the host can take."""
+    policy = Policy(robots=False, delay_s=delay, concurrency_per_host=places, concurrency_per_ip=per_ip)
+    counts = numbered([20, 20])
+    addresses = dict.fromkeys(counts, "10.0.0.1") if per_ip else {}
+    crawl = Crawl(policy, counts, 4, seed, no_claims, addresses)
+
+    def again(host: str) -> Callable[[], None]:
+        return lambda: Claimer(crawl, host, None, again(host)) and None if crawl.left else None
+
+    for host in counts:
+        for _ in range(20):
+            again(host)()
+    crawl.run(10_000.0)
+    crawl.is_polite()
+    assert not crawl.left, "the leases starve"
+    crawl.is_over()
+    pace = max(delay / (len(counts) if per_ip else 1), SLOW_S / (per_ip / len(counts) if per_ip else places))
+    leases = sum(counts.values()) / (1 if per_ip else len(counts))
+    assert crawl.true <= (leases + 2) * (CLAIMS_ROW + 1) * pace + 20 * SLOW_S
+
+
+@pytest.mark.parametrize("seed", SEEDS[:5])
+def test_claims_lose_nothing_to_leases_that_nobody_wants(seed: int) -> None:
+    """The only worker is in a callback that claims; its host has work, but nobody could do it."""
+
+    def many(crawl: Crawl, lease: Lease) -> Generator[list[str], None, None]:
+        for _ in range(50):
+            yield [lease.record.host]
+
+    crawl = Crawl(Policy(robots=False, concurrency_per_host=1), numbered([3]), 1, seed, many).run()
+    crawl.is_over()
+    starts = crawl.starts[BIG]
+    assert sum(later.at - earlier.end for earlier, later in pairwise(starts)) < 0.1
+
+
+@pytest.mark.parametrize("seed", SEEDS[:5])
+def test_claims_go_on_when_leases_are_wanted_no_more(seed: int) -> None:
+    """A crawl that is closing lends nothing, and its callbacks want to end."""
+
+    def many(crawl: Crawl, lease: Lease) -> Generator[list[str], None, None]:
+        for _ in range(30):
+            yield [lease.record.host]
+
+    policy = Policy(robots=False, concurrency_per_host=1, lease_s=1e9)
+    crawl = Crawl(policy, numbered([3]), 4, seed, many)
+    crawl.after(2.0, lambda: setattr(crawl, "lends", False))
+    crawl.run()
+    assert (crawl.busy, crawl.outstanding) == (0, 0)
+    assert crawl.true <= 3 * 31 * SLOW_S + (3 * 31 / CLAIMS_ROW + 1) * YIELD_S
+
+
+@pytest.mark.parametrize("seed", SEEDS[:5])
+def test_a_block_that_comes_while_a_claim_waits_counts(seed: int) -> None:
+    host = BIG
+    crawl = Crawl(Policy(robots=False, delay_s=10.0), {host: 1}, 1, seed, no_claims)
+    crawl.after(1.0, lambda: Claimer(crawl, host, None, lambda: None) and None)
+    crawl.after(2.0, lambda: crawl.lending.workbench.block(crawl.lending.workbench.host(host), crawl.now + 60.0))
+    crawl.run()
+    crawl.is_over()
+    assert [round(start.at) for start in crawl.starts[host]] == [0, 62]
+
+
+@pytest.mark.parametrize("seed", SEEDS[:5])
+def test_a_claim_that_is_given_up_lets_the_next_go_first(seed: int) -> None:
+    host = BIG
+    crawl = Crawl(Policy(robots=False, concurrency_per_host=1), {host: 5}, 1, seed, no_claims)
+    lost = [Claimer(crawl, host, None, lambda: None) for _ in range(3)]
+    crawl.after(0.01, lost[2].end)
+    crawl.after(0.02, lost[1].end)
+    crawl.after(0.0, lambda: Claimer(crawl, host, None, lambda: None) and None)
+    crawl.run()
+    crawl.is_over()
+    assert [start.claim for start in crawl.starts[host]] == [True, True, *[False] * 5]

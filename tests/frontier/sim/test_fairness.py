@@ -1,0 +1,274 @@
+"""Fairness and politeness of 10,000 hosts in virtual time (F8): hours of a crawl in a second.
+
+Workers lend what they can, every transfer lasts as long as the seed says. The test keeps its own record of all starts
+and ends and checks it afterwards against the definitions: the gap between two starts, the transfers at one time, and
+the ideal time of the crawl, which no order of the URLs can beat. Whoever is at the end of the queue has its turn by the
+bound that `frontier.core.fair_queue` promises.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import pytest
+
+from lycosa.frontier.core.fair_queue import FAIR_TURN, SHORT_S
+from lycosa.frontier.core.leases import Lending
+from lycosa.frontier.core.model import Kind, Lease, UrlRecord
+from lycosa.frontier.core.states import Policy
+from tests.conftest import PROVE
+
+HOSTS = 10_000
+SEEDS = range(20) if PROVE else range(1)
+SIZE = 10 if PROVE else 1
+"""How many times the URLs of the default run."""
+
+NEAR = 1.05
+FAST_S, SLOW_S = 0.2, 1.0
+"""How long transfers take, drawn evenly; a look-up takes LOOK_UP_S."""
+LOOK_UP_S = 0.01
+
+
+class Counted:
+    """A store that keeps only how many records each host has; those of a list of ranks in its order."""
+
+    def __init__(self, counts: dict[str, int]) -> None:
+        self.left = dict(counts)
+        self.ranks: dict[str, list[float]] = {}
+
+    def take(self, host: str) -> tuple[int, UrlRecord, float | None] | None:
+        if not self.left[host]:
+            return None
+        self.left[host] -= 1
+        ranks = self.ranks.get(host)
+        record = UrlRecord(1, self.left[host], host + "/", host, priority=int(ranks.pop(0)) if ranks else 0)
+        return 0, record, (ranks[0] if ranks else 0.0) if self.left[host] else None
+
+
+@dataclass(repr=False)
+class Crawl:
+    """What happened: (start, end) of every transfer by host, in the order of their starts."""
+
+    counts: dict[str, int]
+    policy: Policy
+    workers: int
+    seed: int
+    addresses: dict[str, str] = field(default_factory=dict)
+    transfers: dict[str, list[tuple[float, float]]] = field(default_factory=lambda: defaultdict(list))
+    now: float = 0.0
+
+    def run(self, prepare: Callable[[Lending[int]], None] = lambda lending: None) -> Crawl:
+        print(f"seed {self.seed}")
+        self.chance = random.Random(self.seed)
+        lending: Lending[int] = Lending(self.policy, Counted(self.counts), 0)
+        order = list(self.counts)
+        self.chance.shuffle(order)
+        for key in order:
+            lending.workbench.found_work(lending.workbench.host(key), count=self.counts[key])
+        prepare(lending)
+        self.work_off(lending)
+        assert {key: len(self.transfers[key]) for key in self.counts} == self.counts
+        return self
+
+    def work_off(self, lending: Lending[int]) -> None:
+        running: list[tuple[float, int, Lease]] = []
+        while True:
+            for lease in lending.lend(self.workers - len(running), self.now):
+                heapq.heappush(running, (self.start(lease), lease.token, lease))
+            times = [running[0][0]] if running else []
+            ready = lending.workbench.next_ready()
+            if ready is not None and len(running) < self.workers:
+                times.append(ready)
+            if not times:
+                return
+            assert min(times) > self.now, "something ready was not lent"
+            self.now = min(times)
+            while running and running[0][0] <= self.now:
+                self.end(lending, heapq.heappop(running)[2])
+
+    def start(self, lease: Lease) -> float:
+        if lease.record.kind == Kind.RESOLVE:
+            return self.now + LOOK_UP_S
+        transfers = self.transfers[lease.record.host]
+        # The same in every order of the hosts, so that crawls can be compared.
+        chance = random.Random(f"{self.seed} {lease.record.host} {len(transfers)}")
+        transfers.append((self.now, self.now + chance.uniform(FAST_S, SLOW_S)))
+        return transfers[-1][1]
+
+    def end(self, lending: Lending[int], lease: Lease) -> None:
+        if lease.record.kind == Kind.RESOLVE:
+            host = lease.record.host
+            lending.learned_address(host, self.addresses[host], math.inf, self.now)
+        lending.give_back(lease, contacted=True)
+
+    # What must be true of it.
+
+    def by_address(self) -> dict[str, list[tuple[float, float]]]:
+        found: dict[str, list[tuple[float, float]]] = defaultdict(list)
+        for host, transfers in self.transfers.items():
+            if host in self.addresses:
+                found[self.addresses[host]] += transfers
+        return {address: sorted(transfers) for address, transfers in found.items()}
+
+    def is_polite(self) -> None:
+        for transfers in self.transfers.values():
+            check(transfers, self.policy.delay_s, self.policy.concurrency_per_host)
+        for transfers in self.by_address().values():
+            check(transfers, self.policy.delay_per_ip_s, self.policy.concurrency_per_ip or math.inf)
+        everything = sorted(transfer for transfers in self.transfers.values() for transfer in transfers)
+        check(everything, 0.0, self.workers)
+
+    def ideal(self) -> float:
+        """No order of the same transfers ends before: each host, each address and all workers have their pace."""
+        policy, times = self.policy, [total(self.transfers.values()) / self.workers]
+        for transfers in self.transfers.values():
+            times.append((len(transfers) - 1) * policy.delay_s)
+            times.append(total([transfers]) / policy.concurrency_per_host)
+        for transfers in self.by_address().values():
+            times.append((len(transfers) - 1) * policy.delay_per_ip_s)
+            times.append(total([transfers]) / (policy.concurrency_per_ip or math.inf))
+        return max(times)
+
+    def finished(self, host: str) -> float:
+        return max(end for _, end in self.transfers[host])
+
+
+def total(many: object) -> float:
+    return sum(end - start for transfers in many for start, end in transfers)  # type: ignore[attr-defined]
+
+
+def check(transfers: list[tuple[float, float]], delay: float, places: float) -> None:
+    """No gap below the delay, never more at a time than there are places."""
+    assert all(later >= earlier + delay for (earlier, _), (later, _) in pairwise(transfers))
+    ends: list[float] = []
+    for start, end in transfers:
+        while ends and ends[0] <= start:
+            heapq.heappop(ends)
+        heapq.heappush(ends, end)
+        assert len(ends) <= places
+
+
+def turn_bound(hosts: int, workers: int, delay: float) -> float:
+    """Seconds in which the last in a lane of so many hosts has its next turn, and the transfer is over.
+
+    FAIR_TURN turns for each host before it, `workers` of them every SLOW_S; and the pause of its own.
+    """
+    return delay + (FAIR_TURN * hosts / workers + 2) * SLOW_S
+
+
+def numbered(counts: list[int]) -> dict[str, int]:
+    return {f"http://h{number}.example:80": count for number, count in enumerate(counts)}
+
+
+BIG = "http://h0.example:80"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("delay", "hosts"), [(1.0, HOSTS), (0.0, HOSTS if PROVE else 2000)])
+def test_one_host_with_nine_tenths_of_all_urls(seed: int, delay: float, hosts: int) -> None:
+    """It is busy all the time, and the small ones do not notice how much it has."""
+    policy, workers = Policy(robots=False, delay_s=delay), 32
+    last = []
+    for big in (hosts // 2, 9 * hosts * SIZE):
+        crawl = Crawl(numbered([big] + [1] * (hosts - 1)), policy, workers, seed).run()
+        crawl.is_polite()
+        assert crawl.now <= NEAR * crawl.ideal()
+        last.append(max(crawl.finished(host) for host in crawl.counts if host != BIG))
+        assert last[-1] <= turn_bound(hosts, workers, delay)
+    assert last[1] <= 1.05 * last[0]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("workers", "exponent"), [(3, 1.0), (64, 1.0), (53, 0.6)])
+def test_zipf(seed: int, workers: int, exponent: float) -> None:
+    """The work of all takes longest, the largest host does, or both take the same time, and none may be wasted."""
+    counts = [max(1, int(SIZE * (4000 if exponent == 1 else 600) / rank**exponent)) for rank in range(1, HOSTS + 1)]
+    crawl = Crawl(numbered(counts), Policy(robots=False, delay_s=1.0), workers, seed).run()
+    crawl.is_polite()
+    assert crawl.now <= NEAR * crawl.ideal()
+    for host, count in crawl.counts.items():
+        assert crawl.finished(host) <= count * turn_bound(HOSTS, workers, 1.0)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_all_alike_under_a_global_limit(seed: int) -> None:
+    crawl = Crawl(numbered([6 * SIZE] * HOSTS), Policy(robots=False, delay_s=2.0), 50, seed).run()
+    crawl.is_polite()
+    assert crawl.now <= NEAR * crawl.ideal()
+    # Equals take turns: nobody is done before everybody is nearly done.
+    assert min(map(crawl.finished, crawl.counts)) >= 0.7 * crawl.now
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("delay_per_ip", "places_per_ip"), [(0.5, 0), (0.0, 2)])
+def test_hosts_that_share_addresses(seed: int, delay_per_ip: float, places_per_ip: int) -> None:
+    """A tenth of the addresses hold nine tenths of the hosts; one host is large, another address is crowded."""
+    chance = random.Random(seed)
+    counts = numbered([1500 * SIZE] + [chance.randint(1, 5 * SIZE) for _ in range(HOSTS - 1)])
+    addresses = {host: f"10.0.0.{chance.randrange(100 if chance.random() < 0.9 else 1000)}" for host in counts}
+    policy = Policy(robots=False, delay_s=2.0, delay_per_ip_s=delay_per_ip, concurrency_per_ip=places_per_ip)
+    crawl = Crawl(counts, policy, 64, seed, addresses).run()
+    crawl.is_polite()
+    assert crawl.now <= NEAR * crawl.ideal()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_worst_mix_of_large_and_tiny_hosts(seed: int) -> None:
+    """Large hosts need nearly all the turns until the end, and a crowd of tiny ones stands before them."""
+    workers, length, transfer_s = 48, 1000 * SIZE, (FAST_S + SLOW_S) / 2
+    turns = length * workers / transfer_s  # that many there are in the time
+    large, tiny = int(turns * (1 - 1 / 16) / length), int(turns / 16)
+    counts = numbered([length] * large + [1] * tiny)
+    crawl = Crawl(counts, Policy(robots=False, delay_s=1.0), workers, seed).run()
+    crawl.is_polite()
+    # 3.3 %, and for each turn of a large host the wait for a free worker.
+    assert crawl.now <= (1 + 1 / 30) * crawl.ideal() + SHORT_S + length * transfer_s / workers
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_blocked_hosts_hold_up_nobody(seed: int) -> None:
+    counts = numbered([5] * 2000)
+    blocked, until = set(list(counts)[::2]), 3600.0
+
+    def block(lending: Lending[int]) -> None:
+        for key in blocked:
+            lending.workbench.block(lending.workbench.host(key), until)
+
+    policy = Policy(robots=False, delay_s=1.0)
+    crawl = Crawl(counts, policy, 20, seed).run(block)
+    alone = Crawl({key: 5 for key in counts if key not in blocked}, policy, 20, seed).run()
+    crawl.is_polite()
+    assert max(crawl.finished(key) for key in counts if key not in blocked) <= 1.01 * alone.now
+    assert min(crawl.transfers[key][0][0] for key in blocked) == until
+    assert crawl.now - until <= 1.05 * alone.now
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_older_segments_first(seed: int) -> None:
+    """Whoever may be contacted and has the oldest work is first; a pause of one lets the newer work of others go on."""
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    counts = numbered([chance.randint(1, 20) for _ in range(300)])
+    store = Counted(counts)
+    store.ranks = {key: sorted(float(chance.randint(1, 3)) for _ in range(count)) for key, count in counts.items()}
+    lending: Lending[int] = Lending(Policy(robots=False, delay_s=10.0), store, 0)
+    for key, ranks in store.ranks.items():
+        for rank in ranks:
+            lending.workbench.found_work(lending.workbench.host(key), rank)
+    last: dict[str, float] = {}
+    now = 0.0
+    while any(store.left.values()):
+        oldest = [store.ranks[key][0] for key in counts if store.ranks[key] and last.get(key, -10.0) + 10.0 <= now]
+        leases = lending.lend(1, now)
+        assert len(leases) == (1 if oldest else 0)
+        for lease in leases:
+            assert lease.record.priority == min(oldest)
+            last[lease.record.host] = now
+            lending.give_back(lease, contacted=True)
+        now += 0.25

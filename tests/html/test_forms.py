@@ -1,0 +1,61 @@
+"""What a form sends (C1): encoded as browsers do it, the same bytes for the same fields."""
+
+from __future__ import annotations
+
+from email.message import Message
+from email.parser import BytesParser
+from urllib.parse import parse_qsl
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lycosa.html.forms import MULTIPART, PLAIN, BadForm, FormFile, encoded, fields_of, has_files, urlencoded
+
+
+def parts_of(body: bytes, content_type: str) -> list[Message]:
+    message = BytesParser().parsebytes(b"Content-Type: " + content_type.encode() + b"\r\n\r\n" + body)
+    return message.get_payload()
+
+
+def test_fields_in_every_form():
+    pairs = [("a", "1"), ("b", "2"), ("b", "3"), ("c", None), ("d", None)]
+    assert fields_of({"a": "1", "b": ["2", "3"], "c": None, "d": []}) == pairs
+    assert fields_of([("a", "1"), ("b", ("2", "3")), ("c", None), ("d", ())]) == pairs
+    assert fields_of(iter([("n", 1), ("f", FormFile("x", b""))])) == [("n", 1), ("f", FormFile("x", b""))]
+
+
+@pytest.mark.parametrize("wrong", [123, "a=1", ("a",), [1], [("a", 1, 2)]])
+def test_what_is_no_formdata(wrong):
+    with pytest.raises(BadForm, match="a dict or a list of"):
+        fields_of(wrong)
+
+
+def test_characters_an_encoding_lacks():
+    assert urlencoded([("price", "£ 100"), ("€", "€")], "latin-1") == "price=%A3+100&%26%238364%3B=%26%238364%3B"
+    assert urlencoded([(b"\xb5 one", b"two*"), ("n", 7), ("none", None)]) == "%B5+one=two*&n=7"
+
+
+@given(st.lists(st.tuples(st.text(), st.text())))
+def test_a_query_can_be_read_again(fields):
+    assert parse_qsl(urlencoded(fields), keep_blank_values=True) == [
+        (name.encode("utf-8", "xmlcharrefreplace").decode(), value.encode("utf-8", "xmlcharrefreplace").decode())
+        for name, value in fields
+    ]
+
+
+def test_multipart():
+    fields = [("a", "1"), ('quo"te\r\n', "ü"), ("up", FormFile("b.txt", b"\0\xff\r\n--", "text/x-b")), ("none", None)]
+    assert has_files(fields)
+    body, content_type = encoded(fields, MULTIPART)
+    parts = parts_of(body, content_type)
+    assert [part.get_payload(decode=True) for part in parts] == [b"1", "ü".encode(), b"\0\xff\r\n--"]
+    assert b'name="quo%22te%0D%0A"' in body
+    assert parts[2].get_filename() == "b.txt"
+    assert parts[2].get_content_type() == "text/x-b"
+    assert encoded(fields, MULTIPART) == (body, content_type)
+    assert encoded(fields[:1], MULTIPART)[1] != content_type
+
+
+def test_plain():
+    assert encoded([("a", "1 2"), ("b", FormFile("f", b"no"))], PLAIN) == (b"a=1 2\r\nb=f\r\n", "text/plain")

@@ -1,0 +1,69 @@
+"""What the contract tests of fetchers share: a play, run with a fetcher and a misbehaving server on some loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import uvloop
+
+from lycosa.http.core.model import Response
+from lycosa.http.core.request import Request
+from lycosa.http.curl.fetcher import CurlFetcher, FetchSettings
+from tests.servers.misbehaving import Server, serving
+
+Play = Callable[[CurlFetcher, Server], Awaitable[Any]]
+LOOPS = {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.new_event_loop}
+TEST_MAX_S = 15.0
+
+
+def runner_on(name: str) -> Callable[..., Any]:
+    """Return what runs an `async def play(fetcher, server)` on this kind of loop.
+
+    It fails on what the loop complains about, and on sockets left open.
+    """
+
+    def runner(play: Play, **settings: Any) -> Any:
+        complaints: list[Any] = []
+
+        async def main() -> Any:
+            asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+            async with asyncio.timeout(TEST_MAX_S), serving() as server:
+                async with fetching(**settings) as fetcher:
+                    result = await play(fetcher, server)
+                await until(lambda: server.open_connections == 0)
+                return result
+
+        with asyncio.Runner(loop_factory=LOOPS[name]) as loop:
+            result = loop.run(main())
+        assert complaints == []
+        return result
+
+    return runner
+
+
+@asynccontextmanager
+async def fetching(**settings: Any) -> AsyncIterator[CurlFetcher]:
+    fetcher = CurlFetcher(FetchSettings(**{"timeout_s": 6.0, "connect_timeout_s": 5.0, **settings}))
+    try:
+        yield fetcher
+    finally:
+        await fetcher.close()
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Wait for something that other tasks bring about; the test's time limit bounds it."""
+    while not true():  # noqa: ASYNC110  the server has no event for each of these
+        await asyncio.sleep(0.001)
+
+
+def get(path: str, **more: Any) -> Play:
+    """Return a play that fetches one path."""
+
+    async def play(fetcher: CurlFetcher, server: Server) -> Response:
+        fields = {key: more.pop(key) for key in ("accept", "max_body") if key in more}
+        return await fetcher.fetch(Request(server.url(path), **more), **fields)
+
+    return play

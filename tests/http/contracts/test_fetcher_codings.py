@@ -1,0 +1,167 @@
+"""The contract of the `Fetcher` port for compressed bodies (C8, C10): every coding, wrong labels, damage, bombs."""
+
+from __future__ import annotations
+
+import gzip
+import time
+import zlib
+from base64 import b64decode
+
+import pytest
+
+from lycosa.core.errors import BadResponse, BodyTooLarge
+from lycosa.http.core.request import Request
+from tests.servers.sins import SINS
+
+PAGE = b"<p>hello</p>" * 200
+GZIPPED = gzip.compress(PAGE, mtime=1)
+BROTLI = bytes.fromhex("1b5f09f81da7c19a9b1f53cdc3f606a75ed0caa72c0e8c05740800606b18")
+BOMB_MAX = 1_000_000
+BROTLI_BOMB = zlib.decompress(
+    b64decode(
+        "eNo7//9/PYMKw6ONDkXv///8/5+/gcVBRqzh3V/7////M05g6DjMdGHv/+f//9szCDEURjDs+v7/z///7A5MCnzcDt//zQeqYvBgOJLI+OLe/8///8"
+        "szcDZY6DDc/V3/7/9/ZgVGgXbWBdX/z0Mt2cBQMmrJqCVD0RJ7APFnrt4="
+    )
+)
+"""A GiB of zeros in 809 bytes."""
+
+
+def bare(body: bytes) -> bytes:
+    stream = zlib.compressobj(6, zlib.DEFLATED, -15)
+    return stream.compress(body) + stream.flush()
+
+
+def nested(times: int) -> bytes:
+    body = PAGE
+    for _ in range(times):
+        body = gzip.compress(body)
+    return body
+
+
+def gibibyte() -> bytes:
+    stream = zlib.compressobj(9, zlib.DEFLATED, 31)
+    start = stream.compress(b"") + stream.flush(zlib.Z_FULL_FLUSH)
+    piece = stream.compress(bytes(1 << 20)) + stream.flush(zlib.Z_FULL_FLUSH)  # refers to nothing before it
+    return start + piece * 1024
+
+
+RIGHT = {
+    "gzip": (GZIPPED, "gzip"),
+    "x-gzip": (GZIPPED, "x-gzip"),
+    "upper case": (GZIPPED, "GZIP"),
+    "deflate": (zlib.compress(PAGE), "deflate"),
+    "bare deflate": (bare(PAGE), "deflate"),
+    "brotli": (BROTLI, "br"),
+    "twice": (nested(2), "gzip, gzip"),
+    "twice, in two fields": (nested(2), "gzip\r\nContent-Encoding: gzip"),
+    "five times": (nested(5), ", ".join(["gzip"] * 5)),
+    "brotli within gzip": (gzip.compress(BROTLI), "br, gzip"),
+    "identity": (PAGE, "identity"),
+    "no value": (PAGE, ""),
+}
+FORGIVEN = {
+    "plain as gzip": (PAGE, "gzip"),
+    "plain as deflate": (PAGE, "deflate"),
+    "plain as brotli": (PAGE, "br"),
+    "plain as zstd": (PAGE, "zstd"),
+    "a charset": (PAGE, "utf-8"),
+    "a transfer coding": (PAGE, "chunked"),
+    "once, said twice": (GZIPPED, "gzip, gzip"),
+    "gzip as brotli": (GZIPPED, "br"),
+    "gzip as deflate": (GZIPPED, "deflate"),
+    "junk behind": (GZIPPED + b"junk" * 10, "gzip"),
+    "two members": (gzip.compress(PAGE[:600]) + gzip.compress(PAGE[600:]), "gzip"),
+    "a wrong checksum": (GZIPPED[:-8] + bytes(8), "gzip"),
+}
+LOST = {
+    "damaged": (GZIPPED[:10] + b"\xff" * 50, "gzip"),
+    "zstd": (b"\x28\xb5\x2f\xfd\x24\x05\x29\x00\x00hello", "zstd"),
+    "six times": (nested(6), ", ".join(["gzip"] * 6)),
+    "brotli as gzip": (BROTLI, "gzip"),
+}
+BOMBS = {
+    "gzip": (gibibyte(), "gzip"),
+    "gzip twice": (gzip.compress(gibibyte(), 1), "gzip, gzip"),
+    "brotli": (BROTLI_BOMB, "br"),
+    "gzip, wrongly labelled": (gibibyte(), "br"),
+}
+
+
+@pytest.fixture
+def play(run, monkeypatch):
+    """Return what fetches a body with this Content-Encoding, and how often the server was asked."""
+
+    def fetched(body: bytes, coding: str, **more):
+        async def answer(x):
+            await x.answer(200, body, Content_Encoding=coding)
+
+        async def fetch(fetcher, server):
+            options = {name: more[name] for name in ("max_body", "cut") if name in more}
+            request = Request(server.url("/coded"), method=more.get("method", "GET"))
+            return await fetcher.fetch(request, **options), len(server.hits)
+
+        monkeypatch.setitem(SINS, "/coded", answer)
+        return run(fetch, max_body_bytes=BOMB_MAX)
+
+    return fetched
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_every_coding(play, name):
+    response, asked = play(*RIGHT[name])
+    assert (response.body, asked) == (PAGE, 1)
+
+
+@pytest.mark.parametrize("name", FORGIVEN)
+def test_a_page_is_not_lost_to_its_label(play, name):
+    response, asked = play(*FORGIVEN[name])
+    assert (response.body, asked) == (PAGE, 2)
+
+
+@pytest.mark.parametrize("name", LOST)
+def test_what_nobody_can_read_is_an_error(play, name):
+    with pytest.raises(BadResponse, match=r"^cannot be decompressed$") as caught:
+        play(*LOST[name])
+    assert not caught.value.retry
+
+
+def test_a_post_is_not_sent_twice(play):
+    with pytest.raises(BadResponse):
+        play(PAGE, "gzip", method="POST")
+
+
+def test_a_stream_that_ends_early_gives_what_there_is(play):
+    response, asked = play(GZIPPED[:-4], "gzip")
+    assert (response.body, asked) == (PAGE, 1)
+    response, _ = play(gzip.compress(PAGE, 0)[:500], "gzip")
+    assert PAGE.startswith(response.body)
+
+
+def test_the_size_counts_after_decompression(play):
+    assert play(GZIPPED, "gzip", max_body=len(PAGE))[0].body == PAGE
+    with pytest.raises(BodyTooLarge, match=f"^body over {len(PAGE) - 1} bytes$"):
+        play(GZIPPED, "gzip", max_body=len(PAGE) - 1)
+    with pytest.raises(BodyTooLarge, match=f"^body over {len(PAGE) - 1} bytes$"):
+        play(GZIPPED, "br", max_body=len(PAGE) - 1)
+    assert play(GZIPPED, "br", max_body=100, cut=True)[0].body == PAGE[:100]
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_bomb_costs_little(play, name):
+    body, coding = BOMBS[name]
+    started = time.process_time()
+    with pytest.raises(BodyTooLarge, match=f"^body over {BOMB_MAX} bytes$"):
+        play(body, coding)
+    assert time.process_time() - started < 2.0  # the whole GiB takes several
+
+
+def test_the_next_transfer_on_the_same_handle_is_decoded_as_ever(run):
+    async def fetch(fetcher, server):
+        for _ in range(2):
+            assert b"Not compressed" in (await fetcher.fetch(Request(server.url("/not-gzip")))).body
+            assert b"squeezed" in (await fetcher.fetch(Request(server.url("/gzip")))).body
+        return [hit.headers["accept-encoding"] for hit in server.hits]
+
+    usual, again, *_ = asked = run(fetch)
+    assert again == "identity"
+    assert asked == [usual, again, usual] * 2

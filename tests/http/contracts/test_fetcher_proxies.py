@@ -1,0 +1,219 @@
+"""What real proxies do, in the words of the fetcher, and whose fault that is (P1, P2): reasons, latency, blame."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from lycosa.core.errors import ConnectionLost, FetchError
+from lycosa.http.core.model import Response
+from lycosa.http.core.request import Request
+from lycosa.http.curl.fetcher import CurlFetcher, FetchSettings
+from lycosa.proxies.core.outcomes.outcome import Blame, judge, judge_error
+from tests.http.contracts.test_fetcher_tls import certificates, trusted  # noqa: F401
+from tests.servers.banning import Banning, How, banning
+from tests.servers.nginx import free_port
+from tests.servers.proxies import Dante, Microsocks, RealProxy, Squid, Tinyproxy, running
+from tests.servers.proxy import proxying
+
+KINDS = [Tinyproxy, Squid, Microsocks, Dante]
+LOGIN = {"user": "ann", "password": "secret"}
+
+
+async def fetched(url: str, proxy: str, **settings: Any) -> Response | FetchError:
+    fetcher = CurlFetcher(FetchSettings(**{"timeout_s": 10, "connect_timeout_s": 5, **settings}))
+    try:
+        return await fetcher.fetch(Request(url, meta={"proxy": proxy}))
+    except FetchError as error:
+        return error
+    finally:
+        await fetcher.close()
+
+
+def blamed(found: Response | FetchError) -> tuple[str, Blame]:
+    outcome = judge_error(found) if isinstance(found, FetchError) else judge(found.status, {}, found.body)
+    return outcome.reason, outcome.blame
+
+
+def playing(play: Callable[[Banning], Any], **options: Any) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(60), banning(**options) as server:
+            await play(server)
+
+    asyncio.run(main())
+
+
+@pytest.fixture
+def hole() -> Iterator[str]:
+    """The address of somebody whose door is open, and who never says a word; or is too busy to open it."""
+    with socket.create_server(("127.0.0.1", 0), backlog=128) as listening:
+        yield "{}:{}".format(*listening.getsockname())
+
+
+@pytest.mark.proxies
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.usefixtures("trusted")
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_the_latency_of_a_new_connection(kind, scheme, certificates):  # noqa: F811
+    """A kept connection has none, and the time of the answer is no part of it."""
+
+    async def play(server: Banning) -> None:
+        with running(kind()) as [real]:
+            fetcher = CurlFetcher(FetchSettings())
+            try:
+                asked = Request(server.url(), meta={"proxy": real.url})
+                first, again = [await fetcher.fetch(asked) for _ in range(2)]
+                direct = await fetcher.fetch(Request(server.url()))
+            finally:
+                await fetcher.close()
+        assert direct.latency_s is None
+        assert first.latency_s is not None
+        assert 0 < first.latency_s < first.timings.first_byte_s
+        assert first.timings.first_byte_s - first.latency_s >= 0.2
+        kept = kind is not Tinyproxy or scheme == "https"  # it keeps none for plain HTTP
+        assert (again.latency_s is None) == kept
+
+    tls = certificates.context("good") if scheme == "https" else None
+    playing(play, delay_s=0.25, tls=tls, address="127.0.0.1")
+
+
+@pytest.mark.usefixtures("trusted")
+def test_the_latency_has_the_way_through_a_slow_proxy_in_it(certificates):  # noqa: F811
+    async def play(server: Banning) -> None:
+        async with proxying() as proxy:
+            proxy.delay_s = 0.3
+            found = await fetched(server.url(), proxy.url)
+            assert isinstance(found, Response)
+            assert found.latency_s is not None
+            assert 0.3 <= found.latency_s <= found.timings.first_byte_s
+
+    playing(play, tls=certificates.context("good"), address="127.0.0.1")
+
+
+@pytest.mark.proxies
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_site_that_is_down_is_not_the_fault_of_its_proxies(kind, scheme):
+    async def play(_server: Banning) -> None:
+        with running(kind()) as [real]:
+            for address in (f"127.0.0.1:{free_port()}", "no-such-host.invalid"):
+                found = await fetched(f"{scheme}://{address}/", real.url)
+                assert blamed(found)[1] in {Blame.NOBODY, Blame.MISS}, blamed(found)
+            if isinstance(real, Dante):
+                found = await fetched(f"{scheme}://127.0.0.1:{free_port()}/", real.url_socks4)
+                assert blamed(found) == ("proxy could not connect (failed)", Blame.MISS)
+                found = await fetched(f"{scheme}://no-such-host.invalid/", real.url_socks4)
+                assert blamed(found) == ("host not found", Blame.NOBODY)
+            if real.scheme == "socks5h":
+                found = await fetched(f"{scheme}://127.0.0.1:{free_port()}/", real.url)
+                assert blamed(found) == ("proxy could not connect (connection refused)", Blame.MISS)
+
+    playing(play)
+
+
+@pytest.mark.proxies
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_site_that_never_answers_is_not_the_fault_of_its_proxies(kind, scheme, hole):
+    async def play(_server: Banning) -> None:
+        with running(kind()) as [real]:
+            found = await fetched(f"{scheme}://{hole}/", real.url, timeout_s=0.8, connect_timeout_s=0.5)
+            assert blamed(found)[1] is Blame.MISS, blamed(found)
+
+    playing(play)
+
+
+@pytest.mark.parametrize("scheme", ["http", "https", "socks4", "socks5h"])
+def test_a_proxy_that_never_answers(scheme, hole):
+    """It has opened its door: nobody knows whether it is the proxy, or the site behind it."""
+
+    async def play(server: Banning) -> None:
+        found = await fetched(server.url(), f"{scheme}://{hole}", timeout_s=0.8, connect_timeout_s=0.5)
+        assert blamed(found)[1] is Blame.MISS, blamed(found)
+
+    playing(play)
+
+
+@pytest.mark.proxies
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_proxy_that_is_gone_is_to_blame(kind, scheme):
+    async def play(server: Banning) -> None:
+        with running(kind()) as [real]:
+            real.kill()
+            found = await fetched(f"{scheme}://{server.addresses[0]}:{server.ports[0]}/", real.url)
+        assert blamed(found) == ("proxy refused the connection", Blame.PROXY)
+
+    playing(play)
+
+
+@pytest.mark.proxies
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("kind", [Tinyproxy, Squid, Microsocks])
+def test_a_login_that_is_refused_is_the_fault_of_the_proxy(kind, scheme):
+    """For plain HTTP tinyproxy says 401 to a wrong one, which sites say, too: that is not known from theirs."""
+
+    async def play(server: Banning) -> None:
+        real: RealProxy
+        with running(kind(**LOGIN)) as [real]:
+            url = f"{scheme}://{server.addresses[0]}:{server.ports[0]}/"
+            for proxy in (real.url_without_login, real.url.replace("secret", "wrong")):
+                found = await fetched(url, proxy)
+                if kind is Tinyproxy and scheme == "http" and "wrong" in proxy:
+                    assert blamed(found) == ("401", Blame.NOBODY)
+                else:
+                    assert blamed(found)[1] is Blame.PROXY, blamed(found)
+
+    playing(play)
+
+
+@pytest.mark.proxies
+@pytest.mark.parametrize("kind", [Tinyproxy, Squid])
+def test_a_proxy_that_refuses_a_site(kind):
+    async def play(server: Banning) -> None:
+        with running(kind(refuses=server.addresses)) as [real]:
+            assert blamed(await fetched(server.url(), real.url)) == ("403", Blame.SITE)
+            tunnel = await fetched(server.url().replace("http:", "https:"), real.url)
+            assert blamed(tunnel) == ("proxy answered 403", Blame.MISS)
+
+    playing(play)
+
+
+def test_the_rest_of_what_a_proxy_may_do():
+    async def play(server: Banning) -> None:
+        async with proxying(exit="127.0.4.4") as proxy:
+            proxy.drops = 1
+            assert blamed(await fetched(server.url(), proxy.url)) == ("connection lost within the body", Blame.MISS)
+            server.ban("127.0.4.4", How.CLOSED)
+            assert blamed(await fetched(server.url(), proxy.url))[1] in {Blame.MISS, Blame.NOBODY}
+            found = await fetched(server.url(), proxy.url.replace("http", "socks5h"), timeout_s=1)
+            assert blamed(found)[1] is Blame.MISS
+            assert blamed(await fetched(server.url(), "http://no-such-proxy.invalid:1")) == (
+                "proxy not found",
+                Blame.PROXY,
+            )
+
+    playing(play)
+
+
+@pytest.mark.parametrize("cut", ["HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"])
+def test_a_head_that_is_cut_off_is_no_page(cut):
+    """What there is, libcurl takes for an answer without a body."""
+
+    async def main() -> Any:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(cut.encode())
+            writer.close()
+
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        async with server:
+            return await fetched("http://{}:{}/".format(*server.sockets[0].getsockname()), "")
+
+    found = asyncio.run(main())
+    assert isinstance(found, ConnectionLost)
+    assert str(found) == "connection lost within the head"

@@ -1,0 +1,44 @@
+"""The one timer by which libcurl is called. libcurl sets it from within: an exception there breaks transfers (C2)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+import uvloop
+
+from lycosa.http.curl.fetcher import CurlFetcher, FetchSettings
+
+
+@pytest.mark.parametrize("factory", [uvloop.new_event_loop, asyncio.new_event_loop])
+@pytest.mark.parametrize("first_s", [-1.0, 0.0, 0.0004, 0.5])
+def test_it_is_set_anew_while_it_is_due_at_once(factory: type, first_s: float) -> None:
+    """What is due within half a millisecond is no timer to uvloop, and has no `when()`."""
+
+    async def play() -> None:
+        fetcher = CurlFetcher(FetchSettings())
+        fetcher._deadline = asyncio.get_running_loop().time() + first_s
+        fetcher._arm()
+        for timeout_ms in (1, 1000, 0, -1, 5):
+            fetcher._set_timer(timeout_ms)
+        await fetcher.close()
+
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(play())
+
+
+def test_the_earlier_of_two_counts() -> None:
+    async def play() -> None:
+        loop = asyncio.get_running_loop()
+        fetcher = CurlFetcher(FetchSettings())
+        called = asyncio.Event()
+        fetcher._act = lambda ready: called.set()  # type: ignore[method-assign]
+        fetcher._set_timer(60_000)
+        fetcher._set_timer(20)
+        begun = loop.time()
+        await asyncio.wait_for(called.wait(), 30)
+        assert 0.01 < loop.time() - begun < 20
+        await fetcher.close()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(play())

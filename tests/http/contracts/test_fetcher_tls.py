@@ -1,0 +1,175 @@
+"""HTTPS: certificates are verified unless the user says otherwise, faults are named, HTTP/2 is used when offered."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import ssl
+import subprocess
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from lycosa.core.errors import PrivateAddress, TlsFailed
+from lycosa.http.core.model import Response
+from lycosa.http.core.request import Request
+from lycosa.http.curl.fetcher import CurlFetcher, FetchSettings
+from tests.conftest import need
+from tests.servers.misbehaving import Server, serving
+from tests.servers.nginx import free_port, serve
+
+NAMES = {"good": "IP:127.0.0.1", "other": "DNS:example.com", "expired": "IP:127.0.0.1", "self-signed": "IP:127.0.0.1"}
+
+
+class Certificates(NamedTuple):
+    folder: Path
+
+    def context(self, name: str) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.folder / f"{name}.pem", self.folder / f"{name}.key")
+        return context
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory) -> Certificates:
+    need("openssl", shutil.which("openssl") is not None)
+    folder = tmp_path_factory.mktemp("certificates")
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+
+    def openssl(*words: str) -> None:
+        subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True, timeout=30)
+
+    openssl("req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.pem", "-days", "2", "-subj", "/CN=Tests")
+    for name, san in NAMES.items():
+        (folder / f"{name}.ext").write_text(f"subjectAltName={san}\n")
+        openssl("req", *key, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
+        signer = ["-signkey", f"{name}.key"] if name == "self-signed" else ["-CA", "ca.pem", "-CAkey", "ca.key"]
+        days = "-1" if name == "expired" else "2"
+        more = ["-extfile", f"{name}.ext", "-days", days, "-set_serial", str(len(name))]
+        openssl("x509", "-req", "-in", f"{name}.csr", *signer, "-out", f"{name}.pem", *more)
+    return Certificates(folder)
+
+
+@pytest.fixture
+def trusted(certificates, monkeypatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificates.folder / "ca.pem"))
+
+
+async def fetch(url: str, *, address: str = "", **settings: Any) -> Response:
+    fetcher = CurlFetcher(FetchSettings(timeout_s=5.0, **settings))
+    try:
+        return await fetcher.fetch(Request(url), address=address)
+    finally:
+        await fetcher.close()
+
+
+def fetched(context: ssl.SSLContext, **settings: Any) -> Response:
+    async def main() -> Response:
+        async with serving(tls=context) as server:
+            asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # the server's half of a bad handshake
+            return await fetch(server.url("/good"), **settings)
+
+    return asyncio.run(main())
+
+
+def test_a_certificate_that_is_trusted(certificates, trusted):
+    response = fetched(certificates.context("good"))
+    assert response.status == 200
+    assert 0 < response.timings.connect_s < response.timings.tls_s < response.timings.first_byte_s
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("other", "certificate of another host"),
+        ("expired", "certificate expired"),
+        ("self-signed", "certificate self-signed"),
+    ],
+)
+def test_a_certificate_that_is_not(certificates, trusted, name, reason):
+    with pytest.raises(TlsFailed) as caught:
+        fetched(certificates.context(name))
+    assert (str(caught.value), caught.value.retry) == (reason, False)
+    assert fetched(certificates.context(name), insecure=True).status == 200
+
+
+def test_an_address_changes_neither_the_name_that_is_asked_for_nor_the_one_that_is_checked(certificates, trusted):
+    context, asked = certificates.context("other"), []
+    context.sni_callback = lambda _socket, name, _context: asked.append(name)
+
+    async def main() -> None:
+        async with serving(tls=context) as server:
+            asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # the server's half of a bad handshake
+            right = server.url("/good").replace("127.0.0.1", "example.com")
+            response = await fetch(right, address="127.0.0.1")
+            assert (response.status, response.ip) == (200, "127.0.0.1")
+            with pytest.raises(TlsFailed, match=r"^certificate of another host$"):
+                await fetch(right.replace("example.com", "example.org"), address="127.0.0.1")
+
+    asyncio.run(main())
+    assert asked == ["example.com", "example.org"]
+
+
+def test_an_authority_nobody_knows(certificates):
+    with pytest.raises(TlsFailed, match=r"^certificate not trusted$"):
+        fetched(certificates.context("good"))
+
+
+def test_a_server_that_does_not_speak_tls():
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    async def main() -> None:
+        async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            with pytest.raises(TlsFailed, match=r"^TLS handshake failed$"):
+                await fetch(f"https://127.0.0.1:{port}/")
+
+    asyncio.run(main())
+
+
+def test_through_a_tunnel(certificates, trusted):
+    async def main() -> tuple[Response, Server]:
+        async with serving() as proxy, serving(tls=certificates.context("good")) as server:
+            return await fetch(server.url("/good"), proxy=proxy.url()), proxy
+
+    response, proxy = asyncio.run(main())
+    assert (response.status, response.headers.get("proxy-agent")) == (200, "")
+    assert b"All is well." in response.body
+    assert [hit.method for hit in proxy.hits] == ["CONNECT"]
+
+
+@pytest.mark.nginx
+def test_http_2_when_the_server_offers_it(certificates, trusted, tmp_path):
+    (tmp_path / "index.html").write_text("<p>two")
+    port = free_port()
+    files = f"ssl_certificate {certificates.folder}/good.pem; ssl_certificate_key {certificates.folder}/good.key;"
+    with serve(tmp_path, extra=f"listen 127.0.0.1:{port} ssl http2; {files}"):
+        response = asyncio.run(fetch(f"https://127.0.0.1:{port}/"))
+    assert (response.http_version, response.status, response.body) == ("2", 200, b"<p>two")
+    assert response.headers.get("content-type") == "text/html"
+
+
+@pytest.mark.nginx
+def test_a_kept_http_2_connection_to_a_private_address_is_not_used(certificates, trusted, tmp_path):
+    (tmp_path / "index.html").write_text("<p>two")
+    port = free_port()
+    files = f"ssl_certificate {certificates.folder}/good.pem; ssl_certificate_key {certificates.folder}/good.key;"
+
+    async def main() -> list[Response | BaseException]:
+        fetcher, request = CurlFetcher(FetchSettings(timeout_s=5.0)), Request(f"https://127.0.0.1:{port}/")
+        try:
+            await fetcher.fetch(request)
+            transfers = (fetcher.fetch(request, public_only=guarded) for guarded in (False, True) * 10)
+            return await asyncio.gather(*transfers, return_exceptions=True)
+        finally:
+            await fetcher.close()
+
+    with serve(tmp_path, extra=f"listen 127.0.0.1:{port} ssl http2; {files}") as site:
+        results = asyncio.run(main())
+        assert [type(result) for result in results] == [Response, PrivateAddress] * 10
+        assert {result.http_version for result in results[::2]} == {"2"}  # type: ignore[union-attr]
+        assert len(site.requests()) == 11

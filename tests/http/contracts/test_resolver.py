@@ -1,0 +1,253 @@
+"""The contract of the `Resolver` port, and what `SystemResolver` adds: answers kept, questions bounded (F8).
+
+No name leaves the machine: the system is asked for `localhost`; for all else it is replaced below our code, by a
+`getaddrinfo` that answers when the test lets it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+
+from lycosa.core.errors import BadSetting, ConnectFailed
+from lycosa.http import resolver as module
+from lycosa.http.ports import Resolver
+from lycosa.http.resolver import NUMERIC_TTL_S, StaticResolver, SystemResolver, in_order
+from tests.http.contracts.fetching import LOOPS
+
+KINDS: dict[str, Callable[[], Resolver]] = {
+    "system": SystemResolver,
+    "static": lambda: StaticResolver({"localhost": ["127.0.0.1"]}),
+}
+TEST_MAX_S = 10.0
+Play = Callable[[], Awaitable[Any]]
+
+
+@pytest.fixture(params=LOOPS)
+def run(request) -> Callable[[Play], Any]:
+    def runner(play: Play) -> Any:
+        async def main() -> Any:
+            async with asyncio.timeout(TEST_MAX_S):
+                return await play()
+
+        with asyncio.Runner(loop_factory=LOOPS[request.param]) as loop:
+            return loop.run(main())
+
+    return runner
+
+
+@pytest.fixture(params=KINDS)
+def make(request) -> Callable[[], Resolver]:
+    return KINDS[request.param]
+
+
+# --------------------------------------------------------------------------------------------------------- the contract
+
+
+def test_a_name(run, make):
+    addresses, ttl_s = run(lambda: make().resolve("localhost"))
+    assert "127.0.0.1" in addresses
+    assert 0 < ttl_s < module.TTL_S + 1
+
+
+@pytest.mark.parametrize(
+    ("name", "address"),
+    [
+        ("127.0.0.9", "127.0.0.9"),
+        ("[::1]", "::1"),
+        ("::1", "::1"),
+        ("[2001:db8::ff]", "2001:db8::ff"),
+        ("[2001:DB8:0:0::FF]", "2001:db8::ff"),
+    ],
+)
+def test_a_numeric_name_is_its_own_address(run, make, monkeypatch, name, address):
+    monkeypatch.setattr(socket, "getaddrinfo", None)
+    assert run(lambda: make().resolve(name)) == ((address,), NUMERIC_TTL_S)
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "a..b", ".a", "x" * 64, "a." * 130, "a b", "a\0b", "a:80", "bücher.invalid", "[::1"]
+)
+def test_what_cannot_be_a_name(run, make, monkeypatch, name):
+    monkeypatch.setattr(socket, "getaddrinfo", None)
+    with pytest.raises(ConnectFailed, match=r"^host not found$") as caught:
+        run(lambda: make().resolve(name))
+    assert caught.value.retry
+
+
+def test_the_first_address_does_not_depend_on_the_order_of_the_answer():
+    dealt = ["192.0.2.10", "2001:db8::2", "192.0.2.9", "2001:db8::1", "192.0.2.10"]
+    assert in_order(dealt) == ["192.0.2.9", "192.0.2.10", "2001:db8::1", "2001:db8::2"]
+    assert in_order(dealt[1:]) == ["2001:db8::1", "2001:db8::2", "192.0.2.9", "192.0.2.10"]
+    assert in_order(["fe80::1%lo", "192.0.2.1"]) == ["192.0.2.1"]
+    assert in_order(["fe80::1%lo"]) == []
+
+
+# ------------------------------------------------------------------------------------------------------------ the table
+
+
+def test_a_table_keeps_its_order_and_its_time(run):
+    resolver = StaticResolver({"a.example": ["192.0.2.9", "::1", "192.0.2.1"], "empty.example": []}, ttl_s=7)
+    assert run(lambda: resolver.resolve("a.example")) == (("192.0.2.9", "::1", "192.0.2.1"), 7)
+    for name in ("empty.example", "b.example"):
+        with pytest.raises(ConnectFailed, match=r"^host not found$"):
+            run(lambda: resolver.resolve(name))  # noqa: B023
+
+
+@pytest.mark.parametrize("address", ["", "b.example", "127.1", "fe80::1%lo", "192.0.2.1:80"])
+def test_a_table_of_addresses_only(address):
+    with pytest.raises(BadSetting, match=r"an address of a\.example, is no IP address"):
+        StaticResolver({"a.example": [address]})
+
+
+# ----------------------------------------------------------------------------------------------------------- the system
+
+
+class System:
+    """A `getaddrinfo` that counts, and answers as soon as it is `open`. A name that begins with "no" is not known."""
+
+    def __init__(self) -> None:
+        self.open = threading.Event()
+        self.asked: list[bytes] = []
+        self.busy = 0
+        self.busiest = 0
+        self._lock = threading.Lock()
+
+    def getaddrinfo(self, name: bytes, *_: object, **__: object) -> list[Any]:
+        with self._lock:
+            self.asked.append(name)
+            self.busy += 1
+            self.busiest = max(self.busiest, self.busy)
+        assert self.open.wait(TEST_MAX_S)
+        with self._lock:
+            self.busy -= 1
+        if name.startswith(b"no"):
+            raise socket.gaierror(socket.EAI_AGAIN if name == b"no-answer" else socket.EAI_NONAME, "as the system says")
+        return [(0, 0, 0, "", ("192.0.2.1", 0)), (0, 0, 0, "", ("::1", 0, 0, 0))]
+
+
+@pytest.fixture
+def system(monkeypatch) -> Iterator[System]:
+    system = System()
+    monkeypatch.setattr(socket, "getaddrinfo", system.getaddrinfo)
+    yield system
+    system.open.set()
+    for thread in threading.enumerate():
+        if thread.name.startswith("resolve "):
+            thread.join()
+
+
+async def until(true: Callable[[], bool]) -> None:
+    while not true():  # noqa: ASYNC110  threads have no event for it
+        await asyncio.sleep(0.001)
+
+
+def test_an_answer_is_kept_for_its_time(run, system, monkeypatch):
+    system.open.set()
+    monkeypatch.setattr(module, "TTL_S", 0.5)
+
+    async def play() -> None:
+        resolver = SystemResolver()
+        first, ttl_s = await resolver.resolve("a")
+        again, less_s = await resolver.resolve("a")
+        assert first == again == ["192.0.2.1", "::1"]
+        assert 0 <= less_s <= ttl_s <= 0.5
+        assert system.asked == [b"a"]
+        await asyncio.sleep(0.51)
+        await resolver.resolve("a")
+        assert system.asked == [b"a", b"a"]
+
+    run(play)
+
+
+@pytest.mark.parametrize(("name", "why"), [("no", "host not found"), ("no-answer", "name server does not answer")])
+def test_a_failure_is_kept_too(run, system, monkeypatch, name, why):
+    system.open.set()
+
+    async def play() -> None:
+        resolver = SystemResolver()
+        for _ in range(2):
+            with pytest.raises(ConnectFailed, match=why):
+                await resolver.resolve(name)
+        assert len(system.asked) == 1
+        monkeypatch.setattr(module, "FAILURE_TTL_S" if name == "no" else "AGAIN_TTL_S", 0.0)
+        fresh = SystemResolver()
+        for _ in range(2):
+            with pytest.raises(ConnectFailed):
+                await fresh.resolve(name)
+        assert len(system.asked) == 3
+
+    run(play)
+
+
+def test_the_answers_kept_are_bounded(run, system, monkeypatch):
+    system.open.set()
+    monkeypatch.setattr(module, "ANSWERS_MAX", 2)
+
+    async def play() -> None:
+        resolver = SystemResolver()
+        for name in ("a", "b", "a", "c", "a", "b"):
+            await resolver.resolve(name)
+
+    run(play)
+    assert system.asked == [b"a", b"b", b"c", b"b"]
+
+
+def test_one_name_is_asked_once_for_all_who_want_it(run, system):
+    async def play() -> None:
+        resolver = SystemResolver()
+        tasks = [asyncio.create_task(resolver.resolve("a")) for _ in range(20)]
+        await until(lambda: system.busy == 1)
+        tasks[0].cancel()  # the one who asked first takes nothing from the others
+        await asyncio.sleep(0)
+        system.open.set()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert isinstance(results[0], asyncio.CancelledError)
+        assert all(addresses == ["192.0.2.1", "::1"] for addresses, _ in results[1:])
+
+    run(play)
+    assert system.asked == [b"a"]
+
+
+def test_questions_at_a_time_are_bounded(run, system, monkeypatch):
+    monkeypatch.setattr(module, "THREADS_MAX", 3)
+    monkeypatch.setattr(module, "QUESTIONS_MAX", 20)
+
+    async def play() -> None:
+        resolver = SystemResolver()
+        tasks = [asyncio.create_task(resolver.resolve(f"host{number}")) for number in range(20)]
+        await until(lambda: system.busy == 3)
+        with pytest.raises(ConnectFailed, match="too many"):
+            await resolver.resolve("one-more")
+        system.open.set()
+        await asyncio.gather(*tasks)
+
+    run(play)
+    assert (system.busiest, len(system.asked)) == (3, 20)
+
+
+def test_a_question_that_hangs_is_given_up_and_its_late_answer_kept(run, system):
+    async def play() -> None:
+        resolver = SystemResolver(timeout_s=0.05)
+        with pytest.raises(ConnectFailed, match=r"^host not found within 0\.05 s$"):
+            await resolver.resolve("a")
+        system.open.set()
+        await until(lambda: not resolver._asked)
+        assert (await resolver.resolve("a"))[0] == ["192.0.2.1", "::1"]
+
+    run(play)
+    assert system.asked == [b"a"]
+
+
+def test_a_question_that_hangs_does_not_keep_the_loop_from_closing(run, system):
+    async def play() -> None:
+        with pytest.raises(ConnectFailed):
+            await SystemResolver(timeout_s=0.01).resolve("a")
+
+    run(play)
+    assert system.busy == 1

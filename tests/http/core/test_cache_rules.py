@@ -1,0 +1,520 @@
+"""The rules of the HTTP cache (C10): RFC 9111 section by section, and replay.
+
+The list of behaviours follows the public suite of cache tests (cache-tests.fyi) for a private cache.
+"""
+
+from __future__ import annotations
+
+from email.utils import formatdate
+
+import pytest
+
+from lycosa.core.headers import Headers
+from lycosa.http.core.cache_rules import (
+    HEURISTIC_MAX_S,
+    SECONDS_MAX,
+    Action,
+    Asked,
+    Decision,
+    PrivateRules,
+    ReplayRules,
+    StoredResponse,
+    directives,
+    freshened,
+    invalidated,
+    key_of,
+    served,
+    stored_of,
+)
+from lycosa.http.core.model import Response, Timings
+
+NOW = 1_800_000_000.0
+RULES = PrivateRules()
+URL = "http://a.example/x"
+GET = Asked("GET", URL)
+HOUR = 3600
+
+
+def date(offset_s: float = 0.0) -> str:
+    return formatdate(NOW + offset_s, usegmt=True)
+
+
+def response(*fields: tuple[str, str], status: int = 200, **more) -> Response:
+    return Response(URL, status, Headers.of(fields), b"body", **more)
+
+
+def kept(*fields: tuple[str, str], status: int = 200, asked: Asked = GET, took_s: float = 0.0) -> StoredResponse:
+    return stored_of(asked, response(*fields, status=status, timings=Timings(total_s=took_s)), NOW)
+
+
+def cc(value: str) -> tuple[str, str]:
+    return "Cache-Control", value
+
+
+def action(stored: StoredResponse | None, after_s: float = 0.0, rules=RULES, **asked: str) -> Action:
+    fields = {name.replace("_", "-"): value for name, value in asked.items()}
+    return rules.decide(Asked("GET", URL, fields), stored, NOW + after_s).action
+
+
+def fresh_for(stored: StoredResponse) -> int:
+    """Return the whole seconds for which it is served."""
+    low, high = -1, 1 << 40
+    while low + 1 < high:
+        middle = (low + high) // 2
+        low, high = (middle, high) if action(stored, middle) is Action.SERVE else (low, middle)
+    return low + 1
+
+
+# ----------------------------------------------------------------------------------------------------- §3: what is kept
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "wanted"),
+    [
+        ([cc("max-age=60")], 200, True),
+        ([cc("private, max-age=60")], 200, True),
+        ([cc("max-age=60"), ("Set-Cookie", "a=b")], 200, True),
+        ([("Expires", date(60))], 200, True),
+        ([("ETag", '"1"')], 200, True),
+        ([cc("no-cache"), ("ETag", '"1"')], 200, True),
+        ([("Last-Modified", date(-HOUR))], 200, True),
+        ([("Last-Modified", date(-HOUR))], 404, True),
+        ([("Last-Modified", date(-HOUR))], 403, False),
+        ([cc("public"), ("Last-Modified", date(-HOUR))], 403, True),
+        ([cc("max-age=60")], 503, True),
+        ([cc("max-age=60")], 302, True),
+        ([], 301, True),
+        ([], 200, False),
+        ([cc("max-age=0")], 200, False),
+        ([("Expires", "0")], 200, False),
+        ([cc("no-store, max-age=60"), ("Expires", date(60))], 200, False),
+        ([cc("nO-StOrE")], 200, False),
+        ([cc("max-age=60"), cc("no-store")], 200, False),
+        ([cc("no-store, must-understand, max-age=60")], 200, True),
+        ([cc("no-store, must-understand, max-age=60")], 299, False),
+        ([cc("must-understand, max-age=60")], 299, False),
+        ([cc("max-age=60")], 599, True),
+        ([cc("max-age=60")], 202, True),
+        ([cc("max-age=60")], 103, False),
+        ([("ETag", '"1"')], 202, False),
+        ([cc("max-age=60")], 206, False),
+        ([cc("max-age=60")], 304, False),
+        ([cc("max-age=60")], 412, False),
+        *(
+            ([cc("max-age=60"), *(("Vary", each) for each in vary)], 200, False)
+            for vary in (["*"], ["*, *"], ["*", "*"], [", *"], ["", "*"], ["*, Foo"], ["Foo, *"])
+        ),
+        ([cc("max-age=60"), ("Vary", "Foo")], 200, True),
+        ([("ETag", "not an entity tag")], 200, False),
+    ],
+)
+def test_what_may_be_kept(fields, status, wanted):
+    assert RULES.storable(GET, response(*fields, status=status), NOW) is wanted
+
+
+def test_what_requests_say_about_keeping():
+    good = response(cc("max-age=60"))
+    assert RULES.storable(Asked("GET", URL, {"authorization": "Basic x"}), good, NOW)  # of one user
+    assert RULES.storable(Asked("HEAD", URL), good, NOW)
+    assert not RULES.storable(Asked("POST", URL), good, NOW)
+    assert not RULES.storable(Asked("GET", URL, {"cache-control": "no-store"}), good, NOW)
+    assert not RULES.storable(GET, response(cc("max-age=60"), skipped=True), NOW)
+    assert not RULES.storable(GET, response(cc("max-age=60"), partial=True), NOW)
+    assert [RULES.concerns(Asked(method, URL)) for method in ("GET", "HEAD", "POST", "OPTIONS")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert not RULES.concerns(Asked("GET", URL, {"cache-control": "No-Store"}))
+    assert not RULES.concerns(Asked("GET", "file:///etc/hosts"))
+
+
+def test_always_store_keeps_all_but_no_store():
+    rules = PrivateRules(always_store=True)
+    assert rules.storable(GET, response(), NOW)
+    assert rules.storable(GET, response(status=403), NOW)
+    assert not rules.storable(GET, response(cc("no-store")), NOW)
+    assert not rules.storable(GET, response(status=304), NOW)
+
+
+def test_directives_can_be_ignored():
+    rules = PrivateRules(ignore_directives=frozenset({"no-store", "max-age"}))
+    assert rules.storable(GET, response(cc("no-store, max-age=0"), ("Expires", date(60))), NOW)
+    assert action(kept(cc("no-store, max-age=0"), ("Expires", date(60))), 30, rules) is Action.SERVE
+
+
+def test_fields_of_one_connection_and_cookies_are_not_kept():
+    fields = [
+        ("Connection", "close, X-Hop"),
+        ("X-Hop", "1"),
+        ("Keep-Alive", "1"),
+        ("Transfer-Encoding", "chunked"),
+        ("TE", "x"),
+        ("Upgrade", "h2c"),
+        ("Proxy-Authenticate", "Basic"),
+        ("Proxy-Connection", "close"),
+        ("Set-Cookie", "a=b"),
+        ("X-Kept", "1"),
+        ("X-Kept", "2"),
+        ("Content-Type", "text/html"),
+    ]
+    assert kept(*fields).headers == [("x-kept", "1"), ("x-kept", "2"), ("content-type", "text/html")]
+
+
+# ----------------------------------------------------------------------------------------------- §4.2.1: how long fresh
+
+
+@pytest.mark.parametrize(
+    ("fields", "fresh_s"),
+    [
+        ([cc("max-age=60")], 60),
+        ([cc("MaX-AgE=60")], 60),
+        ([cc('max-age="60"')], 60),
+        ([cc("max-age=000060")], 60),
+        ([cc("a=1, max-age=60, b")], 60),
+        ([cc("max-age=60"), ("Expires", date(-HOUR))], 60),
+        ([cc("max-age=60"), ("Expires", "nonsense")], 60),
+        ([cc("max-age=0"), ("Expires", date(HOUR)), ("ETag", '"1"')], 0),
+        ([cc("max-age=60, s-maxage=3600")], 60),
+        ([cc("s-maxage=1"), cc("max-age=60")], 60),
+        ([cc("max-age=60, max-age=3600")], 60),
+        ([cc("max-age=2147483648")], SECONDS_MAX),
+        ([cc("max-age=99999999999999999999")], SECONDS_MAX),
+        ([cc("immutable, max-age=60")], 60),
+        ([cc("must-revalidate, max-age=60")], 60),
+        *(
+            ([cc(f"max-age={value}"), ("ETag", '"1"')], 0)
+            for value in ("-60", "'60'", "60.0", "60.5", "a60", "60a", "", "\xb2", "+60", "6 0")
+        ),
+        ([cc('x="max-age=3600", max-age=60')], 60),
+        ([cc('max-age=60, x="max-age=3600"')], 60),
+        ([cc('"max-age=3600", max-age=60')], 60),
+        ([("Expires", date(60)), ("Date", date())], 60),
+        ([("Expires", date(60))], 60),
+        ([("Expires", date(60)), ("Date", "nonsense")], 60),
+        ([("Expires", date(120)), ("Date", date(60))], 60),
+        ([("Expires", date())], 0),
+        ([("Expires", date(-60)), ("Date", date(60))], 0),
+        ([("Expires", "0")], 0),
+        ([("Expires", date(60)), ("Expires", date(60))], 0),
+        ([("Expires", "Fri, 01 Jan 2038 00:00:00 UTC")], 0),
+        ([("Expires", "Fri, 01 Jan 38 00:00:00 GMT")], 0),
+        ([("Expires", "Fri 01 Jan 2038 00:00:00 GMT")], 0),
+        ([("Expires", "Fri,  01  Jan  2038 00:00:00 GMT")], 0),
+        ([("Expires", "Fri, 01 Jan 2038 0:00:00 GMT")], 0),
+        ([("Expires", "Friday, 15-Jan-27 08:01:00 GMT")], 60),
+        ([("Expires", "Fri Jan 15 08:01:00 2027")], 60),
+        ([("Last-Modified", date(-1000)), ("Date", date())], 100),
+        ([("Last-Modified", date(-1000))], 100),
+        ([("Last-Modified", date(1000))], 0),
+        ([("Last-Modified", date(-(10**9)))], HEURISTIC_MAX_S),
+        ([("ETag", '"1"')], 0),
+        ([cc("no-cache, max-age=60")], 0),
+        ([cc("No-CaChE")], 0),
+        ([cc('no-cache="set-cookie", max-age=60')], 0),
+        ([cc("max-age=60"), ("Pragma", "no-cache")], 60),
+    ],
+)
+def test_how_long_a_response_is_fresh(fields, fresh_s):
+    assert fresh_for(kept(*fields)) == fresh_s
+
+
+def test_the_example_date_is_what_it_says():
+    assert date() == "Fri, 15 Jan 2027 08:00:00 GMT"
+
+
+def test_heuristics_are_for_the_statuses_that_allow_them():
+    old = ("Last-Modified", date(-1000))
+    assert [fresh_for(kept(old, status=status)) for status in (200, 203, 404, 410, 403, 500)] == [100] * 4 + [0, 0]
+    assert fresh_for(kept(old, cc("public"), status=403)) == 100
+    assert fresh_for(kept(status=301)) == fresh_for(kept(status=308)) == HEURISTIC_MAX_S
+    assert fresh_for(kept(status=302)) == 0
+
+
+# ---------------------------------------------------------------------------------------------------------- §4.2.3: age
+
+
+@pytest.mark.parametrize(
+    ("fields", "fresh_s"),
+    [
+        ([("Age", "10")], 50),
+        ([("Age", "60")], 0),
+        ([("Age", "2147483648")], 0),
+        ([("Age", "10, 0")], 50),
+        ([("Age", "0, 10")], 60),
+        ([("Age", "10"), ("Age", "0")], 50),
+        ([("Age", "0"), ("Age", "10")], 60),
+        ([("Age", "abc")], 60),
+        ([("Age", "-10")], 60),
+        ([("Age", "10.0")], 60),
+        ([("Age", "10;x=1")], 60),
+        ([("Date", date(-20))], 40),
+        ([("Date", date(20))], 60),
+        ([("Date", date(-20)), ("Age", "10")], 40),
+        ([("Date", date(-20)), ("Age", "30")], 30),
+        ([("Date", "nonsense")], 60),
+    ],
+)
+def test_the_age_counts(fields, fresh_s):
+    assert fresh_for(kept(cc("max-age=60"), *fields)) == fresh_s
+
+
+def test_the_time_of_the_transfer_counts():
+    assert fresh_for(kept(cc("max-age=60"), ("Age", "10"), took_s=5.0)) == 45
+    assert fresh_for(kept(cc("max-age=60"), ("Date", date(-8)), took_s=5.0)) == 52
+
+
+def test_a_clock_that_was_set_back_makes_nothing_younger():
+    stored = kept(cc("max-age=60"), ("Age", "10"))
+    assert served(stored, NOW - 1000)["age"] == "10"
+    assert action(stored, -1000) is Action.SERVE
+
+
+def test_it_is_served_with_its_age():
+    headers = served(kept(cc("max-age=60"), ("Age", "10"), ("Date", date(-5))), NOW + 7)
+    assert (headers.getlist("age"), headers["date"]) == (["17"], date(-5))
+    assert served(kept(cc("max-age=60")), NOW + 7)["age"] == "7"
+
+
+# ------------------------------------------------------------------------------------------------------- §4: what to do
+
+
+def test_a_stale_one_is_asked_about():
+    etag, modified = ("ETag", 'W/"1"'), ("Last-Modified", date(-HOUR))
+    assert RULES.decide(GET, kept(cc("max-age=60"), etag, modified), NOW + 61) == Decision(
+        Action.REVALIDATE, {"If-None-Match": 'W/"1"', "If-Modified-Since": date(-HOUR)}, stand_in=True
+    )
+    assert RULES.decide(GET, kept(cc("max-age=60"), modified), NOW + 61).conditions == {
+        "If-Modified-Since": date(-HOUR)
+    }
+    assert RULES.decide(GET, kept(cc("max-age=60")), NOW + 61) == Decision(Action.FETCH, stand_in=True)
+    assert RULES.decide(GET, None, NOW) == Decision(Action.FETCH)
+
+
+@pytest.mark.parametrize("value", ['"\n"', '"a" x', "a", '"' + "a" * 2000 + '"', '"\xff"'])
+def test_a_hostile_entity_tag_is_not_sent_back(value):
+    assert RULES.decide(GET, kept(cc("max-age=60"), ("ETag", value)), NOW + 61).conditions == {}
+
+
+@pytest.mark.parametrize("name", ["if-none-match", "if-modified-since", "range", "if-match", "if-range"])
+def test_whoever_asks_something_of_his_own_gets_no_kept_answer(name):
+    assert RULES.decide(Asked("GET", URL, {name: "x"}), kept(cc("max-age=60")), NOW) == Decision(Action.FETCH)
+
+
+@pytest.mark.parametrize(
+    ("said", "wanted", "after_s", "expected"),
+    [
+        ("max-age=60", "max-age=0", 1, Action.FETCH),
+        ("max-age=60", "max-age=10", 10, Action.SERVE),
+        ("max-age=60", "max-age=10", 11, Action.FETCH),
+        ("max-age=60", "max-age=nonsense", 1, Action.FETCH),
+        ("max-age=60", "min-fresh=10", 50, Action.SERVE),
+        ("max-age=60", "min-fresh=10", 51, Action.FETCH),
+        ("max-age=60", "min-fresh=10, max-stale", 61, Action.FETCH),
+        ("max-age=60", "max-stale=10", 70, Action.SERVE),
+        ("max-age=60", "max-stale=10", 71, Action.FETCH),
+        ("max-age=60", "max-stale", 10**6, Action.SERVE),
+        ("max-age=60, must-revalidate", "max-stale", 61, Action.FETCH),
+        ("max-age=60, no-cache", "max-stale", 1, Action.FETCH),
+        ("max-age=60", "no-cache", 1, Action.FETCH),
+        ("max-age=60", "only-if-cached", 1, Action.SERVE),
+        ("max-age=60", "only-if-cached", 61, Action.NOT_CACHED),
+        ("max-age=60", "only-if-cached, max-stale=10", 61, Action.SERVE),
+        ("max-age=60, stale-while-revalidate=10", "", 70, Action.SERVE),
+        ("max-age=60, stale-while-revalidate=10", "", 71, Action.FETCH),
+        ("max-age=60, stale-while-revalidate=10, must-revalidate", "", 65, Action.FETCH),
+        ("max-age=60, immutable", "", 61, Action.FETCH),
+    ],
+)
+def test_what_both_sides_say(said, wanted, after_s, expected):
+    assert action(kept(cc(said)), after_s, cache_control=wanted) is expected
+
+
+def test_only_if_cached_without_one():
+    assert action(None, cache_control="only-if-cached") is Action.NOT_CACHED
+    assert action(None, rules=PrivateRules(ignore_missing=True)) is Action.NOT_CACHED
+    stale = kept(cc("max-age=60"), ("ETag", '"1"'))
+    assert action(stale, 61, rules=PrivateRules(ignore_missing=True)) is Action.REVALIDATE
+
+
+def test_pragma_counts_where_there_is_no_cache_control():
+    stored = kept(cc("max-age=60"))
+    assert action(stored, pragma="no-cache") is Action.FETCH
+    assert action(stored, pragma="unknown") is Action.SERVE
+    assert action(stored, pragma="no-cache", cache_control="max-age=10") is Action.SERVE
+
+
+@pytest.mark.parametrize(
+    ("said", "wanted", "after_s", "stands_in"),
+    [
+        ("max-age=60", "", 10**6, True),
+        ("max-age=60, must-revalidate", "", 61, False),
+        ("max-age=60, no-cache", "", 61, False),
+        ("max-age=60, stale-if-error=10", "", 70, True),
+        ("max-age=60, stale-if-error=10", "", 71, False),
+        ("max-age=60", "stale-if-error=10", 71, False),
+        ("max-age=60, stale-if-error=10", "stale-if-error=100", 150, True),
+        ("max-age=60", "no-cache", 61, False),
+        ("max-age=60, stale-if-error=10, must-revalidate", "", 65, False),
+    ],
+)
+def test_it_stands_in_for_a_host_that_fails(said, wanted, after_s, stands_in):
+    asked = Asked("GET", URL, {"cache-control": wanted} if wanted else {})
+    assert RULES.decide(asked, kept(cc(said), ("ETag", '"1"')), NOW + after_s).stand_in is stands_in
+
+
+# ----------------------------------------------------------------------------------------------------------- §4.1: Vary
+
+
+@pytest.mark.parametrize(
+    ("vary", "before", "now", "same"),
+    [
+        ("Foo", {"foo": "1"}, {"foo": "1"}, True),
+        ("Foo", {"foo": "1"}, {"foo": "2"}, False),
+        ("Foo", {}, {"foo": "1"}, False),
+        ("Foo", {"foo": "1"}, {}, False),
+        ("Foo", {}, {}, True),
+        ("Foo", {"foo": "1", "bar": "1"}, {"foo": "1", "bar": "2"}, True),
+        ("foo, BAR", {"foo": "1", "bar": "1"}, {"foo": "1", "bar": "1"}, True),
+        ("foo, BAR", {"foo": "1", "bar": "1"}, {"foo": "1", "bar": "2"}, False),
+        ("foo, bar, baz", {"foo": "1"}, {"foo": "1", "baz": ""}, True),
+        ("Foo", {"foo": "1, 2"}, {"foo": "1,2"}, True),
+        ("Foo", {"foo": "a  b"}, {"foo": " a b"}, True),
+        ("Foo", {"foo": "1, 2"}, {"foo": "2, 1"}, False),
+    ],
+)
+def test_vary(vary, before, now, same):
+    stored = kept(cc("max-age=60"), ("Vary", vary), asked=Asked("GET", URL, before))
+    assert action(stored, **now) is (Action.SERVE if same else Action.FETCH)
+
+
+def test_users_do_not_share():
+    keys = {
+        key_of(GET),
+        key_of(Asked("HEAD", URL)),
+        key_of(Asked("GET", URL + "?a")),
+        key_of(GET, b"body"),
+        key_of(GET, jar="1"),
+        key_of(Asked("GET", URL, {"authorization": "Basic x"})),
+        key_of(Asked("GET", URL, {"authorization": "Basic y"})),
+    }
+    assert len(keys) == 7
+    assert key_of(GET) == key_of(Asked("GET", URL, {"accept": "x"}))
+
+
+# -------------------------------------------------------------------------------------------------- §4.3.4: after a 304
+
+
+def test_a_304_freshens():
+    stored = kept(
+        cc("max-age=60"), ("ETag", '"1"'), ("X-A", "1"), ("X-B", "1"), ("Age", "50"), ("Content-Type", "text/html")
+    )
+    again = response(
+        cc("max-age=100"),
+        ("X-A", "2"),
+        ("X-A", "3"),
+        ("X-New", "1"),
+        ("Content-Length", "0"),
+        ("Content-Type", "text/plain"),
+        ("Content-Encoding", "gzip"),
+        ("Connection", "x-hop"),
+        ("X-Hop", "1"),
+        ("Set-Cookie", "a=b"),
+        status=304,
+    )
+    fresh = freshened(stored, again, NOW + 500)
+    assert dict(fresh.headers) == {
+        "etag": '"1"',
+        "x-b": "1",
+        "content-type": "text/html",
+        "cache-control": "max-age=100",
+        "x-a": "3",
+        "x-new": "1",
+    }
+    assert [value for name, value in fresh.headers if name == "x-a"] == ["2", "3"]
+    assert (fresh.body, fresh.status) == (b"body", 200)
+    assert action(fresh, 599) is Action.SERVE
+    assert action(fresh, 601) is Action.REVALIDATE
+
+
+def test_a_304_of_another_entity_changes_nothing():
+    stored = kept(cc("max-age=60"), ("ETag", '"1"'))
+    assert freshened(stored, response(("ETag", '"2"'), cc("max-age=100"), status=304), NOW) is stored
+    assert freshened(stored, response(("ETag", 'W/"1"'), status=304), NOW + 5).received_at == NOW + 5
+
+
+# --------------------------------------------------------------------------------------------------- §4.4: invalidation
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "M-SEARCH"])
+def test_unsafe_methods_invalidate(method):
+    asked = Asked(method, URL)
+    assert invalidated(asked, response()) == [URL]
+    assert invalidated(asked, response(status=302)) == [URL]
+    assert invalidated(asked, response(status=404)) == invalidated(asked, response(status=500)) == []
+    told = response(("Location", "/a"), ("Content-Location", "http://a.example/b"), status=201)
+    assert invalidated(asked, told) == [URL, "http://a.example/a", "http://a.example/b"]
+    elsewhere = response(("Location", "http://b.example/"), ("Content-Location", "https://a.example/"), status=201)
+    assert invalidated(asked, elsewhere) == [URL]
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "TRACE"])
+def test_safe_methods_do_not(method):
+    assert invalidated(Asked(method, URL), response(("Location", "/a"))) == []
+
+
+# -------------------------------------------------------------------------------------------------- parsing, and replay
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("", {}),
+        (" a , B = c ", {"a": "", "b": "c"}),
+        ('a="x, y", b', {"a": "x, y", "b": ""}),
+        ('a="x\\", y", b', {"a": 'x\\", y', "b": ""}),
+        ('a="x, b', {"a": "x, b"}),
+        ("a=1, a=2", {"a": "1"}),
+    ],
+)
+def test_directives(value, expected):
+    found = directives([value])
+    found.pop("", None)
+    assert found == expected
+
+
+@pytest.mark.parametrize("text", ['"' * 5000, '"a\\"' * 2000, "," * 5000, "a=" * 3000, '\\"' * 3000])
+def test_hostile_directives_cost_little(text):
+    for _ in range(100):
+        directives([text])  # quadratic, it would take minutes
+
+
+def test_replay_serves_everything_for_ever():
+    rules = ReplayRules()
+    stored = kept(cc("no-store"), ("Vary", "*"), status=404)
+    assert rules.storable(GET, response(cc("no-store"), status=404), NOW)
+    assert rules.storable(Asked("POST", URL), response(), NOW)
+    assert not rules.storable(GET, response(skipped=True), NOW)
+    assert not rules.storable(GET, response(partial=True), NOW)
+    assert action(stored, 10**9, rules, cache_control="no-cache") is Action.SERVE
+    assert action(None, rules=rules) is Action.FETCH
+
+
+def test_replay_with_limits():
+    rules = ReplayRules(expiration_s=60, ignore_http_codes=frozenset({404}), ignore_schemes=frozenset({"https"}))
+    assert [rules.storable(GET, response(status=status), NOW) for status in (200, 404, 503, 304)] == [
+        True,
+        False,
+        True,
+        False,
+    ]
+    assert [rules.concerns(Asked("GET", url)) for url in (URL, "https://a.example/")] == [True, False]
+    assert [action(kept(), after_s, rules) for after_s in (60, 61)] == [Action.SERVE, Action.FETCH]
+    assert [ReplayRules().storable(GET, response(status=status), NOW) for status in (404, 429, 503)] == [
+        True,
+        False,
+        False,
+    ]
+    offline = ReplayRules(expiration_s=60, ignore_missing=True)
+    assert [action(stored, 61, offline) for stored in (None, kept())] == [Action.NOT_CACHED] * 2

@@ -1,0 +1,488 @@
+"""Cookies by RFC 6265 and its revision: the header, the jar, its bounds (C2, C7)."""
+
+from __future__ import annotations
+
+import math
+import random
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lycosa.core.errors import StorageError
+from lycosa.http.core.cookie_header import (
+    ATTRIBUTE_MAX,
+    LIFETIME_MAX_S,
+    PAIR_MAX,
+    SESSION,
+    SetCookie,
+    parse_date,
+    parse_set_cookie,
+)
+from lycosa.http.core.cookies import DOMAIN_MAX, JAR_MAX, LINES_MAX, Jar, Jars, default_path, path_matches
+from lycosa.http.core.origin import place_of
+
+NOW = 1_700_000_000.0
+SUFFIXES = {"com", "org", "uk", "co.uk", "blogspot.com", "github.io"}
+SITE = "https://www.example.com/shop/list?page=2"
+
+
+def jar(*lines: str, url: str = SITE, now: float = NOW) -> Jar:
+    made = Jar(SUFFIXES.__contains__)
+    for nth, line in enumerate(lines):
+        made.set_from(url, [line], now + nth)
+    return made
+
+
+def sent(made: Jar, url: str, now: float = NOW + 100) -> list[str]:
+    header = made.header(url, now)
+    return header.split("; ") if header else []
+
+
+# ------------------------------------------------------------------------------------------------------------ one line
+
+
+@pytest.mark.parametrize(
+    ("line", "asked"),
+    [
+        ("a=b", SetCookie("a", "b")),
+        ("  a \t= b c \t; Path=/x ", SetCookie("a", "b c", path="/x")),
+        ("a=b=c; foo; =bar;;", SetCookie("a", "b=c")),
+        ('a="b,c"', SetCookie("a", '"b,c"')),
+        ("a=", SetCookie("a", "")),
+        ("=b", SetCookie("", "b")),
+        ("b", SetCookie("", "b")),
+        ("a=b; Domain=.Example.COM", SetCookie("a", "b", "example.com")),
+        ("a=b; domain=", SetCookie("a", "b")),
+        ("a=b; domain=x.com; DOMAIN=y.com", SetCookie("a", "b", "y.com")),
+        ("a=b; path=x", SetCookie("a", "b")),
+        ("a=b; Path=/x; Path=", SetCookie("a", "b")),
+        ("a=b; SECURE=no; httponly; SameSite=LAX", SetCookie("a", "b", "", "", SESSION, True, True, "lax")),
+        ("a=b; Max-Age=10", SetCookie("a", "b", expires=NOW + 10)),
+        ("a=b; Max-Age=0", SetCookie("a", "b", expires=-math.inf)),
+        ("a=b; Max-Age=-1", SetCookie("a", "b", expires=-math.inf)),
+        ("a=b; Max-Age=" + "9" * 500, SetCookie("a", "b", expires=NOW + LIFETIME_MAX_S)),
+        ("a=b; Max-Age=1.5", SetCookie("a", "b")),
+        ("a=b; Max-Age=", SetCookie("a", "b")),
+        ("a=b; Max-Age=\u0661", SetCookie("a", "b")),
+        ("a=b; Expires=never", SetCookie("a", "b")),
+        ("a=b; Expires=Thu, 01 Jan 1970 00:00:00 GMT", SetCookie("a", "b", expires=0.0)),
+        ("a=b; Expires=Thu, 01 Jan 1970 00:00:00 GMT; Max-Age=5", SetCookie("a", "b", expires=NOW + 5)),
+        ("a=b; Expires=Fri, 31 Dec 9999 23:59:59 GMT", SetCookie("a", "b", expires=NOW + LIFETIME_MAX_S)),
+        ("a=b; Path=/" + "x" * ATTRIBUTE_MAX, SetCookie("a", "b")),
+        ("a=" + "x" * (PAIR_MAX - 1), SetCookie("a", "x" * (PAIR_MAX - 1))),
+        ("a=\xc3\xa1", SetCookie("a", "\xe1")),
+        ("a=\xe1", SetCookie("a", "\xe1")),
+    ],
+)
+def test_a_line_is_read_as_browsers_read_it(line: str, asked: SetCookie):
+    assert parse_set_cookie(line, NOW) == asked
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        ";",
+        "=",
+        " = ; Path=/",
+        "a=" + "x" * PAIR_MAX,
+        "a\x00=b",
+        "a=b\r\nX: y",
+        "a=b; Path=/\x7f",
+        "a=b; Domain=\xfc.com",
+    ],
+)
+def test_a_line_that_is_ignored(line: str):
+    assert parse_set_cookie(line, NOW) is None
+
+
+def test_attributes_are_bounded():
+    assert parse_set_cookie("a=b" + "; x=y" * 10_000 + "; Secure", NOW) == SetCookie("a", "b")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Wed, 21 Oct 2015 07:28:09 GMT",
+        "Wednesday, 21-Oct-15 07:28:09 GMT",
+        "Wed Oct 21 07:28:09 2015",
+        "21 oct 2015 07:28:09",
+        "07:28:9 2015 21 October",
+        "Wed, 21 Oct 2015 7:28:09 -0700 (whatever)",
+        "Wed,21/Oct/2015\t07:28:09",
+        "21 Oct 15 2016 07:28:09 08:00:00 22 Nov",
+        "21th Oct 2015 07:28:09",
+    ],
+)
+def test_dates_in_every_form(text: str):
+    assert parse_date(text) == datetime(2015, 10, 21, 7, 28, 9, tzinfo=UTC).timestamp()
+
+
+@pytest.mark.parametrize(
+    ("text", "year"), [("69", 2069), ("70", 1970), ("99", 1999), ("00", 2000), ("1601", 1601), ("9999", 9999)]
+)
+def test_years(text: str, year: int):
+    assert parse_date(f"1 Jan {text} 00:00:00") == datetime(year, 1, 1, tzinfo=UTC).timestamp()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "21 Oct 2015",
+        "21 2015 07:28:00",
+        "Oct 2015 07:28:00",
+        "21 Oct 07:28:00",
+        "31 Feb 2015 07:28:00",
+        "0 Oct 2015 07:28:00",
+        "21 Oct 1600 07:28:00",
+        "21 Oct 2015 24:00:00",
+        "21 Oct 2015 07:60:00",
+        "21 Oct 2015 07:28",
+        "21 Oct 20155 07:28:00",
+        "\u0662\u0661 Oct 2015 07:28:00",
+    ],
+)
+def test_no_dates(text: str):
+    assert parse_date(text) is None
+
+
+@given(st.text(st.characters(max_codepoint=255)) | st.text(), st.floats(0, 4e9))
+def test_the_parser_is_total(line: str, now: float):
+    asked = parse_set_cookie(line, now)
+    if asked is not None:
+        assert not set("\r\n\0;") & set(asked.name + asked.value)
+        assert "=" not in asked.name
+        assert asked.expires == SESSION or asked.expires <= now + LIFETIME_MAX_S
+        asked.value.encode()
+
+
+# fmt: off
+PIECES = st.sampled_from([
+    "a=b", "=b", "a=", "", "Path=/", "Path=/shop", "Domain=example.com", "Domain=www.example.com", "Domain=.com",
+    "Domain=[::1]", "Domain=..com", "Secure", "HttpOnly", "Max-Age=0", "Max-Age=9", "Expires=21 Oct 15 7:28:00",
+    "__Host-a=b", "__Secure-a=b", "\xff", "\t", ",", "=", ".",
+])
+# fmt: on
+PLACES = [
+    "https://www.example.com/shop/",
+    "http://www.example.com/",
+    "http://[::1]/",
+    "http://localhost:8/x",
+    "http://a..com/",
+]
+
+
+@given(st.lists(st.tuples(st.sampled_from(PLACES), st.lists(PIECES, max_size=9).map("; ".join)), max_size=30))
+def test_no_history_breaks_a_jar(history: list[tuple[str, str]]):
+    made = Jar(SUFFIXES.__contains__)
+    for nth, (url, line) in enumerate(history):
+        before = made.header(url, NOW + nth)
+        if not made.set_from(url, [line], NOW + nth):
+            assert made.header(url, NOW + nth) == before
+        for place in PLACES:
+            made.header(place, NOW + nth).encode()
+    assert len(made) == len(list(made))
+    again = Jar.from_bytes(made.to_bytes(), SUFFIXES.__contains__)
+    assert [again.header(url, NOW) for url in PLACES] == [made.header(url, NOW) for url in PLACES]
+
+
+# ------------------------------------------------------------------------------------------------------- who gets what
+
+
+@pytest.mark.parametrize(
+    ("line", "url", "goes"),
+    [
+        ("a=b", "https://www.example.com/shop/x", True),
+        ("a=b", "https://www.example.com/shop", True),
+        ("a=b", "https://www.example.com/shopping", False),
+        ("a=b", "https://www.example.com/", False),
+        ("a=b; Path=/", "https://www.example.com", True),
+        ("a=b; Path=/", "https://www.example.com?q", True),
+        ("a=b; Path=/", "https://www.example.com:8443/", True),
+        ("a=b; Path=/", "http://www.example.com/#x/y", True),
+        ("a=b; Path=/", "https://WWW.Example.com/", True),
+        ("a=b; Path=/", "https://example.com/", False),
+        ("a=b; Path=/", "https://x.www.example.com/", False),
+        ("a=b; Path=/; Domain=www.example.com", "https://x.www.example.com/", True),
+        ("a=b; Path=/; Domain=example.com", "https://example.com/", True),
+        ("a=b; Path=/; Domain=.example.com", "https://x.example.com/", True),
+        ("a=b; Path=/; Domain=example.com", "https://badexample.com/", False),
+        ("a=b; Path=/; Domain=example.com", "https://example.com.org/", False),
+        ("a=b; Path=/; Secure", "https://www.example.com/", True),
+        ("a=b; Path=/; Secure", "http://www.example.com/", False),
+        ("a=b; Path=/shop/", "https://www.example.com/shop/x", True),
+        ("a=b; Path=/shop/", "https://www.example.com/shop", False),
+        ("a=b; Path=/; Max-Age=50", "https://www.example.com/", False),
+        ("a=b; Path=/; Max-Age=101", "https://www.example.com/", True),
+        ("a=b; Path=/", "ftp://www.example.com/", False),
+        ("a=b; Path=/", "https://www.example.com:x/", False),
+        ("a=b; Path=/", "https:www", False),
+    ],
+)
+def test_a_cookie_goes_where_it_belongs(line: str, url: str, goes: bool):
+    assert sent(jar(line), url) == (["a=b"] if goes else [])
+
+
+@pytest.mark.parametrize(
+    ("url", "line", "kept"),
+    [
+        ("https://www.example.com/", "a=b; Domain=other.com", False),
+        ("https://www.example.com/", "a=b; Domain=ww.example.com", False),
+        ("https://www.example.com/", "a=b; Domain=x.www.example.com", False),
+        ("https://www.example.com/", "a=b; Domain=com", False),
+        ("https://foo.co.uk/", "a=b; Domain=co.uk", False),
+        ("https://foo.blogspot.com/", "a=b; Domain=blogspot.com", False),
+        ("https://co.uk/", "a=b; Domain=co.uk", True),
+        ("http://localhost/", "a=b; Domain=localhost", True),
+        ("http://x.localhost/", "a=b; Domain=localhost", False),
+        ("http://127.0.0.1:8000/", "a=b; Domain=127.0.0.1", True),
+        ("http://127.0.0.1/", "a=b; Domain=0.0.1", False),
+        ("http://[::1]/", "a=b; Domain=[::1]", True),
+        ("http://www.example.com/", "a=b; Secure", False),
+        ("http://localhost:8000/", "a=b; Secure", True),
+        ("http://app.localhost/", "a=b; Secure", True),
+        ("http://127.9.9.9/", "a=b; Secure", True),
+        ("http://[::1]/", "a=b; Secure", True),
+        ("http://127.example.com/", "a=b; Secure", False),
+        ("http://192.168.0.1/", "a=b; Secure", False),
+        ("https://www.example.com/", "__Secure-a=b", False),
+        ("https://www.example.com/", "__Secure-a=b; Secure", True),
+        ("http://www.example.com/", "__Secure-a=b; Secure", False),
+        ("https://www.example.com/", "__Host-a=b; Secure; Path=/", True),
+        ("https://www.example.com/", "__hOsT-a=b; Secure", False),
+        ("https://www.example.com/", "__Host-a=b; Secure; Path=/x", False),
+        ("https://www.example.com/", "__Host-a=b; Secure; Path=/; Domain=www.example.com", False),
+        ("https://www.example.com/", "__Host-a=b; Path=/", False),
+        ("https://www.example.com/", "=__Host-a=b; Secure; Path=/", False),
+        ("https://www.example.com/", "__Secure-a; Secure", False),
+        ("mailto:x@example.com", "a=b", False),
+        ("", "a=b", False),
+    ],
+)
+def test_what_a_site_may_set(url: str, line: str, kept: bool):
+    made = jar(line, url=url)
+    assert len(made) == made.changed == kept
+    if kept:
+        assert sent(made, url)
+
+
+def test_a_public_suffix_that_sets_a_cookie_for_itself_keeps_it_to_itself():
+    made = jar("a=b; Domain=co.uk", url="https://co.uk/")
+    assert sent(made, "https://co.uk/") == ["a=b"]
+    assert sent(made, "https://foo.co.uk/") == []
+
+
+def test_the_longer_path_goes_first_then_the_older_cookie():
+    lines = ["a=1; Path=/", "b=2; Path=/shop", "c=3; Path=/; Domain=example.com", "d=4; Path=/shop/list", "e=5; Path=/"]
+    made = jar(*lines)
+    made.set_from(SITE, ["a=6; Path=/"], NOW + 50)  # replaced: as old as before
+    assert sent(made, SITE) == ["d=4", "b=2", "a=6", "c=3", "e=5"]
+
+
+def test_a_cookie_without_a_name_is_sent_as_it_came():
+    assert sent(jar("=b; Path=/"), SITE) == ["b"]
+
+
+def test_a_cookie_is_replaced_by_name_domain_and_path():
+    made = jar("a=1; Path=/", "a=2; Path=/shop", "a=3; Path=/; Domain=www.example.com", "a=4; Path=/")
+    assert sorted(sent(made, SITE)) == ["a=2", "a=3", "a=4"]
+
+
+def test_a_cookie_is_deleted_by_one_that_is_over():
+    made = jar("a=1; Path=/", "b=2; Path=/")
+    assert made.set_from(SITE, ["a=; Path=/; Expires=Thu, 01 Jan 1970 00:00:00 GMT"], NOW)
+    assert sent(made, SITE) == ["b=2"]
+    assert not made.set_from(SITE, ["a=; Path=/; Max-Age=0"], NOW)
+    assert len(made) == 1
+
+
+def test_what_changes_nothing_is_no_change():
+    made = jar("a=1; Path=/", "b=2; Expires=Wed, 21 Oct 2026 07:28:09 GMT")
+    made.changed = False
+    assert not made.set_from(SITE, ["a=1; Path=/"], NOW + 5)
+    assert not made.changed
+    assert made.set_from(SITE, ["a=1; Path=/; HttpOnly"], NOW + 5)
+    assert made.changed
+
+
+def test_plain_http_neither_shadows_nor_deletes_a_secure_cookie():
+    made = jar("id=safe; Path=/; Secure; Domain=example.com")
+    plain = "http://www.example.com/"
+    for line in ("id=evil; Path=/", "id=evil; Path=/login", "id=; Path=/; Domain=example.com; Max-Age=0"):
+        assert not made.set_from(plain, [line], NOW)
+    assert made.set_from(plain, ["other=x; Path=/"], NOW + 1)
+    assert sent(made, SITE) == ["id=safe", "other=x"]
+
+
+def test_paths():
+    assert [default_path("https://e.com" + path) for path in ("", "/", "/a", "/a/", "/a/b?c/d", "/a/b#/c")] == [
+        *("/", "/", "/", "/a", "/a", "/a")
+    ]
+    assert path_matches("/a", "/a")
+    assert path_matches("/a/b", "/a")
+    assert not path_matches("/ab", "/a")
+
+
+def test_a_url_without_a_path_names_its_own_host():
+    place = place_of("http://example.com")
+    assert place
+    assert list(place.names()) == ["example.com", "com"]
+    assert sent(jar("a=b", url="http://example.com"), "http://example.com/x") == ["a=b"]
+    assert sent(jar("a=b", url="http://example.co/"), "http://example.com") == []
+
+
+# -------------------------------------------------------------------------------------------------- given by a request
+
+
+def test_cookies_of_a_request_in_both_forms():
+    made = Jar(SUFFIXES.__contains__)
+    assert (
+        made.set("http://example.com/a/b", {"s": "x", b"b": "\xe1".encode(), "l": b"\xe1", "i": 1, "t": True}, NOW)
+        == []
+    )
+    assert sent(made, "http://example.com/a/c") == ["s=x", "b=\xe1", "l=\xe1", "i=1", "t=True"]
+    assert sent(made, "http://example.com/") == []
+    given = [{"name": "n", "value": "v", "domain": ".example.com", "path": "/q"}, {"name": "m", "value": 9.5}]
+    assert made.set("http://www.example.com/", given, NOW) == []
+    assert sent(made, "http://x.example.com/q") == ["n=v"]
+    assert sent(made, "http://www.example.com/") == ["m=9.5"]
+
+
+@pytest.mark.parametrize(
+    ("scheme", "secure", "goes_to"),
+    [
+        ("http", None, ["http", "https"]),
+        ("https", None, ["https"]),
+        ("https", False, ["http", "https"]),
+        ("http", True, ["https"]),
+    ],
+)
+def test_secure_unless_said_otherwise_when_given_for_https(scheme: str, secure: bool | None, goes_to: list[str]):
+    made = Jar(SUFFIXES.__contains__)
+    made.set(f"{scheme}://a.example/", [{"name": "a", "value": "b", "secure": secure}], NOW)
+    assert [each for each in ("http", "https") if sent(made, f"{each}://a.example/")] == goes_to
+
+
+@pytest.mark.parametrize(
+    ("cookie", "why"),
+    [
+        ({"value": "x"}, "no name"),
+        ({"name": "a"}, "no value"),
+        ({"name": "a", "value": None}, "no value"),
+        ({"name": "a", "value": ["x"]}, "no value"),
+        ({"name": "", "value": ""}, "empty"),
+        ({"name": "a", "value": "b\r\nX: y"}, "control"),
+        ({"name": "a", "value": "b; Domain=com"}, "';'"),
+        ({"name": "a=b", "value": "c"}, "'='"),
+        ({"name": "a", "value": "\xe1" * (PAIR_MAX // 2)}, str(PAIR_MAX)),
+        ({"name": "a", "value": "b", "domain": "other.com"}, "other.com"),
+        ({"name": "a", "value": "b", "domain": "com"}, "public suffix"),
+        ({"name": "__Host-a", "value": "b", "secure": True}, "path /"),
+    ],
+)
+def test_a_cookie_of_a_request_that_cannot_be_taken_is_told(cookie: dict[str, object], why: str):
+    made = Jar(SUFFIXES.__contains__)
+    complaints = made.set("https://example.com/", [cookie, {"name": "ok", "value": ""}], NOW)
+    assert [why in line for line in complaints] == [True]
+    assert sent(made, "https://example.com/") == ["ok="]
+
+
+def test_no_cookies_where_there_is_no_host():
+    assert Jar(SUFFIXES.__contains__).set("file:///x", {"a": "b"}, NOW) == []
+
+
+@given(st.dictionaries(st.text() | st.binary(), st.text() | st.binary() | st.integers() | st.floats() | st.none()))
+def test_what_a_request_gives_cannot_break_the_header(cookies: dict[object, object]):
+    made = Jar(SUFFIXES.__contains__)
+    made.set("http://example.com/", cookies, NOW)
+    header = made.header("http://example.com/", NOW)
+    assert not set("\r\n\0") & set(header)
+    header.encode()
+
+
+# -------------------------------------------------------------------------------------------------------------- bounds
+
+
+def test_a_domain_is_bounded_and_the_least_used_leaves():
+    made = jar(*(f"c{n}=x; Path=/{'used' if n == 0 else 'unused'}" for n in range(DOMAIN_MAX)))
+    assert sent(made, "https://www.example.com/used", NOW + DOMAIN_MAX) == ["c0=x"]
+    made.set_from(SITE, ["new=x; Path=/"], NOW + DOMAIN_MAX + 1)
+    assert {cookie.name for cookie in made} == {"c0", "new", *(f"c{n}" for n in range(2, DOMAIN_MAX))}
+
+
+def test_what_is_over_leaves_first_and_what_is_secure_last():
+    lines = [f"c{n}=x; Secure" for n in range(DOMAIN_MAX - 2)]
+    made = jar(*lines, "plain=x", "brief=x; Max-Age=1", now=NOW)
+    made.set_from(SITE, ["n1=x"], NOW + 1000)
+    made.set_from(SITE, ["n2=x; Secure"], NOW + 1001)
+    assert {cookie.name for cookie in made if cookie.name[0] != "c"} == {"n1", "n2"}
+
+
+def test_a_jar_is_bounded():
+    seed = random.randrange(2**32)
+    print("seed", seed)
+    chance = random.Random(seed)
+    made = jar("keep=me; Path=/", url="https://used.org/", now=NOW)
+    for n in range(JAR_MAX + 1000):
+        made.set_from(f"https://h{chance.randrange(10**9)}.org/", [f"c=x{n}"], NOW + n)
+        assert made.header("https://used.org/", NOW + n)
+        assert len(made) <= JAR_MAX
+    assert len(made) > JAR_MAX // 2
+    assert len(made) == len(list(made))
+
+
+def test_a_response_is_bounded():
+    made = jar()
+    made.set_from(SITE, (f"a={n}" for n in range(LINES_MAX + 10)), NOW)
+    assert sent(made, SITE) == [f"a={LINES_MAX - 1}"]
+
+
+def test_what_is_over_makes_room_in_a_full_jar():
+    made = jar("old=1", url="https://old.org/", now=NOW - 1)
+    for n in range(JAR_MAX - 1):
+        made.set_from(f"https://h{n}.org/", ["c=x; Max-Age=10" if n < 5 else "c=x"], NOW)
+    made.set_from("https://new.org/", ["c=x"], NOW + 11)
+    assert len(made) == JAR_MAX + 1 - 5
+    assert sent(made, "https://old.org/") == ["old=1"]
+
+
+# ------------------------------------------------------------------------------------------------------ stored, several
+
+
+def test_a_jar_comes_back_as_it_was():
+    made = jar("a=1; Secure; HttpOnly; SameSite=Lax", "b=2; Path=/; Domain=example.com; Max-Age=1000", "c=\xc3\xa1")
+    again = Jar.from_bytes(made.to_bytes(), SUFFIXES.__contains__)
+    assert list(again) == list(made)
+    assert (len(again), again.changed) == (3, False)
+    assert again.set_from(SITE, ["a=; Max-Age=0"], NOW)
+    assert len(again) == 2
+
+
+@pytest.mark.parametrize("data", [b"", b"\x92", b"\x92\x01\xc0", b"\x92\x63\x90"])
+def test_a_jar_that_cannot_be_read_is_told(data: bytes):
+    with pytest.raises(StorageError, match="cookies"):
+        Jar.from_bytes(data, SUFFIXES.__contains__)
+
+
+def test_jars_are_bounded_and_the_one_not_used_longest_leaves():
+    jars = Jars(jars_max=2)
+    a, b, c = (Jar(SUFFIXES.__contains__) for _ in range(3))
+    assert jars.add("a", a) is None
+    assert jars.add("b", b) is None
+    assert jars.get("a") is a
+    assert jars.add("c", c) == ("b", b)
+    assert (jars.get("a"), jars.get("b"), jars.get("c")) == (a, None, c)
+
+
+def test_changed_jars_are_told_once():
+    jars = Jars()
+    made, other = jar("a=b"), Jar(SUFFIXES.__contains__)
+    jars.add("x", made)
+    jars.add("y", other)
+    assert jars.changed() == [("x", made)]
+    assert jars.changed() == []
+    other.set(SITE, {"a": "b"}, NOW)
+    assert jars.changed() == [("y", other)]

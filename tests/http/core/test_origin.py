@@ -1,0 +1,68 @@
+"""Where a request goes: the origin and host of any text, never another one's (C2, C10)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lycosa.http.core.origin import begin_of, path_of, place_of
+
+
+@pytest.mark.parametrize(
+    ("url", "origin", "names"),
+    [
+        ("https://www.example.com/a", "https://www.example.com", ["www.example.com", "example.com", "com"]),
+        ("http://Example.COM", "http://example.com", ["example.com", "com"]),
+        ("http://example.com:80?q/x", "http://example.com", ["example.com", "com"]),
+        ("https://example.com:8443#x", "https://example.com:8443", ["example.com", "com"]),
+        ("http://user:pw@example.com/", "http://example.com", ["example.com", "com"]),
+        (r"http://example.com\@evil.org/", "http://example.com", ["example.com", "com"]),
+        ("http://127.1/", "http://127.0.0.1", ["127.0.0.1"]),
+        ("http://[::1]:8/", "http://[::1]:8", ["[::1]"]),
+        ("http://localhost/", "http://localhost", ["localhost"]),
+    ],
+)
+def test_places(url: str, origin: str, names: list[str]):
+    place = place_of(url)
+    assert place is not None
+    assert (place.origin, place.host, list(place.names())) == (origin, names[0], names)
+
+
+@pytest.mark.parametrize(
+    "url", ["", "x", "ftp://example.com/", "file:///x", "http://", "http:///", "http://a:b/", "//x"]
+)
+def test_no_place(url: str):
+    assert place_of(url) is None
+
+
+@pytest.mark.parametrize(
+    ("url", "secure"),
+    [
+        ("https://example.com/", True),
+        ("http://example.com/", False),
+        ("http://localhost/", True),
+        ("http://x.localhost:8000/", True),
+        ("http://notlocalhost/", False),
+        ("http://127.0.0.2/", True),
+        ("http://127.0.0.1.example.com/", False),
+        ("http://[::1]/", True),
+        ("http://[::2]/", False),
+        ("http://10.0.0.1/", False),
+    ],
+)
+def test_what_nobody_can_listen_to(url: str, secure: bool):
+    place = place_of(url)
+    assert place is not None
+    assert place.secure == secure
+
+
+def test_the_path_ends_before_query_and_fragment():
+    urls = ("https://e.com", "https://e.com?a/b", "https://e.com/", "https://e.com/a/b?c/d#e", "https://e.com/a#b?c")
+    assert [path_of(url) for url in urls] == ["/", "/", "/", "/a/b", "/a"]
+
+
+@given(st.text() | st.text().map("http://".__add__))
+def test_total_and_what_it_begins_with_decides(text: str):
+    assert place_of(text) == place_of(begin_of(text))
+    assert path_of(text)

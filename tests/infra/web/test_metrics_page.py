@@ -1,0 +1,131 @@
+"""The metrics page over HTTP: what it answers, and to whom it does not (F8)."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+from contextlib import suppress
+
+import pytest
+
+from lycosa.core.errors import StateError, UsageError
+from lycosa.infra.web.metrics_page import CONNECTIONS_MAX, HEAD_MAX, place, serving
+
+
+async def said(port: int, request: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(request)
+    answer = b""
+    with suppress(ConnectionResetError):  # it was closed unread
+        answer = await reader.read()
+    await closed(writer)
+    return answer
+
+
+async def closed(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with suppress(OSError):
+        await writer.wait_closed()
+
+
+async def page() -> bytes:
+    return b"x 1\n"
+
+
+def asked(request: bytes, made=page) -> bytes:
+    async def story() -> bytes:
+        async with serving("0", made) as url:
+            return await said(int(url.rpartition(":")[2].partition("/")[0]), request)
+
+    return asyncio.run(story())
+
+
+def test_a_client_of_the_standard_library_reads_it():
+    async def story() -> tuple[int, str | None, bytes]:
+        async with serving("127.0.0.1:0", page) as url:
+            return await asyncio.to_thread(get, url.removeprefix("http://").partition("/")[0])
+
+    def get(host: str) -> tuple[int, str | None, bytes]:
+        connection = http.client.HTTPConnection(host, timeout=10)
+        connection.request("GET", "/metrics?x=1")
+        answer = connection.getresponse()
+        found = answer.status, answer.getheader("content-type"), answer.read()
+        connection.close()
+        return found
+
+    assert asyncio.run(story()) == (200, "text/plain; version=0.0.4; charset=utf-8", b"x 1\n")
+
+
+@pytest.mark.parametrize(
+    ("request_", "status", "body"),
+    [
+        (b"GET /metrics HTTP/1.1\r\n\r\n", b"200 OK", b"x 1\n"),
+        (b"HEAD /metrics HTTP/1.1\r\n\r\n", b"200 OK", b""),
+        (b"GET / HTTP/1.1\r\n\r\n", b"404 Not Found", b"metrics are at /metrics\n"),
+        (b"POST /metrics HTTP/1.1\r\n\r\n", b"405 Method Not Allowed", b"GET only\n"),
+        (b"GET /metrics\r\n\r\n", b"400 Bad Request", b"bad request\n"),
+        (b"\x16\x03\x01\x02\r\n\r\n", b"400 Bad Request", b"bad request\n"),
+        (b"GET /" + b"x" * HEAD_MAX + b" HTTP/1.1\r\n\r\n", b"400 Bad Request", b"bad request\n"),
+    ],
+)
+def test_answers(request_, status, body):
+    head, _, found = asked(request_).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 " + status + b"\r\n")
+    assert found == body
+
+
+def test_a_crawl_that_cannot_be_asked_is_told():
+    async def gone() -> bytes:
+        raise StateError("no answer for 60 s")
+
+    assert asked(b"GET /metrics HTTP/1.1\r\n\r\n", gone).startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
+
+
+def test_who_says_nothing_does_not_keep_others_out_for_ever(monkeypatch):
+    monkeypatch.setattr("lycosa.infra.web.one_request.REQUEST_MAX_S", 2.0)
+
+    async def story() -> tuple[bytes, bytes]:
+        async with serving("0", page) as url:
+            port = int(url.rpartition(":")[2].partition("/")[0])
+            silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS_MAX)]
+            refused = await said(port, b"GET /metrics HTTP/1.1\r\n\r\n")
+            for reader, _ in silent:
+                await reader.read()
+            answered = await said(port, b"GET /metrics HTTP/1.1\r\n\r\n")
+            for _, writer in silent:
+                await closed(writer)
+            return refused, answered
+
+    refused, answered = asyncio.run(story())
+    assert refused == b""
+    assert answered.endswith(b"x 1\n")
+
+
+@pytest.mark.parametrize("where", ["", "x", "127.0.0.1", "70000", "127.0.0.1:-1", "٣"])
+def test_what_is_no_place(where):
+    with pytest.raises(UsageError, match="write a port such as 9464"):
+        place(where)
+
+
+def test_places():
+    assert place("9464") == ("127.0.0.1", 9464)
+    assert place("0.0.0.0:9464") == ("0.0.0.0", 9464)
+    assert place("[::1]:9464") == ("::1", 9464)
+
+
+def test_an_address_that_is_none_is_told():
+    async def story() -> None:
+        async with serving("..:9464", page):
+            pass
+
+    with pytest.raises(StateError, match=r"--metrics \.\.:9464: cannot listen there: "):
+        asyncio.run(story())
+
+
+def test_a_place_that_is_taken_is_told():
+    async def story() -> None:
+        async with serving("0", page) as url, serving(url.split("/")[2], page):
+            pass
+
+    with pytest.raises(StateError, match=r"^--metrics \S+: cannot listen there: address already in use$"):
+        asyncio.run(story())

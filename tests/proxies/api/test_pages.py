@@ -1,0 +1,238 @@
+"""The pages of a proxy pool over real sockets (issue 6: "a page"): what they show, and what hostile names cannot do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from lycosa.proxies.api import history as history_module
+from lycosa.proxies.api import snapshot_cache
+from lycosa.proxies.api.app import build_desk
+from lycosa.proxies.api.drawing import BAR, EDGE, HEIGHT, LEAST, WIDTH, bar, spark
+from lycosa.proxies.api.history import SAMPLES_MAX, History
+from lycosa.proxies.api.pages import latency, span
+from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
+from lycosa.proxies.core.pool.target import Wish
+from lycosa.proxies.core.pool.target_state import State
+from lycosa.proxies.core.proxy import Proxy
+from lycosa.proxies.memory.pool import LocalPool
+from tests.proxies.api.server import Server, running
+
+EVIL = "<script>alert(1)</script>\"'&.example"
+PAGES = (
+    "/",
+    "/proxies",
+    "/target?name=shop.example",
+    "/target?name=new.example",
+    "/api",
+    "/nowhere",
+    "/proxies?page=9",
+)
+
+
+class Now:
+    def __init__(self) -> None:
+        self.now = 1_800_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def filled(pool: LocalPool, now: Now) -> None:
+    """Proxies in every state, with and without logins, tags and prices; one target with a name that is no name."""
+    many = [Proxy("http", f"10.0.0.{number}", 8080, tags={"country": "de"}) for number in range(1, 13)]
+    dear = Proxy("socks5h", "gate.example", 1080, "ann", "hunter2", {"provider": "acme"}, price_gb=4.5)
+    await pool.add([*many, dear])
+    for number, proxy in enumerate(many):
+        await pool.checked(proxy.key, Outcome(latency_s=0.05 * (number + 1)), f"9.9.9.{number}")
+    for _ in range(5):
+        now.now += 4000
+        await pool.checked(many[11].key, Outcome(Blame.PROXY, "connection refused"))
+    (held,) = await pool.acquire("shop.example", wish=Wish({"country": "de"}))
+    others = [each for each in many[:11] if each != held.proxy]
+    await pool.ban("shop.example", others[0].key, reason="complaint")
+    only = frozenset(each.key for each in [*many, dear] if each != others[1])
+    (lent,) = await pool.acquire("shop.example", wish=Wish(avoid=only))
+    await pool.release(lent, [Outcome(Blame.SITE, "429 <b>slow</b>", rest_s=600.0)])
+    await pool.acquire(EVIL)
+
+
+@pytest.fixture(scope="module")
+def desk() -> Iterator[Server]:
+    now = Now()
+    pool = LocalPool(now=now)
+    asyncio.run(filled(pool, now))
+    with running(build_desk(pool, name="redis://db:6379/0?pool=main", now=now)) as server:
+        yield server
+
+
+def rows(page: str) -> list[str]:
+    return re.findall(r"<tr.*?</tr>", page.partition("<tbody>")[2], re.DOTALL)
+
+
+def text(html: str) -> str:
+    return " ".join(re.sub(r"<[^>]+>", " ", html).split())
+
+
+def test_the_first_page_shows_the_pool_and_its_targets(desk: Server) -> None:
+    page = desk.get("/").text
+    assert "13" in text(page)
+    evil, shop = sorted(rows(page), key=lambda row: "shop.example" in row)
+    assert "1 leased" in text(shop)
+    assert "1 banned" in text(shop)
+    assert "1 cooling" in text(shop)
+    assert 'aria-label="shop.example: ' in shop, "the bar is told to who does not see it"
+    assert "<script>alert" not in page
+    assert f'href="/target?name={quote(EVIL, safe="")}"' in evil
+
+
+def test_a_target_says_why_each_proxy_is_lent_or_not(desk: Server) -> None:
+    told = [text(row) for row in rows(desk.get("/target?name=shop.example").text)]
+    assert len(told) == 13
+    assert "may be lent next" in told[0]
+    said = "\n".join(told)
+    assert "banned until somebody lifts it (complaint)" in said
+    assert re.search(r"rests until \d\d:\d\d:\d\d UTC \(in 1[01] min[^)]*\) \(429 &lt;b&gt;slow&lt;/b&gt;\)", said)
+    assert re.search(r"lent: its lease ends \d\d:\d\d:\d\d UTC \(in 1 min\)", said)
+    assert "ready, but a cheaper one works" in said
+    assert "dead until a check finds it well (connection refused)" in said
+    assert "hunter2" not in said
+
+
+def test_what_rests_everywhere_is_explained_with_its_reason() -> None:
+    now = Now()
+    pool = LocalPool(now=now)
+    proxy = Proxy("http", "10.0.0.1", 8080)
+    asyncio.run(pool.add([proxy]))
+    asyncio.run(pool.checked(proxy.key, Outcome(Blame.PROXY, "connection refused")))
+    with running(build_desk(pool, now=now)) as server:
+        assert re.search(
+            r"rests until [^(]+\(in [^)]+\) \(connection refused\)", server.get("/target?name=shop.example").text
+        )
+        (told,) = json.loads(server.get("/api/explain?target=shop.example").text)["verdicts"]
+    assert (told["why"], told["reason"]) == ("cooling", "connection refused")
+
+
+def test_a_target_is_explained_for_a_wish(desk: Server) -> None:
+    page = desk.get("/target?name=shop.example&tag=provider%3Dacme").text
+    told = [text(row) for row in rows(page)]
+    assert "socks5h://gate.example:1080#" in told[0]
+    assert "may be lent next: 100% of the draws" in told[0]
+    assert "does not have the tags that were asked for (provider=acme)" in told[-1]
+    assert 'value="provider=acme"' in page
+
+
+def test_a_target_that_nobody_asked_for_is_only_looked_at(desk: Server) -> None:
+    assert "Nobody has asked for a proxy for this target yet" in desk.get("/target?name=new.example").text
+    assert "new.example" not in desk.get("/").text
+    evil = desk.get(f"/target?name={quote(EVIL)}")
+    assert (evil.status, "<script>alert" in evil.text) == (200, False)
+
+
+def test_all_proxies_with_filters(desk: Server) -> None:
+    assert len(rows(desk.get("/proxies").text)) == 13
+    (dead,) = rows(desk.get("/proxies?state=dead").text)
+    assert "connection refused" in dead
+    assert len(rows(desk.get("/proxies?tag=provider%3Dacme").text)) == 1
+    assert "None is like that" in desk.get("/proxies?tag=a%3Db").text
+    for bad in ("state=x", "tag=x", "page=x"):
+        answer = desk.get(f"/proxies?{bad}")
+        assert (answer.status, "That makes no sense" in answer.text) == (400, True)
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_pages_keep_to_the_policy_and_to_this_server(desk: Server, path: str) -> None:
+    answer = desk.get(path)
+    assert answer.headers["content-type"].startswith("text/html")
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    assert not re.search(r"<style|\sstyle=|\son[a-z]+=|<script", answer.text)
+    for address in re.findall(r'<(?:link|img|a)[^>]+(?:href|src)="([^"]+)"', answer.text):
+        if not address.startswith("#"):
+            assert desk.get(address.replace("&amp;", "&")).status == 200, address
+
+
+def test_long_tables_have_pages() -> None:
+    pool = LocalPool()
+    asyncio.run(pool.add([Proxy("http", f"10.0.{number // 250}.{number % 250}", 80) for number in range(250)]))
+    with running(build_desk(pool)) as server:
+        assert len(rows(server.get("/proxies").text)) == 100
+        page = server.get("/proxies?page=3").text
+        assert (len(rows(page)), 'rel="next"' in page, "page 3 of 3" in page) == (50, False, True)
+        assert 'href="/proxies?page=2"' in page
+        assert server.get("/proxies?page=4").status == 404
+
+
+def test_samples_are_bounded_and_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        now = Now()
+        pool = LocalPool(now=now)
+        await filled(pool, now)
+        history = History(pool, now)
+        for _ in range(SAMPLES_MAX + 5):
+            await history.sample()
+        line = history.line("shop.example")
+        assert len(line) == SAMPLES_MAX
+        assert len(history.line()) == SAMPLES_MAX
+        assert history.line()[-1] == pytest.approx(0.325)
+        assert history.line("nowhere") == []
+        monkeypatch.setattr(history_module, "LINES_MAX", 20)
+        await history.sample()
+        assert len(history._lines) == 20
+
+    asyncio.run(story())
+
+
+def test_a_pool_that_is_slow_to_look_at_is_looked_at_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 0
+
+    class Counted(LocalPool):
+        async def proxies(self, target: str | None = None) -> Any:
+            nonlocal looks
+            looks += 1
+            return await super().proxies(target)
+
+    async def story(quick_s: float) -> int:
+        nonlocal looks
+        monkeypatch.setattr(snapshot_cache, "QUICK_S", quick_s)
+        monkeypatch.setattr(snapshot_cache, "REST", 1e9)
+        looks, its = 0, snapshot_cache.Looks(Counted())
+        await asyncio.gather(*(its.proxies() for _ in range(5)))
+        return looks
+
+    assert asyncio.run(story(-1.0)) == 1
+    assert asyncio.run(story(1e9)) == 5
+
+
+def test_lines_are_broken_where_nothing_is_known() -> None:
+    assert spark([]) is None
+    assert spark([None, None]) is None
+    drawn = spark([0.1, 0.2, None, 0.2, 0.2])
+    assert drawn is not None
+    assert len(drawn.pieces) == 2
+    assert drawn.pieces[0].split()[0] == f"{EDGE},{HEIGHT - EDGE}"
+    assert drawn.end == pytest.approx((WIDTH - EDGE, EDGE))
+    assert spark([0.0, 0.0]) is not None
+    calm = spark([0.100, 0.101])
+    assert calm is not None
+    assert calm.end is not None
+    assert HEIGHT / 3 < calm.end[1] < HEIGHT / 2, "a change of 1 % looks like one"
+
+
+def test_bars_show_the_smallest_part() -> None:
+    parts = bar({State.READY: 100_000, State.BANNED: 1, State.DEAD: 0})
+    assert [part.state for part in parts] == [State.READY, State.BANNED]
+    assert parts[1].width > LEAST * 0.9
+    assert sum(part.width for part in parts) == pytest.approx(BAR, abs=0.1)
+    assert bar({}) == []
+
+
+def test_amounts_as_people_read_them() -> None:
+    assert [latency(each) for each in (None, 0.0123, 1.5)] == ["\N{EN DASH}", "12 ms", "1,500 ms"]
+    spans: list[Any] = [span(each) for each in (0, 0.25, 59, 60, 90, 3600, 3700, 90_000, -5)]
+    assert spans == ["0 s", "0.2 s", "59 s", "1 min", "1 min 30 s", "1 h", "1 h 1 min", "1 d 1 h", "0 s"]

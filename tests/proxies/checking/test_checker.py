@@ -1,0 +1,424 @@
+"""Checks of proxies against a judge (P6), through real ones and some that lie; and pools that are kept checked."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lycosa.app.proxies.checks import open_checker, project_checks
+from lycosa.core.errors import BadSetting, NoJudge, NoProxy, StateError
+from lycosa.proxies.checking.checker import Checker, check_pool
+from lycosa.proxies.checking.judge_server import Certificate, Judge, judging
+from lycosa.proxies.checking.upkeep import Upkeep
+from lycosa.proxies.core.checks.anonymity import Anonymity
+from lycosa.proxies.core.checks.checks import Checks, Finding, Site
+from lycosa.proxies.core.checks.judging import JudgeAddress
+from lycosa.proxies.core.outcomes.outcome import Blame
+from lycosa.proxies.core.pool.target_state import State
+from lycosa.proxies.core.proxy import Proxy, parse_proxy
+from lycosa.proxies.memory.pool import LocalPool
+from tests.conftest import need
+from tests.servers.forging import forging
+from tests.servers.misbehaving import serving
+from tests.servers.nginx import free_port
+from tests.servers.proxies import Dante, Microsocks, Squid, Tinyproxy, new_address, running
+from tests.servers.proxy import proxying
+
+TIMEOUT_S = 5.0
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+    need("openssl", shutil.which("openssl") is not None)
+    return Certificate.made(tmp_path_factory.mktemp("judge"))
+
+
+@pytest.fixture(scope="module")
+def other_certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+    need("openssl", shutil.which("openssl") is not None)
+    return Certificate.made(tmp_path_factory.mktemp("other"))
+
+
+@asynccontextmanager
+async def checking(certificate: Certificate | None, **checks: Any) -> AsyncIterator[tuple[Judge, Checker]]:
+    async with asyncio.timeout(60), judging(certificate) as judge:
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # the server's half of bad handshakes
+        asked = Checks(judges=(judge.address,), **{"timeout_s": TIMEOUT_S, **checks})
+        async with open_checker(asked) as checker:
+            yield judge, checker
+
+
+def checked(certificate: Certificate | None, story: Callable[[Judge, Checker], Awaitable[None]], **checks: Any) -> None:
+    async def main() -> None:
+        async with checking(certificate, **checks) as (judge, checker):
+            await story(judge, checker)
+
+    asyncio.run(main())
+
+
+async def found(checker: Checker, *proxies: Proxy) -> dict[str, Finding]:
+    return {finding.proxy.key: finding async for finding in checker.findings(proxies)}
+
+
+@pytest.mark.proxies
+def test_real_proxies_are_found_to_be_what_they_are(certificate: Certificate) -> None:
+    real = {
+        "tinyproxy": Tinyproxy(user="ann", password="secret"),
+        "squid": Squid(),
+        "squid that tells nothing": Squid(forwards="delete"),
+        "microsocks": Microsocks(user="ann", password="se@ret"),
+        "dante": Dante(),
+    }
+    levels = {
+        "tinyproxy": Anonymity.ANONYMOUS,  # a Via
+        "squid": Anonymity.TRANSPARENT,  # X-Forwarded-For: 127.0.0.1
+        "squid that tells nothing": Anonymity.ANONYMOUS,  # Cache-Control
+        "microsocks": Anonymity.ELITE,
+        "dante": Anonymity.ELITE,
+    }
+
+    async def story(judge: Judge, checker: Checker) -> None:
+        proxies = {name: parse_proxy(each.url) for name, each in real.items()}
+        proxies["dante by SOCKS4"] = parse_proxy(real["dante"].url_socks4)  # type: ignore[attr-defined]
+        findings = await found(checker, *proxies.values())
+        for name, proxy in proxies.items():
+            finding = findings[proxy.key]
+            its = real[name.removesuffix(" by SOCKS4")]
+            assert finding.protocols == ("http", "https"), (name, finding)
+            assert finding.anonymity is levels[name.removesuffix(" by SOCKS4")], (name, finding)
+            assert finding.exit_ip == its.exit, name
+            assert finding.changes == (), name
+            assert finding.latency_s is not None, name
+            assert 0 < finding.latency_s < TIMEOUT_S, name
+        wrong = [parse_proxy(each.url_without_login) for each in (real["tinyproxy"], real["microsocks"])]
+        refused = await found(checker, *wrong)
+        assert [finding.alive for finding in refused.values()] == [False, False]
+        assert "407" in refused[wrong[0].key].problem or "401" in refused[wrong[0].key].problem
+
+    with running(*real.values()):
+        checked(certificate, story)
+
+
+def test_latency_is_that_of_the_connection(certificate: Certificate) -> None:
+    async def story(judge: Judge, checker: Checker) -> None:
+        async with proxying(exit=new_address()) as slow:
+            slow.delay_s = 0.3  # before each connection that it makes: within the handshake, for HTTPS
+            (finding,) = (await found(checker, parse_proxy(slow.url))).values()
+            assert finding.latency_s is not None
+            assert 0.3 <= finding.latency_s < TIMEOUT_S
+
+    checked(certificate, story)
+
+
+def test_a_proxy_that_alters_pages_is_not_fit(certificate: Certificate) -> None:
+    async def story(judge: Judge, checker: Checker) -> None:
+        async with proxying(exit=new_address()) as liar:
+            liar.alters = (b"</body>", b"<script src='//ads.example/'></script></body>")
+            finding = await checker.check(parse_proxy(liar.url))
+            assert finding.changes == ("page",)
+            assert finding.outcome(checker.checks).reason == "not fit: alters the page"
+            liar.alters = (b"127.", b"128.")  # what the judge says of it
+            finding = await checker.check(parse_proxy(liar.url))
+            assert (finding.protocols, finding.changes) == (("https",), ("page",))
+
+    checked(certificate, story)
+
+
+def test_a_proxy_that_swaps_certificates_is_not_fit(certificate: Certificate, other_certificate: Certificate) -> None:
+    async def story(judge: Judge, checker: Checker) -> None:
+        tls_port, key = judge.address.tls_port, judge.address.key
+        middle = new_address()
+        between = judging(other_certificate, host=middle, tls_port=tls_port, key=key)  # knows even the key
+        async with between, proxying(hosts={"127.0.0.1": middle}) as interceptor:
+            finding = await checker.check(parse_proxy(interceptor.url))
+            assert "certificate" in finding.changes
+            assert "https" not in finding.protocols
+            assert finding.outcome(checker.checks).reason == "not fit: alters the certificate"
+
+    checked(certificate, story)
+
+
+@pytest.mark.parametrize(
+    ("does", "level", "changes"),
+    [
+        ({}, Anonymity.ELITE, ()),
+        ({"asks": ["X-Real-IP: 127.0.0.1"]}, Anonymity.TRANSPARENT, ()),
+        ({"asks": ['Forwarded: for="[::ffff:7f00:1]:1"']}, Anonymity.TRANSPARENT, ()),
+        ({"asks": ["Cookie: id=7"]}, Anonymity.ANONYMOUS, ("request adds cookie",)),
+        ({"drops": ["accept-language"]}, Anonymity.ANONYMOUS, ("request drops accept-language",)),
+        ({"answers": ["Set-Cookie: id=7", "Via: 1.1 a"]}, Anonymity.ELITE, ("answer adds set-cookie",)),
+        ({"exit": "127.0.0.1"}, Anonymity.TRANSPARENT, ()),
+    ],
+)  # fmt: skip
+def test_fields_that_a_proxy_puts_in_or_takes_out(does: dict[str, Any], level: Anonymity, changes: Any) -> None:
+    async def story(judge: Judge, checker: Checker) -> None:
+        async with forging(**does) as url:
+            finding = await checker.check(parse_proxy(url))
+            assert (finding.anonymity, finding.changes) == (level, changes)
+            assert finding.protocols == ("http",)
+            assert finding.outcome(checker.checks).reason == ""
+
+    checked(None, story)
+
+
+def test_who_answers_in_the_place_of_the_judge_is_no_proxy() -> None:
+    portal = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nlogin"
+    refusal = b"HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n"
+
+    async def story(judge: Judge, checker: Checker) -> None:
+        async with forging(instead=portal) as first, forging(instead=refusal) as second:
+            findings = await found(checker, parse_proxy(first), parse_proxy(second))
+            logged_in, refused = (findings[parse_proxy(url).key] for url in (first, second))
+            assert (logged_in.alive, logged_in.changes) == (False, ("page",))
+            assert (refused.alive, refused.changes, refused.problem) == (False, (), "answered 403 for the judge")
+
+    checked(None, story)
+
+
+def test_what_is_no_proxy_at_all_takes_its_time_and_no_more(certificate: Certificate) -> None:
+    async def story(judge: Judge, checker: Checker) -> None:
+        async with serving() as web:
+            nobody = parse_proxy(f"127.0.0.1:{free_port()}")
+            silent = parse_proxy(f"socks5h://127.0.0.1:{web.address.rpartition(':')[2]}")
+            findings = await found(checker, nobody, silent, parse_proxy("no.such.host.invalid:80"))
+            assert [each.alive for each in findings.values()] == [False] * 3
+            assert findings[nobody.key].problem == "proxy refused the connection"
+            assert all(each.problem for each in findings.values())
+
+    checked(certificate, story, timeout_s=2.5)
+
+
+@pytest.mark.proxies
+def test_a_proxy_of_another_kind_is_named(certificate: Certificate) -> None:
+    async def story(judge: Judge, checker: Checker) -> None:
+        with Microsocks() as proxy:
+            finding = await checker.check(parse_proxy(f"http://{proxy.place}"))
+        assert finding.kinds == ("socks5h",)
+        assert finding.problem == "answers as socks5h, not as http"
+
+    checked(certificate, story, other_kinds=True)
+
+
+def test_sites_are_asked_for_what_must_be_in_them(certificate: Certificate) -> None:
+    async def main() -> None:
+        async with serving() as web:
+            good = Site("good.example", web.url("/good"), contains=("All is well.",))
+            other = Site("other.example", web.url("/good"), contains=("add to basket",))
+            gone = Site("gone.example", web.url("/503"))
+            sites = (good, other, gone)
+            async with checking(certificate, sites=sites) as (_, checker), proxying(exit=new_address()) as proxy:
+                mine = parse_proxy(proxy.url)
+                pool = LocalPool()
+                await pool.add([mine])
+                (finding,) = [each async for each in check_pool(pool, checker, lambda: 1e12)]
+                assert finding.sites["good.example"] == ""
+                assert finding.sites["other.example"] == "page without what must be in it"
+                assert finding.sites["gone.example"].startswith("answered ")
+                assert await pool.acquire("good.example")
+                with pytest.raises(NoProxy):
+                    await pool.acquire("other.example")
+                (view,) = await pool.proxies("other.example")
+                assert view.reason == "check: page without what must be in it"
+
+    asyncio.run(main())
+
+
+def test_without_a_judge_there_is_an_error_and_no_finding() -> None:
+    async def main(*judges: JudgeAddress) -> None:
+        async with asyncio.timeout(30), open_checker(Checks(judges, timeout_s=TIMEOUT_S)) as checker:
+            await found(checker, parse_proxy("127.0.0.1:1"))
+
+    with pytest.raises(NoJudge, match="no judge to check proxies by: run `lycosa proxies judge`"):
+        asyncio.run(main())
+    port = free_port()
+    with pytest.raises(NoJudge, match=rf"^no judge answers: 127.0.0.1:{port} \(connection refused\)$"):
+        asyncio.run(main(JudgeAddress("127.0.0.1", port, "k" * 32)))
+
+
+def test_a_judge_with_another_key_or_certificate_is_none(
+    certificate: Certificate, other_certificate: Certificate
+) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(30), judging(certificate) as judge:
+            asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+            stranger = replace(judge.address, key="k" * 32)
+            impostor = replace(judge.address, pin=other_certificate.pin)
+            for address, why in ((stranger, "has another key"), (impostor, "certificate with another key")):
+                async with open_checker(Checks((address,), timeout_s=TIMEOUT_S)) as checker:
+                    with pytest.raises(NoJudge, match=why):
+                        await checker.check(parse_proxy("127.0.0.1:1"))
+
+    asyncio.run(main())
+
+
+def test_a_judge_that_goes_away_is_not_blamed_on_proxies(certificate: Certificate) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(60), AsyncExitStack() as stack:
+            ends = AsyncExitStack()
+            first = await ends.enter_async_context(judging())
+            second = await stack.enter_async_context(judging())
+            asked = Checks((first.address, second.address), timeout_s=TIMEOUT_S)
+            checker = await stack.enter_async_context(open_checker(asked))
+            proxy = await stack.enter_async_context(proxying(exit=new_address()))
+            await checker.ready()
+            await ends.aclose()
+            for _ in range(4):  # the turns of both
+                assert (await checker.check(parse_proxy(proxy.url))).alive
+            await stack.aclose()
+
+    asyncio.run(main())
+
+
+def test_many_are_checked_so_many_at_a_time_and_each_once(certificate: Certificate) -> None:
+    async def story(judge: Judge, checker: Checker) -> None:
+        async with AsyncExitStack() as stack:
+            proxies = [await stack.enter_async_context(proxying(exit=new_address())) for _ in range(12)]
+            under_way = most = 0
+            check = checker.check
+
+            async def counted(proxy: Proxy) -> Finding:
+                nonlocal under_way, most
+                under_way += 1
+                most = max(most, under_way)
+                finding = await check(proxy)
+                under_way -= 1
+                return finding
+
+            checker.check = counted  # type: ignore[method-assign]
+            findings = await found(checker, *(parse_proxy(each.url) for each in proxies))
+            assert len(findings) == 12
+            assert all(each.alive for each in findings.values())
+            assert [len(each.asked) for each in proxies] == [2] * 12, "a look and a page"
+            assert most == 3
+
+    checked(None, story, concurrency=3)
+
+
+@pytest.mark.parametrize("checks", [60, pytest.param(1000, marks=pytest.mark.prove)])
+def test_no_living_proxy_is_blamed_while_a_judge_dies(certificate: Certificate, checks: int) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(600), AsyncExitStack() as stack:
+            dying = AsyncExitStack()
+            judges = [await each.enter_async_context(judging(certificate)) for each in (stack, dying)]
+            proxies = [await stack.enter_async_context(proxying(exit=new_address())) for _ in range(4)]
+            asked = Checks(tuple(each.address for each in judges), timeout_s=60.0, concurrency=16)
+            checker = await stack.enter_async_context(open_checker(asked))
+            listed = [proxies[number % 4] for number in range(checks)]
+            findings = await stack.enter_async_context(aclosing(checker.findings(parse_proxy(p.url) for p in listed)))
+            done = 0
+            async for finding in findings:
+                done += 1
+                assert finding.alive, (done, finding)
+                assert finding.outcome(asked).blame is Blame.NONE, (done, finding)
+                if done == checks // 3:
+                    await dying.aclose()
+            assert done == checks
+            assert all(each.asked for each in judges)
+
+    asyncio.run(main())
+
+
+class Watched:
+    """Findings of an upkeep, to be waited for."""
+
+    def __init__(self) -> None:
+        self.heard: asyncio.Queue[Finding] = asyncio.Queue()
+
+    async def next(self, **having: object) -> Finding:
+        while True:
+            finding = await self.heard.get()
+            if all(getattr(finding, name) == value for name, value in having.items()):
+                return finding
+
+
+def test_a_pool_is_kept_checked() -> None:
+    async def main() -> None:
+        watched, pool = Watched(), LocalPool()
+        async with asyncio.timeout(60), judging() as judge, proxying(exit="127.0.0.77") as proxy:
+            mine = parse_proxy(proxy.url)
+            await pool.add([mine])
+            asked = Checks((judge.address,), every_s=0.1, timeout_s=TIMEOUT_S)
+            async with open_checker(asked) as checker, asyncio.TaskGroup() as group:
+                upkeep = Upkeep(pool, checker, heard=watched.heard.put_nowait, retry_s=0.05)
+                running = group.create_task(upkeep.run())
+                await watched.next(alive=True)
+                (view,) = await pool.proxies()
+                assert (view.state, view.exit_ip) == (State.READY, "127.0.0.77")
+                proxy.alters = (b"</body>", b"!</body>")
+                await watched.next(changes=("page",))
+                (view,) = await pool.proxies()
+                assert (view.state, view.reason) == (State.DEAD, "not fit: alters the page")
+                proxy.alters = None
+                await watched.next(alive=True, changes=())
+                (view,) = await pool.proxies()
+                assert view.state is State.READY
+                running.cancel()
+
+    asyncio.run(main())
+
+
+def test_without_a_judge_nobody_in_the_pool_is_blamed(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        watched, pool, told = Watched(), LocalPool(), asyncio.Event()
+        caplog.handler.addFilter(lambda record: told.set() or True)
+        async with asyncio.timeout(60), proxying(exit=new_address()) as proxy:
+            await pool.add([parse_proxy(proxy.url)])
+            port = free_port()
+            missing = JudgeAddress("127.0.0.1", port, "k" * 32)
+            async with open_checker(Checks((missing,), every_s=0.1, timeout_s=TIMEOUT_S)) as checker:
+                upkeep = Upkeep(pool, checker, heard=watched.heard.put_nowait, judge_s=0.2)
+                async with asyncio.TaskGroup() as group:
+                    running = group.create_task(upkeep.run())
+                    await told.wait()
+                    assert proxy.asked == []
+                    (view,) = await pool.proxies()
+                    assert view.state is State.READY
+                    async with judging(port=port, key="k" * 32):
+                        await watched.next(alive=True)
+                    running.cancel()
+        assert caplog.text.count("proxies are not checked") == 1
+        assert caplog.text.count("proxies are checked again") == 1
+
+    asyncio.run(main())
+
+
+def test_a_pool_that_is_away_is_told_later() -> None:
+    class Away(LocalPool):
+        """A real pool whose server is away for a while."""
+
+        failures = 2
+
+        async def checked(self, *told: Any) -> bool:
+            if self.failures:
+                self.failures -= 1
+                raise StateError("the server is away")
+            return await super().checked(*told)
+
+    async def main() -> None:
+        watched, pool = Watched(), Away()
+        async with asyncio.timeout(60), judging() as judge, proxying(exit="127.0.0.78") as proxy:
+            await pool.add([parse_proxy(proxy.url)])
+            async with open_checker(Checks((judge.address,))) as checker, asyncio.TaskGroup() as group:
+                upkeep = Upkeep(pool, checker, heard=watched.heard.put_nowait, judge_s=0.05)
+                running = group.create_task(upkeep.run())
+                await watched.next(alive=True)
+                (view,) = await pool.proxies()
+                assert (view.exit_ip, pool.failures) == ("127.0.0.78", 0)
+                running.cancel()
+
+    asyncio.run(main())
+
+
+def test_checks_of_a_project(tmp_path: Path) -> None:
+    (tmp_path / "lycosa.toml").write_text('[proxies.checks]\nanonymity = "elite"\n[proxies.default]\nlease_s = 5\n')
+    assert project_checks(tmp_path) == Checks(least=Anonymity.ELITE)
+    (tmp_path / "lycosa.toml").write_text('[proxies.checks]\nanonymity = "high"\n')
+    with pytest.raises(BadSetting, match=r"^lycosa.toml: proxies.checks: anonymity: 'high' is none of transparent"):
+        project_checks(tmp_path)

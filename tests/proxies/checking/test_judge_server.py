@@ -1,0 +1,202 @@
+"""The judge (P6): what it tells whoever has its key, nothing to anybody else, and its bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from lycosa.core.errors import FetchError, StateError, TlsFailed, UsageError
+from lycosa.http.core.request import Request
+from lycosa.http.curl.fetcher import CurlFetcher, FetchSettings
+from lycosa.infra.web import one_request
+from lycosa.proxies.checking import judge_server as judge_module
+from lycosa.proxies.checking.judge_server import HEAD_MAX, KEY_FILE, Certificate, Judge, judging, key_in
+from lycosa.proxies.core.checks.judging import LOOK, PAGE, JudgeAddress, page, read_address, read_answer
+from tests.conftest import need
+
+NONCE = "0123456789abcdef" * 2
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+    need("openssl", shutil.which("openssl") is not None)
+    return Certificate.made(tmp_path_factory.mktemp("judge"))
+
+
+def played(story: Callable[[Judge], Awaitable[None]], certificate: Certificate | None = None, **options: str) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(30), judging(certificate, **options) as judge:  # type: ignore[arg-type]
+            asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # the server's half of a bad handshake
+            await story(judge)
+
+    asyncio.run(main())
+
+
+async def answered(judge: Judge, asked: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", judge.address.port)
+    writer.write(asked)
+    answer = b""
+    with suppress(ConnectionResetError):
+        answer = await reader.read()
+    writer.close()
+    return answer
+
+
+def head(judge: Judge, kind: str, *fields: str) -> bytes:
+    target = judge.address.ask(kind, NONCE).partition(f":{judge.address.port}")[2]
+    return "\r\n".join([f"GET {target} HTTP/1.1", "Host: a", *fields, "", ""]).encode("latin-1")
+
+
+def test_it_tells_what_it_saw_to_whoever_has_the_key() -> None:
+    async def story(judge: Judge) -> None:
+        answer = await answered(judge, head(judge, LOOK, "Via: 1.1 a", "X-Forwarded-For:  10.0.0.1 ", "nonsense"))
+        told, _, body = answer.partition(b"\r\n\r\n")
+        assert told.startswith(b"HTTP/1.1 200 OK\r\n")
+        seen = read_answer(body, judge.address.key, NONCE)
+        assert seen is not None
+        assert (seen.address, seen.is_tls) == ("127.0.0.1", False)
+        assert seen.fields == (("host", "a"), ("via", "1.1 a"), ("x-forwarded-for", "10.0.0.1"))
+        assert (judge.asked, judge.strangers) == (1, 0)
+
+    played(story)
+
+
+def test_a_page_is_what_both_make_of_the_nonce() -> None:
+    async def story(judge: Judge) -> None:
+        answer = await answered(judge, head(judge, PAGE))
+        assert answer.partition(b"\r\n\r\n")[2] == page(judge.address.key, NONCE)
+        assert b"Content-Type: text/html" in answer
+
+    played(story)
+
+
+def test_strangers_learn_nothing() -> None:
+    async def story(judge: Judge) -> None:
+        right = head(judge, LOOK)
+        answers = {
+            (await answered(judge, right.replace(NONCE.encode(), b"f" * 32))),
+            (await answered(judge, right.replace(b"look", b"page"))),
+            (await answered(judge, right.replace(b"GET", b"POST"))),
+            (await answered(judge, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")),
+            (await answered(judge, b"GET http://[x HTTP/1.1\r\nHost: a\r\n\r\n")),
+        }
+        assert len(answers) == 1
+        assert answers.pop().startswith(b"HTTP/1.1 404 ")
+        assert (judge.asked, judge.strangers) == (0, 5)
+        assert (await answered(judge, b"\x16\x03\x01\x02\x00\r\n\r\n")).startswith(b"HTTP/1.1 400 ")
+
+    played(story)
+
+
+def test_a_proxy_may_leave_the_whole_url_in_the_request() -> None:
+    async def story(judge: Judge) -> None:
+        absolute = head(judge, LOOK).replace(b"GET /", b"GET http://judge.example/")
+        assert (await answered(judge, absolute)).startswith(b"HTTP/1.1 200 ")
+
+    played(story)
+
+
+def test_a_request_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(one_request, "REQUEST_MAX_S", 0.2)
+    monkeypatch.setattr(judge_module, "CONNECTIONS_MAX", 2)
+
+    async def story(judge: Judge) -> None:
+        big = await answered(judge, b"GET / HTTP/1.1\r\nX: " + b"x" * 2 * HEAD_MAX + b"\r\n\r\n")
+        assert big.startswith(b"HTTP/1.1 400 ")
+        assert await answered(judge, b"GET / HTTP/1.1\r\n") == b"", "the rest never comes"
+        monkeypatch.setattr(one_request, "REQUEST_MAX_S", 30.0)
+        idle = [await asyncio.open_connection("127.0.0.1", judge.address.port) for _ in range(2)]
+        assert await answered(judge, head(judge, LOOK)) == b"", "two others are open"
+        for reader, writer in idle:
+            writer.write_eof()
+            await reader.read()
+            writer.close()
+        assert (await answered(judge, head(judge, LOOK))).startswith(b"HTTP/1.1 200 ")
+
+    played(story)
+
+
+def test_its_certificate_is_known_by_its_key(certificate: Certificate, tmp_path: Path) -> None:
+    stranger = JudgeAddress("127.0.0.1", 1, "k" * 32, 2, Certificate.made(tmp_path).pin)
+
+    async def story(judge: Judge) -> None:
+        assert read_address(judge.address.url) == judge.address
+        for pins, well in ((judge.address.curl_pin, True), ("", False), (stranger.curl_pin, False)):
+            fetcher = CurlFetcher(FetchSettings(pins=pins, timeout_s=10))
+            try:
+                response = await fetcher.fetch(Request(judge.address.ask(LOOK, NONCE, tls=True)))
+                assert well
+                seen = read_answer(response.body, judge.address.key, NONCE)
+                assert seen is not None
+                assert seen.is_tls
+            except TlsFailed as error:
+                assert not well
+                assert not error.retry
+                assert not pins or str(error) == "certificate with another key"
+            finally:
+                await fetcher.close()
+
+    played(story, certificate)
+
+
+def test_key_and_certificate_are_kept_where_only_we_can_read_them(tmp_path: Path) -> None:
+    need("openssl", shutil.which("openssl") is not None)
+    first, key = Certificate.made(tmp_path), key_in(tmp_path)
+    assert (Certificate.made(tmp_path).pin, key_in(tmp_path)) == (first.pin, key)
+    for secret in (KEY_FILE, "judge.key"):
+        assert (tmp_path / secret).stat().st_mode & 0o077 == 0
+    (tmp_path / "judge.key").write_text("short")
+    with pytest.raises(UsageError, match="holds no key of a judge"):
+        key_in(tmp_path)
+    (tmp_path / KEY_FILE).write_text("nonsense")
+    with pytest.raises(UsageError, match="are no certificate and its key"):
+        Certificate.made(tmp_path)
+
+
+def test_without_openssl_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(StateError, match="install it, or use --no-tls"):
+        Certificate.made(tmp_path)
+
+
+def test_a_port_that_is_in_use_is_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+
+        async def main() -> None:
+            async with judging(port=port):
+                pass
+
+        with pytest.raises(StateError, match=f"cannot listen on 127.0.0.1 port {port}: address already in use$"):
+            asyncio.run(main())
+
+
+def test_ipv6(certificate: Certificate) -> None:
+    need("IPv6", socket.has_ipv6 and Path("/proc/net/if_inet6").exists())
+
+    async def story(judge: Judge) -> None:
+        assert judge.address.host == "[::1]"
+        fetcher = CurlFetcher(FetchSettings(pins=judge.address.curl_pin, timeout_s=10))
+        try:
+            for tls in (False, True):
+                response = await fetcher.fetch(Request(judge.address.ask(LOOK, NONCE, tls=tls)))
+                seen = read_answer(response.body, judge.address.key, NONCE)
+                assert seen is not None
+                assert seen.address == "::1"
+        except FetchError as error:
+            raise AssertionError(error) from None
+        finally:
+            await fetcher.close()
+
+    played(story, certificate, host="::1")
+
+
+def test_the_context_speaks_tls_of_today(certificate: Certificate) -> None:
+    assert certificate.context().minimum_version >= ssl.TLSVersion.TLSv1_2

@@ -1,0 +1,314 @@
+"""A pool in a folder through the socket of its owner (P3, P5): who takes over, and what clients cannot do to it."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from lycosa.core.errors import NewerState, NoProxy, StateLocked, UsageError
+from lycosa.infra.unix_socket import FRAME_MAX, read_frame, write_frame
+from lycosa.proxies.core.outcomes.outcome import Outcome
+from lycosa.proxies.core.pool.target import Wish
+from lycosa.proxies.core.proxy import Proxy
+from lycosa.proxies.folder import messages, remote, server
+from lycosa.proxies.folder import pool as embedded
+from lycosa.proxies.folder.messages import Call, Hello, Refusal, asked, decode_said, encode
+from lycosa.proxies.folder.pool import EmbeddedPool, embedded_pool
+
+SITE = "a.example"
+LONG_S = 20.0
+PROXIES = [Proxy("http", f"10.0.0.{number}", 8080, "ann", "secret") for number in range(1, 6)]
+
+
+def play(path: Path, story: Callable[[EmbeddedPool, EmbeddedPool], Awaitable[None]]) -> None:
+    """Let something happen between an owner and a client."""
+
+    async def whole() -> None:
+        owner = await embedded_pool(path, print)
+        await owner.add(PROXIES)
+        client = await embedded_pool(path, print)
+        assert (owner.owns, client.owns) == (True, False)
+        try:
+            await story(owner, client)
+        finally:
+            await client.close()
+            await owner.close()
+
+    asyncio.run(whole())
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(LONG_S):
+        while not is_so():  # noqa: ASYNC110  the pool does not tell
+            await asyncio.sleep(0.005)
+
+
+def waiting_at(owner: EmbeddedPool) -> int:
+    """How many wait for a proxy."""
+    assert owner._owner is not None
+    line = owner._owner.pool._lines.get(SITE)
+    return 0 if line is None else len(line)
+
+
+def clients_of(owner: EmbeddedPool) -> int:
+    assert owner._owner is not None
+    return len(owner._owner._served._clients)
+
+
+def test_the_next_one_takes_over_with_all_that_was_lent(tmp_path: Path) -> None:
+    async def story(owner: EmbeddedPool, client: EmbeddedPool) -> None:
+        (first,) = await owner.acquire(SITE, wish=Wish(session="s"))
+        (mine,) = await client.acquire(SITE)
+        await owner.close()
+        (third,) = await client.acquire(SITE)
+        assert client.owns
+        assert third.token > mine.token
+        assert len({first.proxy.key, mine.proxy.key, third.proxy.key}) == 3
+        assert await client.release(first, [Outcome()]), "the holder has ended, and its lease has not"
+        (again,) = await client.acquire(SITE, wish=Wish(session="s"))
+        assert again.proxy == first.proxy
+
+    play(tmp_path / "pool", story)
+
+
+def test_who_waits_goes_on_waiting_with_the_next_owner(tmp_path: Path) -> None:
+    async def story(owner: EmbeddedPool, client: EmbeddedPool) -> None:
+        third = await embedded_pool(tmp_path / "pool", print)
+        lent = await owner.acquire(SITE, 5)
+        waiting = [asyncio.create_task(each.acquire(SITE, wait_s=LONG_S)) for each in (client, third) for _ in range(2)]
+        await until(lambda: waiting_at(owner) == 4)
+        await owner.close()
+        for each in lent:
+            assert await client.release(each)
+        assert len({one.proxy.key for each in await asyncio.gather(*waiting) for one in each}) == 4
+        assert client.owns != third.owns
+        await third.close()
+
+    play(tmp_path / "pool", story)
+
+
+def test_who_is_cancelled_takes_nothing_with_him(tmp_path: Path) -> None:
+    async def story(owner: EmbeddedPool, client: EmbeddedPool) -> None:
+        for _ in range(20):
+            lent = await owner.acquire(SITE, 5)
+            waiter = asyncio.create_task(client.acquire(SITE, wait_s=LONG_S))
+            await until(lambda: waiting_at(owner) == 1)
+            await owner.release(lent[0])  # it is granted in this moment, and cancelled before it hears of it
+            await asyncio.sleep(0)
+            waiter.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiter
+            for each in lent[1:]:
+                await owner.release(each)
+            for each in await client.acquire(SITE, 5, wait_s=LONG_S):
+                await client.release(each)
+        assert client._remote is not None
+        assert not client._remote._left, "each was answered"
+
+    play(tmp_path / "pool", story)
+
+
+def test_what_was_lent_to_who_has_gone_before_the_answer_comes_back_at_once(tmp_path: Path) -> None:
+    async def story(owner: EmbeddedPool, client: EmbeddedPool) -> None:
+        lent = await owner.acquire(SITE, 5)
+        waiters = [asyncio.create_task(client.acquire(SITE, wait_s=LONG_S)) for _ in range(5)]
+        await until(lambda: waiting_at(owner) == 5)
+        assert client._remote is not None
+        client._remote._writer.transport.abort()
+        for each in lent:
+            await owner.release(each)
+        assert len(await owner.acquire(SITE, 3, wait_s=LONG_S)) == 3
+        for waiter in waiters:
+            waiter.cancel()
+        await asyncio.gather(*waiters, return_exceptions=True)
+
+    play(tmp_path / "pool", story)
+
+
+def test_long_lists_come_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "PART", 7)
+    monkeypatch.setattr(remote, "PART", 7)
+
+    async def story(owner: EmbeddedPool, client: EmbeddedPool) -> None:
+        more = [Proxy("http", f"10.1.0.{number}", 1, tags={"country": "de"}, price_gb=2.0) for number in range(50)]
+        assert await client.add(more) == 50
+        views = await client.proxies()
+        assert views == await owner.proxies()
+        assert {each.proxy.price_gb for each in views} == {0.0, 2.0}
+        assert {str(each.proxy.tags) for each in views} == {"{}", "{'country': 'de'}"}
+        assert await client.remove([each.key for each in more]) == 50
+        await client.acquire(SITE)
+        assert await client.targets() == await owner.targets()
+
+    play(tmp_path / "pool", story)
+
+
+# ----------------------------------------------------------------------------------------------------------- hostile
+
+
+async def raw(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await asyncio.open_unix_connection(str(path / "socket"))
+    assert isinstance(decode_said(await read_frame(reader)), Hello)
+    return reader, writer
+
+
+GARBAGE = {
+    "http": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+    "too long": struct.pack(">I", FRAME_MAX + 1) + b"x",
+    "half a length": b"\x00\x00",
+    "half a frame": struct.pack(">I", 10) + b"abc",
+    "no msgpack": struct.pack(">I", 3) + b"\xc1\xc1\xc1",
+    "an answer": struct.pack(">I", 14) + encode({"type": "answer"})[:14],
+}
+
+
+@pytest.mark.parametrize("what", GARBAGE)
+def test_garbage_ends_the_connection_and_nothing_else(tmp_path: Path, what: str) -> None:
+    async def story(owner: EmbeddedPool, client: EmbeddedPool) -> None:
+        reader, writer = await raw(tmp_path / "pool")
+        writer.write(GARBAGE[what])
+        writer.write_eof()
+        async with asyncio.timeout(LONG_S):
+            assert await reader.read() == b""
+        writer.close()
+        assert len(await client.acquire(SITE)) == 1
+
+    play(tmp_path / "pool", story)
+
+
+def test_calls_that_are_none_are_refused_in_a_line(tmp_path: Path) -> None:
+    async def story(owner: EmbeddedPool, client: EmbeddedPool) -> None:
+        reader, writer = await raw(tmp_path / "pool")
+        calls = [("close", ()), ("__init__", ()), ("join", ()), ("add", (1,)), ("acquire", ("a",)), ("ban", ("a", 1))]
+        for number, (method, arguments) in enumerate(calls):
+            await write_frame(writer, encode(Call(number, method, msgspec.Raw(encode(arguments)))))
+            said = decode_said(await read_frame(reader))
+            assert isinstance(said, Refusal)
+            assert (said.number, said.kind) == (number, "UsageError")
+            assert "\n" not in said.message
+        writer.close()
+        with pytest.raises(UsageError, match="ask for 1 to 1,000"):
+            await client.acquire(SITE, 0)
+        with pytest.raises(NoProxy, match=r"no 6 proxies for a\.example were free"):
+            await client.acquire(SITE, 6)
+
+    play(tmp_path / "pool", story)
+
+
+def test_calls_and_clients_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "CALLS_MAX", 3)
+    monkeypatch.setattr(server, "CLIENTS_MAX", 2)
+
+    async def story(owner: EmbeddedPool, client: EmbeddedPool) -> None:
+        await owner.acquire(SITE, 5)
+        reader, writer = await raw(tmp_path / "pool")
+        for number in range(5):
+            call = Call(number, "acquire", msgspec.Raw(encode((SITE, 1, asked(Wish()), None, LONG_S))))
+            await write_frame(writer, encode(call))
+        for number in (3, 4):
+            said = decode_said(await read_frame(reader))
+            assert isinstance(said, Refusal)
+            assert (said.number, "3 calls of one process at a time" in said.message) == (number, True)
+        with pytest.raises(StateLocked, match="2 processes use this pool already"):
+            await embedded_pool(tmp_path / "pool", print)
+        writer.close()
+        await until(lambda: clients_of(owner) == 1)
+        third = await embedded_pool(tmp_path / "pool", print)
+        await third.close()
+
+    play(tmp_path / "pool", story)
+
+
+def test_a_client_that_does_not_read_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "UNREAD_MAX", 100_000)
+
+    async def story(owner: EmbeddedPool, client: EmbeddedPool) -> None:
+        await owner.add([Proxy("http", f"10.2.{number // 250}.{number % 250}", 1) for number in range(1_000)])
+        reader, writer = await raw(tmp_path / "pool")
+        reader._transport.pause_reading()  # type: ignore[attr-defined]
+        async with asyncio.timeout(LONG_S):
+            number = 0
+            while clients_of(owner) > 1:
+                number += 1
+                try:
+                    await write_frame(writer, encode(Call(number, "proxies", msgspec.Raw(encode((None,))))))
+                except OSError:
+                    break
+                await asyncio.sleep(0.001)
+                assert len(await client.proxies(SITE)) == 0
+        writer.close()
+        assert len(await client.acquire(SITE)) == 1
+
+    play(tmp_path / "pool", story)
+
+
+@pytest.mark.parametrize(
+    ("hello", "error", "message"),
+    [
+        (encode(Hello(99, 7)), NewerState, "process 7 runs another version of Lycosa"),
+        (b"\x01\x02", StateLocked, "does not speak like a pool of proxies"),
+    ],
+)
+def test_an_owner_of_another_kind(tmp_path: Path, hello: bytes, error: type[Exception], message: str) -> None:
+    async def story(owner: EmbeddedPool, client: EmbeddedPool) -> None:
+        async def strange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await write_frame(writer, hello)
+            await reader.read()
+            writer.close()
+
+        path = tmp_path / "pool" / "socket"
+        path.unlink()
+        async with await asyncio.start_unix_server(strange, str(path)):
+            with pytest.raises(error, match=message):
+                await embedded_pool(tmp_path / "pool", print)
+
+    play(tmp_path / "pool", story)
+
+
+def test_an_owner_that_hangs_is_waited_for_and_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "ANSWER_MAX_S", 0.05)
+    monkeypatch.setattr(embedded, "JOIN_MAX_S", 0.2)
+    monkeypatch.setattr(embedded, "SILENT_MAX_S", 0.05)
+
+    async def story(owner: EmbeddedPool, client: EmbeddedPool) -> None:
+        async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await write_frame(writer, encode(Hello(messages.VERSION, 7)))
+            await reader.read()
+            writer.close()
+
+        path = tmp_path / "pool" / "socket"
+        path.unlink()
+        said: list[str] = []
+        async with await asyncio.start_unix_server(silent, str(path)):
+            third = await embedded_pool(tmp_path / "pool", said.append)
+            with pytest.raises(StateLocked, match=r"process 7, which owns the pool, has not answered for 0\.05 s"):
+                await third.acquire(SITE)
+            await third.close()
+        path.unlink(missing_ok=True)
+        with pytest.raises(StateLocked, match="the pool is open in process "):
+            await embedded_pool(tmp_path / "pool", said.append)
+        assert "waiting for process " in said[0]
+
+    play(tmp_path / "pool", story)
+
+
+def test_an_opening_that_is_given_up_leaves_the_folder_free(tmp_path: Path) -> None:
+    async def story() -> None:
+        for pause_s in (0.0, 0.001, 0.01):
+            opening = asyncio.create_task(embedded_pool(tmp_path / "pool", print))
+            await asyncio.sleep(pause_s)
+            opening.cancel()
+            await asyncio.gather(opening, return_exceptions=True)
+            if not opening.cancelled():
+                await opening.result().close()
+        async with asyncio.timeout(LONG_S):
+            pool = await embedded_pool(tmp_path / "pool", print)
+        assert pool.owns
+        await pool.close()
+
+    asyncio.run(story())

@@ -1,0 +1,816 @@
+"""What every pool of proxies does (P1-P5). `clock.now` is its time; who waits does so in real time."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from random import random
+from secrets import token_hex
+
+import pytest
+
+from lycosa.core.errors import NoProxy, UsageError
+from lycosa.proxies.core.explain import Why
+from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
+from lycosa.proxies.core.policy import TargetPolicy
+from lycosa.proxies.core.pool.target import Wish
+from lycosa.proxies.core.pool.target_state import State
+from lycosa.proxies.core.proxy import Proxy
+from lycosa.proxies.folder.pool import EmbeddedPool, embedded_pool
+from lycosa.proxies.memory.pool import LocalPool
+from lycosa.proxies.ports import ProxyPool
+from lycosa.proxies.redis.pool import redis_pool
+
+SITE = "a.example"
+LONG_S = 20.0
+"""Nobody waits so long when all is well."""
+
+
+class Set:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+Story = Callable[[ProxyPool, Set], Awaitable[None]]
+
+
+async def in_memory(policy_of: Callable[[str], TargetPolicy], clock: Set, _: str) -> ProxyPool:
+    return LocalPool(policy_of, clock)
+
+
+async def in_a_folder(policy_of: Callable[[str], TargetPolicy], clock: Set, where: str) -> ProxyPool:
+    return await embedded_pool(Path(where), print, policy_of, now=clock)
+
+
+class Client(EmbeddedPool):
+    """A pool whose owner is another one."""
+
+    owner: EmbeddedPool
+
+    async def close(self) -> None:
+        await super().close()
+        await self.owner.close()
+
+
+async def through_a_socket(policy_of: Callable[[str], TargetPolicy], clock: Set, where: str) -> ProxyPool:
+    owner = await embedded_pool(Path(where), print, policy_of, now=clock)
+    pool = Client(Path(where), policy_of, clock, random, print)
+    pool.owner = owner
+    await pool.join()
+    assert (owner.owns, pool.owns) == (True, False)
+    return pool
+
+
+async def on_redis(policy_of: Callable[[str], TargetPolicy], clock: Set, url: str) -> ProxyPool:
+    return await redis_pool(url, token_hex(4), print, policy_of, now=clock)
+
+
+KINDS = [
+    in_memory,
+    in_a_folder,
+    through_a_socket,
+    pytest.param(on_redis, marks=pytest.mark.redis),
+    pytest.param(on_redis, marks=[pytest.mark.redis, pytest.mark.prove], id="on_a_cluster"),
+]
+
+
+@pytest.fixture(params=KINDS)
+def play(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., None]:
+    """Let a story happen to a new pool with so many proxies."""
+    where = {"on_redis": "redis", "on_a_cluster": "cluster"}.get(request.node.callspec.id.partition("-")[0])
+    url = request.getfixturevalue(where).url if where else str(tmp_path / "pool")
+
+    def run(story: Story, count: int = 1, **policy: object) -> None:
+        async def whole() -> None:
+            clock = Set()
+            pool = await request.param(lambda _: TargetPolicy(**policy), clock, url)  # type: ignore[arg-type]
+            assert await pool.add(proxies(count)) == count
+            try:
+                await story(pool, clock)
+            finally:
+                await pool.close()
+
+        asyncio.run(whole())
+
+    return run
+
+
+def proxies(count: int) -> list[Proxy]:
+    return [Proxy("http", f"10.0.{number // 250}.{number % 250 + 1}", 8080) for number in range(count)]
+
+
+def test_a_proxy_is_lent_once_for_a_target(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        (lent,) = await pool.acquire(SITE)
+        with pytest.raises(NoProxy, match=r"no proxy for a\.example is free \(1 leased\)"):
+            await pool.acquire(SITE)
+        assert (await pool.acquire("b.example"))[0].proxy == lent.proxy, "another site may use it meanwhile"
+        assert await pool.release(lent, [Outcome()])
+        assert not await pool.release(lent, [Outcome()]), "only once"
+        assert (await pool.acquire(SITE))[0].token != lent.token
+
+    play(story)
+
+
+def test_how_near_a_proxy_is_shows_whatever_goes_on_through_its_connection(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        (lent,) = await pool.acquire(SITE)
+        assert await pool.release(lent, [Outcome(latency_s=0.2), *(Outcome() for _ in range(50))])
+        (other,) = [view.proxy for view in await pool.proxies() if view.proxy != lent.proxy]
+        assert await pool.checked(other.key, Outcome(Blame.NOBODY)), "what waits to be told is told with it"
+        found = {view.proxy.key: (view.latency_s, view.uses) for view in await pool.proxies()}
+        assert found == {lent.proxy.key: (0.2, 51), other.key: (None, 0)}
+
+    play(story, 2)
+
+
+def test_who_asks_for_tags_that_none_has_hears_that_none_fits(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        with pytest.raises(NoProxy, match=r"no proxy for a\.example is free within 0\.05 s \(none fits\)"):
+            await pool.acquire(SITE, wish=Wish(tags={"country": "xx"}), wait_s=0.0512345)
+        assert await pool.acquire(SITE), "the others are ready all the same"
+
+    play(story, 2)
+
+
+def test_several_at_once_or_none(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        lent = await pool.acquire(SITE, 3)
+        assert len({each.proxy.key for each in lent}) == 3
+        with pytest.raises(NoProxy, match=r"^no 3 proxies for a.example were free at once \(.*2 ready"):
+            await pool.acquire(SITE, 3)
+        assert len(await pool.acquire(SITE, 2)) == 2, "what was not enough for three is still there for two"
+        with pytest.raises(NoProxy, match=r"; it has 200 at a time: members = 201$"):
+            await pool.acquire(SITE, 201)
+        for count, wish in ((0, Wish()), (1001, Wish()), (2, Wish(session="s"))):
+            with pytest.raises(UsageError):
+                await pool.acquire(SITE, count, wish)
+
+    play(story, 5)
+
+
+def test_a_lease_that_is_not_returned_comes_back_and_its_holder_is_too_late(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        (lost,) = await pool.acquire(SITE)
+        clock.now += 59.9
+        with pytest.raises(NoProxy):
+            await pool.acquire(SITE)
+        clock.now += 0.2
+        (after,) = await pool.acquire(SITE)
+        assert not await pool.release(lost, [Outcome(Blame.SITE, "403")]), "late: and it changes nothing"
+        assert await pool.renew(lost) is None
+        assert await pool.release(after, [Outcome()])
+        (view,) = await pool.targets()
+        assert (view.leaked, view.stale, view.granted) == (1, 1, 2)
+
+    play(story)
+
+
+def test_states_are_told_in_the_same_order_wherever_a_pool_is_kept(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        one, two, _ = proxies(3)
+        assert await pool.ban(SITE, one.key)
+        assert await pool.ban(SITE, two.key, clock.now + 60)
+        await pool.acquire(SITE)
+        with pytest.raises(NoProxy, match=r"\(1 leased, 1 cooling, 1 banned\)"):
+            await pool.acquire(SITE)
+
+    play(story, 3)
+
+
+def test_a_target_that_was_never_lent_for_hears_of_its_proxies_too(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        one, two = proxies(2)
+        for each in (one, two):
+            assert await pool.ban(SITE, each.key, clock.now + 10)
+        assert await pool.checked(one.key, Outcome(Blame.UNFIT, "alters pages"))
+        assert await pool.remove([two.key]) == 1
+        clock.now += 20
+        with pytest.raises(NoProxy, match="1 dead"):
+            await pool.acquire(SITE)
+        assert [view.target for view in await pool.targets()] == [SITE]
+
+    play(story, 2)
+
+
+def test_a_lease_that_was_over_when_its_proxy_was_removed_has_leaked(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        (lent,) = await pool.acquire(SITE, lease_s=10.0)
+        clock.now += 20
+        assert await pool.remove([lent.proxy.key]) == 1
+        assert [view.leaked for view in await pool.targets()] == [1]
+
+    play(story, 2)
+
+
+def test_who_looks_sees_no_lease_that_is_over(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        await pool.acquire(SITE, lease_s=10.0)
+        clock.now += 11.0
+        assert [view.state for view in await pool.proxies(SITE)] == [State.READY]
+
+    play(story)
+
+
+def test_a_long_job_renews_its_lease(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        (lent,) = await pool.acquire(SITE, lease_s=10)
+        for _ in range(5):
+            clock.now += 9
+            assert await pool.renew(lent, 10) == pytest.approx(clock.now + 10)
+        assert await pool.release(lent)
+
+    play(story)
+
+
+def test_each_use_of_a_lease_counts(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        for outcomes in ([], [Outcome()], [Outcome(), Outcome(Blame.NOBODY, "404"), Outcome()]):
+            (lent,) = await pool.acquire(SITE)
+            await pool.release(lent, outcomes)
+        await pool.acquire(SITE)
+        (view,) = await pool.proxies(SITE)
+        assert (view.uses, view.good, view.bad) == (1 + 1 + 3 + 1, 3, 0)
+
+    play(story)
+
+
+def test_whose_fault_it_was_decides_where_a_proxy_rests(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        (lent,) = await pool.acquire(SITE)
+        await pool.release(lent, [Outcome(Blame.SITE, "429", rest_s=100.0)])
+        with pytest.raises(NoProxy, match="1 cooling"):
+            await pool.acquire(SITE)
+        (other,) = await pool.acquire("b.example")
+        await pool.release(other, [Outcome(Blame.PROXY, "connection refused")])
+        with pytest.raises(NoProxy):
+            await pool.acquire("c.example")
+        clock.now += 200
+        states = Counter([view.state for view in await pool.proxies(SITE)])
+        assert states == {State.HALF_OPEN: 1}
+        assert await pool.acquire(SITE)
+
+    play(story)
+
+
+def test_a_proxy_that_fails_everywhere_is_dead_until_a_check_finds_it_well(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        (proxy,) = proxies(1)
+        other = Proxy("http", "10.9.9.9", 80, tags={"it": "works"})
+        await pool.add([other])
+        for _ in range(5):
+            clock.now += 10_000
+            (lent,) = await pool.acquire("b.example", 1, Wish(other.tags))
+            await pool.release(lent, [Outcome()])
+            (lent,) = await pool.acquire(SITE, 1, Wish(avoid=frozenset({other.key})))
+            await pool.release(lent, [Outcome(Blame.PROXY, "connection refused")])
+        clock.now += 100_000
+        assert await pool.remove([other.key]) == 1
+        with pytest.raises(NoProxy, match="1 dead"):
+            await pool.acquire(SITE)
+        (view,) = await pool.proxies()
+        assert (view.state, view.reason) == (State.DEAD, "connection refused")
+        assert await pool.checked(proxy.key, Outcome(latency_s=0.2), "9.9.9.9")
+        (view,) = await pool.proxies()
+        assert (view.state, view.exit_ip) == (State.READY, "9.9.9.9")
+        assert await pool.acquire(SITE)
+        assert not await pool.checked("nobody", Outcome())
+
+    play(story)
+
+
+def test_when_none_can_be_reached_it_is_our_network_and_nobody_dies(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        for outcome, times in ((Outcome(), 3), (Outcome(Blame.PROXY, "network unreachable"), 60)):
+            for _ in range(times):
+                clock.now += 100
+                (lent,) = await pool.acquire(SITE)
+                await pool.release(lent, [outcome])
+        assert {view.state for view in await pool.proxies()} <= {State.READY, State.COOLING}
+        clock.now += 80
+        assert len(await pool.acquire(SITE)) == 1
+
+    play(story, 3)
+
+
+@pytest.mark.parametrize(
+    ("between", "dies"),
+    [
+        (Outcome(), True),
+        (Outcome(Blame.NOBODY), True),  # a tunnel that worked
+        (Outcome(Blame.MISS, "broke", latency_s=0.1), True),
+        (Outcome(Blame.MISS, "timeout"), False),  # of which nobody knows where
+        (Outcome(Blame.NOBODY, "host not found"), False),
+    ],
+)
+def test_a_proxy_dies_when_another_one_was_reached(play: Callable[..., None], between: Outcome, *, dies: bool) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        bad, other = proxies(2)
+        for _ in range(7):
+            clock.now += 10_000
+            (lent,) = await pool.acquire("b.example", wish=Wish(avoid=frozenset({bad.key})))
+            await pool.release(lent, [between])
+            if State.DEAD not in {view.state for view in await pool.proxies()}:
+                (lent,) = await pool.acquire(SITE, wish=Wish(avoid=frozenset({other.key})))
+                await pool.release(lent, [Outcome(Blame.PROXY, "connection refused")])
+        assert (State.DEAD in {view.state for view in await pool.proxies()}) is dies
+
+    play(story, 2)
+
+
+def test_a_check_that_reaches_its_judge_knows_that_it_is_not_our_network(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        (proxy,) = proxies(1)
+        for _ in range(5):
+            clock.now += 10_000
+            assert await pool.checked(proxy.key, Outcome(Blame.PROXY, "connection refused"))
+        assert [view.state for view in await pool.proxies()] == [State.DEAD]
+
+    play(story)
+
+
+def test_an_unfit_proxy_is_dead_at_once_until_a_check_finds_it_well(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        (proxy,) = proxies(1)
+        (lent,) = await pool.acquire(SITE)
+        await pool.release(lent)
+        under_way = [(await pool.acquire(target, lease_s=1e6))[0] for target in ("c.example", "d.example")]
+        assert await pool.checked(proxy.key, Outcome(Blame.UNFIT, "not fit: alters the page"))
+        clock.now += 100_000
+        for target in (SITE, "b.example"):
+            with pytest.raises(NoProxy):
+                await pool.acquire(target)
+        (view,) = await pool.proxies()
+        assert (view.state, view.reason) == (State.DEAD, "not fit: alters the page")
+        for late in (Outcome(), Outcome(Blame.PROXY, "connection refused")):
+            await pool.release(under_way.pop(), [late])
+            (view,) = await pool.proxies()
+            assert (view.state, view.reason) == (State.DEAD, "not fit: alters the page"), "of who had it meanwhile"
+        assert await pool.checked(proxy.key, Outcome())
+        clock.now += 100  # the rest after the refused connection
+        assert await pool.acquire(SITE)
+
+    play(story)
+
+
+def test_bans_by_hand(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        (proxy,) = proxies(1)
+        assert await pool.ban(SITE, proxy.key, reason="complaint")
+        with pytest.raises(NoProxy, match="1 banned"):
+            await pool.acquire(SITE)
+        assert await pool.unban(SITE, proxy.key)
+        await pool.acquire(SITE)
+        assert not await pool.ban(SITE, "nobody")
+        assert not await pool.unban(SITE, "nobody")
+
+    play(story)
+
+
+def test_who_is_banned_by_hand_or_by_a_check_is_replaced(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        for until in (None, clock.now + 600):
+            lents = [lent for _ in range(2) for lent in await pool.acquire(SITE)]
+            for lent in lents:
+                assert await pool.release(lent, [Outcome()])
+                assert await pool.ban(SITE, lent.proxy.key, until)
+        (last,) = await pool.acquire(SITE)
+        waiting = asyncio.create_task(pool.acquire(SITE, wait_s=LONG_S))
+        await asyncio.sleep(0)
+        await pool.ban(SITE, last.proxy.key)
+        async with asyncio.timeout(LONG_S / 2):
+            assert len(await waiting) == 1
+
+    play(story, 6, members=2)
+
+
+def test_several_at_once_are_those_of_the_cheapest_that_have_enough(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        await pool.add([replace(each, host=f"dear-{each.host}", price_gb=1.0) for each in proxies(3)])
+        lents = await pool.acquire(SITE, 4)
+        assert sum(lent.proxy.price_gb for lent in lents) == 2.0, "the cheap ones are too few"
+        with pytest.raises(NoProxy):
+            await pool.acquire(SITE, 2)  # which are busy, and would be enough
+        await pool.release(lents[0])
+        with pytest.raises(NoProxy):
+            await pool.acquire(SITE, 2)
+        with pytest.raises(NoProxy):
+            await pool.acquire(SITE, 5)
+        for lent in lents[1:]:
+            await pool.release(lent)
+        assert sum(lent.proxy.price_gb for lent in await pool.acquire(SITE, 2)) == 0.0
+
+    play(story, 2)
+
+
+def test_one_that_was_dead_for_long_is_lent_soon_after_a_check(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        (lent,) = await pool.acquire(SITE)
+        await pool.release(lent, [Outcome()])
+        for _ in range(15):
+            assert await pool.checked(lent.proxy.key, Outcome(Blame.PROXY, "refused"))
+            clock.now += 7200
+        assert await pool.checked(lent.proxy.key, Outcome(Blame.PROXY, "refused"))
+        assert await pool.checked(lent.proxy.key, Outcome())
+        assert len(await pool.acquire(SITE)) == 1
+
+    play(story)
+
+
+def test_one_that_comes_out_at_another_address_each_time_has_none(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        one, two = proxies(2)
+        for each in (one, two):
+            assert await pool.checked(each.key, Outcome(), "9.9.9.9")
+        await pool.add([replace(two, tags={"rotating": "yes"})])
+        assert await pool.checked(two.key, Outcome(), "8.8.8.8")
+        assert {view.exit_ip for view in await pool.proxies() if view.proxy.key == two.key} == {""}
+
+    play(story, 2)
+
+
+def test_what_is_removed_is_gone_whoever_has_it(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        (lent,) = await pool.acquire(SITE)
+        assert await pool.remove([lent.proxy.key, "nobody"]) == 1
+        assert not await pool.release(lent, [Outcome()])
+        with pytest.raises(NoProxy, match="the pool has no proxies"):
+            await pool.acquire(SITE)
+        assert await pool.add(proxies(1)) == 1
+        assert await pool.add(proxies(1)) == 0
+        await pool.acquire(SITE)
+
+    play(story)
+
+
+def test_proxies_with_the_tags_that_were_asked_for(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        await pool.add([Proxy("http", "10.1.0.1", 1, tags={"country": "de", "provider": "acme"})])
+        (lent,) = await pool.acquire(SITE, wish=Wish({"country": "de"}))
+        assert lent.proxy.host == "10.1.0.1"
+        with pytest.raises(NoProxy):
+            await pool.acquire(SITE, wish=Wish({"country": "de"}))
+        with pytest.raises(NoProxy):
+            await pool.acquire(SITE, wish=Wish({"country": "fr"}))
+        await pool.release(lent)
+        with pytest.raises(NoProxy):
+            await pool.acquire(SITE, wish=Wish({"country": "de"}, avoid=frozenset({lent.proxy.key})))
+
+    play(story, 3, members=2)
+
+
+def test_a_proxy_that_is_told_anew_is_known_to_its_targets(play: Callable[..., None]) -> None:
+    """A source says another country, or another price, of one that a site has already."""
+
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        for _ in range(2):
+            (lent,) = await pool.acquire(SITE)
+            await pool.release(lent)
+        await pool.add([Proxy("http", "10.0.0.1", 8080, tags={"country": "fr"})])
+        (lent,) = await pool.acquire(SITE, wish=Wish({"country": "fr"}))
+        assert (lent.proxy.host, lent.proxy.tags) == ("10.0.0.1", {"country": "fr"})
+        await pool.release(lent)
+        with pytest.raises(NoProxy):
+            await pool.acquire(SITE, wish=Wish({"country": "de"}))
+        await pool.add([Proxy("http", "10.0.0.3", 8080, price_gb=1.0)])  # a price that nobody had
+        await pool.add([Proxy("http", "10.0.0.2", 8080, price_gb=1.0)])
+        hosts = set()
+        for _ in range(12):
+            (lent,) = await pool.acquire(SITE)
+            await pool.release(lent, [Outcome()])
+            hosts.add(lent.proxy.host)
+        assert hosts == {"10.0.0.1"}, "the others are dearer now"
+
+    play(story, 2)
+
+
+def test_one_that_joins_shares_the_bans_of_its_exit(play: Callable[..., None]) -> None:
+    """A site fills up after a ban: not with another login of the same address, but with the next proxy."""
+
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        first, second, third = (each.key for each in proxies(3))
+        for key, latency_s, exit_ip in ((first, 0.1, "9.9.9.9"), (second, 0.2, "9.9.9.9"), (third, 0.3, "8.8.8.8")):
+            assert await pool.checked(key, Outcome(latency_s=latency_s), exit_ip)
+        (lent,) = await pool.acquire(SITE)
+        assert lent.proxy.key == first
+        await pool.release(lent, [Outcome(Blame.SITE, "403", 100.0)])
+        (lent,) = await pool.acquire(SITE)
+        assert lent.proxy.key == third
+        views = {view.proxy.key: (view.state, view.reason) for view in await pool.proxies(SITE)}
+        assert views[second] == (State.COOLING, "403, at the same exit")
+        clock.now += 200
+        assert {each.proxy.key for each in await pool.acquire(SITE, 2)} == {first, second}
+
+    play(story, 3, members=1)
+
+
+def test_tags_are_found_behind_however_many_others(play: Callable[..., None]) -> None:
+    """Only the one that is asked for is used, so all others stand before it."""
+
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        german = Proxy("http", "10.9.9.9", 8080, tags={"country": "de"})
+        await pool.add([german])
+        (lent,) = await pool.acquire(SITE)
+        await pool.release(lent)
+        for _ in range(3):
+            (lent,) = await pool.acquire(SITE, wish=Wish({"country": "de"}))
+            assert lent.proxy == german
+            await pool.release(lent, [Outcome()])
+            not_these = frozenset(each.key for each in proxies(100))
+            (lent,) = await pool.acquire(SITE, wish=Wish(avoid=not_these))
+            assert lent.proxy == german
+            await pool.release(lent, [Outcome()])
+
+    play(story, 100)
+
+
+def test_who_waits_is_served_in_turn(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        (lent,) = await pool.acquire(SITE)
+        order: list[int] = []
+
+        async def one(number: int) -> None:
+            (mine,) = await pool.acquire(SITE, wait_s=LONG_S)
+            order.append(number)
+            await asyncio.sleep(0)
+            await pool.release(mine, [Outcome()])
+
+        waiting = [asyncio.create_task(one(number)) for number in range(20)]
+        await asyncio.sleep(0.01)
+        assert not order
+        await pool.release(lent, [Outcome()])
+        await asyncio.gather(*waiting)
+        assert order == list(range(20))
+
+    play(story)
+
+
+def waits_for_another(lose: Callable[[ProxyPool, Proxy], Awaitable[object]]) -> Story:
+    """Somebody waits for the one proxy that a target has; it is lost, and there is another one for the target."""
+
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        (lent,) = await pool.acquire(SITE)
+        waiting = asyncio.create_task(pool.acquire(SITE, wait_s=LONG_S))
+        await asyncio.sleep(0)
+        await lose(pool, lent.proxy)
+        async with asyncio.timeout(LONG_S / 2):
+            (other,) = await waiting
+        assert other.proxy != lent.proxy
+
+    return story
+
+
+def test_who_waits_gets_another_one_when_his_is_removed(play: Callable[..., None]) -> None:
+    play(waits_for_another(lambda pool, proxy: pool.remove([proxy.key])), 2, members=1)
+
+
+def test_who_waits_gets_another_one_when_his_is_found_unfit(play: Callable[..., None]) -> None:
+    play(waits_for_another(lambda pool, proxy: pool.checked(proxy.key, Outcome(Blame.UNFIT, "x"))), 2, members=1)
+
+
+def test_who_waits_gets_another_one_when_his_cannot_be_reached_for_others(play: Callable[..., None]) -> None:
+    async def lose(pool: ProxyPool, proxy: Proxy) -> None:
+        (elsewhere,) = await pool.acquire("b.example")
+        assert elsewhere.proxy == proxy
+        await pool.release(elsewhere, [Outcome(Blame.PROXY, "refused")])
+
+    play(waits_for_another(lose), 2, members=1)
+
+
+def test_who_stops_waiting_takes_nothing_with_him(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        (lent,) = await pool.acquire(SITE)
+        for _ in range(3):
+            waiter = asyncio.create_task(pool.acquire(SITE, wait_s=LONG_S))
+            await asyncio.sleep(0.01)
+            await pool.release(lent)  # it is granted in this moment, and cancelled before it hears of it
+            waiter.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiter
+            (lent,) = await pool.acquire(SITE, wait_s=LONG_S)
+
+    play(story)
+
+
+def test_who_gets_one_in_the_last_moment_has_it() -> None:
+    """His time is over while what came back for him is on its way: nobody else has that lease."""
+
+    async def whole() -> None:
+        pool = LocalPool()
+        await pool.add(proxies(1))
+        (lent,) = await pool.acquire(SITE)
+        waiting = asyncio.create_task(pool.acquire(SITE, wait_s=0.05))
+        await asyncio.sleep(0)
+        asyncio.get_running_loop().call_soon(asyncio.ensure_future, pool.release(lent))
+        await asyncio.sleep(0)  # the next turn of the loop returns it, and finds the time over
+        time.sleep(0.1)  # noqa: ASYNC251  nobody runs meanwhile
+        (lent,) = await waiting
+        assert await pool.release(lent)
+        assert [view.leases for view in await pool.targets()] == [0]
+
+    asyncio.run(whole())
+
+
+def test_a_pool_without_a_free_proxy_says_why_in_time(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        with pytest.raises(NoProxy, match="the pool has no proxies: lycosa proxies add FILE"):
+            await pool.acquire(SITE, wait_s=0.05)
+        waiter = asyncio.create_task(pool.acquire(SITE, wait_s=LONG_S))
+        await asyncio.sleep(0.01)
+        await pool.add(proxies(1))
+        assert len(await waiter) == 1, "one that is added is lent to who waits"
+        waiter = asyncio.create_task(pool.acquire(SITE, wait_s=LONG_S))
+        await asyncio.sleep(0.01)
+        await pool.close()
+        with pytest.raises(NoProxy, match="closed"):
+            await waiter
+
+    play(story, 0)
+
+
+def test_it_says_why_a_proxy_is_lent_or_refused(play: Callable[..., None]) -> None:
+    """P1: several ways to be refused at once, and then what is lent is what was told."""
+
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        many = proxies(9)
+        assert {why for _, (_, why, *_) in await pool.explain(SITE)} == {Why.NEXT, Why.BEHIND}
+        assert not await pool.targets(), "who only looks makes no target"
+        (lent,) = await pool.acquire(SITE)
+        others = [each for each in many if each != lent.proxy]
+        cooling, banned, dead, paced, avoided = others[:5]
+        await pool.ban(SITE, cooling.key, clock.now + 100, "429")
+        await pool.ban(SITE, banned.key, reason="complaint")
+        await pool.checked(dead.key, Outcome(Blame.PROXY, "connection refused"))
+        for _ in range(4):
+            clock.now += 5000
+            await pool.checked(dead.key, Outcome(Blame.PROXY, "connection refused"))
+        await pool.unban(SITE, cooling.key)
+        await pool.ban(SITE, cooling.key, clock.now + 100, "429")
+        (lent,) = await pool.acquire(SITE, wish=Wish(session="s", avoid=_but(many, lent.proxy)))
+        (brief,) = await pool.acquire(SITE, wish=Wish(avoid=_but(many, paced)))
+        await pool.release(brief, [Outcome()])
+        told = {proxy.key: verdict for proxy, verdict in await pool.explain(SITE, Wish(avoid=frozenset({avoided.key})))}
+        assert len(told) == len(many)
+        assert told[lent.proxy.key][:4] == (lent.proxy.key, Why.LEASED, State.LEASED, clock.now + 60)
+        assert (told[cooling.key].why, told[cooling.key].until) == (Why.COOLING, clock.now + 100)
+        assert (told[cooling.key].reason, told[banned.key].reason) == ("429", "complaint")
+        assert (told[banned.key].why, told[dead.key].why) == (Why.BANNED, Why.DEAD)
+        assert (told[paced.key].why, told[paced.key].until) == (Why.PACED, clock.now + 7)
+        assert told[avoided.key].why is Why.AVOIDED
+        assert {each.verdict.why for each in await pool.explain(SITE, Wish({"country": "de"}))} == {Why.TAGS}
+        session = {proxy.key: verdict.why for proxy, verdict in await pool.explain(SITE, Wish(session="s"))}
+        assert Counter(session.values())[Why.NEXT] == 0, "its session has one, which is lent already"
+        assert session[avoided.key] is Why.SESSION
+        next_ones = {each.proxy.key for each in await pool.explain(SITE) if each.verdict.why is Why.NEXT}
+        assert (await pool.acquire(SITE))[0].proxy.key in next_ones
+
+    play(story, 9, delay_s=7.0)
+
+
+def _but(many: list[Proxy], one: Proxy) -> frozenset[str]:
+    return frozenset(each.key for each in many if each != one)
+
+
+def test_it_says_which_proxies_are_dearer_spare_or_join(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        dear = Proxy("http", "10.1.0.1", 1, price_gb=4.0)
+        await pool.add([dear])
+        told = Counter([(each.verdict.why, each.verdict.joins) for each in await pool.explain(SITE)])
+        assert told[Why.SPARE, False] == 4 - 3
+        assert sum(count for (_, joins), count in told.items() if joins) == 3
+        await pool.acquire(SITE)
+        await pool.ban(SITE, dear.key, clock.now + 1, "x")
+        clock.now += 2
+        await pool.acquire(SITE)
+        whys = {each.proxy.key: each.verdict for each in await pool.explain(SITE)}
+        assert whys[dear.key].why is Why.DEARER
+        assert (whys[dear.key].tier, whys[dear.key].place, whys[dear.key].state) == (1, 1, State.HALF_OPEN)
+
+    play(story, 3, members=3)
+
+
+def test_dead_proxies_are_forgotten_after_a_time_those_that_somebody_has_later(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        well, dead, *held = proxies(4)
+        for proxy in (dead, *held):
+            assert await pool.ban("c.example", proxy.key), "this target has it, too"
+        lent = {each.proxy.key: each for each in await pool.acquire(SITE, 4, lease_s=200.0)}
+        for proxy in (well, dead):
+            await pool.release(lent[proxy.key])
+        for proxy in (dead, *held):
+            assert await pool.checked(proxy.key, Outcome(Blame.UNFIT, "not fit: alters the page"))
+        clock.now += 99.9
+        assert await pool.forget_dead(100.0) == []
+        clock.now += 0.2
+        assert await pool.forget_dead(100.0) == [dead.key]
+        assert await pool.forget_dead(100.0) == [], "the others are lent"
+        assert {view.proxy.key for view in await pool.proxies()} == {each.key for each in (well, *held)}
+        assert {view.proxy.key for view in await pool.proxies("c.example")} <= {each.key for each in held}
+        assert await pool.count() == 3
+        assert await pool.release(lent[held[0].key], [Outcome()])
+        assert await pool.forget_dead(100.0) == [held[0].key]
+        clock.now += 100.0
+        assert await pool.forget_dead(100.0) == [held[1].key], "a lease that is over holds nothing"
+        assert await pool.count() == 1
+
+    play(story, 4)
+
+
+def test_time_is_counted_from_the_last_death(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        (proxy,) = proxies(1)
+        for _ in range(2):
+            assert await pool.checked(proxy.key, Outcome(Blame.UNFIT, "not fit"))
+            clock.now += 60.0
+            assert await pool.checked(proxy.key, Outcome(Blame.UNFIT, "not fit")), "one that is dead dies no more"
+            assert await pool.checked(proxy.key, Outcome(Blame.PROXY, "refused"))
+            assert await pool.forget_dead(100.0) == []
+            assert await pool.checked(proxy.key, Outcome())
+        clock.now += 1_000.0
+        assert await pool.forget_dead(0.0) == [], "it lives"
+        assert await pool.checked(proxy.key, Outcome(Blame.UNFIT, "not fit"))
+        clock.now += 60.0
+        assert await pool.checked(proxy.key, Outcome(Blame.UNFIT, "not fit"))
+        clock.now += 60.0
+        assert await pool.forget_dead(100.0) == [proxy.key]
+
+    play(story)
+
+
+def test_one_that_was_forgotten_comes_back_as_new(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        (proxy,) = proxies(1)
+        await pool.release((await pool.acquire(SITE))[0], [Outcome(Blame.SITE, "403", 600.0)])
+        assert await pool.checked(proxy.key, Outcome(Blame.UNFIT, "not fit"))
+        assert await pool.forget_dead(0.0) == [proxy.key]
+        with pytest.raises(NoProxy):
+            await pool.acquire(SITE)
+        assert await pool.add([proxy]) == 1
+        assert [(view.state, view.uses, view.reason) for view in await pool.proxies()] == [(State.READY, 0, "")]
+        (lent,) = await pool.acquire(SITE, wait_s=LONG_S)
+        assert lent.proxy == proxy
+
+    play(story)
+
+
+def test_many_dead_ones_go_in_parts(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        for proxy in proxies(1_200):
+            await pool.checked(proxy.key, Outcome(Blame.UNFIT, "not fit"))
+        gone: list[str] = []
+        while some := await pool.forget_dead(0.0):
+            gone += some
+        assert sorted(gone) == sorted(each.key for each in proxies(1_200))
+        assert await pool.count() == 0
+
+    play(story, 1_200)
+
+
+def test_new_ones_that_are_unchecked_are_lent_when_a_check_finds_them_well(play: Callable[..., None]) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        known, new = proxies(2)
+        assert await pool.add([known, new], unchecked=True) == 1
+        (lent,) = await pool.acquire(SITE)
+        assert lent.proxy == known, "what the pool knows already stays as it is"
+        with pytest.raises(NoProxy):
+            await pool.acquire(SITE, wait_s=0.01)
+        found = {view.proxy.key: (view.state, view.reason) for view in await pool.proxies()}
+        assert found[new.key] == (State.DEAD, "not checked yet")
+        assert await pool.checked(new.key, Outcome())
+        assert (await pool.acquire(SITE, wait_s=LONG_S))[0].proxy == new
+
+    play(story)
+
+
+def test_a_session_has_a_proxy_with_the_tags_that_are_asked_for(play: Callable[..., None]) -> None:
+    """P2: it keeps its proxy as long as that fits; what `avoid` says is for new ones."""
+
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        german, french = (replace(proxies(2)[n], tags={"country": of}) for n, of in enumerate(("de", "fr")))
+        await pool.add([german, french])
+
+        async def lend(**tags: str) -> tuple[str, bool]:
+            (lent,) = await pool.acquire(SITE, wish=Wish(tags, session="ann"))
+            await pool.release(lent, [Outcome()])
+            clock.now += 10
+            return lent.proxy.key, lent.rebound
+
+        assert await lend(country="de") == (german.key, False)
+        assert await lend() == (german.key, False)
+        assert await lend(country="fr") == (french.key, True)
+        assert await lend() == (french.key, False)
+        told = {proxy.key: why.why for proxy, why in await pool.explain(SITE, Wish({"country": "de"}, session="ann"))}
+        assert told == {german.key: Why.NEXT, french.key: Why.TAGS}
+        with pytest.raises(NoProxy):
+            await pool.acquire(SITE, wish=Wish({"country": "it"}, session="ann"))
+
+    play(story, 0)

@@ -1,0 +1,107 @@
+"""The two races and the fault of the design this pool began with cannot happen in any pool (P2, P5).
+
+There all proxies of a site stood in one set by their count; who wanted one took it out with its count, and put it
+back with one more; an empty set was filled up from the global one. (In tests/proxies/sim/test_workers.py a hundred
+workers in several processes try.)
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from lycosa.core.errors import NoProxy
+from lycosa.proxies.core.outcomes.outcome import Outcome
+from lycosa.proxies.core.pool.target import Wish
+from lycosa.proxies.core.proxy import Proxy
+from lycosa.proxies.ports import ProxyPool
+from tests.proxies.contracts.test_pool import SITE, Set, play, proxies
+
+__all__ = ["play"]
+
+
+async def used(pool: ProxyPool, times: int, session: str = "") -> str:
+    """Use a proxy so often; return its key."""
+    for _ in range(times):
+        (lent,) = await pool.acquire(SITE, wish=Wish(session=session))
+        assert await pool.release(lent, [Outcome()])
+    return lent.proxy.key
+
+
+async def uses(pool: ProxyPool) -> dict[str, int]:
+    return {view.proxy.key: view.uses for view in await pool.proxies(SITE)}
+
+
+def test_the_race_that_reset_counts(play: Callable[..., None]) -> None:
+    """One with 11 uses is out for its 12th while the site is filled up: there it came back with 1 use."""
+
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        key = await used(pool, 11)
+        (lent,) = await pool.acquire(SITE)
+        assert await pool.add(proxies(1)) == 0  # all sites may be filled up anew
+        with pytest.raises(NoProxy):
+            await pool.acquire(SITE)
+        assert await pool.release(lent, [Outcome()])
+        assert await uses(pool) == {key: 12}
+
+    play(story)
+
+
+def test_the_race_that_lent_in_the_wrong_order(play: Callable[..., None]) -> None:
+    """One with 12 uses came back behind a filling up that had put it in with none: it was lent before one with 3."""
+
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        much, little = await used(pool, 3, "much"), await used(pool, 3, "little")
+        await used(pool, 8, "much")
+        (lent,) = await pool.acquire(SITE, wish=Wish(session="much"))
+        assert (lent.proxy.key, lent.proxy.key != little) == (much, True)
+        await pool.add(proxies(2))
+        with pytest.raises(NoProxy):
+            await pool.acquire(SITE, 2)  # which fills up
+        await pool.release(lent, [Outcome()])
+        assert await uses(pool) == {much: 12, little: 3}
+        assert (await pool.acquire(SITE))[0].proxy.key == little
+
+    play(story, 2)
+
+
+def test_the_fault_that_lent_what_is_held(play: Callable[..., None]) -> None:
+    """A has the only proxy, so that the site has none: there it was filled up, and C got what A had."""
+
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        (held,) = await pool.acquire(SITE)
+        for _ in range(3):
+            await pool.add(proxies(1))
+            clock.now += 10
+            with pytest.raises(NoProxy, match="1 leased"):
+                await pool.acquire(SITE)
+        assert len(await pool.acquire("b.example")) == 1, "another site may have it"
+        assert await pool.release(held)
+        assert (await pool.acquire(SITE))[0].proxy == held.proxy
+
+    play(story)
+
+
+def test_a_late_return_is_refused_and_said(play: Callable[..., None], caplog: pytest.LogCaptureFixture) -> None:
+    async def story(pool: ProxyPool, clock: Set) -> None:
+        await pool.add([Proxy("http", "10.9.9.9", 80, "ann", "secret")])
+        (lent,) = await pool.acquire(SITE, lease_s=5)
+        clock.now += 6
+        (after,) = await pool.acquire(SITE)
+        with caplog.at_level(logging.WARNING):
+            for _ in range(10):
+                assert not await pool.release(lent, [Outcome()])
+        assert await uses(pool) == {lent.proxy.key: 2}
+        assert await pool.release(after)
+
+    play(story, 0)
+    assert [said(record) for record in caplog.records] == ["a.example"], "one line, and then none for a while"
+    assert "secret" not in caplog.text
+
+
+def said(record: Any) -> str:
+    """Return the target that a line is about."""
+    return str(record.args[1])

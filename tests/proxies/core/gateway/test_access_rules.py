@@ -1,0 +1,140 @@
+"""Where clients of the gateway may connect to (P6): no private addresses in any spelling, no ports of mail."""
+
+from __future__ import annotations
+
+import pytest
+
+from lycosa.core.errors import BadMessage, Forbidden, UsageError
+from lycosa.http.core.destination import Destination, parse_authority
+from lycosa.http.core.private_addresses import Allowed
+from lycosa.proxies.core.gateway.access_rules import Names, Reach, parse_ports
+
+
+@pytest.mark.parametrize(
+    ("text", "to"),
+    [
+        (b"Shop.Example:443", ("shop.example", 443)),
+        (b"shop.example", ("shop.example", 80)),
+        (b"[2001:DB8::1]:443", ("2001:db8::1", 443)),
+        (b"0x7f.1:80", ("127.0.0.1", 80)),
+        (b"2130706433:80", ("127.0.0.1", 80)),
+        ("b\u00fccher.example:80".encode(), ("xn--bcher-kva.example", 80)),
+    ],
+)
+def test_hosts_are_read_as_browsers_read_them(text: bytes, to: tuple[str, int]):
+    assert parse_authority(text, 80) == to
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b":443",
+        b"a.example:",
+        b"a.example:0",
+        b"a.example:65536",
+        b"a.example:4x3",
+        b"a b:443",
+        b"a@b:443",
+        b"[::1:443",
+        b"::1:443",
+        b"a/b:443",
+        b"a%41.example:443",
+        b"300.1.1.1:80",
+        b"a" * 300 + b":443",
+        b"\xff\xfe:80",
+    ],
+)
+def test_what_is_no_host(text: bytes):
+    with pytest.raises(BadMessage):
+        parse_authority(text)
+
+
+def test_connect_wants_a_port():
+    with pytest.raises(BadMessage, match="HOST:PORT"):
+        parse_authority(b"a.example")
+
+
+def test_how_a_destination_is_shown():
+    assert Destination("::1", 443).authority == "[::1]:443"
+    assert Destination("::1", 80).shown(80) == b"[::1]"
+    assert Destination("a.example", 8080).shown(80) == b"a.example:8080"
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1",
+        "10.1.2.3",
+        "169.254.169.254",
+        "192.168.0.1",
+        "::1",
+        "fe80::1",
+        "fd00::1",
+        "::ffff:10.0.0.1",
+        "localhost",
+        "printer.local",
+        "metadata.google.internal",
+        "100.100.100.200",
+        "0.0.0.0",
+        "localhost.",
+    ],
+)
+def test_private_addresses_are_refused(host: str):
+    with pytest.raises(Forbidden, match="private address") as raised:
+        Reach().check(Destination(host, 443))
+    assert raised.value.status == 403
+    Reach(allowed=Allowed(["*"])).check(Destination(host, 443))
+
+
+@pytest.mark.parametrize(
+    "spelling", [b"0x7f.1:443", b"2130706433:443", b"127.1:443", b"[::ffff:7f00:1]:443", b"017700000001:443"]
+)
+def test_no_spelling_gets_past(spelling: bytes):
+    with pytest.raises(Forbidden):
+        Reach().check(parse_authority(spelling))
+
+
+def test_public_places_are_open():
+    for host in ("example.com", "93.184.216.34", "2606:2800:220:1::1"):
+        Reach().check(Destination(host, 443))
+
+
+@pytest.mark.parametrize("port", [22, 25, 110, 445, 465, 587])
+def test_ports_of_mail_and_files_are_refused(port: int):
+    with pytest.raises(Forbidden, match=f"port {port}"):
+        Reach(allowed=Allowed(["*"])).check(Destination("example.com", port))
+
+
+def test_exceptions_are_named():
+    reach = Reach(allowed=Allowed(["10.0.0.0/8", "shop.local"]))
+    reach.check(Destination("10.9.9.9", 443))
+    reach.check(Destination("www.shop.local", 443))
+    for host in ("192.168.0.1", "other.local"):
+        with pytest.raises(Forbidden):
+            reach.check(Destination(host, 443))
+
+
+def test_names_that_lead_to_private_addresses_are_refused():
+    reach = Reach()
+    to = Destination("rebind.example", 443)
+    reach.check_addresses(to, ["93.184.216.34"])
+    for addresses in (["127.0.0.1"], ["93.184.216.34", "10.0.0.1"], ["::1"], ["fe80::1%eth0"]):
+        with pytest.raises(Forbidden, match="leads to a private address"):
+            reach.check_addresses(to, addresses)
+
+
+def test_which_names_are_looked_up():
+    name, address = Destination("a.example", 443), Destination("93.184.216.34", 443)
+    assert Reach().is_looked_up(name)
+    assert not Reach().is_looked_up(address)
+    assert not Reach(names=Names.TRUST).is_looked_up(name)
+    assert not Reach(allowed=Allowed(["a.example"])).is_looked_up(name)
+    assert Reach(allowed=Allowed(["a.example"]), names=Names.PIN).is_looked_up(name)
+
+
+def test_lists_of_ports():
+    assert parse_ports("80, 443,8000-8002") == (range(80, 81), range(443, 444), range(8000, 8003))
+    for text in ("", "0", "80,", "9-8", "1-99999", "http", "-80"):
+        with pytest.raises(UsageError, match="--ports"):
+            parse_ports(text)

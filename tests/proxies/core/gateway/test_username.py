@@ -1,0 +1,218 @@
+"""What clients of the gateway ask for in their user names (P6), and who they are."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lycosa.core.errors import Forbidden, UsageError
+from lycosa.proxies.core.gateway.accounts import Accounts, read_accounts
+from lycosa.proxies.core.gateway.username import KEYS, Asked, Stickies, parse_username
+
+
+@pytest.mark.parametrize(
+    ("text", "asked"),
+    [
+        ("ann", Asked("ann")),
+        ("ann-session-c7", Asked("ann", session="c7")),
+        ("ann-site-Shop.Example", Asked("ann", "shop.example")),
+        ("ann-country-DE-site-x", Asked("ann", "x", tags={"country": "de"})),
+        ("ann-site-my--shop.example", Asked("ann", "my-shop.example")),
+        ("ann-site-xn----abc.example", Asked("ann", "xn--abc.example")),
+        ("ann-session-a--", Asked("ann", session="a-")),
+        ("ann-session-a-sticky-60", Asked("ann", session="a", sticky_s=60.0)),
+        ("ann-sticky-10m-session-a", Asked("ann", session="a", sticky_s=600.0)),
+        ("ann-session-a-sticky-24h", Asked("ann", session="a", sticky_s=86_400.0)),
+        ("ann-session-site-site-session", Asked("ann", "session", "site")),
+        ("team--a-city-New York-provider-Acme", Asked("team--a", tags={"city": "New York", "provider": "Acme"})),
+    ],
+)
+def test_what_a_user_name_asks_for(text: str, asked: Asked):
+    assert parse_username(text, ["ann", "team--a", "an"]) == asked
+
+
+def test_the_longest_account_counts():
+    assert parse_username("ann-site-session-x", ["ann", "ann-site"]) == Asked("ann-site", session="x")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "unknown user name"),
+        ("bob", "unknown user name"),
+        ("anna", "unknown user name"),
+        ("ann--x", "unknown user name"),
+        ("ann-", "'' in the user name: write -KEY-VALUE"),
+        ("ann-sesion-5", "'sesion' in the user name: write -KEY-VALUE, KEY of site, session"),
+        ("ann-site", "site '' in the user name: write a domain"),
+        ("ann-site-", "site ''"),
+        ("ann-site-x-y", "'y' in the user name"),
+        ("ann-site-a/b", "site 'a/b'"),
+        ("ann-session-" + "x" * 65, "64 at most"),
+        ("ann-session-a b", "letters"),
+        ("ann-session-a-session-b", "session stands twice"),
+        ("ann-sticky-60", "goes with a session"),
+        ("ann-session-a-sticky-0", "write a time"),
+        ("ann-session-a-sticky-25h", "write a time"),
+        ("ann-session-a-sticky-5d", "write a time"),
+        ("ann-session-a-sticky-", "write a time"),
+        ("ann-country-\u00fc", "country"),
+        ("ann-session-a\n", "cannot be printed"),
+        ("ann-session-" + "x" * 600, "longer than"),
+    ],
+)
+def test_what_is_no_user_name(text: str, why: str):
+    with pytest.raises(Forbidden, match=why) as raised:
+        parse_username(text, ["ann"])
+    assert raised.value.status == 407
+
+
+def test_a_stranger_costs_no_look_at_all_accounts():
+    class Many(dict[str, str]):
+        def __iter__(self):
+            raise AssertionError("10,000 accounts, one by one, for each wrong login")
+
+    accounts = Many({"ann": "", "ann-site": "", "b-ob": ""})
+    assert parse_username("ann-site-session-5", accounts) == Asked("ann-site", session="5")
+    assert parse_username("ann--site", Many({"ann--site": ""})) == Asked("ann--site")
+    for stranger in ("eve", "eve-session-5", "ann--site", "-", "-" * 512):
+        with pytest.raises(Forbidden, match="unknown user name"):
+            parse_username(stranger, accounts)
+
+
+def test_without_accounts_a_name_ends_at_the_first_single_dash():
+    assert parse_username("") == Asked()
+    assert parse_username("whoever") == Asked("whoever")
+    assert parse_username("a--b-session-5") == Asked("a-b", session="5")
+    assert parse_username("-session-5") == Asked(session="5")
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["site", "session", "country", "city"]),
+        st.from_regex(r"[a-z0-9.][a-z0-9.-]{0,19}", fullmatch=True),
+    )
+)
+def test_values_with_dashes_come_back(given: dict[str, str]):
+    text = "ann" + "".join(f"-{key}-{value.replace('-', '--')}" for key, value in given.items())
+    asked = parse_username(text, ["ann"])
+    found = {"site": asked.site, "session": asked.session, **asked.tags}
+    assert {key: value for key, value in found.items() if value} == given
+
+
+@given(st.text(max_size=80))
+def test_any_text_is_read_or_refused(text: str):
+    for accounts in (None, ["a", "ann"]):
+        try:
+            asked = parse_username(text, accounts)
+        except Forbidden:
+            continue
+        assert set(asked.tags) <= set(KEYS)
+
+
+def test_a_session_has_its_time():
+    stickies = Stickies()
+    asked = Asked("ann", session="a", sticky_s=60)
+    first = stickies.session(asked, 1000.0)
+    assert [stickies.session(asked, at) == first for at in (1000.1, 1059.9, 1060.0, 1100.0)] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert stickies.session(asked, 1060.0) == stickies.session(asked, 1119.0)
+
+
+def test_sessions_of_others_are_others():
+    stickies = Stickies()
+    words = [stickies.session(Asked(name, session="a", sticky_s=sticky_s), 5.0) for name in "xy" for sticky_s in (0, 9)]
+    assert len(set(words)) == 4
+    assert stickies.session(Asked("x"), 5.0) == ""
+
+
+def test_sessions_are_remembered_within_bounds():
+    stickies = Stickies(sessions_max=10)
+    for number in range(25):
+        stickies.session(Asked("x", session=f"s{number}", sticky_s=60), 5.0)
+    assert len(stickies) == 10
+
+
+# --- accounts
+
+
+def basic(login: str, scheme: str = "Basic") -> list[bytes]:
+    return [f"{scheme} ".encode() + b64encode(login.encode())]
+
+
+def test_who_is_let_in():
+    accounts = Accounts([("ann", "sec:ret"), ("b-ob", "p\u00e4ss")])
+    assert accounts.basic(basic("ann-session-5:sec:ret")) == Asked("ann", session="5")
+    assert accounts.basic(basic("b-ob:p\u00e4ss", "bAsIc")) == Asked("b-ob")
+    assert accounts.log_in("ann", "sec:ret") == Asked("ann")
+
+
+def test_clients_that_send_latin_1_are_let_in():
+    """As Python requests does, whatever the field charset of the answer says."""
+    accounts = Accounts([("b-ob", "p\u00e4ss")])
+    assert accounts.basic([b"Basic " + b64encode("b-ob:p\u00e4ss".encode("latin-1"))]) == Asked("b-ob")
+    with pytest.raises(Forbidden, match="wrong password"):
+        accounts.basic([b"Basic " + b64encode(b"b-ob:p\xe5ss")])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [],
+        basic("ann:wrong"),
+        basic("ann:"),
+        basic("ann"),
+        basic("bob:secret"),
+        basic(":secret"),
+        basic("ann:secret") * 2,
+        basic("ann:secret", "Bearer"),
+        [b"Basic"],
+        [b"Basic \xff\xfe"],
+        [b"Basic !!!!"],
+    ],
+)
+def test_who_is_not(values: list[bytes]):
+    with pytest.raises(Forbidden) as raised:
+        Accounts([("ann", "secret")]).basic(values)
+    assert raised.value.status == 407
+    assert "secret" not in str(raised.value)
+
+
+def test_without_accounts_everybody_is_let_in():
+    accounts = Accounts()
+    assert not accounts
+    assert accounts.basic([]) == Asked()
+    assert accounts.basic(basic("x-country-de:whatever")) == Asked("x", tags={"country": "de"})
+
+
+def test_accounts_show_no_password():
+    assert "secret" not in repr(Accounts([("ann", "secret")]))
+
+
+def test_a_file_of_accounts():
+    assert read_accounts(["# ours", "ann:a:b", "", " bob:c "]) == [("ann", "a:b"), ("bob", "c")]
+
+
+@pytest.mark.parametrize(
+    ("lines", "why"),
+    [
+        (["ann"], "line 1: write NAME:PASSWORD"),
+        (["", "ann:"], "line 2: write NAME:PASSWORD"),
+        ([":secret"], "line 1"),
+        (["a b:secret"], "line 1"),
+        (["ann:1", "ann:2"], "line 2: ann is there twice"),
+        (["ann:" + "x" * 256], "line 1"),
+        (["ann:\udcff"], "line 1"),
+    ],
+)
+def test_what_is_no_account(lines: list[str], why: str):
+    with pytest.raises(UsageError, match=why) as raised:
+        read_accounts(lines)
+    assert "secret" not in str(raised.value)

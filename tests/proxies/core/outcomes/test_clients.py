@@ -1,0 +1,122 @@
+"""What answers and errors of other HTTP clients say about their proxy (P4)."""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import requests
+
+from lycosa.core.errors import ConnectFailed, UsageError
+from lycosa.proxies.core.outcomes.clients import heard, heard_error
+from lycosa.proxies.core.outcomes.outcome import Blame, Outcome, Rule
+
+
+def answered(status: int, body: bytes | None = b"", **headers: str) -> requests.Response:
+    """A response of requests; `None` for a body that was not read."""
+    response = requests.Response()
+    response.status_code, response.url = status, "http://shop.example/a"
+    response.headers.update(headers)
+    if body is not None:
+        response._content = body
+    return response
+
+
+class Stream:
+    """A response of httpx whose body was not read."""
+
+    status_code, headers, url, is_stream_consumed = 200, {"Server": "x"}, "http://a.example/", False
+
+    @property
+    def content(self) -> bytes:
+        raise RuntimeError("attempted to access streaming response content, without having called `read()`")
+
+
+@pytest.mark.parametrize(
+    ("response", "blame", "reason"),
+    [
+        (200, Blame.NONE, ""),
+        (403, Blame.SITE, "403"),
+        (SimpleNamespace(status=429), Blame.SITE, "429"),
+        (SimpleNamespace(status=407, headers=None), Blame.PROXY, "proxy wants another login (407)"),
+        (answered(404), Blame.NOBODY, "404"),
+        (answered(503, b"<div class='h-captcha' data-x='hcaptcha.com'>"), Blame.SITE, "captcha (hcaptcha.com)"),
+        (answered(200, None), Blame.NONE, ""),
+        (Stream(), Blame.NONE, ""),
+        (answered(302, Location="/sorry"), Blame.SITE, "led away"),
+        (answered(200, b"no such luck"), Blame.MISS, "luck"),
+    ],
+)
+def test_responses(response: Any, blame: Blame, reason: str) -> None:
+    rules = (
+        Rule(Blame.SITE, "led away", location=r"^http://shop\.example/sorry$"),
+        Rule(Blame.MISS, "luck", body="such luck"),
+    )
+    assert heard(response, rules=rules) == Outcome(blame, reason)
+
+
+def test_what_a_site_asks_for_and_a_body_that_is_given() -> None:
+    assert heard(answered(429, **{"Retry-After": "7"})).rest_s == 7.0
+    rules = (Rule(Blame.SITE, "limited", body="slow down"),)
+    assert heard(answered(200, None), body=b"slow down, please", rules=rules).blame is Blame.SITE
+
+
+@pytest.mark.parametrize("response", [None, "200", True, 7, object(), SimpleNamespace(status=None), {}])
+def test_what_is_no_response(response: Any) -> None:
+    with pytest.raises(UsageError, match="is no response: report one, its status, or an exception"):
+        heard(response)
+
+
+def named(name: str, *bases: type[Exception], **attributes: object) -> Exception:
+    """An exception of another client."""
+    return type(name, bases or (Exception,), attributes)()
+
+
+@pytest.mark.parametrize(
+    ("error", "blame"),
+    [
+        (requests.exceptions.ProxyError(), Blame.PROXY),
+        (requests.exceptions.ConnectTimeout(), Blame.PROXY),
+        (requests.exceptions.ReadTimeout(), Blame.MISS),
+        (requests.exceptions.SSLError(), Blame.MISS),
+        (requests.exceptions.ConnectionError(), Blame.MISS),
+        (requests.exceptions.ChunkedEncodingError(), Blame.MISS),
+        (TimeoutError(), Blame.MISS),
+        (ConnectionRefusedError(), Blame.PROXY),
+        (ConnectionResetError(), Blame.MISS),
+        (http.client.RemoteDisconnected(), Blame.MISS),
+        (ssl.SSLCertVerificationError(), Blame.MISS),
+        (named("ConnectError", type("NetworkError", (type("TransportError", (Exception,), {}),), {})), Blame.PROXY),
+        (named("ReadError", type("NetworkError", (type("TransportError", (Exception,), {}),), {})), Blame.MISS),
+        (named("ClientProxyConnectionError", type("ClientConnectorError", (OSError,), {})), Blame.PROXY),
+        (named("ServerDisconnectedError", type("ClientConnectionError", (Exception,), {})), Blame.MISS),
+        (named("PoolTimeout", type("TimeoutException", (Exception,), {})), Blame.NOBODY),
+        (named("ConnectionTimeoutError", type("ServerTimeoutError", (TimeoutError,), {})), Blame.PROXY),
+        (named("ClientHttpProxyError", status=407), Blame.PROXY),
+        (type("ProxyError", (Exception,), {})("407 Who are you?"), Blame.PROXY),
+        (type("ProxyError", (Exception,), {})("502 Bad Gateway"), Blame.MISS),
+        (requests.exceptions.ProxyError("OSError('Tunnel connection failed: 503 Service Unavailable')"), Blame.MISS),
+        (requests.exceptions.ProxyError("OSError('Tunnel connection failed: 407 Login')"), Blame.PROXY),
+        (named("ClientHttpProxyError", status=502), Blame.MISS),
+        (ConnectFailed("proxy wants another login (407)"), Blame.PROXY),
+    ],
+)
+def test_errors(error: Exception, blame: Blame) -> None:
+    found = heard_error(error, 0.5)
+    assert found is not None
+    assert found.blame is blame
+
+
+def test_errors_of_ones_own_say_nothing_but_what_they_come_from_does() -> None:
+    assert heard_error(ValueError("no price on this page")) is None
+    assert heard_error(KeyboardInterrupt()) is None
+    wrapped = RuntimeError("could not fetch")
+    wrapped.__cause__ = requests.exceptions.ProxyError("secret:password@proxy")
+    found = heard_error(wrapped)
+    assert found == Outcome(Blame.PROXY, "ProxyError"), "the message may hold a login"
+    endless = ValueError()
+    endless.__cause__ = endless
+    assert heard_error(endless) is None

@@ -1,0 +1,121 @@
+"""What an answer says about a proxy (P2, P5): the table at the head of the module, and rules of users."""
+
+from __future__ import annotations
+
+import pytest
+
+from lycosa.core.errors import (
+    BadProxy,
+    BadResponse,
+    BodyTooLarge,
+    ConnectFailed,
+    ConnectionLost,
+    FetchError,
+    FetchTimeout,
+    TlsFailed,
+)
+from lycosa.proxies.core.outcomes.outcome import LOOKED_AT, Blame, Rule, checked_rules, judge, judge_error
+
+
+def reached(error: FetchError) -> FetchError:
+    error.reached = True
+    return error
+
+
+@pytest.mark.parametrize(
+    ("status", "blame"),
+    [
+        (200, Blame.NONE),
+        (301, Blame.NONE),
+        (304, Blame.NONE),
+        (401, Blame.NOBODY),
+        (403, Blame.SITE),
+        (404, Blame.NOBODY),
+        (407, Blame.PROXY),
+        (410, Blame.NOBODY),
+        (429, Blame.SITE),
+        (500, Blame.NOBODY),
+        (503, Blame.NOBODY),
+    ],
+)
+def test_whose_fault_a_status_is(status: int, blame: Blame) -> None:
+    assert judge(status, {}, b"<html>").blame is blame
+
+
+@pytest.mark.parametrize(
+    ("error", "blame"),
+    [
+        (ConnectFailed("connection refused"), Blame.PROXY),
+        (ConnectFailed("proxy not found"), Blame.PROXY),
+        (ConnectFailed("proxy answered 407"), Blame.PROXY),
+        (ConnectFailed("proxy answered 401"), Blame.PROXY),
+        (ConnectFailed("proxy wants another login"), Blame.PROXY),
+        (reached(ConnectFailed("proxy wants another login")), Blame.PROXY),
+        (reached(ConnectFailed("proxy could not connect (connection refused)")), Blame.MISS),
+        (ConnectFailed("no connection after 10 s"), Blame.PROXY),
+        (reached(ConnectFailed("no connection after 10 s")), Blame.MISS),
+        (reached(ConnectFailed("host not found")), Blame.NOBODY),
+        (ConnectFailed("proxy answered 503"), Blame.MISS),
+        (ConnectFailed("proxy answered 403"), Blame.MISS),
+        (FetchTimeout("timed out after 10 s"), Blame.PROXY),
+        (reached(FetchTimeout("timed out after 10 s")), Blame.MISS),
+        (ConnectionLost("connection closed without an answer"), Blame.MISS),
+        (TlsFailed("certificate expired"), Blame.MISS),
+        (BadResponse("not HTTP"), Blame.MISS),
+        (BadResponse("cannot be decompressed"), Blame.NOBODY),
+        (BodyTooLarge("body too large"), Blame.NOBODY),
+        (FetchError("not a URL that can be fetched"), Blame.NOBODY),
+    ],
+)
+def test_whose_fault_an_error_is(error: FetchError, blame: Blame) -> None:
+    outcome = judge_error(error, 0.25)
+    assert (outcome.blame, outcome.reason, outcome.latency_s) == (blame, str(error), 0.25)
+
+
+def test_a_captcha_bans_with_the_status_of_a_challenge_only() -> None:
+    page = b"<div class=G-Recaptcha>"
+    assert judge(503, {}, page).blame is Blame.SITE
+    assert judge(200, {}, page).blame is Blame.NONE, "a form that has one is a page"
+    assert judge(503, {}, b" " * LOOKED_AT + page).blame is Blame.NOBODY, "a bound"
+
+
+def test_retry_after_is_heard_of_those_who_ban() -> None:
+    asked = {"retry-after": "120"}
+    assert judge(429, asked, b"").rest_s == 120.0
+    assert judge(503, asked, b"").rest_s is None
+    assert judge(429, {"retry-after": "nonsense"}, b"").rest_s is None
+
+
+def test_the_first_rule_that_matches_decides() -> None:
+    rules = checked_rules(
+        [
+            Rule(Blame.NONE, "their way to say none", statuses=frozenset({403}), body="no results"),
+            Rule(Blame.SITE, "soft ban", statuses=frozenset({200}), body="(?i)unusual traffic"),
+            Rule(Blame.SITE, "led to the captcha", location="/captcha"),
+            Rule(Blame.SITE, "stub", statuses=frozenset({200}), shorter=10),
+        ]
+    )
+
+    def said(status: int, body: bytes, *locations: str) -> tuple[Blame, str]:
+        outcome = judge(status, {}, body, locations=locations, rules=rules)
+        return outcome.blame, outcome.reason
+
+    assert said(403, b"sorry, no results") == (Blame.NONE, "their way to say none")
+    assert said(403, b"go away, you") == (Blame.SITE, "403")
+    assert said(200, b"We see Unusual Traffic") == (Blame.SITE, "soft ban")
+    assert said(302, b"", "http://a.example/", "/captcha?x") == (Blame.SITE, "led to the captcha")
+    assert said(200, b"ok") == (Blame.SITE, "stub")
+    assert said(200, b"a whole page of text") == (Blame.NONE, "")
+
+
+@pytest.mark.parametrize(
+    ("rules", "says"),
+    [
+        ([Rule(Blame.SITE, "all")], "says nothing to look for"),
+        ([Rule(Blame.SITE, "x", body="(")], "is not a pattern"),
+        ([Rule(Blame.SITE, "x", shorter=1)] * 101, "at most 100"),
+    ],
+)
+def test_rules_that_cannot_be_are_refused(rules: list[Rule], says: str) -> None:
+    with pytest.raises(BadProxy, match=says):
+        checked_rules(rules)

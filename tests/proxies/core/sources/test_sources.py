@@ -1,0 +1,261 @@
+"""Where proxies come from (P6): what TOML says of sources, and what is made of their answers."""
+
+from __future__ import annotations
+
+import json
+import random
+import tomllib
+from typing import Any
+
+import pytest
+
+from lycosa.core.errors import BadProxy, BadSetting
+from lycosa.proxies.core.proxy import Proxy, parse_proxy
+from lycosa.proxies.core.sources.sources import (
+    FAULTS_MAX,
+    Kind,
+    Place,
+    Source,
+    merged,
+    places,
+    read_answer,
+    read_entries,
+    read_template,
+    sources_from,
+)
+
+ENVIRON = {"ACME_TOKEN": "secret-token", "ACME_PASSWORD": "p%40ss"}
+
+
+def read(text: str) -> tuple[Source, ...]:
+    return sources_from(tomllib.loads(text)["proxies"]["sources"], ENVIRON)
+
+
+def one(text: str) -> Source:
+    (source,) = read(f"[[proxies.sources]]\nname = 'acme'\n{text}")
+    return source
+
+
+def addresses(proxies: list[Proxy]) -> list[str]:
+    return [each.url for each in proxies]
+
+
+def test_sources_as_toml_says_them() -> None:
+    text = """
+[[proxies.sources]]
+name = "mine"
+kind = "file"
+path = "proxies.txt"
+every = "1m"
+keep = 0
+
+[[proxies.sources]]
+name = "acme-api"
+kind = "api"
+url = "https://api.acme.example/list?country={country}"
+variables = { country = ["de", "fr"] }
+headers = { Authorization = "Bearer ${ACME_TOKEN}" }
+items = "data.proxies"
+fields = { host = "addr.ip", port = "addr.port", user = "login", password = "secret", asn = "asn" }
+every = 300
+keep = "1d"
+scheme = "socks5h"
+provider = "acme"
+tags = { kind-of = "residential" }
+price_gb = 4.5
+
+[[proxies.sources]]
+name = "gate"
+kind = "template"
+address = "http://user-{country}-{session}:${ACME_PASSWORD}@gate.acme.example:8000"
+variables = { country = ["de", "fr"] }
+sessions = 3
+
+[[proxies.sources]]
+name = "code"
+kind = "python"
+iterator = "my.proxies:all"
+"""
+    mine, api, gate, code = read(text)
+    assert (mine.kind, mine.where, mine.every_s, mine.keep_s) == (Kind.FILE, "proxies.txt", 60.0, 0.0)
+    assert (api.every_s, api.keep_s, api.scheme, api.price_gb) == (300.0, 86_400.0, "socks5h", 4.5)
+    assert api.tags == {"kind-of": "residential", "provider": "acme"}
+    assert api.headers == {"Authorization": "Bearer secret-token"}
+    assert [each.where for each in places(api)] == [
+        "https://api.acme.example/list?country=de", "https://api.acme.example/list?country=fr",
+    ]  # fmt: skip
+    assert code.where == "my.proxies:all"
+    found = read_template(gate).proxies
+    assert len(found) == 6
+    assert found[0].url == "http://user-de-s1:p%40ss@gate.acme.example:8000"
+    assert [dict(each.tags) for each in found[2:4]] == [
+        {"country": "de", "source": "gate"}, {"country": "fr", "source": "gate"},
+    ]  # fmt: skip
+
+
+def test_what_may_hold_a_secret_is_not_shown() -> None:
+    source = one("kind='api'\nurl='https://x.example/${ACME_TOKEN}'\nheaders={ A = '${ACME_TOKEN}' }")
+    assert "secret-token" in source.where
+    assert "secret-token" not in repr(source)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("kind = 'ftp'", "'ftp' is none of file, url, api, template, python"),
+        ("kind = 'file'", "path: is missing"),
+        ("kind = 'file'\npath = 'a'\nurl = 'http://x.example/'", "url: means nothing for kind = 'file'"),
+        ("kind = 'file'\npath = 'a'\nitems = 'b'", "items: means nothing for kind = 'file'"),
+        ("kind = 'file'\npath = 'a'\nevry = 5", "unknown key 'evry': write one of name, kind, path"),
+        ("kind = 'file'\npath = 'a'\nevery = 0", "every: write seconds"),
+        ("kind = 'file'\npath = 'a'\nevery = '5 parsecs'", "every: write seconds"),
+        ("kind = 'file'\npath = 'a'\nkeep = true", "keep: write seconds"),
+        ("kind = 'file'\npath = 'a'\nprice_gb = -1", "price_gb: write a number, 0 or more"),
+        ("kind = 'file'\npath = 'a'\nprice_gb = nan", "price_gb: write a number"),
+        ("kind = 'file'\npath = 'a'\nscheme = 'gopher'", "scheme: 'gopher' is none of http"),
+        ("kind = 'file'\npath = 'a'\ntags = { source = 'x' }", "'source' is no name of a tag"),
+        ("kind = 'url'\nurl = 'x.example/list'", "url: is not a URL"),
+        ("kind = 'url'\nurl = 'https://x.example/${NOT_SET}'", "${NOT_SET} is not set in the environment"),
+        ("kind = 'api'\nurl = 'https://x.example/{country}'", "{country} has no values: write variables = "),
+        ("kind = 'api'\nurl = 'https://x.example/{session}'", "{session} has no values: write sessions = 10"),
+        ("kind = 'api'\nurl = 'https://x.example/'\nvariables = { a = 'b' }", "{a} stands nowhere in url"),
+        ("kind = 'api'\nurl = 'https://x.example/{session}'\nsessions = 101", "101 combinations: write at most 100"),
+        ("kind = 'api'\nurl = 'https://x.example/{a}'\nvariables = { a = 'b c' }", "write values of letters"),
+        ("kind = 'api'\nurl = 'https://x.example/'\nline = '{host}'", "write its form, with {host} and {port}"),
+        ("kind = 'api'\nurl = 'https://x.example/'\nline = '{host}{port}'", "write something between two parts"),
+        ("kind = 'api'\nurl = 'https://x.example/'\nline = '{host}:{port}'\nitems = 'a'", "line: is for text"),
+        ("kind = 'api'\nurl = 'https://x.example/'\nfields = { port = 'p' }", "say where the host is"),
+        ("kind = 'template'\naddress = 'user@gate.example'", "address: 'gate.example' has no port"),
+        ("kind = 'python'\niterator = 'my.module'", "iterator: write module:function"),
+    ],
+)
+def test_a_wrong_source_is_one_line_that_says_where_and_what(text: str, says: str) -> None:
+    with pytest.raises(BadSetting) as told:
+        one(text)
+    assert says in str(told.value)
+    assert str(told.value).startswith("proxies.sources, number 1")
+    assert "\n" not in str(told.value)
+
+
+def test_names_are_names_and_one_source_has_one() -> None:
+    with pytest.raises(BadSetting, match="name: write a name of small letters"):
+        read("[[proxies.sources]]\nname = 'Two Words'\nkind='file'\npath='a'")
+    with pytest.raises(BadSetting, match="two sources have the name x"):
+        read("[[proxies.sources]]\nname='x'\nkind='file'\npath='a'\n" * 2)
+    with pytest.raises(BadSetting, match="write at most"):
+        sources_from({"name": "x"}, {})
+    with pytest.raises(BadSetting, match="not a table"):
+        sources_from(["x"], {})
+
+
+def answered(source: Source, text: str) -> tuple[list[str], list[str]]:
+    found = read_answer(source, text, next(places(source)))
+    return addresses(found.proxies), [str(each) for each in found.faults]
+
+
+def test_a_list_in_lines_names_the_line_of_each_fault() -> None:
+    source = one("kind='url'\nurl='http://x.example/'\nscheme='socks5'\ntags={ a = 'b' }\nprice_gb = 2")
+    reading = read_answer(source, "1.2.3.4:80 price_gb=1\n\nnonsense\n5.6.7.8:81 a=c\n5.6.7.8:81", Place("", {}))
+    assert addresses(reading.proxies) == ["socks5://1.2.3.4:80", "socks5://5.6.7.8:81"]
+    assert [each.line for each in reading.faults] == [3]
+    assert [(each.price_gb, each.tags["a"]) for each in reading.proxies] == [(1.0, "b"), (2.0, "b")]
+
+
+def test_json_by_paths() -> None:
+    source = one("""kind='api'\nurl='http://x.example/'\nitems='result[1].list'
+fields={ host = 'addr.ip', port = 'addr.port', user = 'login', password = 'pass', asn = 'net[0]' }""")
+    entries: list[Any] = [
+        {"addr": {"ip": "1.2.3.4", "port": 80}, "login": "ann", "pass": "a:b", "net": [64512]},
+        {"addr": {"ip": "1.2.3.5"}},
+        {"addr": {"port": 80}},
+        "6.7.8.9:82",
+        7,
+    ]
+    text = json.dumps({"result": [None, {"list": entries}]})
+    found, faults = answered(source, text)
+    assert found == ["http://ann:a%3Ab@1.2.3.4:80", "http://1.2.3.5:80", "http://6.7.8.9:82"]
+    assert [each.rpartition(": ")[0] for each in faults] == ["line 1: entry 3", "line 1: entry 5"]
+    _, faults = answered(source, json.dumps({"result": [None, {"list": entries}]}, indent=1))
+    assert [each.rpartition(": ")[0] for each in faults] == ["line 22: entry 3", "line 28: entry 5"]
+    (first, *_) = read_answer(source, text, next(places(source))).proxies
+    assert first.tags["asn"] == "64512"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("<html>quota</html>", "this is not JSON"),
+        ('{"result": []}', "no array at result"),
+        ('{"result": {"list": {}}}', "no array at"),
+        ("[" * 100_000, "this is not JSON"),
+    ],
+)
+def test_an_answer_that_is_no_list_says_so(text: str, says: str) -> None:
+    source = one("kind='api'\nurl='http://x.example/'\nitems='result.list'")
+    with pytest.raises(BadProxy, match=says):
+        answered(source, text)
+
+
+def test_lines_of_a_form_of_their_own() -> None:
+    source = one("kind='api'\nurl='http://x.example/'\nline='{kind}|{host}:{port}|{country}|{_}'")
+    text = "# a comment\nsocks5|1.2.3.4:80|DE|gold\n\nhttp|1.2.3.5|DE|x\nhttp|::1:99|fr|a|b"
+    found, faults = answered(source, text)
+    assert found[0] == "socks5://1.2.3.4:80"
+    assert faults[0] == "line 4: is not {kind}|{host}:{port}|{country}|{_}"
+    (first, *_) = read_answer(source, text, next(places(source))).proxies
+    assert first.tags == {"country": "de", "source": "acme"}
+
+
+def test_a_line_takes_no_long_time_whatever_it_is() -> None:
+    form = ":".join(f"{{part_{number}}}" for number in range(12)) + ":{host}:{port}"
+    source = one(f"kind='api'\nurl='http://x.example/'\nline='{form}'")
+    assert answered(source, ":" * 100_000)[0] == []  # patterns that try again would need years
+    assert answered(source, "a:" * 50_000)[0] == []
+
+
+def test_a_tag_that_is_a_book_is_a_fault() -> None:
+    source = one("kind='api'\nurl='https://x.example/'\nfields={ host = 'h', port = 'p', asn = 'asn' }")
+    entries = [{"h": "1.2.3.4", "p": 80, "asn": ["x" * 1000]}, {"h": "1.2.3.4", "p": 81, "asn": 1}]
+    reading = read_answer(source, json.dumps(entries), next(places(source)))
+    assert [str(each) for each in reading.faults] == ["line 1: entry 1: asn is longer than 100 characters"]
+    assert [dict(each.tags) for each in reading.proxies] == [{"asn": "1", "source": "acme"}]
+
+
+def test_an_iterator_may_yield_all_that_is_a_proxy() -> None:
+    def entries() -> Any:
+        yield "1.2.3.4:80"
+        yield parse_proxy("socks5://1.2.3.5:81")
+        yield {"ip": "1.2.3.6", "port": 82}
+        yield 7
+
+    reading = read_entries(one("kind='python'\niterator='a:b'"), entries())
+    assert addresses(reading.proxies) == ["http://1.2.3.4:80", "socks5://1.2.3.5:81", "http://1.2.3.6:82"]
+    assert [str(each) for each in reading.faults] == ["line 4: neither an address nor an object"]
+    assert {each.tags["source"] for each in reading.proxies} == {"acme"}
+
+
+def test_faults_are_told_up_to_a_number_and_counted() -> None:
+    source = one("kind='url'\nurl='http://x.example/'")
+    reading = read_answer(source, "nonsense\n" * 500, Place("", {}))
+    assert (len(reading.faults), reading.faulty) == (FAULTS_MAX, 500)
+    both = merged([reading, reading])
+    assert (len(both.faults), both.faulty) == (FAULTS_MAX, 1000)
+
+
+def test_any_answer_is_a_list_or_none() -> None:
+    seed = random.randrange(1 << 32)
+    chance = random.Random(seed)
+    sources = [
+        one("kind='api'\nurl='http://x.example/'\nline='{host}:{port}'"),
+        one("kind='api'\nurl='http://x.example/'\nitems='a[0]'\nfields={ host = 'h', port = 'p[1].x' }"),
+        one("kind='url'\nurl='http://x.example/'"),
+    ]
+    pieces = ["1.2.3.4", ":", "80", "{", "}", "[", "]", '"a"', '"h"', ",", "\n", "null", "é", "\0", " ", "{session}"]
+    for _ in range(4000):
+        text = "".join(chance.choices(pieces, k=chance.randint(1, 14)))
+        try:
+            answered(chance.choice(sources), text)
+        except BadProxy:
+            continue
+        except Exception as wrong:
+            raise AssertionError(f"seed {seed}: {text!r}") from wrong

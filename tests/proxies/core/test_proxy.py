@@ -1,0 +1,119 @@
+"""Who a proxy is (P6): every usual way to write one, one identity, and no login where people look."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from lycosa.core.errors import BadProxy
+from lycosa.proxies.core.proxy import PORTS, parse_proxy
+
+
+@pytest.mark.parametrize(
+    ("text", "url"),
+    [
+        ("1.2.3.4:8080", "http://1.2.3.4:8080"),
+        ("Proxy.Example:8080", "http://proxy.example:8080"),
+        ("https://proxy.example", "https://proxy.example:443"),
+        ("SOCKS5H://proxy.example/", "socks5h://proxy.example:1080"),
+        ("socks4a://proxy.example:9", "socks4a://proxy.example:9"),
+        ("http://[2001:DB8:0:0::1]:3128", "http://[2001:db8::1]:3128"),
+        ("[::1]:3128", "http://[::1]:3128"),
+        ("ann:pass@1.2.3.4:8080", "http://ann:pass@1.2.3.4:8080"),
+        ("1.2.3.4:8080:ann:pa:ss", "http://ann:pa%3Ass@1.2.3.4:8080"),
+        ("1.2.3.4:8080:ann:50%25", "http://ann:50%2525@1.2.3.4:8080"),
+        ("socks5h://1.2.3.4:8080:ann:pass", "socks5h://ann:pass@1.2.3.4:8080"),
+        ("[::1]:8080:ann:pass", "http://ann:pass@[::1]:8080"),
+        ("http://1.2.3.4:8080:ann:p@ss", "http://ann:p%40ss@1.2.3.4:8080"),
+        ("http://ann:80:pass@1.2.3.4:8080", "http://ann:80%3Apass@1.2.3.4:8080"),
+        ("http://ann@1.2.3.4:8080", "http://ann@1.2.3.4:8080"),
+        ("http://a%40b:p%3A%2F@1.2.3.4:8080", "http://a%40b:p%3A%2F@1.2.3.4:8080"),
+        ("http://bücher.example:8080", "http://xn--bcher-kva.example:8080"),
+    ],
+)
+def test_the_usual_ways_to_write_a_proxy(text: str, url: str) -> None:
+    proxy = parse_proxy(text)
+    assert proxy.url == url
+    assert parse_proxy(proxy.url) == proxy, "and what it writes it reads"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "is not the address of a proxy"),
+        ("proxy.example", "has no port"),
+        ("ftp://proxy.example:21", "ftp:// is no kind of proxy: write one of http, https, socks4"),
+        ("1.2.3.4:0", "0 is not a port"),
+        ("1.2.3.4:65536", "65536 is not a port"),
+        ("1.2.3.4:80/path", "is not the address"),
+        ("http://1.2.3.4:80?x", "is not the address"),
+        ("a b:80", "is not the address"),
+        ("http://999.1.1.1:80", "is not a host"),
+        ("http://user:geheim@:80", "is not the address"),
+        ("geheim:12345:1.2.3.4:8080", "write host:port:user:password"),
+        ("1.2.3:80", "'1.2.3' is no IP address that everybody reads alike: write 1.2.3.4"),
+        ("http://ann:geheim@010.1.2.3:80", "'010.1.2.3' is no IP address"),
+        ("16909060:80", "is no IP address"),
+        ("0x7f.1:80", "is no IP address"),
+        ("999.1.1.1:80", "is not a host"),
+        ("http://a..b:80", "is not a host"),
+        ("http://.:80", "is not a host"),
+        (f"http://{'a' * 64}.example:80", "is not a host"),
+        (f"http://{'a.' * 130}example:80", "is not a host"),
+        ("x" * 2000 + ":80", "is not the address"),
+        ("http://proxy.example\\x:80", "is not the address"),
+        ("http://user:%ff@proxy.example:80", "a login that is not UTF-8"),
+    ],
+)
+def test_what_is_no_proxy_is_told_in_one_line_without_its_login(text: str, says: str) -> None:
+    with pytest.raises(BadProxy) as refused:
+        parse_proxy(text)
+    assert says in str(refused.value)
+    assert "geheim" not in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 200
+
+
+@pytest.mark.parametrize("text", ["http://ann:\ud800@1.2.3.4:80", "1.2.3.4:80:\udcff:b", "http://\ud800.example:80"])
+def test_what_cannot_be_sent_is_no_proxy(text: str) -> None:
+    with pytest.raises(BadProxy):
+        parse_proxy(text)
+
+
+def test_every_part_is_identity_and_nothing_else() -> None:
+    one = "http://ann:pass@proxy.example:8080"
+    others = (
+        "https://ann:pass@proxy.example:8080", "http://ann:pass@proxy.example:8081", "http://ann:pass@other.example:8080",
+        "http://bob:pass@proxy.example:8080", "http://ann:word@proxy.example:8080", "http://proxy.example:8080",
+        "http://ann%00pass@proxy.example:8080",
+    )  # fmt: skip
+    assert len({parse_proxy(each).key for each in (one, *others)}) == len(others) + 1
+    priced = parse_proxy(one, tags={"country": "de"}, price_gb=4.0)
+    assert (priced, priced.key) == (parse_proxy(one), parse_proxy(one).key)
+
+
+def test_a_name_shows_no_login_and_still_tells_two_apart() -> None:
+    ann, bob = parse_proxy("http://ann:pass@p.example:80"), parse_proxy("http://bob:pass@p.example:80")
+    assert ann.name != bob.name
+    assert "ann" not in ann.name
+    assert "pass" not in ann.name
+    assert parse_proxy("p.example:80").name == "http://p.example:80"
+
+
+@pytest.mark.parametrize("scheme", PORTS)
+def test_a_list_may_be_of_another_kind_than_http(scheme: str) -> None:
+    assert parse_proxy("1.2.3.4:1000", scheme).url == f"{scheme}://1.2.3.4:1000"
+
+
+def test_neither_logs_nor_tracebacks_show_a_login() -> None:
+    proxy = parse_proxy("http://ann:secret@1.2.3.4:80")
+    assert repr(proxy) == f"Proxy({proxy.name})"
+    assert not {"ann", "secret"} & set(re.split(r"\W", repr([proxy])))
+
+
+@pytest.mark.parametrize("login", ["a" * 256 + ":b", "a:" + "%C3%A4" * 128])
+def test_a_login_that_socks_5_cannot_send(login: str) -> None:
+    with pytest.raises(BadProxy, match="more than 255 bytes"):
+        parse_proxy(f"socks5h://{login}@1.2.3.4:1080")
+    assert parse_proxy(f"http://{login}@1.2.3.4:1080")

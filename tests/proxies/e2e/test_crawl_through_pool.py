@@ -1,0 +1,531 @@
+"""Crawls through a pool of proxies (P1-P6): bans and dead proxies cost no page, sessions keep their proxy and cookies,
+and where no proxy is left the crawl says so and ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lycosa
+from lycosa import Request, Spider
+from lycosa.app.proxies.pools import open_pool
+from lycosa.core.errors import BadSetting
+from lycosa.proxies.core.proxy import parse_proxy
+from tests.pace import assert_paced, gaps_of
+from tests.servers.banning import Banning, How, banning
+from tests.servers.nginx import free_port
+from tests.servers.proxies import Dante, Microsocks, RealProxy, Squid, Tinyproxy, new_address, running
+from tests.servers.proxy import Proxy, proxying
+
+QUICK = {"retries": 1, "backoff_base": 0, "commit_every": 0.01, "connect_timeout": 5, "log_level": "CRITICAL"}
+LOGIN = {"user": "ann", "password": "se@same:5"}
+SOFT_BANS = '[[proxies.default.rules]]\nblame = "site"\nreason = "soft ban"\nbody = "Just a moment"\n'
+NO_GUARD = "guarded = false\n"
+
+
+class Tree(Spider):
+    """Follows every link from page 0."""
+
+    name = "tree"
+
+    def __init__(self, server: Banning, site: int = 0) -> None:
+        super().__init__()
+        self.start_urls = [server.url(site=site)]
+
+    def parse(self, response):
+        yield {"url": response.url}
+        for link in response.css("a::attr(href)").getall():
+            yield response.follow(link)
+
+
+class Asks(Spider):
+    """Asks for URLs, with this meta, one after the other in this order."""
+
+    name = "asks"
+
+    def __init__(self, urls: list[str], **meta: Any) -> None:
+        super().__init__()
+        self.urls, self.meta = urls, meta
+        self.failures: list[str] = []
+
+    async def start(self):
+        for place, url in enumerate(self.urls):
+            yield Request(url, meta=self.meta, priority=-place, errback="failed")
+
+    def parse(self, response):
+        yield {"url": response.url, "status": response.status, "meta": dict(response.meta)}
+
+    def failed(self, failure):
+        self.failures.append(f"{failure.value!r} {getattr(failure.value, 'response', None)!r}")
+
+
+def playing(play: Callable[[Banning], Any], **options: Any) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(600), banning(**options) as server:
+            await play(server)
+
+    asyncio.run(main())
+
+
+def project(folder: Path, monkeypatch: pytest.MonkeyPatch, default: str) -> None:
+    """Be in a project that says this of all targets."""
+    (folder / "lycosa.toml").write_text(f"[proxies.default]\n{default}")
+    monkeypatch.chdir(folder)
+
+
+async def several(stack: AsyncExitStack, count: int, **options: Any) -> list[Proxy]:
+    return [await stack.enter_async_context(proxying(exit=new_address(), **options)) for _ in range(count)]
+
+
+def listed(folder: Path, proxies: list[Any], name: str = "proxies.txt") -> str:
+    urls = [getattr(each, "url_with_secrets", None) or getattr(each, "url", each) for each in proxies]
+    (folder / name).write_text("".join(f"{url}\n" for url in urls))
+    return str(folder / name)
+
+
+async def crawl(spider: Spider, pool: str, meanwhile: Callable[[Any], Any] | None = None, **settings: Any) -> Any:
+    async with lycosa.Crawl(spider, **{**QUICK, "proxy_pool": pool, **settings}) as crawl:
+        other = asyncio.create_task(meanwhile(crawl)) if meanwhile is not None else None
+        summary = await crawl.run()
+        if other is not None:
+            await other
+        spider.items = crawl.items
+        return summary
+
+
+def all_pages(server: Banning, site: int = 0) -> set[str]:
+    return {"/", *(f"/page/{number}" for number in range(1, server.page_count))}
+
+
+@pytest.mark.proxies
+def test_all_goes_through_the_pool(tmp_path):
+    """Pages, robots.txt, what callbacks wait for; and a login is nowhere to be seen."""
+
+    class Waits(Tree):
+        async def parse(self, response):
+            inner = await self.fetch(response.url.replace("/page", "/page/page") + "?inline")
+            yield {"status": inner.status, "meta": dict(response.meta), "request": repr(response.request)}
+            for item in super().parse(response):
+                yield item
+
+    async def play(server: Banning) -> None:
+        proxies: list[RealProxy] = [
+            Tinyproxy(user="ann", password="secret"),
+            Squid(**LOGIN),
+            Microsocks(**LOGIN),
+            Dante(),
+        ]
+        with running(*proxies):
+            spider = Waits(server)
+            summary = await crawl(spider, listed(tmp_path, proxies))
+        assert summary.reasons == {"200": 50}
+        assert {hit.ip for hit in server.hits} == {each.exit for each in proxies}
+        assert server.hits[0].path == "/robots.txt"
+        assert server.by_client().total() == 1 + 50 + 50 == summary.stats["proxy/leases"]
+        assert "same" not in repr(spider.items)
+        assert "secret" not in repr((spider.items, summary))
+
+    playing(play, pages=50)
+
+
+@pytest.mark.proxies
+@pytest.mark.parametrize("pages", [500, pytest.param(20_000, marks=pytest.mark.prove)])
+def test_no_page_is_lost_while_proxies_are_killed_and_banned(tmp_path, monkeypatch, pages):
+    """P3: 50 real proxies; some die on the way, the site bans others, in all its ways."""
+
+    async def play(server: Banning) -> None:
+        proxies = [Microsocks() for _ in range(50)]
+        killed, banned = proxies[:8], proxies[8:16]
+
+        async def trouble(_crawl: Any) -> None:
+            await server.until(pages // 10)
+            for proxy in killed:
+                proxy.kill()
+            for place, proxy in enumerate(banned):
+                how = (How.FORBIDDEN, How.TOO_MANY, How.SOFT, How.CLOSED)[place % 4]
+                server.ban(proxy.exit, how)
+
+        project(tmp_path, monkeypatch, f"guarded = false\n{SOFT_BANS}")
+        with running(*proxies):
+            spider = Tree(server)
+            summary = await crawl(spider, listed(tmp_path, proxies), trouble)
+        assert summary.dead == []
+        assert summary.reasons == {"200": server.page_count}
+        assert set(server.pages()) == all_pages(server)
+        assert len(spider.items) == server.page_count
+        assert summary.stats.get("retry/count", 0) == 0
+        assert summary.stats["proxy/sent_again"] >= len(killed) + len(banned)
+
+    playing(play, pages=pages)
+
+
+def test_a_page_that_nobody_may_see(tmp_path):
+    """After so many proxies it is tried again as often as any page, and then dead, with the answer for its errback. Two
+    proxies at most are blamed for it in a round."""
+
+    async def play(server: Banning) -> None:
+        async with AsyncExitStack() as stack:
+            proxies = await several(stack, 12)
+            for proxy in proxies:
+                server.ban(proxy.exit)
+            spider = Asks([server.url("/page/1")])
+            summary = await crawl(spider, listed(tmp_path, proxies), robots=False, proxy_tries=3)
+            assert summary.reasons == {"through 3 proxies: 403": 1}
+            assert spider.failures == ["HttpError('403') <403 " + server.url("/page/1") + ">"]
+            assert len(server.hits) == 6
+            assert len({hit.ip for hit in server.hits}) >= 4
+            told = {name: summary.stats.get(f"proxy/{name}") for name in ("leases", "sent_again", "given_up")}
+            assert told == {"leases": 6, "sent_again": 4, "given_up": 2}
+            assert summary.stats["retry/count"] == 1
+
+    playing(play)
+
+
+def test_a_callback_that_wants_to_see_the_ban_gets_it(tmp_path):
+    async def play(server: Banning) -> None:
+        async with AsyncExitStack() as stack:
+            proxies = await several(stack, 4)
+            for proxy in proxies:
+                server.ban(proxy.exit)
+            spider = Asks([server.url("/page/1")], handle_httpstatus_list=[403])
+            summary = await crawl(spider, listed(tmp_path, proxies), robots=False, proxy_tries=2, retries=0)
+            assert [item["status"] for item in spider.items] == [403]
+            assert (summary.dead, len(server.hits)) == ([], 2)
+
+    playing(play)
+
+
+def test_what_was_refused_is_in_no_cache(tmp_path, monkeypatch):
+    """A soft ban says 200, and is no page for later."""
+
+    async def play(server: Banning) -> None:
+        project(tmp_path, monkeypatch, SOFT_BANS)
+        async with AsyncExitStack() as stack:
+            proxies = await several(stack, 4)
+            pool, cached = (
+                listed(tmp_path, proxies),
+                {"http_cache": "replay", "http_cache_dir": str(tmp_path / "cache")},
+            )
+            for proxy in proxies:
+                server.ban(proxy.exit, How.SOFT)
+            spider = Asks([server.url("/page/1")])
+            summary = await crawl(spider, pool, robots=False, proxy_tries=2, retries=0, **cached)
+            assert summary.reasons == {"through 2 proxies: soft ban": 1}
+            for proxy in proxies:
+                server.unban(proxy.exit)
+            for _ in range(2):
+                again = Asks([server.url("/page/1")])
+                await crawl(again, pool, robots=False, **cached)
+                assert [item["status"] for item in again.items] == [200]
+            assert len(server.hits) == 3, "the last one came from the cache, and needed no proxy"
+
+    playing(play)
+
+
+def test_what_callbacks_and_pipelines_wait_for_is_sent_again_too(tmp_path):
+    """`await self.fetch` hears of no ban, nor does the robots.txt that it needs."""
+
+    class Waits(Spider):
+        name = "waits"
+
+        def __init__(self, url, other):
+            super().__init__()
+            self.start_urls, self.other = [url], other
+
+        async def parse(self, response):
+            self.begin()
+            for number in range(5):
+                inner = await self.fetch(f"{self.other}page/{number}")
+                yield {"status": inner.status}
+
+    async def play(server: Banning) -> None:
+        async with AsyncExitStack() as stack:
+            proxies = await several(stack, 4)
+
+            def trouble() -> None:
+                for proxy in proxies:
+                    proxy.drops = 1  # all of the first tries, which are for robots.txt
+                for proxy in proxies[:3]:
+                    server.ban(proxy.exit, site=1)
+
+            spider = Waits(server.url(), server.url(site=1))
+            spider.begin = trouble
+            summary = await crawl(spider, listed(tmp_path, proxies))
+            assert (summary.reasons, summary.dead) == ({"200": 1}, [])
+            assert [item["status"] for item in spider.items] == [200] * 5
+            assert [hit.path for hit in server.hits if hit.site == 1][:5] == ["/robots.txt"] * 5
+            assert summary.stats["proxy/sent_again"] >= 4
+
+    playing(play, sites=2)
+
+
+@pytest.mark.redis
+def test_a_pool_on_a_server(tmp_path, redis):
+    """P1: what one crawl has learned, the next one knows."""
+
+    async def play(server: Banning) -> None:
+        place = f"{redis.url}?pool={tmp_path.name}"
+        async with AsyncExitStack() as stack:
+            proxies = await several(stack, 4)
+            server.ban(proxies[0].exit, How.TOO_MANY, for_s=600)  # by a Retry-After, not by chance
+            pool = await open_pool(place, create=True)
+            await pool.add(parse_proxy(proxy.url) for proxy in proxies)
+            await pool.close()
+            for number in range(2):
+                urls = [server.url(f"/page/{page}?{number}") for page in range(30)]
+                summary = await crawl(Asks(urls), place, robots=False)
+                assert summary.reasons == {"200": 30}
+            assert server.by_client()[proxies[0].exit] == 1
+            assert len(server.hits) == 61
+
+    playing(play)
+
+
+def test_proxies_with_the_tags_that_are_asked_for(tmp_path):
+    async def play(server: Banning) -> None:
+        async with AsyncExitStack() as stack:
+            proxies = await several(stack, 4)
+            lines = [f"{each.url} country={'de' if place == 2 else 'fr'}" for place, each in enumerate(proxies)]
+            spider = Asks([server.url(f"/page/{number}") for number in range(5)], proxy_tags={"country": "de"})
+            summary = await crawl(spider, listed(tmp_path, lines), robots=False)
+            assert summary.reasons == {"200": 5}
+            assert set(server.by_client()) == {proxies[2].exit}
+
+    playing(play)
+
+
+def test_what_is_the_sites_own_affair_costs_no_proxy(tmp_path):
+    """404 is an answer, and nobody is asked twice."""
+
+    async def play(server: Banning) -> None:
+        async with AsyncExitStack() as stack:
+            proxies = await several(stack, 3)
+            spider = Asks([server.url(f"/no/{number}") for number in range(5)])
+            summary = await crawl(spider, listed(tmp_path, proxies), robots=False)
+            assert (summary.reasons, len(server.hits)) == ({"404": 5}, 5)
+            assert summary.stats["proxy/outcomes/nobody"] == 5
+
+    playing(play)
+
+
+def test_a_proxy_that_wants_another_login_is_used_no_more(tmp_path):
+    async def play(server: Banning) -> None:
+        async with AsyncExitStack() as stack:
+            right, wrong = await several(stack, 1, **LOGIN) + await several(stack, 1, **LOGIN)
+            pool = listed(tmp_path, [right, wrong])
+            wrong.password = "another"
+            summary = await crawl(Tree(server), pool)
+            assert summary.reasons == {"200": 50}
+            assert len(wrong.asked) <= 2
+            assert len(right.asked) == 51
+
+    playing(play, pages=50)
+
+
+def test_the_proxy_of_a_request_wins(tmp_path):
+    async def play(server: Banning) -> None:
+        async with AsyncExitStack() as stack:
+            pooled, own = await several(stack, 2)
+            pool = listed(tmp_path, [pooled])
+            await crawl(Asks([server.url("/page/1")], proxy=own.url), pool, robots=False)
+            await crawl(Asks([server.url("/page/1")], proxy=""), pool, robots=False)
+            assert [hit.ip for hit in server.hits] == [own.exit, "127.0.0.1"]
+            assert pooled.asked == []
+
+    playing(play)
+
+
+def test_bans_of_one_site_are_not_those_of_another(tmp_path):
+    """P1: who is banned at one site goes on at the other."""
+
+    async def play(server: Banning) -> None:
+        async with AsyncExitStack() as stack:
+            proxies = await several(stack, 2)
+            server.ban(proxies[0].exit, How.TOO_MANY, site=0, for_s=600)
+            urls = [server.url(f"/page/{number}", site=site) for number in range(20) for site in (0, 1)]
+            summary = await crawl(Asks(urls), listed(tmp_path, proxies), robots=False)
+            assert summary.reasons == {"200": 40}
+            assert server.by_client(0)[proxies[0].exit] <= 1
+            assert server.by_client(1)[proxies[0].exit] >= 5
+
+    playing(play, sites=2)
+
+
+def test_a_session_keeps_its_proxy_and_its_cookies(tmp_path):
+    """P6: each session has one proxy and one jar; after a ban both are new."""
+
+    async def play(server: Banning) -> None:
+        async with AsyncExitStack() as stack:
+            proxies = await several(stack, 6)
+            pool = listed(tmp_path, proxies)
+
+            class Walks(Spider):
+                name = "walks"
+
+                async def start(self):
+                    for session in ("ann", "bob"):
+                        yield self.next(session, 0)
+
+                def next(self, session, step):
+                    url = server.url(f"/page/{step}?{session}")
+                    return Request(url, meta={"proxy_session": session}, cb_kwargs={"session": session, "step": step})
+
+                def parse(self, response, session, step):
+                    if (session, step) == ("ann", 4):
+                        server.ban(next(hit.ip for hit in reversed(server.hits) if hit.path.endswith("ann")))
+                    if step < 9:
+                        yield self.next(session, step + 1)
+
+            summary = await crawl(Walks(), pool, robots=False)
+            assert summary.reasons == {"200": 20}
+            walks = {name: [hit for hit in server.hits if hit.path.endswith(name)] for name in ("ann", "bob")}
+            assert len({hit.ip for hit in walks["bob"]}) == 1
+            assert Counter(hit.cookie for hit in walks["bob"]).most_common(1)[0][1] == 9
+            ann = [(hit.ip, hit.cookie) for hit in walks["ann"] if hit.good]
+            first, second = ann[:5], ann[5:]
+            assert (len({ip for ip, _ in first}), len({ip for ip, _ in second})) == (1, 1)
+            assert first[0][0] != second[0][0]
+            assert first[0][1] == second[0][1] == "", "a new proxy has no cookies"
+            assert len({cookie for _, cookie in first[1:]}) == len({cookie for _, cookie in second[1:]}) == 1
+            assert summary.stats["proxy/sessions_rebound"] == 1
+
+    playing(play, pages=10)
+
+
+def test_a_session_that_resumes_elsewhere_begins_anew(tmp_path):
+    """The jar is kept with the crawl, the pool in memory is not: what the old proxy was given stays with it."""
+
+    async def play(server: Banning) -> None:
+        kept = {"state": str(tmp_path / "state"), "output": str(tmp_path / "items.jsonl"), "robots": False}
+        async with AsyncExitStack() as stack:
+            for number, proxy in enumerate(await several(stack, 2)):
+                pool = listed(tmp_path, [proxy], f"{number}.txt")
+                await crawl(Asks([server.url(f"/page/{number}")], proxy_session="ann"), pool, **kept)
+                await crawl(Asks([server.url(f"/page/{number}?again")], proxy_session="ann"), pool, **kept)
+        cookies = [hit.cookie for hit in server.hits]
+        assert cookies == ["", "seen=1", "", "seen=2"]
+
+    playing(play)
+
+
+@pytest.mark.parametrize("why", ["all are gone", "all are banned"])
+def test_a_pool_that_is_of_no_use_is_told_and_ends_the_crawl(tmp_path, caplog, why):
+    """P5: never a hang; the records wait for the next run."""
+
+    async def play(server: Banning) -> None:
+        kept = {"state": str(tmp_path / "state"), "output": str(tmp_path / "items.jsonl"), "log_level": "WARNING"}
+        async with AsyncExitStack() as stack:
+            proxies = await several(stack, 3)
+            pool = listed(tmp_path, proxies if why == "all are banned" else [f"127.0.0.1:{free_port()}" for _ in "12"])
+            for proxy in proxies:
+                server.ban(proxy.exit)
+            urls = [server.url("/page/1")]
+            summary = await crawl(Asks(urls), pool, robots=False, proxy_wait=1.5, proxy_tries=9, **kept)
+            assert (summary.closing, summary.dead, summary.snapshot.queued) == ("no proxy", [], 1)
+            told = [record.getMessage() for record in caplog.records if "proxy_wait" in record.getMessage()]
+            assert len(told) == 2
+            assert "waits, for up to 1.5 s (proxy_wait)" in told[0]
+            assert "(proxy_wait): the crawl ends here" in told[1]
+            assert "cooling" in told[0]
+            for proxy in proxies:
+                server.unban(proxy.exit)
+            again = await crawl(Asks(urls), listed(tmp_path, proxies), robots=False, **kept)
+            assert again.reasons == {"200": 1}
+
+    playing(play)
+
+
+def test_a_crawl_waits_for_proxies_that_come_back(tmp_path, monkeypatch):
+    """P5: no retry is lost by waiting, robots.txt waits like all the rest."""
+
+    async def play(server: Banning) -> None:
+        project(tmp_path, monkeypatch, "cool_s = 1.0\ncool_max_s = 1.0\n")
+        async with AsyncExitStack() as stack:
+            proxies = await several(stack, 2)
+            for proxy in proxies:
+                proxy.password = proxy.user = "nobody"
+
+            async def return_later(_crawl: Any) -> None:
+                await asyncio.sleep(1.0)
+                for proxy in proxies:
+                    proxy.password = proxy.user = ""
+
+            pool = listed(tmp_path, [f"http://{proxy.address}" for proxy in proxies])
+            summary = await crawl(Tree(server), pool, return_later, retries=0, proxy_tries=99, proxy_wait=60)
+            assert summary.reasons == {"200": 20}
+            assert summary.dead == []
+
+    playing(play, pages=20)
+
+
+def test_targets_with_proxies_go_on_while_others_wait(tmp_path):
+    """One starved site does not stand in the way of another, whose few proxies are busy all the time."""
+
+    async def play(server: Banning) -> None:
+        async with AsyncExitStack() as stack:
+            proxies = await several(stack, 3)
+            for proxy in proxies:
+                server.ban(proxy.exit, site=0)
+            urls = [server.url(f"/page/{number}", site=0) for number in range(30)]
+            urls += [server.url(f"/page/{number}", site=1) for number in range(60)]
+            summary = await crawl(
+                Asks(urls), listed(tmp_path, proxies), robots=False, concurrency=8, proxy_wait=2, proxy_tries=99
+            )
+            assert len(server.pages(site=1)) == 60
+            came = [hit.at for hit in server.hits if hit.site == 1]
+            assert max(later - earlier for earlier, later in pairwise(came)) < 3
+            assert (summary.closing, summary.snapshot.queued) == ("no proxy", 30)
+
+    playing(play, sites=2)
+
+
+def test_the_pace_of_a_host_holds_whatever_the_proxies_do(tmp_path):
+    """`delay` is of the host as a whole: also where a page is sent again through another proxy."""
+
+    async def play(server: Banning) -> None:
+        async with AsyncExitStack() as stack:
+            proxies = await several(stack, 8)
+            for proxy in proxies[:3]:
+                server.ban(proxy.exit)
+            summary = await crawl(Tree(server), listed(tmp_path, proxies), delay=0.1)
+            assert summary.reasons == {"200": 12}
+            assert len(server.hits) > 13, "some were banned"
+            assert_paced(gaps_of(hit.at for hit in server.hits), 0.1)
+
+    playing(play, pages=12)
+
+
+@pytest.mark.parametrize(
+    ("text", "settings", "wrong"),
+    [
+        ("", {}, "has no proxies"),
+        ("# none\n127.0.0.1\n", {}, "has no proxies"),
+        ("<html>", {}, "this is a page"),
+        ("127.0.0.1:1\n", {"proxy": "http://127.0.0.1:1"}, "proxy and proxy_pool"),
+    ],
+)
+def test_a_pool_that_cannot_be_used_is_told_before_the_crawl(tmp_path, text, settings, wrong):
+    (tmp_path / "proxies.txt").write_text(text)
+    with pytest.raises(BadSetting, match=wrong):
+        asyncio.run(crawl(Asks(["http://127.0.0.1:1/"]), str(tmp_path / "proxies.txt"), **settings))
+
+
+def test_lines_that_are_no_proxies_are_told_and_left_out(tmp_path, caplog):
+    async def play(server: Banning) -> None:
+        async with proxying() as proxy:
+            pool = listed(tmp_path, [proxy, "ftp://ann:secret@127.0.0.1:1", "here"])
+            summary = await crawl(Asks([server.url("/page/1")]), pool, robots=False, log_level="WARNING")
+            assert summary.reasons == {"200": 1}
+        told = [record.getMessage() for record in caplog.records if "left out" in record.getMessage()]
+        assert len(told) == 1
+        assert "2 left out, first line 2: ftp:// is no kind of proxy" in told[0]
+        assert "secret" not in caplog.text
+
+    playing(play)

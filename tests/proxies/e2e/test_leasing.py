@@ -1,0 +1,246 @@
+"""The door to a pool for programs (P2, P3): leases as blocks, renewed, reported, and given back however they end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from lycosa.app.proxies import leasing
+from lycosa.app.proxies.leasing import Pool
+from lycosa.core.errors import BadProxy, BadSetting, NoProxy, UsageError
+from lycosa.pool import Outcome, open_pool
+from lycosa.proxies.core.policies import Policies, policies_from
+from lycosa.proxies.core.pool.target_state import State
+from lycosa.proxies.memory.pool import LocalPool
+from tests.proxies.contracts.test_pool import Set
+
+SITE = "a.example"
+LONG_S = 20.0
+
+
+def play(story: Callable[[Pool, Set], Awaitable[None]], count: int = 1, policies: Policies | None = None) -> None:
+    """Let a story happen to a pool whose clock is set by hand."""
+
+    async def whole() -> None:
+        clock = Set()
+        known = policies or Policies()
+        port = LocalPool(known.policy_of, clock)
+        pool = Pool(port, known)
+        assert await pool.add(*(f"http://ann:secret@10.0.0.{number}:8080" for number in range(count))) == count
+        await story(pool, clock)
+        await port.close()
+
+    asyncio.run(whole())
+
+
+def test_a_lease_is_a_block(tmp_path: Path) -> None:
+    async def story(pool: Pool, _: Set) -> None:
+        async with pool.lease(SITE) as proxy:
+            assert (proxy.url, proxy.target) == ("http://ann:secret@10.0.0.0:8080", SITE)
+            assert proxy.proxies == {"http": proxy.url, "https": proxy.url}
+            assert "secret" not in f"{proxy!r} {proxy.name}"
+            with pytest.raises(NoProxy, match=r"1 leased"):
+                async with pool.lease(SITE, wait_s=0.0):
+                    pass
+        async with pool.lease(SITE, wait_s=0.0):
+            pass
+
+    play(story)
+
+
+def test_each_request_of_a_lease_is_reported_and_counted() -> None:
+    async def story(pool: Pool, _: Set) -> None:
+        async with pool.lease(SITE) as proxy:
+            assert proxy.report(200) == Outcome()
+            assert proxy.report(404).blame == "nobody"
+            assert proxy.report(blame="none", latency_s=0.25) == Outcome(latency_s=0.25)
+            assert proxy.report(ConnectionResetError()).blame == "miss"
+            assert proxy.report(ValueError("mine")) == Outcome(leasing.Blame.NOBODY, "ValueError")
+        (view,) = await pool.proxies(SITE)
+        assert (view.uses, view.good, view.bad, view.latency_s) == (5, 2, 1, 0.25)
+        async with pool.lease(SITE) as proxy:
+            proxy.report(403)
+        (view,) = await pool.proxies(SITE)
+        assert (view.uses, view.state, view.reason) == (6, State.COOLING, "403")
+
+    play(story)
+
+
+def test_the_rules_of_a_target_decide() -> None:
+    async def story(pool: Pool, _: Set) -> None:
+        async with pool.lease("www.a.example") as proxy:
+            assert proxy.report(200, body=b"<h1>Unusual traffic</h1>") == Outcome(leasing.Blame.SITE, "soft ban")
+
+    rule = {"blame": "site", "reason": "soft ban", "body": "(?i)unusual traffic"}
+    play(story, policies=policies_from({"targets": {"a.example": {"rules": [rule]}}}))
+
+
+def test_an_exception_is_a_report_if_it_says_something() -> None:
+    async def story(pool: Pool, _: Set) -> None:
+        with pytest.raises(ValueError, match="mine"):
+            async with pool.lease(SITE):
+                raise ValueError("mine")
+        (view,) = await pool.proxies(SITE)
+        assert (view.state, view.uses, view.good, view.bad) == (State.READY, 1, 0, 0)
+        with pytest.raises(ConnectionRefusedError):
+            async with pool.lease(SITE):
+                raise ConnectionRefusedError
+        (view,) = await pool.proxies(SITE)
+        assert (view.state, view.reason) == (State.COOLING, "ConnectionRefusedError")
+
+    play(story)
+
+
+def test_several_at_once() -> None:
+    async def story(pool: Pool, _: Set) -> None:
+        async with pool.lease(SITE, n=3) as proxies:
+            assert len({each.url for each in proxies}) == 3
+            proxies[0].report(403)
+        states = sorted(view.state for view in await pool.proxies(SITE))
+        assert states == [State.COOLING, State.READY, State.READY]
+        with pytest.raises(ConnectionRefusedError):
+            async with pool.lease(SITE, n=2):
+                raise ConnectionRefusedError  # of which of the two?
+        assert states == sorted(view.state for view in await pool.proxies(SITE))
+        async with pool.lease(SITE, n=1) as proxies:
+            assert len(proxies) == 1
+        with pytest.raises(UsageError, match="0 proxies at once"):
+            async with pool.lease(SITE, n=0):
+                pass
+
+    play(story, 3)
+
+
+def test_sessions_tags_and_what_is_not_wanted() -> None:
+    async def story(pool: Pool, _: Set) -> None:
+        await pool.add("http://10.1.0.1:1 country=de")
+        async with pool.lease(SITE, session="s") as first:
+            assert not first.rebound
+        async with pool.lease(SITE, session="s") as again:
+            assert again.url == first.url
+        async with pool.lease(SITE, tags={"country": "de"}) as german:
+            assert german.tags == {"country": "de"}
+        async with pool.lease(SITE, avoid=[german.lent.proxy.key]) as other:
+            assert other.url != german.url
+        with pytest.raises(BadProxy):
+            await pool.add("nonsense")
+        assert await pool.ban(SITE, german.lent.proxy.key)
+        assert await pool.unban(SITE, german.lent.proxy.key)
+        assert await pool.remove(german.lent.proxy.key) == 1
+        assert [view.target for view in await pool.targets()] == [SITE]
+
+    play(story, 3)
+
+
+def test_a_lease_is_renewed_while_its_block_runs() -> None:
+    async def story(pool: Pool, clock: Set) -> None:
+        async with pool.lease(SITE, lease_s=0.3) as proxy:
+            for _ in range(4):
+                clock.now += 0.25
+                await until(lambda: ends(pool) > clock.now + 0.2)
+        assert not proxy.is_lost
+        (view,) = await pool.targets()
+        assert (view.leaked, view.stale) == (0, 0)
+
+    play(story)
+
+
+def ends(pool: Pool) -> float:
+    """When the lease that is under way ends."""
+    assert isinstance(pool.port, LocalPool)
+    return pool.port._pool.targets[SITE].parts()[1].next_at() or 0.0
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(LONG_S):
+        while not is_so():  # noqa: ASYNC110  the pool does not tell
+            await asyncio.sleep(0.01)
+
+
+def test_a_lease_that_was_lost_says_so() -> None:
+    async def story(pool: Pool, clock: Set) -> None:
+        async with pool.lease(SITE, lease_s=0.3) as proxy:
+            clock.now += 1.0
+            await until(lambda: proxy.is_lost)
+            async with pool.lease(SITE, wait_s=0.0) as other:
+                assert other.url == proxy.url
+            proxy.report(403)
+        (view,) = await pool.proxies(SITE)
+        assert view.state is State.READY, "late, and it changes nothing"
+
+    play(story)
+
+
+def test_a_block_that_never_ends_does_not_keep_its_proxy_for_ever() -> None:
+    async def story(pool: Pool, clock: Set) -> None:
+        async with pool.lease(SITE, lease_s=0.3, hold_max_s=0.0) as proxy:
+            clock.now += 1.0
+            async with pool.lease(SITE, wait_s=0.0):
+                pass
+        assert proxy.is_lost
+
+    play(story)
+
+
+def test_reports_are_bounded_and_say_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leasing, "REPORTS_MAX", 3)
+
+    async def story(pool: Pool, _: Set) -> None:
+        async with pool.lease(SITE) as proxy:
+            no_times = (-0.1, float("nan"), float("inf"), "1", True)
+            times = [{name: each} for name in ("latency_s", "rest_s") for each in no_times]
+            for wrong in ({"blame": "me"}, {"result": "200"}, {}, *({"blame": "site", **each} for each in times)):
+                with pytest.raises(UsageError):
+                    proxy.report(**wrong)
+            for _ in range(3):
+                proxy.report(200)
+            with pytest.raises(UsageError, match="3 reports on one lease: take another lease"):
+                proxy.report(200)
+        (view,) = await pool.proxies(SITE)
+        assert view.uses == 3
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    ("target", "wanted"),
+    [
+        ("", {}),
+        ("x" * 256, {}),
+        (7, {}),
+        (SITE, {"session": 7}),
+        (SITE, {"tags": {"country": 49}}),
+        (SITE, {"tags": {"": ""}}),
+    ],
+)
+def test_names_are_texts(target: str, wanted: dict[str, object]) -> None:
+    async def story(pool: Pool, _: Set) -> None:
+        with pytest.raises(UsageError, match="write a text of 1 to 255 characters"):
+            async with pool.lease(target, **wanted):  # type: ignore[arg-type]
+                pass
+        for lease_s in (0.0, float("nan"), 1e6):
+            with pytest.raises(UsageError, match=r"write 0\.1 to 86,400 seconds"):
+                async with pool.lease(SITE, lease_s=lease_s):
+                    pass
+
+    play(story)
+
+
+def test_the_door_reads_the_project_or_what_it_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lycosa.toml").write_text("[proxies.default]\nconcurrency = 2\n")
+
+    async def twice(**given: object) -> None:
+        async with open_pool("memory:", **given) as pool:  # type: ignore[arg-type]
+            await pool.add("10.0.0.1:8080")
+            async with pool.lease(SITE), pool.lease(SITE, wait_s=0.0):
+                pass
+
+    asyncio.run(twice())
+    with pytest.raises(NoProxy):
+        asyncio.run(twice(policies={"default": {"concurrency": 1}}))
+    with pytest.raises(BadSetting, match=r"proxies: there is no 'defaults': did you mean default\?"):
+        asyncio.run(twice(policies={"defaults": {}}))

@@ -1,0 +1,112 @@
+"""The pages of a proxy pool in headless Chromium (issue 6, "a page"): wide, narrow, light, dark, without JavaScript."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webdriver import WebDriver
+from selenium.webdriver.support.expected_conditions import text_to_be_present_in_element
+from selenium.webdriver.support.ui import WebDriverWait
+
+from lycosa.proxies.api.app import build_desk
+from lycosa.proxies.core.outcomes.outcome import Outcome
+from lycosa.proxies.core.pool.target import Wish
+from lycosa.proxies.core.proxy import Proxy
+from lycosa.proxies.memory.pool import LocalPool
+from tests.proxies.api.server import Server, running
+from tests.proxies.api.test_pages import EVIL, PAGES, Now, filled
+from tests.search.e2e.test_site_browser import NARROW, browser, chromium, screen
+
+__all__ = ["browser", "chromium"]
+
+pytestmark = pytest.mark.browser
+
+LONG_S = 20.0
+
+
+CUT_OFF = """
+return [...document.querySelectorAll(".scroll, .scroll th, .scroll td, .scroll td > *")]
+    .filter(each => each.scrollWidth > each.clientWidth && getComputedStyle(each).display != "inline"
+            && !each.closest("thead"))
+    .map(each => each.textContent.trim().replace(/\\s+/g, " "))
+"""
+"""What is wider than its place."""
+
+
+async def with_long_names(pool: LocalPool) -> None:
+    """Proxies as providers have them, on a target, with latencies."""
+    host = "a-gateway-that-somebody-rents.eu-central-1.residential.provider.example"
+    tags = {"country": "de", "provider": "residential", "city": "frankfurt-am-main", "source": "a-list-of-somebody"}
+    proxies = [
+        Proxy("https", host, 22225, "customer-1", "secret", tags, price_gb=12.5),
+        Proxy("socks5h", "203.0.113.101", 18080, "ann", "secret", {"country": "de", "provider": "acme"}),
+        Proxy("http", "[2001:db8:85a3:8d3:1319:8a2e:370:7348]", 13128),
+    ]
+    await pool.add(proxies)
+    for proxy in proxies:
+        await pool.checked(proxy.key, Outcome(latency_s=1.234), "2001:db8:ffff:ffff:ffff:ffff:ffff:1")
+    for proxy in proxies:
+        others = frozenset(each.key for each in proxies if each != proxy)
+        (lent,) = await pool.acquire("shop.example", wish=Wish(avoid=others))
+        await pool.release(lent, [Outcome(latency_s=12.345)] * 1234)
+    await pool.ban("shop.example", proxies[1].key, reason="x" * 200)
+
+
+@pytest.fixture(scope="module")
+def desk() -> Iterator[Server]:
+    now = Now()
+    pool = LocalPool(now=now)
+    asyncio.run(filled(pool, now))
+    with running(build_desk(pool, name="pool", now=now)) as server:
+        yield server
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1200, NARROW])
+def test_every_page_fits(desk: Server, browser: WebDriver, width: int, scheme: str) -> None:
+    screen(browser, width, scheme)
+    for path in PAGES:
+        browser.get(desk.url + path)
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= width, path
+        paper = browser.find_element(By.TAG_NAME, "body").value_of_css_property("background-color")
+        assert (paper == "rgba(22, 21, 18, 1)") == (scheme == "dark")
+
+
+@pytest.mark.parametrize("width", [1200, NARROW])
+def test_long_names_leave_every_column_to_be_seen(browser: WebDriver, width: int) -> None:
+    now = Now()
+    pool = LocalPool(now=now)
+    asyncio.run(with_long_names(pool))
+    screen(browser, width)
+    with running(build_desk(pool, now=now)) as server:
+        for path in ("/", "/proxies", "/target?name=shop.example"):
+            browser.get(server.url + path)
+            assert browser.execute_script(CUT_OFF) == [], path
+
+
+def test_narrow_cards_have_no_dash_without_a_name(desk: Server, browser: WebDriver) -> None:
+    screen(browser, NARROW)
+    browser.get(f"{desk.url}/proxies")
+    reasons = [each.text for each in browser.find_elements(By.CSS_SELECTOR, "td.why") if each.is_displayed()]
+    assert [each.partition(",")[0] for each in reasons] == ["connection refused"]
+    screen(browser, 1200)
+    assert "\N{EN DASH}" in [each.text for each in browser.find_elements(By.CSS_SELECTOR, "td.why")]
+
+
+def test_from_the_pool_to_a_reason(desk: Server, browser: WebDriver) -> None:
+    browser.get(desk.url)
+    browser.find_element(By.LINK_TEXT, "shop.example").click()
+    assert "complaint" in browser.find_element(By.TAG_NAME, "main").text
+    tag = browser.find_element(By.NAME, "tag")
+    tag.send_keys("provider=acme")
+    tag.submit()
+    first = By.CSS_SELECTOR, "tbody tr"
+    told = text_to_be_present_in_element(first, "may be lent next: 100% of the draws")
+    WebDriverWait(browser, LONG_S).until(told)  # the page before may be there still
+    bar = browser.find_element(By.CSS_SELECTOR, "svg.states rect.s-ready")
+    assert bar.value_of_css_property("fill") == "rgb(47, 143, 91)", "inline drawings are styled within the policy"
+    browser.get(desk.url)
+    assert browser.find_element(By.LINK_TEXT, EVIL).is_displayed()

@@ -1,0 +1,116 @@
+"""A pool by its address, with what the project says of targets (P1, P3)."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from lycosa.app.proxies.pools import open_for_lending, open_pool, project_policies
+from lycosa.core.errors import BadSetting, NoProxy, UsageError
+from lycosa.proxies.core.proxy import Proxy
+
+PROXIES = [Proxy("http", f"10.0.0.{number}", 8080) for number in range(1, 4)]
+
+
+def test_the_policies_of_the_project_hold_in_its_pools(tmp_path: Path) -> None:
+    (tmp_path / "lycosa.toml").write_text('[proxies.targets."a.example"]\nconcurrency = 2\n')
+
+    async def story() -> None:
+        pool = await open_pool("memory:", project_policies(tmp_path))
+        try:
+            await pool.add(PROXIES[:1])
+            assert len(await pool.acquire("a.example") + await pool.acquire("a.example")) == 2
+            await pool.acquire("b.example")
+            with pytest.raises(NoProxy):
+                await pool.acquire("b.example")
+        finally:
+            await pool.close()
+
+    asyncio.run(story())
+
+
+def test_mistakes_of_a_project_have_their_place(tmp_path: Path) -> None:
+    (tmp_path / "lycosa.toml").write_text("[proxies.default]\nlease = 2\n")
+    with pytest.raises(BadSetting, match=r"^lycosa\.toml: proxies\.default: there is no 'lease'"):
+        project_policies(tmp_path)
+
+
+@pytest.mark.redis
+def test_pools_on_a_server_are_told_apart_by_their_names(redis) -> None:
+    async def story() -> None:
+        first, same, other = [
+            await open_pool(f"{redis.url}?pool={name}", create=True) for name in ("by-name", "by-name", "else")
+        ]
+        try:
+            assert await first.add(PROXIES) == 3
+            assert len(await same.proxies()) == 3
+            assert await other.proxies() == []
+        finally:
+            for pool in (first, same, other):
+                await pool.close()
+
+    asyncio.run(story())
+
+
+@pytest.mark.redis
+def test_a_name_that_no_pool_has_is_refused_and_made_when_that_is_wanted(redis) -> None:
+    address = f"{redis.url}?pool=mistyped"
+
+    async def story() -> None:
+        for _ in range(2):
+            with pytest.raises(
+                UsageError, match=r"^there is no pool at redis://\S+\?pool=mistyped: lycosa proxies add "
+            ):
+                await open_pool(address)
+        await (await open_pool(address, create=True)).close()
+        await (await open_pool(address)).close()
+        with pytest.raises(UsageError, match=r"pool=mistyped has no proxies, and the project no \[\[proxies\.sources"):
+            await open_for_lending(address, None, Path("/"))
+
+    asyncio.run(story())
+
+
+def test_a_folder_without_a_pool_is_refused_and_made_when_that_is_wanted(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+
+    async def story() -> None:
+        for name in ("there", "nosuch"):
+            nor = ", nor a file of this name" if name == "nosuch" else ""
+            with pytest.raises(
+                UsageError, match=f"there is no pool in .*{name}{nor}: lycosa proxies add FILE --pool .*{name}"
+            ):
+                await open_pool(tmp_path / name)
+
+    asyncio.run(story())
+    assert list(tmp_path.rglob("*")) == [tmp_path / "there"]
+
+    async def made() -> None:
+        await (await open_pool(tmp_path / "nosuch", create=True)).close()
+        await (await open_pool(tmp_path / "nosuch")).close()
+
+    asyncio.run(made())
+
+
+def test_an_empty_pool_is_lent_from_only_when_something_may_come(tmp_path: Path) -> None:
+    async def story() -> None:
+        await (await open_pool(tmp_path / "pool", create=True)).close()
+        with pytest.raises(
+            UsageError, match=r"has no proxies, and the project no \[\[proxies\.sources\]\]: lycosa proxies"
+        ):
+            await open_for_lending(tmp_path / "pool", None, tmp_path)
+        (tmp_path / "lycosa.toml").write_text('[[proxies.sources]]\nname = "a"\nkind = "file"\npath = "p"\n')
+        await (await open_for_lending(tmp_path / "pool", None, tmp_path)).close()
+        (tmp_path / "lycosa.toml").unlink()
+        pool = await open_pool(tmp_path / "pool")
+        await pool.add(PROXIES)
+        await pool.close()
+        await (await open_for_lending(tmp_path / "pool", None, tmp_path)).close()
+
+    asyncio.run(story())
+
+
+def test_what_is_no_address() -> None:
+    with pytest.raises(UsageError, match="write memory:, a folder, or redis://"):
+        asyncio.run(open_pool("http://h/"))

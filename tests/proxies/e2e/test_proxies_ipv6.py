@@ -1,0 +1,79 @@
+"""Proxies at an IPv6 address (P6), real ones: added, checked, lent, crawled through, and behind the forward proxy."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import socket
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from lycosa.pool import open_pool
+from lycosa.proxies.checking.judge_server import judging
+from tests.cli.command import items, lycosa, started
+from tests.conftest import need
+from tests.servers.banning import banning
+from tests.servers.proxies import Microsocks, Tinyproxy, running
+
+pytestmark = pytest.mark.proxies
+
+LOOPBACK = "::1"
+SERVES = re.compile(rb"Forward proxy: http://\[::1\]:(\d+)")
+ANN = {"user": "ann", "password": "secret", "address": LOOPBACK}
+
+
+def has_ipv6() -> bool:
+    """Whether this machine has its loopback address."""
+    try:
+        with socket.create_server((LOOPBACK, 0), family=socket.AF_INET6):
+            return True
+    except OSError:
+        return False
+
+
+def answered(port: int, url: str) -> int:
+    """Fetch through the forward proxy at [::1]; return the status."""
+    with socket.create_connection((LOOPBACK, port), timeout=20) as client:
+        host = url.split("/")[2]
+        client.sendall(f"GET {url} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+        return int(client.makefile("rb").readline().split()[1])
+
+
+def test_everything_goes_through_proxies_at_an_ipv6_address(tmp_path: Path) -> None:
+    need("IPv6 on loopback", has_ipv6())
+    pool = ("--pool", "pool")
+
+    async def done(*words: object) -> str:
+        said = await asyncio.to_thread(lycosa, *words, cwd=tmp_path)
+        assert said.returncode == 0, said.stderr
+        return said.stdout
+
+    async def main() -> None:
+        async with asyncio.timeout(100), judging() as judge, banning(pages=20) as server:
+            (tmp_path / "list").write_text(f"[::1]:{http.port}:ann:secret\n{socks.url}\n")
+            await done("proxies", "add", "list", *pool)
+            found = (await done("proxies", "check", *pool, "--judge", judge.address.url, "--json")).splitlines()
+            assert sorted(json.loads(line)["exit_ip"] for line in found) == sorted([http.exit, socks.exit])
+
+            async with open_pool(tmp_path / "pool") as opened, opened.lease("shop.example", n=2) as lent:
+                assert {each.url for each in lent} == {http.url, socks.url}
+
+            await done("crawl", server.url(), "--proxy-pool", "pool", "-o", "items.jsonl")
+            assert len(items(tmp_path / "items.jsonl")) == 20
+            before = server.by_client()
+            assert set(before) == {http.exit, socks.exit}
+
+            options = ("--bind", "[::1]:0", "--ports", "1-65535", "--allow-private", "*")
+            with started("proxies", "serve", *pool, *options, cwd=tmp_path) as process:
+                assert await asyncio.to_thread(process.until, lambda: SERVES.search(process.printed) is not None)
+                port = int(SERVES.search(process.printed)[1])  # type: ignore[index]
+                for number in range(6):
+                    assert await asyncio.to_thread(answered, port, server.url(f"/page/{number + 1}")) == 200
+            used = Counter(server.by_client()) - Counter(before)
+            assert (sum(used.values()), set(used) <= {http.exit, socks.exit}) == (6, True)
+
+    with running(Tinyproxy(**ANN), Microsocks(**ANN)) as (http, socks):
+        asyncio.run(main())

@@ -1,0 +1,86 @@
+"""`lycosa proxies judge` (P6): in a process of its own, asked by a checker, and ended by signals."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from lycosa.app.proxies.checks import open_checker
+from lycosa.cli.proxies.judge import command
+from lycosa.core.errors import UsageError
+from lycosa.proxies.core.checks.checks import Checks
+from lycosa.proxies.core.checks.judging import JudgeAddress, read_address
+from tests.conftest import ROOT, need
+from tests.servers.nginx import free_port
+
+CALL = "import sys; from lycosa.cli.proxies.judge import command; sys.exit(command(standalone_mode=False))"
+LONG_S = 30
+
+
+@contextmanager
+def judge(*options: str) -> Iterator[tuple[subprocess.Popen[str], JudgeAddress]]:
+    """Have the command run, and read what it prints."""
+    need("openssl", shutil.which("openssl") is not None)
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", CALL, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ
+    )
+    with process:
+        try:
+            assert process.stdout is not None
+            yield process, read_address(process.stdout.readline())
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+def test_it_prints_an_address_that_a_checker_can_use(number: signal.Signals, code: int) -> None:
+    async def asked(address: JudgeAddress) -> None:
+        async with open_checker(Checks((address,))) as checker:
+            await checker.ready()
+
+    with judge("--bind", "127.0.0.1:0") as (process, address):
+        assert (address.host, address.tls_port > 0) == ("127.0.0.1", True)
+        asyncio.run(asked(address))
+        process.send_signal(number)
+        assert process.wait(LONG_S) == code
+
+
+def test_what_is_kept_is_the_same_the_next_time(tmp_path: Path) -> None:
+    port = str(free_port())
+    found = []
+    for _ in range(2):
+        with judge("--bind", f"127.0.0.1:{port}", "--tls-port", "0", "--keep", str(tmp_path / "kept")) as (_, address):
+            found.append((address.port, address.key, address.pin))
+    assert found[0] == found[1]
+    assert (tmp_path / "kept").stat().st_mode & 0o077 == 0
+
+
+def test_without_tls_and_with_another_name() -> None:
+    with judge("--bind", "127.0.0.1:0", "--no-tls", "--public", "judge.example") as (_, address):
+        assert (address.host, address.tls_port, address.pin) == ("judge.example", 0, "")
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--bind", "8300"], "--bind 8300: write ADDR:PORT"),
+        (["--bind", "127.0.0.1:http"], "write ADDR:PORT"),
+        (["--bind", "0.0.0.0:0"], "say with --public HOST"),
+        (["--bind", "[::]:0"], "say with --public HOST"),
+        (["--keep", "/proc/nowhere"], "--keep /proc/nowhere: "),
+    ],
+)
+def test_wrong_options_are_one_line(options: list[str], says: str) -> None:
+    with pytest.raises(UsageError, match=says.replace("[", "\\[")) as told:
+        command(options, standalone_mode=False)
+    assert "\n" not in str(told.value)

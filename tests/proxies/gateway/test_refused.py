@@ -1,0 +1,227 @@
+"""What the gateway refuses (P6): strangers, private addresses, requests that could be read in two ways, floods."""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64encode
+
+import pytest
+
+from lycosa.core.errors import StateError, UsageError
+from lycosa.http.core.private_addresses import Allowed
+from lycosa.proxies.core.gateway.access_rules import Reach
+from lycosa.proxies.gateway.gateway import listening
+from tests.proxies.gateway.playing import GET, LAST, OK, Stage, plays
+from tests.proxies.gateway.test_tunnels import CONNECT, HTTP
+
+POST = b"POST http://shop.example/ HTTP/1.1\r\nHost: shop.example\r\n"
+SMUGGLED = b"GET http://shop.example/smuggled HTTP/1.1\r\nHost: shop.example\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (POST + b"Content-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + SMUGGLED, 400),
+        (POST + b"Transfer-Encoding: chunked\r\nContent-Length: 0\r\n\r\n" + SMUGGLED, 400),
+        (POST + b"Content-Length: 0\r\nContent-Length: 90\r\n\r\n" + SMUGGLED, 400),
+        (POST + b"Content-Length: 0, 90\r\n\r\n" + SMUGGLED, 400),
+        (POST + b"Content-Length : 90\r\n\r\n" + SMUGGLED, 400),
+        (POST + b"X: y\r\n Content-Length: 90\r\n\r\n" + SMUGGLED, 400),
+        (POST + b"X: y\nContent-Length: 90\r\n\r\n" + SMUGGLED, 400),
+        (POST + b"X: y\rContent-Length: 90\r\n\r\n" + SMUGGLED, 400),
+        (POST + b"Transfer-Encoding: xchunked\r\n\r\n" + SMUGGLED, 501),
+        (POST + b"Transfer-Encoding:\x0bchunked\r\n\r\n" + SMUGGLED, 400),
+        (POST + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n" + SMUGGLED, 501),
+        (POST + b"Connection: content-length\r\nContent-Length: 90\r\n\r\n" + b"x" * 90, 400),
+        (POST + b"Expect: the-unexpected\r\n\r\n", 417),
+        (POST + b"Host: other.example\r\n\r\n", 400),
+        (b"GET http://shop.example/ HTTP/1.1\r\n\r\n", 400),
+        (b"TRACE http://shop.example/ HTTP/1.1\r\nHost: x\r\n\r\n", 405),
+        (b"GET https://shop.example/ HTTP/1.1\r\nHost: x\r\n\r\n", 501),
+        (b"CONNECT shop.example HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+        (b"CONNECT http://shop.example:443/ HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+        (b"GET / HTTP/2.0\r\n\r\n", 505),
+        (b"NONSENSE\r\n\r\n", 400),
+        (b"GET http://shop.example/ HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 70_000, 431),
+    ],
+    ids=lambda value: repr(value)[-60:] if isinstance(value, bytes) else str(value),
+)
+def test_requests_that_could_be_read_in_two_ways(played, request_: bytes, status: int):
+    async def play(stage: Stage) -> None:
+        proxy = await stage.proxy(plays(OK))
+        answer = await stage.ask(request_)
+        assert answer.startswith(b"HTTP/1.1 %d " % status)
+        assert b"\r\nConnection: close\r\n" in answer
+        assert answer.count(b"HTTP/1.1 ") == 1  # nothing behind it was answered
+        assert not any(b"smuggled" in heard for heard in proxy.heard)
+
+    played(play)
+
+
+def test_chunks_that_cannot_be_read_end_the_request(played):
+    async def play(stage: Stage) -> None:
+        proxy = await stage.proxy(HTTP)
+        for bad in (b"5\r\nhello\r\n5\nhello", b"5\r\nhello, world", b"xyz\r\n"):
+            answer = await stage.ask(POST + b"Transfer-Encoding: chunked\r\n\r\n" + bad + SMUGGLED)
+            assert answer.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 502 "))
+            assert answer.count(b"HTTP/1.1 ") == 1
+        assert not any(b"smuggled" in heard for heard in proxy.heard)
+
+    played(play, attempts=1)
+
+
+@pytest.mark.parametrize(
+    "to",
+    [
+        b"127.0.0.1:443",
+        b"localhost:443",
+        b"10.0.0.1:443",
+        b"169.254.169.254:80",
+        b"[::1]:443",
+        b"[::ffff:127.0.0.1]:443",
+        b"0x7f000001:443",
+        b"2130706433:443",
+        b"017700000001:443",
+        b"metadata.google.internal:80",
+        b"inside.example:443",
+        b"both.example:443",
+        b"shop.example:25",
+        b"shop.example:22",
+    ],
+)
+def test_where_nobody_may_go(played, to: bytes):
+    """Also by names that the upstream proxy would find."""
+
+    async def play(stage: Stage) -> None:
+        proxy = await stage.proxy(HTTP)
+        for request in (
+            b"CONNECT %b HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+            b"GET http://%b/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+        ):
+            answer = await stage.ask(request % to)
+            assert answer.startswith(b"HTTP/1.1 403 "), answer
+            assert b"--ports" in answer or b"--allow-private" in answer
+        assert proxy.heard == []
+        assert stage.pool.returned == []  # no proxy was even asked for
+        assert not stage.gateway.parts.counts.tunnels, "none was opened"
+
+    played(play)
+
+
+def test_exceptions_are_open(played):
+    async def play(stage: Stage) -> None:
+        await stage.proxy(HTTP)
+        for to in (b"10.9.9.9:443", b"inside.example:443", b"www.home.local:443"):
+            reader, writer = await stage.connect()
+            writer.write(b"CONNECT %b HTTP/1.1\r\nHost: x\r\n\r\n" % to)
+            assert (await stage.head(reader)).startswith(b"HTTP/1.1 200 ")
+            writer.close()
+
+    played(play, reach=Reach(allowed=Allowed(["10.0.0.0/8", "home.local"])))
+
+
+def test_a_name_that_nobody_knows(played):
+    async def play(stage: Stage) -> None:
+        await stage.proxy(plays(OK))
+        answer = await stage.ask(LAST.replace(b"shop", b"nobody"))
+        assert answer.startswith(b"HTTP/1.1 502 ")
+        assert b"host not found" in answer
+        assert stage.pool.returned == []
+
+    played(play)
+
+
+def test_strangers(played):
+    async def play(stage: Stage) -> None:
+        proxy = await stage.proxy(plays(OK))
+        for login in (
+            b"",
+            b"Basic " + b64encode(b"ann:wrong"),
+            b"Bearer x",
+            b"Basic " + b64encode(b"ann-wrong-x:secret"),
+        ):
+            field = b"\r\nProxy-Authorization: " + login if login else b""
+            answer = await stage.ask(LAST.replace(b"\r\nConn", field + b"\r\nConn"))
+            assert answer.startswith(b"HTTP/1.1 407 ")
+            assert b'\r\nProxy-Authenticate: Basic realm="lycosa"' in answer
+        assert proxy.heard == []
+
+    played(play, users={"ann": "secret"})
+
+
+def test_a_client_may_log_in_over_the_same_connection(played):
+    async def play(stage: Stage) -> None:
+        await stage.proxy(HTTP)
+        reader, writer = await stage.connect()
+        writer.write(CONNECT)
+        head = await stage.head(reader)
+        assert head.startswith(b"HTTP/1.1 407 ")
+        await reader.readexactly(int(head.partition(b"Content-Length: ")[2].split(b"\r")[0]))
+        writer.write(CONNECT.replace(b"\r\n\r\n", b"\r\nProxy-Authorization: Basic YW5uOnNlY3JldA==\r\n\r\n"))
+        assert (await stage.head(reader)).startswith(b"HTTP/1.1 200 ")
+        writer.close()
+
+    played(play, users={"ann": "secret"})
+
+
+def test_who_keeps_guessing_is_cut_off(played):
+    async def play(stage: Stage) -> None:
+        answer = await stage.ask(GET * 20)
+        assert answer.count(b"HTTP/1.1 407 ") == 5
+
+    played(play, users={"ann": "secret"})
+
+
+def test_slow_heads_have_a_limit(played, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("lycosa.proxies.gateway.gateway.SWEEP_S", 0.02)
+
+    async def play(stage: Stage) -> None:
+        assert (await stage.ask(b"GET http://shop.ex")).startswith(b"HTTP/1.1 408 ")
+        assert await stage.ask(b"\x05\x01") == b""
+        assert await stage.ask() == b""  # one that says nothing at all
+
+    played(play, head_s=0.1, idle_s=0.2)
+
+
+def test_clients_have_a_limit(played):
+    async def play(stage: Stage) -> None:
+        some = [await stage.connect() for _ in range(3)]
+        reader, _ = await stage.connect()
+        assert await stage.gone(reader) == b""
+        some[0][1].close()
+        while stage.gateway.parts.counts.clients > 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        assert (await stage.ask(LAST)).startswith(b"HTTP/1.1 503 ")
+
+    played(play, per_client=3)
+
+
+# --- where it listens
+
+
+@pytest.mark.parametrize("where", ["0.0.0.0:0", "[::]:0"])
+def test_no_password_no_strangers(where: str):
+    with pytest.raises(UsageError, match="--user NAME:PASSWORD, or bind to 127"):
+        listening(where, has_accounts=False)
+    with listening(where, has_accounts=True):
+        pass
+
+
+@pytest.mark.parametrize("where", ["127.0.0.1:0", ":0", "[::1]:0", "127.5.5.5:0", "localhost:0"])
+def test_this_machine_needs_no_password(where: str):
+    with listening(where, has_accounts=False) as listener:
+        assert listener.getsockname()[1]
+
+
+@pytest.mark.parametrize("where", ["", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:70000", "no such host:1"])
+def test_what_is_no_place(where: str):
+    with pytest.raises(UsageError, match="--bind"):
+        listening(where, has_accounts=False)
+
+
+TAKEN = r"^--bind \S+: cannot listen there: address already in use$"
+
+
+def test_a_port_that_is_taken():
+    with listening("127.0.0.1:0", has_accounts=False) as listener, pytest.raises(StateError, match=TAKEN):
+        listening(f"127.0.0.1:{listener.getsockname()[1]}", has_accounts=False)

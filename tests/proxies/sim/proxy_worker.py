@@ -1,0 +1,111 @@
+"""A process whose workers lease proxies of a pool on Redis, and write down what they have (see `test_proxy_workers`).
+
+`python -m tests.proxies.sim.proxy_worker JOB`, a `Job` as JSON. Each event is one `write`, so that it is there whatever
+becomes of the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import struct
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from lycosa.proxies.core.outcomes.outcome import Outcome
+from lycosa.proxies.core.policy import TargetPolicy
+from lycosa.proxies.ports import Lent
+from lycosa.proxies.redis.pool import RedisPool, redis_pool
+
+RECORD = struct.Struct("<cIQQdd")
+WAIT_S = 60.0
+LATE = 0.0005
+"""So many return what they have when its time is over; others never do."""
+
+USES = (0, 1, 1, 1, 3)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a process is told; `journal` is the file it writes."""
+
+    url: str
+    name: str
+    journal: str
+    seed: int
+    acquires: int
+    workers: int
+    targets: int
+    lease_s: float
+    leaked: float
+
+    def policy(self, _: str = "") -> TargetPolicy:
+        """Return that of all targets."""
+        return TargetPolicy(lease_s=self.lease_s, members=10_000)
+
+    def command(self) -> list[str]:
+        """Return how it is started."""
+        return [sys.executable, "-m", "tests.proxies.sim.proxy_worker", json.dumps(asdict(self))]
+
+
+class Event(NamedTuple):
+    """`kind`: G it was granted, S it is about to be returned, R that was heard, L that was refused."""
+
+    kind: bytes
+    target: int
+    key: int
+    token: int
+    at: float
+    number: float
+    """Of a grant: its deadline. Of a return: the uses."""
+
+
+def read_events(path: Path) -> Iterator[Event]:
+    """Return what a process has written."""
+    data = path.read_bytes()
+    return map(Event._make, RECORD.iter_unpack(data[: len(data) // RECORD.size * RECORD.size]))
+
+
+class Process:
+    """The workers."""
+
+    def __init__(self, job: Job, pool: RedisPool) -> None:
+        self.job, self.pool, self.left = job, pool, job.acquires
+        self.chance = random.Random(job.seed)
+        self.file = os.open(job.journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def note(self, kind: bytes, lent: Lent, number: float) -> None:
+        target = int(lent.target.partition(".")[0])
+        os.write(self.file, RECORD.pack(kind, target, int(lent.proxy.key, 16), lent.token, time.time(), number))
+
+    async def work(self) -> None:
+        while self.left > 0:
+            self.left -= 1
+            target = f"{self.chance.randrange(self.job.targets)}.example"
+            (lent,) = await self.pool.acquire(target, wait_s=WAIT_S)
+            self.note(b"G", lent, lent.deadline)
+            if self.chance.random() < self.job.leaked:
+                continue
+            late_s = self.job.lease_s + 0.2 if self.chance.random() < LATE else 0.0
+            await asyncio.sleep(late_s)
+            outcomes = [Outcome(latency_s=0.1)] * self.chance.choice(USES)
+            self.note(b"S", lent, len(outcomes))
+            self.note(b"R" if await self.pool.release(lent, outcomes) else b"L", lent, len(outcomes))
+
+
+async def main(job: Job) -> None:
+    """Work until all is done."""
+    pool = await redis_pool(job.url, job.name, print, job.policy)
+    process = Process(job, pool)
+    await asyncio.gather(*(process.work() for _ in range(job.workers)))
+    await pool.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Job(**json.loads(sys.argv[1]))))

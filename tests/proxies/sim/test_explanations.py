@@ -1,0 +1,123 @@
+"""Explanations (P1, issue 6 "why a proxy was chosen or refused") beside the machine, in random histories.
+
+What is said to be lent next is what is lent, whatever is drawn; and what is said to be in the way until a time is out
+of the way then.
+"""
+
+from __future__ import annotations
+
+import random
+from copy import deepcopy
+
+import pytest
+
+from lycosa.proxies.core.explain import ELIGIBLE, Verdict, Why, explained
+from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
+from lycosa.proxies.core.pool.pool import Pool
+from lycosa.proxies.core.pool.target import ANY, Wait, Wish
+from lycosa.proxies.core.proxy import Proxy
+from tests.conftest import PROVE
+from tests.proxies.sim.proxy_steps import told
+from tests.proxies.sim.test_pool_history import TARGETS, History
+
+HISTORIES = 400 if PROVE else 8
+STEPS = 120
+EVERY = 6
+"""Steps between two looks."""
+
+WANTED = {Why.NEXT, Why.BEHIND, Why.DEARER, Why.SESSION, Why.COOLING, Why.DEAD, Why.AVOIDED, Why.TAGS, Why.SPARE}
+"""What has to come up, or the histories are too dull."""
+
+
+class Told(History):
+    """A history with tags and prices, whose pool is asked to explain itself now and then."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.seen: set[Why] = set()
+        self.vary()
+
+    def vary(self) -> None:
+        draw = self.random
+        hosts = [f"10.0.0.{draw.randint(1, 20)}" for _ in range(draw.randint(1, 12))]
+        tags, prices = [{}, {"country": "de"}], [0.0, 0.0, 4.0]
+        self.pool.add(
+            [Proxy("http", host, 8080, tags=draw.choice(tags), price_gb=draw.choice(prices)) for host in hosts],
+            self.now,
+        )
+        if draw.random() < 0.3:
+            self.pool.hear(
+                draw.choice(sorted(self.pool.proxies)), [Outcome(Blame.UNFIT, "alters pages")], self.now, 0.5
+            )
+
+    def acquire(self, target: str) -> None:
+        """As it is, but without a check that knows of no tiers."""
+        wish = Wish(session=self.random.choice(["", "", "s1", "s2"]))
+        answer = self.pool.acquire(target, self.now, [self.random.random()], wish)
+        if not isinstance(answer, Wait):
+            (grant,) = answer
+            self.leases[target, grant.token] = grant
+            self.uses[target, grant.key] += 1
+
+    def look(self) -> None:
+        target = self.random.choice([*TARGETS, "new.example"])
+        if self.random.random() < 0.2:
+            self.pool.ban(target, self.random.choice(sorted(self.pool.proxies)), self.now)
+        avoid = frozenset(self.random.sample(sorted(self.pool.proxies), min(2, len(self.pool.proxies))))
+        german = {"country": "de"}
+        wishes = [ANY, ANY, Wish(german), Wish(avoid=avoid), Wish(session="s1"), Wish(german, "s2", avoid)]
+        wish = self.random.choice(wishes)
+        verdicts = explained(self.pool, target, wish, self.now)
+        self.seen |= {verdict.why for verdict in verdicts}
+        assert sorted(verdict.key for verdict in verdicts) == sorted(self.pool.proxies), "each proxy, once"
+        self.lent_as_told(target, wish, verdicts)
+        self.free_as_told(target, wish, verdicts)
+
+    def lent_as_told(self, target: str, wish: Wish, verdicts: list[Verdict]) -> None:
+        next_ones = {verdict.key for verdict in verdicts if verdict.why is Why.NEXT}
+        count = len(next_ones) or 1
+        lent = set()
+        for number in range(count):
+            answer = deepcopy(self.pool).acquire(target, self.now, [(number + 0.5) / count], wish)
+            lent |= set() if isinstance(answer, Wait) else {grant.key for grant in answer}
+        assert lent == next_ones
+        assert sum(verdict.share for verdict in verdicts) == pytest.approx(1.0 if next_ones else 0.0)
+
+    def free_as_told(self, target: str, wish: Wish, verdicts: list[Verdict]) -> None:
+        later = [each for each in verdicts if each.until > self.now]
+        if not later:
+            return
+        one = self.random.choice(later)
+        then = {each.key: each for each in explained(deepcopy(self.pool), target, wish, one.until)}[one.key]
+        no_session_keeps_it = {Why.TAGS, Why.AVOIDED} if wish.session else set()
+        assert then.why in ELIGIBLE | no_session_keeps_it or then.until > one.until
+        just_before = explained(deepcopy(self.pool), target, wish, one.until - 1e-3)
+        if one.until - 1e-3 > self.now:
+            assert {each.key: each for each in just_before}[one.key].why not in ELIGIBLE
+
+
+def test_what_is_told_is_what_happens() -> None:
+    seen: set[Why] = set()
+    count = 0
+    while count < HISTORIES or not seen >= WANTED:
+        assert count < 10 * HISTORIES, f"the histories are too dull: {WANTED - seen}"
+        count += 1
+        seed = random.randrange(1 << 32)
+        history = Told(seed)
+        for number in range(STEPS):
+            with told("history", seed, "step", number, history.policy):
+                if number % (5 * EVERY) == 0:
+                    history.vary()
+                history.step()
+                if number % EVERY == 0:
+                    history.look()
+        seen |= history.seen
+
+
+def test_looking_changes_nothing() -> None:
+    pool = Pool(lambda _: History(1).policy)
+    pool.add([Proxy("http", "10.0.0.1", 80)], 0.0)
+    pool.health[next(iter(pool.proxies))].hear(Outcome(Blame.PROXY, "refused"), 0.0, 1.0)
+    before = deepcopy(pool.__dict__["health"]), dict(pool.targets)
+    explained(pool, "a.example", ANY, 0.0)
+    assert (pool.health, dict(pool.targets)) == before

@@ -1,0 +1,421 @@
+"""The proxy pool (P1-P5) in random histories: never lent twice, counted exactly, back in time, and bans stay at home.
+
+What must hold is asked of the pool in the simplest way there is, by looking at all pairs; the pool itself never does.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from dataclasses import replace
+
+import pytest
+
+from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
+from lycosa.proxies.core.policy import TargetPolicy
+from lycosa.proxies.core.pool import pool as machine
+from lycosa.proxies.core.pool.pool import PRICES_MAX, Pool
+from lycosa.proxies.core.pool.target import Grant, TargetPool, Wait, Wish
+from lycosa.proxies.core.pool.target_state import Facts, Pair, State
+from lycosa.proxies.core.proxy import Proxy
+from tests.conftest import PROVE
+from tests.proxies.sim.proxy_steps import told
+
+HISTORIES = 1000 if PROVE else 24
+STEPS = 400
+TARGETS = ("a.example", "b.example", "c.example")
+BLAMES = [Blame.NONE] * 6 + [Blame.NOBODY, Blame.MISS, Blame.SITE, Blame.PROXY]
+
+
+def proxies(count: int, **facts: object) -> list[Proxy]:
+    return [Proxy("http", f"10.0.{number // 250}.{number % 250 + 1}", 8080, **facts) for number in range(count)]  # type: ignore[arg-type]
+
+
+def may_be_lent(pool: TargetPool, pair: Pair, now: float) -> bool:
+    full = bool(pool.policy.concurrency) and pair.held >= pool.policy.concurrency
+    barred = pair.barred or pair.facts.dead or (pair.half and pair.held > 0)
+    return not full and not barred and pair.at <= now
+
+
+class History:
+    """One random history of a pool, and all that has been seen of it."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = draw = random.Random(seed)
+        self.now = 1_000_000.0
+        self.policy = TargetPolicy(
+            concurrency=draw.choice([1, 1, 2, 0]),
+            delay_s=draw.choice([0.0, 0.5, 3.0]),
+            lease_s=draw.choice([1.0, 5.0]),
+            members=draw.choice([3, 8, 100]),
+            cool_s=draw.choice([2.0, 20.0]),
+            bans_max=draw.choice([0, 3]),
+            guarded=draw.random() < 0.5,
+        )
+        self.pool = Pool(lambda _: self.policy)
+        self.pool.add(proxies(draw.randint(1, 20)), self.now)
+        self.leases: dict[tuple[str, int], Grant] = {}
+        self.uses: Counter[tuple[str, str]] = Counter()
+        self.started: dict[tuple[str, str], float] = {}
+        self.gone: set[tuple[str, int]] = set()
+
+    def over(self, target: str, grant: Grant) -> bool:
+        return grant.deadline <= self.now or (target, grant.token) in self.gone
+
+    def step(self) -> None:
+        self.now += self.random.choice([0.0, 0.01, 0.3, 2.0])
+        act = self.random.choice([self.acquire] * 5 + [self.release] * 4 + [self.renew, self.change])
+        act(self.random.choice(TARGETS))
+        self.check()
+
+    def acquire(self, target: str) -> None:
+        session = self.random.choice(["", "", "s1", "s2"])
+        count = 1 if session else self.random.choice([1, 1, 3])
+        answer = self.pool.acquire(
+            target, self.now, [self.random.random() for _ in range(count)], Wish(session=session)
+        )
+        if isinstance(answer, Wait):
+            free = [pair for pair in self.pairs(target) if may_be_lent(self.pool.targets[target], pair, self.now)]
+            assert session or len(free) < count, "nothing is lent, although there is something"
+            assert answer.at is None or answer.at > self.now, "it would be asked for at once, for ever"
+            return
+        assert len({grant.key for grant in answer}) == count
+        for grant in answer:
+            gap_s = self.now - self.started.get((target, grant.key), 0.0)
+            assert gap_s >= self.policy.delay_s - 1e-6
+            self.started[target, grant.key] = self.now
+            self.leases[target, grant.token] = grant
+            self.uses[target, grant.key] += 1
+
+    def release(self, target: str) -> None:
+        mine = [token for its, token in self.leases if its == target]
+        if not mine:
+            return
+        token = self.random.choice(mine)
+        grant = self.leases.pop((target, token))
+        outcomes = [Outcome(self.random.choice(BLAMES), "x") for _ in range(self.random.choice([0, 1, 1, 1, 3]))]
+        key = self.pool.release(target, token, outcomes, self.now, self.random.random())
+        assert key == (None if self.over(target, grant) else grant.key)
+        if key is not None:
+            self.uses[target, key] += max(0, len(outcomes) - 1)
+        assert self.pool.release(target, token, outcomes, self.now, 0.5) is None, "only once"
+
+    def renew(self, target: str) -> None:
+        for (its, token), grant in list(self.leases.items()):
+            if its == target:
+                until = self.pool.renew(target, token, self.now)
+                assert (until is None) == self.over(target, grant)
+                if until is not None:
+                    self.leases[its, token] = Grant(token, grant.key, until, grant.rebound, grant.among)
+
+    def change(self, target: str) -> None:
+        key = self.random.choice([*self.pool.proxies, "nobody"])
+        act = self.random.randrange(7)
+        if act == 0:
+            self.pool.ban(target, key, self.now, self.random.choice([None, self.now + 3]))
+        elif act == 1:
+            self.pool.unban(target, key, self.now)
+        elif act == 2 and key in self.pool.proxies:
+            self.pool.revive(key, self.now, self.random.choice(["", "9.9.9.9"]))
+        elif act == 3 and len(self.pool.proxies) > 1 and self.pool.remove(key, self.now):
+            self.gone |= {lease for lease, grant in self.leases.items() if grant.key == key}
+            self.uses = Counter({pair: count for pair, count in self.uses.items() if pair[1] != key})
+            self.started = {pair: at for pair, at in self.started.items() if pair[1] != key}
+        elif act == 4:
+            self.forget_dead(self.random.choice([0.0, 3.0]))
+        else:
+            self.pool.add(proxies(self.random.randint(1, 25)), self.now)
+
+    def forget_dead(self, kept_s: float) -> None:
+        """What is dead goes, but not from who has it."""
+        for key in self.random.sample(sorted(self.pool.proxies), min(2, len(self.pool.proxies))):
+            self.pool.hear(key, [Outcome(Blame.UNFIT, "x")], self.now - self.random.choice([0.0, 4.0]), 0.5)
+        dead = {key for key, health in self.pool.health.items() if health.dead and health.dead_at <= self.now - kept_s}
+        lent = {grant.key for (target, _), grant in self.leases.items() if not self.over(target, grant)}
+        assert set(self.pool.forget_dead(kept_s, self.now)) == dead - lent
+        self.uses = Counter({pair: count for pair, count in self.uses.items() if pair[1] not in dead - lent})
+        self.started = {pair: at for pair, at in self.started.items() if pair[1] not in dead - lent}
+
+    def pairs(self, target: str) -> list[Pair]:
+        return list(self.pool.targets[target].pairs.values()) if target in self.pool.targets else []
+
+    def check(self) -> None:
+        held: defaultdict[tuple[str, str], int] = defaultdict(int)
+        for (target, _), grant in self.leases.items():
+            held[target, grant.key] += not self.over(target, grant)
+        for target, pool in self.pool.targets.items():
+            pool.expire(self.now)
+            for pair in pool.pairs.values():
+                assert pair.held == held[target, pair.key], "a lease that nobody has, or that came back too early"
+                assert not pool.policy.concurrency or pair.held <= pool.policy.concurrency
+                assert pair.uses == self.uses[target, pair.key]
+                assert not pair.queued or may_be_lent(pool, pair, self.now)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_random_histories(part: int) -> None:
+    for _ in range(HISTORIES // 4):
+        seed = random.randrange(1 << 32)
+        history = History(seed)
+        for number in range(STEPS):
+            with told("history", seed, "step", number, history.policy):
+                history.step()
+
+
+def one(pool: Pool, target: str, now: float, **wish: object) -> Grant:
+    answer = pool.acquire(target, now, [0.0], Wish(**wish))  # type: ignore[arg-type]
+    assert not isinstance(answer, Wait)
+    return answer[0]
+
+
+def plain(count: int, **policy: object) -> Pool:
+    pool = Pool(lambda _: TargetPolicy(**policy))  # type: ignore[arg-type]
+    pool.add(proxies(count), 0.0)
+    return pool
+
+
+def test_the_race_that_reset_counts() -> None:
+    """A proxy with 11 uses goes out while the pool of the target is filled up: it comes back with 12, not with 1."""
+    pool = plain(1)
+    for now in range(12):
+        grant = one(pool, "a.example", float(now))
+        pool.add(proxies(1), float(now))
+        pool.target("a.example", float(now)).filled.clear()
+        assert isinstance(pool.acquire("a.example", float(now), [0.0]), Wait)
+        pool.release("a.example", grant.token, [Outcome()], float(now), 0.0)
+    assert pool.targets["a.example"].pairs[grant.key].uses == 12
+
+
+def test_the_race_that_lent_in_the_wrong_order() -> None:
+    """The one that was used 12 times is not lent before the one that was used 3 times."""
+    pool = plain(2)
+    for session, uses in (("much", 3), ("little", 3), ("much", 9)):
+        for _ in range(uses):
+            grant = one(pool, "a.example", 1.0, session=session)
+            pool.release("a.example", grant.token, [Outcome()], 1.0, 0.0)
+    counts = {key: pair.uses for key, pair in pool.targets["a.example"].pairs.items()}
+    assert sorted(counts.values()) == [3, 12]
+    assert counts[one(pool, "a.example", 2.0).key] == 3
+
+
+def test_what_is_held_is_not_lent_again_by_filling_up() -> None:
+    """The refill fault: A has the only proxy, the pool of the target is empty, and is filled up from the global one."""
+    pool = plain(1)
+    one(pool, "a.example", 0.0)
+    for now in (0.1, 1.0, 50.0):
+        pool.target("a.example", now).filled.clear()
+        assert isinstance(pool.acquire("a.example", now, [0.0]), Wait)
+    assert one(pool, "b.example", 1.0), "another target has it meanwhile"
+
+
+def test_a_ban_stays_on_its_site_and_a_dead_connection_does_not() -> None:
+    pool = plain(1, cool_s=100.0)
+    now = 1.0
+    grant = one(pool, "a.example", now)
+    pool.release("a.example", grant.token, [Outcome(Blame.SITE, "403")], now, 0.5)
+    assert isinstance(pool.acquire("a.example", now + 1, [0.0]), Wait)
+    grant = one(pool, "b.example", now)
+    pool.release("b.example", grant.token, [Outcome(Blame.PROXY, "connection refused")], now, 1.0)
+    assert isinstance(pool.acquire("b.example", now + 1, [0.0]), Wait)
+    assert isinstance(pool.acquire("c.example", now + 1, [0.0]), Wait), "nobody can reach it"
+
+
+def test_a_ban_ends_with_one_canary() -> None:
+    pool = plain(1, concurrency=5, cool_s=100.0)
+    target, now = pool.target("a.example", 0.0), 1.0
+    grant = one(pool, "a.example", now)
+    pool.release("a.example", grant.token, [Outcome(Blame.SITE, "429", rest_s=30.0)], now, 0.0)
+    ((key, pair),) = target.pairs.items()
+    assert pair.state(now) is State.COOLING
+    assert pool.acquire("a.example", now, [0.0]) == Wait(31.0)
+    assert pair.state(32.0) is State.HALF_OPEN
+    canary = one(pool, "a.example", 32.0)
+    assert isinstance(pool.acquire("a.example", 32.0, [0.0]), Wait), "one at a time"
+    pool.release("a.example", canary.token, [Outcome(Blame.SITE, "429")], 33.0, 1.0)
+    assert pool.acquire("a.example", 33.0, [0.0]) == Wait(233.0), "the second in a row: twice as long"
+    canary = one(pool, "a.example", 234.0)
+    pool.release("a.example", canary.token, [Outcome()], 235.0, 0.0)
+    assert [one(pool, "a.example", 236.0).key for _ in range(5)] == [key] * 5
+
+
+def test_proxies_with_one_exit_share_its_bans() -> None:
+    pool = plain(3, cool_s=100.0)
+    first, second, third = pool.proxies
+    pool.revive(first, 0.0, "9.9.9.9")
+    pool.revive(second, 0.0, "9.9.9.9")
+    pool.ban("a.example", second, 0.0, 1.0)
+    pool.ban("a.example", third, 0.0, 1.0)
+    grant = one(pool, "a.example", 0.5)
+    pool.release("a.example", grant.token, [Outcome(Blame.SITE, "403")], 0.5, 1.0)
+    assert [one(pool, "a.example", 100.0).key, pool.acquire("a.example", 100.0, [0.0])] == [third, Wait(100.5)]
+
+
+def test_a_proxy_that_does_not_rotate_shares_bans_whatever_it_says_of_that() -> None:
+    for word, exit_ip in (("yes", ""), ("no", "9.9.9.9")):
+        pool = Pool(lambda _: TargetPolicy())
+        pool.add(proxies(1, tags={"rotating": word}), 0.0)
+        (key,) = pool.proxies
+        pool.revive(key, 0.0, "9.9.9.9")
+        assert pool.facts(key).exit_ip == exit_ip
+
+
+def test_targets_are_bounded_when_all_leases_were_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "TARGETS_MAX", 3)
+    pool = plain(1)
+    for number in range(10):
+        one(pool, f"{number}.example", 1000.0 * number)
+    assert len(pool.targets) == 3
+
+
+def test_a_target_is_filled_up_in_one_walk_however_many_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, walks = plain(500, members=10), []
+    for key in list(pool.proxies)[:490]:
+        pool.hear(key, [Outcome(Blame.PROXY, "down")], 0.0, 0.5)
+    monkeypatch.setattr(pool, "nearest", lambda: walks.append(1) or Pool.nearest(pool))
+    assert one(pool, "a.example", 1.0)
+    assert sum(pair.usable for pair in pool.targets["a.example"].pairs.values()) == 10
+    one(pool, "a.example", 1.0)
+    assert len(walks) == 1
+
+
+def test_what_becomes_of_many_proxies_costs_no_more_than_the_pairs_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A million proxies and ten thousand targets are allowed: whatever looks at each with each takes for ever."""
+    pool = plain(1_000, members=2)
+    for number in range(100):
+        one(pool, f"{number}.example", 1.0)
+    looked: Counter[str] = Counter()
+
+    def counted(kind: type, name: str) -> None:
+        method = getattr(kind, name)
+        monkeypatch.setattr(kind, name, lambda *given, **more: looked.update([name]) or method(*given, **more))
+
+    for kind, name in ((Pool, "facts"), (TargetPool, "expire"), (TargetPool, "learn"), (TargetPool, "forget")):
+        counted(kind, name)
+    known = list(pool.proxies.values())
+    pool.add([replace(known[-1], price_gb=1.0)], 2.0)
+    assert looked == {"facts": 2, "learn": 200}, "all tiers are others, which those hear of that have a proxy"
+    looked.clear()
+    assert len(pool.remove_all([each.key for each in known[1:]], 3.0)) == 999
+    assert looked == {"expire": 100, "forget": 200}
+
+
+def test_prices_are_bounded() -> None:
+    pool = Pool(lambda _: TargetPolicy())
+    pool.add((Proxy("http", "10.0.0.1", port, price_gb=float(port)) for port in range(1, 60_001)), 0.0)
+    tiers = [pool.facts(key).tier for key in pool.proxies]
+    assert tiers == sorted(tiers), "dearer ones never come first"
+    assert tiers[-1] == PRICES_MAX - 1
+    assert len(pool.kept_prices()) == PRICES_MAX
+
+
+def test_a_session_keeps_its_proxy_until_that_is_lost() -> None:
+    pool = plain(20, sticky_s=60.0, cool_s=1000.0)
+    keys = set()
+    for now in range(0, 200, 20):
+        grant = one(pool, "a.example", float(now), session="s")
+        pool.release("a.example", grant.token, [Outcome()], float(now), 0.5)
+        keys.add(grant.key)
+        other = one(pool, "a.example", float(now))
+        pool.release("a.example", other.token, [Outcome()], float(now), 0.5)
+    assert len(keys) == 1, "each use keeps it"
+    grant = one(pool, "a.example", 200.0, session="s")
+    pool.release("a.example", grant.token, [Outcome(Blame.SITE, "403")], 200.0, 1.0)
+    after = one(pool, "a.example", 201.0, session="s")
+    assert (after.rebound, after.key != grant.key) == (True, True)
+
+
+def test_what_costs_nothing_is_used_as_long_as_it_works() -> None:
+    pool = Pool(lambda _: TargetPolicy(cool_s=100.0))
+    cheap, dear = proxies(2)[0], Proxy("http", "10.9.9.9", 1, price_gb=4.0)
+    pool.add([dear, cheap], 0.0)
+    grant = one(pool, "a.example", 0.0)
+    assert grant.key == cheap.key
+    assert isinstance(pool.acquire("a.example", 0.0, [0.0]), Wait), "busy, but it works"
+    pool.release("a.example", grant.token, [Outcome(Blame.SITE, "403")], 1.0, 1.0)
+    assert one(pool, "a.example", 2.0).key == dear.key
+
+
+def test_the_better_one_is_used_more_and_none_is_forgotten() -> None:
+    """Ten proxies, one of which is ten times nearer, and one fails half of the time: shares of 5,000 uses."""
+    pool = plain(10)
+    near, flaky, *others = pool.proxies
+    chance, used = random.Random(4), Counter[str]()
+    for number in range(5000):
+        now = float(number)
+        grant = pool.acquire("a.example", now, [chance.random()])[0]  # type: ignore[index]
+        used[grant.key] += 1
+        well = grant.key != flaky or chance.random() < 0.5
+        outcome = Outcome(Blame.NONE if well else Blame.MISS, "", None, 0.1 if grant.key == near else 1.0)
+        pool.release("a.example", grant.token, [outcome], now, 0.0)
+        if not well:
+            pool.targets["a.example"].unban(grant.key, now)
+    usual = sum(used[key] for key in others) / len(others)
+    assert used[near] > 1.4 * usual
+    assert 0 < used[flaky] < 0.6 * usual
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+def test_the_waterfall(*, guarded: bool) -> None:
+    """50 proxies, 20 requests a second; 15 are banned on the way. Nobody else is used more often than before."""
+    pool = plain(50, cool_s=10_000.0, guarded=guarded)
+    chance = random.Random(7)
+    pool.target("a.example", 0.0)
+    banned: set[str] = set()
+
+    def uses(begin: float, end: float) -> Counter[str]:
+        used, now = Counter[str](), begin
+        while now < end:
+            now += 0.05
+            answer = pool.acquire("a.example", now, [chance.random()])
+            if isinstance(answer, Wait):
+                continue
+            used[answer[0].key] += 1
+            lost = answer[0].key in banned
+            outcome = Outcome(Blame.SITE, "403") if lost else Outcome(latency_s=0.1)
+            pool.release("a.example", answer[0].token, [outcome], now, 1.0)
+        return used
+
+    before = uses(0.0, 200.0)
+    banned |= {*list(pool.proxies)[::3]} - {*list(pool.proxies)[45:]}
+    uses(200.0, 300.0)
+    after = uses(300.0, 500.0)
+    assert len(banned) == 15
+    ratio = (sum(after.values()) / 35) / (sum(before.values()) / 50)
+    most = max(after[key] / before[key] for key in after if key not in banned)
+    assert (ratio <= 1.02, most <= 1.2) == (guarded, guarded), (ratio, most)
+    assert not guarded or ratio > 0.9
+
+
+@pytest.mark.parametrize("well", [Outcome(latency_s=0.1), Outcome(Blame.NOBODY)], ids=["pages", "tunnels"])
+@pytest.mark.parametrize("has_worked", [False, True])
+def test_who_was_banned_from_the_beginning_slows_nobody(well: Outcome, *, has_worked: bool) -> None:
+    """It never had a load that others could get, so a crawl that begins slowly gets as fast as it can."""
+    pool = plain(10, cool_s=10_000.0)
+    bad, now, served = proxies(11)[-1], 0.0, 0
+    if has_worked:
+        pool.add([bad], now)
+    for number in range(400):
+        now += 1.0 if number < 100 else 0.05
+        if number == 80 and not has_worked:
+            pool.add([bad], now)
+        answer = pool.acquire("a.example", now, [0.0])
+        if isinstance(answer, Wait):
+            continue
+        served += number >= 200
+        banned = answer[0].key == bad.key and number >= 80
+        outcome = Outcome(Blame.SITE, "403") if banned else well
+        pool.release("a.example", answer[0].token, [outcome], now, 1.0)
+    assert pool.targets["a.example"].pairs[bad.key].bans == 1
+    assert (served == 200) is not has_worked
+
+
+def test_failures_are_forgotten_where_nobody_sees_what_comes_through() -> None:
+    """A tunnel says nothing of the site: it brings the proxy back to where new ones stand, and no further."""
+    pair = Pair("k", Facts(), 0.0)
+    new = pair.cost()
+    pair.answered(False)
+    assert pair.cost() > 2 * new
+    for _ in range(200):
+        pair.answered(None)
+    assert pair.cost() == pytest.approx(new, rel=0.01)
+    assert (pair.good, pair.bad) == (0, 1)

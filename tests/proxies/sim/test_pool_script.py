@@ -1,0 +1,182 @@
+"""The script of all proxies beside the machine it follows (P1, P3): one random history on both, the same numbers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
+from lycosa.proxies.core.policy import TargetPolicy
+from lycosa.proxies.core.pool.health import NOBODYS, REACHED, Health, proves_reached
+from lycosa.proxies.core.pool.pool import ROTATING, Pool
+from lycosa.proxies.core.proxy import Proxy
+from lycosa.proxies.redis.calls import script
+from lycosa.proxies.views import facts_of, read_stored, stored
+from tests.conftest import PROVE
+from tests.proxies.sim.proxy_steps import run_beside, run_histories
+
+pytestmark = pytest.mark.redis
+
+HISTORIES = 400 if PROVE else 8
+BLAMES = [Blame.NONE, Blame.NOBODY, Blame.MISS, Blame.SITE, Blame.UNFIT, *[Blame.PROXY] * 8]
+TAGS: list[dict[str, str]] = [{}, {}, {"country": "de"}, {ROTATING: "yes"}, {ROTATING: "no"}]
+SITE = "a.example"
+PRICES = (0.0, 0.0, 0.0, 0.5, 4.0)
+
+
+def any_proxy(chance: random.Random) -> Proxy:
+    """One of 14, with tags and prices that change."""
+    facts = {"price_gb": chance.choice(PRICES), "price_request": chance.choice(PRICES)}
+    return Proxy("http", f"10.0.0.{chance.randrange(14)}", 80, "ann", "secret", chance.choice(TAGS), **facts)
+
+
+class Both:
+    """All proxies in memory and on a server. A target has them all, by which is seen what targets are told."""
+
+    def __init__(self, client: Any, seed: int, change: Callable[[bytes], bytes] = lambda text: text) -> None:
+        self.chance = random.Random(seed)
+        self.client = client
+        self.sha = client.script_load(change(script("everywhere")[0]))
+        self.prefix = f"lycosa:proxies:{{everywhere{seed}}}:"
+        self.now = 1_000_000.0
+        self.model = Pool(lambda _: TargetPolicy(members=1000))
+        self.version, self.edition = self.asked("version")
+        self.used: dict[str, float] = {}
+        self.prices: set[tuple[float, float]] = set()
+
+    def asked(self, command: str, **arguments: Any) -> Any:
+        packed = msgspec.msgpack.encode(arguments)
+        answer = self.client.execute_command("EVALSHA", self.sha, 1, self.prefix, repr(self.now), command, packed)
+        return msgspec.msgpack.decode(answer)
+
+    def run(self) -> None:
+        run_beside(self)
+
+    def step(self) -> None:
+        self.now += self.chance.choice([0.0, 0.01, 2.0, 30.0, 2000.0])
+        self.chance.choice(
+            [self.add] * 2 + [self.hear] * 6 + [self.fill] * 2 + [self.revive, self.remove, self.forget_dead]
+        )()
+
+    def add(self) -> None:
+        made = {each.key: each for each in (any_proxy(self.chance) for _ in range(self.chance.choice([1, 1, 5])))}
+        prices = {(each.price_gb, each.price_request) for each in made.values()}
+        known = {key: stored(self.model.proxies[key]) for key in made if key in self.model.proxies}
+        others = [key for key, before in known.items() if before != stored(made[key])]
+        new, tiers, changed = self.asked("add", proxies={key: stored(each) for key, each in made.items()})
+        assert new == self.model.add(made.values(), self.now)
+        assert facts_of(changed) == {key: self.model.facts(key) for key in others}
+        assert tiers == (not prices <= self.prices), "targets have to hear of another tier"
+        self.prices |= prices
+        self.changed(bool(others))
+
+    def remove(self) -> None:
+        keys = [any_proxy(self.chance).key for _ in range(2)]
+        gone = sum(self.model.remove(key, self.now) for key in keys)
+        assert self.asked("remove", keys=keys) == gone
+        self.edition += 1
+
+    def forget_dead(self) -> None:
+        """Of those that were seen dead, one may live again when it is to be forgotten."""
+        kept_s = self.chance.choice([0.0, 2000.0, 6000.0])
+        before = dict(self.model.proxies)
+        gone = self.model.forget_dead(kept_s, self.now)
+        cursor, dead = self.asked("dead", cursor="0", kept_s=kept_s)
+        assert (cursor, sorted(dead)) == ("0", sorted(gone))
+        asked = [*dead, *self.chance.sample(sorted(before), min(2, len(before)))]
+        assert sorted(self.asked("forget_dead", keys=asked, kept_s=kept_s)) == sorted(gone)
+
+    def hear(self) -> None:
+        """Of some uses: those of a proxy that is none any more say nothing."""
+        self.meet_all()
+        pairs = self.model.target(SITE, self.now).pairs
+        before = {key: pair.facts for key, pair in pairs.items()}
+        heard = {any_proxy(self.chance).key: (self.outcomes(), self.chance.random()) for _ in range(3)}
+        if any(proves_reached(each) for outcomes, _ in heard.values() for each in outcomes):
+            self.model.hear(NOBODYS, REACHED, self.now, 0.0)  # by whichever it was
+        for key, (outcomes, draw) in heard.items():
+            self.model.hear(key, outcomes, self.now, draw)
+        told = {key: {"outcomes": outcomes, "draw": draw} for key, (outcomes, draw) in heard.items()}
+        expected = {key: self.model.facts(key) for key, pair in pairs.items() if pair.facts is not before[key]}
+        assert facts_of(self.asked("hear", heard=told)) == expected
+
+    def outcomes(self) -> list[Outcome]:
+        return [
+            Outcome(
+                self.chance.choice(BLAMES),
+                self.chance.choice(["", "x", "y"]),
+                None,
+                self.chance.choice([None, 0.1, 1.5]),
+            )
+            for _ in range(self.chance.choice([0, 1, 1, 3]))
+        ]
+
+    def revive(self) -> None:
+        key, exit_ip = any_proxy(self.chance).key, self.chance.choice(["", "9.9.9.9"])
+        told = facts_of(self.asked("revive", key=key, exit_ip=exit_ip))
+        if key not in self.model.proxies:
+            assert told == {}
+            return
+        self.model.revive(key, self.now, exit_ip)
+        assert told == {key: self.model.facts(key)}
+        self.changed()
+
+    def fill(self) -> None:
+        """A target has some, and wants so many more: the nearest that live and fit."""
+        has = self.chance.sample(sorted(self.model.proxies), min(2, len(self.model.proxies)))
+        tags, count, site = self.chance.choice(TAGS), self.chance.choice([0, 3, 100]), self.chance.choice("abc")
+        expected = [
+            key
+            for key in self.model.nearest()
+            if key not in has
+            and not self.model.health[key].dead
+            and tags.items() <= self.model.proxies[key].tags.items()
+        ][:count]
+        told, version, forgotten = self.asked("fill", target=site, tags=tags, has=has, count=count)
+        assert facts_of(told) == {key: self.model.facts(key) for key in expected}
+        assert (version, forgotten) == (self.version, [])
+        self.used[site] = self.now
+
+    def meet_all(self) -> None:
+        """The target has all proxies."""
+        target = self.model.target(SITE, self.now)
+        for key in self.model.proxies:
+            if key not in target.pairs:
+                target.learn(key, self.model.facts(key), self.now)
+
+    def changed(self, are_others: bool = False) -> None:
+        """Targets may be filled up anew; `are_others`: some are not what they were."""
+        version, edition = self.asked("version")
+        assert version > self.version
+        assert edition == self.edition + are_others
+        self.version, self.edition = version, edition
+
+    def compare(self) -> None:
+        kept = self.asked("look")
+        assert [key for key, *_ in kept] == list(self.model.nearest())
+        for key, proxy, health in kept:
+            mine = self.model.proxies[key]
+            assert read_stored(proxy) == mine
+            assert stored(read_stored(proxy)) == stored(mine), "with tags and prices"
+            assert of(health) == self.model.health[key]
+        keys = [*self.model.proxies, "nobody"]
+        assert facts_of(self.asked("facts", keys=keys)) == {key: self.model.facts(key) for key in self.model.proxies}
+        one = self.chance.choice(keys)
+        assert bool(self.asked("proxy", key=one)) == (one in self.model.proxies)
+        assert self.asked("version") == [self.version, self.edition], "nothing else lets targets be filled up anew"
+        last_used = sorted(self.used, key=lambda site: (self.used[site], site))
+        assert self.client.zrange(f"{self.prefix}t", 0, -1) == [site.encode() for site in last_used]
+
+
+def of(told: dict[str, Any]) -> Health:
+    """Return what a script says of a health."""
+    return Health(**{**told, "latency_s": None if told["latency_s"] is False else told["latency_s"]})
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_random_histories(redis: Any, part: int) -> None:
+    run_histories(redis.url, Both, HISTORIES // 4)

@@ -1,0 +1,195 @@
+"""A pool that is kept (P3): what its journal says, applied to an image of it, is the pool, in random histories.
+
+The histories are those of the pool in memory, with all that must hold there; at random moments it is replaced by the
+one that a new process would have.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from lycosa.proxies.core import pool_image, recorded_pool
+from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
+from lycosa.proxies.core.policy import TargetPolicy
+from lycosa.proxies.core.pool.pool import TARGETS_MAX, Pool
+from lycosa.proxies.core.pool.target import Wait, Wish
+from lycosa.proxies.core.pool.target_state import State
+from lycosa.proxies.core.pool_image import Image, image_of, pool_of
+from lycosa.proxies.core.recorded_pool import RecordedPool
+from tests.conftest import PROVE
+from tests.proxies.sim.proxy_steps import told
+from tests.proxies.sim.test_pool_history import STEPS, TARGETS, History, one, proxies
+
+HISTORIES = 400 if PROVE else 18
+
+
+class KeptHistory(History):
+    """A history whose pool is kept, and comes back."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        known = self.pool.proxies.values()
+        self.restarts = 0
+        self.keep(RecordedPool(lambda _: self.policy))
+        self.pool.add(known, self.now)
+
+    def keep(self, pool: RecordedPool) -> None:
+        self.image, self.records = pool_image.encode(image_of(pool)), []
+        pool.write = self.records.append
+        self.pool = pool
+
+    def step(self) -> None:
+        super().step()
+        if self.random.random() < 0.05:
+            self.restart()
+
+    def restart(self) -> None:
+        again = played(self.image, self.records, self.policy)
+        assert seen(again, self.now) == seen(self.pool, self.now)
+        self.restarts += 1
+        if self.random.random() < 0.5:
+            self.keep(again)
+        else:  # it takes the place of the other one, and its journal goes on
+            again.write = self.records.append
+            self.pool = again
+
+
+def played(whole: bytes, records: list[bytes], policy: TargetPolicy) -> RecordedPool:
+    pool = pool_of(pool_image.decode(whole), lambda _: policy)
+    for record in records:
+        recorded_pool.decode(record).apply(pool)
+    return pool
+
+
+def seen(pool: RecordedPool, now: float) -> Image:
+    """All of a pool, when the time that has passed has done its work."""
+    for target in pool.targets.values():
+        target.expire(now)
+        target._wake(now)
+    whole = pool_image.decode(pool_image.encode(image_of(pool)))
+    for target in whole.targets:
+        target.sessions = [each for each in target.sessions if each.until > now]
+        for pair in target.pairs:  # what is not ready now begins where the order stands
+            pair.rank = pair.rank if pair.queued else max(pair.rank, target.stands)
+        target.pairs.sort(key=lambda pair: pair.key)
+        target.filled.sort()
+    whole.targets.sort(key=lambda target: target.name)
+    return msgspec.to_builtins(whole)
+
+
+@pytest.mark.parametrize("part", range(3))
+def test_random_histories_with_restarts(part: int) -> None:
+    restarts = 0
+    for _ in range(HISTORIES // 3):
+        seed = random.randrange(1 << 32)
+        history = KeptHistory(seed)
+        for number in range(STEPS):
+            with told("history", seed, "step", number, history.policy):
+                history.step()
+        restarts += history.restarts
+    assert restarts > HISTORIES
+
+
+def test_every_kind_of_record_is_told_and_played() -> None:
+    kinds: set[type] = set()
+    for seed in range(3):
+        history = KeptHistory(seed)
+        for _ in range(STEPS):
+            history.step()
+            kinds |= {type(recorded_pool.decode(each)) for each in history.records[-3:]}
+    rare = {recorded_pool.Heard, recorded_pool.Forgotten}
+    assert kinds >= set(recorded_pool.AnyRecord.__args__) - rare  # type: ignore[attr-defined]
+
+
+def test_whatever_changes_a_pool_is_told() -> None:
+    """A method that is new in `Pool`, and changes something, has to be a record; one that only reads belongs here.
+
+    So does one that changes all by another method, which is told.
+    """
+    reads = {"target", "nearest", "facts", "kept_prices", "restore", "forget_dead", "remove"}
+    methods = {name for name, what in vars(Pool).items() if callable(what) and name[0] != "_"}
+    assert methods - reads <= set(vars(RecordedPool))
+
+
+def kept(count: int, **policy: object) -> tuple[RecordedPool, bytes, list[bytes]]:
+    pool = RecordedPool(lambda _: TargetPolicy(**policy))  # type: ignore[arg-type]
+    records: list[bytes] = []
+    whole = pool_image.encode(image_of(pool))
+    pool.write = records.append
+    pool.add(proxies(count), 0.0)
+    return pool, whole, records
+
+
+def test_what_is_not_asked_at_a_lease_is_told_too() -> None:
+    pool, whole, records = kept(2)
+    (first, second) = pool.proxies
+    pool.hear(first, [Outcome(Blame.PROXY, "refused")], 1.0, 1.0)
+    pool.revive(second, 2.0, "9.9.9.9")
+    again = played(whole, records, TargetPolicy())
+    assert again.health == pool.health
+    assert again.health[second].exit_ip == "9.9.9.9"
+
+
+def test_tokens_of_a_target_that_was_forgotten_never_come_back() -> None:
+    pool, whole, records = kept(1)
+    for _ in range(5):
+        grant = one(pool, "first.example", 1.0)
+        pool.release("first.example", grant.token, [], 1.0, 0.0)
+    for number in range(TARGETS_MAX):
+        pool.target(f"{number}.example", 2.0)
+    assert "first.example" not in pool.targets
+    for each in (pool, played(whole, records, TargetPolicy())):
+        assert one(each, "first.example", 3.0).token > grant.token
+        assert each.release("first.example", grant.token, [], 3.0, 0.0) is None, "late, and not somebody else's"
+
+
+def test_a_target_is_not_forgotten_while_it_has_leases() -> None:
+    pool, *_ = kept(1)
+    for number in range(TARGETS_MAX):
+        one(pool, f"{number}.example", 1.0)
+    assert one(pool, "more.example", 2.0)
+    assert len(pool.targets) == TARGETS_MAX + 1
+
+
+def test_other_policies_hold_from_the_next_start() -> None:
+    pool, whole, records = kept(2, concurrency=2, sticky_s=1000.0)
+    held = one(pool, "a.example", 1.0, session="s")
+    assert one(pool, "a.example", 1.0, session="s").key == held.key
+    again = played(whole, records, TargetPolicy())
+    again.targets["a.example"].use(replace(TargetPolicy(), concurrency=1), 2.0)
+    assert one(again, "a.example", 2.0).key != held.key
+    assert isinstance(again.acquire("a.example", 2.0, [0.0]), Wait)
+    assert again.targets["a.example"].pairs[held.key].state(2.0) is State.LEASED
+
+
+def test_a_lease_waits_for_the_cheaper_tier_after_a_start_too() -> None:
+    pool, whole, records = kept(1)
+    pool.add([replace(proxies(2)[1], price_gb=4.0)], 0.0)
+    one(pool, "a.example", 1.0)
+    again = played(pool_image.encode(image_of(played(whole, records, TargetPolicy()))), [], TargetPolicy())
+    assert isinstance(again.acquire("a.example", 1.0, [0.0], Wish()), Wait), "busy, but it works"
+
+
+def test_what_does_not_belong_here_is_refused() -> None:
+    pool, whole, records = kept(1)
+    for target in TARGETS:
+        one(pool, target, 1.0)
+    with pytest.raises(KeyError):
+        played(whole, records[:1] + records[2:], TargetPolicy())
+    twice = [*records, records[-1]]
+    with pytest.raises(ValueError, match=r"^the lease \d+ of c\.example was \d+$"):
+        played(whole, twice, TargetPolicy())
+
+
+def test_a_target_that_takes_in_many_that_rest_is_told_in_parts() -> None:
+    pool, whole, records = kept(3 * recorded_pool.ADDED_MAX + 1, members=10)
+    for key in pool.proxies:
+        pool.hear(key, [Outcome(Blame.PROXY, "down")], 1.0, 0.5)
+    assert isinstance(pool.acquire("a.example", 2.0, [0.5]), Wait)
+    told = [each for each in map(recorded_pool.decode, records) if isinstance(each, recorded_pool.Filled)]
+    assert [len(each.keys) for each in told] == [recorded_pool.ADDED_MAX] * 3 + [1]
+    assert seen(played(whole, records, TargetPolicy(members=10)), 2.0) == seen(pool, 2.0)

@@ -1,0 +1,185 @@
+"""The script of a target beside the machine it follows (P1-P5): one random history on both, and the same numbers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+import pytest
+import redis as driver
+
+from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
+from lycosa.proxies.core.policy import TargetPolicy
+from lycosa.proxies.core.pool.target import TargetPool, Wait, Wish
+from lycosa.proxies.core.pool.target_state import Facts
+from lycosa.proxies.redis.calls import script
+from lycosa.proxies.redis.target_script import Call, TargetScript, apart, granted, looked, seen, together
+from tests.conftest import PROVE
+from tests.proxies.sim.proxy_steps import run_beside, run_histories
+
+pytestmark = pytest.mark.redis
+
+HISTORIES = 400 if PROVE else 8
+KEYS = [f"proxy{number}" for number in range(14)]
+BLAMES = [*[Blame.NONE] * 6, Blame.NOBODY, Blame.MISS, Blame.SITE, Blame.PROXY, Blame.UNFIT]
+
+
+def as_it_is(answer: Any) -> Any:
+    return answer
+
+
+class Both:
+    """A target in memory and one on a server."""
+
+    def __init__(self, client: Any, seed: int, change: Callable[[bytes], bytes] = lambda text: text) -> None:
+        self.random = draw = random.Random(seed)
+        self.policy = TargetPolicy(
+            concurrency=draw.choice([1, 1, 2, 0]),
+            delay_s=draw.choice([0.0, 0.5, 3.0]),
+            lease_s=draw.choice([1.0, 5.0]),
+            cool_s=draw.choice([2.0, 20.0]),
+            misses_max=draw.choice([1, 2, 3]),
+            bans_max=draw.choice([0, 3]),
+            sticky_s=draw.choice([5.0, 600.0]),
+            guarded=draw.random() < 0.7,
+        )
+        self.now = 1_000_000.0
+        self.model = TargetPool(self.policy)
+        self.script = TargetScript(self.policy)
+        self.client = client
+        self.sha = client.script_load(change(script("target")[0]))
+        self.prefix = f"lycosa:proxies:{{{seed}}}:"
+        self.tokens = [0]
+        for key in KEYS[:8]:
+            self.model.learn(key, Facts(), self.now)
+        self.said(self.script.learn({key: Facts() for key in KEYS[:8]}))
+        self.called: list[tuple[Call, Callable[[Any], Any], Any]] = []
+
+    def expect(self, call: Call, reader: Callable[[Any], Any], expected: Any) -> None:
+        """It is done with others, later, but at this time; then this has to be answered."""
+        self.called.append((call, reader, expected))
+
+    def send(self) -> None:
+        """Make all calls in one."""
+        calls, self.called = self.called, []
+        for answer, (call, reader, expected) in zip(self.said(*[call for call, *_ in calls]), calls, strict=True):
+            assert reader(answer) == expected, call
+
+    def said(self, *calls: Call) -> list[Any]:
+        arguments = (self.prefix, repr(self.now), calls[0].policy, together(calls))
+        return apart(self.client.execute_command("EVALSHA", self.sha, 1, *arguments))
+
+    def run(self) -> None:
+        run_beside(self, self.policy)
+
+    def step(self) -> None:
+        self.now += self.random.choice([*[0.0, 0.01, 0.3, 2.0] * 12, 700.0])
+        for _ in range(self.random.choice([1, 1, 2, 5])):
+            self.random.choice([self.acquire] * 5 + [self.release] * 4 + [self.renew, self.learn, self.change])()
+        self.send()
+
+    def acquire(self) -> None:
+        session = self.random.choice(["", "", "s1", "s2"])
+        draws = [self.random.random() for _ in range(1 if session else self.random.choice([1, 1, 3]))]
+        tags = self.random.choice([{}, {}, {"country": "de"}])
+        wish = Wish(tags, session, frozenset(self.random.sample(KEYS, self.random.choice([0, 0, 2]))))
+        expected = self.model.acquire(self.now, draws, wish)
+        self.expect(self.script.acquire(draws, wish), lambda answer: granted(answer)[0], expected)
+        if not isinstance(expected, Wait):
+            self.tokens += [grant.token for grant in expected]
+
+    def release(self) -> None:
+        token, draw = self.random.choice(self.tokens[-20:]), self.random.random()
+        outcomes = [self.outcome() for _ in range(self.random.choice([0, 1, 1, 1, 3]))]
+        expected = self.model.release(token, outcomes, self.now, draw)
+        self.expect(self.script.release(token, outcomes, draw), as_it_is, expected or False)
+
+    def outcome(self) -> Outcome:
+        rest_s, latency_s = self.random.choice([None, None, 7.0]), self.random.choice([None, 0.1, 1.5])
+        return Outcome(self.random.choice(BLAMES), "x", rest_s, latency_s)
+
+    def renew(self) -> None:
+        token = self.random.choice(self.tokens[-20:])
+        expected = self.model.renew(token, self.now)
+        self.expect(self.script.renew(token), as_it_is, expected or False)
+
+    def learn(self) -> None:
+        key = self.random.choice(KEYS)
+        facts = Facts(
+            self.random.choice([None, 0.2, 2.0]),
+            self.random.choice([0.0, 0.0, self.now + 5]),
+            self.random.random() < 0.1,
+            self.random.choice(["", "", "9.9.9.9"]),
+            self.random.choice([0, 0, 0, 1]),
+            self.random.choice([{}, {"country": "de"}]),
+        )
+        self.model.learn(key, facts, self.now)
+        self.expect(self.script.learn({key: facts}), as_it_is, expected=True)
+
+    def change(self) -> None:
+        key, act = self.random.choice(KEYS), self.random.randrange(3)
+        if act == 0:
+            until = self.random.choice([None, self.now + 3])
+            self.expect(self.script.ban(key, until, "by hand"), as_it_is, self.model.ban(key, self.now, until))
+        elif act == 1:
+            self.expect(self.script.unban(key), as_it_is, self.model.unban(key, self.now))
+        else:
+            self.expect(self.script.forget(key), as_it_is, key in self.model.pairs)
+            self.model.expire(self.now)  # as the pool of all proxies does
+            self.model.forget(key)
+
+    def compare(self) -> None:
+        self.model.expire(self.now)
+        pairs, counts, leases, interval_s = looked(self.said(self.script.look())[0])
+        assert leases == self.model.leases
+        assert interval_s == self.model.interval_s(self.now)
+        assert {name: counts[name] for name in ("granted", "leaked", "stale")} == {
+            "granted": self.model.granted, "leaked": self.model.leaked, "stale": self.model.stale,
+        }  # fmt: skip
+        assert counts["usable"] == self.model.usable()
+        told = seen(self.said(self.script.explain(Wish(session="s1"), 0))[0], self.policy)
+        assert told.deadlines == self.model.deadlines()
+        assert told.bound == self.model.session_key("s1", self.now)
+        assert (told.stands, told.interval_s) == (self.model.stands, interval_s)
+        assert pairs.keys() == self.model.pairs.keys()
+        for key, pair in pairs.items():
+            mine = self.model.pairs[key]
+            for each in fields(pair):
+                if each.name != "facts":
+                    assert getattr(pair, each.name) == getattr(mine, each.name), (key, each.name)
+
+
+def test_nothing_is_left_of_a_target_that_is_forgotten(redis: Any) -> None:
+    with driver.Redis.from_url(redis.url) as client:
+        both = Both(client, 1)
+        call, wish = both.script, Wish({"country": "de"}, "s")
+        facts = {key: Facts(exit_ip="9.9.9.9", tier=2, tags={"country": "de"}) for key in KEYS}
+        both.said(call.learn(facts, wish, 3))
+        ((lent,), is_filled) = granted(both.said(call.acquire([0.5], wish, version=3))[0])  # type: ignore[misc]
+        assert is_filled
+        assert both.said(call.drop())[0] is False, "somebody has one"
+        both.said(call.release(lent.token, [Outcome(Blame.SITE, "403")], 0.5))
+        assert both.said(call.drop())[0] is True
+        assert client.keys(f"{both.prefix}*") == []
+        learned, members, dropped = both.said(call.learn(facts), call.members(Wish()), call.drop())
+        assert [learned, dropped] == [True, True]
+        assert sorted(members[0]) == sorted(KEYS)
+        _, (names, count) = both.said(call.drop(), call.members(wish))
+        assert (names, count) == ([], 0)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_random_histories(redis: Any, part: int) -> None:
+    run_histories(redis.url, Both, HISTORIES // 4)
+
+
+def test_what_is_looked_at_stays_as_it_was_whatever_comes_behind(redis: Any) -> None:
+    """Answers go together; that to a look is of its moment."""
+    with driver.Redis.from_url(redis.url) as client:
+        both = Both(client, 1)
+        call = both.script
+        before, done, after = both.said(call.look(), call.ban(KEYS[0], None, "by hand"), call.look())
+        assert done is True
+        assert [looked(told)[0][KEYS[0]].barred for told in (before, after)] == [False, True]

@@ -1,0 +1,336 @@
+"""The Index port: what every index promises, asked of each (C7 search, C8 one rule for all back ends)."""
+
+from __future__ import annotations
+
+import html
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lycosa.core.errors import IndexFailure
+from lycosa.search.core.query import LIMIT_MAX, OFFSET_MAX, QUERY_MAX, QUERY_WORDS_MAX
+from lycosa.search.core.results import Document
+from lycosa.search.memory import MemoryIndex
+from lycosa.search.ports import Index
+from lycosa.search.tantivy import TantivyIndex
+
+PAGES = [
+    Document(
+        "1",
+        "https://docs.example.org/lib/asyncio.html",
+        "Coroutines",
+        "await asyncio.gather(a, b) runs both",
+        "Running",
+    ),
+    Document("2", "https://docs.example.org/lib/os.html", "The os module", "os.path joins names of files", "os.path"),
+    Document("3", "https://blog.example.com/dht", "手撕包菜", "用Python写的DHT爬虫，抓取磁力链接。", "磁力搜索"),
+    Document(
+        "4",
+        "https://cv.example.com:8443/",
+        "Résumé",
+        "Ein Café an der Straße in Łódź",
+        "",
+        "de",
+        "2026-11-21T07:00:00Z",
+    ),
+    Document(
+        "5",
+        "http://127.0.0.1:8000/files",
+        "Files",
+        "gather the names of files, then run <script>alert(1)</script> & go",
+    ),
+    Document("6", "https://ja.example.org/", "クローラー", "ウェブをクロールするプログラム。한국어 문서도 있다"),
+]
+
+
+KINDS = ["memory", "tantivy"]
+
+
+def made(kind: str, path: Path) -> Index:
+    return MemoryIndex() if kind == "memory" else TantivyIndex(path, write=True)
+
+
+def with_pages(index: Index) -> Index:
+    index.add(PAGES)
+    index.commit({"items": 6})
+    return index
+
+
+@pytest.fixture(params=KINDS)
+def index(request, tmp_path) -> Iterator[Index]:
+    index = made(request.param, tmp_path / "index")
+    yield index
+    index.close()
+
+
+@pytest.fixture
+def filled(index) -> Index:
+    return with_pages(index)
+
+
+@pytest.fixture(scope="module")
+def filled_once(tmp_path_factory) -> Iterator[dict[str, Index]]:
+    """One of each kind. No parameter: in a random order each would be made again and again."""
+    indexes = {kind: with_pages(made(kind, tmp_path_factory.mktemp(kind) / "index")) for kind in KINDS}
+    yield indexes
+    for index in indexes.values():
+        index.close()
+
+
+@pytest.fixture(params=KINDS)
+def searched(request, filled_once) -> Index:
+    """A filled one that others have searched and will: nothing is written to it."""
+    return filled_once[request.param]
+
+
+def urls(index: Index, query: str) -> list[str]:
+    page = index.search(query)
+    assert page.total == len(page.hits)
+    return [hit.url for hit in page.hits]
+
+
+def keys(index: Index, query: str) -> str:
+    """Return the keys of what is found, sorted."""
+    by_url = {page.url: page.key for page in PAGES}
+    return "".join(sorted(by_url[url] for url in urls(index, query)))
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("dht", "3"),
+        ("DHT", "3"),
+        ("爬虫", "3"),
+        ("DHT爬虫", "3"),
+        ("爬虫 dht", "3"),
+        ("虫爬", ""),
+        ("磁力", "3"),
+        ("包菜", "3"),
+        ("クロール", "6"),
+        ("한국", "6"),
+        ("resume", "4"),
+        ("RÉSUMÉ", "4"),
+        ("re\u0301sume\u0301", "4"),
+        ("cafe", "4"),
+        ("strasse", "4"),
+        ("lodz", "4"),
+        ("asyncio", "1"),
+        ("gather", "15"),
+        ("asyncio.gather", "1"),
+        ('"asyncio gather"', "1"),
+        ('"gather asyncio"', ""),
+        ("os.path", "2"),
+        ("path", "2"),
+        ("names files", "25"),
+        ("gather files", "5"),
+        ("gather -asyncio", "5"),
+        ("gather NOT asyncio", "5"),
+        ('names -"os.path"', "5"),
+        ("asyncio OR café", "14"),
+        ("title:os", "2"),
+        ("title:files", "5"),
+        ('title:"os module"', "2"),
+        ("site:example.org", "126"),
+        ("site:docs.example.org", "12"),
+        ("site:https://docs.example.org/lib/", "12"),
+        ("gather site:127.0.0.1", "5"),
+        ("site:127.0.0.1:8000", "5"),
+        ("site:cv.example.com:8443", "4"),
+        ("site:127.0.0.1:9", ""),
+        ("site:example.org -site:ja.example.org", "12"),
+        ("gather -site:127.0.0.1", "1"),
+        ("script", "5"),
+        ("“os.path”", "2"),
+        ("nowhere", ""),
+    ],
+)
+def test_finds_exactly(searched, query, found):
+    assert keys(searched, query) == found
+
+
+def test_when_no_page_has_all_the_words_the_nearest_are_shown_and_it_says_so(searched):
+    assert not searched.search("os path names").partial
+    page = searched.search("os path zebra")
+    assert page.partial
+    assert [hit.url for hit in page.hits] == [PAGES[1].url]
+    assert searched.search("磁力链接下载").partial, "a sentence without spaces is taken apart"
+    assert searched.search('"os zebra"').total == 0, "a quoted phrase is meant"
+    assert searched.search("os path zebra -module").total == 0, "so is an exclusion"
+    assert not searched.search("zebra okapi").partial
+
+
+def test_title_outweighs_headings_outweigh_text(index):
+    filler = "some other words that make the text as long as the others are"
+    index.add(
+        [
+            Document("text", "http://h/a", "Aaa", f"{filler} lycosa", "Bbb"),
+            Document("headings", "http://h/b", "Aaa", f"{filler} word", "lycosa"),
+            Document("title", "http://h/c", "lycosa", f"{filler} word", "Bbb"),
+        ]
+    )
+    index.commit({})
+    assert urls(index, "lycosa") == ["http://h/c", "http://h/b", "http://h/a"]
+
+
+def test_hits_carry_the_document(searched):
+    (hit,) = searched.search("resume").hits
+    assert (hit.url, hit.title, hit.title_html) == ("https://cv.example.com:8443/", "Résumé", "<b>Résumé</b>")
+    assert (hit.lang, hit.fetched_at) == ("de", "2026-11-21T07:00:00Z")
+    assert hit.score > 0
+
+
+def test_snippets_are_escaped_and_only_b_marks_what_was_found(filled):
+    (hit,) = filled.search("script names").hits
+    assert hit.snippet == (
+        "gather the <b>names</b> of files, then run &lt;<b>script</b>&gt;alert(1)&lt;/<b>script</b>&gt; &amp; go"
+    )
+    (hit,) = filled.search("爬虫").hits
+    assert hit.snippet == "用Python写的DHT<b>爬虫</b>，抓取磁力链接。"
+
+
+def test_snippet_of_a_long_text_shows_the_place(index):
+    index.add([Document("k", "http://h/", "", "filler words " * 5000 + "the needle is here " + "more filler " * 5000)])
+    index.commit({})
+    (hit,) = index.search("needle").hits
+    assert "the <b>needle</b> is here" in hit.snippet
+    assert hit.snippet.startswith("… ")
+    assert hit.snippet.endswith(" …")
+    assert len(hit.snippet) < 400
+
+
+def test_visible_after_commit_and_not_before(index):
+    index.add(PAGES[:1])
+    assert (index.count(), index.search("asyncio").total, index.positions()) == (0, 0, {})
+    index.commit({"items": 1})
+    assert (index.count(), index.search("asyncio").total, index.positions()) == (1, 1, {"items": 1})
+
+
+def test_the_same_key_replaces(filled):
+    filled.add([PAGES[0]._replace(text="first version"), PAGES[0]._replace(text="second version")])
+    filled.commit({"items": 7})
+    assert filled.count() == len(PAGES)
+    assert filled.search('"await asyncio"').total == 0
+    assert filled.search('"first version"').total == 0
+    assert urls(filled, '"second version"') == [PAGES[0].url]
+
+
+def test_a_long_key_replaces_too(index):
+    document = Document("k" * 100_000, "http://h/", "long key", "text")
+    for _ in range(2):
+        index.add([document])
+        index.commit({})
+    assert index.count() == 1
+
+
+def test_positions_of_other_sources_are_kept(index):
+    index.commit({"a": 1, "b": 2})
+    index.commit({"b": 3})
+    assert index.positions() == {"a": 1, "b": 3}
+
+
+def test_pages_through_the_results(index):
+    index.add([Document(str(n), f"http://h/{n}", f"page {n}", "common words") for n in range(25)])
+    index.commit({})
+    pages = [index.search("common", limit=10, offset=offset) for offset in (0, 10, 20, 30)]
+    assert [page.total for page in pages] == [25] * 4
+    assert [len(page.hits) for page in pages] == [10, 10, 5, 0]
+    assert len({hit.url for page in pages for hit in page.hits}) == 25
+
+
+@pytest.mark.parametrize(("limit", "offset"), [(0, 0), (-1, 0), (LIMIT_MAX + 1, 0), (10, -1), (10, OFFSET_MAX + 1)])
+def test_paging_is_bounded(searched, limit, offset):
+    with pytest.raises(IndexFailure, match="out of range: use") as caught:
+        searched.search("gather", limit=limit, offset=offset)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("", "the query is empty"),
+        (" \t\n", "the query is empty"),
+        ("*", "has no word in it"),
+        ('"', "has no word in it"),
+        ("-gather", "only excludes"),
+        ("x" * (QUERY_MAX + 1), "use at most"),
+        ("word " * 2000, "use at most"),
+        ("a " * (QUERY_WORDS_MAX + 1), "use at most"),
+    ],
+)
+def test_a_query_that_asks_nothing_or_too_much_gets_one_line(searched, query, says):
+    with pytest.raises(IndexFailure, match=says) as caught:
+        searched.search(query)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 150
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ('gather "files', "5"),
+        ('"os path" "', "2"),
+        ("AND AND", ""),
+        ("AND gather OR OR files", "125"),
+        ("OR", ""),
+        ("gather AND asyncio", "1"),
+        ("os:path", "2"),
+        ("*:* gather", "15"),
+        ("gather~2^4 OR gather", "15"),
+        ("[gather TO files]", "5"),
+        ("title: gather", ""),
+        ("+gather +files", "5"),
+        ("gather\x00files", "5"),
+        ("(gather", "15"),
+        ("/ga.*/ gather", ""),
+        ("site: gather", ""),
+        ("'; DROP TABLE pages; --", ""),
+        ("gather \ud800", "15"),
+    ],
+)
+def test_hostile_queries_are_read_as_words(searched, query, found):
+    page = searched.search(query)
+    by_url = {each.url: each.key for each in PAGES}
+    if not page.partial:
+        assert "".join(sorted(by_url[hit.url] for hit in page.hits)) == found
+
+
+def test_any_query_is_answered_or_refused_in_one_line(searched):
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    pieces = [
+        '"',
+        "-",
+        "site:",
+        "title:",
+        "OR",
+        "AND",
+        "NOT",
+        " ",
+        "gather",
+        "爬虫",
+        "é",
+        "*",
+        ":",
+        "\\",
+        "\0",
+        "(",
+        "½",
+        "ｶﾞ",
+    ]
+    for _ in range(500):
+        query = "".join(chance.choices(pieces, k=chance.randint(1, 12)))
+        try:
+            page = searched.search(query)
+        except IndexFailure as refusal:
+            assert "\n" not in str(refusal)
+            continue
+        for hit in page.hits:
+            for shown in (hit.title_html, hit.snippet):
+                assert "<" not in re.sub(r"</?b>", "", shown)
+                assert shown.count("<b>") == shown.count("</b>")
+            plain = html.unescape(re.sub(r"</?b>", "", hit.title_html))
+            assert plain == hit.title

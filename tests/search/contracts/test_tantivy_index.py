@@ -1,0 +1,330 @@
+"""The folder of the embedded index: kill -9, locks, foreign and newer folders, other processes (C7, F1)."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lycosa.core.errors import IndexFailure
+from lycosa.search.core.results import Document
+from lycosa.search.tantivy import TantivyIndex, erase
+from tests.conftest import PROVE, ROOT
+
+DEADLINE_S = 60.0
+
+# Adds documents 0, 1, 2... for ever, commits every 20, and says how far it is after each commit.
+WRITER = """
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from lycosa.http.core.model import Document
+from lycosa.search.tantivy import TantivyIndex
+index = TantivyIndex(Path(sys.argv[1]), write=True)
+done = index.positions().get("numbers", 0)
+print("open", done, flush=True)
+while True:
+    index.add([Document(str(n), f"http://h/{n}", f"page n{n}", "body " * 50) for n in range(done, done + 20)])
+    done += 20
+    index.commit({"numbers": done})
+    print("committed", done, flush=True)
+"""
+
+MAKER = """
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from lycosa.search.tantivy import TantivyIndex
+print("go", flush=True)
+TantivyIndex(Path(sys.argv[1]), write=True)
+"""
+
+READER = """
+import sys, time
+from collections.abc import Iterator
+from pathlib import Path
+from lycosa.search.tantivy import TantivyIndex
+index = TantivyIndex(Path(sys.argv[1]))
+for line in sys.stdin:
+    print(index.search(line).total, index.count(), flush=True)
+"""
+
+
+def python(program: str, *arguments: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *map(str, arguments)],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def stop(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.communicate()
+
+
+def answer(process: subprocess.Popen[str]) -> str:
+    ready, _, _ = select.select([process.stdout], [], [], DEADLINE_S)
+    assert ready, "no answer"
+    return process.stdout.readline().strip()
+
+
+def fill(path: Path, *documents: Document) -> None:
+    index = TantivyIndex(path, write=True)
+    index.add(documents)
+    index.commit({"items": 10})
+    index.close()
+
+
+ONE = Document("1", "http://h/1", "One", "the first page")
+
+
+def test_words_side_by_side_come_first(tmp_path):
+    fill(
+        tmp_path,
+        Document("apart", "http://h/a", "Aaa", "list of things. a comprehension of it. list, list"),
+        Document("near", "http://h/b", "Aaa", "other words here. a list comprehension and so on"),
+    )
+    index = TantivyIndex(tmp_path)
+    assert [hit.url for hit in index.search("list comprehension").hits] == ["http://h/b", "http://h/a"]
+
+
+def test_killed_at_any_instant_positions_are_never_ahead_of_the_documents(tmp_path):
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    path = tmp_path / "index"
+    said = 0
+    for _ in range(30 if PROVE else 6):
+        process = python(WRITER, path)
+        try:
+            assert answer(process).startswith("open"), "a killed writer's lock must not block the next"
+            for _ in range(chance.randint(0, 3)):
+                said = int(answer(process).split()[1])
+            time.sleep(chance.uniform(0, 0.02))  # not to wait for something: to be killed at another instant each time
+        finally:
+            stop(process)
+        reader = TantivyIndex(path)
+        position = reader.positions().get("numbers", 0)
+        assert said <= position <= reader.count()
+        assert all(reader.search(f'"page n{n}"').total == 1 for n in chance.sample(range(position), min(position, 30)))
+        reader.close()
+
+
+def test_killed_while_it_is_made_it_is_made_again(tmp_path):
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    for turn in range(60 if PROVE else 8):
+        path = tmp_path / str(turn)
+        process = python(MAKER, path)
+        answer(process)
+        time.sleep(chance.uniform(0, 0.01))  # another instant each time
+        stop(process)
+        fill(path, ONE)
+        assert TantivyIndex(path).search("first").total == 1
+
+
+def test_a_commit_that_was_killed_while_it_replaced_documents_can_be_made_again(tmp_path):
+    """It leaves the list of what it deleted, under the very name that the next commit wants."""
+    path, old = tmp_path / "index", tmp_path / "old"
+    many = [Document(str(n), f"http://h/{n}", f"page n{n}", "body") for n in range(30)]
+    fill(path, *many)
+    shutil.copytree(path, old)
+    fill(path, *many[:20])
+    (deletions,) = (path / "tantivy").glob("*.del")
+    for left in (deletions, path / "tantivy/.managed.json"):
+        shutil.copy(left, old / "tantivy")
+    fill(old, *many[:20])
+    assert TantivyIndex(old).count() == 30
+
+
+@pytest.mark.parametrize("left", [["lycosa-index.json.new"], []])
+def test_an_unfinished_folder_is_ours(tmp_path, left):
+    for name in left:
+        (tmp_path / name).write_text("{")
+    fill(tmp_path, ONE)
+    assert TantivyIndex(tmp_path).count() == 1
+
+
+def test_positions_without_documents_are_forgotten(tmp_path):
+    fill(tmp_path, ONE)
+    for file in (tmp_path / "tantivy").iterdir():
+        file.unlink()
+    index = TantivyIndex(tmp_path, write=True)
+    assert index.positions() == {}
+    index.close()
+
+
+def test_torn_positions_mean_reading_again(tmp_path):
+    fill(tmp_path, ONE)
+    (tmp_path / "positions.json").write_text('{"items": 1')
+    assert TantivyIndex(tmp_path).positions() == {}
+
+
+def test_one_writer_at_a_time(tmp_path):
+    path = tmp_path / "index"
+    process = python(WRITER, path)
+    try:
+        answer(process)
+        with pytest.raises(IndexFailure, match=f"is being written by process {process.pid}") as caught:
+            TantivyIndex(path, write=True)
+        assert "\n" not in str(caught.value)
+        with pytest.raises(IndexFailure, match="is being written"):
+            erase(path)
+        while answer(process) == "":
+            pass
+        assert TantivyIndex(path).count() > 0, "readers are free to"
+    finally:
+        stop(process)
+    TantivyIndex(path, write=True).close()
+
+
+def test_a_reader_in_another_process_sees_a_commit_at_once(tmp_path):
+    fill(tmp_path, ONE)
+    process = python(READER, tmp_path)
+    try:
+        ask(process, "first", "1 1")
+        writer = TantivyIndex(tmp_path, write=True)
+        for n in range(2, 30):
+            writer.add([Document(str(n), f"http://h/{n}", "More", "the first and more")])
+            writer.commit({})
+            ask(process, "first", f"{n} {n}")
+        writer.close()
+        erase(tmp_path)
+        fill(tmp_path, ONE, ONE._replace(key="other"))
+        ask(process, "first", "2 2")
+    finally:
+        stop(process)
+
+
+def ask(process: subprocess.Popen[str], query: str, expected: str) -> None:
+    process.stdin.write(query + "\n")
+    process.stdin.flush()
+    assert answer(process) == expected
+
+
+def test_close_drops_what_was_not_committed(tmp_path):
+    fill(tmp_path, ONE)
+    index = TantivyIndex(tmp_path, write=True)
+    index.add([ONE._replace(key="2")])
+    index.close()
+    assert TantivyIndex(tmp_path).count() == 1
+
+
+def test_erase_starts_afresh(tmp_path):
+    fill(tmp_path, ONE)
+    erase(tmp_path)
+    index = TantivyIndex(tmp_path, write=True)
+    assert (index.count(), index.positions()) == (0, {})
+    index.close()
+
+
+def marker(path: Path, **changes: object) -> None:
+    path.mkdir(exist_ok=True)
+    (path / "lycosa-index.json").write_text(json.dumps({"format": "lycosa-index", "version": 1, **changes}))
+
+
+@pytest.mark.parametrize("write", [False, True])
+@pytest.mark.parametrize(
+    ("prepare", "says"),
+    [
+        (lambda path: (path.mkdir(), (path / "photo.jpg").touch()), "holds something else, not a search index"),
+        (lambda path: marker(path, version=2), "is of version 2, this Lycosa knows 1: update Lycosa"),
+        (lambda path: marker(path, format="other"), "is a 'other', not a search index"),
+        (lambda path: (path.mkdir(), (path / "lycosa-index.json").write_text("[")), "not an index of Lycosa's"),
+        (lambda path: (path.parent / "index").write_text("a file"), "index"),
+        (lambda path: (fill(path, ONE), (path / "tantivy" / "meta.json").write_text("{")), "cannot be opened"),
+    ],
+)
+def test_what_is_not_our_index_gets_one_line_and_is_not_touched(tmp_path, prepare, says, write):
+    path = tmp_path / "index"
+    prepare(path)
+    before = {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*.j*")}
+    with pytest.raises(IndexFailure, match=says) as caught:
+        TantivyIndex(path, write=write)
+    assert "\n" not in str(caught.value)
+    assert {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*.j*")} == before
+
+
+def test_reading_needs_an_index(tmp_path):
+    with pytest.raises(IndexFailure, match="does not exist"):
+        TantivyIndex(tmp_path / "nowhere")
+    marker(tmp_path / "new")
+    with pytest.raises(IndexFailure, match="still empty"):
+        TantivyIndex(tmp_path / "new")
+
+
+def test_a_reader_cannot_write(tmp_path):
+    fill(tmp_path, ONE)
+    with pytest.raises(IndexFailure, match="not open for writing"):
+        TantivyIndex(tmp_path).add([ONE])
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_cannot_be_made(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(IndexFailure, match="cannot be made: Permission denied"):
+        TantivyIndex(tmp_path / "index", write=True)
+
+
+def test_sigterm_leaves_no_lock(tmp_path):
+    process = python(WRITER, tmp_path / "index")
+    answer(process)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=DEADLINE_S)
+    TantivyIndex(tmp_path / "index", write=True).close()
+
+
+@pytest.fixture
+def small_device(tmp_path) -> Iterator[Path]:
+    """A folder with room for 12 MB."""
+    path = tmp_path / "small"
+    path.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", path], capture_output=True, check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip("needs the right to mount a small file system")
+    yield path
+    subprocess.run(["umount", "-l", path], check=True)
+
+
+def fill_up(index: TantivyIndex, chance: random.Random) -> None:
+    for n in range(200):
+        text = " ".join(str(chance.getrandbits(64)) for _ in range(10_000))
+        index.add([Document(f"n{n}", "http://h/", "numbers", text)])
+        index.commit({"numbers": n + 1})
+
+
+def test_a_full_device_is_named_and_nothing_committed_is_lost(small_device):
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    path = small_device / "index"
+    fill(path, ONE)
+    index = TantivyIndex(path, write=True)
+    with pytest.raises(IndexFailure, match="no space left on the device") as caught:
+        fill_up(index, chance)
+    assert "\n" not in str(caught.value)
+    index.close()
+    subprocess.run(["mount", "-o", "remount,size=100m", small_device], check=True)
+    again = TantivyIndex(path, write=True)
+    assert again.positions()["items"] == 10
+    assert again.count() == 1 + again.positions().get("numbers", 0)
+    again.add([ONE._replace(key="more")])
+    again.commit({})
+    assert again.search("first").total == 2
+    again.close()

@@ -1,0 +1,97 @@
+"""Words: what counts as one, and what is the same (C8: CJK and Latin text both found)."""
+
+from __future__ import annotations
+
+import sys
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lycosa.search.core.analyzer import WORD_MAX, fold, is_unspaced, normal, original_index, words
+from tests.conftest import PROVE
+
+CHARACTERS = range(sys.maxunicode + 1) if PROVE else [*range(0x40000), *range(0xE0000, 0xE1000)]
+"""All, or those of the planes in which Unicode has put any that somebody could write."""
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", ""),
+        ("Hello, World!", "hello world"),
+        ("asyncio.gather(os.path)", "asyncio gather os path"),
+        ("snake_case and kebab-case", "snake case and kebab case"),
+        ("don't", "don t"),
+        ("h.264 1080p S01E02", "h 264 1080p s01e02"),
+        ("手撕包菜 DHT爬虫", "手 撕 包 菜 dht 爬 虫"),
+        ("ウェブ、ー", "ウ ェ ブ ー"),
+        ("한국어", "한 국 어"),
+        ("ภาษา", "ภ า ษ า"),
+        ("हिन्दी में।", "हिन्दी में"),
+        ("Привет, Ёлка", "привет елка"),
+        ("Résumé RESUME re\u0301sume\u0301", "resume resume resume"),
+        ("Straße Łódź Ørsted Ærø", "strasse lodz orsted aero"),
+        ("İstanbul ISTANBUL \u0131", "istanbul istanbul i"),
+        ("ΣΊΣΥΦΟΣ σίσυφος", "σισυφοσ σισυφοσ"),
+        ("ＦＵＬＬ ﬁne ①½", "full fine 11 2"),
+        ("ｶﾞﾗｽ ガラス", "ガ ラ ス ガ ラ ス"),
+        ("soft\u00adhyphen zero\u200bwidth", "softhyphen zero width"),
+        ("שָׁלוֹם مُحَمَّد", "שלום محمد"),
+        ("a\x00b\nc", "a b c"),
+        ("\ud800 lone", "lone"),
+        ("x" * (WORD_MAX + 2), "x" * WORD_MAX + " xx"),
+        ("é" * (WORD_MAX + 1), "e" * WORD_MAX + " e"),
+    ],
+)
+def test_words(text, found):
+    assert words(text) == found.split()
+
+
+@given(st.text())
+def test_words_are_the_same_however_the_text_is_composed(text):
+    assert words(unicodedata.normalize("NFD", text)) == words(unicodedata.normalize("NFC", text))
+
+
+@given(st.text())
+def test_words_of_words_are_the_same_words(text):
+    once = words(text)
+    assert words(" ".join(once)) == once
+
+
+@given(st.text())
+def test_words_do_not_depend_on_case(text):
+    ascii_only = text.encode("ascii", "ignore").decode()
+    assert words(ascii_only.upper()) == words(ascii_only.lower())
+
+
+def test_every_character_folds_to_what_stays_as_it_is():
+    for code in CHARACTERS:
+        once = fold(chr(code))
+        assert fold(once) == once, hex(code)
+
+
+@given(st.text(), st.text())
+def test_parts_fold_to_parts_of_the_whole(one, other):
+    assert fold(one + other) == fold(one) + fold(other)
+
+
+@given(st.text(alphabet="aé½ﬁ\u00ad爬ß \u0301", max_size=2000))
+def test_original_index_undoes_folding(text):
+    ends = [len(fold(text[: n + 1])) for n in range(len(text))]
+    for place in (*range(0, len(fold(text)), 7), len(fold(text)), len(fold(text)) + 5):
+        expected = next((n for n, end in enumerate(ends) if end > place), len(text))
+        assert original_index(text, place) == expected
+
+
+def test_normal_leaves_ascii_alone():
+    text = "plain"
+    assert normal(text) is text
+
+
+@pytest.mark.parametrize(
+    ("word", "unspaced"), [("爬", True), ("ก", True), ("ア", True), ("글", True), ("a", False), ("я", False)]
+)
+def test_is_unspaced(word, unspaced):
+    assert is_unspaced(word) == unspaced

@@ -1,0 +1,125 @@
+"""Highlights: the right words marked, the rest escaped, the best place of a long text shown (C7)."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lycosa.core.errors import IndexFailure
+from lycosa.search.core.analyzer import normal
+from lycosa.search.core.highlight import SNIPPET_CHARS, SNIPPET_TEXT_MAX, Highlighter
+from lycosa.search.core.query import parse_query
+
+
+def title(query: str, text: str) -> str:
+    return Highlighter(parse_query(query)).title(text)
+
+
+def snippet(query: str, text: str) -> str:
+    return Highlighter(parse_query(query)).snippet(text)
+
+
+def plain(marked: str) -> str:
+    return html.unescape(re.sub("</?b>", "", marked))
+
+
+@pytest.mark.parametrize(
+    ("query", "text", "marked"),
+    [
+        ("word", "a Word, words, sword WORD", "a <b>Word</b>, words, sword <b>WORD</b>"),
+        ("x", "nothing here", "nothing here"),
+        ("resume", "Résumé re\u0301sume\u0301", "<b>Résumé</b> <b>résumé</b>"),
+        ("strasse", "die Straße!", "die <b>Straße</b>!"),
+        ("fine", "ﬁne ﬁnest", "<b>ﬁne</b> ﬁnest"),
+        ("爬虫", "DHT爬虫爬 虫x", "DHT<b>爬虫爬 虫</b>x"),
+        ("dht", "DHT爬虫 xdht", "<b>DHT</b>爬虫 xdht"),
+        ("DHT爬虫", "DHT爬虫", "<b>DHT爬虫</b>"),
+        ('"os path"', "os.path os and path", "<b>os.path</b> os and path"),
+        ('"dht 爬虫"', "dht爬虫 dht 爬虫", "<b>dht爬虫</b> <b>dht 爬虫</b>"),
+        ("gather asyncio", "asyncio.gather", "<b>asyncio</b>.<b>gather</b>"),
+        ("script", "<script>&amp;", "&lt;<b>script</b>&gt;&amp;amp;"),
+        ("b", "<b>", "&lt;<b>b</b>&gt;"),
+        ("one site:two", "one two", "<b>one</b> two"),
+        ("one -two", "one two", "<b>one</b> two"),
+        ("title:one two", "one two", "<b>one</b> <b>two</b>"),
+        ("half", "½ half", "½ <b>half</b>"),
+        ("हिन्दी", "हिन्दी हिन्दीx", "<b>हिन्दी</b> हिन्दीx"),
+        ("x" * 70, "x" * 70, f"<b>{'x' * 70}</b>"),
+        ("  spaced  ", "  spaced \n out ", "<b>spaced</b> out"),
+    ],
+)
+def test_title(query, text, marked):
+    assert title(query, text) == marked
+
+
+def test_a_title_filter_marks_the_title_alone():
+    assert title("title:one two", "one") == "<b>one</b>"
+    assert snippet("title:one two", "one two") == "one <b>two</b>"
+
+
+def test_a_short_text_is_shown_whole():
+    assert snippet("word", "a word here") == "a <b>word</b> here"
+    assert snippet("missing", "a word here") == "a word here"
+    assert snippet("missing", "") == ""
+
+
+FILLER = "some filler text " * 100
+
+
+@pytest.mark.parametrize("before", [FILLER, FILLER * 20, "½ ﬁ é\u00ad " * 3000])
+def test_the_window_is_where_most_of_the_words_are(before):
+    text = f"{before} needle alone {FILLER} the needle in the haystack lies {FILLER}"
+    shown = snippet("needle haystack", text)
+    assert "the <b>needle</b> in the <b>haystack</b> lies" in shown
+    assert shown.startswith("… ")
+    assert shown.endswith(" …")
+    assert len(plain(shown)) <= SNIPPET_CHARS + 30
+
+
+def test_between_equal_windows_the_first_is_shown():
+    assert "first <b>needle</b>" in snippet("needle", f"{FILLER} first needle {FILLER} second needle")
+
+
+def test_what_the_window_has_left_behind_does_not_count():
+    text = f"{FILLER} one {FILLER} two three {FILLER} one {FILLER} three"
+    assert "<b>two</b> <b>three</b>" in snippet("one two three", text)
+
+
+def test_more_hits_are_better():
+    assert "needle b" in plain(snippet("needle", f"{FILLER} needle {FILLER} needle a needle b"))
+
+
+def test_windows_begin_and_end_at_words():
+    shown = plain(snippet("needle", f"{'abcdefghi ' * 100}needle {'abcdefghi ' * 100}"))
+    assert set(shown.strip("… ").split()) == {"abcdefghi", "needle"}
+
+
+def test_chinese_has_no_spaces_to_begin_at():
+    shown = snippet("爬虫", "说明" * 300 + "爬虫" + "说明" * 300)
+    assert "说明<b>爬虫</b>说明" in shown
+    assert SNIPPET_CHARS <= len(plain(shown)) <= SNIPPET_CHARS + 10
+
+
+def test_a_word_many_times_is_bounded_and_right():
+    assert snippet("a", "a " * 100_000).count("<b>") > 50
+
+
+def test_beyond_the_bound_the_beginning_is_shown():
+    assert snippet("needle", "x " * SNIPPET_TEXT_MAX + "needle").startswith("x x x")
+
+
+@given(st.text(max_size=300), st.text(alphabet='ab爬éß½ "<', max_size=20))
+def test_marks_change_nothing_else(text, query):
+    try:
+        highlighter = Highlighter(parse_query(query))
+    except IndexFailure:
+        return
+    marked = highlighter.title(text)
+    assert plain(marked) == normal(" ".join(text.split()))
+    assert "<" not in re.sub("</?b>", "", marked)
+    assert marked.count("<b>") == marked.count("</b>")
+    assert "<" not in re.sub("</?b>", "", highlighter.snippet(text))

@@ -1,0 +1,258 @@
+"""`lycosa index`, `search` and `site` as typed by a user (C7, D4, bad input): output, exit codes, one-line mistakes."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from lycosa.cli.main import main
+from lycosa.crawl.items.page_item import PageItem
+from tests.conftest import ROOT
+
+DEADLINE_S = 60
+LYCOSA = [sys.executable, "-c", "import sys; from lycosa.cli.main import main; sys.exit(main())"]
+
+
+def line(n: int, **changes: object) -> bytes:
+    url = f"http://docs.example.org/{n}"
+    at = "2026-11-21T07:00:00Z"
+    page = PageItem(url, url, 200, "text/html", f"Page {n}", ["Part"], f"common word{n}", "en", 0, at, 1, f"{n:016x}")
+    return msgspec.json.encode(msgspec.structs.replace(page, **changes)) + b"\n"
+
+
+@pytest.fixture(autouse=True)
+def _empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for variable in [name for name in os.environ if name.startswith("LYCOSA_")]:
+        monkeypatch.delenv(variable)
+
+
+@pytest.fixture
+def items() -> Path:
+    path = Path("items.jsonl")
+    path.write_bytes(b"".join(line(n) for n in range(20)))
+    return path
+
+
+@pytest.fixture
+def index(items, capsys) -> str:
+    assert main(["index", "build", "--index", "index", str(items)]) == 0
+    capsys.readouterr()
+    return "index"
+
+
+def run(capsys, *argv: str) -> tuple[int, str, str]:
+    code = main(argv)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_build_goes_on_where_it_left_off(items, capsys):
+    code, out, err = run(capsys, "index", "build", "--index", "index", "items.jsonl")
+    assert (code, out) == (0, "")
+    assert "items.jsonl: 20 items indexed in " in err
+    assert "index: 20 documents" in err
+    assert "nothing new" in run(capsys, "index", "build", "--index", "index", "items.jsonl")[2]
+    with items.open("ab") as file:
+        file.write(line(20) + line(5, title="Replaced") + b"broken\n" + b'{"half": ')
+    err = run(capsys, "index", "build", "--index", "index", "items.jsonl")[2]
+    assert "2 items indexed" in err
+    assert "1 line passed over: not a JSON object" in err
+    assert "the last line is not complete yet" in err
+    assert "index: 21 documents" in err
+
+
+def test_build_reads_several_files_and_any_items(index, capsys):
+    Path("lamps.jsonl").write_text('{"name": "Lamp", "price": 3, "colour": "blue"}\n{"name": "Lamp", "colour": "red"}')
+    code, _, err = run(capsys, "index", "build", "--index", index, "items.jsonl", "lamps.jsonl")
+    assert code == 0
+    assert "lamps.jsonl: 2 items indexed" in err
+    assert json.loads(run(capsys, "search", "lamp blue", "--index", index, "--json")[1])["total"] == 1
+
+
+def test_fresh_builds_anew(index, items, capsys):
+    items.write_bytes(line(100))
+    code, _, err = run(capsys, "index", "build", "--index", index, "items.jsonl")
+    assert (code, "`lycosa index build --fresh`" in err, err.count("\n")) == (3, True, 1)
+    assert "index: 1 document\n" in run(capsys, "index", "build", "--fresh", "--index", index, "items.jsonl")[2]
+
+
+def test_stats(index, capsys):
+    code, out, _ = run(capsys, "index", "stats", "--index", index)
+    assert code == 0
+    assert re.match(
+        r"documents  20\nsize       [\d.,]+ kB\nsource     jsonl:/.*items.jsonl, read to [\d,]+ bytes\n$", out
+    )
+    stats = json.loads(run(capsys, "index", "stats", "--index", index, "--json")[1])
+    assert stats["documents"] == 20
+    assert stats["size_bytes"] > 1000
+    assert list(stats["positions"].values()) == [Path("items.jsonl").stat().st_size]
+
+
+def test_search_into_a_pipe_is_plain(index, capsys):
+    code, out, err = run(capsys, "search", "word7", "common", "--index", index)
+    assert code == 0
+    assert out == "Page 7\nhttp://docs.example.org/7\ncommon word7\n2026-11-21T07:00:00Z\n\n"
+    assert re.match(r"1 to 1 of 1 in [\d.]+ ms\n$", err)
+
+
+def test_search_as_json(index, capsys):
+    code, out, err = run(capsys, "search", "common", "--index", index, "--json", "--limit", "3", "--offset", "19")
+    found = json.loads(out)
+    assert (code, err) == (0, "")
+    assert (found["total"], found["limit"], found["offset"], len(found["hits"])) == (20, 3, 19, 1)
+
+
+def test_search_finds_nothing(index, capsys):
+    assert run(capsys, "search", "zebra", "--index", index) == (0, "", "nothing found for zebra\n")
+
+
+def test_search_says_when_words_are_missing(index, capsys):
+    assert "no page has all of these words" in run(capsys, "search", "common zebra", "--index", index)[2]
+
+
+def test_the_index_may_come_from_the_settings(index, capsys, monkeypatch):
+    monkeypatch.setenv("LYCOSA_INDEX", index)
+    assert run(capsys, "search", "word7")[0] == 0
+
+
+def test_search_on_a_terminal_is_coloured_and_safe(index, capsys):
+    Path("evil.jsonl").write_bytes(line(66, title="\x1b[31mred\x07 title", text="evil \x1b]0;owned\x07 <b>text</b>"))
+    assert main(["index", "build", "--index", index, "evil.jsonl"]) == 0
+    parent, child = pty.openpty()
+    environ = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100"}
+    environ.pop("NO_COLOR", None)
+    command = [*LYCOSA, "search", "evil title", "--index", str(Path(index).resolve())]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=child, stderr=subprocess.DEVNULL, env=environ)
+    os.close(child)
+    shown = read_all(parent)
+    assert process.wait(DEADLINE_S) == 0
+    assert "\x1b[1;33mevil\x1b[0m" in shown
+    assert "<b>text</b>" in shown
+    assert "\x1b[31m" not in shown
+    assert "\x1b]0;" not in shown
+
+
+def read_all(descriptor: int) -> str:
+    data = b""
+    while True:
+        try:
+            piece = os.read(descriptor, 65536)
+        except OSError:
+            piece = b""
+        if not piece:
+            os.close(descriptor)
+            return data.decode()
+        data += piece
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "says"),
+    [
+        ("search", 2, "search needs QUERY"),
+        ("search x", 2, "which index? Give --index DIR"),
+        ("search x --index nowhere", 3, "nowhere does not exist"),
+        ("search x --index {tmp}", 3, "holds something else, not a search index"),
+        ("search * --index index", 2, "has no word in it"),
+        ("search x --index index --limit 0", 2, "limit 0 is out of range: use 1 to"),
+        ("search x --index index --offset -1", 2, "offset -1 is out of range"),
+        ("search x --index index --limit many", 2, "'many' is not a valid integer"),
+        ("site", 2, "which index? Give --index DIR"),
+        ("site --index nowhere", 3, "nowhere does not exist"),
+        ("site --index index --port 99999", 2, "99999 is not in the range"),
+        ("site --index index --host 203.0.113.7", 3, "cannot listen on 203.0.113.7"),
+        ("site --index index --host no.such.host.invalid", 2, "--host no.such.host.invalid"),
+        ("index build --index other nothing.jsonl", 2, "nothing.jsonl does not exist"),
+        ("index build --index other {tmp}", 2, "is no file"),
+        ("index build --index {tmp} items.jsonl", 3, "holds something else, not a search index"),
+        ("index build --fresh --index {tmp} items.jsonl", 3, "holds something else, not a search index"),
+        ("index stats --index nowhere", 3, "nowhere does not exist"),
+    ],
+)
+def test_mistakes_get_one_line(index, capsys, tmp_path, argv, code, says):
+    before = sorted(tmp_path.rglob("*"))
+    got, out, err = run(capsys, *argv.format(tmp=tmp_path).split())
+    assert says in err
+    assert (got, out, err.count("\n")) == (code, "", 1)
+    assert err.startswith("lycosa: ")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+# --------------------------------------------------------------------------------------------------------------- site
+
+
+def start_site(index: str, *argv: str) -> tuple[subprocess.Popen[str], str]:
+    """Return the process and the address it printed."""
+    command = [*LYCOSA, "site", "--index", str(Path(index).resolve()), *argv]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    ready, _, _ = select.select([process.stdout], [], [], DEADLINE_S)
+    assert ready, "the site says nothing"
+    said = process.stdout.readline()
+    found = re.search(r"http://\S+", said)
+    if not found:
+        process.kill()
+        pytest.fail(f"{said} {process.communicate()}")
+    return process, found[0]
+
+
+def ends(process: subprocess.Popen[str], sent: signal.Signals) -> tuple[int, str]:
+    process.send_signal(sent)
+    try:
+        _, err = process.communicate(timeout=DEADLINE_S)
+    finally:
+        process.kill()
+    return process.returncode, err
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+def test_site_serves_until_a_signal(index, sent, code):
+    process, address = start_site(index, "--port", "0", "--title", "Our pages")
+    kept = socket.create_connection(("127.0.0.1", int(address.split(":")[2].strip("/"))))
+    with urllib.request.urlopen(address, timeout=DEADLINE_S) as response:
+        assert "Our pages" in response.read().decode()
+    with urllib.request.urlopen(f"{address}api/search?q=word7", timeout=DEADLINE_S) as response:
+        assert json.load(response)["total"] == 1
+    assert ends(process, sent) == (code, "")
+    kept.close()
+
+
+def test_site_shows_what_is_indexed_while_it_runs(index, items):
+    process, address = start_site(index, "--port", "0")
+    try:
+        with items.open("ab") as file:
+            file.write(line(777))
+        assert main(["index", "build", "--index", index, "items.jsonl"]) == 0
+        with urllib.request.urlopen(f"{address}api/search?q=word777", timeout=DEADLINE_S) as response:
+            assert json.load(response)["total"] == 1
+    finally:
+        ends(process, signal.SIGTERM)
+
+
+def test_a_port_that_is_taken(index, capsys):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, out, err = run(capsys, "site", "--index", index, "--port", str(port))
+    assert (code, out, err) == (3, "", f"lycosa: port {port} is in use: try --port 0\n")
+
+
+def test_without_a_port_a_taken_one_is_passed_over(index):
+    first, one = start_site(index)
+    second, other = start_site(index)
+    try:
+        assert one != other
+        assert urllib.request.urlopen(other, timeout=DEADLINE_S).status == 200
+    finally:
+        ends(first, signal.SIGTERM)
+        ends(second, signal.SIGTERM)

@@ -1,0 +1,41 @@
+"""Searchable: a page is found at most 5 s after its commit while the crawl runs (D3, "Exact meanings")."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from statistics import median
+
+from lycosa.search.tantivy import TantivyIndex
+from tests.cli.command import Running, items, started
+from tests.servers.tree import grow, word
+
+SEARCHABLE_S = 5.0
+SAMPLES = 4
+
+
+def newest_page(output: Path) -> int:
+    return int(items(output)[-1]["url"].rsplit("/", 1)[1])
+
+
+def seconds_until_found(index: TantivyIndex, number: int, run: Running) -> float:
+    since = time.monotonic()
+    assert run.until(lambda: index.search(word(number)).total == 1), run.said
+    return time.monotonic() - since
+
+
+def test_pages_are_found_while_the_crawl_runs(tmp_path):
+    output = tmp_path / "items.jsonl"
+    with grow(3000, delay_s=0.1) as tree:
+        command = ["crawl", tree.url, "-o", output, "--index", tmp_path / "index", "--concurrency", 16]
+        with started(*command, cwd=tmp_path) as run:
+            assert run.until(lambda: output.exists() and output.stat().st_size > 0), run.said
+            index = TantivyIndex(tmp_path / "index")
+            try:
+                waits = [seconds_until_found(index, newest_page(output), run) for _ in range(SAMPLES)]
+            finally:
+                index.close()
+            assert run.process.poll() is None, "the crawl was to run on"
+    print(f"found after {max(waits):.2f} s at most")
+    assert median(waits) <= SEARCHABLE_S
+    assert max(waits) <= 3 * SEARCHABLE_S, "whatever else the machine does"

@@ -1,0 +1,196 @@
+"""The search site as a person sees it, in headless Chromium (C7, D4): type, submit, read, page forward; phone; dark."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webdriver import WebDriver
+from selenium.webdriver.support.wait import WebDriverWait
+
+from lycosa.search.tantivy import TantivyIndex
+from tests.proxies.api.server import Server, sample_pages, serving
+
+pytestmark = pytest.mark.browser
+
+DEADLINE_S = 30
+NARROW = 360
+PAGES = (
+    "/",
+    "/search?q=common&page=4",
+    "/search?q=trap",
+    "/search?q=zebra",
+    "/search?q=common+zebra",
+    "/search?q=*",
+    "/api",
+    "/nowhere",
+)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Iterator[Server]:
+    index = TantivyIndex(tmp_path_factory.mktemp("site") / "index", write=True)
+    long_word = sample_pages()[0]._replace(
+        key="long", title="trap" + "x" * 300, text="trap " + "y" * 500, url="http://h.example/" + "z" * 500
+    )
+    index.add([*sample_pages(), long_word])
+    index.commit({})
+    with serving(index) as server:
+        yield server
+    index.close()
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory) -> Iterator[WebDriver]:
+    driver = shutil.which("chromedriver")
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    options = webdriver.ChromeOptions()
+    options.binary_location = browser or ""
+    profile = tmp_path_factory.mktemp("profile")
+    for argument in ("headless=new", "no-sandbox", "disable-dev-shm-usage", "disable-gpu", f"user-data-dir={profile}"):
+        options.add_argument(f"--{argument}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    with webdriver.Chrome(options=options, service=Service(driver)) as made:
+        yield made
+
+
+@pytest.fixture
+def browser(chromium) -> Iterator[WebDriver]:
+    """A wide light window; afterwards the console must be empty."""
+    screen(chromium)
+    chromium.get_log("browser")
+    yield chromium
+    complaints = [
+        entry["message"] for entry in chromium.get_log("browser") if "the server responded with" not in entry["message"]
+    ]
+    assert complaints == []
+
+
+def screen(browser: WebDriver, width: int = 1200, scheme: str = "light") -> None:
+    size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    media = [{"name": "prefers-color-scheme", "value": scheme}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": media})
+
+
+def wait(browser: WebDriver, condition) -> None:
+    WebDriverWait(browser, DEADLINE_S).until(condition)
+
+
+def texts(browser: WebDriver, selector: str) -> list[str]:
+    return [element.text for element in browser.find_elements(By.CSS_SELECTOR, selector)]
+
+
+def style(browser: WebDriver, selector: str, name: str) -> str:
+    return browser.find_element(By.CSS_SELECTOR, selector).value_of_css_property(name)
+
+
+def luminance(color: str) -> float:
+    channels = [float(part) / 255 for part in color[color.index("(") + 1 : -1].split(",")[:3]]
+    linear = [value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: str, other: str) -> float:
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_type_submit_read_and_page_forward(browser, site):
+    browser.get(site.url)
+    box = browser.switch_to.active_element
+    assert box.get_attribute("id") == "q", "the box has the focus"
+    box.send_keys("common", Keys.ENTER)
+    wait(browser, lambda each: "q=common" in each.current_url)
+    assert texts(browser, ".found")[0].startswith("95 results in ")
+    assert browser.find_element(By.ID, "q").get_attribute("value") == "common"
+    assert len(texts(browser, ".result")) == 10
+    assert set(texts(browser, ".snippet b")) == {"common"}
+    assert style(browser, ".snippet b", "background-color") != style(browser, "body", "background-color")
+    first = texts(browser, ".result h2")
+    browser.find_element(By.CSS_SELECTOR, "a[rel=next]").click()
+    wait(browser, lambda each: "page=2" in each.current_url)
+    assert not set(texts(browser, ".result h2")) & set(first)
+    assert texts(browser, "[aria-current=page]") == ["2"]
+    browser.find_element(By.CSS_SELECTOR, "a[rel=prev]").click()
+    wait(browser, lambda each: "page=1" in each.current_url)
+    assert texts(browser, ".result h2") == first
+
+
+def test_finds_chinese_inside_a_mixed_run(browser, site):
+    browser.get(site.url)
+    browser.switch_to.active_element.send_keys("爬虫", Keys.ENTER)
+    wait(browser, lambda each: "/search" in each.current_url)
+    assert texts(browser, ".result h2 b") == ["爬虫"]
+    assert texts(browser, ".result h2")[0] == "DHT爬虫"
+    assert texts(browser, ".result time") == ["21 November 2026"]
+
+
+def test_slash_goes_to_the_box(browser, site):
+    browser.get(f"{site.url}/search?q=common")
+    assert browser.switch_to.active_element.tag_name == "body"
+    browser.find_element(By.TAG_NAME, "body").send_keys("/")
+    assert browser.switch_to.active_element.get_attribute("id") == "q"
+    browser.switch_to.active_element.send_keys("a/b")
+    assert browser.find_element(By.ID, "q").get_attribute("value") == "a/b", (
+        "what was there is selected; / can be typed"
+    )
+
+
+def test_the_keyboard_reaches_results_in_their_order(browser, site):
+    browser.get(f"{site.url}/search?q=common")
+    seen = []
+    for _ in range(6):
+        browser.switch_to.active_element.send_keys(Keys.TAB)
+        active = browser.switch_to.active_element
+        seen.append(active.get_attribute("class") or active.get_attribute("id") or active.tag_name)
+        assert active.value_of_css_property("outline-style") != "none", f"no focus ring on {seen[-1]}"
+    assert seen[:4] == ["skip", "mark", "q", "button"]
+    assert active.get_attribute("href").startswith("http://h.example/")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("path", PAGES)
+def test_a_narrow_screen_needs_no_sideways_scrolling(browser, site, path, scheme):
+    screen(browser, NARROW, scheme)
+    browser.get(site.url + path)
+    assert browser.execute_script("return window.innerWidth") == NARROW
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= NARROW
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_light_and_dark_are_readable(browser, site, scheme):
+    screen(browser, scheme=scheme)
+    browser.get(f"{site.url}/search?q=common+爬虫")
+    background = style(browser, "body", "background-color")
+    assert (luminance(background) > 0.5) == (scheme == "light")
+    for selector in ("body", ".found", ".result h2 a", ".snippet", ".where", ".where .step", ".foot a", ".meta"):
+        assert contrast(style(browser, selector, "color"), background) >= 4.5, selector
+    marked = style(browser, ".snippet b", "color"), style(browser, ".snippet b", "background-color")
+    assert contrast(*marked) >= 4.5
+    note = style(browser, ".note", "color"), style(browser, ".note", "background-color")
+    assert contrast(*note) >= 4.5
+
+
+def test_hostile_pages_run_nothing(browser, site):
+    browser.get(f"{site.url}/search?q=trap")
+    assert len(texts(browser, ".result")) >= 3
+    assert browser.execute_script("return document.querySelectorAll('main img, main script').length") == 0
+    addresses = browser.execute_script("return [...document.querySelectorAll('a')].map(a => a.protocol)")
+    assert set(addresses) == {"http:"}
+
+
+def test_works_without_javascript(browser, site):
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        browser.get(site.url)
+        browser.find_element(By.ID, "q").send_keys("common", Keys.ENTER)
+        wait(browser, lambda each: "q=common" in each.current_url)
+        assert len(texts(browser, ".result")) == 10
+    finally:
+        browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})

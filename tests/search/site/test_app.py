@@ -1,0 +1,266 @@
+"""The search site over a real socket: pages, API, what hostile pages and visitors cannot do (C7, D4)."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from urllib.parse import quote
+
+import pytest
+
+from lycosa.core.errors import IndexFailure
+from lycosa.search.core.query import OFFSET_MAX, QUERY_MAX
+from lycosa.search.memory import MemoryIndex
+from lycosa.search.site.app import API_LIMIT_MAX, PAGE_MAX, PAGE_SIZE, page_numbers, took
+from tests.proxies.api.server import sample_pages, serving
+
+
+@pytest.fixture(scope="module")
+def site():
+    index = MemoryIndex()
+    index.add(sample_pages())
+    index.commit({})
+    with serving(index, title="Spiders & co") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def empty_site():
+    with serving(MemoryIndex()) as server:
+        yield server
+
+
+class Broken(MemoryIndex):
+    def count(self):
+        raise IndexFailure("the index /data/index cannot be read: gone")
+
+    def search(self, query, *, limit=10, offset=0):
+        raise IndexFailure("the index /data/index cannot be searched: gone")
+
+
+class Buggy(MemoryIndex):
+    def search(self, query, *, limit=10, offset=0):
+        raise ZeroDivisionError("a bug at /secret/path")
+
+
+def search(site, query: str, **more: object):
+    extra = "".join(f"&{name}={value}" for name, value in more.items())
+    return site.get(f"/search?q={quote(query)}{extra}")
+
+
+def test_home_has_a_labelled_box_and_the_number_of_documents(site):
+    page = site.get("/").text
+    assert '<label class="unseen" for="q">' in page
+    assert re.search(r'<input id="q" name="q" type="search"[^>]* autofocus>', page)
+    assert "99 documents" in page
+    assert "Spiders &amp; co" in page
+
+
+def test_home_of_an_empty_index_says_so(empty_site):
+    assert "Nothing is indexed yet" in empty_site.get("/").text
+
+
+def test_results_show_what_was_found(site):
+    page = search(site, "爬虫").text
+    assert "1 result" in page
+    assert 'value="爬虫"' in page, "the query stays in the box"
+    assert "DHT<b>爬虫</b>" in page
+    assert "关于<b>爬虫</b>的说明" in page
+    link = 'href="http://docs.example.org/a%20b/%E7%88%AC%E8%99%AB.html?x=1" rel="noopener nofollow"'
+    assert link in page
+    assert '<span class="host">docs.example.org</span><span class="step">a b</span>' in page
+    assert '<span class="step">爬虫.html?x=1</span>' in page
+    assert re.search(r'<time datetime="2026-11-21T07:00:00Z"[^>]*>21 November 2026</time>', page)
+    assert 'lang="zh"' in page
+    assert re.search(r"in [\d.]+ ms", page)
+
+
+def test_hostile_pages_stay_text(site):
+    page = search(site, "trap").text
+    assert "<script>alert" not in page
+    assert "<img" not in page
+    assert "&lt;img src=x onerror=alert(2)&gt;" in page
+    assert 'href="javascript' not in page
+    assert 'href="http://[broken' not in page
+    page = search(site, "spiders").text
+    assert "onclick" not in page
+    assert ">h.example/evil</a>" in page, "no title, no password, nothing that turns text around"
+    assert '<span class="host">h.example</span>' in page, "no password is shown"
+    assert "soon" not in page
+
+
+@pytest.mark.parametrize(
+    "query", ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "{{ 77*77 }}", "' onx='"]
+)
+def test_hostile_queries_stay_text(site, query):
+    page = search(site, query).text
+    assert "<script>alert" not in page
+    assert "<img" not in page
+    assert "5929" not in page
+
+
+def test_pages_through(site):
+    first = search(site, "common").text
+    assert "95 results" in first
+    assert first.count('<li class="result">') == PAGE_SIZE
+    assert 'rel="next" href="/search?q=common&amp;page=2"' in first
+    assert 'rel="prev"' not in first
+    last = search(site, "common", page=10).text
+    assert last.count('<li class="result">') == 5
+    assert 'rel="next"' not in last
+    assert 'rel="prev" href="/search?q=common&amp;page=9"' in last
+    assert 'aria-current="page">10<' in last
+    assert "There is no page 11" in search(site, "common", page=11).text
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "x", "", "1e9", "9" * 30, "²", str(PAGE_MAX + 1)])
+def test_any_page_number_is_answered(site, number):
+    assert search(site, "common", page=quote(number)).status == 200
+
+
+def test_nothing_found_helps(site):
+    page = search(site, "zebra")
+    assert page.status == 200
+    assert "Nothing found for <q>zebra</q>" in page.text
+    assert "title:index" in page.text
+
+
+def test_most_of_the_words_is_said(site):
+    assert "No page has all of these words" in search(site, "common zebra").text
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("-common", "only excludes"),
+        ("*", "no word in it"),
+        ("x" * (QUERY_MAX + 1), "use at most"),
+        ("a " * 400, "use at most"),
+    ],
+)
+def test_an_unclear_query_gets_one_line(site, query, says):
+    page = search(site, query)
+    assert page.status == 400
+    assert says in page.text
+    answer = site.get(f"/api/search?q={quote(query)}")
+    assert answer.status == 400
+    assert says in json.loads(answer.text)["error"]
+
+
+@pytest.mark.parametrize("path", ["/search", "/search?q=", "/search?q=%20%20"])
+def test_no_query_leads_home(site, path):
+    answer = site.get(path)
+    assert (answer.status, answer.headers["location"]) == (303, "/")
+
+
+def test_api(site):
+    answer = json.loads(site.get("/api/search?q=common&limit=3&offset=94").text)
+    took_ms = answer.pop("took_ms")
+    (hit,) = answer.pop("hits")
+    assert answer == {"query": "common", "total": 95, "partial": False, "limit": 3, "offset": 94}
+    assert took_ms > 0
+    assert hit["snippet"].startswith("<b>common</b> words")
+    assert set(hit) == {"url", "title", "title_html", "snippet", "fetched_at", "lang", "score"}
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        "limit=0",
+        f"limit={API_LIMIT_MAX + 1}",
+        "limit=x",
+        "offset=-1",
+        f"offset={OFFSET_MAX + 1}",
+        "limit=",
+        "offset=1.5",
+    ],
+)
+def test_api_bounds(site, parameters):
+    answer = site.get(f"/api/search?q=common&{parameters}")
+    assert answer.status == 400
+    assert "is out of range" in json.loads(answer.text)["error"]
+
+
+def test_the_api_page_tells_its_parameters(site):
+    page = site.get("/api").text
+    for said in ("<code>q</code>", "<code>limit</code>", "<code>offset</code>", f"{site.url}/api/search?q="):
+        assert said in page
+
+
+def test_health(site):
+    assert json.loads(site.get("/healthz").text) == {"ok": True, "documents": 99}
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/search?q=common", "/api", "/api/search?q=x", "/nowhere", "/static/site.css", "/healthz"]
+)
+def test_every_answer_is_locked_down(site, path):
+    headers = site.get(path).headers
+    policy = headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["referrer-policy"] == "no-referrer"
+
+
+@pytest.mark.parametrize("path", ["/", "/search?q=common", "/search?q=zebra", "/search?q=*", "/api", "/nowhere"])
+def test_pages_keep_to_the_policy_and_to_this_server(site, path):
+    page = site.get(path).text
+    assert not re.search(r"<style|\sstyle=|\son[a-z]+=|<script(?! src=\"/static/)", page)
+    for address in re.findall(r'<(?:link|script|img)[^>]+(?:href|src)="([^"]+)"', page):
+        assert site.get(address).status == 200
+
+
+def test_what_is_not_there(site):
+    answer = site.get("/nowhere")
+    assert (answer.status, "There is no such page here" in answer.text) == (404, True)
+    assert json.loads(site.get("/api/nowhere").text) == {"error": "Not Found"}
+    assert site.get("/static/../site.py").status == 404
+    assert site.get("/static/%2e%2e/site.py").status == 404
+
+
+def test_an_index_that_fails_is_told():
+    with serving(Broken()) as server:
+        for path in ("/", "/search?q=x"):
+            answer = server.get(path)
+            assert (answer.status, "gone" in answer.text) == (503, True)
+        assert json.loads(server.get("/api/search?q=x").text)["error"].endswith("gone")
+        assert json.loads(server.get("/healthz").text)["ok"] is False
+        assert server.get("/healthz").status == 503
+
+
+def test_a_bug_shows_no_inside():
+    with serving(Buggy()) as server:
+        answer = server.get("/search?q=x")
+    assert answer.status == 500
+    assert "Something went wrong here" in answer.text
+    assert "secret" not in answer.text
+
+
+def test_any_bytes_as_a_query_are_answered(site):
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    for _ in range(200):
+        query = "".join(f"%{chance.randrange(256):02x}" for _ in range(chance.randint(1, 20)))
+        assert site.get(f"/search?q={query}").status in {200, 303, 400}
+        assert site.get(f"/api/search?q={query}").status in {200, 400}
+
+
+@pytest.mark.parametrize(
+    ("number", "last", "numbers"),
+    [
+        (1, 1, [1]),
+        (1, 3, [1, 2, 3]),
+        (1, 20, [1, 2, 3, 4, 5, 6, 7]),
+        (10, 20, [7, 8, 9, 10, 11, 12, 13]),
+        (20, 20, [14, 15, 16, 17, 18, 19, 20]),
+    ],
+)
+def test_page_numbers(number, last, numbers):
+    assert page_numbers(number, last) == numbers
+
+
+def test_times_as_people_read_them():
+    assert [took(each) for each in (0.123, 12.3, 1234)] == ["0.1 ms", "12 ms", "1.2 s"]

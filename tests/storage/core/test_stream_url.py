@@ -1,0 +1,87 @@
+"""Addresses of streams, read or refused; the key of an item (C3, C8)."""
+
+from __future__ import annotations
+
+import pytest
+
+from lycosa.core import redis_url
+from lycosa.core.errors import UsageError
+from lycosa.frontier.core.model import UrlRecord
+from lycosa.storage.core.stream_url import is_address, item_key, read_address
+
+
+def test_all_that_an_address_may_say():
+    found = read_address("rediss://me:p%40ss@host:7000/3?stream=items&maxlen=1000&ca=a.pem")
+    server = redis_url.read_address("rediss://me:p%40ss@host:7000/3?ca=a.pem")
+    assert found.server._replace(own={}) == server
+    assert found[:1] + found[2:] == ("rediss://host:7000/3?stream=items", "items", 1000)
+
+
+@pytest.mark.parametrize(
+    ("address", "place"),
+    [
+        ("redis://host?stream=items", "redis://host?stream=items"),
+        ("redis+cluster://:secret@a:1,b?stream=a%20b&maxlen=7", "redis+cluster://a:1,b?stream=a b"),
+        ("redis+sentinel://:secret@a,b/shop/2?stream=s", "redis+sentinel://a,b/shop/2?stream=s"),
+        ("unix://:secret@/run/r.sock?stream=s", "unix:///run/r.sock?stream=s"),
+        ("unix:///run/r.sock?db=3&stream=s", "unix:///run/r.sock?db=3&stream=s"),
+    ],
+)
+def test_its_place_has_no_secrets(address, place):
+    assert read_address(address).place == place
+
+
+@pytest.mark.parametrize(
+    ("address", "says"),
+    [
+        ("http://:secret@host/x", "http://host/x: items go to a file, or to a stream in Redis: redis://HOST:6379/0?"),
+        ("file:///items.jsonl", "file:///items.jsonl: items go to a file"),
+        ("redis://:secret@host/0", "redis://host/0: say which stream, redis://host/0?stream=NAME"),
+        ("redis://host/0?stream=", "say which stream"),
+        ("redis://host/0?stream={a}", "no braces"),
+        ("redis://host/0?stream=a%0Ab", "say which stream"),
+        ("redis://host/0?stream=" + "a" * 201, "at most 200 characters"),
+        ("redis://host/0?queue=a", "there is no option 'queue'; write stream=, maxlen= only"),
+        ("redis://host/items", "/items is no database; write a number (a stream: redis://HOST:6379/0?stream=NAME)"),
+        ("redis://:secret@[host?stream=a", "no address of a Redis"),
+        ("redis://host?stream=a&maxlen=0", "maxlen=0 is no number of entries; write maxlen=1000000"),
+        ("redis://host?stream=a&maxlen=", "maxlen= is no number"),
+        ("redis://host?stream=a&maxlen=10k", "maxlen=10k is no number"),
+        ("redis://host?stream=a&maxlen=" + "9" * 5000, "is no number"),
+    ],
+)
+def test_what_is_refused(address, says):
+    with pytest.raises(UsageError) as caught:
+        read_address(address)
+    assert says in str(caught.value)
+    assert "secret" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("output", "yes"), [("redis://a", True), ("items.jsonl", False), (None, False), ("c:/x.jsonl", False)]
+)
+def test_what_is_an_address(output, yes):
+    assert is_address(output) is yes
+
+
+def test_keys_tell_pages_segments_and_items_apart():
+    pages = [
+        (segment, fingerprint, number)
+        for segment in ("", "day", "day/1")
+        for fingerprint in (0, 1, 2**64 - 1)
+        for number in (0, 1)
+    ]
+    keys = {
+        item_key("crawl", UrlRecord(1, fingerprint, "http://a/", "http://a:80", segment), n)
+        for segment, fingerprint, n in pages
+    }
+    assert len(keys) == len(pages)
+    assert item_key("a", UrlRecord(1, 255, "http://a/", "http://a:80", "2026-01-01"), 3) == (
+        "a/2026-01-01/00000000000000ff/3"
+    )
+
+
+def test_a_stream_is_none_of_the_keys_of_a_crawl():
+    with pytest.raises(UsageError, match="names that begin with lycosa: are for crawls"):
+        read_address("redis://127.0.0.1/0?stream=lycosa:crawls")
