@@ -1,6 +1,7 @@
-"""The rules of docs/architecture.md that a program can check; the floors themselves are contracts in pyproject.toml.
+"""The rules of docs/architecture.md that a program can check; the layers are contracts in pyproject.toml.
 
-Sizes keep a file readable in one sitting, the allow-list keeps `core` pure, hygiene keeps the text about the project.
+Sizes keep a file and a folder readable in one sitting, the allow-list keeps every `core` pure, systems meet at their
+ports, tests stand where the tree says, hygiene keeps the text about the project.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ PACKAGE = ROOT / "lycosa"
 FILE_LINES_MAX = 500
 CLASS_LINES_MAX = 300
 FUNCTION_LINES_MAX = 70
+FOLDER_MODULES_MAX = 18
 
-ADAPTERS = {"frontiers", "fetchers", "proxies", "sources", "sinks", "records", "caches", "indexes", "queues"}
+SYSTEMS = {"crawl", "frontier", "http", "proxies", "queues", "search", "storage"}
 
 # The part of the standard library that only computes: no clock, file, socket, chance or environment.
 # fmt: off
@@ -45,7 +47,8 @@ COMPILED_THAT_ONLY_COMPUTE = {
     "selectolax",
     "xxhash",
 }
-CORE_MAY_IMPORT = PURE_STANDARD_LIBRARY | COMPILED_THAT_ONLY_COMPUTE | {"lycosa.core"}
+PURE = PURE_STANDARD_LIBRARY | COMPILED_THAT_ONLY_COMPUTE
+SHARED_CORE = {"lycosa.core", "lycosa.html", "lycosa.http.core"}
 # What the allowed modules hold that is not pure after all.
 IMPURE_CALLS = {"open", "input", "print", "exec", "eval", "breakpoint", "__import__"}
 IMPURE_METHODS = {("datetime", "now"), ("datetime", "utcnow"), ("datetime", "today"), ("date", "today"), ("io", "open")}
@@ -82,10 +85,29 @@ def under(full_name: str, allowed: set[str]) -> bool:
     return any(".".join(parts[:n]) in allowed for n in range(1, len(parts) + 1))
 
 
-def impurities(source: str) -> list[str]:
-    """Return what a module of core may not contain."""
+def core_of(path: Path) -> str:
+    """Return the pure part of the package that a file is in, "lycosa.http.core" for one; "" for the others."""
+    parts = module(path).split(".")
+    if parts[1:2] in (["core"], ["html"]):
+        return ".".join(parts[:2])
+    return ".".join(parts[:3]) if parts[2:3] == ["core"] else ""
+
+
+def may_import(core: str) -> set[str]:
+    """Return what a pure part may import: of ours, itself and what stands below it."""
+    ours: dict[str, set[str]] = {
+        "lycosa.core": set(),
+        "lycosa.html": {"lycosa.core"},
+        "lycosa.http.core": {"lycosa.core", "lycosa.html"},
+    }
+    return PURE | {core} | ours.get(core, SHARED_CORE)
+
+
+def impurities(source: str, core: str = "lycosa.core") -> list[str]:
+    """Return what a module of a pure part may not contain."""
     tree = ast.parse(source)
-    found = [f"line {line}: imports {what}" for line, what in imports(tree) if not under(what, CORE_MAY_IMPORT)]
+    allowed = may_import(core)
+    found = [f"line {line}: imports {what}" for line, what in imports(tree) if not under(what, allowed)]
     for node in ast.walk(tree):
         if isinstance(node, ast.AsyncFunctionDef | ast.Await | ast.AsyncFor | ast.AsyncWith):
             found.append(f"line {node.lineno}: async")
@@ -98,9 +120,9 @@ def impurities(source: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("path", sources(PACKAGE / "core"), ids=name)
+@pytest.mark.parametrize("path", [path for path in sources() if core_of(path)], ids=name)
 def test_core_is_pure(path: Path):
-    assert impurities(path.read_text(encoding="utf-8")) == []
+    assert impurities(path.read_text(encoding="utf-8"), core_of(path)) == []
 
 
 @pytest.mark.parametrize(
@@ -113,7 +135,8 @@ def test_core_is_pure(path: Path):
         "from datetime import datetime\nx = datetime.now()",
         "import datetime\nx = datetime.datetime.now()",
         "from lycosa.infra.clock import Clock",
-        "from lycosa import ports",
+        "from lycosa import infra",
+        "from lycosa.http.core import model",
         "def f():\n    import random",
         "async def f(): pass",
         "print(1)",
@@ -128,6 +151,13 @@ def test_the_purity_check_bites(source: str):
 )
 def test_the_purity_check_lets_computation_pass(source: str):
     assert impurities(source) == []
+
+
+def test_a_core_may_import_the_shared_ones_and_no_other():
+    assert impurities("from lycosa.http.core import url\nfrom lycosa.html import page", "lycosa.frontier.core") == []
+    assert impurities("from lycosa.frontier.core import model", "lycosa.frontier.core") == []
+    assert impurities("from lycosa.frontier.core import model", "lycosa.proxies.core")
+    assert impurities("from lycosa.frontier import ports", "lycosa.frontier.core")
 
 
 @pytest.mark.parametrize("path", sources(), ids=name)
@@ -148,16 +178,95 @@ def test_a_module_with_code_starts_with_its_contract(path: Path):
     assert not tree.body or ast.get_docstring(tree), f"{name(path)}: no docstring"
 
 
-def test_only_the_composition_root_imports_adapters():
-    wrong = []
-    for path in sources():
-        package = module(path).split(".")
-        floor = package[1] if len(package) > 1 else ""
-        for line, what in imports(ast.parse(path.read_text(encoding="utf-8"))):
-            target = what.split(".")
-            if target[0] == "lycosa" and len(target) > 1 and target[1] in ADAPTERS and floor not in {target[1], "app"}:
-                wrong.append(f"{name(path)}:{line} imports {what}")
-    assert wrong == []
+def folders() -> list[Path]:
+    return sorted({path.parent for path in sources() if "templates" not in path.parts})
+
+
+@pytest.mark.parametrize("folder", folders(), ids=name)
+def test_a_folder_fits_on_a_screen(folder: Path):
+    modules = [path.stem for path in folder.glob("*.py") if path.stem != "__init__"]
+    assert len(modules) <= FOLDER_MODULES_MAX, modules
+
+
+# Plain functions over data that a package ships.
+ALSO_OPEN = {"lycosa.http.public_suffixes.is_suffix", "lycosa.http.public_suffixes.registrable"}
+
+
+def strays(system: str, source: str) -> list[str]:
+    """Return what a module of a system takes from inside another system, past its ports and its core."""
+    found = []
+    for line, what in imports(ast.parse(source)):
+        target = what.split(".")
+        if target[0] != "lycosa" or len(target) < 3 or target[1] not in SYSTEMS - {system}:
+            continue
+        if target[2] not in {"core", "ports"} and what not in ALSO_OPEN:
+            found.append(f"line {line}: imports {what}")
+    return found
+
+
+def in_systems() -> list[Path]:
+    """Only app/ makes adapters; commands may name what they show, and the public doors what they hand out."""
+    inside = SYSTEMS | {"core", "html", "infra", "config"}
+    return [path for path in sources() if path.relative_to(PACKAGE).parts[0] in inside]
+
+
+@pytest.mark.parametrize("path", in_systems(), ids=name)
+def test_systems_meet_at_their_ports(path: Path):
+    assert strays(path.relative_to(PACKAGE).parts[0], path.read_text(encoding="utf-8")) == []
+
+
+def test_the_check_of_systems_bites():
+    assert strays("crawl", "from lycosa.frontier.memory import MemoryShelf")
+    assert strays("infra", "from lycosa.http.curl.fetcher import CurlFetcher")
+    assert strays("crawl", "from lycosa.frontier.ports import Frontier\nfrom lycosa.crawl.engine import visit") == []
+
+
+MIRRORED = (
+    "core",
+    "html",
+    "config",
+    "infra",
+    "http",
+    "storage",
+    "queues",
+    "frontier",
+    "proxies",
+    "search",
+    "crawl",
+    "app",
+)
+KINDS = {"contracts", "sim", "e2e", "durability"}
+OTHER_TESTS = {"cli", "servers", "bench", "docs", "scripts"}
+
+
+def misplaced(path: Path) -> str:
+    """Return why a test file does not stand where the tree says, or "".
+
+    A folder of tests is one of the package, or one of KINDS within it. In a core, a file is the test of one module.
+    """
+    parts = path.relative_to(ROOT / "tests").parent.parts
+    kinds = [index for index, part in enumerate(parts) if part in KINDS]
+    tested = PACKAGE.joinpath(*(parts[: kinds[0]] if kinds else parts))
+    if not tested.is_dir():
+        return f"there is no {name(tested)}"
+    if kinds or core_of(tested / "x.py") == "" or not path.name.startswith("test_"):
+        return ""
+    stem = path.stem.removeprefix("test_")
+    here = (tested / f"{stem}.py").exists() or (tested / stem).is_dir()
+    return "" if here else f"there is no {name(tested)}/{stem}.py"
+
+
+@pytest.mark.parametrize("path", [path for system in MIRRORED for path in sources(ROOT / "tests" / system)], ids=name)
+def test_tests_mirror_the_tree(path: Path):
+    assert misplaced(path) == ""
+
+
+def test_the_check_of_the_mirror_bites():
+    tests = ROOT / "tests"
+    assert misplaced(tests / "http/core/test_cookies.py") == ""
+    assert misplaced(tests / "http/core/test_biscuits.py")
+    assert misplaced(tests / "https/test_fetcher.py")
+    assert {path.name for path in tests.iterdir() if path.is_dir() and path.name[0] != "_"} == {*MIRRORED, *OTHER_TESTS}
 
 
 def hidden_imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -216,27 +325,30 @@ def test_every_dependency_is_explained_and_pinned():
 
 
 def tree_of_the_design() -> dict[str, set[str]]:
-    """Return the files and folders that the tree in docs/architecture.md names, by the folder they are in."""
+    """Return the names that the tree in docs/architecture.md gives, by the folder they are in.
+
+    A line is a folder and what is in it; it goes on in lines without a folder. What is in brackets is an explanation.
+    """
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    tree = page.split("```\nlycosa/\n", 1)[1].split("\ntests/  ", 1)[0]
-    told: dict[str, set[str]] = {"": set()}
-    for entry in re.split(r"^[├└]── ", tree, flags=re.MULTILINE)[1:]:
-        head = re.match(r"(?:\w+/ +)*", entry)
-        assert head is not None
-        names = set(re.findall(r"\b(\w+)(?:\.py\b|/\W)", entry[head.end() :]))
-        folders = re.findall(r"(\w+)/", head[0])
-        told.update(dict.fromkeys(folders, names))
-        told[""] |= set(folders) or names
+    tree = page.split("```\nlycosa/", 1)[1].split("\n```", 1)[0]
+    told: dict[str, set[str]] = {}
+    folder = ""
+    for line in tree.split("\n")[1:]:
+        head = re.match(r"([a-z0-9_/]+)/ +", line)
+        folder = head[1] if head else folder
+        names = re.sub(r"\([^)]*\)|#.*", " ", line[head.end() :] if head else line)
+        told.setdefault(folder, set()).update(re.findall(r"[a-z0-9_]+", names))
     return told
 
 
 def test_the_tree_of_the_design_names_the_files_that_there_are():
     told = tree_of_the_design()
-    del told["cli"]  # one file a verb
     for folder, names in told.items():
         inside = (PACKAGE / folder).iterdir()
         there = {path.stem for path in inside if (path.suffix == ".py" or path.is_dir()) and path.stem[0] != "_"}
+        there -= {"lua", "templates", "static"}
         assert names == there, f"lycosa/{folder}: in the tree on one side, in the package on the other"
+    assert set(told) == {path.relative_to(PACKAGE).as_posix() for path in folders() if path != PACKAGE}
 
 
 def committed() -> list[Path]:
