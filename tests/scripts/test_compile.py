@@ -250,7 +250,7 @@ def test_the_command_line_works_interpreted(copy: Path):
 
 
 @pytest.mark.parametrize(
-    ("lost", "says"), [(STAMP, "make interpreted"), ("lycosa/frontier/core/fair_queue.py", "turns.py: pyproj")]
+    ("lost", "says"), [(STAMP, "make interpreted"), ("lycosa/frontier/core/fair_queue.py", "fair_queue.py: pyproj")]
 )
 def test_no_test_runs_with_a_stale_build(copy: Path, lost: str, says: str):
     shutil.copytree(ROOT / "tests", copy / "tests", ignore=shutil.ignore_patterns("__pycache__"))

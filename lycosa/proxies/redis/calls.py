@@ -38,7 +38,7 @@ AT_ONCE_MAX = 64
 @cache
 def script(name: str) -> tuple[bytes, str]:
     """Return the text of a script and its checksum."""
-    folder = files("lycosa.proxies") / "lua"
+    folder = files("lycosa.proxies.redis") / "lua"
     text = b"\n".join((folder / f"{part}.lua").read_bytes() for part in PARTS[name])
     return text, sha1(text, usedforsecurity=False).hexdigest()
 

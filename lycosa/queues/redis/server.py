@@ -70,7 +70,7 @@ class Server:
         ends = 0.0
         while True:
             try:
-                return redis.evaluate(self._connected(), "lycosa.queues", script, self._keys, arguments)
+                return redis.evaluate(self._connected(), "lycosa.queues.redis", script, self._keys, arguments)
             except redis.errors() as error:
                 ours = self._ours(error)
                 ends = ends or monotonic() + (self.patience_s if patience_s is None else patience_s)

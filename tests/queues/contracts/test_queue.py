@@ -914,7 +914,7 @@ def test_a_queue_inside_its_own_call(tmp_path):
 
 
 def test_the_contract_is_the_port():
-    from lycosa import ports
+    from lycosa.queues import ports
 
     named = {name for name in (*vars(ports.Queue), *ports.Queue.__annotations__) if not name.startswith("_")}
     assert named == set(PORT)

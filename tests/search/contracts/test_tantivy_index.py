@@ -28,7 +28,7 @@ WRITER = """
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from lycosa.http.core.model import Document
+from lycosa.search.core.results import Document
 from lycosa.search.tantivy import TantivyIndex
 index = TantivyIndex(Path(sys.argv[1]), write=True)
 done = index.positions().get("numbers", 0)
