@@ -161,6 +161,10 @@ class ConnectFailed(FetchError):
     """The connection failed."""
 
 
+LOGIN_WANTED = "proxy wants another login"
+"""The reason of a `ConnectFailed`: every way to a proxy says the same."""
+
+
 class ProxyFailed(ConnectFailed):
     """No connection through the proxy."""
 

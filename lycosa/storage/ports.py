@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from lycosa.frontier.core.model import UrlRecord
+from lycosa.storage.core.item_key import ItemKey
 
 
 class Sink(Protocol):
@@ -29,11 +29,8 @@ class Sink(Protocol):
         """Return the item in the form that `write` takes. Raises `BadItem` when it has none."""
         ...
 
-    def write(self, prepared: Any, record: UrlRecord, number: int) -> None:
-        """Take one prepared item; it may stay in memory until `flush`.
-
-        It is that of this number (from 0) on the page of `record`, which makes it known if the page is fetched again.
-        """
+    def write(self, prepared: Any, key: ItemKey) -> None:
+        """Take one prepared item; it may stay in memory until `flush`."""
         ...
 
     async def flush(self) -> int:

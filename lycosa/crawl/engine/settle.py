@@ -13,6 +13,7 @@ from lycosa.crawl.events.stats import RunStats
 from lycosa.frontier.core.model import Lease
 from lycosa.frontier.ports import Frontier
 from lycosa.infra.clock import Clock
+from lycosa.storage.core.item_key import ItemKey
 from lycosa.storage.ports import Sink
 
 log = logging.getLogger(__name__)
@@ -73,9 +74,11 @@ class Settler:
         ):
             log.warning("a late result was refused: %s", lease.record.url)
             return
+        record = lease.record
         for number, item in enumerate(done.items):
+            key = ItemKey(record.url, record.fingerprint, number, record.segment, record.dont_filter)
             for sink, prepared in zip(self._sinks, item, strict=True):
-                sink.write(prepared, lease.record, number)
+                sink.write(prepared, key)
         self._stats.pages += done.page
         self._stats.unchanged += done.reason == UNCHANGED
         self._stats.items += len(done.items)

@@ -211,9 +211,9 @@ def _refused(known: Known) -> Iterator[str]:
 
 def _robots(known: Known) -> Iterator[str]:
     facts, agent = known.facts, known.bounds.user_agent or "Lycosa"
-    if facts is None or rules_of(facts, agent).allowed(known.url):
+    if facts is None or rules_of(facts.robots, facts.robots_status, agent).allowed(known.url):
         return
-    rule, host = forbidding_rule(facts, known.url, agent), host_key(known.url)
+    rule, host = forbidding_rule(facts.robots, facts.robots_status, known.url, agent), host_key(known.url)
     if rule:
         yield f"robots.txt of {host} forbids it: {rule}"
     else:

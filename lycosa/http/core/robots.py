@@ -17,7 +17,6 @@ from protego import Protego
 
 from lycosa.core.errors import BadUrl
 from lycosa.core.url import canonicalize
-from lycosa.frontier.core.model import HostFacts
 
 ROBOTS_MAX = 512_000
 """Bytes of a robots.txt that are read: RFC 9309 §2.5 asks for at least 500 KiB."""
@@ -71,23 +70,22 @@ class Robots:
         return not self.unreachable or _path(url) == "/robots.txt"
 
 
-def rules_of(facts: HostFacts, user_agent: str = "Lycosa") -> Robots:
-    """Return the rules that follow from the last answer to /robots.txt.
+def rules_of(body: bytes, status: int, user_agent: str = "Lycosa") -> Robots:
+    """Return the rules that follow from the last answer to /robots.txt; status 0 is no answer.
 
     2xx: what it says. 429, 5xx and no answer: nothing is allowed until it can be read. Else (404, endless redirects):
     there are no rules.
     """
-    status = facts.robots_status
     if 200 <= status < 300:
-        return Robots.parse(facts.robots, user_agent)
+        return Robots.parse(body, user_agent)
     return Robots(unreachable=not 300 <= status < 500 or status == 429)
 
 
-def forbidding_rule(facts: HostFacts, url: str, user_agent: str = "Lycosa") -> str:
+def forbidding_rule(body: bytes, status: int, url: str, user_agent: str = "Lycosa") -> str:
     """Return the line of a robots.txt that forbids this URL, the longest if there are several; "" if none does."""
-    if not 200 <= facts.robots_status < 300 or rules_of(facts, user_agent).allowed(url):
+    if not 200 <= status < 300 or rules_of(body, status, user_agent).allowed(url):
         return ""
-    rules = _Groups(facts.robots, product_token(user_agent)).rules
+    rules = _Groups(body, product_token(user_agent)).rules
     against = [rule for rule in rules if not Protego.parse(f"User-agent: *\n{rule}").can_fetch(url, "*")]
     return max(against, key=len, default="")
 

@@ -11,6 +11,7 @@ import re
 import pycurl
 
 from lycosa.core.errors import (
+    LOGIN_WANTED,
     BadResponse,
     BodyTooLarge,
     ConnectFailed,
@@ -19,7 +20,6 @@ from lycosa.core.errors import (
     FetchTimeout,
     TlsFailed,
 )
-from lycosa.proxies.core.outcomes.outcome import LOGIN_WANTED
 
 PINNED, PROXY, HTTP2_STREAM, HTTP3, TOO_LARGE = 90, 97, 92, 95, 100
 

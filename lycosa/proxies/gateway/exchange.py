@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from lycosa.core.errors import BadMessage, BadResponse, ConnectionLost, FetchTimeout, ProxyFailed
+from lycosa.core.errors import LOGIN_WANTED, BadMessage, BadResponse, ConnectionLost, FetchTimeout, ProxyFailed
 from lycosa.http.core import codings
 from lycosa.http.core.destination import Destination
 from lycosa.http.core.http1.forward import IDEMPOTENT, is_bound, is_kept, is_reusable, request_bytes, response_bytes
@@ -18,7 +18,7 @@ from lycosa.http.core.http1.framing import LAST_CHUNK, Body, Chunked, Length, ch
 from lycosa.http.core.http1.head import Request, Response, head_end, read_response
 from lycosa.proxies.core.gateway.handshakes import login_of
 from lycosa.proxies.core.gateway.username import Asked
-from lycosa.proxies.core.outcomes.outcome import CHALLENGE_STATUSES, LOGIN_WANTED, LOOKED_AT, Outcome, judge
+from lycosa.proxies.core.outcomes.outcome import CHALLENGE_STATUSES, LOOKED_AT, Outcome, judge
 from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.gateway.answers import LEASE
 from lycosa.proxies.gateway.leases import Hold

@@ -1,4 +1,4 @@
-"""The address of a stream in Redis as an output, and the key of an item in it. Pure.
+"""The address of a stream in Redis as an output. Pure.
 
 It is that of a Redis (`core.redis_url`) with ?stream=NAME[&maxlen=N].
 """
@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from lycosa.core import redis_url
 from lycosa.core.errors import UsageError
-from lycosa.frontier.core.model import UrlRecord
 
 NAME_MAX = 200
 LENGTH_MAX = 10**15
@@ -44,12 +43,6 @@ def read_address(url: str) -> StreamAddress:
     database = f"db={server.database}&" if server.socket and server.database else ""
     place = f"{server.text}?{database}stream={name}"
     return StreamAddress(place, server, name, _length(server.text, server.own.get("maxlen")))
-
-
-def item_key(crawl: str, record: UrlRecord, number: int) -> str:
-    """Return what identifies the item of this number (from 0) of a page: the same when the page is fetched again."""
-    segment = f"{record.segment}/" if record.segment else ""
-    return f"{crawl}/{segment}{record.fingerprint:016x}/{number}"
 
 
 def _name(server: str, name: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lycosa.frontier.core.model import UrlRecord
+from lycosa.storage.core.item_key import ItemKey
 from lycosa.storage.sinks.json_lines import not_open
 
 
@@ -32,7 +32,7 @@ class MemorySink:
         """Return the item."""
         return item
 
-    def write(self, item: Any, record: UrlRecord, number: int) -> None:
+    def write(self, item: Any, key: ItemKey) -> None:
         """Keep the item itself, not a copy."""
         self._pending.append(item)
 

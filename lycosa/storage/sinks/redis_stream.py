@@ -15,8 +15,8 @@ from collections import deque
 from typing import Any, NamedTuple
 
 from lycosa.core.errors import BadItem, StateError, StorageError
-from lycosa.frontier.core.model import UrlRecord
-from lycosa.storage.core.stream_url import item_key, read_address
+from lycosa.storage.core.item_key import ItemKey
+from lycosa.storage.core.stream_url import read_address
 from lycosa.storage.sinks.json_lines import not_open, to_line
 from lycosa.storage.sinks.redis_server import Say, StreamServer
 
@@ -95,13 +95,13 @@ class RedisStreamSink:
             raise BadItem(f"an item of {len(line):,} bytes is too large for a stream ({type(item).__qualname__})")
         return line
 
-    def write(self, line: bytes, record: UrlRecord, number: int) -> None:
+    def write(self, line: bytes, key: ItemKey) -> None:
         """Take what `prepare` returned."""
-        key = item_key(self._crawl, record, number)
-        if record.dont_filter:  # fetched as often as it is asked for, and each time is meant
-            key = f"{key}/{self._token}-{self._next + len(self._entries) // FIELDS}"
-        self._entries += (key, record.segment, record.url, line)
-        self._size_bytes += len(line) + len(key) + len(record.url)
+        name = key.text(self._crawl)
+        if key.repeatable:
+            name = f"{name}/{self._token}-{self._next + len(self._entries) // FIELDS}"
+        self._entries += (name, key.segment, key.url, line)
+        self._size_bytes += len(line) + len(name) + len(key.url)
         if self._size_bytes >= BATCH_BYTES or len(self._entries) >= FIELDS * BATCH_ITEMS:
             self._close_batch()
             if self._given_bytes - self._sent_bytes >= BUFFER_MAX:

@@ -15,7 +15,7 @@ import stat
 from typing import Any
 
 from lycosa.core.errors import StorageError
-from lycosa.frontier.core.model import UrlRecord
+from lycosa.storage.core.item_key import ItemKey
 from lycosa.storage.sinks.json_lines import failed, not_open, to_line
 
 BUFFER_MAX = 1024**2
@@ -59,7 +59,7 @@ class StdoutSink:
         """Encode the item, so that it may change afterwards. Raises `BadItem`."""
         return to_line(item)
 
-    def write(self, line: bytes, record: UrlRecord, number: int) -> None:
+    def write(self, line: bytes, key: ItemKey) -> None:
         """Take what `prepare` returned."""
         self._lines.append(line)
         self._pending_bytes += len(line) + 1

@@ -202,8 +202,8 @@ def test_a_spider_has_domains():
     ],
 )
 def test_the_line_of_a_robots_txt_that_forbids(robots, url, rule):
-    assert forbidding_rule(HostFacts(robots, 200), f"http://a.example{url}", "Lycosa/1.0") == rule
+    assert forbidding_rule(robots, 200, f"http://a.example{url}", "Lycosa/1.0") == rule
 
 
 def test_a_robots_txt_that_was_not_read_has_no_lines():
-    assert forbidding_rule(HostFacts(b"User-agent: *\nDisallow: /", 404), URL) == ""
+    assert forbidding_rule(b"User-agent: *\nDisallow: /", 404, URL) == ""

@@ -38,6 +38,7 @@ from lycosa.frontier.core.states import Policy
 from lycosa.frontier.lsm import filters, frontier, levels, memtable, open_segment, store
 from lycosa.frontier.operations import LocalOperations
 from lycosa.frontier.state_dir import Description, StateDir
+from lycosa.storage.core.item_key import ItemKey
 from lycosa.storage.keystore.memory import MemoryRecords
 from lycosa.storage.keystore.sqlite import SqliteRecords
 from lycosa.storage.ports import KeyStore
@@ -358,7 +359,10 @@ class Crawl:
         for child in self.site.children(page):
             self.keeping.store.put(FOUND, str(child), b"%d" % page)
         assert await self.frontier.ack(lease, self.site.reason(page), children, self.now)
-        self.sink.write(self.sink.prepare({"page": page, "attempts": lease.record.attempts}), lease.record, 0)
+        self.sink.write(
+            self.sink.prepare({"page": page, "attempts": lease.record.attempts}),
+            ItemKey(lease.record.url, lease.record.fingerprint),
+        )
         self.settled.done.append(page)
 
     async def _remember_host(self, host: str) -> None:

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lycosa.frontier.core.model import HostFacts
 from lycosa.http.core.robots import (
     CRAWL_DELAY_MAX,
     ROBOTS_MAX,
@@ -207,7 +206,7 @@ def test_sitemaps_belong_to_no_group() -> None:
     ],
 )
 def test_what_the_status_means(status: int, allows: bool, unreachable: bool) -> None:
-    rules = rules_of(HostFacts(robots=b"User-agent: *\nDisallow: /", robots_status=status), "Lycosa")
+    rules = rules_of(b"User-agent: *\nDisallow: /", status, "Lycosa")
     assert rules.unreachable is unreachable
     assert rules.allowed(HOST + "/a") is allows
     assert rules.allowed(HOST + "/a?/robots.txt") is allows

@@ -24,7 +24,7 @@ import redis
 
 from lycosa.config import Settings
 from lycosa.core.errors import BadItem, LycosaError, StorageError, StorageFull, UsageError
-from lycosa.frontier.core.model import UrlRecord
+from lycosa.storage.core.item_key import ItemKey
 from lycosa.storage.sinks import redis_server as limits
 from lycosa.storage.sinks import redis_stream
 from lycosa.storage.sinks.redis_stream import RedisStreamSink
@@ -81,13 +81,13 @@ def own() -> Iterator[Stream]:
         yield Stream(server)
 
 
-def page(number: int, segment: str = "", *, dont_filter: bool = False) -> UrlRecord:
-    return UrlRecord(1, number, f"http://a/{number}", "http://a:80", segment, dont_filter=dont_filter)
+def page(number: int, segment: str = "", *, item: int = 0, repeatable: bool = False) -> ItemKey:
+    return ItemKey(f"http://a/{number}", number, item, segment, repeatable)
 
 
 def put(sink: RedisStreamSink, *numbers: int) -> None:
     for number in numbers:
-        sink.write(sink.prepare({"n": number}), page(number), 0)
+        sink.write(sink.prepare({"n": number}), page(number))
 
 
 async def run(sink: RedisStreamSink, position: int | None, *numbers: int, keep: bool = False) -> int:
@@ -114,8 +114,8 @@ def test_an_entry_says_whose_item_it_is(stream):
         sink = stream.sink()
         await sink.open(None)
         for number in range(2):
-            sink.write(sink.prepare({"n": number}), page(0xAB, "day"), number)
-        sink.write(sink.prepare({"n": 2}), page(1 << 63), 0)
+            sink.write(sink.prepare({"n": number}), page(0xAB, "day", item=number))
+        sink.write(sink.prepare({"n": 2}), page(1 << 63))
         await sink.flush()
         await sink.close()
 
@@ -132,7 +132,7 @@ def test_a_page_that_is_fetched_again_has_the_same_keys_unless_that_is_meant(str
         sink = stream.sink()
         await sink.open(None)
         for number in range(3):
-            sink.write(sink.prepare({"n": number}), page(1, dont_filter=number > 0), 0)
+            sink.write(sink.prepare({"n": number}), page(1, repeatable=number > 0))
         await sink.flush()
         await sink.close()
 
@@ -313,7 +313,7 @@ def test_memory_is_bounded_and_batches_are_too(stream, monkeypatch):
         sink = stream.sink()
         committed = await sink.open(None)
         for number in range(100):
-            sink.write(sink.prepare({"n": number, "text": "x" * 200}), page(number), 0)
+            sink.write(sink.prepare({"n": number, "text": "x" * 200}), page(number))
         assert len(stream.items()) > 50
         await sink.close()
         await run(stream.sink(), committed)

@@ -29,7 +29,7 @@ import redis
 
 from lycosa.core.errors import BadItem, StorageError, StorageFull
 from lycosa.crawl.items.page_item import PageItem
-from lycosa.frontier.core.model import UrlRecord
+from lycosa.storage.core.item_key import ItemKey
 from lycosa.storage.ports import Sink
 from lycosa.storage.sinks import jsonl, stdout
 from lycosa.storage.sinks.jsonl import JsonlSink
@@ -38,7 +38,7 @@ from lycosa.storage.sinks.redis_stream import RedisStreamSink
 from lycosa.storage.sinks.stdout import StdoutSink
 from tests.servers.redis import RedisServer
 
-RECORD = UrlRecord(1, 1, "http://a/", "http://a:80")
+KEY = ItemKey("http://a/", 1)
 
 
 class Harness(NamedTuple):
@@ -93,7 +93,7 @@ def harness(request, tmp_path):
 
 
 def put(sink: Any, item: Any) -> None:
-    sink.write(sink.prepare(item), RECORD, 0)
+    sink.write(sink.prepare(item), KEY)
 
 
 async def run(sink: Sink, position: int | None, *items: Any, flush: bool = True) -> int:

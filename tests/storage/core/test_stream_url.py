@@ -6,8 +6,7 @@ import pytest
 
 from lycosa.core import redis_url
 from lycosa.core.errors import UsageError
-from lycosa.frontier.core.model import UrlRecord
-from lycosa.storage.core.stream_url import is_address, item_key, read_address
+from lycosa.storage.core.stream_url import is_address, read_address
 
 
 def test_all_that_an_address_may_say():
@@ -63,23 +62,6 @@ def test_what_is_refused(address, says):
 )
 def test_what_is_an_address(output, yes):
     assert is_address(output) is yes
-
-
-def test_keys_tell_pages_segments_and_items_apart():
-    pages = [
-        (segment, fingerprint, number)
-        for segment in ("", "day", "day/1")
-        for fingerprint in (0, 1, 2**64 - 1)
-        for number in (0, 1)
-    ]
-    keys = {
-        item_key("crawl", UrlRecord(1, fingerprint, "http://a/", "http://a:80", segment), n)
-        for segment, fingerprint, n in pages
-    }
-    assert len(keys) == len(pages)
-    assert item_key("a", UrlRecord(1, 255, "http://a/", "http://a:80", "2026-01-01"), 3) == (
-        "a/2026-01-01/00000000000000ff/3"
-    )
 
 
 def test_a_stream_is_none_of_the_keys_of_a_crawl():

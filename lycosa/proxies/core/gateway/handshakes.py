@@ -15,11 +15,10 @@ from base64 import b64encode
 from ipaddress import IPv4Address, ip_address
 from typing import Protocol
 
-from lycosa.core.errors import BadMessage, ProxyFailed
+from lycosa.core.errors import LOGIN_WANTED, BadMessage, ProxyFailed
 from lycosa.http.core.destination import Destination
 from lycosa.http.core.http1.head import head_end, read_response
 from lycosa.proxies.core.gateway import socks
-from lycosa.proxies.core.outcomes.outcome import LOGIN_WANTED
 from lycosa.proxies.core.proxy import Proxy
 
 SOCKS4, GRANTED = 4, 0x5A

@@ -23,7 +23,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
-from lycosa.core.errors import BadProxy, ConnectFailed, ConnectionLost, FetchError, FetchTimeout, TlsFailed
+from lycosa.core.errors import (
+    LOGIN_WANTED,
+    BadProxy,
+    ConnectFailed,
+    ConnectionLost,
+    FetchError,
+    FetchTimeout,
+    TlsFailed,
+)
 from lycosa.core.retry import parse_retry_after
 
 LOOKED_AT = 65_536
@@ -33,7 +41,6 @@ MARKS_MAX = 100
 """Marks in one rule, and rules of one site."""
 
 PROXY_LOGIN = 407
-LOGIN_WANTED = "proxy wants another login"
 LOGIN_STATUSES = frozenset({"401", "407"})
 """How CONNECT is answered without the right login; some write 401."""
 
