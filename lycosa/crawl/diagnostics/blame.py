@@ -33,7 +33,7 @@ DEPTH_MAX = 50
 NEAR = 0.8
 """How alike two names must be for one to be a misspelling of the other."""
 
-OURS = str(Path(__file__).parent.parent)
+OURS = str(Path(__file__).parents[2])
 """The folder of the package."""
 
 AWAITED = "it has to be awaited"

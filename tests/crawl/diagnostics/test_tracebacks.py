@@ -52,7 +52,7 @@ def test_a_callback_that_fails_is_shown_with_its_own_lines_and_once(caplog: pyte
     assert len(told) == 4, "every page is named"
     shown = [logging.Formatter().formatException(record.exc_info) for record in told if record.exc_info]
     assert len(shown) == 2, "each place once"
-    assert all("lycosa/engine" not in text and "test_tracebacks.py" in text for text in shown), shown
+    assert all("/lycosa/" not in text and "test_tracebacks.py" in text for text in shown), shown
 
 
 def test_one_without_a_line_of_the_user_is_shown_whole() -> None:

@@ -321,7 +321,7 @@ def test_commands_without_a_module_are_not_listed(run: Run) -> None:
     from lycosa.cli.proxies import COMMANDS
 
     told = run("--help").out
-    modules = {path.stem for path in (Path(__file__).parents[2] / "lycosa/cli/proxies").glob("*.py")}
+    modules = {path.stem for path in (Path(__file__).parents[3] / "lycosa/cli/proxies").glob("*.py")}
     for name in COMMANDS:
         assert (f"  {name} " in told) == (name in modules), name
 
