@@ -1,4 +1,4 @@
-"""What `bench/proxies.py`, `proxies.gateway.py` and `goodput.py` decide: floors and tables of the proxy pool (P1,
+"""What `bench/proxies.py`, `gateway.py` and `goodput.py` decide: floors and tables of the proxy pool (P1,
 P3-P6)."""
 
 from __future__ import annotations

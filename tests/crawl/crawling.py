@@ -15,6 +15,7 @@ from lycosa.crawl.engine.commit import Committer
 from lycosa.crawl.engine.disk_guard import FreeSpace
 from lycosa.crawl.engine.engine import Engine, Limits
 from lycosa.crawl.engine.records import to_record
+from lycosa.crawl.engine.run_parts import HostQuestions, RunMonitor, RunStorage
 from lycosa.crawl.engine.state_saver import Keeping
 from lycosa.crawl.engine.visit import Rules
 from lycosa.crawl.events.stats import RunStats
@@ -69,6 +70,8 @@ async def wired(
     cast = Cast(member, crawler, rules, fetcher, gate, statuses_of(member), retrying_of(member, site))
     visitor = visitor_of(cast, site, downloader_of(cast, site), spider_chain_of(cast), Pipelines((), spider))
     addresses = Addresses(frontier, SystemResolver(5.0), clock)
-    engine = Engine(frontier, [sink], visitor, gate, addresses, committer, limits or Limits(), stats, clock, space)
+    storage = RunStorage(frontier, [sink], committer, space)
+    questions = HostQuestions(gate, addresses)
+    engine = Engine(storage, visitor, questions, limits or Limits(), RunMonitor(stats), clock)
     await frontier.push([to_record(request, spider) async for request in start_requests(spider)])
     return Crawl(engine, frontier, LocalOperations(frontier, changed=engine.wake), sink, stats)

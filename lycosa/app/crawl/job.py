@@ -10,6 +10,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -22,22 +23,20 @@ from lycosa.app.crawl.workers import Processes
 from lycosa.app.frontier.shared import is_over
 from lycosa.core.errors import BadSpider, LycosaError, StateError, WorkerLost
 from lycosa.crawl.diagnostics.watchdog import Watchdog
-from lycosa.crawl.engine.commit import Committer
 from lycosa.crawl.engine.engine import STOP_GRACE_S, Engine, patience
 from lycosa.crawl.engine.records import to_record
 from lycosa.crawl.engine.refresh import CarryOver, refresh
-from lycosa.crawl.engine.run_end import Endings
-from lycosa.crawl.events.dispatcher import Audience
+from lycosa.crawl.engine.run_parts import RunMonitor, RunStorage
 from lycosa.crawl.events.reporting import Reporter
 from lycosa.crawl.events.signals import Signal, engine_started, engine_stopped, spider_closed, spider_opened
-from lycosa.crawl.events.stats import RunStats, Snapshot, Summary
+from lycosa.crawl.events.stats import Snapshot, Summary
 from lycosa.crawl.fetching.guard import is_guarded
 from lycosa.crawl.middlewares.chain import Method
 from lycosa.crawl.spiders.spider import users_code
 from lycosa.frontier.core.model import SegmentState, UrlRecord
 from lycosa.frontier.core.states import State
 from lycosa.frontier.core.telemetry import CrawlView, WorkerView
-from lycosa.frontier.ports import Frontier, FrontierOperations
+from lycosa.frontier.ports import FrontierOperations
 from lycosa.frontier.state_dir import StateDir
 from lycosa.http.core.request import Request
 from lycosa.infra.clock import Clock
@@ -58,47 +57,52 @@ SEEDS_LOOKED_UP = 100
 Observer = Callable[[Snapshot], None]
 
 
+@dataclass(frozen=True, slots=True)
+class RunHooks:
+    """What begins and ends with a run: `begins` are the `process_start` of the middlewares of each spider, `feeds` the
+    outputs, `processes` the other processes that visit pages (None: pages are visited in this one)."""
+
+    begins: Mapping[str, Sequence[Method]]
+    feeds: Feeds
+    processes: Processes | None = None
+
+
 class Job:
-    """The wired parts of one run. `begins` are the `process_start` of the middlewares of each spider."""
+    """One run of a crawl, from its start requests to its summary."""
 
     def __init__(
         self,
         crew: Crew,
         state: StateDir,
-        frontier: Frontier,
-        operations: FrontierOperations,
+        storage: RunStorage,
         engine: Engine,
-        committer: Committer,
-        stats: RunStats,
-        begins: Mapping[str, Sequence[Method]],
-        audience: Audience,
-        endings: Endings,
-        feeds: Feeds,
-        processes: Processes | None = None,
+        monitor: RunMonitor,
+        operations: FrontierOperations,
+        hooks: RunHooks,
     ) -> None:
         self._crew = crew
         self._counted = crew.target.crawler.stats
         self._clock = Clock()
         self._settings = crew.settings
         self._state = state
-        self._frontier = frontier
-        self.operations = operations
+        self._frontier = storage.frontier
+        self._committer = storage.committer
         self._engine = engine
-        self._committer = committer
-        self._stats = stats
-        self._begins = begins
-        self._audience = audience
-        self._endings = endings
-        self._feeds = feeds
-        self.reporter = Reporter(engine, stats, self._counted, crew.settings.concurrency)
-        self._processes = processes
+        self._stats = monitor.stats
+        self._audience = monitor.audience
+        self._endings = monitor.endings
+        self.operations = operations
+        self._begins = hooks.begins
+        self._feeds = hooks.feeds
+        self._processes = hooks.processes
+        self.reporter = Reporter(engine, monitor.stats, self._counted, crew.settings.concurrency)
         self.hurry: Callable[[], None] = lambda: None
         """Called when nothing is to be waited for any more: it was stopped twice."""
         self._interrupted = False
         self._resumed = False
         self._segment = self._closed = ""
         self._begun: str | None = None
-        self._carry = CarryOver(frontier, operations, committer, "")
+        self._carry = CarryOver(storage.frontier, operations, storage.committer, "")
 
     async def push_seeds(self) -> None:
         """Begin to queue the start requests; those known from an earlier run are dropped by the frontier.
@@ -218,7 +222,8 @@ class Job:
 
     async def _count_up(self, *, away: bool) -> None:
         """Set the stats that are counted elsewhere, unless the server that counts them is away, and was waited for."""
-        self._endings.end()
+        if self._endings is not None:
+            self._endings.end()
         if away:
             return
         try:
@@ -268,7 +273,7 @@ class Job:
         await self._committer.end()
 
     def patience(self) -> asyncio.Timeout:
-        """Bound what is asked at the end of a run. See `crawl.patience`."""
+        """Bound what is asked at the end of a run. See `engine.patience`."""
         return patience(self._engine)
 
     async def summary(self, *, nothing_to_do: bool) -> Summary:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from lycosa.app.crawl.description import remember_seeds
 from lycosa.app.crawl.extras import conditions_of, extensions_of, memory_of, pipelines_of
-from lycosa.app.crawl.job import Job
+from lycosa.app.crawl.job import Job, RunHooks
 from lycosa.app.crawl.outputs import Feeds
 from lycosa.app.crawl.parts import fetch_settings_of, indexer_of, retry_policy_of, rules_of, tell, written_to
 from lycosa.app.crawl.runtime import (
@@ -34,6 +34,7 @@ from lycosa.crawl.engine.commit import Committer
 from lycosa.crawl.engine.disk_guard import FreeSpace
 from lycosa.crawl.engine.engine import Engine, Limits, Visiting
 from lycosa.crawl.engine.run_end import Endings
+from lycosa.crawl.engine.run_parts import HostQuestions, RunMonitor, RunStorage
 from lycosa.crawl.engine.state_saver import Keeping, SpiderState
 from lycosa.crawl.engine.visit import Visitor, Visitors
 from lycosa.crawl.events.dispatcher import Audience, Listener
@@ -145,10 +146,9 @@ async def _job(
     visitor: Visiting = processes if processes is not None else visitor_among(visitors)
     held = processes.memory_bytes if processes is not None else None
     endings = Endings(conditions_of(settings), stats, crawlers[0].stats, memory_of(settings, crawlers, held))
-    audience = Audience([_listener(member) for member in crew.members])
-    engine = Engine(
-        frontier, sinks, visitor, gate, addresses, committer, _limits(settings), stats, clock, space, endings, audience
-    )
+    storage = RunStorage(frontier, sinks, committer, space)
+    monitor = RunMonitor(stats, endings, Audience([_listener(member) for member in crew.members]))
+    engine = Engine(storage, visitor, HostQuestions(gate, addresses), _limits(settings), monitor, clock)
     if processes is not None:
         processes.begin(engine)
     for crawler, inline in zip(crawlers, inlines, strict=True):
@@ -156,7 +156,7 @@ async def _job(
         inline.wake = engine.wake
     operations = operations_of(frontier, partial(_commit, committer), engine.wake, partial(_paused, space))
     stats.notes += _moved(earlier, starts, settings)
-    return Job(crew, state, frontier, operations, engine, committer, stats, begins, audience, endings, feeds, processes)
+    return Job(crew, state, storage, engine, monitor, operations, RunHooks(begins, feeds, processes))
 
 
 def _limits(settings: Settings) -> Limits:

@@ -3,8 +3,8 @@
 1. The frontier lends records whose hosts may be contacted now.
 2. Each is visited in a task of its own: robots.txt, fetch, callback, pipelines (`visit.py`).
 3. What became of it is settled: ack with its children, or nack; then its items go to the sinks.
-4. The committer makes many settled leases durable in one step, items first (`committer.py`).
-5. While a device is nearly full nothing more is lent; what is under way is finished (`space.py`).
+4. The committer makes many settled leases durable in one step, items first (`commit.py`).
+5. While a device is nearly full nothing more is lent; what is under way is finished (`disk_guard.py`).
 6. When nothing can be lent the engine sleeps until a task ends, the next due time, or somebody calls `wake`; when
    nothing is left, it ends.
 """
@@ -18,24 +18,19 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from lycosa.crawl.engine.commit import Committer
-from lycosa.crawl.engine.disk_guard import SHORTAGE_CHECK_S, FreeSpace
+from lycosa.crawl.engine.disk_guard import SHORTAGE_CHECK_S
 from lycosa.crawl.engine.leases import Leases
 from lycosa.crawl.engine.quota import Quota
-from lycosa.crawl.engine.run_end import Endings
+from lycosa.crawl.engine.run_parts import HostQuestions, RunMonitor, RunStorage
 from lycosa.crawl.engine.settle import Settler
 from lycosa.crawl.engine.verdict import Closing, Failed, NotYet
 from lycosa.crawl.engine.visit import Outcome
 from lycosa.crawl.engine.wakeup import Alarm
-from lycosa.crawl.events.dispatcher import Audience
-from lycosa.crawl.events.stats import RunStats, Snapshot
-from lycosa.crawl.fetching.addresses import Addresses
-from lycosa.crawl.fetching.robots import RobotsGate
+from lycosa.crawl.events.stats import Snapshot
 from lycosa.frontier.core.model import Kind, Lease, Selection, UrlRecord
 from lycosa.frontier.core.states import Event, State, expire
-from lycosa.frontier.ports import Frontier, FrontierOperations
+from lycosa.frontier.ports import FrontierOperations
 from lycosa.infra.clock import Clock
-from lycosa.storage.ports import Sink
 
 log = logging.getLogger(__name__)
 
@@ -107,39 +102,32 @@ class Engine:
 
     def __init__(
         self,
-        frontier: Frontier,
-        sinks: Sequence[Sink],
+        storage: RunStorage,
         visitor: Visiting,
-        gate: RobotsGate,
-        addresses: Addresses,
-        committer: Committer,
+        questions: HostQuestions,
         limits: Limits,
-        stats: RunStats,
+        monitor: RunMonitor,
         clock: Clock,
-        space: FreeSpace,
-        endings: Endings | None = None,
-        audience: Audience | None = None,
     ) -> None:
-        self._frontier = frontier
+        self._frontier = storage.frontier
+        self._committer = storage.committer
+        self._space = storage.space
         self._visitor = visitor
-        self._gate = gate
-        self._addresses = addresses
-        self._committer = committer
+        self._questions = questions
         self._limits = limits
-        self._stats = stats
+        self._stats = monitor.stats
+        self._endings = monitor.endings
+        self._audience = monitor.audience
         self._clock = clock
-        self._space = space
-        self._endings = endings
-        self._leases = Leases(frontier, limits.lease_max_s)
-        self._audience = audience or Audience()
+        self._leases = Leases(storage.frontier, limits.lease_max_s)
         self._idle_again_at = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
         self._alarm = Alarm()
         self.still = MOVING
         self._stirred = asyncio.Event()
-        self._settler = Settler(frontier, sinks, committer, stats, clock, self._audience, self.close)
+        self._settler = Settler(storage, monitor, clock, self.close)
         self._error: BaseException | None = None
-        self._quota = Quota(limits.max_pages, stats)
+        self._quota = Quota(limits.max_pages, monitor.stats)
         self._running: asyncio.Task[Any] | None = None
         self._steps: list[asyncio.Task[None]] = []
         self._gives_up = False
@@ -368,7 +356,7 @@ class Engine:
     async def _learn(self, lease: Lease) -> None:
         try:
             if lease.record.kind == Kind.RESOLVE:
-                await self._addresses.learn(lease)
+                await self._questions.addresses.learn(lease)
             else:
                 await self._learn_robots(lease)
         except asyncio.CancelledError:
@@ -377,7 +365,7 @@ class Engine:
         self._committer.settled()
 
     async def _learn_robots(self, lease: Lease) -> None:
-        again = await self._gate.asked(lease, now := self._clock.now())
+        again = await self._questions.robots.asked(lease, now := self._clock.now())
         if again is None:
             await self._frontier.ack(lease, "robots.txt", (), now)
         elif isinstance(again, (NotYet, Closing)):

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from lycosa.crawl.engine.commit import Committer
+from lycosa.crawl.engine.run_parts import RunMonitor, RunStorage
 from lycosa.crawl.engine.verdict import Closing, Failed
 from lycosa.crawl.engine.visit import UNCHANGED, Done, Outcome
-from lycosa.crawl.events.dispatcher import Audience
-from lycosa.crawl.events.stats import RunStats
 from lycosa.frontier.core.model import Lease
-from lycosa.frontier.ports import Frontier
 from lycosa.infra.clock import Clock
 from lycosa.storage.core.item_key import ItemKey
-from lycosa.storage.ports import Sink
 
 log = logging.getLogger(__name__)
 
@@ -25,22 +21,13 @@ class Settler:
     `retry_until` (unix seconds) is until when something is to be tried again.
     """
 
-    def __init__(
-        self,
-        frontier: Frontier,
-        sinks: Sequence[Sink],
-        committer: Committer,
-        stats: RunStats,
-        clock: Clock,
-        audience: Audience,
-        close: Callable[[str], None],
-    ) -> None:
-        self._frontier = frontier
-        self._sinks = sinks
-        self._committer = committer
-        self._stats = stats
+    def __init__(self, storage: RunStorage, monitor: RunMonitor, clock: Clock, close: Callable[[str], None]) -> None:
+        self._frontier = storage.frontier
+        self._sinks = storage.sinks
+        self._committer = storage.committer
+        self._stats = monitor.stats
+        self._audience = monitor.audience
         self._clock = clock
-        self._audience = audience
         self._close = close
         self.retry_until = 0.0
 

@@ -9,9 +9,10 @@ from contextlib import suppress
 from typing import Any
 
 from lycosa.crawl.engine.commit import Committer, Settling
+from lycosa.crawl.engine.disk_guard import FreeSpace
+from lycosa.crawl.engine.run_parts import RunMonitor, RunStorage
 from lycosa.crawl.engine.settle import Settler
 from lycosa.crawl.engine.visit import Done
-from lycosa.crawl.events.dispatcher import Audience
 from lycosa.crawl.events.stats import RunStats
 from lycosa.frontier.core.model import UrlRecord
 from lycosa.frontier.core.states import Policy
@@ -149,7 +150,8 @@ def test_what_is_committed_as_done_has_its_item_in_the_output():
         sink, commits = SlowSink(), 0
         await sink.open(None)
         committer = Committer(frontier, [sink], 0.001, 10, lambda _positions: None)
-        settler = Settler(frontier, [sink], committer, RunStats(0.0), Clock(), Audience(), lambda _reason: None)
+        storage = RunStorage(frontier, [sink], committer, FreeSpace(()))
+        settler = Settler(storage, RunMonitor(RunStats(0.0)), Clock(), lambda _reason: None)
         commit = frontier.commit
 
         async def committed(positions: Mapping[str, int]) -> None:
