@@ -14,7 +14,10 @@ __all__ = ["LifoQueue", "MemoryQueue", "PriorityQueue", "Queue"]
 
 
 class Queue(queue.Queue):
-    """First in, first out: `queue.Queue`, in a folder or at a `redis://` URL. See `embedded.Queue`, docs/queue.md."""
+    """First in, first out: `queue.Queue`, in a folder or at a `redis://` URL.
+
+    See `queues.folder.queue.Queue` and docs/queue.md.
+    """
 
     def __new__(cls, path: Any, *arguments: Any, **options: Any) -> Any:
         """Return a queue on Redis, which is no subclass, when `path` is a URL."""

@@ -1,8 +1,8 @@
 """A frontier that one process owns: the port, minus the question where records are kept.
 
 Which host comes next and who holds what is decided in `core` (`Workbench`, `Lending`), what may happen to a record in
-`frontier.core.states`. This file joins the two to a `Shelf`, which only stores. `memory.py` and `embedded.py` are
-shelves.
+`frontier.core.states`. This file joins the two to a `Shelf`, which only stores. The shelves are in `memory.py` and
+`lsm/frontier.py`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class HostMemory(NamedTuple):
 
 
 class HostWork(NamedTuple):
-    """A host got so many records to lend, of this rank: the start of their segment (`segments.starts_at`)."""
+    """A host got so many records of this rank: the start of their segment (`frontier.core.segments.starts_at`)."""
 
     host: str
     rank: float

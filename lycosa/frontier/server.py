@@ -1,4 +1,4 @@
-"""The owner's end of the socket STATE/socket: answers `lycosa frontier` while the crawl runs (see `frames`).
+"""The owner's end of the socket STATE/socket: answers `lycosa frontier` while the crawl runs (see `messages`).
 
 It runs on the crawl's loop and may not hold it up: a call touches at most SLICE_ROWS rows, then its client waits as
 long as the call took; what needs the whole state at once is refused. Clients are bounded in number, a client that does

@@ -22,7 +22,7 @@ from lycosa.infra.durable_files import make_folder, replace_file
 
 FORMAT = "lycosa-crawl"
 VERSION = 3
-"""3 has levels of fingerprints (`levels`); what 1 and 2 wrote cannot be read any more."""
+"""3 has levels of fingerprints (`lsm/levels.py`); what 1 and 2 wrote cannot be read any more."""
 
 DESCRIPTION = "crawl.json"
 LOCK = "lock"

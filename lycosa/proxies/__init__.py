@@ -1,1 +1,1 @@
-"""Pools of proxies: in memory, in a folder, on Redis."""
+"""The proxy pool: rules, back ends, checking, gateway, API."""

@@ -71,7 +71,7 @@ class Site:
 
 
 async def lender_for(stack: AsyncExitStack, settings: Settings, clock: Clock) -> Lender | None:
-    """Open the pool of a crawl, if it has one, as `pooling.lender_of`; without one nothing of pools is imported."""
+    """Open the pool of a crawl, if any, as `app.crawl.proxies.lender_of` does; without one, import nothing of pools."""
     if not settings.proxy_pool:
         return None
     from lycosa.app.crawl.proxies import lender_of

@@ -205,7 +205,7 @@ class Herald:
         self._processes = processes
 
     def told(self, host: str, facts: HostFacts) -> float:
-        """See `robots.Told`."""
+        """See `crawl.fetching.robots.Told`."""
         self._processes.tell(Forget(host))
         return 0.0
 

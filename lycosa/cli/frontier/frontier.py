@@ -1,7 +1,7 @@
 """`lycosa frontier status | segments | hosts | list | explain`: look into what a crawl has done and has to do.
 
 On a stopped state, through the socket of the crawl that runs on it, or in a frontier that workers share. What changes
-something is in `frontier_moves`.
+something is in `changes`.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def to_record(
 ) -> UrlRecord:
     """Return the record of a request found on `parent`, or of a first request, in the segment of its run.
 
-    `guarded` says that it was found on a public page (`guard.py`).
+    `guarded` says that it was found on a public page (`fetching/guard.py`).
 
     Raises `BadUrl`, or `BadSpider` for what cannot be stored or named.
     """

@@ -1,6 +1,6 @@
 """One visit: from a leased record to what becomes of it. Decides; the engine does.
 
-What comes out of the downloader (`download.py`) and of the spider (`scrape.py`) decides:
+What comes out of the downloader (`fetching/download.py`) and of the spider (`spiders/scrape.py`) decides:
 
 a response                      -> callback -> Done with items, and requests for the frontier
 ... of a content type refused   -> Done "content-type"

@@ -104,7 +104,7 @@ class Summary:
     `dead` names the first dead URLs; `notes` are hints, a line each. `idle_until` (unix seconds) is when the rest is
     due, in a crawl that ended at `ended_at` because it was idle, else 0. `closed` says why the segment of the run
     takes no more, "" when it does; `closing` why a spider, or a condition of the settings, ended the crawl. `stats` are
-    those of this run, under Scrapy's names (`statscollector.py`). `shared` counts what all workers of a
+    those of this run, under Scrapy's names (`stats_collector.py`). `shared` counts what all workers of a
     shared crawl did.
     """
 

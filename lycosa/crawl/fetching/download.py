@@ -5,7 +5,7 @@
     process_exception, downwards        for what was raised on the way out or by the fetcher
     process_response, downwards         for every Response, wherever it came from
 
-What comes out is a `Response` or a verdict (`verdict.py`); what nobody wanted to handle is a verdict too.
+What comes out is a `Response` or a verdict (`engine/verdict.py`); what nobody wanted to handle is a verdict too.
 What was given up (`Failed`, never again) still goes to those who come later: they may have something in its place.
 `RetryRequest`, `CloseSpider` and `NoProxyYet` are orders, not failures: no `process_exception` sees them. The whole of
 it, cell by cell, is a table in `docs/middlewares.md`.

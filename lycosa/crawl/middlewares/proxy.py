@@ -1,7 +1,7 @@
 """What was refused through so many proxies of the pool that the page is to blame: it is tried again as any failure is.
 
-The lease itself is the fetcher's (`pooled.py`), behind the cache, which needs no proxy. What is refused for good (the
-last 403, a captcha) goes to the errback, or to a callback that wants its status.
+The lease itself is the fetcher's (`fetching/proxying/pooled_fetcher.py`), behind the cache, which needs no proxy. What
+is refused for good (the last 403, a captcha) goes to the errback, or to a callback that wants its status.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ STATES = {
 
 
 class LmdbShelf(LmdbStore):
-    """See `local.Shelf`."""
+    """See `frontier.local.Shelf`."""
 
     def dead(self, limit: int) -> list[tuple[UrlRecord, str]]:
         """Return the first ones."""

@@ -3,7 +3,7 @@
 A record keeps its place in the queue while it is lent, so a process that dies leaves nothing to repair: its leases are
 void, and the next owner finds the records where they were. Of every host with work only the next few records are in
 memory (`Window`); the rest is on the disk, so memory depends on active hosts and not on URLs. What is durable when, and
-where rows live, is told in `tables`; which fingerprints are new, in `stretch`.
+where rows live, is described in `memtable`; which fingerprints are new, in `open_segment`.
 
 `add` is what a crawl does for every link: it writes its rows without a call in between.
 """
@@ -58,7 +58,7 @@ def ignore(step: str) -> None:
 
 
 class LmdbStore:
-    """The part of `local.Shelf` that a crawl needs. The place of a record is its queue key."""
+    """The part of `frontier.local.Shelf` that a crawl needs. The place of a record is its queue key."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """What the API can do, as a table: the routes are made of it, and so is its description (OpenAPI 3.1).
 
-The types of what comes in and goes out are those of `shapes`; what is said of them here is what they check.
+The types of what comes in and goes out are those of `schemas`; what is said of them here is what they check.
 """
 
 from __future__ import annotations

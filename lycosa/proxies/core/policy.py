@@ -18,7 +18,7 @@ class TargetPolicy:
     misses_max      broken connections in a row that count as a ban
     bans_max        bans in a row after which a proxy stays banned until somebody lifts it; 0: never
     sticky_s        a session keeps its proxy for so long after its last use
-    guarded         a ban or failure never raises the rate at which the other proxies are used (`pace`)
+    guarded         a ban or failure never raises the rate at which the other proxies are used (`pool.rate_guard`)
     """
 
     concurrency: int = 1

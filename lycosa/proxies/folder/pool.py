@@ -1,10 +1,10 @@
 """A pool of proxies in a folder: it survives its processes, and the processes of one machine share it.
 
-One process owns the folder (`embedded_folder`) and has the pool in memory; the others borrow through its socket
-(`embedded_remote`). Whoever opens the folder first is the owner; when that process ends, however it does, one of the
-others takes over with the next thing it does, and what was under way is asked again. A call whose answer was lost with
-its owner is made again, too: a lease that nobody knows of comes back with its time, and a return that was heard already
-is refused like a late one.
+One process owns the folder (`folder`) and has the pool in memory; the others borrow through its socket (`remote`).
+Whoever opens the folder first is the owner; when that process ends, however it does, one of the others takes over with
+the next thing it does, and what was under way is asked again. A call whose answer was lost with its owner is made
+again, too: a lease that nobody knows of comes back with its time, and a return that was heard already is refused like a
+late one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The owner's end of the socket of a pool in a folder: other processes borrow from the pool, too (`embedded_frames`).
+"""The owner's end of the socket of a pool in a folder: other processes borrow from the pool, too (`messages`).
 
 Clients are bounded in number, and so are the calls of each and what it has not read. A fault of a client ends its
 connection and nothing else: what it was lent comes back with its time, as if it had crashed, but for what it never

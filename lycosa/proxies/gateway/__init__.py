@@ -1,1 +1,1 @@
-"""The rotating forward proxy: HTTP, CONNECT and SOCKS 5 in, through a proxy of the pool out; the judge of proxies."""
+"""The rotating forward proxy: HTTP, CONNECT and SOCKS 5 in, through a proxy of the pool out."""

@@ -1,4 +1,4 @@
-"""A durable queue in a folder, shared by the processes and threads of one machine; see `folder` for how.
+"""A durable queue in a folder, shared by the processes and threads of one machine; see `store` for how.
 
 An item is stored when `put` returns and gone when `get` returns; a lease that is not acked comes back in its place when
 its process ends, however it ends. Order is the order of commits, whichever process made them.

@@ -1,8 +1,8 @@
 """A queue on Redis or Valkey 7.0 and later, or a cluster of them, shared by any number of processes and machines.
 
-It does what the embedded queue does. Each call is one script that the server runs at once or not at all (`lua/`); every
-key of a queue has the same hash tag. A lease that is not acked comes back in its place when its process was silent for
-`redis_member.SILENT_MAX_S`. What a crash of the server can undo: docs/queue.md.
+It does what the queue in a folder does. Each call is one script that the server runs at once or not at all (`lua/`);
+every key of a queue has the same hash tag. A lease that is not acked comes back in its place when its process was
+silent for `member.SILENT_MAX_S`. What a crash of the server can undo: docs/queue.md.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PATIENCE_S = 30.0
 
 
 class RedisQueue(BlockingQueue):
-    """See `embedded.Queue`. `sync` refuses a server that does not write every call to its disk before it answers."""
+    """See `queues.folder.queue.Queue`. `sync` refuses a server that answers before a call is written to its disk."""
 
     def __init__(
         self,

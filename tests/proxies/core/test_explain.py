@@ -1,4 +1,7 @@
-"""Why a proxy is lent or refused (P1, P2): what each verdict says, and the shared exit. The rest is in tests/sim."""
+"""Why a proxy is lent or refused (P1, P2): what each verdict says, and the shared exit.
+
+The rest is in tests/proxies/sim.
+"""
 
 from __future__ import annotations
 

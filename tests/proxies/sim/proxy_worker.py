@@ -1,4 +1,4 @@
-"""A process whose workers lease proxies of a pool on Redis, and write down what they have (see `test_proxy_workers`).
+"""A process whose workers lease proxies of a pool on Redis, and write down what they have (see `test_workers`).
 
 `python -m tests.proxies.sim.proxy_worker JOB`, a `Job` as JSON. Each event is one `write`, so that it is there whatever
 becomes of the process.

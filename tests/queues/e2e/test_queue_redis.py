@@ -1,5 +1,6 @@
 """A queue on Redis (C4) when something goes wrong: the server killed, emptied, paused or full, connections cut, members
-paused, a master lost, and what a user may write wrongly. What folders and Redis have in common is in test_queue.py.
+paused, a master lost, and what a user may write wrongly. What folders and Redis have in common is in
+test_queue_folder.py.
 """
 
 from __future__ import annotations

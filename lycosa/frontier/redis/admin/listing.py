@@ -1,4 +1,4 @@
-"""Lists the URLs of a crawl in Redis, slice by slice: a slice is a few calls of `lua/listing.lua`.
+"""Lists the URLs of a crawl in Redis, slice by slice: a slice is a few calls of `frontier/redis/lua/listing.lua`.
 
 A listing goes through stretches: segment by segment, in each state by state, in each partition by partition. Its cursor
 is the stretch and the place in it, as JSON.

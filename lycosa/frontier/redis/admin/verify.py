@@ -1,4 +1,6 @@
-"""Whether all that is stored of a crawl in Redis fits together; see `lua/checking.lua`, which repairs what it can.
+"""Whether all that is stored of a crawl in Redis fits together.
+
+`frontier/redis/lua/checking.lua` looks, and repairs what it can.
 
 The crawl goes on meanwhile. A partition with few hosts is looked at in one step, which nothing can disturb. What is
 summed up over several steps is looked at twice: only a difference that stays the same is one.

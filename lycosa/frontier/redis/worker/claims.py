@@ -1,8 +1,8 @@
-"""The claims of one worker: transfers that are no records and wait for a turn of their host, see `lua/claims.lua`.
+"""The claims of one worker: transfers that are no records and wait for a turn of their host.
 
-All of them are in the line of the host in Redis, but only the first of ours asks whether it is its turn; the others are
-woken when it is for them to ask. What ends here wakes too, so that a worker hears at once of a place that it gave up
-itself, and only waits by the clock for what others do.
+All of them are in the line of the host in Redis (`frontier/redis/lua/claims.lua`), but only the first of ours asks
+whether it is its turn; the others are woken when it is for them to ask. What ends here wakes too, so that a worker
+hears at once of a place that it gave up itself, and only waits by the clock for what others do.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from lycosa.frontier.redis.worker.wire import NOTHING, Asked
 
 
 class Waits(Protocol):
-    """See `replicas.Replicas`."""
+    """See `frontier.redis.replicas.Replicas`."""
 
     async def have(self, partitions: Collection[Partition]) -> None:
         """Wait until replicas have what was written to these."""

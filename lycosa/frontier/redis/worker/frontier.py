@@ -1,4 +1,4 @@
-"""A frontier that many workers share, in Redis: see `lua/base.lua` for what is kept where.
+"""A frontier that many workers share, in Redis: see `frontier/redis/lua/base.lua` for what is kept where.
 
 What a worker reports (done, failed, blocked...) waits here and goes to the server with the next `lease`, `push`,
 `commit` or `stats`: one round trip for all of it. What is done counts at once, and is taken back if the worker dies
@@ -52,7 +52,7 @@ WORDS_MAX = 100_000
 
 
 class RedisFrontier:
-    """See `frontier.ports.Frontier`; every method here is documented there. Make it with `joining`.
+    """See `frontier.ports.Frontier`; every method here is documented there. Make it with `join.redis_frontier`.
 
     So many records are lent `ahead` of what was asked for. With `keep_alive` there may always be more to come.
     """

@@ -15,7 +15,7 @@ from lycosa.infra.redis.server import errors, package_redis
 log = logging.getLogger(__name__)
 
 SILENT_S = 2.0
-"""As in `lua/leases.lua`: who was not heard for longer is dead."""
+"""As in `frontier/redis/lua/leases.lua`: who was not heard for longer is dead."""
 
 BEAT_S = 0.5
 """A quarter of the silence after which a worker is dead."""

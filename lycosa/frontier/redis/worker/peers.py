@@ -18,7 +18,7 @@ LIMITS = {
     "ip_places": "concurrency_per_ip",
     "robots": "robots",
 }
-"""Limits of a crawl, and their settings. The gentlest that any living worker wants holds: see lua/limits.lua."""
+"""Limits of a crawl and their settings. The gentlest wish of a worker holds: see `frontier/redis/lua/limits.lua`."""
 
 
 async def refuse_twin(session: Session) -> None:

@@ -162,7 +162,7 @@ class Session:
                 partition.compare(partition.exchanged_at + ahead_s, time.monotonic() + ahead_s)
 
     async def read(self, partition: Partition, command: str, *arguments: Any) -> Any:
-        """Run a command of `lua/listing.lua`, for which one need not have joined."""
+        """Run a command of `frontier/redis/lua/listing.lua`, for which one need not have joined."""
         return await self.wire.read(partition, command, *arguments)
 
     async def read_all(self, command: str, *arguments: Any) -> list[Any]:

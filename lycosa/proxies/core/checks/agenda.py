@@ -1,6 +1,6 @@
 """When each of many things is to be done again: in its usual time after it went well, after growing pauses otherwise.
 
-Both are drawn: what began together drifts apart, and what failed together does not come back together (`cooling`).
+Both are drawn: what began together drifts apart, and what failed together does not come back together (`pool.backoff`).
 """
 
 from __future__ import annotations

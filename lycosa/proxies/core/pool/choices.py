@@ -1,6 +1,6 @@
 """Which proxies were lent last for a target, and why; or why none was. Of one process, as long as it runs.
 
-What holds now is said by `explain`; this is what held then, as far as who asks for a lease hears of it.
+What holds now is said by `proxies.core.explain`; this is what held then, as far as who asks for a lease hears of it.
 """
 
 from __future__ import annotations

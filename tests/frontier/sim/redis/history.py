@@ -2,7 +2,7 @@
 
 Virtual time; calls and answers are lost, late and repeated; workers are killed, leave, or stand still for longer than
 the silence after which they are buried; partitions are away; the server's clock jumps. Workers follow what an engine
-does, with the real frontier; `redis_model` is told each call that a partition does, and checks its answer: what was
+does, with the real frontier; `model` is told each call that a partition does, and checks its answer: what was
 lent, in which order, how soon, what was new, and all counts. So each step agrees, also those in between of a commit, a
 forwarding, a burial. Nobody finishes too early, everybody does in the end, and a commit that was answered stands.
 """

@@ -1,4 +1,4 @@
-"""The workers of `redis_history` and how they reach the server: calls and answers are lost, late and repeated."""
+"""The workers of `history` and how they reach the server: calls and answers are lost, late and repeated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random histories of five workers on one crawl in a real Redis, beside a model of it: see `redis_history`."""
+"""Random histories of five workers on one crawl in a real Redis, beside a model of it: see `history`."""
 
 from __future__ import annotations
 

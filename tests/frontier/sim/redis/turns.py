@@ -1,4 +1,4 @@
-"""Whose turn it is in one partition, as its contract tells it, for `redis_model`: hosts, addresses, questions, claims.
+"""Whose turn it is in one partition, as its contract tells it, for `model`: hosts, addresses, questions, claims.
 
 A host is contacted no sooner than its pause allows, and no more often at a time than it has places; so are all hosts of
 one address. Questions (for an address, for robots.txt) come before the pages of their host, one at a time. Claims come

@@ -1,7 +1,7 @@
-"""What the workers of `redis_history` do: what an engine does with a frontier, at random.
+"""What the workers of `history` do: what an engine does with a frontier, at random.
 
 They join, lend, fetch (pages, robots.txt, addresses), fetch inline in callbacks, report, commit, and look whether it is
-over; and they tell `redis_model` what each call means.
+over; and they tell `model` what each call means.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ BUSY_S, IDLE_S = [0.0, 0.01, 0.1, 0.1, 2.5], [0.1, 0.3, 1.0]
 
 
 class Work:
-    """See `redis_history.History`, which says what time it is and what trouble there is."""
+    """See `history.History`, which says what time it is and what trouble there is."""
 
     name: str
     chance: random.Random
