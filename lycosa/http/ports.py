@@ -36,6 +36,7 @@ class Fetcher(Protocol):
         address: str = "",
         public_only: bool = False,
         into: Into | None = None,
+        proxy: str | None = None,
     ) -> Response:
         """Return the response, or raise `FetchError`.
 
@@ -45,6 +46,9 @@ class Fetcher(Protocol):
         `public_only` sends nothing to an address that is not public, whatever leads there (`PrivateAddress`); through a
         proxy only what the URL says can be refused. `into` gets the decompressed body by the piece, and the response
         has none. What it or `accept` raises ends the transfer, and is raised here unless `StopDownload` says otherwise.
+
+        `proxy` is the URL of the proxy to go through, "" for none. It overrides `proxy` in the request's meta, which
+        overrides the fetcher's own; None leaves the choice to these two. The request is not changed.
         """
         ...
 

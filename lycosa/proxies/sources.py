@@ -117,9 +117,8 @@ class Reader:
         for _ in range(REDIRECTS_MAX + 1):
             is_home = place_of(url) == place_of(place.where)
             headers: Mapping[str, str] = source.headers if is_home else {}
-            meta = {"proxy": "", "download_timeout": FETCH_MAX_S}
-            request = Request(url, headers=headers, meta=meta)
-            response = await self._fetcher.fetch(request, max_body=LIST_MAX, public_only=public_only)
+            request = Request(url, headers=headers, timeout=FETCH_MAX_S)
+            response = await self._fetcher.fetch(request, max_body=LIST_MAX, public_only=public_only, proxy="")
             location = response.headers.get("location")
             if response.status == 200:
                 return response.body.decode("utf-8", "replace")

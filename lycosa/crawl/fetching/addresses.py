@@ -73,7 +73,7 @@ class Addresses:
 class FoundOnly:
     """See `http.ports.Fetcher`: another one, which is not asked for what lies on a host that could not be found.
 
-    Unless the request has a proxy, which finds hosts itself.
+    Unless it goes through a proxy, which finds hosts itself.
     """
 
     def __init__(self, fetcher: Fetcher, addresses: Addresses) -> None:
@@ -90,12 +90,22 @@ class FoundOnly:
         address: str = "",
         public_only: bool = False,
         into: Into | None = None,
+        proxy: str | None = None,
     ) -> Response:
         """Do one transfer, or raise why the host is lost."""
-        if not address and (why := self._addresses.why_lost(request.url)) and not request.asked("proxy"):
-            raise ConnectFailed(why)
+        if not address and (why := self._addresses.why_lost(request.url)):
+            through = request.asked("proxy") if proxy is None else proxy
+            if not through:
+                raise ConnectFailed(why)
         return await self._fetcher.fetch(
-            request, accept=accept, max_body=max_body, cut=cut, address=address, public_only=public_only, into=into
+            request,
+            accept=accept,
+            max_body=max_body,
+            cut=cut,
+            address=address,
+            public_only=public_only,
+            into=into,
+            proxy=proxy,
         )
 
     async def close(self) -> None:

@@ -32,10 +32,10 @@ ANSWERS_MAX = 4096
 class CurlFetcher:
     """See `http.ports.Fetcher`. Create it where a loop runs; `close` it there.
 
-    `request.meta` may hold, for one transfer: `proxy` (a URL, empty for none; the name and password in it are told to
-    nobody else), `download_timeout` (seconds), `download_maxsize` (bytes, unless `max_body` is given), `bindaddress`
-    and `download_fail_on_dataloss`. Through a proxy an `address` has no meaning: the proxy finds the host.
-    Raises `BadSetting`.
+    `request.meta` may hold, for one transfer: `proxy` (unless the argument is given), `download_timeout` (seconds),
+    `download_maxsize` (bytes, unless `max_body` is given), `bindaddress` and `download_fail_on_dataloss`. The name and
+    password in a proxy's URL are told to nobody else. Through a proxy an `address` has no meaning: the proxy finds the
+    host. Raises `BadSetting`.
     """
 
     def __init__(self, settings: FetchSettings) -> None:
@@ -70,13 +70,16 @@ class CurlFetcher:
         address: str = "",
         public_only: bool = False,
         into: Into | None = None,
+        proxy: str | None = None,
     ) -> Response:
         """Do one transfer. See the port. A page that libcurl cannot decompress is fetched once more as it is."""
         handed: list[bool] = []
         taker = None if into is None else _noting(into, handed)
-        result = await self._transfer(request, accept, max_body, cut, address, public_only, taker)
+        result = await self._transfer(request, accept, max_body, cut, address, public_only, taker, proxy)
         if isinstance(result, BadResponse) and str(result) == UNDECODABLE and request.method == "GET" and not handed:
-            result = await self._transfer(request, accept, max_body, cut, address, public_only, None, undecoded=True)
+            result = await self._transfer(
+                request, accept, max_body, cut, address, public_only, None, proxy, undecoded=True
+            )
             if into is not None and isinstance(result, Response):
                 result = _handed_over(result, into)
         if isinstance(result, Response):
@@ -92,6 +95,7 @@ class CurlFetcher:
         address: str,
         public_only: bool,
         into: Into | None,
+        proxy: str | None,
         *,
         undecoded: bool = False,
     ) -> Response | Exception:
@@ -100,7 +104,7 @@ class CurlFetcher:
         handle = self._idle.pop() if self._idle else Handle(self._settings, self._bundle)
         future: asyncio.Future[Response | Exception] = self._loop.create_future()
         try:
-            handle.prepare(request, accept, max_body, cut, address, public_only, into, undecoded=undecoded)
+            handle.prepare(request, accept, max_body, cut, address, public_only, into, proxy, undecoded=undecoded)
             self._multi.add_handle(handle.curl)
         except BaseException:
             handle.curl.close()

@@ -146,6 +146,7 @@ class Handle:
         address: str,
         public_only: bool,
         into: Into | None,
+        proxy: str | None,
         *,
         undecoded: bool = False,
     ) -> None:
@@ -156,21 +157,23 @@ class Handle:
         self._accept, self._cut, self._into = accept, cut, into
         self._url = url = request.url
         self._limit = self._settings.max_body_bytes if max_body is None else max_body
+        through = request.asked("proxy", self._settings.proxy) if proxy is None else proxy
+        is_chosen = proxy is not None
         try:
-            if self._refers and not request.lone_referer:
+            if self._refers and (is_chosen or not request.lone_referer):
                 self._reset()  # libcurl cannot be told to forget it
             if request.params or not url.isascii():
                 url = canonicalize(_with_params(url, request.params))
             self.curl.setopt(pycurl.URL, url)
-            if not request.is_plain:
+            if is_chosen or not request.is_plain:
                 if max_body is None:
                     self._limit = body_max(request.asked("download_maxsize"), self._limit)
-                self._set_options(request)
+                self._set_options(request, through, is_chosen=is_chosen)
             if undecoded:
                 self._undecoded, self._plain = True, False
                 self.curl.setopt(pycurl.ACCEPT_ENCODING, "identity")
                 self.curl.setopt(pycurl.HTTP_CONTENT_DECODING, 0)
-            self.proxied = bool(request.asked("proxy", self._settings.proxy))
+            self.proxied = bool(through)
             if address or self._address:
                 self._connect_to("" if self.proxied else address)
             if public_only or self._guard.is_on:
@@ -271,8 +274,8 @@ class Handle:
             for option in (pycurl.SSL_VERIFYPEER, pycurl.SSL_VERIFYHOST):
                 setopt(option, 0)
 
-    def _set_options(self, request: Request) -> None:
-        referer = request.lone_referer
+    def _set_options(self, request: Request, proxy: Any, *, is_chosen: bool) -> None:
+        referer = "" if is_chosen else request.lone_referer
         if referer and referer.isascii() and referer.isprintable() and not self._refers_always:
             self._refers = True  # nearly every page of a spider does: a list of lines would cost more
             self.curl.setopt(pycurl.REFERER, referer)
@@ -282,15 +285,15 @@ class Handle:
         if method != "GET" or body:
             self._plain = False
             _set_method(self.curl, method, body)
-        if not PER_REQUEST.isdisjoint(request.meta) or "proxy-authorization" in headers:
+        if is_chosen or not PER_REQUEST.isdisjoint(request.meta) or "proxy-authorization" in headers:
             self._plain = False
-            headers = self._set_from_meta(request)
+            headers = self._set_for_one(request, str(proxy or ""))
         if headers:
             self._headers_set = True
             setopt(pycurl.HTTPHEADER, _header_lines({**self._usual, **headers}))
 
-    def _set_from_meta(self, request: Request) -> Mapping[str, str]:
-        """Set the options that the meta asks for, and return the header fields that remain to be sent."""
+    def _set_for_one(self, request: Request, proxy: str) -> Mapping[str, str]:
+        """Set the proxy and what the meta asks for. Return the header fields that remain to be sent."""
         asked = request.asked
         if asked("download_timeout") is not None:
             self.timeout_s = timeout_s(asked("download_timeout"))
@@ -299,7 +302,6 @@ class Handle:
             set_bind_address(self.curl, asked("bindaddress"))
         if asked("download_fail_on_dataloss") is not None:
             self._keeps_part = not asked("download_fail_on_dataloss")
-        proxy = str(asked("proxy", self._settings.proxy) or "")
         usual = self._settings.headers if proxy == self._settings.proxy else {}  # the usual secret is for no other
         set_proxy(self.curl, proxy, {**usual, **request.headers})
         return for_hosts(request.headers)

@@ -158,9 +158,9 @@ class Checker:
         return replace(finding, sites=problems)
 
     async def _site(self, site: Site, proxy: Proxy) -> str:
-        meta = {"proxy": proxy.url, "download_timeout": self.checks.timeout_s}
+        request = Request(site.url, timeout=self.checks.timeout_s)
         try:
-            response = await self._sites.fetch(Request(site.url, meta=meta), max_body=LOOKED_AT, cut=True)
+            response = await self._sites.fetch(request, max_body=LOOKED_AT, cut=True, proxy=proxy.url)
         except FetchError as error:
             return str(error)
         return site.problem(response.status, response.body)

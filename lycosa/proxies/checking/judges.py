@@ -121,5 +121,5 @@ class Judges:
         return ""
 
     async def _fetch(self, url: str, proxy: str) -> Response:
-        meta = {"proxy": proxy, "download_timeout": self._timeout_s}
-        return await self._fetcher.fetch(Request(url, headers=FIELDS, meta=meta), max_body=ANSWER_MAX, cut=True)
+        request = Request(url, headers=FIELDS, timeout=self._timeout_s)
+        return await self._fetcher.fetch(request, max_body=ANSWER_MAX, cut=True, proxy=proxy)

@@ -4,7 +4,8 @@ What a proxy failed at, or was banned for, is no answer: the request goes back t
 where the pace of its host is kept, and is sent through another proxy. After so many of them it counts: a ban is
 returned with the reason in `Response.refused`, a failure is raised.
 
-A request with a `proxy` of its own in meta goes through that, or through none.
+A transfer for which a proxy is named, by the caller or by `proxy` in the request's meta, goes through that one, or
+through none.
 """
 
 from __future__ import annotations
@@ -56,17 +57,18 @@ class PooledFetcher:
         address: str = "",
         public_only: bool = False,
         into: Into | None = None,
+        proxy: str | None = None,
     ) -> Response:
         """Do one transfer. See the port. Raises `NoProxyYet`, `CloseSpider`, `BadSpider`, too."""
         options: dict[str, Any] = {"accept": accept, "max_body": max_body, "cut": cut, "public_only": public_only}
-        if request.asked("proxy", UNSAID) is not UNSAID:
-            return await self._fetcher.fetch(request, address=address, into=into, **options)
+        if proxy is not None or request.asked("proxy", UNSAID) is not UNSAID:
+            return await self._fetcher.fetch(request, address=address, into=into, proxy=proxy, **options)
         wanted, key = wanted_of(request), _key(request)
         lent = await self._lent(wanted, key)
         outcome: Outcome | None = None
         try:
             self._same_session(request, wanted, lent)
-            found = await self._transferred(_through(request, lent), options, into)
+            found = await self._transferred(request, lent.proxy.url, options, into)
             outcome = self._judged(request, wanted, found, is_read=into is None)
             told = None if outcome is None else self._lender.attempts.judged(key, outcome)
         except BaseException:
@@ -89,9 +91,11 @@ class PooledFetcher:
         self._count("proxy/leases")
         return lent
 
-    async def _transferred(self, request: Request, options: dict[str, Any], into: Into | None) -> Response | FetchError:
+    async def _transferred(
+        self, request: Request, proxy: str, options: dict[str, Any], into: Into | None
+    ) -> Response | FetchError:
         try:
-            return await self._fetcher.fetch(request, into=into, **options)
+            return await self._fetcher.fetch(request, into=into, proxy=proxy, **options)
         except FetchError as error:
             return error
 
@@ -142,11 +146,6 @@ class PooledFetcher:
 def _key(request: Request) -> Hashable:
     record = request.record
     return request.url if record is None else (record.segment, record.fingerprint)
-
-
-def _through(request: Request, lent: Lent) -> Request:
-    """Return the request with its proxy, whose login nobody else gets to see."""
-    return request.beside("proxy", lent.proxy.url)
 
 
 def _waits(found: Response) -> Mapping[str, str]:

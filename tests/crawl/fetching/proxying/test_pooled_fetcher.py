@@ -125,3 +125,27 @@ def test_a_login_is_told_to_the_fetcher_alone() -> None:
             assert request.meta == {"proxy_session": "s"}
 
     playing(play)
+
+
+def test_a_named_proxy_is_used_in_place_of_one_of_the_pool() -> None:
+    """The caller's argument, else `proxy` in meta; both may say that there is to be none."""
+
+    async def play(fetcher: PooledFetcher, pool: LocalPool, server: Banning) -> None:
+        async with proxying(exit="127.0.5.6") as of_meta, proxying(exit="127.0.5.7") as of_argument:
+            for meta, argument, exit_ip in (
+                ({"proxy": of_meta.url}, None, "127.0.5.6"),
+                ({"proxy": ""}, None, "127.0.0.1"),
+                ({"proxy": None}, None, "127.0.0.1"),
+                ({}, of_argument.url, "127.0.5.7"),
+                ({"proxy": of_meta.url}, of_argument.url, "127.0.5.7"),
+                ({}, "", "127.0.0.1"),
+                ({"proxy": of_meta.url}, "", "127.0.0.1"),
+                ({}, None, "127.0.5.5"),
+            ):
+                request = Request(server.url(), meta=meta)
+                assert (await fetcher.fetch(request, proxy=argument)).status == 200
+                assert server.hits[-1].ip == exit_ip, (meta, argument)
+                assert request.meta == meta
+            assert sum(view.uses for view in await pool.proxies(server.addresses[0])) == 1
+
+    playing(play)

@@ -1,0 +1,185 @@
+"""The contract of the `Fetcher` port: the argument `proxy` of `fetch` (C2, P2)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+import pytest
+
+from lycosa.core.errors import FetchError, PrivateAddress
+from lycosa.http.core.request import Request
+from lycosa.http.curl.fetcher import CurlFetcher
+from tests.http.contracts.fetching import fetching
+from tests.servers.misbehaving import Server, serving
+
+DIRECT, OF_SETTINGS, OF_META, OF_ARGUMENT = "direct", "settings", "meta", "argument"
+
+
+class Ways(NamedTuple):
+    """A server, and three that are used as proxies. Proxies are asked for whole URLs, and answer them themselves."""
+
+    host: Server
+    settings: Server
+    meta: Server
+    argument: Server
+
+    def taken(self) -> list[str]:
+        """Return which way each request went, and forget them."""
+        hits = [(hit.at, name) for name, server in zip(NAMES, self, strict=True) for hit in server.hits]
+        for server in self:
+            server.hits.clear()
+        return [name for _, name in sorted(hits)]
+
+
+NAMES = (DIRECT, OF_SETTINGS, OF_META, OF_ARGUMENT)
+
+
+@asynccontextmanager
+async def ways(host: Server) -> AsyncIterator[Ways]:
+    async with serving() as settings, serving() as meta, serving() as argument:
+        yield Ways(host, settings, meta, argument)
+
+
+@pytest.mark.parametrize(
+    ("argument", "meta", "settings", "way"),
+    [
+        (None, "unsaid", "", DIRECT),
+        (None, "unsaid", OF_SETTINGS, OF_SETTINGS),
+        (None, OF_META, "", OF_META),
+        (None, OF_META, OF_SETTINGS, OF_META),
+        (None, "", OF_SETTINGS, DIRECT),
+        (None, None, OF_SETTINGS, DIRECT),
+        (OF_ARGUMENT, "unsaid", "", OF_ARGUMENT),
+        (OF_ARGUMENT, "unsaid", OF_SETTINGS, OF_ARGUMENT),
+        (OF_ARGUMENT, OF_META, OF_SETTINGS, OF_ARGUMENT),
+        (OF_ARGUMENT, "", OF_SETTINGS, OF_ARGUMENT),
+        (OF_ARGUMENT, None, "", OF_ARGUMENT),
+        ("", "unsaid", OF_SETTINGS, DIRECT),
+        ("", OF_META, "", DIRECT),
+        ("", OF_META, OF_SETTINGS, DIRECT),
+        (OF_SETTINGS, OF_META, OF_SETTINGS, OF_SETTINGS),
+    ],
+)
+def test_the_argument_overrides_the_meta_which_overrides_the_settings(run, argument, meta, settings, way):
+    async def play(_: CurlFetcher, server: Server) -> None:
+        async with ways(server) as there:
+            urls = {name: each.url("") for name, each in zip(NAMES, there, strict=True)}
+            proxies = {"": "", None: None, **urls}
+            request = Request(server.url("/good"))
+            if meta != "unsaid":
+                request.meta["proxy"] = proxies[meta]
+            said = dict(request.meta)
+            async with fetching(proxy=proxies[settings]) as own:
+                assert (await own.fetch(request, proxy=proxies[argument])).status == 200
+            assert there.taken() == [way]
+            assert request.meta == said
+
+    run(play)
+
+
+def test_the_argument_holds_for_one_transfer(run):
+    """Whatever else the requests before and after ask for."""
+    referer = {"Referer": "http://a.example/"}
+    kinds: list[dict[str, Any]] = [
+        {},
+        {"headers": referer},
+        {"headers": {**referer, "X-Mine": "1"}},
+        {"meta": {"download_timeout": 5}},
+        {"method": "POST", "body": b"a=1"},
+    ]
+
+    async def play(fetcher: CurlFetcher, server: Server) -> None:
+        async with ways(server) as there:
+            for kind in kinds:
+                for proxy, way in ((None, DIRECT), (there.argument.url(""), OF_ARGUMENT), (None, DIRECT), ("", DIRECT)):
+                    await fetcher.fetch(Request(server.url("/echo"), **kind), proxy=proxy)
+                    [hit] = there.host.hits + there.argument.hits
+                    wanted = kind.get("headers", {})
+                    assert hit.headers.get("referer") == wanted.get("Referer"), (kind, proxy)
+                    assert hit.headers.get("x-mine") == wanted.get("X-Mine"), (kind, proxy)
+                    assert (hit.method, hit.body) == (kind.get("method", "GET"), kind.get("body", b""))
+                    assert there.taken() == [way], (kind, proxy)
+
+    run(play)
+
+
+def test_what_the_meta_asks_for_besides_holds_with_the_argument(run):
+    async def play(fetcher: CurlFetcher, server: Server) -> None:
+        slow = Request("http://page.example/slow?ms=2000", meta={"download_timeout": 0.1})
+        large = Request("http://page.example/good", meta={"download_maxsize": 10})
+        with pytest.raises(FetchError, match=r"timed out after 0\.1 s"):
+            await fetcher.fetch(slow, proxy=server.url(""))
+        with pytest.raises(FetchError, match="body over 10 bytes"):
+            await fetcher.fetch(large, proxy=server.url(""))
+        assert server.paths() == ["http://page.example/slow?ms=2000", "http://page.example/good"]
+
+    run(play)
+
+
+def test_a_proxy_authorization_of_the_settings_is_for_their_proxy_alone(run):
+    async def play(_: CurlFetcher, server: Server) -> None:
+        page, secret, other = "http://page.example/", "Basic c2VjcmV0", "Basic b3RoZXI="
+        own, strange = server.url(""), server.url("").replace("127.0.0.1", "localhost")
+        async with fetching(proxy=own, headers={"Proxy-Authorization": secret}) as fetcher:
+            for request, proxy, sent in (
+                (Request(page), own, secret),
+                (Request(page), strange, None),
+                (Request(page, meta={"proxy": strange}), own, secret),
+                (Request(page, headers={"Proxy-Authorization": other}), strange, other),
+                (Request(server.url("/echo"), headers={"Proxy-Authorization": other}), "", None),
+            ):
+                await fetcher.fetch(request, proxy=proxy)
+                assert server.hits[-1].headers.get("proxy-authorization") == sent, (request, proxy)
+
+    run(play)
+
+
+def test_an_argument_that_is_no_proxy(run):
+    async def play(fetcher: CurlFetcher, server: Server) -> list[str]:
+        for bad, is_lasting in (("ftp://me:word@127.0.0.1:1", True), ("http://me:word@no-such-host.invalid", False)):
+            with pytest.raises(FetchError) as caught:
+                await fetcher.fetch(Request(server.url("/good")), proxy=bad)
+            assert caught.value.retry is not is_lasting
+            assert "word" not in str(caught.value)
+        assert (await fetcher.fetch(Request(server.url("/good")))).status == 200
+        return server.paths()
+
+    assert run(play) == ["/good"]
+
+
+def test_the_proxy_finds_the_host_and_what_the_url_says_is_still_refused(run):
+    async def play(fetcher: CurlFetcher, server: Server) -> list[str]:
+        proxy = server.url("")
+        found = await fetcher.fetch(Request("http://no-such-host.invalid/good"), address="127.0.0.9", proxy=proxy)
+        assert (found.ip, found.latency_s is not None) == ("", True)
+        with pytest.raises(PrivateAddress):
+            await fetcher.fetch(Request("http://10.1.2.3/good"), public_only=True, proxy=proxy)
+        named = Request(server.url("/good").replace("127.0.0.1", "localhost"), meta={"proxy": proxy})
+        with pytest.raises(PrivateAddress):
+            await fetcher.fetch(named, public_only=True, proxy="")
+        return server.paths()
+
+    assert run(play) == ["http://no-such-host.invalid/good"]
+
+
+def test_a_page_that_cannot_be_decompressed_is_fetched_once_more_through_the_same_proxy(run):
+    async def play(fetcher: CurlFetcher, server: Server) -> list[str]:
+        found = await fetcher.fetch(Request("http://page.example/not-gzip"), proxy=server.url(""))
+        assert b"Not compressed" in found.body
+        return server.paths()
+
+    assert run(play) == ["http://page.example/not-gzip"] * 2
+
+
+def test_transfers_at_the_same_time_each_have_their_own(run):
+    async def play(fetcher: CurlFetcher, server: Server) -> None:
+        async with ways(server) as there:
+            proxies = ["", there.argument.url(""), there.meta.url(""), None] * 5
+            request = Request(server.url("/slow?ms=50"))
+            await asyncio.gather(*(fetcher.fetch(request, proxy=proxy) for proxy in proxies))
+            assert sorted(there.taken()) == sorted([DIRECT, OF_ARGUMENT, OF_META, DIRECT] * 5)
+
+    run(play)
