@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from lycosa import CloseSpider, DropItem, IgnoreRequest, Request, Response, RetryRequest, Spider
-from lycosa.app.crawl import wiring
+from lycosa.app.crawl import fetchers
 from lycosa.core.errors import BodyTooLarge, FetchTimeout
 from lycosa.core.headers import Headers
-from lycosa.crawl.fetching.signalling import HeardFetcher
+from lycosa.crawl.fetching.signalling import SignallingFetcher
 from lycosa.http.core import model
 from tests.conftest import ROOT
 from tests.crawl import deciding
@@ -157,10 +157,10 @@ class Cell:
 
         return Pipeline()
 
-    def fetcher(self) -> type[HeardFetcher]:
+    def fetcher(self) -> type[SignallingFetcher]:
         cell = self
 
-        class Fetcher(HeardFetcher):
+        class Fetcher(SignallingFetcher):
             async def fetch(self, request, **options):
                 if cell.acts_as("the fetcher", request.url):
                     return cell.acts()
@@ -189,7 +189,7 @@ def test_a_cell_of_the_tables(
     server: Server, monkeypatch: pytest.MonkeyPatch, row: str, stage: str, text: str, has_errback: bool
 ):
     cell = Cell(server, row, stage, has_errback=has_errback)
-    monkeypatch.setattr(wiring, "HeardFetcher", cell.fetcher())
+    monkeypatch.setattr(fetchers, "SignallingFetcher", cell.fetcher())
     expected = outcome(row, stage, text, has_errback=has_errback)
     played = cell.play()
     start = path_of(server, cell.start)

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from lycosa.app.crawl.description import remember_seeds
 from lycosa.app.crawl.extras import conditions_of, extensions_of, memory_of, pipelines_of
+from lycosa.app.crawl.fetchers import fetchers_of
 from lycosa.app.crawl.job import Job, RunHooks
 from lycosa.app.crawl.outputs import Feeds
-from lycosa.app.crawl.parts import fetch_settings_of, indexer_of, retry_policy_of, rules_of, tell, written_to
+from lycosa.app.crawl.parts import indexer_of, retry_policy_of, rules_of, tell, written_to
 from lycosa.app.crawl.runtime import (
     Cast,
     Site,
@@ -27,7 +28,7 @@ from lycosa.app.crawl.runtime import (
 )
 from lycosa.app.crawl.spec import Crew, Member
 from lycosa.app.crawl.workers import processes_of
-from lycosa.app.frontier.shared import operations_of, punctual, shared_cookies, shortage_of
+from lycosa.app.frontier.shared import operations_of, shared_cookies, shortage_of
 from lycosa.config import Settings
 from lycosa.core.errors import StateError
 from lycosa.crawl.engine.commit import Committer
@@ -41,15 +42,12 @@ from lycosa.crawl.events.dispatcher import Audience, Listener
 from lycosa.crawl.events.signals import Signals, response_received, robots_parsed
 from lycosa.crawl.events.stats import RunStats
 from lycosa.crawl.events.stats_collector import counting_logs
-from lycosa.crawl.fetching.addresses import Addresses, FoundOnly
+from lycosa.crawl.fetching.addresses import Addresses
 from lycosa.crawl.fetching.download import Downloader
 from lycosa.crawl.fetching.guard import Guard
 from lycosa.crawl.fetching.inline import Inline
-from lycosa.crawl.fetching.proxying.pooled_fetcher import PooledFetcher
-from lycosa.crawl.fetching.proxying.sessions import SessionProxies
 from lycosa.crawl.fetching.robots import RobotsGate
 from lycosa.crawl.fetching.scope_stats import CountedScope
-from lycosa.crawl.fetching.signalling import HeardFetcher
 from lycosa.crawl.items.handover import Handover
 from lycosa.crawl.items.indexer import Indexer
 from lycosa.crawl.items.pipeline import Pipelines
@@ -63,7 +61,6 @@ from lycosa.frontier.state_dir import StateDir
 from lycosa.http.core.private_addresses import Allowed
 from lycosa.http.core.request import Request
 from lycosa.http.core.robots import Robots
-from lycosa.http.curl.fetcher import CurlFetcher
 from lycosa.http.ports import Into
 from lycosa.http.resolver import SystemResolver
 from lycosa.infra.clock import Clock, chance
@@ -227,20 +224,13 @@ async def cast_of(
     """Make what one spider has of its own; the stack closes it."""
     settings, crawler, stats = member.settings, member.target.crawler, member.target.crawler.stats
     crawler.records = site.keeping.store
-    fetcher = CurlFetcher(fetch_settings_of(settings))
-    stack.push_async_callback(fetcher.close)
-    found_only = punctual(FoundOnly(fetcher, addresses), frontier, site.clock)
-    pooled = None
-    if site.lender is not None:
-        sessions = SessionProxies(site.keeping.store)
-        found_only = pooled = PooledFetcher(found_only, site.lender, sessions, stats, site.clock)
+    fetchers = fetchers_of(stack, member, frontier, addresses, site)
     policy, now = retry_policy_of(settings), site.clock.now
     guard = Guard(Allowed(settings.allow_private))
-    gate = RobotsGate(frontier, found_only, settings.user_agent, policy, chance, now, stats, guard)
+    gate = RobotsGate(frontier, fetchers.robots, settings.user_agent, policy, chance, now, stats, guard)
     gate.on_parsed = partial(_robots_parsed, crawler.signals)
     rules = rules_of(settings, member.target, seeds)
     rules = replace(rules, scope=CountedScope(rules.scope, stats))
-    heard = HeardFetcher(found_only, crawler.signals, stats, member.spider)
     if not member.target.generic:
         site.keeping.keepers.append(SpiderState(site.keeping.store, member.spider).keep)
     in_thread = None
@@ -249,7 +239,7 @@ async def cast_of(
         stack.push_async_callback(threads.close)
         in_thread = threads.run
     statuses, retrying = statuses_of(member), retrying_of(member, site)
-    return Cast(member, crawler, rules, heard, gate, statuses, retrying, guard, in_thread, pooled)
+    return Cast(member, crawler, rules, fetchers.pages, gate, statuses, retrying, guard, in_thread, fetchers.pooled)
 
 
 async def _received(cast: Cast, inline: Inline, request: Request | str, into: Into | None = None) -> Response:

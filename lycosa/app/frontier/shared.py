@@ -14,18 +14,13 @@ import msgspec
 from lycosa.app.crawl.description import description_of, refuse_others
 from lycosa.app.crawl.spec import Crew
 from lycosa.core.errors import NewerState, StateError, UsageError
-from lycosa.core.url import host_key
 from lycosa.crawl.events.reporting import Reporter
-from lycosa.crawl.workers.remote import FarFrontier, TellingFetcher
 from lycosa.frontier.local import LocalFrontier
 from lycosa.frontier.lsm.frontier import embedded_frontier
 from lycosa.frontier.operations import LocalOperations
 from lycosa.frontier.ports import Frontier, FrontierOperations, SharedCookies
 from lycosa.frontier.redis.worker.membership import membership
 from lycosa.frontier.state_dir import WORKER, Description, StateDir
-from lycosa.http.core.model import Response
-from lycosa.http.core.request import Request
-from lycosa.http.ports import Fetcher
 from lycosa.infra.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -163,40 +158,6 @@ async def told_by_all(frontier: Frontier, reporter: Reporter) -> dict[str, int]:
     return {}
 
 
-class Punctual:
-    """See `http.ports.Fetcher`: another one, whose starts are told to a frontier that others share.
-
-    It starts nothing for a worker that was given up meanwhile.
-    """
-
-    def __init__(self, fetcher: Fetcher, frontier: Any, clock: Clock) -> None:
-        self._fetcher = fetcher
-        self._frontier = frontier
-        self._started: Callable[[str, float], None] = frontier.started
-        self._clock = clock
-
-    async def fetch(self, request: Request, **options: Any) -> Response:
-        """Do one transfer. See the port. Raises `WorkerLost`."""
-        await self._frontier.lives()
-        host = host_key(request.url)
-        self._started(host, self._clock.now())
-        response = await self._fetcher.fetch(request, **options)
-        timings = response.timings  # a busy loop may have sent it later than it was told
-        self._started(host, self._clock.now() - timings.total_s + max(timings.connect_s, timings.tls_s))
-        return response
-
-    async def close(self) -> None:
-        """Close the other one."""
-        await self._fetcher.close()
-
-
 def shortage_of(frontier: Frontier) -> Callable[[], str]:
     """Return what tells why the frontier lends nothing, "" for no reason of its own."""
     return lambda: getattr(frontier, "shortage", "")
-
-
-def punctual(fetcher: Fetcher, frontier: Frontier, clock: Clock) -> Fetcher:
-    """Return a fetcher whose starts the frontier is told, if it wants to know."""
-    if isinstance(frontier, FarFrontier):
-        return TellingFetcher(fetcher, frontier)
-    return Punctual(fetcher, frontier, clock) if hasattr(frontier, "started") else fetcher

@@ -13,6 +13,7 @@ from collections import OrderedDict
 
 from lycosa.core.errors import ConnectFailed
 from lycosa.core.url import host_key
+from lycosa.crawl.fetching.wrapper import FetcherWrapper
 from lycosa.frontier.core.model import Lease
 from lycosa.frontier.ports import Frontier
 from lycosa.http.core.model import Response
@@ -70,14 +71,11 @@ class Addresses:
             self._lost.popitem(last=False)
 
 
-class FoundOnly:
-    """See `http.ports.Fetcher`: another one, which is not asked for what lies on a host that could not be found.
-
-    Unless it goes through a proxy, which finds hosts itself.
-    """
+class ResolvedHostFetcher(FetcherWrapper):
+    """Fetches nothing from a host that could not be found, unless through a proxy, which finds hosts itself."""
 
     def __init__(self, fetcher: Fetcher, addresses: Addresses) -> None:
-        self._fetcher = fetcher
+        super().__init__(fetcher)
         self._addresses = addresses
 
     async def fetch(
@@ -97,7 +95,7 @@ class FoundOnly:
             through = request.asked("proxy") if proxy is None else proxy
             if not through:
                 raise ConnectFailed(why)
-        return await self._fetcher.fetch(
+        return await self._fetcher.fetch(  # each by its name: a dict of options for every page would cost more
             request,
             accept=accept,
             max_body=max_body,
@@ -107,10 +105,6 @@ class FoundOnly:
             into=into,
             proxy=proxy,
         )
-
-    async def close(self) -> None:
-        """Close the other one."""
-        await self._fetcher.close()
 
 
 def name_of(host: str) -> str:

@@ -12,17 +12,18 @@ from lycosa.core.errors import StopDownload
 from lycosa.core.headers import Headers
 from lycosa.crawl.events.signals import Signals, bytes_received, headers_received
 from lycosa.crawl.events.stats_collector import StatsCollector
+from lycosa.crawl.fetching.wrapper import FetcherWrapper
 from lycosa.crawl.spiders.response import Response
 from lycosa.http.core.model import Response as Raw
 from lycosa.http.core.request import Request
 from lycosa.http.ports import Accept, Fetcher, Into
 
 
-class HeardFetcher:
-    """See `http.ports.Fetcher`: another one, for the pages of one spider."""
+class SignallingFetcher(FetcherWrapper):
+    """See the module; for the pages of one spider."""
 
     def __init__(self, fetcher: Fetcher, signals: Signals, stats: StatsCollector, spider: Any) -> None:
-        self._fetcher = fetcher
+        super().__init__(fetcher)
         self._signals = signals
         self._count = stats.inc_value
         self._spider = spider
@@ -39,10 +40,6 @@ class HeardFetcher:
             self._count("httpcompression/response_count")
             self._count("httpcompression/response_bytes", len(raw.body))
         return raw
-
-    async def close(self) -> None:
-        """Close the other one."""
-        await self._fetcher.close()
 
 
 class _Heard:

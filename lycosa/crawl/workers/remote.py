@@ -18,9 +18,6 @@ from lycosa.core.url import host_key
 from lycosa.crawl.workers import messages as say
 from lycosa.frontier.core.model import HostFacts, Lease, UrlRecord
 from lycosa.frontier.core.scheduler import Claim, Host
-from lycosa.http.core.model import Response
-from lycosa.http.core.request import Request
-from lycosa.http.ports import Fetcher
 from lycosa.storage.ports import KeyStore
 
 HOSTS_MAX = 10_000
@@ -139,29 +136,6 @@ class FarFrontier:
             return await answer
         finally:
             self._asked.pop(number, None)
-
-
-class TellingFetcher:
-    """See `http.ports.Fetcher`: another one, whose starts are told where anybody waits for them."""
-
-    def __init__(self, fetcher: Fetcher, frontier: FarFrontier) -> None:
-        self._fetcher = fetcher
-        self._frontier = frontier
-
-    async def fetch(self, request: Request, **options: Any) -> Response:
-        """Do one transfer. See the port."""
-        host = host_key(request.url)
-        if not self._frontier.is_paced(host):
-            return await self._fetcher.fetch(request, **options)
-        self._frontier.started(host)
-        response = await self._fetcher.fetch(request, **options)
-        timings = response.timings  # a busy loop may have sent it later than it was told
-        self._frontier.started(host, timings.total_s - max(timings.connect_s, timings.tls_s), again=True)
-        return response
-
-    async def close(self) -> None:
-        """Close the other one."""
-        await self._fetcher.close()
 
 
 class FarAddresses:

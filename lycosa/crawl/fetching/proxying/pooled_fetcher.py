@@ -20,9 +20,10 @@ from lycosa.crawl.events.stats_collector import StatsCollector
 from lycosa.crawl.fetching.proxying.leaser import Lender
 from lycosa.crawl.fetching.proxying.selector import Wanted, wanted_of
 from lycosa.crawl.fetching.proxying.sessions import SessionProxies
+from lycosa.crawl.fetching.wrapper import FetcherWrapper
 from lycosa.http.core.model import Response
 from lycosa.http.core.request import Request
-from lycosa.http.ports import Accept, Fetcher, Into
+from lycosa.http.ports import Fetcher, Into
 from lycosa.infra.clock import Clock
 from lycosa.proxies.core.attempts import FAILED
 from lycosa.proxies.core.outcomes.outcome import Outcome, Rule, judge, judge_error
@@ -33,14 +34,13 @@ UNSAID = object()
 NOTHING: Mapping[str, str] = {}
 
 
-class PooledFetcher:
-    """See `http.ports.Fetcher`: another one, for one spider. `afresh(request)` gives a request cookies of a new
-    session."""
+class PooledFetcher(FetcherWrapper):
+    """See the module; for one spider. `afresh(request)` gives a request cookies of a new session."""
 
     def __init__(
         self, fetcher: Fetcher, lender: Lender, sessions: SessionProxies, stats: StatsCollector, clock: Clock
     ) -> None:
-        self._fetcher = fetcher
+        super().__init__(fetcher)
         self._lender = lender
         self._sessions = sessions
         self._count = stats.inc_value
@@ -51,16 +51,12 @@ class PooledFetcher:
         self,
         request: Request,
         *,
-        accept: Accept | None = None,
-        max_body: int | None = None,
-        cut: bool = False,
         address: str = "",
-        public_only: bool = False,
         into: Into | None = None,
         proxy: str | None = None,
+        **options: Any,
     ) -> Response:
         """Do one transfer. See the port. Raises `NoProxyYet`, `CloseSpider`, `BadSpider`, too."""
-        options: dict[str, Any] = {"accept": accept, "max_body": max_body, "cut": cut, "public_only": public_only}
         if proxy is not None or request.asked("proxy", UNSAID) is not UNSAID:
             return await self._fetcher.fetch(request, address=address, into=into, proxy=proxy, **options)
         wanted, key = wanted_of(request), _key(request)
@@ -77,10 +73,6 @@ class PooledFetcher:
         if not await self._lender.give_back(lent, () if told is None else (told,)):
             self._count("proxy/leases_lost")
         return self._decided(key, lent, found, outcome)
-
-    async def close(self) -> None:
-        """Close the other one."""
-        await self._fetcher.close()
 
     async def _lent(self, wanted: Wanted, key: Hashable) -> Lent:
         try:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from lycosa.app.frontier.shared import punctual
 from lycosa.core.errors import WorkerLost
+from lycosa.crawl.fetching.start_reporter import StartReportingFetcher
 from lycosa.frontier.core.states import Policy
 from lycosa.frontier.redis.worker.join import redis_frontier, simulated_frontier
 from lycosa.frontier.redis.worker.membership import Membership
@@ -83,7 +83,7 @@ def test_who_stood_still_contacts_no_host_whose_turn_is_that_of_others(redis) ->
         still, other = [
             await redis_frontier(redis.url, name, policy, Membership(worker), print) for worker in ("still", "other")
         ]
-        fetcher = punctual(fetches, still, Clock())  # type: ignore[arg-type]
+        fetcher = StartReportingFetcher(fetches, still, Clock())  # type: ignore[arg-type]
         await still.push([url(1)])
         (lease,) = await still.lease(1, time.time())
         await fetcher.fetch(Request(lease.record.url))

@@ -1,0 +1,60 @@
+"""The fetchers of one spider: libcurl, and what is wrapped around it."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from typing import NamedTuple
+
+from lycosa.app.crawl.parts import fetch_settings_of
+from lycosa.app.crawl.runtime import Site
+from lycosa.app.crawl.spec import Member
+from lycosa.crawl.fetching.addresses import Addresses, ResolvedHostFetcher
+from lycosa.crawl.fetching.proxying.pooled_fetcher import PooledFetcher
+from lycosa.crawl.fetching.proxying.sessions import SessionProxies
+from lycosa.crawl.fetching.signalling import SignallingFetcher
+from lycosa.crawl.fetching.start_reporter import OwnerReportingFetcher, SharedStarts, StartReportingFetcher
+from lycosa.crawl.workers.remote import FarFrontier
+from lycosa.frontier.ports import Frontier
+from lycosa.http.curl.fetcher import CurlFetcher
+from lycosa.http.ports import Fetcher
+from lycosa.infra.clock import Clock
+
+
+class Fetchers(NamedTuple):
+    """What fetches pages, what fetches robots.txt, and the one of them that goes through the proxy pool, if any."""
+
+    pages: Fetcher
+    robots: Fetcher
+    pooled: PooledFetcher | None
+
+
+def fetchers_of(
+    stack: AsyncExitStack, member: Member, frontier: Frontier, addresses: Addresses, site: Site
+) -> Fetchers:
+    """Build the fetchers of a spider, from the wire outwards; the stack closes them."""
+    crawler, pooled = member.target.crawler, None
+
+    # One HTTP transfer, by libcurl.
+    curl = CurlFetcher(fetch_settings_of(member.settings))
+    stack.push_async_callback(curl.close)
+    # Fails at once for a host that has no address, unless a proxy resolves it.
+    fetcher: Fetcher = ResolvedHostFetcher(curl, addresses)
+    # Reports when each request starts, where somebody else counts the delays of hosts.
+    fetcher = _reporting_starts(fetcher, frontier, site.clock)
+    # Leases a proxy of the pool for each transfer, and reports what came of it.
+    if site.lender is not None:
+        sessions = SessionProxies(site.keeping.store)
+        fetcher = pooled = PooledFetcher(fetcher, site.lender, sessions, crawler.stats, site.clock)
+    # Sends headers_received and bytes_received. For pages only: robots.txt is not the spider's.
+    pages = SignallingFetcher(fetcher, crawler.signals, crawler.stats, member.spider)
+
+    return Fetchers(pages, fetcher, pooled)
+
+
+def _reporting_starts(fetcher: Fetcher, frontier: Frontier, clock: Clock) -> Fetcher:
+    """Wrap the fetcher if another process counts the delays of hosts; the frontier of a single process does not ask."""
+    if isinstance(frontier, FarFrontier):
+        return OwnerReportingFetcher(fetcher, frontier)
+    if isinstance(frontier, SharedStarts):
+        return StartReportingFetcher(fetcher, frontier, clock)
+    return fetcher
