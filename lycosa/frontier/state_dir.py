@@ -17,12 +17,9 @@ from pathlib import Path
 import msgspec
 
 from lycosa.core.errors import ForeignState, LycosaError, NewerState, StateError, StateLocked, StorageError
+from lycosa.frontier.core.description import FORMAT, VERSION, Description
 from lycosa.infra.disk import not_written
 from lycosa.infra.durable_files import make_folder, replace_file
-
-FORMAT = "lycosa-crawl"
-VERSION = 3
-"""3 has levels of fingerprints (`lsm/levels.py`); what 1 and 2 wrote cannot be read any more."""
 
 DESCRIPTION = "crawl.json"
 LOCK = "lock"
@@ -35,41 +32,6 @@ WORKER = "worker"
 OURS = {WORKER, WORKER + ".new", DESCRIPTION, DESCRIPTION + ".new", LOCK, FRONTIER, SOCKET, "items.jsonl"}
 OURS |= {RECORDS, RECORDS + "-wal", RECORDS + "-shm", RECORDS + "-journal"}
 DESCRIPTION_MAX = 64 << 20
-
-
-class Described(msgspec.Struct):
-    """What one spider of several was told in the last run."""
-
-    name: str
-    domains: list[str] = []
-    depth: int | None = None
-    allow: list[str] = []
-    deny: list[str] = []
-    robots: bool = True
-    user_agent: str = ""
-
-
-class Description(msgspec.Struct):
-    """What `crawl.json` says. `seeds` are the canonical start URLs of every run, in order; `spider` is the name of the
-    spider, "" for a crawl without one; `key` are the words that say what identifies a request, none for the default.
-    `imported` says that an import made the state, and no crawl has taken it over yet: it has no name. The rest is what
-    the last run was told, so that `explain` can tell it too: for each of several spiders in `members`."""
-
-    format: str = FORMAT
-    version: int = VERSION
-    name: str = ""
-    seeds: list[str] = []
-    spider: str = ""
-    key: list[str] = []
-    scope: str = ""
-    domains: list[str] = []
-    depth: int | None = None
-    allow: list[str] = []
-    deny: list[str] = []
-    robots: bool = True
-    user_agent: str = ""
-    imported: bool = False
-    members: list[Described] = []
 
 
 class StateDir:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from lycosa.app.crawl.spec import Crew, Member
 from lycosa.core.errors import ForeignState
 from lycosa.crawl.spiders.spider import domains_as_urls
-from lycosa.frontier.state_dir import Described, Description, StateDir
+from lycosa.frontier.core.description import Described, Description
+from lycosa.frontier.state_dir import StateDir
 
 
 def remember_seeds(state: StateDir, crew: Crew) -> list[str]:

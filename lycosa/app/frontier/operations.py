@@ -16,6 +16,7 @@ from lycosa.app.crawl.parts import fingerprint_by, own_fingerprint, salt_of, sco
 from lycosa.app.frontier.shared import describe, shared_description
 from lycosa.core.errors import ForeignState, StateLocked, UsageError
 from lycosa.core.url import host_key
+from lycosa.frontier.core.description import Described, Description
 from lycosa.frontier.core.explain import Bounds, Known
 from lycosa.frontier.core.keys import Fingerprint
 from lycosa.frontier.core.model import UrlRecord
@@ -28,8 +29,6 @@ from lycosa.frontier.state_dir import (
     DESCRIPTION,
     SOCKET,
     WORKER,
-    Described,
-    Description,
     StateDir,
     owner_of,
     read_description,

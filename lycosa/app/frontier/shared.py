@@ -15,12 +15,13 @@ from lycosa.app.crawl.description import description_of, refuse_others
 from lycosa.app.crawl.spec import Crew
 from lycosa.core.errors import NewerState, StateError, UsageError
 from lycosa.crawl.events.reporting import Reporter
+from lycosa.frontier.core.description import Description
 from lycosa.frontier.local import LocalFrontier
 from lycosa.frontier.lsm.frontier import embedded_frontier
 from lycosa.frontier.operations import LocalOperations
 from lycosa.frontier.ports import Frontier, FrontierOperations, SharedCookies
 from lycosa.frontier.redis.worker.membership import membership
-from lycosa.frontier.state_dir import WORKER, Description, StateDir
+from lycosa.frontier.state_dir import WORKER, StateDir
 from lycosa.infra.clock import Clock
 
 log = logging.getLogger(__name__)

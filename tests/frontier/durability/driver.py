@@ -33,11 +33,12 @@ import msgspec
 
 from lycosa.crawl.engine.commit import Committer
 from lycosa.crawl.engine.state_saver import Keeping
+from lycosa.frontier.core.description import Description
 from lycosa.frontier.core.model import HostFacts, Lease, SegmentState, UrlRecord
 from lycosa.frontier.core.states import Policy
 from lycosa.frontier.lsm import filters, frontier, levels, memtable, open_segment, store
 from lycosa.frontier.operations import LocalOperations
-from lycosa.frontier.state_dir import Description, StateDir
+from lycosa.frontier.state_dir import StateDir
 from lycosa.storage.core.item_key import ItemKey
 from lycosa.storage.keystore.memory import MemoryRecords
 from lycosa.storage.keystore.sqlite import SqliteRecords

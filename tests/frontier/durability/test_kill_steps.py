@@ -23,8 +23,9 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
+from lycosa.frontier.core.description import Description
 from lycosa.frontier.lsm.frontier import embedded_frontier
-from lycosa.frontier.state_dir import Description, StateDir
+from lycosa.frontier.state_dir import StateDir
 from tests.cli.command import END_MAX_S, POLL_S, environment
 from tests.conftest import PROVE, ROOT
 from tests.frontier.durability.driver import (

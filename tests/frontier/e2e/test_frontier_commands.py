@@ -25,12 +25,13 @@ from lycosa.cli.frontier.rows import moment, when
 from lycosa.cli.main import main
 from lycosa.core.errors import StateLocked, UsageError
 from lycosa.core.url import fingerprint, host_key
+from lycosa.frontier.core.description import VERSION, Description
 from lycosa.frontier.core.model import Extras, HostFacts, UrlRecord
 from lycosa.frontier.core.states import Policy
 from lycosa.frontier.lsm.frontier import embedded_frontier
 from lycosa.frontier.operations import LocalOperations
 from lycosa.frontier.server import served
-from lycosa.frontier.state_dir import VERSION, Description, StateDir
+from lycosa.frontier.state_dir import StateDir
 from lycosa.http.core.model import Validators
 from tests.cli.command import environment
 from tests.conftest import PROVE
