@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Protocol
 
+from lycosa.frontier.core.description import Description
 from lycosa.frontier.core.model import (
     FrontierStats,
     HostFacts,
@@ -236,4 +237,101 @@ class SharedCookies(Protocol):
 
     def listen(self, heard: Callable[[str, bytes], None]) -> None:
         """Call with the jar and the cookie for each change, from the crawl's first on, those of this worker too."""
+        ...
+
+
+class SharedCrawl(Protocol):
+    """What is stored of a crawl on a server besides its records; for its workers, and for those who only look.
+
+    All methods raise `StateError` when the server does not answer or refuses.
+    """
+
+    async def workers(self) -> int:
+        """Return how many workers take part now."""
+        ...
+
+    async def description(self) -> Description:
+        """Return what the workers have said of the crawl, with the seeds of all of them; an empty one before the first.
+
+        Raises `NewerState` for one that a later version of Lycosa wrote.
+        """
+        ...
+
+    async def describe(self, description: Description, *, begins: bool = False) -> None:
+        """Replace the description, and add its seeds to those that are there.
+
+        With `begins` an existing description is kept: a worker may have joined since the crawl was created.
+        """
+        ...
+
+
+class SharedFrontier(Frontier, Protocol):
+    """What a frontier on a server, shared by the workers of a crawl, can do beyond `Frontier`.
+
+    A worker that is silent for long is given up: its leases go to others, and its calls raise `WorkerLost`. All
+    methods that wait for the server raise `StateError` when it does not answer or refuses.
+    """
+
+    @property
+    def where(self) -> str:
+        """The address of the server, without passwords: what `--frontier` takes."""
+        ...
+
+    @property
+    def crawl(self) -> SharedCrawl:
+        """The crawl that this worker takes part in."""
+        ...
+
+    @property
+    def cookies(self) -> SharedCookies | None:
+        """The cookies that the workers share; None when each has its own."""
+        ...
+
+    @property
+    def shortage(self) -> str:
+        """Why `lease` returns nothing although something may be due (the server is full); "" without such a reason.
+
+        As of the last answer of the server; it may pass by itself.
+        """
+        ...
+
+    async def lives(self) -> None:
+        """Return if this worker still takes part; to be called before a host is contacted.
+
+        Costs nothing, unless the process was blocked for so long (seconds) that it may have been given up: then the
+        server is asked. Raises `WorkerLost` if it was: the turn of the host may be another worker's.
+        """
+        ...
+
+    def started(self, host: str, now: float) -> None:
+        """A transfer to the host started at `now`, in unix seconds: the delay until the next one counts from there.
+
+        May be called twice for one transfer, first with an estimate. Sent to the server with the next exchange.
+        """
+        ...
+
+    async def is_over(self) -> bool:
+        """Whether no worker has anything left to do. Asked when `stats` finds nothing unfinished, for what is on its
+        way between two partitions is in no count."""
+        ...
+
+    def report_with(self, report: Callable[[], bytes], last: Callable[[], bytes]) -> None:
+        """Have `report` make the reports that go with the heartbeat, about one a second, and `last` the one of `close`.
+
+        Both return an encoded `telemetry.WorkerReport`, b"" for none. `report` is called in the heartbeat's thread.
+        """
+        ...
+
+    async def totals(self, report: bytes) -> dict[str, int]:
+        """Send this report; return the sums of what all workers have reported, also those that left, by counter."""
+        ...
+
+    def operations(
+        self, commit: Callable[[], Awaitable[None]], changed: Callable[[], None], paused: Callable[[], str]
+    ) -> FrontierOperations:
+        """Return the operations on the whole crawl, for use within this worker.
+
+        `commit` makes changes durable together with the worker's items, `changed` is called when there may be something
+        to lease, `paused` says why the worker leases nothing, "" when it does.
+        """
         ...

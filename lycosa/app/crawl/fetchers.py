@@ -12,12 +12,8 @@ from lycosa.crawl.fetching.addresses import Addresses, ResolvedHostFetcher
 from lycosa.crawl.fetching.proxying.pooled_fetcher import PooledFetcher
 from lycosa.crawl.fetching.proxying.sessions import SessionProxies
 from lycosa.crawl.fetching.signalling import SignallingFetcher
-from lycosa.crawl.fetching.start_reporter import OwnerReportingFetcher, SharedStarts, StartReportingFetcher
-from lycosa.crawl.workers.remote import FarFrontier
-from lycosa.frontier.ports import Frontier
 from lycosa.http.curl.fetcher import CurlFetcher
 from lycosa.http.ports import Fetcher
-from lycosa.infra.clock import Clock
 
 
 class Fetchers(NamedTuple):
@@ -28,9 +24,7 @@ class Fetchers(NamedTuple):
     pooled: PooledFetcher | None
 
 
-def fetchers_of(
-    stack: AsyncExitStack, member: Member, frontier: Frontier, addresses: Addresses, site: Site
-) -> Fetchers:
+def fetchers_of(stack: AsyncExitStack, member: Member, addresses: Addresses, site: Site) -> Fetchers:
     """Build the fetchers of a spider, from the wire outwards; the stack closes them."""
     crawler, pooled = member.target.crawler, None
 
@@ -40,7 +34,7 @@ def fetchers_of(
     # Fails at once for a host that has no address, unless a proxy resolves it.
     fetcher: Fetcher = ResolvedHostFetcher(curl, addresses)
     # Reports when each request starts, where somebody else counts the delays of hosts.
-    fetcher = _reporting_starts(fetcher, frontier, site.clock)
+    fetcher = site.report_starts(fetcher)
     # Leases a proxy of the pool for each transfer, and reports what came of it.
     if site.lender is not None:
         sessions = SessionProxies(site.keeping.store)
@@ -49,12 +43,3 @@ def fetchers_of(
     pages = SignallingFetcher(fetcher, crawler.signals, crawler.stats, member.spider)
 
     return Fetchers(pages, fetcher, pooled)
-
-
-def _reporting_starts(fetcher: Fetcher, frontier: Frontier, clock: Clock) -> Fetcher:
-    """Wrap the fetcher if another process counts the delays of hosts; the frontier of a single process does not ask."""
-    if isinstance(frontier, FarFrontier):
-        return OwnerReportingFetcher(fetcher, frontier)
-    if isinstance(frontier, SharedStarts):
-        return StartReportingFetcher(fetcher, frontier, clock)
-    return fetcher

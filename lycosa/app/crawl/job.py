@@ -20,7 +20,7 @@ from lycosa.app.crawl.parts import items_place
 from lycosa.app.crawl.seeding import Seeding
 from lycosa.app.crawl.spec import Crew, Member
 from lycosa.app.crawl.workers import Processes
-from lycosa.app.frontier.shared import is_over
+from lycosa.app.frontier.shared import OpenFrontier
 from lycosa.core.errors import BadSpider, LycosaError, StateError, WorkerLost
 from lycosa.crawl.diagnostics.watchdog import Watchdog
 from lycosa.crawl.engine.engine import STOP_GRACE_S, Engine, patience
@@ -74,6 +74,7 @@ class Job:
         self,
         crew: Crew,
         state: StateDir,
+        opened: OpenFrontier,
         storage: RunStorage,
         engine: Engine,
         monitor: RunMonitor,
@@ -85,6 +86,7 @@ class Job:
         self._clock = Clock()
         self._settings = crew.settings
         self._state = state
+        self._opened = opened
         self._frontier = storage.frontier
         self._committer = storage.committer
         self._engine = engine
@@ -147,7 +149,7 @@ class Job:
         """Whether the crawl is finished already, and nobody wants to be asked for more."""
         if self._audience.hears_idle or not self._seeding.is_over:
             return False
-        return (await self._frontier.stats()).unfinished == 0 and await is_over(self._frontier)
+        return (await self._frontier.stats()).unfinished == 0 and await self._opened.is_over()
 
     async def _note_the_dead(self, seeds: Sequence[UrlRecord]) -> None:
         for seed in seeds:
@@ -158,10 +160,10 @@ class Job:
 
     def _place(self) -> str:
         """Return how other commands find the crawl when it has ended."""
-        if not self._settings.frontier:
+        if (shared := self._opened.shared) is None:
             return f"--state {shlex.quote(str(self._state.path))}"
         name = self._settings.crawl_name or self._crew.target.name
-        return f"--frontier {shlex.quote(getattr(self._frontier, 'where', ''))} --crawl-name {shlex.quote(name)}"
+        return f"--frontier {shlex.quote(shared.where)} --crawl-name {shlex.quote(name)}"
 
     async def _note_a_closed_segment(self) -> None:
         """Say so when the segment of this run takes no more, for its seeds were refused without a word."""

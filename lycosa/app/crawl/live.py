@@ -26,12 +26,14 @@ from lycosa.app.crawl.job import Job
 from lycosa.app.crawl.parts import items_place, sinks_of, state_of
 from lycosa.app.crawl.spec import Crew, crew_of
 from lycosa.app.crawl.wiring import wired
+from lycosa.app.frontier.shared import OpenFrontier
 from lycosa.config import Settings, load
 from lycosa.core.errors import UsageError
 from lycosa.crawl.events.stats import Snapshot, Summary
 from lycosa.crawl.items.handover import Handover
 from lycosa.crawl.spiders.routes import Handler, RoutedSpider, Routes
 from lycosa.crawl.spiders.spider import Spider
+from lycosa.frontier.local import LocalFrontier
 from lycosa.frontier.lsm.frontier import embedded_frontier
 from lycosa.frontier.memory import memory_frontier
 from lycosa.frontier.server import served
@@ -152,12 +154,13 @@ class Crawl:
             output = sinks_of(settings, state, crew.target.name) if items_place(settings) else []
             sinks = output if output or kept is None else [kept]
             policy, now = crew.policy, Clock().now()
-            frontier: Any = memory_frontier(policy)
+            frontier: LocalFrontier[Any] = memory_frontier(policy)
             if durable:
                 state.refuse_half()
                 frontier = embedded_frontier(state.frontier, policy, sync=settings.sync, now=now)
             stack.push_async_callback(frontier.close)
-            job = self._job = await stack.enter_async_context(wired(crew, state, frontier, sinks, handover))
+            opened = OpenFrontier.own(frontier)
+            job = self._job = await stack.enter_async_context(wired(crew, state, opened, sinks, handover))
             if durable:
                 await stack.enter_async_context(served(state.socket, job.operations))
             await job.push_seeds()

@@ -15,6 +15,7 @@ from typing import Any
 from lycosa.app.crawl.parts import policy_of
 from lycosa.app.crawl.spec import crew_of
 from lycosa.app.crawl.wiring import wired
+from lycosa.app.frontier.shared import OpenFrontier
 from lycosa.config import Settings
 from lycosa.core.errors import IgnoreRequest
 from lycosa.crawl.spiders.response import Response
@@ -46,9 +47,9 @@ async def _fetched(settings: Settings, request: Request, spider_class: type[Any]
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="lycosa-"))
         state = StateDir(Path(folder) / "state")
         stack.callback(state.close)
-        frontier: Any = memory_frontier(policy_of(settings))
+        frontier = memory_frontier(policy_of(settings))
         stack.push_async_callback(frontier.close)
-        await stack.enter_async_context(wired(crew, state, frontier, [MemorySink()]))
+        await stack.enter_async_context(wired(crew, state, OpenFrontier.own(frontier), [MemorySink()]))
         try:
             response: Response = await crew.target.crawler.download(request)
         except IgnoreRequest as ignored:

@@ -19,7 +19,7 @@ from lycosa.app.crawl.parts import indexer_of, sinks_of, state_of
 from lycosa.app.crawl.spec import Crawled, Crew, crew_of
 from lycosa.app.crawl.wiring import wired
 from lycosa.app.crawl.workers import refuse_processes
-from lycosa.app.frontier.shared import frontier_of, tells, told_by_all
+from lycosa.app.frontier.shared import frontier_of
 from lycosa.app.named import class_named
 from lycosa.config import Settings
 from lycosa.core.errors import StateError, UsageError, WorkerLost
@@ -101,11 +101,11 @@ async def _crawl(crew: Crew, observe: Observer | None, patient: Patience, *, aga
             await _start_afresh(settings, state)
         if settings.frontier:
             await _refuse_unusable(settings, state)
-        frontier = await frontier_of(stack, crew, state, again=again)
+        opened = await frontier_of(stack, crew, state, again=again)
         sinks = sinks_of(settings, state, crew.target.name)
-        job = await stack.enter_async_context(wired(crew, state, frontier, sinks))
+        job = await stack.enter_async_context(wired(crew, state, opened, sinks))
         job.hurry = patient.hurry
-        tells(frontier, job.reporter)
+        opened.report_with(job.reporter)
         await stack.enter_async_context(served(state.socket, job.operations))
         if settings.metrics:
             log.info("metrics: %s", await stack.enter_async_context(serving(settings.metrics, partial(_metrics, job))))
@@ -118,7 +118,7 @@ async def _crawl(crew: Crew, observe: Observer | None, patient: Patience, *, aga
         try:
             async with job.patience():
                 summary = await job.summary(nothing_to_do=idle)
-                return replace(summary, shared=await told_by_all(frontier, job.reporter))
+                return replace(summary, shared=await opened.totals(job.reporter))
         except TimeoutError:  # of who was interrupted twice: how far the crawl is remains unknown
             raise KeyboardInterrupt from None
 

@@ -68,6 +68,8 @@ class Site:
     shared_cookies: SharedCookies | None = None
     lender: Lender | None = None
     """Of the proxies that all of them go through."""
+    report_starts: Callable[[Fetcher], Fetcher] = lambda fetcher: fetcher
+    """Wrap a fetcher so that it reports when its transfers start, if anyone waits for that."""
 
 
 async def lender_for(stack: AsyncExitStack, settings: Settings, clock: Clock) -> Lender | None:

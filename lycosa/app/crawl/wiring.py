@@ -28,7 +28,7 @@ from lycosa.app.crawl.runtime import (
 )
 from lycosa.app.crawl.spec import Crew, Member
 from lycosa.app.crawl.workers import processes_of
-from lycosa.app.frontier.shared import operations_of, shared_cookies, shortage_of
+from lycosa.app.frontier.shared import OpenFrontier
 from lycosa.config import Settings
 from lycosa.core.errors import StateError
 from lycosa.crawl.engine.commit import Committer
@@ -72,7 +72,7 @@ from lycosa.storage.ports import Sink
 async def wired(
     crew: Crew,
     state: StateDir,
-    frontier: Frontier,
+    opened: OpenFrontier,
     sinks: Sequence[Sink],
     handover: Handover | None = None,
 ) -> AsyncIterator[Job]:
@@ -84,7 +84,7 @@ async def wired(
     try:
         async with AsyncExitStack() as stack:
             stack.enter_context(counting_logs(crew.target.crawler.stats))
-            job = await _job(stack, crew, state, frontier, sinks, handover)
+            job = await _job(stack, crew, state, opened, sinks, handover)
             yield job
     finally:
         if job is not None:
@@ -95,17 +95,17 @@ async def _job(
     stack: AsyncExitStack,
     crew: Crew,
     state: StateDir,
-    frontier: Frontier,
+    opened: OpenFrontier,
     sinks: Sequence[Sink],
     handover: Handover | None,
 ) -> Job:
-    settings, crawlers = crew.settings, [member.target.crawler for member in crew.members]
+    frontier, settings, crawlers = opened.frontier, crew.settings, [member.target.crawler for member in crew.members]
     seeds = remember_seeds(state, crew)
     clock = Clock()
     stats = RunStats(clock.now())
     indexer = _indexer(stack, settings, state)
     listener = tell(indexer)
-    space = FreeSpace(written_to(settings, state), settings.free_space, elsewhere=shortage_of(frontier))
+    space = FreeSpace(written_to(settings, state), settings.free_space, elsewhere=opened.shortage)
     committer = Committer(frontier, sinks, settings.commit_every, settings.commit_acks, _each(listener, space))
     feeds = await stack.enter_async_context(Feeds(sinks, crawlers))
     earlier = await frontier.positions()
@@ -118,12 +118,11 @@ async def _job(
     stack.push_async_callback(keeping.close)
     committer.keep = keeping.keep
     addresses = Addresses(frontier, SystemResolver(settings.connect_timeout), clock)
-    rest, delay = frontier.block_host, _delayer(frontier, clock)
+    rest, delay, report_starts = frontier.block_host, _delayer(frontier, clock), opened.report_starts(clock)
     known, prepare, folder = _known(frontier, stats), _preparer(sinks), str(state.path.resolve())
-    jars = AllCookies() if settings.processes > 1 else shared_cookies(frontier)
-    site = Site(
-        known, prepare, stats, keeping, clock, rest, delay, folder, jars, await lender_for(stack, settings, clock)
-    )
+    jars = AllCookies() if settings.processes > 1 else opened.cookies
+    lender = await lender_for(stack, settings, clock)
+    site = Site(known, prepare, stats, keeping, clock, rest, delay, folder, jars, lender, report_starts)
     troupe = [await cast_of(stack, member, frontier, addresses, seeds, site) for member in crew.members]
     gate = _joined([cast.gate for cast in troupe])
     inlines = []
@@ -151,9 +150,9 @@ async def _job(
     for crawler, inline in zip(crawlers, inlines, strict=True):
         crawler.stops_with(engine.close)
         inline.wake = engine.wake
-    operations = operations_of(frontier, partial(_commit, committer), engine.wake, partial(_paused, space))
+    operations = opened.operations(partial(_commit, committer), engine.wake, partial(_paused, space))
     stats.notes += _moved(earlier, starts, settings)
-    return Job(crew, state, storage, engine, monitor, operations, RunHooks(begins, feeds, processes))
+    return Job(crew, state, opened, storage, engine, monitor, operations, RunHooks(begins, feeds, processes))
 
 
 def _limits(settings: Settings) -> Limits:
@@ -224,7 +223,7 @@ async def cast_of(
     """Make what one spider has of its own; the stack closes it."""
     settings, crawler, stats = member.settings, member.target.crawler, member.target.crawler.stats
     crawler.records = site.keeping.store
-    fetchers = fetchers_of(stack, member, frontier, addresses, site)
+    fetchers = fetchers_of(stack, member, addresses, site)
     policy, now = retry_policy_of(settings), site.clock.now
     guard = Guard(Allowed(settings.allow_private))
     gate = RobotsGate(frontier, fetchers.robots, settings.user_agent, policy, chance, now, stats, guard)

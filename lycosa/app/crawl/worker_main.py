@@ -41,6 +41,7 @@ from lycosa.crawl.events.signals import engine_started, engine_stopped, spider_c
 from lycosa.crawl.events.stats import RunStats
 from lycosa.crawl.fetching.guard import is_guarded
 from lycosa.crawl.fetching.proxying.leaser import Lender
+from lycosa.crawl.fetching.start_reporter import OwnerReportingFetcher
 from lycosa.crawl.spiders.spider import users_code
 from lycosa.crawl.workers.counts import Counts, SharedStats
 from lycosa.crawl.workers.link import Link
@@ -198,6 +199,7 @@ def _site(process: Process, crew: Crew, lender: Lender | None) -> Site:
         str(state.resolve()),
         process.cookies,
         lender,
+        lambda fetcher: OwnerReportingFetcher(fetcher, frontier),
     )
 
 

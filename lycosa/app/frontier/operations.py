@@ -13,7 +13,6 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from lycosa.app.crawl.parts import fingerprint_by, own_fingerprint, salt_of, scope_of
-from lycosa.app.frontier.shared import describe, shared_description
 from lycosa.core.errors import ForeignState, StateLocked, UsageError
 from lycosa.core.url import host_key
 from lycosa.frontier.core.description import Described, Description
@@ -226,19 +225,17 @@ async def opened_shared(
 
     `beginning` (its partitions, whether it keeps what is done) begins one if it is not there. Raises `LycosaError`.
     """
-    from lycosa.frontier.redis.admin.operations import RedisOperations  # an extra
-    from lycosa.frontier.redis.admin.visit import Beginning, visiting
+    from lycosa.frontier.redis.admin.visit import Beginning, visiting  # an extra
 
     async with visiting(url, name, say, Beginning(*beginning) if beginning else None) as visit:
         if visit.begun:
-            await describe(visit.session, Description(imported=True), begins=True)
+            await visit.crawl.describe(Description(imported=True), begins=True)
             say(visit.begun)
-        workers = (await visit.session.outlook()).workers
-        operations = RedisOperations(visit.session, runs=workers > 0)
+        workers = await visit.crawl.workers()
         yield OpenState(
             f"{visit.name} in {visit.where}",
-            await shared_description(visit.session),
-            operations,
+            await visit.crawl.description(),
+            visit.operations(runs=workers > 0),
             f"--frontier {shlex.quote(visit.where)} --crawl-name {shlex.quote(visit.name)}",
             "" if not workers else "1 worker" if workers == 1 else f"{workers:,} workers",
         )

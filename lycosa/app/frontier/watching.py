@@ -27,4 +27,4 @@ class Watched:
 async def watched(url: str, name: str, say: Callable[[str], None]) -> AsyncIterator[Watched]:
     """Find the crawl of this name, "" for the only one there. Raises `UsageError` for none, `StateError`."""
     async with visiting(url, name, say) as visit:
-        yield Watched(visit.name, Watcher(visit.session))
+        yield Watched(visit.name, visit.watcher())

@@ -6,27 +6,15 @@ libcurl measured, since a busy loop sends a request later than it was asked to.
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from lycosa.core.url import host_key
 from lycosa.crawl.fetching.wrapper import FetcherWrapper
+from lycosa.frontier.ports import SharedFrontier
 from lycosa.http.core.model import Response
 from lycosa.http.core.request import Request
 from lycosa.http.ports import Fetcher
 from lycosa.infra.clock import Clock
-
-
-@runtime_checkable
-class SharedStarts(Protocol):
-    """The frontier of a crawl in which several workers take part."""
-
-    async def lives(self) -> None:
-        """Return if this worker may contact hosts. Raises `WorkerLost` if the others have given it up."""
-        ...
-
-    def started(self, host: str, now: float) -> None:
-        """A request to the host starts, or started, at this time."""
-        ...
 
 
 class OwnerStarts(Protocol):
@@ -44,7 +32,7 @@ class OwnerStarts(Protocol):
 class StartReportingFetcher(FetcherWrapper):
     """Reports starts to a frontier that other workers share. Starts nothing once they have given this worker up."""
 
-    def __init__(self, fetcher: Fetcher, frontier: SharedStarts, clock: Clock) -> None:
+    def __init__(self, fetcher: Fetcher, frontier: SharedFrontier, clock: Clock) -> None:
         super().__init__(fetcher)
         self._frontier = frontier
         self._clock = clock

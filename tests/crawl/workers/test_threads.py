@@ -189,7 +189,7 @@ def test_close_leaves_behind_what_does_not_end(
 
 STUCK = """
 import asyncio, threading
-from lycosa.crawl import threads
+from lycosa.crawl.workers import threads
 threads.CLOSE_GRACE_S = 0.05
 async def crawl():
     pool = threads.CallbackThreads(1)

@@ -12,6 +12,10 @@ from secrets import token_hex
 from typing import Any, NamedTuple
 
 from lycosa.core.errors import UsageError
+from lycosa.frontier.ports import FrontierOperations, SharedCrawl
+from lycosa.frontier.redis.admin.operations import RedisOperations
+from lycosa.frontier.redis.admin.watcher import Watcher
+from lycosa.frontier.redis.shared_crawl import RedisCrawl
 from lycosa.frontier.redis.worker.session import CRAWLS, Session, key_of
 from lycosa.frontier.redis.worker.wire import Patiently
 from lycosa.infra.clock import Clock
@@ -35,6 +39,19 @@ class Visit(NamedTuple):
     name: str
     where: str
     begun: str
+
+    @property
+    def crawl(self) -> SharedCrawl:
+        """What is stored of the crawl besides its records."""
+        return RedisCrawl(self.session)
+
+    def operations(self, *, runs: bool) -> FrontierOperations:
+        """Return the operations on its frontier; `runs` says that it has workers."""
+        return RedisOperations(self.session, runs=runs)
+
+    def watcher(self) -> Watcher:
+        """Return what watches it."""
+        return Watcher(self.session)
 
 
 @asynccontextmanager

@@ -11,7 +11,7 @@ one and belongs to another waits in the outbox of the first until somebody has b
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import aclosing, suppress
 from itertools import takewhile
@@ -23,8 +23,11 @@ from lycosa.frontier.core.recent_fingerprints import Known
 from lycosa.frontier.core.scheduler import Claim
 from lycosa.frontier.core.states import Event, Policy, expire, fail, give_up
 from lycosa.frontier.local import DELAY_MAX_S, EXPIRED
+from lycosa.frontier.ports import FrontierOperations
 from lycosa.frontier.redis.admin.counts import counted, facts_of, first_dead
+from lycosa.frontier.redis.admin.operations import RedisOperations
 from lycosa.frontier.redis.lanes import done_row, encode, ended_row
+from lycosa.frontier.redis.shared_crawl import RedisCrawl
 from lycosa.frontier.redis.worker.claims import Claims
 from lycosa.frontier.redis.worker.commits import Commits
 from lycosa.frontier.redis.worker.cookies import RedisCookies
@@ -52,13 +55,14 @@ WORDS_MAX = 100_000
 
 
 class RedisFrontier:
-    """See `frontier.ports.Frontier`; every method here is documented there. Make it with `join.redis_frontier`.
+    """See `frontier.ports.SharedFrontier`; every method here is documented there. Make it with `join.redis_frontier`.
 
     So many records are lent `ahead` of what was asked for. With `keep_alive` there may always be more to come.
     """
 
     def __init__(self, session: Session, policy: Policy, *, ahead: int = 0, keep_alive: bool = False) -> None:
         self.session, self.where = session, "the server"
+        self.crawl = RedisCrawl(session)
         self.heart: Heart | None = None
         self.cookies: RedisCookies | None = None
         self._policy = policy
@@ -122,7 +126,7 @@ class RedisFrontier:
             return False
         home = self.session.of(lease.record.host)
         kept = done_row(lease.record, reason, now, validators) if self.session.keeps_done else ""
-        arguments: list[Any] = [self._token(lease), reason, int(contacted), kept, len(children)]
+        arguments: list[Any] = [self.session.token(lease), reason, int(contacted), kept, len(children)]
         for child in children:
             there = self.session.of(child.host)
             arguments += ("" if there is home else there.number, *pushed(child, there.shift_s))
@@ -143,7 +147,7 @@ class RedisFrontier:
             return False
         again = "" if retry_at is None else float(retry_at)
         data = _failed(lease.record, reason, retry_at, now)
-        self.session.of(lease.record.host).end("n", self._token(lease), int(contacted), again, reason, data)
+        self.session.of(lease.record.host).end("n", self.session.token(lease), int(contacted), again, reason, data)
         await self._settled(lease)
         return True
 
@@ -151,7 +155,7 @@ class RedisFrontier:
         """Give back untouched."""
         if not self._give_back(lease, now):
             return False
-        self.session.of(lease.record.host).end("r", self._token(lease), "")
+        self.session.of(lease.record.host).end("r", self.session.token(lease), "")
         await self._settled(lease)
         return True
 
@@ -177,16 +181,13 @@ class RedisFrontier:
         self.session.of(host).add("b", host, float(until))
 
     async def lives(self) -> None:
-        """Return at once, unless this process stood still for so long that others may have what it was lent.
-
-        Then ask: who was given up is not to contact a host whose turn is another's. Raises `WorkerLost`.
-        """
+        """Ask the server when this process was blocked for long."""
         async with self._doubt:
             if self.heart is not None and self.heart.is_doubtful():
                 await self.session.look()
 
     def started(self, host: str, now: float) -> None:
-        """A transfer to the host starts now: its next turn counts from here, however long it was held up before."""
+        """Report it, where the start of a transfer matters."""
         if self._hosts.is_paced(host):
             home = self.session.of(host)
             home.add("s", host, repr(now + home.shift_max_s))  # at the latest: the script cuts it to its own now
@@ -195,7 +196,7 @@ class RedisFrontier:
     async def claim(self, host: str, wake: Callable[[], None], now: float, holder: Lease | None = None) -> Claim:
         """Join the line."""
         if holder is not None and holder.token in self._stock.held:
-            self.session.of(holder.record.host).add("o", self._token(holder))
+            self.session.of(holder.record.host).add("o", self.session.token(holder))
             self._claims.wake(holder.record.host)
         return self._claims.claim(host, wake)
 
@@ -243,7 +244,7 @@ class RedisFrontier:
 
     @property
     def shortage(self) -> str:
-        """Why nothing is lent though there may be something, "" for no such reason."""
+        """Report a full server."""
         return f"{self.where} has reached its maxmemory" if self.session.is_full else ""
 
     def next_ready(self, now: float) -> float | None:
@@ -264,9 +265,30 @@ class RedisFrontier:
         await self.commits.commit(positions)
 
     async def forget(self, segment: str) -> None:
-        """Hold nothing of this segment any more: it was dropped."""
+        """Give up the leases of a segment that was dropped."""
         gone = [each for each in self._stock.held.values() if each.record.segment == segment]
         await self._unstock([each for each in gone if each.record.kind == Kind.PAGE], self.session.now)
+
+    def operations(
+        self, commit: Callable[[], Awaitable[None]], changed: Callable[[], None], paused: Callable[[], str]
+    ) -> FrontierOperations:
+        """Return them."""
+        return RedisOperations(self.session, commit, changed, paused, self.forget)
+
+    async def is_over(self) -> bool:
+        """Ask all partitions."""
+        return await self.session.is_over()
+
+    def report_with(self, report: Callable[[], bytes], last: Callable[[], bytes]) -> None:
+        """Report with the heartbeat, and when leaving."""
+        self.session.report = last
+        if self.heart is not None:
+            self.heart.report = report
+
+    async def totals(self, report: bytes) -> dict[str, int]:
+        """Report, then add up."""
+        await self.session.wire.run(self.session.partitions[0], "beat", report)
+        return await self.session.totals()
 
     async def positions(self) -> dict[str, int]:
         """Return the sinks' positions."""
@@ -290,10 +312,6 @@ class RedisFrontier:
                 await self.session.leave()
 
     # ----------------------------------------------------------------------------------------------------------------
-
-    def _token(self, lease: Lease) -> int:
-        """Return what the partition calls the lease: our tokens hold the number of the partition too."""
-        return lease.token // len(self.session.partitions)
 
     async def _unstock(self, leases: Sequence[Lease], now: float) -> None:
         self._stock.remove(leases)
@@ -328,7 +346,7 @@ class RedisFrontier:
             await self.set_host_facts(lease.record.host, HostFacts(EXPIRED.encode(), 0, now), now)
             await self.ack(lease, EXPIRED, (), now)
         elif event is Event.EXPIRE and self._give_back(lease, now):
-            self.session.of(overdue.host).end("r", self._token(lease), encode(overdue))
+            self.session.of(overdue.host).end("r", self.session.token(lease), encode(overdue))
         else:
             await self.nack(lease, EXPIRED, None, now)
 

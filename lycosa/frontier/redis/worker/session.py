@@ -13,6 +13,7 @@ from xxhash import xxh3_64_intdigest
 
 from lycosa.core.errors import UsageError
 from lycosa.frontier.core.finish import Barrier, Reading, Verdict
+from lycosa.frontier.core.model import Lease
 from lycosa.frontier.redis.refusals import Found, Wanted, refuse
 from lycosa.frontier.redis.repair import bring_again, tell_of_strangers
 from lycosa.frontier.redis.shielded_calls import Unbroken
@@ -134,6 +135,10 @@ class Session:
             return self.partitions[0]
         return self.partitions[xxh3_64_intdigest(host.encode()) % len(self.partitions)]
 
+    def token(self, lease: Lease) -> int:
+        """Return the number by which its partition knows the lease: a lease's token holds the partition's, too."""
+        return lease.token // len(self.partitions)
+
     async def ask(self, command: str, partition: Partition, name: str, *arguments: Any) -> Any:
         """Read something with a command of the client."""
         method: Callable[..., Any] = getattr(self.wire.client, command)
@@ -175,19 +180,6 @@ class Session:
         self._compare_clocks(self.partitions)
         return Outlook(sum(hosts for _, _, hosts, _ in told), told[0][3])
 
-    async def describe(self, text: bytes, seeds: Sequence[str], *, begins: bool = False) -> None:
-        """Let everybody who looks into the crawl know what it is; start URLs are added to those that are there.
-
-        Who only `begins` it leaves what a worker has said: one may have joined since.
-        """
-        await self.read(self.partitions[0], "describe", int(begins), text, len(seeds), *seeds)
-
-    async def description(self) -> tuple[bytes, list[str]]:
-        """Return what the crawl is, b"" when nobody has said so, and all start URLs."""
-        text = await self.ask("hget", self.partitions[0], "m", "described")
-        seeds = await self.ask("zrange", self.partitions[0], "sd", 0, -1)
-        return text or b"", [seed.decode() for seed in seeds]
-
     async def send(self, partitions: Sequence[Partition] = ()) -> None:
         """Send what waits, for all or for these partitions."""
         waiting = [each for each in partitions or self.partitions if each.waiting]
@@ -227,6 +219,11 @@ class Session:
             for partition in others:
                 await self.wire.run(partition, "gone", worker, commit)
             await self.wire.run(first, "known", worker)
+
+    async def totals(self) -> dict[str, int]:
+        """Return what the workers have reported in all, by name of the counter."""
+        found = await self.ask("hgetall", self.partitions[0], "wt")
+        return {name.decode(errors="replace"): int(count) for name, count in found.items()}
 
     def is_live(self) -> bool:
         """Tell whether anything is not done for good, as far as the partitions told last."""

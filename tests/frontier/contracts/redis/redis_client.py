@@ -25,6 +25,10 @@ class LooplessClient:
         """Return all fields."""
         return self._real.hgetall(key)
 
+    async def zrange(self, key: str, start: int, end: int) -> Any:
+        """Return a part of a sorted set."""
+        return self._real.zrange(key, start, end)
+
     async def info(self, section: str) -> Any:
         """Return what the server says of itself."""
         return self._real.info(section)

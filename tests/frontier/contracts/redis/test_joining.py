@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import redis as driver
 
-from lycosa.app.frontier.shared import tells, told_by_all
+from lycosa.app.frontier.shared import OpenFrontier
 from lycosa.core.errors import ForeignState, NewerState, StateError, StorageFull, UsageError
 from lycosa.crawl.events.reporting import Reporter
 from lycosa.crawl.events.stats import RunStats
@@ -201,11 +201,11 @@ def test_who_cannot_tell_of_itself_leaves_all_the_same(crawl):
 
     async def story() -> None:
         dumb = await redis_frontier(crawl.url, crawl.name, Policy(), Membership("a"), print)
-        tells(dumb, Reporter(None, RunStats(0.0), StatsCollector(), 1))
+        OpenFrontier.joined(dumb).report_with(Reporter(None, RunStats(0.0), StatsCollector(), 1))
         other = await redis_frontier(crawl.url, crawl.name, Policy(), Membership("b"), print)
         await dumb.push([url(1)])
         assert await dumb.lease(1, time.time())
-        await told_by_all(dumb, Reporter(None, RunStats(0.0), StatsCollector(), 1))
+        await OpenFrontier.joined(dumb).totals(Reporter(None, RunStats(0.0), StatsCollector(), 1))
         await dumb.close()
         assert crawl.server.zcard(crawl.key(0)[:-1] + "w") == 1
         assert await other.lease(1, time.time())

@@ -12,6 +12,7 @@ import pytest
 import redis as redis_py
 
 from lycosa.core.errors import UsageError
+from lycosa.frontier.core.description import Description
 from lycosa.frontier.core.model import Selection, UrlRecord
 from lycosa.frontier.core.states import Policy
 from lycosa.frontier.redis.admin import verify
@@ -256,12 +257,13 @@ def test_who_looks_takes_no_part(play: Callable[..., None]) -> None:
 
 def test_who_begins_a_crawl_leaves_what_a_worker_has_said_of_it_meanwhile(play: Callable[..., None]) -> None:
     async def story(crawl: Crawl) -> None:
-        session = (await crawl.join("joined in between")).session
-        await session.describe(b'{"name":"shop"}', ["http://a.example/"])
-        await session.describe(b"{}", ["http://b.example/"], begins=True)
-        assert crawl.raw.hget(crawl.key("m"), "described") == b'{"name":"shop"}'
+        shared = (await crawl.join("joined in between")).crawl
+        await shared.describe(Description(name="shop", seeds=["http://a.example/"]))
+        await shared.describe(Description(seeds=["http://b.example/"]), begins=True)
+        assert (await shared.description()).name == "shop"
         assert crawl.raw.zrange(crawl.key("sd"), 0, -1) == [b"http://a.example/", b"http://b.example/"]
-        await session.describe(b'{"name":"shop","key":"k"}', [])
-        assert crawl.raw.hget(crawl.key("m"), "described") == b'{"name":"shop","key":"k"}'
+        await shared.describe(Description(name="shop", key=["k"]))
+        seeds = ["http://a.example/", "http://b.example/"]
+        assert await shared.description() == Description(name="shop", key=["k"], seeds=seeds)
 
     play(story)
