@@ -311,8 +311,11 @@ class SharedFrontier(Frontier, Protocol):
         ...
 
     async def is_over(self) -> bool:
-        """Whether no worker has anything left to do. Asked when `stats` finds nothing unfinished, for what is on its
-        way between two partitions is in no count."""
+        """Whether the crawl is over for good, for all workers: `stats` alone cannot tell.
+
+        True is certain. After False ask again: another worker may have leases, or a commit that is not yet known
+        everywhere.
+        """
         ...
 
     def report_with(self, report: Callable[[], bytes], last: Callable[[], bytes]) -> None:

@@ -185,7 +185,7 @@ def test_a_process_with_a_copy_of_our_state(redis):
     async def story(name: str) -> None:
         first = await redis_frontier(redis.url, name, Policy(), Membership("w"), print)
         copy = await redis_frontier(redis.url, name, Policy(), Membership("w"), print)
-        copy.heart.report = report
+        copy.report_with(report, bytes)
         await first.close()
         with refused(ForeignState, "with a copy of this state: give each worker a --state of its own"):
             await redis_frontier(redis.url, name, Policy(), Membership("w"), print, again=True)

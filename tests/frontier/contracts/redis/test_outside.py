@@ -58,7 +58,8 @@ class Play:
         return said[0]
 
     async def leave(self, frontier: RedisFrontier, report: bytes) -> None:
-        frontier.session.now, frontier.session.report = self.now, lambda: report
+        frontier.session.now = self.now
+        frontier.report_with(bytes, lambda: report)
         await frontier.session.leave()
 
     def visitor(self) -> Session:

@@ -1,0 +1,105 @@
+"""How a crawl uses a frontier of its own, and one that workers share."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from lycosa.app.frontier.shared import OpenFrontier, punctual
+from lycosa.core.errors import StateError
+from lycosa.crawl.events.reporting import Reporter
+from lycosa.crawl.events.stats import RunStats
+from lycosa.crawl.events.stats_collector import StatsCollector
+from lycosa.frontier.core.states import Policy
+from lycosa.frontier.memory import memory_frontier
+from lycosa.infra.clock import Clock
+
+
+def reporter() -> Reporter:
+    return Reporter(None, RunStats(0.0), StatsCollector(), 1)  # type: ignore[arg-type]
+
+
+def test_a_frontier_of_our_own_shares_nothing_and_is_over_when_nothing_is_left() -> None:
+    async def story() -> None:
+        opened = OpenFrontier.own(memory_frontier(Policy()))
+        assert opened.shared is None
+        assert opened.cookies is None
+        assert opened.shortage() == ""
+        assert await opened.is_over()
+        opened.report_with(reporter())
+        assert await opened.totals(reporter()) == {}
+        fetcher: Any = object()
+        assert opened.report_starts(Clock())(fetcher) is fetcher
+        assert punctual(fetcher, None, Clock()) is fetcher
+
+    asyncio.run(story())
+
+
+def test_the_operations_on_a_frontier_of_our_own_are_those_of_the_crawl() -> None:
+    async def story() -> None:
+        called = []
+
+        async def commit() -> None:
+            called.append("commit")
+
+        opened = OpenFrontier.own(memory_frontier(Policy()))
+        operations = opened.operations(commit, lambda: called.append("changed"), lambda: "the disk is full")
+        assert (await operations.stats()).paused == "the disk is full"
+        await operations.push([])
+        await operations.commit()
+        assert called == ["changed", "commit"]
+
+    asyncio.run(story())
+
+
+class Shared:
+    """A frontier that workers share, as far as a crawl asks for more than the port."""
+
+    cookies: Any = object()
+    shortage = "the server is full"
+    over, away = False, False
+
+    async def is_over(self) -> bool:
+        return self.over
+
+    def started(self, host: str, now: float) -> None: ...
+
+    def report_with(self, report: Any, last: Any) -> None:
+        self.reports = report, last
+
+    async def totals(self, report: bytes) -> dict[str, int]:
+        if self.away:
+            raise StateError("the server does not answer")
+        return {"pages": 7}
+
+    def operations(self, *given: Any) -> Any:
+        return given
+
+
+def test_a_shared_frontier_is_asked_for_what_it_can_do_beyond_the_port() -> None:
+    async def story() -> None:
+        shared: Any = Shared()
+        opened = OpenFrontier.joined(shared)
+        assert opened.frontier is opened.shared is shared
+        assert opened.cookies is shared.cookies
+        assert opened.shortage() == "the server is full"
+        shared.shortage = ""
+        assert opened.shortage() == "", "asked again each time"
+        assert not await opened.is_over()
+        shared.over = True
+        assert await opened.is_over()
+        opened.report_with(reporter())
+        assert len(shared.reports) == 2
+        assert await opened.totals(reporter()) == {"pages": 7}
+        made: Any = opened.operations
+        assert made(1, 2, 3) == (1, 2, 3)
+        fetcher: Any = object()
+        assert opened.report_starts(Clock())(fetcher) is not fetcher
+
+    asyncio.run(story())
+
+
+def test_a_server_that_is_away_at_the_end_costs_the_totals_and_not_the_crawl() -> None:
+    shared: Any = Shared()
+    shared.away = True
+    assert asyncio.run(OpenFrontier.joined(shared).totals(reporter())) == {}

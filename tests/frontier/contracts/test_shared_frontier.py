@@ -1,0 +1,248 @@
+"""The contract of `SharedFrontier` and `SharedCrawl`, what a frontier on a server can do beyond `Frontier` (C3, C6)."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from secrets import token_hex
+from typing import Any
+
+import pytest
+import redis as driver
+
+from lycosa.core.errors import NewerState
+from lycosa.frontier.core.description import Description
+from lycosa.frontier.core.states import Policy
+from lycosa.frontier.core.telemetry import CRAWLING, ENDED, WorkerReport, encode
+from lycosa.frontier.memory import memory_frontier
+from lycosa.frontier.ports import Frontier, SharedCookies, SharedCrawl, SharedFrontier
+from lycosa.frontier.redis.admin.visit import visiting
+from lycosa.frontier.redis.shared_crawl import RedisCrawl
+from lycosa.frontier.redis.worker.cookies import RedisCookies
+from lycosa.frontier.redis.worker.frontier import RedisFrontier
+from lycosa.frontier.redis.worker.join import redis_frontier, simulated_frontier
+from lycosa.frontier.redis.worker.membership import Membership
+from lycosa.frontier.redis.worker.session import key_of
+from tests.frontier.contracts.conftest import PARTITIONS
+from tests.frontier.contracts.redis.redis_client import LooplessClient
+from tests.frontier.contracts.test_frontier import OTHER, PLAIN, run, url
+from tests.servers.redis import RedisServer, redis_server
+
+pytestmark = pytest.mark.redis
+
+Join = Callable[[str], Awaitable[SharedFrontier]]
+REPORT_MAX_S = 30.0
+ROUNDS_MAX = 3
+"""After so many exchanges of all workers every partition knows of the last commit."""
+
+
+@pytest.fixture(params=PARTITIONS)
+def join(request: pytest.FixtureRequest) -> Join:
+    """A function that lets one more worker take part in the crawl `join.name` on `join.server`."""
+    server = request.getfixturevalue(request.param.partition(",")[0])
+    name, partitions = token_hex(8), PARTITIONS[request.param]
+
+    async def join_(worker: str) -> SharedFrontier:
+        client = LooplessClient(server.url)
+        return await simulated_frontier(client, name, PLAIN, 0.0, worker=worker, partitions=partitions)
+
+    join_.server, join_.name = server, name  # type: ignore[attr-defined]
+    return join_
+
+
+def report(pages: int, state: str = CRAWLING) -> bytes:
+    return encode(WorkerReport("machine", 7, "1.0", float(pages), state, counts={"pages": pages}))
+
+
+def names_of(port: type) -> Iterator[str]:
+    """Yield the public names that a port defines, with those of the ports it extends."""
+    for each in port.__mro__:
+        if getattr(each, "_is_protocol", False) and each.__name__ != "Protocol":
+            yield from (name for name in vars(each) if not name.startswith("_"))
+
+
+@pytest.mark.parametrize(
+    ("port", "adapter"),
+    [(SharedFrontier, RedisFrontier), (SharedCrawl, RedisCrawl), (SharedCookies, RedisCookies)],
+    ids=lambda each: each.__name__,
+)
+def test_the_adapter_has_every_name_of_its_port_with_the_same_parameters(join: Join, port: type, adapter: type) -> None:
+    async def story() -> None:
+        frontier: Any = await join("one")
+        made = {RedisFrontier: frontier, RedisCrawl: frontier.crawl, RedisCookies: RedisCookies(frontier.session)}[
+            adapter
+        ]
+        assert isinstance(made, adapter)
+        names = set(names_of(port))
+        assert names
+        assert [name for name in names if not hasattr(made, name)] == []
+        for name in names:
+            if inspect.isfunction(wanted := inspect.getattr_static(port, name)):
+                there = getattr(adapter, name)
+                assert list(inspect.signature(there).parameters) == list(inspect.signature(wanted).parameters), name
+                assert inspect.iscoroutinefunction(there) == inspect.iscoroutinefunction(wanted), name
+        await frontier.close()
+
+    run(story())
+
+
+def test_a_frontier_of_one_process_has_only_the_names_of_the_port_all_have() -> None:
+    local = memory_frontier(PLAIN)
+    assert [name for name in names_of(Frontier) if not hasattr(local, name)] == []
+    assert [name for name in {*names_of(SharedFrontier)} - {*names_of(Frontier)} if hasattr(local, name)] == []
+
+
+def test_a_crawl_is_described_by_all_its_workers(join: Join) -> None:
+    """Seeds add up; the rest is what the last worker said."""
+
+    async def story() -> None:
+        one, two = await join("one"), await join("two")
+        assert await one.crawl.description() == Description(), "nobody has said anything"
+        await one.crawl.describe(Description(name="shop", seeds=["http://a.example/"]))
+        assert await two.crawl.description() == Description(name="shop", seeds=["http://a.example/"])
+        await two.crawl.describe(Description(name="shop", key=["path"], seeds=["http://b.example/"]))
+        seeds = ["http://a.example/", "http://b.example/"]
+        assert await one.crawl.description() == Description(name="shop", key=["path"], seeds=seeds)
+        await one.crawl.describe(Description(imported=True), begins=True)
+        assert await one.crawl.description() == Description(name="shop", key=["path"], seeds=seeds), (
+            "a worker knows more"
+        )
+        await one.close()
+        await two.close()
+
+    run(story())
+
+
+def test_a_description_of_a_later_version_is_refused(join: Join) -> None:
+    async def story() -> None:
+        frontier = await join("one")
+        server, name = join.server, join.name  # type: ignore[attr-defined]
+        driver.Redis.from_url(server.url).hset(key_of(name, 0) + "m", "described", b'{"seeds":"one"}')
+        with pytest.raises(NewerState, match=f"the crawl '{name}' is described in a way that is not known here"):
+            await frontier.crawl.description()
+        await frontier.close()
+
+    run(story())
+
+
+def test_workers_are_counted_while_they_take_part(join: Join) -> None:
+    async def story() -> None:
+        one, two = await join("one"), await join("two")
+        assert await one.crawl.workers() == 2
+        await two.close()
+        assert await one.crawl.workers() == 1
+        await one.close()
+
+    run(story())
+
+
+def test_a_crawl_is_over_when_no_worker_has_anything_left(join: Join) -> None:
+    async def story() -> None:
+        one, two = await join("one"), await join("two")
+        await one.push([url(1)])
+        (lease,) = await one.lease(1, 0.0)
+        assert not await two.is_over(), "another worker has it"
+        await one.ack(lease, "200", [url(2, OTHER)], 0.0)
+        await one.commit({})
+        await two.stats()
+        assert not await two.is_over(), "its link is yet to be fetched"
+        (child,) = [lease for _ in range(2) for lease in await two.lease(5, 0.0)]
+        await two.ack(child, "200", [], 0.0)
+        await two.commit({})
+        for _ in range(ROUNDS_MAX):
+            assert await one.lease(5, 0.0) == await two.lease(5, 0.0) == []
+        for each in (one, two):
+            assert await each.is_over()
+            await each.close()
+
+    run(story())
+
+
+def test_totals_hold_the_report_of_now_and_those_of_workers_that_left(join: Join) -> None:
+    async def story() -> None:
+        one, two = await join("one"), await join("two")
+        assert await one.totals(b"") == {}, "nothing was reported"
+        assert await one.totals(report(3)) == {"pages": 3}
+        assert await one.totals(report(4)) == {"pages": 4}, "counters of one worker replace each other"
+        assert await two.totals(report(10)) == {"pages": 14}
+        one.report_with(bytes, lambda: report(5, ENDED))
+        await one.close()
+        assert await two.totals(report(10)) == {"pages": 15}
+        await two.close()
+
+    run(story())
+
+
+def test_operations_work_on_the_crawl_and_on_what_this_worker_holds(join: Join) -> None:
+    async def story() -> None:
+        frontier, called = await join("one"), []
+
+        async def commit() -> None:
+            called.append("commit")
+
+        operations = frontier.operations(commit, lambda: called.append("changed"), lambda: "the disk is full")
+        assert (await operations.stats()).paused == "the disk is full"
+        assert await operations.push([url(1, segment="monday"), url(2)]) == 2
+        assert called == ["changed"]
+        await operations.commit()
+        assert called == ["changed", "commit"]
+        leases = await frontier.lease(2, 0.0)
+        (dropped,) = [each for each in leases if each.record.segment == "monday"]
+        (kept,) = [each for each in leases if each.record.segment != "monday"]
+        await operations.drop("monday")
+        assert not await frontier.ack(dropped, "200", [], 0.0), "the lease is given up with its segment"
+        assert await frontier.ack(kept, "200", [], 0.0)
+        await frontier.close()
+
+    run(story())
+
+
+def test_what_is_not_shared_or_short_is_nothing(join: Join) -> None:
+    async def story() -> None:
+        frontier = await join("one")
+        assert frontier.cookies is None
+        assert frontier.shortage == ""
+        await frontier.lives()
+        await frontier.close()
+
+    run(story())
+
+
+def test_reports_go_with_the_heartbeat_and_with_the_leave(redis: RedisServer) -> None:
+    async def story() -> None:
+        frontier = await redis_frontier(redis.url, name, Policy(robots=False), Membership("w"), print)
+        frontier.report_with(lambda: report(7), lambda: report(8, ENDED))
+        async with visiting(redis.url, name, pytest.fail) as visit:
+            watcher, until = visit.watcher(), time.monotonic() + REPORT_MAX_S
+            while not (view := await watcher.view()) or not view.totals:
+                assert time.monotonic() < until
+            assert view.totals == {"pages": 7}
+            assert await visit.crawl.workers() == 1
+            assert (await visit.operations(runs=True).stats()).unfinished == 0
+            await frontier.close()
+            view = await watcher.view()
+            assert view is not None
+            assert view.totals == {"pages": 8}
+            assert [each.state for each in view.gone] == [ENDED]
+            assert await visit.crawl.workers() == 0
+
+    name = token_hex(8)
+    run(story())
+
+
+def test_a_server_that_is_full_is_a_shortage_until_it_has_room() -> None:
+    async def story() -> None:
+        frontier = await redis_frontier(server.url, "shop", Policy(robots=False), Membership("w"), print)
+        await frontier.push([url(1)])
+        assert frontier.where == f"redis://127.0.0.1:{server.port}/0"
+        server.cli("CONFIG", "SET", "maxmemory", "1mb")
+        await frontier.stats()
+        assert frontier.shortage == f"{frontier.where} has reached its maxmemory"
+        server.cli("CONFIG", "SET", "maxmemory", "0")
+        await frontier.lease(0, time.time())
+        assert frontier.shortage == ""
+        await frontier.close()
+
+    with redis_server() as server:
+        run(story())
