@@ -23,12 +23,8 @@ from lycosa.frontier.core.scheduler import Claim
 from lycosa.http.core.model import Validators
 
 
-class Frontier(Protocol):
-    """Lends URLs to workers, politely, and forgets none: `queued -> leased -> done | retry | dead`.
-
-    `ack`, `nack` and `push` count at once in this process and are durable after the next `commit`; a crash in between
-    puts the leases back. A lease whose token has expired, or was already given back, is refused with False.
-    """
+class VisitFrontier(Protocol):
+    """The part of `Frontier` that a visit of a page needs; a worker process of a crawl has nothing else of it."""
 
     async def push(self, records: Sequence[UrlRecord]) -> int:
         """Queue the records whose (segment, fingerprint) is new, or that say `dont_filter`. Return how many.
@@ -36,6 +32,51 @@ class Frontier(Protocol):
         A segment is made by its first record. One that was archived or dropped takes no more: its records are refused.
         """
         ...
+
+    async def block_host(self, host: str, until: float) -> None:
+        """Lend nothing of this host before `until` (Retry-After, back-off)."""
+        ...
+
+    async def claim(self, host: str, wake: Callable[[], None], now: float, holder: Lease | None = None) -> Claim:
+        """Join the line of the host for a transfer that is no record; end it with `unclaim`, whatever comes of it.
+
+        It takes a place and a turn as a lease does, and goes before the leases, though not for ever. `wake` only sets a
+        flag: `turn` may have something new to say. `holder` is the lease under which the caller works: its own transfer
+        is over, and gives up its place. If the frontier `wants_address`, tell it the host's first (`set_address`).
+        """
+        ...
+
+    async def turn(self, claim: Claim, now: float) -> float:
+        """Return 0 when the transfer starts now; else when to ask again, infinity for when `wake` was called."""
+        ...
+
+    async def unclaim(self, claim: Claim, now: float) -> None:
+        """The claim is over. `next_ready` may change with this and with `claim`; more than once does nothing."""
+        ...
+
+    def wants_address(self, host: str, now: float) -> bool:
+        """Whether its address must be known before the host may be contacted."""
+        ...
+
+    async def set_delay(self, host: str, delay_s: float, now: float) -> None:
+        """Let the delay of the host be this from its last start on, at least what it asks for; nothing is stored."""
+        ...
+
+    async def host_facts(self, host: str) -> HostFacts | None:
+        """Return what is remembered of the host."""
+        ...
+
+    async def set_host_facts(self, host: str, facts: HostFacts, now: float) -> None:
+        """Remember this of the host; its Crawl-delay counts from `now` on."""
+        ...
+
+
+class Frontier(VisitFrontier, Protocol):
+    """Lends URLs to workers, politely, and forgets none: `queued -> leased -> done | retry | dead`.
+
+    `ack`, `nack` and `push` count at once in this process and are durable after the next `commit`; a crash in between
+    puts the leases back. A lease whose token has expired, or was already given back, is refused with False.
+    """
 
     def known(self, segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
         """Return those that were certainly pushed before. Cheap and local; about the others: ask by pushing."""
@@ -83,43 +124,6 @@ class Frontier(Protocol):
 
     async def expire(self, now: float) -> int:
         """Queue again what was lent and is overdue. Return how many."""
-        ...
-
-    async def block_host(self, host: str, until: float) -> None:
-        """Lend nothing of this host before `until` (Retry-After, back-off)."""
-        ...
-
-    async def claim(self, host: str, wake: Callable[[], None], now: float, holder: Lease | None = None) -> Claim:
-        """Join the line of the host for a transfer that is no record; end it with `unclaim`, whatever comes of it.
-
-        It takes a place and a turn as a lease does, and goes before the leases, though not for ever. `wake` only sets a
-        flag: `turn` may have something new to say. `holder` is the lease under which the caller works: its own transfer
-        is over, and gives up its place. If the frontier `wants_address`, tell it the host's first (`set_address`).
-        """
-        ...
-
-    async def turn(self, claim: Claim, now: float) -> float:
-        """Return 0 when the transfer starts now; else when to ask again, infinity for when `wake` was called."""
-        ...
-
-    async def unclaim(self, claim: Claim, now: float) -> None:
-        """The claim is over. `next_ready` may change with this and with `claim`; more than once does nothing."""
-        ...
-
-    def wants_address(self, host: str, now: float) -> bool:
-        """Whether its address must be known before the host may be contacted."""
-        ...
-
-    async def set_delay(self, host: str, delay_s: float, now: float) -> None:
-        """Let the delay of the host be this from its last start on, at least what it asks for; nothing is stored."""
-        ...
-
-    async def host_facts(self, host: str) -> HostFacts | None:
-        """Return what is remembered of the host."""
-        ...
-
-    async def set_host_facts(self, host: str, facts: HostFacts, now: float) -> None:
-        """Remember this of the host; its Crawl-delay counts from `now` on."""
         ...
 
     async def set_address(self, host: str, address: str, until: float, now: float) -> None:

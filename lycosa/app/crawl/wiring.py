@@ -56,7 +56,7 @@ from lycosa.crawl.middlewares.throttle import SetDelay
 from lycosa.crawl.spiders.response import Response
 from lycosa.crawl.workers.remote import AllCookies
 from lycosa.crawl.workers.threads import CallbackThreads
-from lycosa.frontier.ports import Frontier
+from lycosa.frontier.ports import Frontier, VisitFrontier
 from lycosa.frontier.state_dir import StateDir
 from lycosa.http.core.private_addresses import Allowed
 from lycosa.http.core.request import Request
@@ -215,7 +215,7 @@ def _joined(gates: Sequence[RobotsGate]) -> RobotsGate:
 async def cast_of(
     stack: AsyncExitStack,
     member: Member,
-    frontier: Frontier,
+    frontier: VisitFrontier,
     addresses: Addresses,
     seeds: Sequence[str],
     site: Site,
@@ -263,7 +263,9 @@ def _delayer(frontier: Frontier, clock: Clock) -> SetDelay:
     return set_delay
 
 
-def inline_of(cast: Cast, frontier: Frontier, downloader: Downloader, clock: Clock, addresses: Addresses) -> Inline:
+def inline_of(
+    cast: Cast, frontier: VisitFrontier, downloader: Downloader, clock: Clock, addresses: Addresses
+) -> Inline:
     """Return what fetches for the callbacks of a spider, and give it to them."""
     gate = cast.gate if cast.member.settings.robots else None
     spider, naming = cast.member.spider, cast.member.target.naming

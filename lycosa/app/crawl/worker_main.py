@@ -93,7 +93,7 @@ class Process:
         self.stats = RunStats(self.clock.now())
         self.collector = SharedStats()
         self.known = Known()
-        self.frontier: Any = FarFrontier(self.send, self.flush)
+        self.frontier = FarFrontier(self.send, self.flush)
         self.cookies = AllCookies(self.send)
         self.addresses: Any = FarAddresses()
         self.visits = Visits(self.frontier, self.addresses, self.known, self.stats)
@@ -206,7 +206,7 @@ def _site(process: Process, crew: Crew, lender: Lender | None) -> Site:
 async def _push(process: Process, member: Member, request: Request) -> bool:
     naming, segment = member.target.naming, process.task.segment
     record = to_record(request, member.spider, naming=naming, segment=segment, guarded=is_guarded())
-    return await process.frontier.push([record]) > 0  # type: ignore[no-any-return]
+    return await process.frontier.push([record]) > 0
 
 
 def _packed(member: Member) -> str:

@@ -1,4 +1,4 @@
-"""A turn on a host for a transfer that is no record, waited for without polling: see `Frontier.claim`."""
+"""A turn on a host for a transfer that is no record, waited for without polling: see `VisitFrontier.claim`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from contextlib import asynccontextmanager, suppress
 from math import isinf
 
 from lycosa.frontier.core.model import Lease
-from lycosa.frontier.ports import Frontier
+from lycosa.frontier.ports import VisitFrontier
 from lycosa.infra.clock import Clock
 
 
 @asynccontextmanager
 async def turn_of(
     host: str,
-    frontier: Frontier,
+    frontier: VisitFrontier,
     clock: Clock,
     holder: Lease | None = None,
     find: Callable[[str], Awaitable[None]] | None = None,

@@ -22,7 +22,7 @@ from lycosa.crawl.fetching.redirects import HOPS_MAX
 from lycosa.crawl.fetching.robots import RobotsGate
 from lycosa.crawl.spiders.response import Response
 from lycosa.frontier.core.model import Lease
-from lycosa.frontier.ports import Frontier
+from lycosa.frontier.ports import VisitFrontier
 from lycosa.http.core.request import Request
 from lycosa.infra.clock import Clock
 
@@ -37,7 +37,7 @@ class Inline:
 
     def __init__(
         self,
-        frontier: Frontier,
+        frontier: VisitFrontier,
         downloader: Downloader,
         gate: RobotsGate | None,
         spider: object,

@@ -21,7 +21,7 @@ from lycosa.crawl.events.stats_collector import StatsCollector
 from lycosa.crawl.fetching.guard import OPEN, Guard
 from lycosa.frontier.core.model import RECORD_VERSION, HostFacts, Lease, UrlRecord
 from lycosa.frontier.core.states import ROBOTS_TTL_S
-from lycosa.frontier.ports import Frontier
+from lycosa.frontier.ports import VisitFrontier
 from lycosa.http.core.request import Request
 from lycosa.http.core.robots import Robots, rules_of
 from lycosa.http.ports import Fetcher
@@ -63,7 +63,7 @@ class RobotsGate:
 
     def __init__(
         self,
-        frontier: Frontier,
+        frontier: VisitFrontier,
         fetcher: Fetcher,
         user_agent: str,
         retry: RetryPolicy,

@@ -33,7 +33,7 @@ Send = Callable[[say.Message], None]
 
 
 class FarFrontier:
-    """The part of `frontier.ports.Frontier` that visits need. `flush` sends what waits at once."""
+    """See `frontier.ports.VisitFrontier`; every method here is documented there. `flush` sends what waits at once."""
 
     def __init__(self, send: Send, flush: Callable[[], None]) -> None:
         self._send = send

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import socket
 from types import SimpleNamespace
@@ -26,6 +27,7 @@ from lycosa.crawl.workers.worker import Hand
 from lycosa.crawl.workers.worker_pool import ALONE_MAX, DEATHS_MAX, KILLS_ITS_PROCESS, Hands
 from lycosa.frontier.core.model import Extras, HostFacts, Lease, UrlRecord
 from lycosa.frontier.core.recent_fingerprints import Known
+from lycosa.frontier.ports import VisitFrontier
 from lycosa.http.core.model import Validators
 from lycosa.storage.keystore.memory import MemoryRecords
 from lycosa.storage.keystore.sqlite import SqliteRecords
@@ -264,6 +266,15 @@ def test_a_line_of_the_log_with_half_a_character_is_told():
 
     (said,) = asyncio.run(play())
     assert say.decode_report(say.encoded(said)[say.LENGTH.size :]).text == "half ?"
+
+
+def test_the_frontier_of_a_process_has_every_name_of_its_port_with_the_same_parameters() -> None:
+    names = [name for name in vars(VisitFrontier) if not name.startswith("_")]
+    assert "claim" in names
+    for name in names:
+        wanted, there = getattr(VisitFrontier, name), getattr(FarFrontier, name)
+        assert list(inspect.signature(there).parameters) == list(inspect.signature(wanted).parameters), name
+        assert inspect.iscoroutinefunction(there) == inspect.iscoroutinefunction(wanted), name
 
 
 def test_a_visit_that_is_given_up_as_its_process_dies_is_over():
