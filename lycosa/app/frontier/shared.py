@@ -16,6 +16,7 @@ from lycosa.app.crawl.description import description_of, refuse_others
 from lycosa.app.crawl.spec import Crew
 from lycosa.core.errors import StateError, UsageError
 from lycosa.crawl.events.reporting import Reporter
+from lycosa.crawl.fetching.start_reporter import StartReportingFetcher
 from lycosa.frontier.local import LocalFrontier
 from lycosa.frontier.lsm.frontier import embedded_frontier
 from lycosa.frontier.operations import LocalOperations
