@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import NamedTuple
 
 from lycosa.app.crawl.parts import fetch_settings_of
-from lycosa.app.crawl.runtime import Site
 from lycosa.app.crawl.spec import Member
 from lycosa.crawl.fetching.addresses import Addresses, ResolvedHostFetcher
+from lycosa.crawl.fetching.proxying.leaser import Lender
 from lycosa.crawl.fetching.proxying.pooled_fetcher import PooledFetcher
 from lycosa.crawl.fetching.proxying.sessions import SessionProxies
 from lycosa.crawl.fetching.signalling import SignallingFetcher
 from lycosa.http.curl.fetcher import CurlFetcher
 from lycosa.http.ports import Fetcher
+from lycosa.infra.clock import Clock
+from lycosa.storage.ports import KeyStore
 
 
 class Fetchers(NamedTuple):
@@ -24,7 +27,15 @@ class Fetchers(NamedTuple):
     pooled: PooledFetcher | None
 
 
-def fetchers_of(stack: AsyncExitStack, member: Member, addresses: Addresses, site: Site) -> Fetchers:
+def fetchers_of(
+    stack: AsyncExitStack,
+    member: Member,
+    addresses: Addresses,
+    report_starts: Callable[[Fetcher], Fetcher],
+    lender: Lender | None,
+    store: KeyStore,
+    clock: Clock,
+) -> Fetchers:
     """Build the fetchers of a spider, from the wire outwards; the stack closes them."""
     crawler, pooled = member.target.crawler, None
 
@@ -34,11 +45,11 @@ def fetchers_of(stack: AsyncExitStack, member: Member, addresses: Addresses, sit
     # Fails at once for a host that has no address, unless a proxy resolves it.
     fetcher: Fetcher = ResolvedHostFetcher(curl, addresses)
     # Reports when each request starts, where somebody else counts the delays of hosts.
-    fetcher = site.report_starts(fetcher)
+    fetcher = report_starts(fetcher)
     # Leases a proxy of the pool for each transfer, and reports what came of it.
-    if site.lender is not None:
-        sessions = SessionProxies(site.keeping.store)
-        fetcher = pooled = PooledFetcher(fetcher, site.lender, sessions, crawler.stats, site.clock)
+    if lender is not None:
+        sessions = SessionProxies(store)
+        fetcher = pooled = PooledFetcher(fetcher, lender, sessions, crawler.stats, clock)
     # Sends headers_received and bytes_received. For pages only: robots.txt is not the spider's.
     pages = SignallingFetcher(fetcher, crawler.signals, crawler.stats, member.spider)
 

@@ -1,29 +1,38 @@
-"""From settings and a spider to what visits its pages: middlewares in order, downloader, scraper, visitor."""
+"""What one spider of a crawl has of its own, from its settings: fetchers, middlewares in order, downloader, scraper,
+visitor, pipelines."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from lycosa.app.crawl.extras import extensions_of, pipelines_of
+from lycosa.app.crawl.fetchers import fetchers_of
 from lycosa.app.crawl.middlewares import DOWNLOADER_ORDER, SPIDER_ORDER, in_order
-from lycosa.app.crawl.parts import fetch_settings_of, retry_policy_of
+from lycosa.app.crawl.parts import fetch_settings_of, retry_policy_of, rules_of
 from lycosa.app.crawl.spec import Member
 from lycosa.config import Settings
 from lycosa.crawl.crawler import Crawler
-from lycosa.crawl.engine.state_saver import Keeping
-from lycosa.crawl.engine.visit import Rules, Visitor
+from lycosa.crawl.engine.state_saver import Keeping, SpiderState
+from lycosa.crawl.engine.visit import Rules, Visitor, Visitors
+from lycosa.crawl.events.signals import Signals, response_received, robots_parsed
 from lycosa.crawl.events.stats import RunStats
+from lycosa.crawl.fetching.addresses import Addresses
 from lycosa.crawl.fetching.download import Downloader, Rest, accept_types
 from lycosa.crawl.fetching.guard import OPEN, Guard
+from lycosa.crawl.fetching.inline import Inline
 from lycosa.crawl.fetching.proxying.leaser import Lender
 from lycosa.crawl.fetching.proxying.pooled_fetcher import PooledFetcher
 from lycosa.crawl.fetching.retry import Retrying
 from lycosa.crawl.fetching.robots import RobotsGate
+from lycosa.crawl.fetching.scope_stats import CountedScope
 from lycosa.crawl.fetching.statuses import Statuses
+from lycosa.crawl.items.handover import Handover
 from lycosa.crawl.items.pipeline import Pipelines
 from lycosa.crawl.middlewares.chain import DownloaderChain, SpiderChain
 from lycosa.crawl.middlewares.cookies import Cookies
@@ -41,12 +50,17 @@ from lycosa.crawl.middlewares.retry import Retry
 from lycosa.crawl.middlewares.robots import ObeyRobots
 from lycosa.crawl.middlewares.throttle import SetDelay, Throttle
 from lycosa.crawl.middlewares.urllength import UrlLength
+from lycosa.crawl.spiders.response import Response
 from lycosa.crawl.spiders.scrape import InThread, Scraper
+from lycosa.crawl.workers.threads import CallbackThreads
 from lycosa.frontier.core.throttle import AutoThrottle, ThrottleSettings
-from lycosa.frontier.ports import SharedCookies
+from lycosa.frontier.ports import SharedCookies, VisitFrontier
 from lycosa.http.cache.sqlite import SqliteCache
 from lycosa.http.core.cache_rules import PrivateRules, ReplayRules
-from lycosa.http.ports import Fetcher
+from lycosa.http.core.private_addresses import Allowed
+from lycosa.http.core.request import Request
+from lycosa.http.core.robots import Robots
+from lycosa.http.ports import Fetcher, Into
 from lycosa.infra.clock import Clock, chance
 
 CACHE_FOLDER = "httpcache"
@@ -97,6 +111,47 @@ class Cast:
     pooled: PooledFetcher | None = None
 
 
+async def cast_of(
+    stack: AsyncExitStack,
+    member: Member,
+    frontier: VisitFrontier,
+    addresses: Addresses,
+    seeds: Sequence[str],
+    site: Site,
+) -> Cast:
+    """Make what one spider has of its own; the stack closes it."""
+    settings, crawler, stats = member.settings, member.target.crawler, member.target.crawler.stats
+    crawler.records = site.keeping.store
+    fetchers = fetchers_of(stack, member, addresses, site.report_starts, site.lender, site.keeping.store, site.clock)
+    policy, now = retry_policy_of(settings), site.clock.now
+    guard = Guard(Allowed(settings.allow_private))
+    gate = RobotsGate(frontier, fetchers.robots, settings.user_agent, policy, chance, now, stats, guard)
+    gate.on_parsed = partial(_robots_parsed, crawler.signals)
+    rules = rules_of(settings, member.target, seeds)
+    rules = replace(rules, scope=CountedScope(rules.scope, stats))
+    if not member.target.generic:
+        site.keeping.keepers.append(SpiderState(site.keeping.store, member.spider).keep)
+    in_thread = None
+    if settings.callback_mode == "thread":
+        threads = CallbackThreads(settings.callback_threads)
+        stack.push_async_callback(threads.close)
+        in_thread = threads.run
+    statuses, retrying = statuses_of(member), retrying_of(member, site)
+    return Cast(member, crawler, rules, fetchers.pages, gate, statuses, retrying, guard, in_thread, fetchers.pooled)
+
+
+def _robots_parsed(signals: Signals, robots: Robots, request: Request) -> None:
+    if signals.on_robots_parsed:
+        signals.post(robots_parsed, robotparser=robots, request=request)
+
+
+def join_gates(gates: Sequence[RobotsGate]) -> Sequence[RobotsGate]:
+    """Let each of the gates know what any of them learns. The first one answers the frontier's questions."""
+    for gate in gates:
+        gate.others = [each for each in gates if each is not gate]
+    return gates
+
+
 def downloader_of(cast: Cast, site: Site) -> Downloader:
     """Return what downloads for a spider, with its middlewares."""
     types, headers = cast.rules.content_types, fetch_settings_of(cast.member.settings).headers
@@ -121,6 +176,42 @@ def visitor_of(cast: Cast, site: Site, downloader: Downloader, chain: SpiderChai
         cast.crawler,
         cast.member.target.naming,
     )
+
+
+def visitor_among(visitors: Mapping[str, Visitor]) -> Visitor | Visitors:
+    """Return the one visitor, or what lets each of several visit the records of its spider."""
+    return visitors[""] if "" in visitors else Visitors(visitors)
+
+
+def inline_of(
+    cast: Cast, frontier: VisitFrontier, downloader: Downloader, clock: Clock, addresses: Addresses
+) -> Inline:
+    """Return what fetches for the callbacks of a spider, and give it to them."""
+    gate = cast.gate if cast.member.settings.robots else None
+    spider, naming = cast.member.spider, cast.member.target.naming
+    inline = Inline(frontier, downloader, gate, spider, naming, clock, addresses.tell)
+    cast.crawler.download = partial(_received, cast, inline)
+    return inline
+
+
+async def _received(cast: Cast, inline: Inline, request: Request | str, into: Into | None = None) -> Response:
+    """Fetch inline, and count the response."""
+    response = await inline.fetch(request, into)
+    crawler, about = cast.crawler, {"request": response.request, "spider": cast.member.spider}
+    crawler.stats.inc_value("response_received_count")
+    if crawler.signals.on_response_received:
+        await crawler.signals.send(response_received, response=response, **about)
+    return response
+
+
+async def extras_of(stack: AsyncExitStack, cast: Cast, handover: Handover | None) -> Pipelines:
+    """Make and open what the settings add to a spider. Return its pipelines; the stack closes them."""
+    for extension in extensions_of(cast.member.settings, cast.crawler):
+        stack.callback(lambda _kept: None, extension)  # it lives as long as the run
+    pipelines = pipelines_of(cast.member, cast.crawler, handover)
+    await pipelines.open()
+    stack.push_async_callback(pipelines.close)
+    return pipelines
 
 
 def statuses_of(member: Member) -> Statuses:

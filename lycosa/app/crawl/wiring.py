@@ -1,4 +1,4 @@
-"""The parts of one run, wired around a frontier, for every member of the crew."""
+"""Builds one run over an open frontier: `_build` names its parts in the order in which they are made."""
 
 from __future__ import annotations
 
@@ -6,28 +6,30 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from lycosa.app.crawl.description import remember_seeds
-from lycosa.app.crawl.extras import conditions_of, extensions_of, memory_of, pipelines_of
-from lycosa.app.crawl.fetchers import fetchers_of
+from lycosa.app.crawl.extras import conditions_of, memory_of
 from lycosa.app.crawl.job import Job, RunHooks
 from lycosa.app.crawl.outputs import Feeds
-from lycosa.app.crawl.parts import indexer_of, retry_policy_of, rules_of, tell, written_to
+from lycosa.app.crawl.parts import indexer_of, tell, written_to
 from lycosa.app.crawl.runtime import (
     Cast,
     Site,
+    cast_of,
     downloader_of,
+    extras_of,
+    inline_of,
+    join_gates,
     lender_for,
-    retrying_of,
     spider_chain_of,
-    statuses_of,
+    visitor_among,
     visitor_of,
 )
 from lycosa.app.crawl.spec import Crew, Member
-from lycosa.app.crawl.workers import processes_of
+from lycosa.app.crawl.workers import Processes, processes_of
 from lycosa.app.frontier.shared import OpenFrontier
 from lycosa.config import Settings
 from lycosa.core.errors import StateError
@@ -36,34 +38,22 @@ from lycosa.crawl.engine.disk_guard import FreeSpace
 from lycosa.crawl.engine.engine import Engine, Limits, Visiting
 from lycosa.crawl.engine.run_end import Endings
 from lycosa.crawl.engine.run_parts import HostQuestions, RunMonitor, RunStorage
-from lycosa.crawl.engine.state_saver import Keeping, SpiderState
-from lycosa.crawl.engine.visit import Visitor, Visitors
+from lycosa.crawl.engine.state_saver import Keeping
+from lycosa.crawl.engine.visit import Visitor
 from lycosa.crawl.events.dispatcher import Audience, Listener
-from lycosa.crawl.events.signals import Signals, response_received, robots_parsed
 from lycosa.crawl.events.stats import RunStats
 from lycosa.crawl.events.stats_collector import counting_logs
 from lycosa.crawl.fetching.addresses import Addresses
-from lycosa.crawl.fetching.download import Downloader
-from lycosa.crawl.fetching.guard import Guard
 from lycosa.crawl.fetching.inline import Inline
-from lycosa.crawl.fetching.robots import RobotsGate
-from lycosa.crawl.fetching.scope_stats import CountedScope
 from lycosa.crawl.items.handover import Handover
 from lycosa.crawl.items.indexer import Indexer
-from lycosa.crawl.items.pipeline import Pipelines
 from lycosa.crawl.middlewares.chain import Method
 from lycosa.crawl.middlewares.throttle import SetDelay
-from lycosa.crawl.spiders.response import Response
 from lycosa.crawl.workers.remote import AllCookies
-from lycosa.crawl.workers.threads import CallbackThreads
-from lycosa.frontier.ports import Frontier, VisitFrontier
+from lycosa.frontier.ports import Frontier
 from lycosa.frontier.state_dir import StateDir
-from lycosa.http.core.private_addresses import Allowed
-from lycosa.http.core.request import Request
-from lycosa.http.core.robots import Robots
-from lycosa.http.ports import Into
 from lycosa.http.resolver import SystemResolver
-from lycosa.infra.clock import Clock, chance
+from lycosa.infra.clock import Clock
 from lycosa.storage.keystore.sqlite import SqliteRecords
 from lycosa.storage.ports import Sink
 
@@ -76,7 +66,7 @@ async def wired(
     sinks: Sequence[Sink],
     handover: Handover | None = None,
 ) -> AsyncIterator[Job]:
-    """Wire the parts of one run around a frontier, and close them afterwards, the last one first.
+    """Build one run over an open frontier, and close its parts afterwards, the last one first.
 
     With `handover` the items go there, too.
     """
@@ -84,14 +74,14 @@ async def wired(
     try:
         async with AsyncExitStack() as stack:
             stack.enter_context(counting_logs(crew.target.crawler.stats))
-            job = await _job(stack, crew, state, opened, sinks, handover)
+            job = await _build(stack, crew, state, opened, sinks, handover)
             yield job
     finally:
         if job is not None:
             await job.stopped()
 
 
-async def _job(
+async def _build(
     stack: AsyncExitStack,
     crew: Crew,
     state: StateDir,
@@ -99,17 +89,65 @@ async def _job(
     sinks: Sequence[Sink],
     handover: Handover | None,
 ) -> Job:
-    frontier, settings, crawlers = opened.frontier, crew.settings, [member.target.crawler for member in crew.members]
-    seeds = remember_seeds(state, crew)
-    clock = Clock()
+    settings, clock = crew.settings, Clock()
     stats = RunStats(clock.now())
+    seeds = remember_seeds(state, crew)
+
+    # What the run reads from and writes to.
+    outputs = await _open_outputs(stack, crew, state, opened, sinks, stats)
+    storage = outputs.storage
+
+    # What all spiders share, then what each has of its own: fetchers, middlewares, callbacks.
+    addresses = Addresses(storage.frontier, SystemResolver(settings.connect_timeout), clock)
+    site = await _site(stack, crew, state, opened, outputs, stats, clock)
+    troupe = [await cast_of(stack, member, storage.frontier, addresses, seeds, site) for member in crew.members]
+    gates = join_gates([cast.gate for cast in troupe])
+
+    # Pages are visited in this process, or in others; callbacks of the owner fetch inline either way.
+    spiders = await _spiders(stack, troupe, site, storage.frontier, addresses, handover)
+    processes = None
+    if settings.processes > 1:
+        processes = processes_of(stack, crew, state, seeds, storage.frontier, addresses, site, gates)
+    visitor: Visiting = processes if processes is not None else visitor_among(spiders.visitors)
+
+    # The engine leases, lets visit, and settles.
+    monitor = _monitor(crew, stats, processes)
+    questions = HostQuestions(gates[0], addresses)
+    engine = Engine(storage, visitor, questions, _limits(settings), monitor, clock)
+    if processes is not None:
+        processes.begin(engine)
+    for cast, inline in zip(troupe, spiders.inlines, strict=True):
+        cast.crawler.stops_with(engine.close)
+        inline.wake = engine.wake
+
+    # The run: start requests, signals, `lycosa frontier`, the summary.
+    commit, paused = partial(_commit, storage.committer), partial(_paused, storage.space)
+    operations = opened.operations(commit, engine.wake, paused)
+    hooks = RunHooks(spiders.begins, outputs.feeds, processes)
+    return Job(crew, state, opened, storage, engine, monitor, operations, hooks)
+
+
+class _Outputs(NamedTuple):
+    """Where a run writes: its storage, the feeds that tell spiders of outputs, what is kept beside the frontier."""
+
+    storage: RunStorage
+    feeds: Feeds
+    keeping: Keeping
+
+
+async def _open_outputs(
+    stack: AsyncExitStack, crew: Crew, state: StateDir, opened: OpenFrontier, sinks: Sequence[Sink], stats: RunStats
+) -> _Outputs:
+    """Open the outputs where the last commit of the frontier says that they end. The stack closes them."""
+    settings, frontier = crew.settings, opened.frontier
     indexer = _indexer(stack, settings, state)
     listener = tell(indexer)
     space = FreeSpace(written_to(settings, state), settings.free_space, elsewhere=opened.shortage)
     committer = Committer(frontier, sinks, settings.commit_every, settings.commit_acks, _each(listener, space))
-    feeds = await stack.enter_async_context(Feeds(sinks, crawlers))
+    feeds = await stack.enter_async_context(Feeds(sinks, [member.target.crawler for member in crew.members]))
     earlier = await frontier.positions()
     starts = await committer.open_sinks(afresh=settings.overwrite)
+    stats.notes += _moved(earlier, starts, settings)
     if indexer is not None:
         indexer.start()
         stack.push_async_callback(_ended, indexer)
@@ -117,42 +155,68 @@ async def _job(
     keeping = Keeping(SqliteRecords(state.records, sync=settings.sync))
     stack.push_async_callback(keeping.close)
     committer.keep = keeping.keep
-    addresses = Addresses(frontier, SystemResolver(settings.connect_timeout), clock)
-    rest, delay, report_starts = frontier.block_host, _delayer(frontier, clock), opened.report_starts(clock)
-    known, prepare, folder = _known(frontier, stats), _preparer(sinks), str(state.path.resolve())
-    jars = AllCookies() if settings.processes > 1 else opened.cookies
-    lender = await lender_for(stack, settings, clock)
-    site = Site(known, prepare, stats, keeping, clock, rest, delay, folder, jars, lender, report_starts)
-    troupe = [await cast_of(stack, member, frontier, addresses, seeds, site) for member in crew.members]
-    gate = _joined([cast.gate for cast in troupe])
-    inlines = []
-    visitors: dict[str, Visitor] = {}
-    begins: dict[str, Sequence[Method]] = {}
+    return _Outputs(RunStorage(frontier, sinks, committer, space), feeds, keeping)
+
+
+async def _site(
+    stack: AsyncExitStack,
+    crew: Crew,
+    state: StateDir,
+    opened: OpenFrontier,
+    outputs: _Outputs,
+    stats: RunStats,
+    clock: Clock,
+) -> Site:
+    settings, frontier = crew.settings, opened.frontier
+    return Site(
+        known=_known(frontier, stats),
+        prepare=_preparer(outputs.storage.sinks),
+        stats=stats,
+        keeping=outputs.keeping,
+        clock=clock,
+        rest=frontier.block_host,
+        set_delay=_delayer(frontier, clock),
+        state=str(state.path.resolve()),
+        shared_cookies=AllCookies() if settings.processes > 1 else opened.cookies,
+        lender=await lender_for(stack, settings, clock),
+        report_starts=opened.report_starts(clock),
+    )
+
+
+class _Spiders(NamedTuple):
+    """What the spiders of a run do: fetch inline, begin (`process_start` of their middlewares), and visit pages, if
+    that is done in this process; the last two by the name that their records carry."""
+
+    inlines: list[Inline]
+    begins: dict[str, Sequence[Method]]
+    visitors: dict[str, Visitor]
+
+
+async def _spiders(
+    stack: AsyncExitStack,
+    troupe: Sequence[Cast],
+    site: Site,
+    frontier: Frontier,
+    addresses: Addresses,
+    handover: Handover | None,
+) -> _Spiders:
+    spiders = _Spiders([], {}, {})
     for cast in troupe:
         downloader = downloader_of(cast, site)
-        inlines.append(inline_of(cast, frontier, downloader, clock, addresses))
+        spiders.inlines.append(inline_of(cast, frontier, downloader, site.clock, addresses))
         name, chain = cast.member.target.naming.spider, spider_chain_of(cast)
-        begins[name] = chain.starts
-        if settings.processes == 1:
+        spiders.begins[name] = chain.starts
+        if cast.member.settings.processes == 1:
             pipelines = await extras_of(stack, cast, handover)
-            visitors[name] = visitor_of(cast, site, downloader, chain, pipelines)
-    processes = None
-    if settings.processes > 1:
-        processes = processes_of(stack, crew, state, seeds, frontier, addresses, site, [cast.gate for cast in troupe])
-    visitor: Visiting = processes if processes is not None else visitor_among(visitors)
+            spiders.visitors[name] = visitor_of(cast, site, downloader, chain, pipelines)
+    return spiders
+
+
+def _monitor(crew: Crew, stats: RunStats, processes: Processes | None) -> RunMonitor:
+    settings, crawlers = crew.settings, [member.target.crawler for member in crew.members]
     held = processes.memory_bytes if processes is not None else None
     endings = Endings(conditions_of(settings), stats, crawlers[0].stats, memory_of(settings, crawlers, held))
-    storage = RunStorage(frontier, sinks, committer, space)
-    monitor = RunMonitor(stats, endings, Audience([_listener(member) for member in crew.members]))
-    engine = Engine(storage, visitor, HostQuestions(gate, addresses), _limits(settings), monitor, clock)
-    if processes is not None:
-        processes.begin(engine)
-    for crawler, inline in zip(crawlers, inlines, strict=True):
-        crawler.stops_with(engine.close)
-        inline.wake = engine.wake
-    operations = opened.operations(partial(_commit, committer), engine.wake, partial(_paused, space))
-    stats.notes += _moved(earlier, starts, settings)
-    return Job(crew, state, opened, storage, engine, monitor, operations, RunHooks(begins, feeds, processes))
+    return RunMonitor(stats, endings, Audience([_listener(member) for member in crew.members]))
 
 
 def _limits(settings: Settings) -> Limits:
@@ -185,11 +249,6 @@ async def _ended(indexer: Indexer) -> None:
         raise
 
 
-def visitor_among(visitors: Mapping[str, Visitor]) -> Visitor | Visitors:
-    """Return the one visitor, or what lets each of several visit the records of its spider."""
-    return visitors[""] if "" in visitors else Visitors(visitors)
-
-
 def _listener(member: Member) -> Listener:
     return Listener(member.target.naming.spider, member.spider, member.target.crawler.signals)
 
@@ -205,83 +264,11 @@ def _known(frontier: Frontier, stats: RunStats) -> Callable[[str, Sequence[int]]
     return known
 
 
-def _joined(gates: Sequence[RobotsGate]) -> RobotsGate:
-    """Let each of the gates know what any of them learns. Return the one that answers the frontier's questions."""
-    for gate in gates:
-        gate.others = [each for each in gates if each is not gate]
-    return gates[0]
-
-
-async def cast_of(
-    stack: AsyncExitStack,
-    member: Member,
-    frontier: VisitFrontier,
-    addresses: Addresses,
-    seeds: Sequence[str],
-    site: Site,
-) -> Cast:
-    """Make what one spider has of its own; the stack closes it."""
-    settings, crawler, stats = member.settings, member.target.crawler, member.target.crawler.stats
-    crawler.records = site.keeping.store
-    fetchers = fetchers_of(stack, member, addresses, site)
-    policy, now = retry_policy_of(settings), site.clock.now
-    guard = Guard(Allowed(settings.allow_private))
-    gate = RobotsGate(frontier, fetchers.robots, settings.user_agent, policy, chance, now, stats, guard)
-    gate.on_parsed = partial(_robots_parsed, crawler.signals)
-    rules = rules_of(settings, member.target, seeds)
-    rules = replace(rules, scope=CountedScope(rules.scope, stats))
-    if not member.target.generic:
-        site.keeping.keepers.append(SpiderState(site.keeping.store, member.spider).keep)
-    in_thread = None
-    if settings.callback_mode == "thread":
-        threads = CallbackThreads(settings.callback_threads)
-        stack.push_async_callback(threads.close)
-        in_thread = threads.run
-    statuses, retrying = statuses_of(member), retrying_of(member, site)
-    return Cast(member, crawler, rules, fetchers.pages, gate, statuses, retrying, guard, in_thread, fetchers.pooled)
-
-
-async def _received(cast: Cast, inline: Inline, request: Request | str, into: Into | None = None) -> Response:
-    """Fetch inline, and count the response."""
-    response = await inline.fetch(request, into)
-    crawler, about = cast.crawler, {"request": response.request, "spider": cast.member.spider}
-    crawler.stats.inc_value("response_received_count")
-    if crawler.signals.on_response_received:
-        await crawler.signals.send(response_received, response=response, **about)
-    return response
-
-
-def _robots_parsed(signals: Signals, robots: Robots, request: Request) -> None:
-    if signals.on_robots_parsed:
-        signals.post(robots_parsed, robotparser=robots, request=request)
-
-
 def _delayer(frontier: Frontier, clock: Clock) -> SetDelay:
     def set_delay(host: str, delay_s: float) -> Awaitable[None]:
         return frontier.set_delay(host, delay_s, clock.now())
 
     return set_delay
-
-
-def inline_of(
-    cast: Cast, frontier: VisitFrontier, downloader: Downloader, clock: Clock, addresses: Addresses
-) -> Inline:
-    """Return what fetches for the callbacks of a spider, and give it to them."""
-    gate = cast.gate if cast.member.settings.robots else None
-    spider, naming = cast.member.spider, cast.member.target.naming
-    inline = Inline(frontier, downloader, gate, spider, naming, clock, addresses.tell)
-    cast.crawler.download = partial(_received, cast, inline)
-    return inline
-
-
-async def extras_of(stack: AsyncExitStack, cast: Cast, handover: Handover | None) -> Pipelines:
-    """Make and open what the settings add to a spider. Return its pipelines; the stack closes them."""
-    for extension in extensions_of(cast.member.settings, cast.crawler):
-        stack.callback(lambda _kept: None, extension)  # it lives as long as the run
-    pipelines = pipelines_of(cast.member, cast.crawler, handover)
-    await pipelines.open()
-    stack.push_async_callback(pipelines.close)
-    return pipelines
 
 
 def _each(listener: Callable[[Mapping[str, int]], None], space: FreeSpace) -> Callable[[Mapping[str, int]], None]:

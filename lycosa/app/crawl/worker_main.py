@@ -28,9 +28,18 @@ import uvloop
 
 from lycosa.app.crawl.fast_shutdown import hurrying, lost_of
 from lycosa.app.crawl.parts import sinks_of
-from lycosa.app.crawl.runtime import Site, downloader_of, lender_for, spider_chain_of, visitor_of
+from lycosa.app.crawl.runtime import (
+    Site,
+    cast_of,
+    downloader_of,
+    extras_of,
+    inline_of,
+    lender_for,
+    spider_chain_of,
+    visitor_among,
+    visitor_of,
+)
 from lycosa.app.crawl.spec import Crew, Member, crew_of
-from lycosa.app.crawl.wiring import cast_of, extras_of, inline_of, visitor_among
 from lycosa.app.crawl.workers import Module, Task
 from lycosa.core.errors import LycosaError
 from lycosa.crawl.diagnostics.watchdog import Watchdog

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from lycosa.app.crawl.fetchers import Fetchers, fetchers_of
+from lycosa.app.frontier.shared import OpenFrontier
 from lycosa.config import Settings
 from lycosa.core.errors import FetchError
 from lycosa.crawl.events.signals import Signals
 from lycosa.crawl.events.stats_collector import StatsCollector
-from lycosa.crawl.fetching.start_reporter import SharedStarts
+from lycosa.crawl.fetching.start_reporter import OwnerReportingFetcher
 from lycosa.crawl.workers.remote import FarAddresses, FarFrontier
 from lycosa.frontier.local import LocalFrontier
 from lycosa.frontier.redis.worker.frontier import RedisFrontier
@@ -23,14 +24,22 @@ from lycosa.infra.clock import Clock
 from lycosa.storage.keystore.memory import MemoryRecords
 from tests.crawl.fetching.recording import StartedHosts
 
+OWN = OpenFrontier(object(), object()).report_starts(Clock())  # type: ignore[arg-type]
 ALONE = ["SignallingFetcher", "ResolvedHostFetcher", "CurlFetcher"]
 
 
-def built(stack: AsyncExitStack, frontier: Any, lender: Any = None) -> Fetchers:
+def built(stack: AsyncExitStack, report_starts: Any = lambda fetcher: fetcher, lender: Any = None) -> Fetchers:
     crawler = SimpleNamespace(signals=Signals(), stats=StatsCollector())
     member = SimpleNamespace(settings=Settings(), spider=None, target=SimpleNamespace(crawler=crawler))
-    site = SimpleNamespace(clock=Clock(), lender=lender, keeping=SimpleNamespace(store=MemoryRecords()))
-    return fetchers_of(stack, member, frontier, FarAddresses(), site)  # type: ignore[arg-type]
+    return fetchers_of(stack, member, FarAddresses(), report_starts, lender, MemoryRecords(), Clock())  # type: ignore[arg-type]
+
+
+def shared() -> Any:
+    return OpenFrontier(object(), object(), StartedHosts()).report_starts(Clock())  # type: ignore[arg-type]
+
+
+def to_owner(fetcher: Any) -> Any:
+    return OwnerReportingFetcher(fetcher, FarFrontier(print, print))
 
 
 def inwards(fetcher: Any) -> list[str]:
@@ -43,21 +52,21 @@ def inwards(fetcher: Any) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("frontier", "lender", "order"),
+    ("report_starts", "lender", "order"),
     [
-        (object(), None, ALONE),
-        (object(), object(), [ALONE[0], "PooledFetcher", *ALONE[1:]]),
-        (StartedHosts(), None, [ALONE[0], "StartReportingFetcher", *ALONE[1:]]),
-        (StartedHosts(), object(), [ALONE[0], "PooledFetcher", "StartReportingFetcher", *ALONE[1:]]),
-        (FarFrontier(print, print), None, [ALONE[0], "OwnerReportingFetcher", *ALONE[1:]]),
-        (FarFrontier(print, print), object(), [ALONE[0], "PooledFetcher", "OwnerReportingFetcher", *ALONE[1:]]),
+        (lambda: OWN, None, ALONE),
+        (lambda: OWN, object(), [ALONE[0], "PooledFetcher", *ALONE[1:]]),
+        (shared, None, [ALONE[0], "StartReportingFetcher", *ALONE[1:]]),
+        (shared, object(), [ALONE[0], "PooledFetcher", "StartReportingFetcher", *ALONE[1:]]),
+        (lambda: to_owner, None, [ALONE[0], "OwnerReportingFetcher", *ALONE[1:]]),
+        (lambda: to_owner, object(), [ALONE[0], "PooledFetcher", "OwnerReportingFetcher", *ALONE[1:]]),
     ],
     ids=["alone", "alone, pool", "shared", "shared, pool", "worker process", "worker process, pool"],
 )
-def test_the_order_of_the_wrappers(frontier, lender, order):
+def test_the_order_of_the_wrappers(report_starts, lender, order):
     async def main() -> None:
         async with AsyncExitStack() as stack:
-            fetchers = built(stack, frontier, lender)
+            fetchers = built(stack, report_starts(), lender)
             assert inwards(fetchers.pages) == order
             assert inwards(fetchers.robots) == order[1:], "signals are for the pages of the spider only"
             assert fetchers.pooled is (fetchers.robots if lender is not None else None)
@@ -68,7 +77,7 @@ def test_the_order_of_the_wrappers(frontier, lender, order):
 def test_who_closes_the_stack_closes_the_fetchers():
     async def main() -> None:
         async with AsyncExitStack() as stack:
-            fetchers = built(stack, object())
+            fetchers = built(stack)
         with pytest.raises(FetchError, match="the fetcher was closed"):
             await fetchers.pages.fetch(Request("http://127.0.0.1:1/"))
 
@@ -76,8 +85,7 @@ def test_who_closes_the_stack_closes_the_fetchers():
 
 
 def test_a_frontier_that_workers_share_takes_reports_of_starts_and_an_embedded_one_does_not():
-    """Told apart by their methods: a renamed one would end the reports without a word."""
+    """A renamed method would end the reports without a word."""
     for method in ("lives", "started"):
         assert hasattr(RedisFrontier, method)
         assert not hasattr(LocalFrontier, method)
-    assert issubclass(RedisFrontier, SharedStarts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from lycosa.app.frontier.shared import OpenFrontier, punctual
+from lycosa.app.frontier.shared import OpenFrontier
 from lycosa.core.errors import StateError
 from lycosa.crawl.events.reporting import Reporter
 from lycosa.crawl.events.stats import RunStats
@@ -30,7 +30,6 @@ def test_a_frontier_of_our_own_shares_nothing_and_is_over_when_nothing_is_left()
         assert await opened.totals(reporter()) == {}
         fetcher: Any = object()
         assert opened.report_starts(Clock())(fetcher) is fetcher
-        assert punctual(fetcher, None, Clock()) is fetcher
 
     asyncio.run(story())
 

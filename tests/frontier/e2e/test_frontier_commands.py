@@ -700,17 +700,17 @@ def test_an_import_that_was_killed_is_given_again(tmp_path):
     Path("seeds.txt").write_text("".join(f"{SITE}/{number}\n" for number in range(count)))
     code = """
 import os, sys
-from lycosa.cli import frontier as looking
-from lycosa.cli import frontier_moves
+from lycosa.cli.frontier import changes
+from lycosa.cli.frontier import frontier as looking
 from lycosa.cli.main import main
-push, left = frontier_moves.Importer._push, [7]
+push, left = changes.Importer._push, [7]
 async def killed(self):
     await push(self)
     left[0] -= 1
     if not left[0]:
         os.kill(os.getpid(), 9)
 if sys.argv[1] == "killed":
-    frontier_moves.Importer._push = killed
+    changes.Importer._push = killed
 sys.exit(main(["frontier", "import", "seeds.txt", "--state", "s"]))
 """
     done = [

@@ -281,8 +281,8 @@ def test_a_cluster(tmp_path: Path) -> None:
 PATIENCE_S, LEAVE_S = 6.0, 1.0
 IMPATIENT = f"""
 import sys
-from lycosa.app import shared
-from lycosa.cli import progress
+from lycosa.app.frontier import shared
+from lycosa.cli.crawl import progress
 from lycosa.infra.redis.connection import Server
 progress.PLAIN_EVERY_S, shared.LEAVE_MAX_S = 0.2, {LEAVE_S}
 Server.patiently.__defaults__ = ({PATIENCE_S},)
