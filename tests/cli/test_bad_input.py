@@ -19,7 +19,7 @@ import pytest
 
 from tests.cli.command import assert_exactly_once, assert_indexed_once, assert_one_line, items, lycosa, started
 from tests.conftest import need
-from tests.servers.nginx import free_port
+from tests.servers.ports import closed_port
 from tests.servers.tree import Tree, grow
 
 UNKNOWN_HOST = "a" * 64 + ".invalid"
@@ -78,7 +78,7 @@ def test_a_malformed_url_is_refused_before_anything_is_made(tmp_path, url, says)
 
 @pytest.mark.parametrize("robots", ["--robots", "--no-robots"])
 def test_a_host_that_cannot_be_reached_is_dead_with_the_reason(tmp_path, robots):
-    closed = f"http://127.0.0.1:{free_port()}/"
+    closed = f"http://127.0.0.1:{closed_port()}/"
     unknown = f"http://{UNKNOWN_HOST}/"
     done = lycosa("crawl", closed, unknown, "--retries", 0, robots, cwd=tmp_path)
     assert done.returncode == 1

@@ -35,7 +35,7 @@ from tests.crawl.failing import (
 )
 from tests.crawl.playing import Played, play
 from tests.servers.misbehaving import Server, serving
-from tests.servers.nginx import free_port
+from tests.servers.ports import closed_port
 
 RETRIES = 2
 METAS: dict[str, dict[str, Any]] = {
@@ -88,7 +88,7 @@ async def servers(certificate: Path, failing: Failing, after: int) -> AsyncItera
     no_tls = await asyncio.start_server(_no_tls, "127.0.0.1", 0)
     async with serving() as server, serving(tls=context) as secure, no_tls:
         ports = {"tls": secure.address.rpartition(":")[2], "no_tls": no_tls.sockets[0].getsockname()[1]}
-        path = failing.path.format(after=after, closed=free_port(), **ports)
+        path = failing.path.format(after=after, closed=closed_port(), **ports)
         yield server, path if "://" in path else server.url(path)
 
 

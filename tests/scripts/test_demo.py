@@ -22,7 +22,13 @@ END_MAX_S = 120
 def project(docs_root: Path, tmp_path: Path) -> Path:
     """A project of its own around the scripts, so that the demo of this checkout is left alone."""
     need("lycosa beside this python (pip install -e .)", Path(sys.executable).with_name("lycosa").exists())
-    for name in ("scripts/demo", "scripts/docs-site", "scripts/packages", "tests/servers/nginx.py"):
+    for name in (
+        "scripts/demo",
+        "scripts/docs-site",
+        "scripts/packages",
+        "tests/servers/nginx.py",
+        "tests/servers/ports.py",
+    ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     (tmp_path / ".cache").mkdir()

@@ -25,7 +25,6 @@ from itertools import count
 from math import ceil
 from typing import NamedTuple
 
-from tests.servers.nginx import free_port
 from tests.servers.proxies import new_address
 
 LINKS = 10
@@ -82,7 +81,7 @@ class Banning:
         self, sites: int, pages: int, limit: Limit | None, delay_s: float, scheme: str, address: str = ""
     ) -> None:
         self.addresses = [address or new_address() for _ in range(sites)]
-        self.ports = [free_port(address) for address in self.addresses]
+        self.ports: list[int] = []
         self.page_count = pages
         self.limit = limit
         self.delay_s = delay_s
@@ -243,9 +242,10 @@ async def banning(
     server = Banning(sites, pages, limit, delay_s, "http" if tls is None else "https", address)
     loop = asyncio.get_running_loop()
     listening = [
-        await loop.create_server(lambda site=site: Visitor(server, site), address, port, ssl=tls, backlog=1024)
-        for site, (address, port) in enumerate(zip(server.addresses, server.ports, strict=True))
+        await loop.create_server(lambda site=site: Visitor(server, site), address, 0, ssl=tls, backlog=1024)
+        for site, address in enumerate(server.addresses)
     ]
+    server.ports = [each.sockets[0].getsockname()[1] for each in listening]
     try:
         yield server
     finally:

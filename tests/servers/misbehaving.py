@@ -23,12 +23,13 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from typing import IO, Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 from tests.servers import sins_engine  # noqa: F401  adds to SINS
+from tests.servers.ports import ReservedPort
 from tests.servers.sins import SINS, robots_txt
 
 HEAD_MAX = 256 * 1024
@@ -243,20 +244,22 @@ async def serving(
     *,
     host: str = "127.0.0.1",
     port: int = 0,
+    beside: Collection[str] = (),
     robots: str = "404",
     delay_ms: float = 0.0,
     out: str = "",
     log: IO[str] | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Server]:
-    """Serve on the running loop while the block runs."""
+    """Serve on the running loop while the block runs. Its port is kept for others of this test at `beside`, too."""
     server = Server(robots=robots, delay_ms=delay_ms, out=out, log=log)
-    listening = await server.start(host, port, tls)
-    try:
-        yield server
-    finally:
-        listening.close()
-        await server.stop()
+    with ReservedPort(host, *beside, port=port) as reserved:
+        listening = await server.start(host, reserved.number, tls)
+        try:
+            yield server
+        finally:
+            listening.close()
+            await server.stop()
 
 
 @contextmanager

@@ -13,12 +13,11 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,11 +25,12 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 from uuid import uuid4
 
+from tests.servers.ports import ReservedPort
+
 START_MAX_S = 10.0
 LOGGED_MAX_S = 10.0
 MARK = "mark-of-the-log"
 STOP_MAX_S = 5.0
-PORT_TRIES_MAX = 5
 
 CONFIG = """
 daemon off;
@@ -126,23 +126,6 @@ def find_nginx() -> str | None:
     return shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
 
 
-def free_port(address: str = "127.0.0.1") -> int:
-    """Return a port nobody listens on now."""
-    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
-        probe.bind((address, 0))
-        port: int = probe.getsockname()[1]
-    return port
-
-
-def is_free(port: int, address: str = "127.0.0.1") -> bool:
-    """Tell whether a server could listen on the port now."""
-    with socket.socket() as probe, suppress(OSError):
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind((address, port))
-        return True
-    return False
-
-
 def _quoted(path: Path) -> str:
     text = str(path)
     if any(c in text for c in '"$\\\n'):
@@ -181,16 +164,13 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def _launch(home: Path, address: str, port: int, settings: dict[str, Any]) -> Nginx:
-    """Start on this port, or on a free one when it is 0. Somebody may take a free port first: then try another."""
     program = find_nginx()
     if program is None:
         raise NginxFailed("nginx is not installed: apt-get install nginx-light")
-    for _ in range(1 if port else PORT_TRIES_MAX):
-        chosen = port or free_port(address)
-        process = _start(program, home, {"address": address, "port": chosen, **settings})
-        if _started(process, home):
-            return Nginx(f"http://{address}:{chosen}", home, process)
-        _stop(process)
+    process = _start(program, home, {"address": address, "port": port, **settings})
+    if _started(process, home):
+        return Nginx(f"http://{address}:{port}", home, process)
+    _stop(process)
     trouble = (home / "error.log").read_text(errors="replace") + (home / "output").read_text(errors="replace")
     raise NginxFailed(f"nginx did not start: {trouble.strip()[-500:]}")
 
@@ -205,7 +185,10 @@ def serve(
     log: bool = True,
     extra: str = "",
 ) -> Iterator[Nginx]:
-    """Serve a folder while the block runs. `extra` holds directives for the server block. Raises NginxFailed."""
+    """Serve a folder while the block runs, on this port or on a free one.
+
+    `extra` holds directives for the server block. Raises NginxFailed.
+    """
     home = Path(tempfile.mkdtemp(prefix="lycosa-nginx-"))
     (home / "error.log").touch()
     (home / "access.log").touch()
@@ -216,11 +199,12 @@ def serve(
         "extra": extra,
     }
     try:
-        server = _launch(home, address, port, settings)
-        try:
-            yield server
-        finally:
-            _stop(server.process)
+        with nullcontext() if port else ReservedPort(address) as reserved:
+            server = _launch(home, address, reserved.number if reserved else port, settings)
+            try:
+                yield server
+            finally:
+                _stop(server.process)
     finally:
         shutil.rmtree(home, ignore_errors=True)
 

@@ -32,7 +32,7 @@ from secrets import token_hex
 from typing import ClassVar, Self
 from urllib.parse import quote
 
-from tests.servers.nginx import free_port
+from tests.servers.ports import ReservedPort
 
 START_MAX_S = 20.0
 STOP_MAX_S = 5.0
@@ -71,6 +71,7 @@ class RealProxy:
         self.address, self.exit = address or new_address(), new_address()
         self.user, self.password = user, password
         self.port = 0
+        self._reserved: ReservedPort | None = None
         self.process: subprocess.Popen[bytes] | None = None
         self.home = Path()
 
@@ -107,7 +108,8 @@ class RealProxy:
         if not self.port:
             self.home = Path(tempfile.mkdtemp(prefix=f"lycosa-{self.program}-"))
             self.home.chmod(0o777)  # some of them give up root
-            self.port = free_port(self.address)
+            self._reserved = ReservedPort(self.address)
+            self.port = self._reserved.number
         with (self.home / "output").open("ab") as output:
             self.process = subprocess.Popen(
                 [*self._before(), path, *self._arguments()],
@@ -150,7 +152,8 @@ class RealProxy:
     def stop(self) -> None:
         """End it, and remove its files."""
         self.kill()
-        if self.port:
+        if self._reserved:
+            self._reserved.close()
             shutil.rmtree(self.home, ignore_errors=True)
 
     def _trouble(self) -> str:

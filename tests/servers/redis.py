@@ -25,17 +25,16 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from tests.servers.nginx import free_port
+from tests.servers.ports import ReservedPort
 
 ADDRESS = "127.0.0.1"
 START_MAX_S = 10.0
 STOP_MAX_S = 10.0
 CLUSTER_MAX_S = 60.0
-PORT_TRIES_MAX = 5
 MASTERS, REPLICAS = 3, 3
 WATCHED = "shop"
 """The name under which the Sentinels know their master."""
@@ -255,17 +254,25 @@ def redis_server(
     wanted |= {"maxmemory": maxmemory, "maxmemory-policy": policy} if maxmemory else {}
     wanted |= {name.replace("_", "-"): value for name, value in options.items()}
     home = Path(tempfile.mkdtemp(prefix="lycosa-redis-"))
-    server = RedisServer(home, 0, {}, password=password, tls=tls, program=program)
+    ports = ExitStack()
+    port = ports.enter_context(ReservedPort(ADDRESS)).number
+    server = RedisServer(home, port, wanted, password=password, tls=tls, program=program)
     server.environment = dict(environment or {})
     try:
+        if not find_redis(program):
+            raise RedisFailed(f"it is not installed: apt-get install {program}-server")
         if tls:
             _certify(home)
             wanted |= {"tls-cert-file": "server.crt", "tls-key-file": "server.key", "tls-ca-cert-file": "server.crt"}
             wanted |= {"tls-auth-clients": "no"}
-        _start_on_a_free_port(server, wanted)
+        wanted |= {"port": 0, "tls-port": port} if tls else {"port": port}
+        if "cluster-enabled" in wanted:
+            wanted["cluster-port"] = ports.enter_context(ReservedPort(ADDRESS)).number
+        server.start()
         yield server
     finally:
         server._end(signal.SIGKILL)
+        ports.close()
         shutil.rmtree(home, ignore_errors=True)
 
 
@@ -295,11 +302,13 @@ def redis_sentinels(*, count: int = 3, program: str = "redis", **options: Any) -
 @contextmanager
 def _sentinels(count: int, master: int, program: str) -> Iterator[list[RedisServer]]:
     made: list[RedisServer] = []
+    ports = ExitStack()
     try:
         for _ in range(count):
             home = Path(tempfile.mkdtemp(prefix="lycosa-sentinel-"))
-            made.append(RedisServer(home, free_port(ADDRESS), {}, program=program))
-            told = {"address": ADDRESS, "port": made[-1].port, "master": master, "quorum": count // 2 + 1}
+            port = ports.enter_context(ReservedPort(ADDRESS)).number
+            made.append(RedisServer(home, port, {}, program=program))
+            told = {"address": ADDRESS, "port": port, "master": master, "quorum": count // 2 + 1}
             (home / "sentinel.conf").write_text(SENTINEL.format(name=WATCHED, **told))
             made[-1].is_sentinel = True
             made[-1].start()
@@ -308,6 +317,7 @@ def _sentinels(count: int, master: int, program: str) -> Iterator[list[RedisServ
         for each in made:
             each._end(signal.SIGKILL)
             shutil.rmtree(each.home, ignore_errors=True)
+        ports.close()
 
 
 @contextmanager
@@ -330,24 +340,6 @@ def _wait_for(is_so: Callable[[], bool]) -> None:
 def find_redis(program: str = "redis") -> bool:
     """Tell whether the programs are installed, those of Redis or of Valkey."""
     return all(shutil.which(f"{program}-{part}") for part in ("server", "cli"))
-
-
-def _start_on_a_free_port(server: RedisServer, options: dict[str, Any]) -> None:
-    if not find_redis(server.program):
-        raise RedisFailed(f"it is not installed: apt-get install {server.program}-server")
-    for left in reversed(range(PORT_TRIES_MAX)):
-        server.port = free_port(ADDRESS)
-        ports = {"port": 0, "tls-port": server.port} if server.tls else {"port": server.port}
-        if "cluster-enabled" in options:
-            ports["cluster-port"] = free_port(ADDRESS)
-        server._options = options | ports
-        try:
-            server.start()
-        except RedisFailed:
-            if not left:
-                raise
-        else:
-            return
 
 
 def _words(options: dict[str, Any]) -> Iterator[str]:

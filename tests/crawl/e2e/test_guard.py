@@ -28,6 +28,7 @@ from tests.http.contracts.test_fetcher import _has_ipv6
 from tests.servers.misbehaving import Server, serving
 
 PUBLIC, PRIVATE, OTHER = "127.0.1.1", "127.0.2.1", "127.0.2.2"
+LOCALHOST = ("127.0.0.1", "::1")
 REASON = "{} is no public address, and a public page led there: see allow_private"
 QUICK = {"robots": False, "retries": 2, "backoff_base": 0, "log_level": "CRITICAL", "scope": "any"}
 
@@ -58,8 +59,9 @@ class World(NamedTuple):
 @asynccontextmanager
 async def world() -> AsyncIterator[World]:
     async with AsyncExitStack() as stack:
-        hosts = (PUBLIC, "127.0.1.2", PRIVATE)
-        yield World(*[await stack.enter_async_context(serving(host=host)) for host in hosts])
+        site, second = [await stack.enter_async_context(serving(host=host)) for host in (PUBLIC, "127.0.1.2")]
+        trap = await stack.enter_async_context(serving(host=PRIVATE, beside=LOCALHOST))
+        yield World(site, second, trap)
 
 
 class Ended(NamedTuple):

@@ -14,6 +14,7 @@ import pytest
 from lycosa.crawl.engine.refresh import SLICE
 from tests.cli.command import items, lycosa, started
 from tests.servers.changing import Site, serve
+from tests.servers.ports import closed_port
 from tests.servers.tree import grow
 
 PAGES = {"/": "<a href=/a>a</a>", "/a": "<a href=/b>b</a> <a href=/gone>gone</a>", "/b": "<p>the end</p>"}
@@ -71,9 +72,7 @@ def test_validators_that_a_page_has_no_more_are_forgotten(tmp_path):
 
 
 def test_the_dead_get_a_new_life_when_they_are_old_enough(tmp_path):
-    with serve(PAGES) as site:
-        port = site.url.rpartition(":")[2]
-    spider = ["crawl", f"http://127.0.0.1:{port}/", "-o", "items.jsonl", "--state", "state", "--retries", "0"]
+    spider = ["crawl", f"http://127.0.0.1:{closed_port()}/", "-o", "items.jsonl", "--state", "state", "--retries", "0"]
     assert lycosa(*spider, "--no-robots", cwd=tmp_path).returncode == 1
     later()
     again = lycosa(*spider, "--no-robots", "--refresh", "1s", cwd=tmp_path)

@@ -22,7 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from lycosa.cli.main import main
 from tests.cli.command import END_MAX_S, LYCOSA, Running, environment, lycosa, started
 from tests.frontier.e2e.test_shared_crawl import Crawl, crawl, running_items
-from tests.servers.nginx import free_port
+from tests.servers.ports import closed_port
 from tests.servers.redis import redis_server
 
 pytestmark = [pytest.mark.nginx, pytest.mark.redis]
@@ -96,7 +96,7 @@ def run(running: Crawl, watching: Running) -> None:
     """Crawl all pages with three workers, one of which is killed, and seed more to those that wait."""
     options = running.options
     for number in range(3):
-        port = free_port()
+        port = closed_port()
         running.options = (*options, "--metrics", str(port))
         running.start(number)
     until(lambda: running.workers[0].pid in reported(watching))
@@ -188,7 +188,7 @@ def check_metrics(running: Crawl, seen: dict, port: int) -> None:
 
 
 def test_a_crawl_of_one_machine_serves_its_metrics_and_takes_seeds(tmp_path: Path) -> None:
-    port = free_port()
+    port = closed_port()
     done = lycosa("seed", "http://127.0.0.1:9/x", "--state", "state", "--priority", "3", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "1 URL queued, 0 known before\n")
     command = ("crawl", "http://127.0.0.1:9/", "--state", "state", "--metrics", port, "--no-robots", "--retries", "9")

@@ -17,6 +17,8 @@ from tests.servers.misbehaving import Server, serving
 Play = Callable[[CurlFetcher, Server], Awaitable[Any]]
 LOOPS = {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.new_event_loop}
 TEST_MAX_S = 15.0
+BESIDE = ("127.0.0.2", "127.0.0.3", "127.0.0.9", "::1")
+"""Where tests have more servers, or none, on the port of theirs."""
 
 
 def runner_on(name: str) -> Callable[..., Any]:
@@ -30,7 +32,7 @@ def runner_on(name: str) -> Callable[..., Any]:
 
         async def main() -> Any:
             asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
-            async with asyncio.timeout(TEST_MAX_S), serving() as server:
+            async with asyncio.timeout(TEST_MAX_S), serving(beside=BESIDE) as server:
                 async with fetching(**settings) as fetcher:
                     result = await play(fetcher, server)
                 await until(lambda: server.open_connections == 0)

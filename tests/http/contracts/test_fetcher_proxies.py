@@ -16,7 +16,7 @@ from lycosa.http.curl.fetcher import CurlFetcher, FetchSettings
 from lycosa.proxies.core.outcomes.outcome import Blame, judge, judge_error
 from tests.http.contracts.test_fetcher_tls import certificates, trusted  # noqa: F401
 from tests.servers.banning import Banning, How, banning
-from tests.servers.nginx import free_port
+from tests.servers.ports import closed_port
 from tests.servers.proxies import Dante, Microsocks, RealProxy, Squid, Tinyproxy, running
 from tests.servers.proxy import proxying
 
@@ -100,16 +100,16 @@ def test_the_latency_has_the_way_through_a_slow_proxy_in_it(certificates):  # no
 def test_a_site_that_is_down_is_not_the_fault_of_its_proxies(kind, scheme):
     async def play(_server: Banning) -> None:
         with running(kind()) as [real]:
-            for address in (f"127.0.0.1:{free_port()}", "no-such-host.invalid"):
+            for address in (f"127.0.0.1:{closed_port()}", "no-such-host.invalid"):
                 found = await fetched(f"{scheme}://{address}/", real.url)
                 assert blamed(found)[1] in {Blame.NOBODY, Blame.MISS}, blamed(found)
             if isinstance(real, Dante):
-                found = await fetched(f"{scheme}://127.0.0.1:{free_port()}/", real.url_socks4)
+                found = await fetched(f"{scheme}://127.0.0.1:{closed_port()}/", real.url_socks4)
                 assert blamed(found) == ("proxy could not connect (failed)", Blame.MISS)
                 found = await fetched(f"{scheme}://no-such-host.invalid/", real.url_socks4)
                 assert blamed(found) == ("host not found", Blame.NOBODY)
             if real.scheme == "socks5h":
-                found = await fetched(f"{scheme}://127.0.0.1:{free_port()}/", real.url)
+                found = await fetched(f"{scheme}://127.0.0.1:{closed_port()}/", real.url)
                 assert blamed(found) == ("proxy could not connect (connection refused)", Blame.MISS)
 
     playing(play)

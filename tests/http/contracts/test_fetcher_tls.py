@@ -17,7 +17,8 @@ from lycosa.http.core.request import Request
 from lycosa.http.curl.fetcher import CurlFetcher, FetchSettings
 from tests.conftest import need
 from tests.servers.misbehaving import Server, serving
-from tests.servers.nginx import free_port, serve
+from tests.servers.nginx import serve
+from tests.servers.ports import closed_port
 
 NAMES = {"good": "IP:127.0.0.1", "other": "DNS:example.com", "expired": "IP:127.0.0.1", "self-signed": "IP:127.0.0.1"}
 
@@ -145,7 +146,7 @@ def test_through_a_tunnel(certificates, trusted):
 @pytest.mark.nginx
 def test_http_2_when_the_server_offers_it(certificates, trusted, tmp_path):
     (tmp_path / "index.html").write_text("<p>two")
-    port = free_port()
+    port = closed_port()
     files = f"ssl_certificate {certificates.folder}/good.pem; ssl_certificate_key {certificates.folder}/good.key;"
     with serve(tmp_path, extra=f"listen 127.0.0.1:{port} ssl http2; {files}"):
         response = asyncio.run(fetch(f"https://127.0.0.1:{port}/"))
@@ -156,7 +157,7 @@ def test_http_2_when_the_server_offers_it(certificates, trusted, tmp_path):
 @pytest.mark.nginx
 def test_a_kept_http_2_connection_to_a_private_address_is_not_used(certificates, trusted, tmp_path):
     (tmp_path / "index.html").write_text("<p>two")
-    port = free_port()
+    port = closed_port()
     files = f"ssl_certificate {certificates.folder}/good.pem; ssl_certificate_key {certificates.folder}/good.key;"
 
     async def main() -> list[Response | BaseException]:

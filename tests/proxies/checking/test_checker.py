@@ -27,7 +27,7 @@ from lycosa.proxies.memory.pool import LocalPool
 from tests.conftest import need
 from tests.servers.forging import forging
 from tests.servers.misbehaving import serving
-from tests.servers.nginx import free_port
+from tests.servers.ports import closed_port
 from tests.servers.proxies import Dante, Microsocks, Squid, Tinyproxy, new_address, running
 from tests.servers.proxy import proxying
 
@@ -185,7 +185,7 @@ def test_who_answers_in_the_place_of_the_judge_is_no_proxy() -> None:
 def test_what_is_no_proxy_at_all_takes_its_time_and_no_more(certificate: Certificate) -> None:
     async def story(judge: Judge, checker: Checker) -> None:
         async with serving() as web:
-            nobody = parse_proxy(f"127.0.0.1:{free_port()}")
+            nobody = parse_proxy(f"127.0.0.1:{closed_port()}")
             silent = parse_proxy(f"socks5h://127.0.0.1:{web.address.rpartition(':')[2]}")
             findings = await found(checker, nobody, silent, parse_proxy("no.such.host.invalid:80"))
             assert [each.alive for each in findings.values()] == [False] * 3
@@ -237,7 +237,7 @@ def test_without_a_judge_there_is_an_error_and_no_finding() -> None:
 
     with pytest.raises(NoJudge, match="no judge to check proxies by: run `lycosa proxies judge`"):
         asyncio.run(main())
-    port = free_port()
+    port = closed_port()
     with pytest.raises(NoJudge, match=rf"^no judge answers: 127.0.0.1:{port} \(connection refused\)$"):
         asyncio.run(main(JudgeAddress("127.0.0.1", port, "k" * 32)))
 
@@ -370,7 +370,7 @@ def test_without_a_judge_nobody_in_the_pool_is_blamed(caplog: pytest.LogCaptureF
         caplog.handler.addFilter(lambda record: told.set() or True)
         async with asyncio.timeout(60), proxying(exit=new_address()) as proxy:
             await pool.add([parse_proxy(proxy.url)])
-            port = free_port()
+            port = closed_port()
             missing = JudgeAddress("127.0.0.1", port, "k" * 32)
             async with open_checker(Checks((missing,), every_s=0.1, timeout_s=TIMEOUT_S)) as checker:
                 upkeep = Upkeep(pool, checker, heard=watched.heard.put_nowait, judge_s=0.2)

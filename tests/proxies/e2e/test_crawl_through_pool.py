@@ -20,7 +20,7 @@ from lycosa.core.errors import BadSetting
 from lycosa.proxies.core.proxy import parse_proxy
 from tests.pace import assert_paced, gaps_of
 from tests.servers.banning import Banning, How, banning
-from tests.servers.nginx import free_port
+from tests.servers.ports import closed_port
 from tests.servers.proxies import Dante, Microsocks, RealProxy, Squid, Tinyproxy, new_address, running
 from tests.servers.proxy import Proxy, proxying
 
@@ -423,7 +423,9 @@ def test_a_pool_that_is_of_no_use_is_told_and_ends_the_crawl(tmp_path, caplog, w
         kept = {"state": str(tmp_path / "state"), "output": str(tmp_path / "items.jsonl"), "log_level": "WARNING"}
         async with AsyncExitStack() as stack:
             proxies = await several(stack, 3)
-            pool = listed(tmp_path, proxies if why == "all are banned" else [f"127.0.0.1:{free_port()}" for _ in "12"])
+            pool = listed(
+                tmp_path, proxies if why == "all are banned" else [f"127.0.0.1:{closed_port()}" for _ in "12"]
+            )
             for proxy in proxies:
                 server.ban(proxy.exit)
             urls = [server.url("/page/1")]

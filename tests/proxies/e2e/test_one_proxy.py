@@ -18,7 +18,7 @@ from lycosa.crawl.events.stats import Summary
 from lycosa.frontier.core.model import Selection
 from tests.http.contracts.test_fetcher_tls import certificates, trusted  # noqa: F401
 from tests.servers.misbehaving import Server, serving
-from tests.servers.nginx import free_port
+from tests.servers.ports import closed_port
 from tests.servers.proxy import Proxy, proxying
 
 SECRET = "se%40same:5"
@@ -171,7 +171,7 @@ def test_a_proxy_that_does_not_work(broken, reason):
 
     async def play(server: Server, proxy: Proxy) -> None:
         proxies = {
-            "gone": f"http://ann:{SECRET}@127.0.0.1:{free_port()}",
+            "gone": f"http://ann:{SECRET}@127.0.0.1:{closed_port()}",
             "lost": f"http://ann:{SECRET}@no-such-proxy.invalid:1",
             "down": proxy.url_with_secrets,
             "password": proxy.url_with_secrets.replace("ann", "bob"),

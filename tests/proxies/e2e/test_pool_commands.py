@@ -17,7 +17,7 @@ from lycosa.proxies.folder.pool import embedded_pool
 from tests.cli.command import Running, assert_exactly_once, assert_one_line, items, lycosa, started
 from tests.conftest import ROOT
 from tests.servers.banning import Banning, How, banning
-from tests.servers.nginx import free_port
+from tests.servers.ports import closed_port
 from tests.servers.proxies import Microsocks, running
 from tests.servers.redis import redis_server
 
@@ -73,7 +73,7 @@ def test_the_command_tells_what_came_of_the_proxies(tmp_path):
 
 def test_without_a_proxy_that_works_it_ends_with_3_and_goes_on_later(tmp_path):
     async def play(server: Banning) -> None:
-        (tmp_path / "proxies.txt").write_text(f"127.0.0.1:{free_port()}\n")
+        (tmp_path / "proxies.txt").write_text(f"127.0.0.1:{closed_port()}\n")
         words = (server.url(), "--proxy-pool", "proxies.txt", "-o", "items.jsonl", "-s", "proxy_wait=1")
         done = await run(*words, cwd=tmp_path)
         assert done.returncode == 3

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,6 +13,7 @@ import requests
 
 from lycosa.pool import NoProxy, open_pool
 from lycosa.proxies.core.pool.target_state import State
+from tests.servers.ports import closed_port
 from tests.servers.proxy import proxying
 
 SITE = "shop.example"
@@ -37,13 +37,6 @@ async def site() -> AsyncIterator[int]:
         yield server.sockets[0].getsockname()[1]
 
 
-def nobody() -> int:
-    """A port on which nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-    return port
-
-
 def test_requests_through_a_pool(tmp_path: Path) -> None:
     async def story() -> None:
         hosts = {SITE: "127.0.0.1"}
@@ -53,7 +46,7 @@ def test_requests_through_a_pool(tmp_path: Path) -> None:
             proxying(hosts=hosts) as second,
             open_pool(tmp_path / "pool", create=True) as pool,
         ):
-            dead = f"http://127.0.0.1:{nobody()}"
+            dead = f"http://127.0.0.1:{closed_port()}"
             await pool.add(first.url_with_secrets, second.url, dead)
             found = Counter[str]()
             for _ in range(ROUNDS):

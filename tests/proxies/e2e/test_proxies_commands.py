@@ -7,7 +7,6 @@ import http.client
 import json
 import os
 import signal
-import socket
 import subprocess
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ import pytest
 from lycosa.cli.main import main
 from lycosa.proxies.checking.judge_server import judging
 from tests.cli.command import LYCOSA, environment, lycosa
+from tests.servers.ports import closed_port
 from tests.servers.proxies import Microsocks, Tinyproxy, running
 from tests.servers.proxy import proxying
 
@@ -106,11 +106,6 @@ def test_the_table_of_a_check_has_straight_columns(ran: Run, tmp_path: Path) -> 
         at = header.index(name)
         assert [row for row in rows if row[at - 1] != " " or row[at] == " "] == [], name
     assert not any("\x1b" in row or "hunter2" in row for row in [header, *rows])
-
-
-def closed_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from lycosa.core.errors import UsageError
 from lycosa.proxies.core.checks.checks import Checks
 from lycosa.proxies.core.checks.judging import JudgeAddress, read_address
 from tests.conftest import ROOT, need
-from tests.servers.nginx import free_port
+from tests.servers.ports import closed_port
 
 CALL = "import sys; from lycosa.cli.proxies.judge import command; sys.exit(command(standalone_mode=False))"
 LONG_S = 30
@@ -56,7 +56,7 @@ def test_it_prints_an_address_that_a_checker_can_use(number: signal.Signals, cod
 
 
 def test_what_is_kept_is_the_same_the_next_time(tmp_path: Path) -> None:
-    port = str(free_port())
+    port = str(closed_port())
     found = []
     for _ in range(2):
         with judge("--bind", f"127.0.0.1:{port}", "--tls-port", "0", "--keep", str(tmp_path / "kept")) as (_, address):

@@ -24,7 +24,7 @@ from lycosa.proxies.core.sources.sources import Report, Source, sources_from
 from lycosa.proxies.memory.pool import LocalPool
 from lycosa.proxies.ports import ProxyPool
 from lycosa.proxies.sources import Refresher
-from tests.servers.nginx import free_port
+from tests.servers.ports import closed_port
 
 HANG = "hang"
 
@@ -367,7 +367,7 @@ def test_a_pool_is_kept_up_to_date_and_dead_sources_are_asked_less_often(caplog:
         lists.answers["/list"] = "10.0.0.1:80"
         sources = [
             source("good", kind="url", url=f"{lists.url}/list?key=secret", every=1, keep=0),
-            source("dead", kind="url", url=f"http://127.0.0.1:{free_port()}/list?key=secret", every=1),
+            source("dead", kind="url", url=f"http://127.0.0.1:{closed_port()}/list?key=secret", every=1),
         ]
         lists.answers["/list?key=secret"] = "10.0.0.1:80"
         await pool.add([parse_proxy("10.0.0.8:80", tags={"source": "good"})])  # of an earlier run

@@ -27,7 +27,8 @@ from lycosa.queues.redis import server as server_of_a_queue
 from lycosa.queues.redis.member import BEAT_S, SILENT_MAX_S
 from tests.conftest import PROVE
 from tests.queues.e2e.members import LONG_S, members, until
-from tests.servers.redis import free_port, redis_cluster, redis_server
+from tests.servers.ports import closed_port
+from tests.servers.redis import redis_cluster, redis_server
 
 pytestmark = pytest.mark.redis
 
@@ -375,9 +376,9 @@ def test_wrong_passwords():
 
 def test_no_server():
     with refused(StorageError, "no answer from the server .*refused"):
-        Queue(f"redis://:secret@127.0.0.1:{free_port()}?queue=q")
+        Queue(f"redis://:secret@127.0.0.1:{closed_port()}?queue=q")
     with refused(StorageError, "no answer from the server"):
-        Queue(f"redis+cluster://:secret@127.0.0.1:{free_port()}?queue=q")
+        Queue(f"redis+cluster://:secret@127.0.0.1:{closed_port()}?queue=q")
 
 
 def test_tls(redis, monkeypatch):

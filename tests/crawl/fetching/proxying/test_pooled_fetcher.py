@@ -22,7 +22,7 @@ from lycosa.proxies.core.proxy import parse_proxy
 from lycosa.proxies.memory.pool import LocalPool
 from lycosa.storage.keystore.memory import MemoryRecords
 from tests.servers.banning import Banning, How, banning
-from tests.servers.nginx import free_port
+from tests.servers.ports import closed_port
 from tests.servers.proxy import proxying
 
 SHORT = Rule(Blame.SITE, "short", shorter=10_000)
@@ -83,7 +83,7 @@ def test_the_pool_hears_of_latency_and_success() -> None:
 def test_a_failure_counts_after_so_many_proxies() -> None:
     async def play(fetcher: PooledFetcher, pool: LocalPool, server: Banning) -> None:
         await pool.remove([view.proxy.key for view in await pool.proxies()])
-        await pool.add(parse_proxy(f"127.0.0.1:{free_port()}") for _ in range(3))
+        await pool.add(parse_proxy(f"127.0.0.1:{closed_port()}") for _ in range(3))
         for _ in range(2):
             with pytest.raises(NoProxyYet, match=r"through http://127\.0\.0\.1:"):
                 await fetcher.fetch(Request(server.url()))

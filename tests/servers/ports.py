@@ -1,0 +1,71 @@
+"""Ports that nobody else gets: for servers that must be told their port, and for tests that need a closed one.
+
+A reserved port is bound by a socket that never listens. The system gives it to no other socket, connections to it are
+refused, and a server that is told its number can listen there, again and again: servers set SO_REUSEADDR, as does the
+socket that reserves the port.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from typing import Self
+
+LOOPBACK = "127.0.0.1"
+TRIES_MAX = 100
+MISSING = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
+
+
+class ReservedPort:
+    """A port with the same number at all these addresses, until it is closed. Leaves out IPv6 where there is none."""
+
+    def __init__(self, *addresses: str, port: int = 0) -> None:
+        self._sockets: list[socket.socket] = []
+        for left in reversed(range(1 if port else TRIES_MAX)):
+            try:
+                self.number = self._bind(addresses or (LOOPBACK,), port)
+            except OSError as error:
+                self.close()
+                if not left or error.errno != errno.EADDRINUSE:
+                    raise
+            else:
+                return
+
+    def __enter__(self) -> Self:
+        """Keep it while the block runs."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let others have it."""
+        self.close()
+
+    def close(self) -> None:
+        """Let others have it. A server that listens there goes on."""
+        while self._sockets:
+            self._sockets.pop().close()
+
+    def keep(self) -> None:
+        """Reserve it until this process ends."""
+        while self._sockets:
+            self._sockets.pop().detach()
+
+    def _bind(self, addresses: tuple[str, ...], port: int) -> int:
+        for address in addresses:
+            try:
+                bound = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+                self._sockets.append(bound)
+                bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                bound.bind((address, port))
+            except OSError as error:
+                if not port or ":" not in address or error.errno not in MISSING:
+                    raise
+                continue
+            port = bound.getsockname()[1]
+        return port
+
+
+def closed_port(address: str = LOOPBACK) -> int:
+    """Return a port that is reserved until this process ends: closed, until a server is told to listen there."""
+    reserved = ReservedPort(address)
+    reserved.keep()
+    return reserved.number
