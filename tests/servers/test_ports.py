@@ -55,10 +55,8 @@ def test_a_number_that_is_taken_at_one_address_is_passed_over(monkeypatch):
 
 
 def test_a_given_number_is_reserved_unless_somebody_listens():
-    with ReservedPort() as port:
-        number = port.number
-    with ReservedPort(port=number) as again:
-        assert again.number == number
+    with ReservedPort() as port, ReservedPort(port=port.number) as again:
+        assert again.number == port.number
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(OSError, match="in use"):
         ReservedPort(port=taken.getsockname()[1])
 
