@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -23,6 +24,8 @@ from tests.servers.tree import Tree, word
 LYCOSA = (sys.executable, "-c", "import sys; from lycosa.cli.main import main; sys.exit(main())")
 END_MAX_S = 60.0
 POLL_S = 0.002
+HANDLED_S = 0.3
+"""A signal that has been delivered is handled in less time."""
 
 
 def environment() -> dict[str, str]:
@@ -97,6 +100,19 @@ class Running:
     def end(self) -> int:
         """Wait for its end. Return the exit code."""
         return self.process.wait(END_MAX_S)
+
+
+def interrupt(process: subprocess.Popen[bytes]) -> None:
+    """Send Ctrl-C, and return when it is handled: a second one before that would be none."""
+    process.send_signal(signal.SIGINT)
+    while process.poll() is None and _is_pending(process.pid):
+        time.sleep(POLL_S)
+    time.sleep(HANDLED_S)
+
+
+def _is_pending(pid: int) -> bool:
+    masks = re.findall(r"^(?:Sig|Shd)Pnd:\s*(\S+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return any(int(mask, 16) >> (signal.SIGINT - 1) & 1 for mask in masks)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from tests.cli.command import items, lycosa
 
-END_MAX_S = 30.0
+END_MAX_S = 60.0
 """No sin keeps a crawl longer than this."""
 
 

@@ -17,6 +17,9 @@ from tests.crawl.playing import Played, play
 from tests.servers.misbehaving import Server, running
 from tests.servers.sins_engine import PASSWORD, USER
 
+DELAY_S, LATE_S = 1.0, 0.1
+"""A delay that is long beside what a busy machine takes for a request, and how much sooner one may seem to come."""
+
 
 @pytest.fixture
 def server() -> Iterator[Server]:
@@ -59,7 +62,7 @@ def test_proxy(server):
 
 
 def test_download_delay_holds_for_the_next_request_of_the_host_whichever_it_is(server):
-    first = Request(server.url("/good?0"), delay=0.4, priority=2)
+    first = Request(server.url("/good?0"), delay=DELAY_S, priority=2)
     others = [Request(server.url(f"/good?{number}"), priority=1) for number in range(1, 4)]
 
     class Slow:
@@ -71,8 +74,8 @@ def test_download_delay_holds_for_the_next_request_of_the_host_whichever_it_is(s
         server.hits.clear()
         played = crawled(server, first, *others, downloader_middlewares=parts)
         waits = [after - before for before, after in itertools.pairwise(starts(server))]
-        assert waits[0] >= 0.3
-        assert max(waits[1:]) < 0.3
+        assert waits[0] >= DELAY_S - LATE_S
+        assert max(waits[1:]) < DELAY_S - LATE_S
         assert played.stats["scheduler/dequeued"] <= 8, "those that have to wait are not lent again and again"
 
 
@@ -95,7 +98,7 @@ def test_what_is_not_fetched_delays_nothing(server):
             return Response(request.url, 200)
 
     async def played() -> Played:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             requests = [Request(server.url(f"/{number}"), delay=100) for number in range(3)]
             return await play(server, Asked(requests=requests), downloader_middlewares={Local: 5})  # type: ignore[arg-type]
 

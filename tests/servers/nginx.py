@@ -27,8 +27,8 @@ from uuid import uuid4
 
 from tests.servers.ports import ReservedPort
 
-START_MAX_S = 10.0
-LOGGED_MAX_S = 10.0
+START_MAX_S = 60.0
+LOGGED_MAX_S = 60.0
 MARK = "mark-of-the-log"
 STOP_MAX_S = 5.0
 

@@ -34,7 +34,7 @@ from urllib.parse import quote
 
 from tests.servers.ports import ReservedPort
 
-START_MAX_S = 20.0
+START_MAX_S = 60.0
 STOP_MAX_S = 5.0
 NOBODY = 65_534
 SAFE = "!$&()*+,-./:;=?@_"

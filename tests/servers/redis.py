@@ -32,7 +32,7 @@ from typing import Any
 from tests.servers.ports import ReservedPort
 
 ADDRESS = "127.0.0.1"
-START_MAX_S = 10.0
+START_MAX_S = 60.0
 STOP_MAX_S = 10.0
 CLUSTER_MAX_S = 60.0
 MASTERS, REPLICAS = 3, 3

@@ -31,7 +31,7 @@ def site(tmp_path: Path) -> Path:
 
 
 def get(url: str, **headers: str) -> bytes:
-    with urlopen(Request(url, headers=headers), timeout=5) as answer:
+    with urlopen(Request(url, headers=headers), timeout=60) as answer:
         return answer.read()
 
 
@@ -53,7 +53,7 @@ def test_serves_and_logs_every_request_in_order(site: Path):
 
 def test_keeps_the_connection_and_compresses_when_asked(site: Path):
     with serve(site, gzip=True) as server:
-        connection = HTTPConnection(urlsplit(server.url).netloc, timeout=5)
+        connection = HTTPConnection(urlsplit(server.url).netloc, timeout=60)
         for _ in range(3):
             connection.request("GET", "/", headers={"Accept-Encoding": "gzip"})
             answer = connection.getresponse()

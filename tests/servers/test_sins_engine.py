@@ -48,7 +48,7 @@ def forgetful(server):
 @pytest.fixture
 def ask(server):
     def asked(target, method="GET", body=None, **headers):
-        connection = http.client.HTTPConnection(server.address, timeout=10)
+        connection = http.client.HTTPConnection(server.address, timeout=60)
         try:
             connection.request(method, target, body, {name.replace("_", "-"): value for name, value in headers.items()})
             answer = connection.getresponse()

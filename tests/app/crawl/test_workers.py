@@ -40,7 +40,7 @@ def test_a_crawl_that_ends_waits_for_no_process_that_was_about_to_start(monkeypa
             ending = asyncio.create_task(crawl.end("finished"))
             await asyncio.sleep(0)
             kept.set()
-            await asyncio.wait_for(ending, 10.0)
+            await asyncio.wait_for(ending, 30.0)
         finally:
             starting.cancel()
             await crawl.close()

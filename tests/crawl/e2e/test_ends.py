@@ -217,7 +217,7 @@ class InThreads(Pages):
 
     name = "threads"
     custom_settings = {"callback_mode": "thread", "callback_threads": 4}
-    meeting = threading.Barrier(2, timeout=10)
+    meeting = threading.Barrier(2, timeout=30)
 
     async def start(self) -> AsyncIterator[Request]:
         for number in range(4):

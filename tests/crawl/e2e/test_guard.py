@@ -76,7 +76,7 @@ async def crawl(target: Any, **settings: Any) -> Ended:
 
 def playing(play: Callable[[World], Any]) -> None:
     async def main() -> None:
-        async with asyncio.timeout(20), world() as made:
+        async with asyncio.timeout(60), world() as made:
             await play(made)
 
     asyncio.run(main())

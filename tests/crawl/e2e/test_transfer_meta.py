@@ -42,7 +42,7 @@ def got(*asked: tuple[str, dict[str, Any]], **settings: Any) -> Got:
 
     async def main() -> Got:
         nonlocal server
-        async with asyncio.timeout(15), serving() as server, lycosa.Crawl(Asks, **{**QUICK, **settings}) as crawl:
+        async with asyncio.timeout(60), serving() as server, lycosa.Crawl(Asks, **{**QUICK, **settings}) as crawl:
             summary = await crawl.run()
             return Got(sorted(crawl.items, key=lambda item: item["path"]), summary, server)
 

@@ -108,7 +108,7 @@ def test_what_is_under_way_is_finished_and_the_rest_waits_for_room(monkeypatch):
             assert (stats.leased, stats.done) == (0, before), "what was under way was finished, and nothing lent"
             assert len(crawl.sink.items) == len(spider.seen) == before < 60, "and committed"
             device.free(100 * MB)
-            await asyncio.wait_for(running, 20)
+            await asyncio.wait_for(running, 60)
             assert sorted(item["url"] for item in crawl.sink.items) == sorted(set(spider.seen))
             assert len(spider.seen) == 60
 

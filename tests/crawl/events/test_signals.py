@@ -190,7 +190,7 @@ def test_send_waits_for_async_receivers_which_run_side_by_side() -> None:
         signals = Signals()
         signals.connect(lambda: receiver("a"), engine_started)
         signals.connect(lambda: receiver("b"), engine_started)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await signals.send(engine_started)
         return sorted(got)
 

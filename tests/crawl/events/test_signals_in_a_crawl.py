@@ -69,7 +69,7 @@ def crawled(spider: type[Spider], urls: Any, **settings: Any) -> tuple[Any, dict
 
     async def story() -> Any:
         given = {"retries": 1, "backoff_base": 0.01, "blocked_after": 0, "robots": False, **settings}
-        async with asyncio.timeout(20), Crawl(Kept, spider_args={"urls": urls}, **given) as crawl:
+        async with asyncio.timeout(60), Crawl(Kept, spider_args={"urls": urls}, **given) as crawl:
             await crawl.run()
         return crawl.summary
 

@@ -429,7 +429,7 @@ def test_a_host_that_was_not_asked_need_not_rest(server):
                     yield Request(server.url(f"/{kind}/{number}"))
 
     async def played() -> Played:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             return await play(server, Many(), downloader_middlewares={Local: 5}, delay=3600)
 
     done = asyncio.run(played())

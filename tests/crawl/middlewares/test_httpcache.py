@@ -105,7 +105,7 @@ async def world(**options: Any) -> AsyncIterator[World]:
 
 def play(played: Callable[[World], Awaitable[None]], **options: Any) -> None:
     async def main() -> None:
-        async with asyncio.timeout(20), world(**options) as it:
+        async with asyncio.timeout(60), world(**options) as it:
             await played(it)
 
     asyncio.run(main())

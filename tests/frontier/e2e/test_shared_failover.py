@@ -45,6 +45,15 @@ def until_said(home: Path, number: int, what: str, times: int = 1) -> str:
     return log.read_text()
 
 
+def settled(running: Crawl) -> int:
+    """Wait until no more pages are asked for. Return how many were."""
+    asked = -1
+    while asked != (now := len(running.requests())):
+        asked = now
+        time.sleep(1.5)
+    return asked
+
+
 @pytest.mark.parametrize(
     ("sentinels", "program"),
     [
@@ -106,8 +115,7 @@ def test_memory_that_is_full(tmp_path: Path) -> None:
         for number in range(WORKERS):
             said = until_said(tmp_path, number, "paused: ")
             assert f"redis://127.0.0.1:{server.port}/0 has reached its maxmemory; the crawl goes on by itself" in said
-        time.sleep(1.5)  # what was lent before is asked for
-        asked = len(running.requests())
+        asked = settled(running)  # what was lent before is asked for
         running.workers[0].send_signal(signal.SIGINT)
         assert running.workers[0].wait(END_MAX_S) == 130
         running.start(0)

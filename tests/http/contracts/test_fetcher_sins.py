@@ -122,7 +122,7 @@ def test_a_short_timeout_after_a_long_one(run):
         patient.cancel()
         return time.monotonic() - started
 
-    assert run(play) < 5  # of six seconds for others
+    assert run(play) < 15  # of twenty seconds for others
 
 
 # --------------------------------------------------------------------------------------------------- cancellation
@@ -140,7 +140,7 @@ def test_a_cancelled_transfer_frees_its_socket_at_once(run, path):
         await until(lambda: server.open_connections == 0)
         assert (await fetcher.fetch(Request(server.url("/good")))).status == 200
 
-    run(play, timeout_s=60, connect_timeout_s=60)  # much longer than the test may take
+    run(play, timeout_s=600, connect_timeout_s=600)  # much longer than the test may take
 
 
 def test_cancelled_when_it_is_done_and_its_handle_works_for_another(run):

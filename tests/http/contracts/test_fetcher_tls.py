@@ -58,7 +58,7 @@ def trusted(certificates, monkeypatch) -> None:
 
 
 async def fetch(url: str, *, address: str = "", **settings: Any) -> Response:
-    fetcher = CurlFetcher(FetchSettings(timeout_s=5.0, **settings))
+    fetcher = CurlFetcher(FetchSettings(timeout_s=20.0, **settings))
     try:
         return await fetcher.fetch(Request(url), address=address)
     finally:
@@ -161,7 +161,7 @@ def test_a_kept_http_2_connection_to_a_private_address_is_not_used(certificates,
     files = f"ssl_certificate {certificates.folder}/good.pem; ssl_certificate_key {certificates.folder}/good.key;"
 
     async def main() -> list[Response | BaseException]:
-        fetcher, request = CurlFetcher(FetchSettings(timeout_s=5.0)), Request(f"https://127.0.0.1:{port}/")
+        fetcher, request = CurlFetcher(FetchSettings(timeout_s=20.0)), Request(f"https://127.0.0.1:{port}/")
         try:
             await fetcher.fetch(request)
             transfers = (fetcher.fetch(request, public_only=guarded) for guarded in (False, True) * 10)

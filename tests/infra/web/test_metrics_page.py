@@ -46,7 +46,7 @@ def test_a_client_of_the_standard_library_reads_it():
             return await asyncio.to_thread(get, url.removeprefix("http://").partition("/")[0])
 
     def get(host: str) -> tuple[int, str | None, bytes]:
-        connection = http.client.HTTPConnection(host, timeout=10)
+        connection = http.client.HTTPConnection(host, timeout=60)
         connection.request("GET", "/metrics?x=1")
         answer = connection.getresponse()
         found = answer.status, answer.getheader("content-type"), answer.read()

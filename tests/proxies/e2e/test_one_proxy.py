@@ -29,7 +29,7 @@ QUICK = {"robots": False, "retries": 1, "backoff_base": 0, "commit_every": 0.01}
 
 def playing(play: Callable[[Server, Proxy], Any], **options: Any) -> None:
     async def main() -> None:
-        async with asyncio.timeout(20), serving(**options) as server, proxying(**LOGIN, hosts=HOSTS) as proxy:
+        async with asyncio.timeout(60), serving(**options) as server, proxying(**LOGIN, hosts=HOSTS) as proxy:
             await play(server, proxy)
 
     asyncio.run(main())

@@ -34,7 +34,7 @@ from lycosa.proxies.gateway.limits import Limits
 from lycosa.proxies.memory.pool import LocalPool
 from lycosa.proxies.ports import Lent
 
-TEST_MAX_S = 20.0
+TEST_MAX_S = 60.0
 NAMES = {
     "shop.example": ["93.184.216.34"],
     "www.shop.example": ["93.184.216.34"],

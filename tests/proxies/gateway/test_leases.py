@@ -136,7 +136,7 @@ def test_leases_of_long_tunnels_are_renewed(played, monkeypatch: pytest.MonkeyPa
     async def play(stage: Stage) -> None:
         await stage.proxy(HTTP)
         _, reader, writer = await tunnel(stage, CONNECT)
-        await asyncio.sleep(1.0)  # two and a half leases
+        await asyncio.sleep(2.5)  # two and a half leases
         writer.write(b"hello")
         assert await reader.readexactly(5) == b"hello"
         assert (await stage.pool.targets())[0].leaked == 0
@@ -144,7 +144,7 @@ def test_leases_of_long_tunnels_are_renewed(played, monkeypatch: pytest.MonkeyPa
         await settled(stage)
         assert stage.gateway.parts.counts.leases_lost == 0
 
-    played(play, lease_s=0.4)
+    played(play, lease_s=1.0)
 
 
 def test_a_lease_that_the_pool_took_back_ends_its_tunnels(played, monkeypatch: pytest.MonkeyPatch):
