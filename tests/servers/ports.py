@@ -12,6 +12,7 @@ import socket
 from typing import Self
 
 LOOPBACK = "127.0.0.1"
+LOCALHOST = (LOOPBACK, "::1")
 TRIES_MAX = 100
 MISSING = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
@@ -64,8 +65,8 @@ class ReservedPort:
         return port
 
 
-def closed_port(address: str = LOOPBACK) -> int:
+def closed_port(*addresses: str) -> int:
     """Return a port that is reserved until this process ends: closed, until a server is told to listen there."""
-    reserved = ReservedPort(address)
+    reserved = ReservedPort(*addresses)
     reserved.keep()
     return reserved.number

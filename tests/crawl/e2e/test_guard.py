@@ -26,9 +26,9 @@ from lycosa.http.resolver import StaticResolver
 from tests.conftest import need
 from tests.http.contracts.test_fetcher import _has_ipv6
 from tests.servers.misbehaving import Server, serving
+from tests.servers.ports import LOCALHOST
 
 PUBLIC, PRIVATE, OTHER = "127.0.1.1", "127.0.2.1", "127.0.2.2"
-LOCALHOST = ("127.0.0.1", "::1")
 REASON = "{} is no public address, and a public page led there: see allow_private"
 QUICK = {"robots": False, "retries": 2, "backoff_base": 0, "log_level": "CRITICAL", "scope": "any"}
 

@@ -15,6 +15,7 @@ from lycosa.crawl.spiders.response import Response
 from lycosa.html.forms import BadForm, FormFile
 from lycosa.http.core.request import Request
 from tests.servers.misbehaving import running
+from tests.servers.ports import LOCALHOST, closed_port
 from tests.servers.sins_engine import FORMS
 
 URL = "http://a.example/dir/page"
@@ -372,7 +373,8 @@ def browser(tmp_path):
     options.binary_location = shutil.which("chromium") or shutil.which("google-chrome") or ""
     for argument in ("headless=new", "no-sandbox", "disable-dev-shm-usage", "disable-gpu", f"user-data-dir={tmp_path}"):
         options.add_argument(f"--{argument}")
-    with webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver"))) as driver:
+    service = Service(shutil.which("chromedriver"), port=closed_port(*LOCALHOST))
+    with webdriver.Chrome(options=options, service=service) as driver:
         yield driver
 
 
@@ -383,7 +385,7 @@ button ? button.click() : form.submit()"""
 
 def echoed(server):
     """Return the request for /echo, once it is there."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         for hit in server.hits:
             if hit.path == "/echo":

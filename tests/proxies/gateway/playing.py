@@ -33,6 +33,7 @@ from lycosa.proxies.gateway.gateway import Gateway, listening, serving
 from lycosa.proxies.gateway.limits import Limits
 from lycosa.proxies.memory.pool import LocalPool
 from lycosa.proxies.ports import Lent
+from tests.servers.ports import closed_port
 
 TEST_MAX_S = 60.0
 NAMES = {
@@ -151,10 +152,7 @@ class Stage:
 
     async def dead(self) -> Proxy:
         """Add a proxy where nobody listens."""
-        server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
-        proxy = parse_proxy(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
-        server.close()
-        await server.wait_closed()
+        proxy = parse_proxy(f"http://127.0.0.1:{closed_port()}")
         await self.pool.add([proxy])
         return proxy
 

@@ -15,6 +15,7 @@ from selenium.webdriver.support.wait import WebDriverWait
 
 from lycosa.search.tantivy import TantivyIndex
 from tests.proxies.api.server import Server, sample_pages, serving
+from tests.servers.ports import LOCALHOST, closed_port
 
 pytestmark = pytest.mark.browser
 
@@ -55,7 +56,8 @@ def chromium(tmp_path_factory) -> Iterator[WebDriver]:
     for argument in ("headless=new", "no-sandbox", "disable-dev-shm-usage", "disable-gpu", f"user-data-dir={profile}"):
         options.add_argument(f"--{argument}")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    with webdriver.Chrome(options=options, service=Service(driver)) as made:
+    service = Service(driver, port=closed_port(*LOCALHOST))
+    with webdriver.Chrome(options=options, service=service) as made:
         yield made
 
 
