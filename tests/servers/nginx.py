@@ -30,7 +30,6 @@ from tests.servers.ports import ReservedPort
 START_MAX_S = 60.0
 LOGGED_MAX_S = 60.0
 MARK = "mark-of-the-log"
-STOP_MAX_S = 5.0
 
 CONFIG = """
 daemon off;
@@ -138,7 +137,7 @@ def _start(program: str, home: Path, settings: dict[str, Any]) -> subprocess.Pop
     config.write_text(CONFIG.format(home=home, **settings), encoding="utf-8")
     command = [program, "-p", str(home), "-c", str(config), "-e", str(home / "error.log")]
     if setpriv := shutil.which("setpriv"):
-        command = [setpriv, "--pdeathsig", "TERM", *command]
+        command = [setpriv, "--pdeathsig", "KILL", *command]
     with (home / "output").open("wb") as output:
         # A session of its own: Ctrl-C reaches the one who started it, who stops it when its time has come.
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
@@ -155,12 +154,9 @@ def _started(process: subprocess.Popen[bytes], home: Path) -> bool:
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(STOP_MAX_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    # SIGTERM that comes right before nginx waits for events is heard of at the next event only.
+    process.kill()
+    process.wait()
 
 
 def _launch(home: Path, address: str, port: int, settings: dict[str, Any]) -> Nginx:
