@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 from statistics import median
 
 from lycosa.search.tantivy import TantivyIndex
-from tests.cli.command import Running, items, started
+from tests.cli.command import Running, started
 from tests.servers.tree import grow, word
 
 SEARCHABLE_S = 5.0
@@ -15,7 +16,9 @@ SAMPLES = 4
 
 
 def newest_page(output: Path) -> int:
-    return int(items(output)[-1]["url"].rsplit("/", 1)[1])
+    """Return the page of the last whole line: the crawl writes on."""
+    *_, line, _ = output.read_bytes().split(b"\n")
+    return int(json.loads(line)["url"].rsplit("/", 1)[1])
 
 
 def seconds_until_found(index: TantivyIndex, number: int, run: Running) -> float:
@@ -29,7 +32,7 @@ def test_pages_are_found_while_the_crawl_runs(tmp_path):
     with grow(3000, delay_s=0.1) as tree:
         command = ["crawl", tree.url, "-o", output, "--index", tmp_path / "index", "--concurrency", 16]
         with started(*command, cwd=tmp_path) as run:
-            assert run.until(lambda: output.exists() and output.stat().st_size > 0), run.said
+            assert run.until(lambda: output.exists() and b"\n" in output.read_bytes()), run.said
             index = TantivyIndex(tmp_path / "index")
             try:
                 waits = [seconds_until_found(index, newest_page(output), run) for _ in range(SAMPLES)]
