@@ -110,7 +110,7 @@ class Barren(Spider):
     ("reason", "settings"),
     [
         ("closespider_pagecount_no_item", {"close_after_pages_without_item": 4}),
-        ("closespider_timeout_no_item", {"close_after_idle_items": 1.0, "delay": 0.1}),
+        ("closespider_timeout_no_item", {"close_after_idle_items": 2.0, "delay": 0.2}),
     ],
 )
 def test_no_items(server, tmp_path, reason, settings):
