@@ -31,9 +31,36 @@ def finish(
     return 0 if quick or all(each.holds for each in told) else 1
 
 
+_waiting: list[int] | None = None
+"""Signals that came within `undivided`; None outside."""
+
+
+def _ends(number: int, _frame: object) -> None:
+    if _waiting is not None:
+        _waiting.append(number)
+    elif number == signal.SIGINT:
+        raise KeyboardInterrupt
+    else:
+        sys.exit(TERMINATED)
+
+
+@contextmanager
+def undivided() -> Iterator[None]:
+    """Let signals wait until the end of the block, in which something is started and put where it will be ended."""
+    global _waiting  # noqa: PLW0603  signals are of the process
+    _waiting = []
+    try:
+        yield
+    finally:
+        came, _waiting = _waiting, None
+        if came:
+            _ends(came[0], None)
+
+
 def in_order(main: Callable[[], int]) -> int:
     """Run a program that SIGTERM ends as Ctrl-C does: blocks are left, and so what was started in them is ended."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, _ends)
     try:
         return main()
     except KeyboardInterrupt:

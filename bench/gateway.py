@@ -21,14 +21,14 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import report
 import uvloop
-from finishing import ended, finish, in_order
+from finishing import ended, finish, in_order, undivided
 from running import ROOT, Figures, count, on_cores, say
 
 sys.path.insert(0, str(ROOT))
@@ -112,9 +112,9 @@ async def be_gateway(port: str) -> None:
 def process(role: str, argument: str, core: int):
     """Run a role on a core while the block runs. Yield its process and the port it listens on."""
     command = [sys.executable, str(ROOT / "bench" / "gateway.py"), "--role", role, argument]
-    with on_cores(core):
-        child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    with ended(child):
+    with ExitStack() as stack:
+        with undivided(), on_cores(core):
+            child = stack.enter_context(ended(subprocess.Popen(command, stdout=subprocess.PIPE, text=True)))
         assert child.stdout
         yield child, int(child.stdout.readline())
 

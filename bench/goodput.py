@@ -22,13 +22,13 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 
 import report
-from finishing import finish, in_order
+from finishing import finish, in_order, undivided
 from goodput_crawl import Crawl
 from race import BadRun
 from running import ROOT, Figures, count, say
@@ -94,17 +94,20 @@ async def _crawled(way: str, pages: int, seed: int) -> Figures:
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     with tempfile.TemporaryDirectory(prefix="bench-") as folder, running(*proxies):
         listed = _listed(folder, proxies)
-        async with banning(sites=SITES, pages=pages // SITES, limit=LIMIT, delay_s=DELAY_S) as server:
+        async with (
+            banning(sites=SITES, pages=pages // SITES, limit=LIMIT, delay_s=DELAY_S) as server,
+            AsyncExitStack() as stack,
+        ):
             starts = [server.url(site=site) for site in range(SITES)]
             crawl = Crawl(way, starts, str(listed), CONCURRENCY, CONNECT_MAX_S)
-            process = await _started(crawl, folder)
+            with undivided():
+                process = await _started(crawl, folder)
+                stack.push_async_callback(_killed, process)
             troubling = asyncio.create_task(_trouble(server, proxies, chance, pages))
             try:
                 code = await _ended(process)
             finally:
-                with suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
+                await _killed(process)
                 troubling.cancel()
                 for proxy in proxies[:STILL]:
                     _send(proxy, signal.SIGCONT)
@@ -124,6 +127,12 @@ async def _started(crawl: Crawl, folder: str) -> asyncio.subprocess.Process:
     process = await asyncio.create_subprocess_exec(*command, cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)})
     os.sched_setaffinity(process.pid, {os.cpu_count() - 1 if os.cpu_count() else 0})
     return process
+
+
+async def _killed(process: asyncio.subprocess.Process) -> None:
+    with suppress(ProcessLookupError):
+        process.kill()
+    await process.wait()
 
 
 async def _ended(process: asyncio.subprocess.Process) -> int:

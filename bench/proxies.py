@@ -24,7 +24,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import report
-from finishing import ended, finish, in_order
+from finishing import ended, finish, in_order, undivided
 from proxies_load import Load, fill
 from race import BadRun
 from running import ROOT, Figures, on_cores, say
@@ -204,12 +204,13 @@ def _run(loads: Sequence[Load]) -> list[dict[str, Any]]:
     with ExitStack() as stack, on_cores(max(os.sched_getaffinity(0))):
         running = []
         for load in loads:
-            file = stack.enter_context(tempfile.NamedTemporaryFile(prefix="bench-", suffix=".json"))
-            told = json.dumps(asdict(replace(load, result=file.name)))
-            command = [sys.executable, str(ROOT / "bench" / "proxies_load.py"), told]
-            environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-            process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
-            running.append((stack.enter_context(ended(process)), Path(file.name)))
+            with undivided():
+                file = stack.enter_context(tempfile.NamedTemporaryFile(prefix="bench-", suffix=".json"))
+                told = json.dumps(asdict(replace(load, result=file.name)))
+                command = [sys.executable, str(ROOT / "bench" / "proxies_load.py"), told]
+                environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+                process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
+                running.append((stack.enter_context(ended(process)), Path(file.name)))
         for process, _ in running:
             if process.wait():
                 raise BadRun(f"a load ended with {process.returncode}")

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -53,7 +54,8 @@ def below(pid: int) -> set[int]:
     """Return the processes that this one has started, and those that they have."""
     children: set[int] = set()
     for file in Path(f"/proc/{pid}/task").glob("*/children"):
-        children |= {int(each) for each in file.read_text().split()}
+        with suppress(OSError):  # a thread that has ended
+            children |= {int(each) for each in file.read_text().split()}
     return children.union(*(below(each) for each in children))
 
 
