@@ -22,9 +22,11 @@ class ReservedPort:
 
     def __init__(self, *addresses: str, port: int = 0) -> None:
         self._sockets: list[socket.socket] = []
+        # Most ports are taken at 127.0.0.1: one that is free there is likely to be free at the others.
+        ordered = sorted(addresses or [LOOPBACK], key=lambda each: each != LOOPBACK)
         for left in reversed(range(1 if port else TRIES_MAX)):
             try:
-                self.number = self._bind(addresses or (LOOPBACK,), port)
+                self.number = self._bind(ordered, port)
             except OSError as error:
                 self.close()
                 if not left or error.errno != errno.EADDRINUSE:
@@ -50,7 +52,7 @@ class ReservedPort:
         while self._sockets:
             self._sockets.pop().detach()
 
-    def _bind(self, addresses: tuple[str, ...], port: int) -> int:
+    def _bind(self, addresses: list[str], port: int) -> int:
         for address in addresses:
             try:
                 bound = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
