@@ -50,6 +50,23 @@ def test_what_holds_all_floors_is_zero(bench, capsys):
     assert "None at this size." in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("number", "ends"), [(signal.SIGTERM, SystemExit), (signal.SIGINT, KeyboardInterrupt)])
+def test_a_signal_waits_until_what_is_started_will_be_ended(bench, number, ends):
+    reached = []
+
+    def start() -> None:
+        with bench.finishing.undivided():
+            bench.finishing._ends(number, None)
+            reached.append("the end of the block")
+        reached.append("what follows")
+
+    with pytest.raises(ends):
+        start()
+    assert reached == ["the end of the block"]
+    with pytest.raises(ends):
+        bench.finishing._ends(number, None)
+
+
 def below(pid: int) -> set[int]:
     """Return the processes that this one has started, and those that they have."""
     children: set[int] = set()
