@@ -22,9 +22,9 @@ from typing import TypeVar
 
 import msgspec
 
-from lycosa.core.errors import StateError, StorageError, StorageFull
+from lycosa.core.errors import StorageError
 from lycosa.http.core.cache_rules import StoredResponse
-from lycosa.infra.disk import NO_ROOM
+from lycosa.infra.sqlite import Found, opened, storage_error, transaction
 
 FILE = "httpcache.sqlite"
 CACHE_BYTES_MAX = 1 << 30
@@ -40,13 +40,14 @@ USED_MAX = 1000
 NOT_PACKED = -1
 """The length of a body that is stored as it is."""
 
-BUSY_S = 5.0
 FORMAT = int.from_bytes(b"LyHC")
 TABLE = (
     "CREATE TABLE responses (key TEXT PRIMARY KEY, used INTEGER NOT NULL, size INTEGER NOT NULL,"
     " length INTEGER NOT NULL, head BLOB NOT NULL, body BLOB NOT NULL)"
 )
 INDEX = "CREATE INDEX by_use ON responses (used, size)"
+FULL = "for the HTTP cache; free some, or delete the file"
+UNUSABLE = "the HTTP cache cannot be used ({}); delete the file, or name another folder"
 TEXT = ("text/", "application/json", "application/xml", "application/javascript", "application/xhtml+xml")
 
 _T = TypeVar("_T")
@@ -97,7 +98,7 @@ class SqliteCache:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except (sqlite3.Error, OSError) as error:
-            raise storage_error(self.path, error) from error
+            raise storage_error(self.path, error, FULL, UNUSABLE) from error
 
     def _get(self, key: str) -> StoredResponse | None:
         database = self._open()
@@ -153,25 +154,18 @@ class SqliteCache:
     def _change(self, work: Callable[[], object]) -> None:
         """Do the work, and write what was used, in one transaction."""
         database = self._open()
-        database.execute("BEGIN IMMEDIATE")
-        try:
+        with transaction(database):
             uses = [(use, key) for key, use in self._used.items()]
             database.executemany("UPDATE responses SET used = ? WHERE key = ?", uses)
             work()
-            database.execute("COMMIT")
-        except BaseException:
-            if database.in_transaction:
-                database.execute("ROLLBACK")
-            raise
         self._used.clear()
 
     def _open(self) -> sqlite3.Connection:
         if self._database is not None:
             return self._database
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        database = sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+        database = opened(self.path, self._refuse, (TABLE, INDEX, f"PRAGMA application_id={FORMAT}"))
         try:
-            _prepare(database, self.path)
             self._size = _size(database)
             self._uses = database.execute("SELECT coalesce(max(used), 0) FROM responses").fetchone()[0]
         except BaseException:
@@ -179,6 +173,10 @@ class SqliteCache:
             raise
         self._database = database
         return database
+
+    def _refuse(self, found: Found) -> None:
+        if (found.mark or found.tables) and (found.mark, found.tables) != (FORMAT, {TABLE, INDEX}):
+            raise StorageError(f"{self.path} is not an HTTP cache; delete it, or name another folder")
 
     def _close(self) -> None:
         if self._database is None:
@@ -189,42 +187,6 @@ class SqliteCache:
         finally:
             self._database.close()
             self._database = None
-
-
-def storage_error(path: Path, error: Exception) -> StateError:
-    """Return the error of the database or the disk as ours."""
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if code == sqlite3.SQLITE_FULL or getattr(error, "errno", None) in NO_ROOM:
-        return StorageFull(f"{path}: no space left for the HTTP cache; free some, or delete the file")
-    what = getattr(error, "strerror", None) or error
-    return StorageError(f"{path}: the HTTP cache cannot be used ({what}); delete the file, or name another folder")
-
-
-def _prepare(database: sqlite3.Connection, path: Path) -> None:
-    """Make the table of a new file, refuse one that is not ours."""
-    for setting in ("trusted_schema=OFF", "cell_size_check=ON", "mmap_size=0"):
-        database.execute("PRAGMA " + setting)
-    _refuse_foreign(database, path)
-    database.execute("PRAGMA journal_mode=WAL")
-    database.execute("PRAGMA synchronous=NORMAL")
-    database.execute("BEGIN IMMEDIATE")
-    if not _tables(database):  # another process may be making them
-        database.execute(TABLE)
-        database.execute(INDEX)
-        database.execute(f"PRAGMA application_id={FORMAT}")
-    database.execute("COMMIT")
-
-
-def _refuse_foreign(database: sqlite3.Connection, path: Path) -> None:
-    database.execute("BEGIN")  # of one moment: another process may be making them
-    tables, mark = _tables(database), database.execute("PRAGMA application_id").fetchone()[0]
-    database.execute("COMMIT")
-    if (mark or tables) and (mark, tables) != (FORMAT, {TABLE, INDEX}):
-        raise StorageError(f"{path} is not an HTTP cache; delete it, or name another folder")
-
-
-def _tables(database: sqlite3.Connection) -> set[str]:
-    return {sql for (sql,) in database.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
 
 
 def _size(database: sqlite3.Connection) -> int:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import sqlite3
 import threading
 import warnings
@@ -25,8 +24,8 @@ from weakref import WeakSet
 
 import msgspec
 
-from lycosa.core.errors import ForeignState, LycosaError, NewerState, StateError, StorageError, StorageFull, UsageError
-from lycosa.infra.disk import NO_ROOM
+from lycosa.core.errors import ForeignState, LycosaError, NewerState, StateError, StorageError, UsageError
+from lycosa.infra.sqlite import Found, code_of, opened, storage_error
 from lycosa.queues.blocking import COUNT_MAX
 from lycosa.queues.folder.bells import Bells
 from lycosa.queues.order import Order
@@ -45,8 +44,6 @@ CHECKPOINT_PAGES = 4000
 """SQLite moves its log into the database after so many pages."""
 BUSY_S = 30.0
 """How long a foreign program may hold the database."""
-FREE_MIN_BYTES = 64 * 1024
-"""With less room than this on the device, that is why a write failed."""
 
 ITEMS, ROOM, DONE = 1, 2, 4
 """What a member waits for."""
@@ -57,6 +54,13 @@ TABLES = (
     "CREATE TABLE leased (id INTEGER PRIMARY KEY, member INTEGER, rank, attempts INTEGER, value BLOB NOT NULL)",
 )
 RANKS = "CREATE INDEX ranks ON items (rank, id)"
+SETTINGS = (
+    f"page_size={PAGE_BYTES}",
+    f"wal_autocheckpoint={CHECKPOINT_PAGES}",
+    f"max_page_count={QUEUE_MAX_BYTES // PAGE_BYTES}",
+)
+DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+FULL = "for the queue; nothing is lost, free some and go on"
 
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
@@ -250,15 +254,18 @@ class Folder:
         file = self.path / DATABASE
         if file.exists() and not file.is_file():
             raise StorageError(f"{file} is no database of a queue")
-        database = sqlite3.connect(file, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
-        try:
-            _prepare(database, self.path, self._made)
-            database.execute(f"PRAGMA synchronous={'FULL' if self._sync else 'NORMAL'}")
-        except BaseException:
-            database.close()
-            raise
-        self._database = database
-        return database
+        make = _statements(self._made)
+        self._database = opened(file, self._refuse, make, sync=self._sync, busy_s=BUSY_S, settings=SETTINGS)
+        return self._database
+
+    def _refuse(self, found: Found) -> None:
+        if found.mark == FORMAT and found.version > VERSION:
+            message = f"{self.path}: the queue has version {found.version}, this Lycosa reads up to {VERSION}"
+            raise NewerState(f"{message}; upgrade Lycosa")
+        if found.mark != FORMAT and (found.mark or found.tables):
+            raise ForeignState(f"{self.path} holds something else than a queue; give another folder")
+        if found.tables and found.tables not in ({*TABLES}, {*TABLES, RANKS}):
+            raise StorageError(f"{self.path}: the tables of the queue are damaged")
 
     def _join(self, database: sqlite3.Connection) -> Bells:
         state, before = self._begin(database)
@@ -323,33 +330,15 @@ def _leave(database: sqlite3.Connection, state: State, number: int) -> None:
     state.generation += 1
 
 
-def _prepare(database: sqlite3.Connection, path: Path, made: State) -> None:
-    """Make the tables of a new database, refuse one that is not ours, and set how this process uses it."""
-    for setting in ("trusted_schema=OFF", "cell_size_check=ON", "mmap_size=0", f"page_size={PAGE_BYTES}"):
-        database.execute("PRAGMA " + setting)
-    mark, version = (database.execute("PRAGMA " + name).fetchone()[0] for name in ("application_id", "user_version"))
-    tables = {sql for (sql,) in database.execute("SELECT sql FROM sqlite_master")}
-    if mark == FORMAT and version > VERSION:
-        raise NewerState(f"{path}: the queue has version {version}, this Lycosa reads up to {VERSION}; upgrade Lycosa")
-    if mark != FORMAT and (mark or tables):
-        raise ForeignState(f"{path} holds something else than a queue; give another folder")
-    if tables and tables not in ({*TABLES}, {*TABLES, RANKS}):
-        raise StorageError(f"{path}: the tables of the queue are damaged")
-    database.execute("PRAGMA journal_mode=WAL")
-    database.execute(f"PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}")
-    database.execute(f"PRAGMA max_page_count={QUEUE_MAX_BYTES // PAGE_BYTES}")
-    if not tables:
-        _create(database, made)
-
-
-def _create(database: sqlite3.Connection, made: State) -> None:
-    database.execute("BEGIN")
-    for statement in (*TABLES, *([RANKS] if made.order is Order.PRIORITY else [])):
-        database.execute(statement)
-    database.execute("INSERT INTO state VALUES (1, ?)", (encode_state(made),))
-    database.execute(f"PRAGMA application_id={FORMAT}")
-    database.execute(f"PRAGMA user_version={VERSION}")
-    database.execute("COMMIT")
+def _statements(made: State) -> list[str]:
+    """Return what makes the database of a new queue."""
+    return [
+        *TABLES,
+        *([RANKS] if made.order is Order.PRIORITY else []),
+        f"INSERT INTO state VALUES (1, x'{encode_state(made).hex()}')",  # noqa: S608  bytes of our own
+        f"PRAGMA application_id={FORMAT}",
+        f"PRAGMA user_version={VERSION}",
+    ]
 
 
 def _refuse_foreign(path: Path) -> None:
@@ -375,21 +364,9 @@ def _refuse_crowd(path: Path, state: State) -> None:
 
 
 def _storage_error(path: Path, error: Exception) -> StateError:
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    full = getattr(error, "errno", None) in NO_ROOM or code == sqlite3.SQLITE_FULL
-    if full or (code in {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN} and _is_full(path)):
-        return StorageFull(f"{path}: no space left for the queue; nothing is lost, free some and go on")
-    if code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
-        return StorageError(f"{path}: the database of the queue is damaged ({error})")
-    what = getattr(error, "strerror", None) or error
-    return StorageError(f"{path}: the queue cannot be used: {what}")
-
-
-def _is_full(path: Path) -> bool:
-    try:
-        return shutil.disk_usage(path).free < FREE_MIN_BYTES
-    except OSError:
-        return False
+    damaged = code_of(error) in DAMAGED
+    what = "the database of the queue is damaged ({})" if damaged else "the queue cannot be used: {}"
+    return storage_error(path, error, FULL, what)
 
 
 _folders: WeakSet[Folder] = WeakSet()

@@ -14,8 +14,8 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
-from lycosa.core.errors import StateError, StorageError, StorageFull
-from lycosa.infra.disk import NO_ROOM
+from lycosa.core.errors import StorageError
+from lycosa.infra.sqlite import Found, opened, read_only, storage_error, transaction
 
 FILE = "records.sqlite"
 FORMAT = int.from_bytes(b"LyKS")
@@ -23,6 +23,8 @@ TABLE = (
     "CREATE TABLE kept (name BLOB NOT NULL, key BLOB NOT NULL, value BLOB NOT NULL, PRIMARY KEY (name, key))"
     " WITHOUT ROWID"
 )
+FULL = "on the device; free some and run the same command again"
+UNUSABLE = "what the crawl keeps beside its frontier cannot be used ({}); -O starts afresh"
 
 
 class SqliteRecords:
@@ -66,7 +68,7 @@ class SqliteRecords:
         try:
             self._write()
         except (sqlite3.Error, OSError, OverflowError) as error:
-            raise storage_error(self.path, error) from error
+            raise storage_error(self.path, error, FULL, UNUSABLE) from error
         self._waiting.clear()
 
     async def close(self) -> None:
@@ -86,64 +88,28 @@ class SqliteRecords:
         except (sqlite3.Error, OSError) as error:
             if self._read_only and "no such table" in str(error):  # its owner makes it just now
                 return []
-            raise storage_error(self.path, error) from error
+            raise storage_error(self.path, error, FULL, UNUSABLE) from error
 
     def _write(self) -> None:
         named = [(_bytes(table), _bytes(key), value) for (table, key), value in self._waiting.items()]
         database = self._open()
-        database.execute("BEGIN IMMEDIATE")
-        try:
+        with transaction(database):
             database.executemany("DELETE FROM kept WHERE name = ? AND key = ?", [row[:2] for row in named])
             database.executemany("INSERT INTO kept VALUES (?, ?, ?)", [row for row in named if row[2] is not None])
-            database.execute("COMMIT")
-        except BaseException:
-            if database.in_transaction:
-                database.execute("ROLLBACK")
-            raise
 
     def _open(self) -> sqlite3.Connection:
-        if self._database is None:
-            if self._read_only:
-                self._database = sqlite3.connect(
-                    f"{self.path.absolute().as_uri()}?mode=ro", isolation_level=None, uri=True
-                )
-                return self._database
+        if self._database is None and self._read_only:
+            self._database = read_only(self.path)
+        elif self._database is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            database = sqlite3.connect(self.path, isolation_level=None)
-            try:
-                _prepare(database, self.path, sync=self._sync)
-            except BaseException:
-                database.close()
-                raise
-            self._database, self._absent = database, False
+            make = (TABLE, f"PRAGMA application_id={FORMAT}")
+            self._database, self._absent = opened(self.path, self._refuse, make, sync=self._sync), False
         return self._database
+
+    def _refuse(self, found: Found) -> None:
+        if (found.mark or found.tables) and (found.mark, found.tables) != (FORMAT, {TABLE}):
+            raise StorageError(f"{self.path} holds something else than the records of a crawl; -O starts afresh")
 
 
 def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")  # names and keys may come from the network
-
-
-def storage_error(path: Path, error: Exception) -> StateError:
-    """Return the error of the database or the disk as ours."""
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if code == sqlite3.SQLITE_FULL or getattr(error, "errno", None) in NO_ROOM:
-        return StorageFull(f"{path}: no space left on the device; free some and run the same command again")
-    what = getattr(error, "strerror", None) or error
-    return StorageError(f"{path}: what the crawl keeps beside its frontier cannot be used ({what}); -O starts afresh")
-
-
-def _prepare(database: sqlite3.Connection, path: Path, *, sync: bool) -> None:
-    """Make the table of a new file, refuse one that is not ours."""
-    for setting in ("trusted_schema=OFF", "cell_size_check=ON", "mmap_size=0"):
-        database.execute("PRAGMA " + setting)
-    mark = database.execute("PRAGMA application_id").fetchone()[0]
-    tables = [sql for (sql,) in database.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")]
-    if (mark or tables) and (mark, tables) != (FORMAT, [TABLE]):
-        raise StorageError(f"{path} holds something else than the records of a crawl; -O starts afresh")
-    database.execute("PRAGMA journal_mode=WAL")
-    database.execute(f"PRAGMA synchronous={'FULL' if sync else 'NORMAL'}")
-    if not tables:
-        database.execute("BEGIN IMMEDIATE")
-        database.execute(TABLE)
-        database.execute(f"PRAGMA application_id={FORMAT}")
-        database.execute("COMMIT")
