@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from lycosa.core import errors
+from lycosa.infra.connections import write
 
 FRAME_MAX = 32 << 20
 """Bytes of one frame; a stored request with its body fits in."""
@@ -33,9 +34,8 @@ async def read_frame(reader: asyncio.StreamReader) -> bytes:
 
 
 async def write_frame(writer: asyncio.StreamWriter, body: bytes) -> None:
-    """Send a frame, and wait until the other side has taken enough of it."""
-    writer.write(LENGTH.pack(len(body)))
-    writer.write(body)
+    """Send a frame, and wait until the other side has taken enough of it. Raises OSError when it is gone."""
+    write(writer, LENGTH.pack(len(body)) + body)
     await writer.drain()
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from lycosa.core.errors import LycosaError
 from lycosa.core.redis_url import Address, Form, read_address
+from lycosa.infra.connections import is_closed
 from lycosa.infra.redis import server
 from lycosa.infra.shutdown import patience_of_this_run
 
@@ -86,7 +87,7 @@ class Server:
                 async with call:
                     return await act()
             except failures as error:
-                if isinstance(error, RuntimeError) and not server.is_closed(error):
+                if isinstance(error, RuntimeError) and not is_closed(error):
                     raise
                 ours, now = self._ours(TimeoutError("none at once") if call.expired() else error), loop.time()
                 since, most_s = (began, MOVING_MAX_S) if (moves := server.moves(error)) else (away, max_s)

@@ -167,11 +167,6 @@ def errors() -> tuple[type[Exception], ...]:
     return (exceptions.RedisError, exceptions.RedisClusterException, OSError)
 
 
-def is_closed(error: RuntimeError) -> bool:
-    """Tell whether a connection was closed before it was written to, for which uvloop has words of its own."""
-    return "the handler is closed" in str(error)
-
-
 def passes(error: Exception) -> bool:
     """Tell whether asking again can help: the server is away, or a replica is about to take over."""
     exceptions = package_redis().exceptions

@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import NamedTuple
 
+from lycosa.infra.connections import write
+
 REQUEST_MAX_S = 10.0
 PLAIN: Mapping[str, str] = {"content-type": "text/plain; charset=utf-8"}
 
@@ -76,7 +78,7 @@ class OneRequest:
         lines += [f"{name.title()}: {value}" for name, value in fields.items()]
         lines += [f"Content-Length: {len(body)}", "Connection: close", "", ""]
         is_head = asked is not None and asked.method == "HEAD"
-        writer.write("\r\n".join(lines).encode("latin-1") + (b"" if is_head else body))
+        write(writer, "\r\n".join(lines).encode("latin-1") + (b"" if is_head else body))
         await writer.drain()
 
 
