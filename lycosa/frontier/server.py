@@ -65,11 +65,15 @@ class Clients:
         self._operations = operations
         self._silent: dict[asyncio.Task[Any], asyncio.StreamWriter] = {}  # the longest silent one first
         self._busy: dict[asyncio.Task[Any], asyncio.StreamWriter] = {}
+        self._is_closed = False
 
     async def attend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one client until it leaves or is dropped."""
         task = asyncio.current_task()
         assert task is not None
+        if self._is_closed:  # it was accepted just before, and the state is no longer ours
+            writer.transport.abort()
+            return
         try:
             if not self._make_room():
                 await _say(
@@ -89,6 +93,7 @@ class Clients:
 
     async def close(self) -> None:
         """Drop all clients, and wait for what is being done for them."""
+        self._is_closed = True
         clients = {**self._silent, **self._busy}
         for writer in clients.values():
             writer.transport.abort()

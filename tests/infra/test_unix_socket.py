@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import socket
 import stat
 import struct
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -410,5 +411,25 @@ def test_clients_are_dropped_when_the_owner_ends(tmp_path: Path) -> None:
             async with asyncio.timeout(PROMPT_S):
                 with pytest.raises(StateError, match="has just ended"):
                     await client.stats()
+
+    run(story())
+
+
+@pytest.mark.parametrize("turns", range(8))
+def test_who_is_accepted_while_the_owner_ends_is_dropped(tmp_path: Path, turns: int) -> None:
+    """However far the connection is: whatever it asked would be asked of a state that is somebody else's by now."""
+
+    async def story() -> None:
+        path = tmp_path / "socket"
+        plug = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        async with owner(path):
+            plug.connect(str(path))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+        reader, writer = await asyncio.open_unix_connection(sock=plug)
+        async with asyncio.timeout(PROMPT_S):
+            with suppress(OSError):
+                await reader.read()  # a greeting at most
+        writer.close()
 
     run(story())

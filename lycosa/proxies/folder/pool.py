@@ -304,7 +304,11 @@ class EmbeddedPool:
             reading.add_done_callback(_dropped)
             raise
         owner = Owner(keeper, LocalPool(self._policy_of, keeper.now, self._draw, keeper.pool))
-        await owner.start()
+        try:
+            await owner.start()
+        except BaseException:
+            await owner.close()
+            raise
         return owner
 
 

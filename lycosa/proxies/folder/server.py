@@ -50,6 +50,7 @@ class Served:
         self._pool = pool
         self._server: asyncio.Server | None = None
         self._clients: set[asyncio.Task[Any]] = set()
+        self._is_closed = False
 
     async def start(self) -> None:
         """Listen. Where there can be no socket (the file system has none) that is logged: no other process comes in."""
@@ -58,10 +59,12 @@ class Served:
         except OSError as error:
             log.warning("%s: no socket for other processes: %s", self._path, error.strerror or error)
             return
-        self._server = await asyncio.start_unix_server(self._attend, sock=listening)
+        self._server = await asyncio.start_unix_server(self._attend, sock=listening, start_serving=False)
+        await self._server.start_serving()  # may be cancelled, and then `close` has to know the server
 
     async def close(self) -> None:
         """Drop all clients; they look for the next owner."""
+        self._is_closed = True
         if self._server is not None:
             self._server.close()
             with suppress(OSError):
@@ -73,6 +76,9 @@ class Served:
     async def _attend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
+        if self._is_closed:  # it was accepted just before, and nobody would drop it
+            writer.transport.abort()
+            return
         self._clients.add(task)
         client = Client(self._pool, writer)
         try:

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import struct
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 import pytest
+import uvloop
 
 from lycosa.core.errors import NewerState, NoProxy, StateLocked, UsageError
 from lycosa.infra.unix_socket import FRAME_MAX, read_frame, write_frame
 from lycosa.proxies.core.outcomes.outcome import Outcome
+from lycosa.proxies.core.policy import TargetPolicy
 from lycosa.proxies.core.pool.target import Wish
 from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.folder import messages, remote, server
 from lycosa.proxies.folder import pool as embedded
 from lycosa.proxies.folder.messages import Call, Hello, Refusal, asked, decode_said, encode
 from lycosa.proxies.folder.pool import EmbeddedPool, embedded_pool
+from lycosa.proxies.memory.pool import LocalPool
 
 SITE = "a.example"
 LONG_S = 20.0
+NewLoop = Callable[[], asyncio.AbstractEventLoop]
 PROXIES = [Proxy("http", f"10.0.0.{number}", 8080, "ann", "secret") for number in range(1, 6)]
 
 
@@ -53,6 +59,12 @@ def waiting_at(owner: EmbeddedPool) -> int:
     assert owner._owner is not None
     line = owner._owner.pool._lines.get(SITE)
     return 0 if line is None else len(line)
+
+
+def listeners(path: Path) -> list[str]:
+    """The sockets of this machine that listen there."""
+    lines = Path("/proc/net/unix").read_text().splitlines()
+    return [line for line in lines if line.endswith(f" {path}") and line.split()[5] == "01"]
 
 
 def clients_of(owner: EmbeddedPool) -> int:
@@ -312,3 +324,79 @@ def test_an_opening_that_is_given_up_leaves_the_folder_free(tmp_path: Path) -> N
         await pool.close()
 
     asyncio.run(story())
+
+
+def test_one_that_is_given_up_when_it_is_about_to_listen_does_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        listens = asyncio.Event()
+
+        async def start(served: server.Served) -> None:
+            listens.set()
+            await asyncio.sleep(LONG_S)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(server.Served, "start", start)
+            opening = asyncio.create_task(embedded_pool(tmp_path / "pool", print))
+            await listens.wait()
+            opening.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await opening
+        async with asyncio.timeout(LONG_S / 2):
+            pool = await embedded_pool(tmp_path / "pool", print)
+        assert pool.owns
+        await pool.close()
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_a_listener_that_is_cancelled_listens_no_more_when_it_is_closed(tmp_path: Path, new_loop: NewLoop) -> None:
+    async def story() -> None:
+        path = tmp_path / "socket"
+        for turns in range(4):
+            served = server.Served(path, LocalPool(lambda _: TargetPolicy(), lambda: 0.0, lambda: 0.5))
+            starting = asyncio.create_task(served.start())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+            await served.close()
+            assert not listeners(path)
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(story())
+
+
+@pytest.mark.parametrize("turns", range(8))
+def test_who_is_accepted_while_the_owner_ends_looks_for_the_next(tmp_path: Path, turns: int) -> None:
+    """However far the connection is: an owner that has ended must not say that the pool is closed.
+
+    Not on the loop of asyncio, which forgets a connection that it accepts in the moment in which its server is closed.
+    """
+
+    async def story() -> None:
+        owner = await embedded_pool(tmp_path / "pool", print)
+        await owner.add(PROXIES)
+        plug = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        plug.connect(str(tmp_path / "pool" / "socket"))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await owner.close()
+        reader, writer = await asyncio.open_unix_connection(sock=plug)
+        client = remote.RemotePool(tmp_path / "pool" / "socket", reader, writer)
+
+        async def ask() -> None:
+            await client.greet()
+            await client.acquire(SITE)
+
+        async with asyncio.timeout(LONG_S):
+            with pytest.raises((OSError, EOFError, remote.OwnerGone)):
+                await ask()
+        await client.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(story())
