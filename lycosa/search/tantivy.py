@@ -38,6 +38,9 @@ from lycosa.search.core.results import Document, Hit, SearchPage
 
 FORMAT = "lycosa-index"
 VERSION = 1
+MARKER, LOCK = "lycosa-index.json", "writer.lock"
+UNFINISHED = {LOCK, f"{MARKER}.new"}
+"""What there is in a folder that is about to become an index."""
 WRITER_HEAP_BYTES = 50_000_000
 TEXT_MAX = 2_000_000
 """Characters of a document's text that can be searched; all of it is stored."""
@@ -69,8 +72,7 @@ class TantivyIndex:
         self._writer: tantivy.IndexWriter | None = None
         self._reload_lock = threading.Lock()
         if write:
-            _claim(path)
-            self._lock_file = _lock(path)
+            self._lock_file = _claim(path)
         else:
             _check(path)
         try:
@@ -216,8 +218,7 @@ class TantivyIndex:
 
 def erase(path: Path) -> None:
     """Empty the index in this folder, whatever its version, so that it can be built anew. Raises `IndexFailure`."""
-    _claim(path, any_version=True)
-    with _lock(path), _failures(path, "cannot be erased"):
+    with _claim(path, any_version=True), _failures(path, "cannot be erased"):
         (path / "positions.json").unlink(missing_ok=True)
         if (path / "tantivy").exists():
             shutil.rmtree(path / "tantivy")
@@ -294,24 +295,33 @@ def _is_full(path: Path) -> bool:
         return False
 
 
-def _claim(path: Path, *, any_version: bool = False) -> None:
-    """Make the folder ours if it is new or empty, else check that it is."""
+def _claim(path: Path, *, any_version: bool = False) -> IO[str]:
+    """Become the one writer of the index in this folder; one that is new or empty becomes an index."""
     with _failures(path, "cannot be made"):
         path.mkdir(parents=True, exist_ok=True)
-        leftovers = {"lycosa-index.json.new"}
-        if not {entry.name for entry in path.iterdir()} - leftovers:
-            _write_marker(path)
-    _check(path, any_version=any_version)
+        is_new = not {entry.name for entry in path.iterdir()} - UNFINISHED
+    if not is_new:  # nothing is made in a folder that is not ours
+        _check(path, any_version=any_version)
+    lock = _lock(path)
+    try:
+        if is_new and not (path / MARKER).exists():  # only now: two that begin at once would write the same file
+            with _failures(path, "cannot be made"):
+                _write_marker(path)
+        _check(path, any_version=any_version)
+    except BaseException:
+        lock.close()
+        raise
+    return lock
 
 
 def _check(path: Path, *, any_version: bool = False) -> None:
     try:
-        marker = msgspec.json.decode((path / "lycosa-index.json").read_bytes(), type=_Marker)
+        marker = msgspec.json.decode((path / MARKER).read_bytes(), type=_Marker)
     except FileNotFoundError:
         what = "holds something else, not a search index" if path.exists() else "does not exist"
         raise IndexFailure(f"{path} {what}: give --index the folder of an index, or a new one to build") from None
     except (msgspec.MsgspecError, OSError) as error:
-        raise IndexFailure(f"{path}/lycosa-index.json cannot be read ({error}): not an index of Lycosa's") from error
+        raise IndexFailure(f"{path}/{MARKER} cannot be read ({error}): not an index of Lycosa's") from error
     if marker.format != FORMAT:
         raise IndexFailure(f"{path} is a {marker.format!r}, not a search index: choose another folder")
     if marker.version > VERSION and not any_version:
@@ -321,7 +331,7 @@ def _check(path: Path, *, any_version: bool = False) -> None:
 
 
 def _write_marker(path: Path) -> None:
-    _write_atomically(path / "lycosa-index.json", msgspec.json.encode(_Marker(FORMAT, VERSION)))
+    _write_atomically(path / MARKER, msgspec.json.encode(_Marker(FORMAT, VERSION)))
 
 
 def _write_atomically(file: Path, content: bytes) -> None:
@@ -336,7 +346,7 @@ def _write_atomically(file: Path, content: bytes) -> None:
 def _lock(path: Path) -> IO[str]:
     """Become the one writer. The lock is the system's: it ends with the process, however that ends."""
     with _failures(path, "cannot be locked"):
-        handle = (path / "writer.lock").open("a+", encoding="utf-8")
+        handle = (path / LOCK).open("a+", encoding="utf-8")
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

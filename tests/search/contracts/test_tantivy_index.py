@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from lycosa.core.errors import IndexFailure
+from lycosa.search import tantivy
 from lycosa.search.core.results import Document
 from lycosa.search.tantivy import TantivyIndex, erase
 from tests.conftest import PROVE, ROOT
@@ -190,6 +191,20 @@ def test_one_writer_at_a_time(tmp_path):
     finally:
         stop(process)
     TantivyIndex(path, write=True).close()
+
+
+def test_of_two_that_begin_an_index_at_once_one_is_told_to_wait(tmp_path, monkeypatch):
+    make = tantivy._write_marker
+
+    def made(path: Path) -> None:
+        monkeypatch.setattr(tantivy, "_write_marker", make)
+        with pytest.raises(IndexFailure, match=f"is being written by process {os.getpid()}"):
+            TantivyIndex(path, write=True)
+        make(path)
+
+    monkeypatch.setattr(tantivy, "_write_marker", made)
+    fill(tmp_path / "index", ONE)
+    assert TantivyIndex(tmp_path / "index").count() == 1
 
 
 def test_a_reader_in_another_process_sees_a_commit_at_once(tmp_path):

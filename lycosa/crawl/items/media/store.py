@@ -114,7 +114,8 @@ class FolderStore:
             self._root = Path(os.path.realpath(self._root))
             parts = self._root / PARTS
             for _ in range(OPEN_TRIES):
-                parts.mkdir(exist_ok=True)
+                with suppress(FileExistsError):  # `exist_ok` looks again, and another run may have removed it by then
+                    parts.mkdir()
                 if self._begin(parts / secrets.token_hex(8)):
                     for left in parts.iterdir():
                         _remove_if_free(left)

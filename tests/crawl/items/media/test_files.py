@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
+import os
 import resource
 import signal
 import subprocess
@@ -573,6 +575,24 @@ def test_a_store_that_cannot_be_is_told(tmp_path: Path) -> None:
         FolderStore(tmp_path / "file").open()
     with pytest.raises(StorageError, match="is not open"):
         FolderStore(tmp_path / "new").part(1)
+
+
+def test_a_store_that_another_run_closes_meanwhile_is_opened(tmp_path, monkeypatch):
+    """It removes the folder that was there when this one wanted to make it."""
+    mkdir, refused = os.mkdir, []
+
+    def taken_once(path: str | Path, *arguments: Any) -> None:
+        if Path(path).name == PARTS and not refused:
+            refused.append(path)
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+        mkdir(path, *arguments)
+
+    monkeypatch.setattr(os, "mkdir", taken_once)
+    store = FolderStore(tmp_path)
+    store.open()
+    store.part(1).discard()
+    store.close()
+    assert len(refused) == 1
 
 
 @pytest.mark.parametrize("hidden", [False, True])
