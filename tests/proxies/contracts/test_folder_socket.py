@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import socket
 import struct
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -284,8 +286,10 @@ def test_an_owner_of_another_kind(tmp_path: Path, hello: bytes, error: type[Exce
 
 def test_an_owner_that_hangs_is_waited_for_and_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "ANSWER_MAX_S", 0.05)
-    monkeypatch.setattr(embedded, "JOIN_MAX_S", 0.2)
-    monkeypatch.setattr(embedded, "SILENT_MAX_S", 0.05)
+    ticks = itertools.count()  # each look at the clock is a second later, however busy the machine is
+    monkeypatch.setattr(embedded, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
+    monkeypatch.setattr(embedded, "JOIN_MAX_S", 8.0)
+    monkeypatch.setattr(embedded, "SILENT_MAX_S", 4.0)
 
     async def story(owner: EmbeddedPool, client: EmbeddedPool) -> None:
         async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
