@@ -20,7 +20,7 @@ from pathlib import Path
 import click
 
 from lycosa import __version__
-from lycosa.cli.outcome import CANNOT, DONE, INTERRUPTED, USAGE, one_line
+from lycosa.cli.exit_codes import CANNOT, DONE, INTERRUPTED, USAGE, one_line
 from lycosa.cli.streams import drop_output, drop_unwritable, fill_closed
 from lycosa.core.errors import LycosaError, StorageError, UsageError
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import click
 
+from lycosa.cli.exit_codes import one_line
 from lycosa.cli.options import set_option
-from lycosa.cli.outcome import one_line
 from lycosa.config import Settings, trace
 from lycosa.config.kinds import without_login
 from lycosa.core.errors import BadSetting

@@ -1,4 +1,7 @@
-"""In which order items come out, and the priority of an item."""
+"""In which order items come out, and the priority of an item: numbers before text, the lowest first.
+
+SQLite sorts so by itself; `sortable` makes keys of the same order for the other back ends.
+"""
 
 from __future__ import annotations
 

@@ -34,6 +34,7 @@ from lycosa.crawl.fetching.scope_stats import CountedScope
 from lycosa.crawl.fetching.statuses import Statuses
 from lycosa.crawl.items.handover import Handover
 from lycosa.crawl.items.pipeline import Pipelines
+from lycosa.crawl.middlewares.auto_throttle import SetDelay, Throttle
 from lycosa.crawl.middlewares.chain import DownloaderChain, SpiderChain
 from lycosa.crawl.middlewares.cookies import Cookies
 from lycosa.crawl.middlewares.counting import Counting
@@ -48,12 +49,11 @@ from lycosa.crawl.middlewares.redirect import Redirect
 from lycosa.crawl.middlewares.referer import Referer
 from lycosa.crawl.middlewares.retry import Retry
 from lycosa.crawl.middlewares.robots import ObeyRobots
-from lycosa.crawl.middlewares.throttle import SetDelay, Throttle
 from lycosa.crawl.middlewares.urllength import UrlLength
 from lycosa.crawl.spiders.response import Response
 from lycosa.crawl.spiders.scrape import InThread, Scraper
 from lycosa.crawl.workers.threads import CallbackThreads
-from lycosa.frontier.core.throttle import AutoThrottle, ThrottleSettings
+from lycosa.frontier.core.auto_throttle import AutoThrottle, ThrottleSettings
 from lycosa.frontier.ports import SharedCookies, VisitFrontier
 from lycosa.http.cache.sqlite import SqliteCache
 from lycosa.http.core.cache_rules import PrivateRules, ReplayRules

@@ -47,8 +47,8 @@ from lycosa.crawl.fetching.addresses import Addresses
 from lycosa.crawl.fetching.inline import Inline
 from lycosa.crawl.items.handover import Handover
 from lycosa.crawl.items.indexer import Indexer
+from lycosa.crawl.middlewares.auto_throttle import SetDelay
 from lycosa.crawl.middlewares.chain import Method
-from lycosa.crawl.middlewares.throttle import SetDelay
 from lycosa.crawl.workers.remote import AllCookies
 from lycosa.frontier.ports import Frontier
 from lycosa.frontier.state_dir import StateDir

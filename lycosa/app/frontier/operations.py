@@ -24,14 +24,7 @@ from lycosa.frontier.lsm.frontier import embedded_frontier
 from lycosa.frontier.operations import LocalOperations
 from lycosa.frontier.ports import FrontierOperations
 from lycosa.frontier.remote import ANSWER_MAX_S, connected
-from lycosa.frontier.state_dir import (
-    DESCRIPTION,
-    SOCKET,
-    WORKER,
-    StateDir,
-    owner_of,
-    read_description,
-)
+from lycosa.frontier.state_dir import DESCRIPTION, SOCKET, WORKER, StateDir, owner_of, read_description
 from lycosa.infra.clock import Clock
 
 START_MAX_S = 3.0

@@ -23,7 +23,7 @@ from lycosa.proxies.gateway.counts import Counts
 from lycosa.proxies.gateway.gateway import Gateway, serving
 from lycosa.proxies.gateway.leases import Holds
 from lycosa.proxies.gateway.limits import Limits
-from lycosa.proxies.gateway.parts import Parts
+from lycosa.proxies.gateway.routing import Parts
 from lycosa.proxies.gateway.upstream import Dialer, Kept
 from lycosa.proxies.ports import ProxyPool
 

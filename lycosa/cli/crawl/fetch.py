@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from lycosa.cli.crawl.spiders import address, enter_project, load_named, project_settings
+from lycosa.cli.exit_codes import one_line
 from lycosa.cli.options import set_option
-from lycosa.cli.outcome import one_line
 from lycosa.core.errors import StorageError
 from lycosa.core.headers import Headers
 from lycosa.core.units import size

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
-from lycosa.cli.outcome import CANNOT, DEAD, DONE, INTERRUPTED, printable
+from lycosa.cli.exit_codes import CANNOT, DEAD, DONE, INTERRUPTED, printable
 from lycosa.config import STANDARD_OUTPUT, Settings
 from lycosa.core.units import size
 from lycosa.crawl.events.stats import Snapshot, Summary

@@ -23,8 +23,8 @@ from typing import Any
 import click
 
 from lycosa.cli.crawl.spiders import address, enter_project, load_named, project_settings
+from lycosa.cli.exit_codes import one_line
 from lycosa.cli.options import set_option
-from lycosa.cli.outcome import one_line
 from lycosa.config import Settings
 from lycosa.core.errors import LycosaError, UsageError
 

@@ -8,7 +8,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
-from lycosa.cli.outcome import one_line
+from lycosa.cli.exit_codes import one_line
 from lycosa.core.errors import BadSpider
 from lycosa.crawl.spiders.spider import Spider
 

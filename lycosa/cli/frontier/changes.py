@@ -20,6 +20,7 @@ import click
 from msgspec.structs import replace
 
 from lycosa.cli.crawl import progress
+from lycosa.cli.exit_codes import DEAD, one_line
 from lycosa.cli.frontier.rows import (
     SLICE,
     Opened,
@@ -35,7 +36,6 @@ from lycosa.cli.frontier.rows import (
     state_option,
     where_options,
 )
-from lycosa.cli.outcome import DEAD, one_line
 from lycosa.core.errors import StorageError, UsageError
 from lycosa.core.units import size
 from lycosa.frontier.core.model import Extras, SegmentState, UrlRecord

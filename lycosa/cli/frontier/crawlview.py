@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lycosa.cli.crawl import progress
-from lycosa.cli.outcome import one_line
+from lycosa.cli.exit_codes import one_line
 from lycosa.core.units import size
 from lycosa.frontier.core.model import HostView
 from lycosa.frontier.core.telemetry import COUNTS, LOST, PAUSED, STAT, CrawlView, Rates, WorkerView, pages, time_to_go

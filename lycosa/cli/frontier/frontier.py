@@ -17,6 +17,7 @@ from typing import Any
 import click
 
 from lycosa.cli.crawl import progress
+from lycosa.cli.exit_codes import one_line
 from lycosa.cli.frontier.changes import MOVES
 from lycosa.cli.frontier.rows import (
     SLICE,
@@ -41,7 +42,6 @@ from lycosa.cli.frontier.rows import (
     view_json,
     when,
 )
-from lycosa.cli.outcome import one_line
 from lycosa.core.errors import UsageError
 from lycosa.core.units import size
 from lycosa.frontier.core.model import HostView

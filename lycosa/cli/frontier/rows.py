@@ -21,7 +21,7 @@ import msgspec
 import msgspec.structs
 
 from lycosa.cli.crawl import progress
-from lycosa.cli.outcome import one_line
+from lycosa.cli.exit_codes import one_line
 from lycosa.config import Settings
 from lycosa.core.errors import UsageError
 from lycosa.frontier.core.explain import Known

@@ -11,9 +11,9 @@ from typing import Any, BinaryIO
 import click
 
 from lycosa.cli.crawl import progress
+from lycosa.cli.exit_codes import one_line
 from lycosa.cli.frontier.changes import Importer, imported, opened_input, tell_imported
 from lycosa.cli.frontier.rows import Opened, Where, json_option, run, state_option
-from lycosa.cli.outcome import one_line
 from lycosa.core.errors import BadUrl, UsageError
 from lycosa.frontier.core.segments import checked_name
 

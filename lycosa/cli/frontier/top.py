@@ -17,9 +17,9 @@ from typing import Any
 import click
 
 from lycosa.cli.crawl import progress
+from lycosa.cli.exit_codes import DONE, one_line
 from lycosa.cli.frontier.crawlview import as_json, plain, table
 from lycosa.cli.frontier.rows import json_line
-from lycosa.cli.outcome import DONE, one_line
 from lycosa.core.errors import StateError, UsageError
 from lycosa.frontier.core.telemetry import CrawlView, Rates
 

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 import click
 
 from lycosa.cli.crawl import progress
+from lycosa.cli.exit_codes import DONE, USAGE, one_line
 from lycosa.cli.frontier.rows import json_line
-from lycosa.cli.outcome import DONE, USAGE, one_line
 from lycosa.cli.proxies.pool import json_option, pool_option, run, tags_of
 from lycosa.config.neighbours import instead_of_file, is_named_like_a_file
 from lycosa.core.errors import BadProxy, FetchError, UsageError

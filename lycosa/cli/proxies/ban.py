@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import click
 
+from lycosa.cli.exit_codes import one_line
 from lycosa.cli.frontier.rows import when
-from lycosa.cli.outcome import one_line
 from lycosa.cli.proxies.pool import meant, pool_option, run, seconds, target_argument
 from lycosa.core.errors import UsageError
 from lycosa.proxies.ports import ProxyPool

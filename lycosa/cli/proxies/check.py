@@ -14,8 +14,8 @@ from typing import Any
 import click
 
 from lycosa.cli.crawl import progress
+from lycosa.cli.exit_codes import one_line
 from lycosa.cli.frontier.rows import Table, json_line
-from lycosa.cli.outcome import one_line
 from lycosa.cli.parameters import Number
 from lycosa.cli.proxies.pool import COLORS, json_option, latency, meant, pool_option, run
 from lycosa.proxies.core.checks.anonymity import Anonymity

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import click
 
 from lycosa.cli.crawl import progress
+from lycosa.cli.exit_codes import one_line
 from lycosa.cli.frontier.rows import Table, json_line, print_styled, when
-from lycosa.cli.outcome import one_line
 from lycosa.cli.proxies.pool import COLORS, json_option, meant, pool_option, run, tag_option, target_argument, wish_of
 from lycosa.proxies.core.explain import Why, lacks_reason, with_reason, words
 from lycosa.proxies.core.pool.target import Wish

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 
-from lycosa.cli.outcome import DONE, INTERRUPTED
+from lycosa.cli.exit_codes import DONE, INTERRUPTED
 from lycosa.cli.parameters import WRITTEN
 from lycosa.core.errors import UsageError
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from lycosa.cli.crawl import progress
-from lycosa.cli.outcome import DONE, INTERRUPTED, one_line
+from lycosa.cli.exit_codes import DONE, INTERRUPTED, one_line
 from lycosa.cli.proxies.pool import pool_option, run
 from lycosa.proxies.core.checks.checks import Checks, Finding
 from lycosa.proxies.core.checks.judging import read_address

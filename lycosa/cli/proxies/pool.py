@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import click
 
 from lycosa.cli.crawl import progress
-from lycosa.cli.outcome import one_line
+from lycosa.cli.exit_codes import one_line
 from lycosa.core.errors import BadProxy, UsageError
 from lycosa.proxies.core.pool.target import Wish
 from lycosa.proxies.core.pool_url import MEMORY

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from lycosa.cli.crawl import progress
-from lycosa.cli.outcome import DONE, INTERRUPTED
+from lycosa.cli.exit_codes import DONE, INTERRUPTED
 from lycosa.cli.parameters import WRITTEN, Number
 from lycosa.cli.proxies.pool import pool_address, pool_option, say_aside
 from lycosa.config.kinds import WrongPart

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from lycosa.cli.outcome import DONE, INTERRUPTED
+from lycosa.cli.exit_codes import DONE, INTERRUPTED
 from lycosa.cli.parameters import WRITTEN
 from lycosa.cli.proxies.pool import opened, pool_address, pool_option, say_aside
 from lycosa.core.errors import UsageError

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from lycosa.cli.outcome import one_line
+from lycosa.cli.exit_codes import one_line
 from lycosa.cli.proxies.pool import meant, pool_option, run, target_argument
 from lycosa.core.errors import UsageError
 from lycosa.proxies.core.pool.target_state import State

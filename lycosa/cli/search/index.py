@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from lycosa.cli.crawl import progress
-from lycosa.cli.outcome import one_line
+from lycosa.cli.exit_codes import one_line
 from lycosa.cli.search.folders import index_folder, index_option
 from lycosa.core.errors import UsageError
 from lycosa.core.units import size

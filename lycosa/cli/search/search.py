@@ -10,7 +10,7 @@ from html import escape, unescape
 
 import click
 
-from lycosa.cli.outcome import one_line
+from lycosa.cli.exit_codes import one_line
 from lycosa.cli.search.folders import index_folder, index_option
 from lycosa.core.errors import IndexFailure, UsageError
 from lycosa.search.core.query import check_page, page_as_json, parse_query

@@ -6,7 +6,7 @@ import contextlib
 
 import click
 
-from lycosa.cli.outcome import DONE, INTERRUPTED
+from lycosa.cli.exit_codes import DONE, INTERRUPTED
 from lycosa.cli.search.folders import index_folder, index_option
 
 PORT = 8080

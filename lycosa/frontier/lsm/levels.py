@@ -5,6 +5,8 @@ pages. So checkpoints write to a small table, where many share a page. When that
 and the first one sinks into SEEN: in order, some rows with each commit, until it is empty. Who asks for a fingerprint
 is told what the newest level says. (A log-structured merge tree with two levels: O'Neil et al., 1996.)
 
+The step before, from memory to disk, is a checkpoint: `memtable.py` (`freeze`, `advance`).
+
 To sink a row twice is the same as once, so an owner that died leaves nothing to repair: the next one begins anew.
 """
 

@@ -1,7 +1,7 @@
 """One live segment of an embedded frontier: its tables, its windows on the queues of hosts, its Bloom filter.
 
-Which fingerprint is new: the filter says "certainly new" without a look at the disk; a "maybe" is settled by what
-changed lately in memory, by what was found on the disk lately, and then by LMDB. Nothing is dropped on a "maybe" alone.
+Which fingerprint is new: the filter says "certainly new" without a look at the disk. A "maybe" is settled by `knows`:
+fingerprints found on the disk lately, changes that wait for a checkpoint, then LMDB. Nothing is dropped on a "maybe".
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from lycosa.proxies.core.gateway.username import Asked
 from lycosa.proxies.gateway.http_speaker import HttpSpeaker
 from lycosa.proxies.gateway.leases import Hold
 from lycosa.proxies.gateway.limits import BUFFER_MAX, LINGER_S
-from lycosa.proxies.gateway.parts import Parts
+from lycosa.proxies.gateway.routing import Parts
 from lycosa.proxies.gateway.socks_speaker import SocksSpeaker
 from lycosa.proxies.gateway.speaker import Speaker
 from lycosa.proxies.gateway.tunnel import Tunnel

@@ -13,7 +13,7 @@ from lycosa.http.core.http1.head import Request
 from lycosa.proxies.core.gateway.username import Asked
 from lycosa.proxies.core.outcomes.reports import read_report
 from lycosa.proxies.gateway.answers import status_of
-from lycosa.proxies.gateway.parts import Parts
+from lycosa.proxies.gateway.routing import Parts
 
 REPORT, CHOICES = b"/v1/report", b"/v1/choices"
 JSON = "application/json"

@@ -23,7 +23,7 @@ from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.gateway.answers import LEASE
 from lycosa.proxies.gateway.leases import Hold
 from lycosa.proxies.gateway.limits import BUFFER_MAX
-from lycosa.proxies.gateway.parts import Parts, Route, attempt, located, route
+from lycosa.proxies.gateway.routing import Parts, Route, attempt, located, route
 from lycosa.proxies.gateway.upstream import Key, Upstream
 
 

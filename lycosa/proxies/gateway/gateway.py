@@ -14,7 +14,7 @@ from lycosa.core.errors import LycosaError, StateError, UsageError
 from lycosa.infra.web.bind_errors import refusal
 from lycosa.proxies.gateway.client import Client
 from lycosa.proxies.gateway.limits import SWEEP_S
-from lycosa.proxies.gateway.parts import Parts
+from lycosa.proxies.gateway.routing import Parts
 
 BACKLOG = 1_024
 RENEW_S = 5.0

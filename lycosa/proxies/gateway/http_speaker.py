@@ -15,7 +15,7 @@ from lycosa.proxies.gateway.endpoints import respond
 from lycosa.proxies.gateway.exchange import Exchange
 from lycosa.proxies.gateway.leases import Hold
 from lycosa.proxies.gateway.limits import BUFFER_MAX
-from lycosa.proxies.gateway.parts import Parts
+from lycosa.proxies.gateway.routing import Parts
 from lycosa.proxies.gateway.speaker import Line
 
 LOGINS_MAX = 5

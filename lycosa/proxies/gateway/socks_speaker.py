@@ -8,7 +8,7 @@ from lycosa.core.errors import BadMessage, FetchError, Forbidden, LycosaError
 from lycosa.proxies.core.gateway import socks
 from lycosa.proxies.core.gateway.username import Asked
 from lycosa.proxies.gateway.leases import Hold
-from lycosa.proxies.gateway.parts import Parts
+from lycosa.proxies.gateway.routing import Parts
 from lycosa.proxies.gateway.speaker import Line
 
 

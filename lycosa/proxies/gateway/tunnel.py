@@ -14,7 +14,7 @@ from lycosa.http.core.destination import Destination
 from lycosa.proxies.core.gateway.username import Asked
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
 from lycosa.proxies.gateway.leases import Hold
-from lycosa.proxies.gateway.parts import Parts, attempt, located, route
+from lycosa.proxies.gateway.routing import Parts, attempt, located, route
 from lycosa.proxies.gateway.upstream import Upstream
 from lycosa.proxies.gateway.wire import Wire
 

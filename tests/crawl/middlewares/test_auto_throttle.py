@@ -10,10 +10,10 @@ import pytest
 
 from lycosa.core.errors import ConnectFailed, FetchTimeout, TlsFailed
 from lycosa.core.headers import Headers
-from lycosa.crawl.middlewares.throttle import Throttle
+from lycosa.crawl.middlewares.auto_throttle import Throttle
 from lycosa.crawl.spiders.response import Response
+from lycosa.frontier.core.auto_throttle import AutoThrottle, ThrottleSettings
 from lycosa.frontier.core.model import UrlRecord
-from lycosa.frontier.core.throttle import AutoThrottle, ThrottleSettings
 from lycosa.http.core import model
 from lycosa.http.core.model import Timings
 from lycosa.http.core.request import Request

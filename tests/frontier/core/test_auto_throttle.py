@@ -10,10 +10,10 @@ from itertools import pairwise
 
 import pytest
 
+from lycosa.frontier.core.auto_throttle import HOSTS_MAX, TELL_AGAIN_S, AutoThrottle, ThrottleSettings
 from lycosa.frontier.core.leases import Lending
 from lycosa.frontier.core.model import Lease
 from lycosa.frontier.core.states import Policy
-from lycosa.frontier.core.throttle import HOSTS_MAX, TELL_AGAIN_S, AutoThrottle, ThrottleSettings
 from tests.conftest import PROVE
 from tests.frontier.sim.test_fairness import Counted
 

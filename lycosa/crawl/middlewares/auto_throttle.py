@@ -1,4 +1,4 @@
-"""Auto-throttle: each host is asked as fast as it answers well (`frontier.core.throttle`), at least as slowly as it
+"""Auto-throttle (`frontier.core.auto_throttle`): each host is asked as fast as it answers well, at least as slowly as it
 asks for.
 
 Answers that did not come from the host now (cached, made by a middleware) tell nothing, nor do those of a request with
@@ -14,7 +14,7 @@ from lycosa.core.errors import ConnectFailed, FetchTimeout
 from lycosa.core.retry import parse_retry_after
 from lycosa.crawl.engine.records import host_of
 from lycosa.crawl.spiders.response import Response
-from lycosa.frontier.core.throttle import OVERLOADED, AutoThrottle
+from lycosa.frontier.core.auto_throttle import OVERLOADED, AutoThrottle
 from lycosa.http.core.request import Request
 
 log = logging.getLogger(__name__)
