@@ -15,8 +15,8 @@ from lycosa.core.errors import BadProxy, BadSetting
 from lycosa.crawl.fetching.proxying.leaser import Lender
 from lycosa.infra.clock import Clock
 from lycosa.proxies.core.checks.checks import Checks
-from lycosa.proxies.core.policies import Policies
 from lycosa.proxies.core.pool_url import MEMORY
+from lycosa.proxies.core.project_policies import Policies
 from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.core.sources.lists import LIST_MAX, Fault, read_list
 from lycosa.proxies.core.sources.sources import Source

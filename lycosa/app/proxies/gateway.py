@@ -18,7 +18,7 @@ from lycosa.http.resolver import SystemResolver
 from lycosa.infra import clock
 from lycosa.proxies.core.gateway.access_rules import Reach
 from lycosa.proxies.core.gateway.accounts import Accounts
-from lycosa.proxies.core.policies import Policies
+from lycosa.proxies.core.project_policies import Policies
 from lycosa.proxies.gateway.counts import Counts
 from lycosa.proxies.gateway.gateway import Gateway, serving
 from lycosa.proxies.gateway.leases import Holds

@@ -12,8 +12,8 @@ from typing import Any, TypedDict, Unpack, overload
 from lycosa.core.errors import LycosaError, UsageError
 from lycosa.proxies.core.outcomes.clients import heard, heard_error
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome, Rule
-from lycosa.proxies.core.policies import Policies
 from lycosa.proxies.core.pool.target import Wish
+from lycosa.proxies.core.project_policies import Policies
 from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.core.sources.lists import parse_line
 from lycosa.proxies.ports import Lent, ProxyPool, ProxyView, TargetView

@@ -12,8 +12,8 @@ from typing import TypeVar
 from lycosa.config.neighbours import instead_of_file, is_named_like_a_file
 from lycosa.config.project import read_proxies
 from lycosa.core.errors import BadSetting, UsageError
-from lycosa.proxies.core.policies import Policies, policies_from
 from lycosa.proxies.core.pool_url import MEMORY, PoolAddress, read_address
+from lycosa.proxies.core.project_policies import Policies, policies_from
 from lycosa.proxies.folder.folder import is_there
 from lycosa.proxies.folder.pool import embedded_pool
 from lycosa.proxies.memory.pool import LocalPool

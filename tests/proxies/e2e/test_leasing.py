@@ -12,8 +12,8 @@ from lycosa.app.proxies import leasing
 from lycosa.app.proxies.leasing import Pool
 from lycosa.core.errors import BadProxy, BadSetting, NoProxy, UsageError
 from lycosa.pool import Outcome, open_pool
-from lycosa.proxies.core.policies import Policies, policies_from
 from lycosa.proxies.core.pool.target_state import State
+from lycosa.proxies.core.project_policies import Policies, policies_from
 from lycosa.proxies.memory.pool import LocalPool
 from tests.proxies.contracts.test_pool import Set
 

@@ -10,8 +10,8 @@ import pytest
 
 from lycosa.http.core.http1.framing import Chunked
 from lycosa.proxies.core.outcomes.outcome import Blame, Rule
-from lycosa.proxies.core.policies import Entry, Policies
 from lycosa.proxies.core.policy import TargetPolicy
+from lycosa.proxies.core.project_policies import Entry, Policies
 from lycosa.proxies.core.proxy import parse_proxy
 from lycosa.proxies.gateway import store_timeout
 from lycosa.proxies.ports import Lent

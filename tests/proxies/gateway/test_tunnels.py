@@ -9,8 +9,8 @@ import pytest
 
 from lycosa.app.proxies.gateway import allow_connections
 from lycosa.proxies.core.gateway.access_rules import Names, Reach
-from lycosa.proxies.core.policies import Entry, Policies
 from lycosa.proxies.core.policy import TargetPolicy
+from lycosa.proxies.core.project_policies import Entry, Policies
 from lycosa.proxies.gateway.limits import Limits
 from tests.proxies.gateway.playing import Part, Stage
 

@@ -10,7 +10,8 @@ import pytest
 
 from lycosa.core.errors import BadSetting
 from lycosa.proxies.core.outcomes.outcome import Blame, Rule
-from lycosa.proxies.core.policies import (
+from lycosa.proxies.core.policy import TargetPolicy
+from lycosa.proxies.core.project_policies import (
     KNOWN_MAX,
     OTHERS,
     POLICY_KEYS,
@@ -20,7 +21,6 @@ from lycosa.proxies.core.policies import (
     Policies,
     policies_from,
 )
-from lycosa.proxies.core.policy import TargetPolicy
 from tests.conftest import ROOT
 
 BLAMES = ", ".join(Blame)
