@@ -1,5 +1,5 @@
-"""Auto-throttle (`frontier.core.auto_throttle`): each host is asked as fast as it answers well, at least as slowly as it
-asks for.
+"""Auto-throttle (`frontier.core.auto_throttle`): each host is asked as fast as it answers well, at least as slowly as
+it asks for.
 
 Answers that did not come from the host now (cached, made by a middleware) tell nothing, nor do those of a request with
 `autothrottle_dont_adjust_delay` in its meta.
