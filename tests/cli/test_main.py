@@ -234,8 +234,9 @@ def test_a_crawl_without_a_pool_of_proxies_does_not_import_the_pools():
     code = """
 import sys
 import lycosa.app.crawl.run, lycosa.app.crawl.wiring
-pools = ("lycosa.proxies", "lycosa.app.crawl.proxies", "lycosa.app.proxies.checks")
-print([name for name in sys.modules if name.startswith(pools)])
+values = ("lycosa.proxies.core", "lycosa.proxies.ports")
+pools = ("lycosa.proxies.", "lycosa.app.crawl.proxies", "lycosa.app.proxies.checks")
+print([name for name in sys.modules if name.startswith(pools) and not name.startswith(values)])
 """
     done = python(code)
     assert (done.stdout, done.stderr) == ("[]\n", "")
