@@ -25,6 +25,8 @@ pytestmark = [pytest.mark.nginx, pytest.mark.redis]
 PAGES = 10_000 if PROVE else 600
 BEHIND_S = 0.4
 WORKERS = 2
+DELAY_S = "0.4"
+"""The hosts have six pages each: with less, a quick machine has fetched them all before the master is killed."""
 
 
 def begin(running: Crawl, home: Path, items: int) -> None:
@@ -67,7 +69,7 @@ def test_what_sentinels_watch(tmp_path: Path, sentinels: int, program: str) -> N
         pytest.skip("make prove")
     with (
         redis_sentinels(count=sentinels, program=program) as watched,
-        crawl(tmp_path, watched.url, "--delay", "0.1", pages=PAGES) as running,
+        crawl(tmp_path, watched.url, "--delay", DELAY_S, pages=PAGES) as running,
     ):
         with Queue(f"{watched.url}?queue=q") as queue:
             queue.put("kept")
@@ -91,7 +93,7 @@ def test_masters_of_a_cluster(tmp_path: Path, first: bool) -> None:
     """The master of the first partition, which decides on commits, and another one."""
     with (
         redis_cluster() as cluster,
-        crawl(tmp_path, cluster.url, "--delay", "0.1", "-s", "partitions=8", pages=PAGES) as running,
+        crawl(tmp_path, cluster.url, "--delay", DELAY_S, "-s", "partitions=8", pages=PAGES) as running,
     ):
         begin(running, tmp_path, PAGES // 4)
         keys = [f"lycosa:{{{running.name}.{number}}}:m" for number in range(8)]
@@ -109,7 +111,7 @@ def test_masters_of_a_cluster(tmp_path: Path, first: bool) -> None:
 
 def test_memory_that_is_full(tmp_path: Path) -> None:
     """The crawl pauses and says so; it can be ended and begun, and goes on by itself when there is room."""
-    with redis_server() as server, crawl(tmp_path, server.url, "--delay", "0.1", pages=PAGES) as running:
+    with redis_server() as server, crawl(tmp_path, server.url, "--delay", DELAY_S, pages=PAGES) as running:
         begin(running, tmp_path, PAGES // 5)
         server.cli("CONFIG", "SET", "maxmemory", "1mb")
         for number in range(WORKERS):
