@@ -18,7 +18,6 @@ from hypothesis import settings
 from tests.servers.nginx import find_nginx
 from tests.servers.proxies import PROXIES, find_proxies
 from tests.servers.redis import RedisCluster, RedisServer, find_redis, redis_cluster, redis_server
-from tests.sharing import Share
 
 ROOT = Path(__file__).resolve().parent.parent
 PROVE = os.environ.get("LYCOSA_PROVE") == "1"
@@ -37,19 +36,28 @@ settings.load_profile("lycosa")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Options for `scripts/test`."""
-    parser.addoption("--taken", type=Path, metavar="DIR", help="leave out files that another process has taken here")
-    parser.addoption("--from-the-end", action="store_true", help="begin with what others come to last")
+LONGEST = (
+    "test_soak", "test_processes", "test_shared_crawl", "test_engine_killed", "test_kill", "test_shared_frontier",
+    "test_shared_failover", "test_queue_folder", "test_queue_redis", "test_media", "test_misbehaving",
+    "test_top_and_seed",
+)  # fmt: skip
+"""Files that take longest. They come first, so that no process is left with one of them at the end."""
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Share the files with another process, if that is wanted."""
-    if taken := config.getoption("--taken"):
-        config.pluginmanager.register(Share(taken, from_the_end=config.getoption("--from-the-end")))
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Sort files: whole crawls before the rest. The tests of each stay in their order, which is a random one."""
+    items.sort(key=lambda item: place_of(item.path))
 
 
-def pytest_sessionstart() -> None:
+def place_of(path: Path) -> tuple[int, str]:
+    """Return the place of a file among all."""
+    if path.parent.name != "e2e":
+        return len(LONGEST) + 1, str(path)
+    return LONGEST.index(path.stem) if path.stem in LONGEST else len(LONGEST), str(path)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
     """Refuse to test compiled modules that are not those of the sources: Python would load them all the same."""
     command = [sys.executable, ROOT / "scripts/compile", "--check"]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)

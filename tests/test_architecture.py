@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import LONGEST, ROOT
 
 PACKAGE = ROOT / "lycosa"
 FILE_LINES_MAX = 500
@@ -259,6 +259,10 @@ def misplaced(path: Path) -> str:
 @pytest.mark.parametrize("path", [path for system in MIRRORED for path in sources(ROOT / "tests" / system)], ids=name)
 def test_tests_mirror_the_tree(path: Path):
     assert misplaced(path) == ""
+
+
+def test_the_files_that_tests_begin_with_are_there():
+    assert [stem for stem in LONGEST if not list((ROOT / "tests").glob(f"*/e2e/{stem}.py"))] == []
 
 
 def test_the_check_of_the_mirror_bites():
