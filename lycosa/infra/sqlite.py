@@ -29,7 +29,7 @@ HOSTILE = ("trusted_schema=OFF", "cell_size_check=ON", "mmap_size=0")
 """Settings for files that may be damaged or hostile."""
 
 
-class Found(NamedTuple):
+class DatabaseHeader(NamedTuple):
     """What is in a file: SQLite's application id, user version, and the statements that made its tables."""
 
     mark: int
@@ -39,7 +39,7 @@ class Found(NamedTuple):
 
 def opened(
     path: Path,
-    refuse: Callable[[Found], None],
+    refuse: Callable[[DatabaseHeader], None],
     make: Sequence[str],
     *,
     sync: bool = False,
@@ -107,10 +107,10 @@ def _set(database: sqlite3.Connection, *settings: str) -> None:
         database.execute("PRAGMA " + setting)
 
 
-def _found(database: sqlite3.Connection) -> Found:
+def _found(database: sqlite3.Connection) -> DatabaseHeader:
     database.execute("BEGIN")  # all of one moment: another process may be making the tables
     mark, version = (database.execute("PRAGMA " + name).fetchone()[0] for name in ("application_id", "user_version"))
-    found = Found(mark, version, _tables(database))
+    found = DatabaseHeader(mark, version, _tables(database))
     database.execute("COMMIT")
     return found
 

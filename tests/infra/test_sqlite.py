@@ -15,13 +15,13 @@ import pytest
 
 from lycosa.core.errors import StorageError, StorageFull
 from lycosa.infra import sqlite
-from lycosa.infra.sqlite import Found, opened, storage_error, transaction
+from lycosa.infra.sqlite import DatabaseHeader, opened, storage_error, transaction
 from tests.conftest import ROOT
 
 MAKE = ("CREATE TABLE t (a)", "PRAGMA application_id=7")
 
 
-def accept(_: Found) -> None:
+def accept(_: DatabaseHeader) -> None:
     """Take any file."""
 
 
@@ -104,13 +104,13 @@ def test_a_file_that_is_refused_stays_as_it_is(tmp_path: Path) -> None:
     other.close()
     before = path.read_bytes()
 
-    def refuse(found: Found) -> None:
+    def refuse(found: DatabaseHeader) -> None:
         seen.append(found)
         raise StorageError("not ours")
 
     with pytest.raises(StorageError, match="not ours"):
         opened(path, refuse, MAKE)
-    assert seen == [Found(9, 3, {"CREATE TABLE theirs (a)"})]
+    assert seen == [DatabaseHeader(9, 3, {"CREATE TABLE theirs (a)"})]
     assert path.read_bytes() == before
 
 

@@ -24,7 +24,7 @@ import msgspec
 
 from lycosa.core.errors import StorageError
 from lycosa.http.core.cache_rules import StoredResponse
-from lycosa.infra.sqlite import Found, opened, storage_error, transaction
+from lycosa.infra.sqlite import DatabaseHeader, opened, storage_error, transaction
 
 FILE = "httpcache.sqlite"
 CACHE_BYTES_MAX = 1 << 30
@@ -174,7 +174,7 @@ class SqliteCache:
         self._database = database
         return database
 
-    def _refuse(self, found: Found) -> None:
+    def _refuse(self, found: DatabaseHeader) -> None:
         if (found.mark or found.tables) and (found.mark, found.tables) != (FORMAT, {TABLE, INDEX}):
             raise StorageError(f"{self.path} is not an HTTP cache; delete it, or name another folder")
 

@@ -25,7 +25,7 @@ from weakref import WeakSet
 import msgspec
 
 from lycosa.core.errors import ForeignState, LycosaError, NewerState, StateError, StorageError, UsageError
-from lycosa.infra.sqlite import Found, code_of, opened, storage_error
+from lycosa.infra.sqlite import DatabaseHeader, code_of, opened, storage_error
 from lycosa.queues.blocking import COUNT_MAX
 from lycosa.queues.folder.bells import Bells
 from lycosa.queues.order import Order
@@ -258,7 +258,7 @@ class Folder:
         self._database = opened(file, self._refuse, make, sync=self._sync, busy_s=BUSY_S, settings=SETTINGS)
         return self._database
 
-    def _refuse(self, found: Found) -> None:
+    def _refuse(self, found: DatabaseHeader) -> None:
         if found.mark == FORMAT and found.version > VERSION:
             message = f"{self.path}: the queue has version {found.version}, this Lycosa reads up to {VERSION}"
             raise NewerState(f"{message}; upgrade Lycosa")

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lycosa.core.errors import StorageError
-from lycosa.infra.sqlite import Found, opened, read_only, storage_error, transaction
+from lycosa.infra.sqlite import DatabaseHeader, opened, read_only, storage_error, transaction
 
 FILE = "records.sqlite"
 FORMAT = int.from_bytes(b"LyKS")
@@ -106,7 +106,7 @@ class SqliteRecords:
             self._database, self._absent = opened(self.path, self._refuse, make, sync=self._sync), False
         return self._database
 
-    def _refuse(self, found: Found) -> None:
+    def _refuse(self, found: DatabaseHeader) -> None:
         if (found.mark or found.tables) and (found.mark, found.tables) != (FORMAT, {TABLE}):
             raise StorageError(f"{self.path} holds something else than the records of a crawl; -O starts afresh")
 
