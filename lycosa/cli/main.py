@@ -162,10 +162,13 @@ def _run(arguments: list[str]) -> int:
 def explain(error: click.ClickException) -> str:
     """Return what click has to say in one line, in our words."""
     from lycosa.config import did_you_mean
+    from lycosa.config.renamed import renamed_option
 
     context = error.ctx if isinstance(error, click.UsageError) else None
     see = f": see {context.command_path} --help" if context else ""
     if isinstance(error, click.NoSuchOption):
+        if renamed := renamed_option(error.option_name):
+            return renamed
         nearest = next(iter(error.possibilities or ()), "")
         return f"unknown option {error.option_name}" + (did_you_mean(nearest) or see)
     if isinstance(error, click.MissingParameter) and error.param is not None and context:

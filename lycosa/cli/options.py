@@ -71,10 +71,16 @@ FLAGS = (
         "segment", STORAGE, "day|3d|...", "Fetch pages anew in each hour, day, week, month, 3d, 2w...", default="none"
     ),
     Flag("refresh", STORAGE, "AGE", "Fetch again what was fetched longer ago: 12h, 7d, 2w.", default="never"),
-    Flag("key", STORAGE, "WORD,...", "What of a URL does not count: tracking, sort, jsonp, drop:NAME...", many=True),
+    Flag(
+        "fingerprint_rules",
+        STORAGE,
+        "WORD,...",
+        "What of a URL does not count: tracking, sort, jsonp, drop:NAME...",
+        many=True,
+    ),
     Flag("index", STORAGE, "DIR", "Index the pages for `lycosa search` and `lycosa site`."),
     Flag(
-        "expect",
+        "expected_urls",
         STORAGE,
         "N",
         "URLs the crawl will know, about, a billion at most: room in the Bloom filter, which grows.",
@@ -96,7 +102,7 @@ FLAGS = (
         "Seconds a lease lasts that nobody renews; who works on a page does. What a dead worker had is lent again"
         " sooner: on Redis after 2 s, on one machine when the crawl is started again.",
     ),
-    Flag("lease_max", STORAGE, "S", "Most seconds a page may be in work; then it is given up and tried again."),
+    Flag("max_lease", STORAGE, "S", "Most seconds a page may be in work; then it is given up and tried again."),
     Flag("metrics", DISPLAY, "[ADDRESS:]PORT", "Serve /metrics for Prometheus while the crawl runs."),
     Flag("quiet", DISPLAY, "", "Show errors only: no progress, no summary.", letter="-q"),
     Flag("log_level", DISPLAY, "L", "Least severe message to log: DEBUG, INFO, WARNING, ERROR.", letter="-L"),

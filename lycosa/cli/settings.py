@@ -62,7 +62,7 @@ def _custom(spider: str | None, sets: Sequence[str]) -> Mapping[str, object]:
 
 
 def _show_one(settings: Settings, name: str, *, as_json: bool) -> None:
-    from lycosa.config.layers import instead_of
+    from lycosa.config.layers import unknown_setting
     from lycosa.config.scrapy_others import EXPLAINED
     from lycosa.config.view import SettingsView
 
@@ -71,7 +71,7 @@ def _show_one(settings: Settings, name: str, *, as_json: bool) -> None:
     if known is None and name in EXPLAINED:
         raise BadSetting(f"{name} means nothing here: {EXPLAINED[name].instead}")
     if known is None:
-        raise BadSetting(f"unknown setting {name!r}{instead_of(name)}")
+        raise BadSetting(unknown_setting(name))
     print(_json(view[known]) if as_json else as_text(view[known]))
 
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from lycosa.config.kinds import STANDARD_OUTPUT, Location, WrongPart, without_login
 from lycosa.config.project import PROXIES, find_project, read_files
+from lycosa.config.renamed import renamed_setting, renamed_variable
 from lycosa.config.scrapy_names import SAME, SCRAPY_NAMES, TOGETHER
 from lycosa.config.scrapy_others import EXPLAINED, NOT_NEEDED
 from lycosa.config.settings import Settings, kinds
@@ -103,16 +104,19 @@ def did_you_mean(name: str) -> str:
     return f": did you mean {name}?" if name else ""
 
 
-def instead_of(name: str) -> str:
-    """Return the end of an error line for a setting that does not exist: the nearest name, or where own ones go.
+def unknown_setting(name: str) -> str:
+    """Return what is wrong with a setting that does not exist: its new name, the nearest name, or where own ones go.
 
-    Names that are but a little alike, TEXT_LIMIT and DEPTH_LIMIT, are rather two than one misspelt: then it says both.
+    Names that are only a little alike, TEXT_LIMIT and DEPTH_LIMIT, are rather two than one misspelt: then it says both.
     """
+    if renamed := renamed_setting(name):
+        return renamed
+    unknown = f"unknown setting {_shown(name)}"
     own = f"ne of your own goes into the table user, as user.{name:.40}"
     nearest = _nearest(name)
     if not nearest:
-        return f": o{own}"
-    return did_you_mean(nearest) + ("" if _nearest(name, SURELY) else f" O{own}")
+        return f"{unknown}: o{own}"
+    return unknown + did_you_mean(nearest) + ("" if _nearest(name, SURELY) else f" O{own}")
 
 
 @dataclass(slots=True)
@@ -146,7 +150,7 @@ class _Merged:
             if not _is_fine(given.value, EXPLAINED[given.name].fine):
                 raise BadSetting(f"{_where(given)} means nothing here: {EXPLAINED[given.name].instead}")
         elif given.name not in NOT_NEEDED:
-            raise BadSetting(f"{given.place}: unknown setting {_shown(given.name)}{instead_of(given.name)}")
+            raise BadSetting(f"{given.place}: {unknown_setting(given.name)}")
 
     def _add_scrapys(self, given: Given, name: str) -> None:
         if name in TOGETHER:
@@ -212,7 +216,8 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[Given]:
         name = variable.removeprefix(PREFIX).lower()
         if name not in kinds():
             near = _nearest(name)
-            raise BadSetting(f"environment: unknown {variable}{did_you_mean(near and PREFIX + near.upper())}")
+            unknown = f"unknown {variable}{did_you_mean(near and PREFIX + near.upper())}"
+            raise BadSetting(f"environment: {renamed_variable(PREFIX, name) or unknown}")
         yield Given(variable, name, value)
 
 

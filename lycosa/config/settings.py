@@ -84,7 +84,7 @@ class Settings:
     """Obey robots.txt."""
     exit_when_idle: Annotated[bool, Switch()] = False
     """End, instead of waiting, when all that is left is due later."""
-    url_length_max: Annotated[int | None, Whole(1, 1_000_000, optional=True)] = 2083
+    max_url_length: Annotated[int | None, Whole(1, 1_000_000, optional=True)] = 2083
     """Longest URL that is followed, in characters; None for no limit."""
     depth_priority: Annotated[int, Whole(-1_000_000, 1_000_000)] = 0
     """What each link away from a start URL takes from the priority of a request: positive is breadth first."""
@@ -101,11 +101,11 @@ class Settings:
     """Stop after so many items of this run; None for no limit."""
     close_after_errors: Count = None
     """Stop after so many exceptions in callbacks and pipelines; None for no limit."""
-    close_after_idle_items: Annotated[float | None, Age(0.001, 36_525 * DAY_S)] = None
+    close_after_no_items_for: Annotated[float | None, Age(0.001, 36_525 * DAY_S)] = None
     """Stop when no item came for so many seconds; None for no limit."""
     close_after_pages_without_item: Count = None
     """Stop when so many pages in a row brought no item; None for no limit."""
-    memory_max: Annotated[int | None, Size(1024**2, 1 << 60, optional=True)] = None
+    max_memory: Annotated[int | None, Size(1024**2, 1 << 60, optional=True)] = None
     """Stop when the process holds more memory than this, in bytes; None for no limit."""
     memory_warning: Annotated[int | None, Size(1024**2, 1 << 60, optional=True)] = None
     """Warn once when the process holds more memory than this, in bytes; None for never."""
@@ -163,7 +163,7 @@ class Settings:
     """Adapt the delay of each host to how fast it answers."""
     auto_throttle_start: Annotated[float, Seconds(0, DAY_S)] = 5.0
     """Delay with which auto-throttle begins, in seconds."""
-    auto_throttle_max: Annotated[float, Seconds(0, DAY_S)] = 60.0
+    auto_throttle_max_delay: Annotated[float, Seconds(0, DAY_S)] = 60.0
     """Longest delay that auto-throttle sets, in seconds."""
     auto_throttle_target: Annotated[float, Number(0.01, 10_000)] = 1.0
     """Requests in flight to one host that auto-throttle aims at, on average."""
@@ -180,11 +180,11 @@ class Settings:
     """Statuses that count as failures worth another try."""
     backoff_base: Annotated[float, Seconds(0, DAY_S)] = 1.0
     """Wait before the first further try, in seconds; it doubles with each one."""
-    backoff_max: Annotated[float, Seconds(0, DAY_S)] = 60.0
+    max_backoff: Annotated[float, Seconds(0, DAY_S)] = 60.0
     """Longest wait before a further try, in seconds; a Retry-After may ask for more."""
     redirect: Annotated[bool, Switch()] = True
     """Follow redirects."""
-    redirects_max: Annotated[int, Whole(0, 1000)] = 20
+    max_redirects: Annotated[int, Whole(0, 1000)] = 20
     """Most redirects in a row, by status or by page."""
     meta_refresh: Annotated[bool, Switch()] = True
     """Follow the redirects that pages of a spider ask for (meta refresh)."""
@@ -230,7 +230,7 @@ class Settings:
     """Largest file or image, after decompression, in bytes."""
     media_concurrency: Annotated[int, Whole(1, 1000)] = 8
     """Files or images of one item that are downloaded at a time."""
-    media_same_once: Annotated[bool, Switch()] = False
+    media_deduplicate: Annotated[bool, Switch()] = False
     """Keep equal files of several URLs once, under several names (hard links)."""
     images_thumbs: Annotated[Mapping[str, tuple[int, int]], Sizes()] = field(default_factory=dict)
     """Thumbnails to make of each image: name to width and height."""
@@ -253,7 +253,7 @@ class Settings:
     """Where callbacks that are no coroutines run: on the event loop, or in threads."""
     callback_threads: Annotated[int, Whole(1, 1000)] = 8
     """Most threads for callbacks."""
-    blocked_after: Annotated[float, Seconds(0, DAY_S)] = 1.0
+    slow_callback_after: Annotated[float, Seconds(0, DAY_S)] = 1.0
     """A callback that holds the event loop longer than this is named, in seconds; 0 for never."""
 
     # Project
@@ -279,9 +279,11 @@ class Settings:
     """Which stretch of the crawl a run belongs to: URLs are unique in each; empty for none."""
     refresh: Annotated[float | None, Age(1, 36_525 * DAY_S)] = None
     """Fetch again, when a run begins, what was fetched longer ago than this; None to fetch nothing twice."""
-    key: Annotated[tuple[str, ...], Many(Text("tracking, sort, jsonp or drop:NAME", SHORT), commas=False)] = ()
+    fingerprint_rules: Annotated[
+        tuple[str, ...], Many(Text("tracking, sort, jsonp or drop:NAME", SHORT), commas=False)
+    ] = ()
     """What identifies a request besides its URL as it is: what is left out of it, or a function."""
-    expect: Annotated[int, Urls(1000, 10**9)] = 1_000_000
+    expected_urls: Annotated[int, Urls(1000, 10**9)] = 1_000_000
     """URLs for which the frontier's Bloom filter has room at once; it grows when there are more."""
     frontier: Annotated[str, Text("an address such as redis://host:6379/0", SHORT, "")] = ""
     """Where the frontier is that several workers share, the address of a Redis; "" for one of our own."""
@@ -306,7 +308,7 @@ class Settings:
     lease: Annotated[float, Seconds(1, DAY_S)] = 300.0
     """How long a lease lasts that nobody renews, in seconds. Who works on a page renews its lease; what a dead worker
     had is lent again sooner: in a shared crawl after 2 s, else when the crawl is started again."""
-    lease_max: Annotated[float, Seconds(1, DAY_S)] = 3600.0
+    max_lease: Annotated[float, Seconds(1, DAY_S)] = 3600.0
     """How long a page may be in work in all before it is given up and tried again, in seconds."""
 
     # Messages

@@ -31,7 +31,7 @@ EXPECTED = 1_000_000
 """Fingerprints the first layer has room for, when nothing better is known."""
 
 EXPECTED_MAX = 1_000_000_000
-"""Fingerprints the first layer may be asked to have room for (`--expect`): 1.2 GB of memory in every open segment."""
+"""Fingerprints for which the first layer may have room (`--expected-urls`): 1.2 GB of memory in every open segment."""
 
 TELLABLE_MAX = 10**15
 """Fingerprints of which it is still told what memory they would take."""

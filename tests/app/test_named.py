@@ -80,7 +80,7 @@ class Own(Spider):
 
 @pytest.mark.parametrize("word", ["wolf_shop:key", "wolf_shop:more", "wolf_shop:instance", "wolf_shop:Key.plain"])
 def test_a_function_is_found_in_the_current_folder(word: str) -> None:
-    assert function_named("key", word, "method, url, body")("GET", URL, b"") in (URL, b"called", 5)
+    assert function_named("fingerprint_rules", word, "method, url, body")("GET", URL, b"") in (URL, b"called", 5)
 
 
 @pytest.mark.parametrize(
@@ -104,18 +104,18 @@ def test_a_function_is_found_in_the_current_folder(word: str) -> None:
 )
 def test_what_is_wrong_with_a_name_is_told_in_one_line(word: str, says: str) -> None:
     with pytest.raises(BadSetting) as caught:
-        keys_of(Settings(key=(word,)), Plain())
-    assert str(caught.value).startswith(f"key: {says}")
+        keys_of(Settings(fingerprint_rules=(word,)), Plain())
+    assert str(caught.value).startswith(f"fingerprint_rules: {says}")
     assert "\n" not in str(caught.value)
 
 
 def test_one_function_at_most() -> None:
     with pytest.raises(BadSetting, match=r"^key: wolf_shop:key and wolf_shop:more: there can be one function$"):
-        keys_of(Settings(key=("wolf_shop:key,wolf_shop:more",)), Plain())
+        keys_of(Settings(fingerprint_rules=("wolf_shop:key,wolf_shop:more",)), Plain())
 
 
 def kept(key: tuple[str, ...], spider: Spider) -> tuple[tuple[str, ...], Any]:
-    keys = keys_of(Settings(key=key), spider)
+    keys = keys_of(Settings(fingerprint_rules=key), spider)
     return keys.words, keys.resolver("GET", keys.reduced(URL), b"") if keys.resolver else keys.reduced(URL)
 
 
@@ -132,10 +132,10 @@ def test_the_setting_and_the_spider_say_what_counts() -> None:
 
 @pytest.mark.parametrize("value", [["tracking", "drop:a,b"], "tracking,drop:a,b", "tracking\ndrop:a,b"])
 def test_a_spider_says_it_in_custom_settings_and_the_command_line_wins(tmp_path: Path, value: object) -> None:
-    custom = {"key": value, "segment": "3d"}
+    custom = {"fingerprint_rules": value, "segment": "3d"}
     settings = load({}, spider_settings=custom, environ={"LYCOSA_SEGMENT": "day"}, folder=tmp_path)
     assert (keys_of(settings, Plain()).words, settings.segment) == (("tracking", "drop:a,b"), "3d")
-    flags = {"key": ("sort", "drop:c"), "segment": "none"}
+    flags = {"fingerprint_rules": ("sort", "drop:c"), "segment": "none"}
     settings = load(flags, spider_settings=custom, environ={}, folder=tmp_path)
     assert (keys_of(settings, Plain()).words, settings.segment) == (("sort", "drop:c"), "none")
 
@@ -143,7 +143,7 @@ def test_a_spider_says_it_in_custom_settings_and_the_command_line_wins(tmp_path:
 def test_a_state_says_again_what_counts() -> None:
     assert fingerprint_by([]) is fingerprint
     for words in (["sort", "tracking"], ["drop:b,c d", "keep:a"], ["sort", "wolf_shop:key"]):
-        keys = keys_of(Settings(key=tuple(words)), Plain())
+        keys = keys_of(Settings(fingerprint_rules=tuple(words)), Plain())
         assert list(keys.words) == words
         assert fingerprint_by(words)("GET", URL, b"") == keys.fingerprint("GET", URL)
     with pytest.raises(BadSetting, match=r"^own.key_resolver identifies the requests of this crawl: only a run of its"):
@@ -178,4 +178,4 @@ def test_an_attribute_of_a_spider_that_is_no_resolver_is_told(found: Any, says: 
 
 
 def test_a_resolver_that_says_nothing_of_its_arguments_is_taken() -> None:
-    assert function_named("key", "builtins:max", "method, url, body") is max
+    assert function_named("fingerprint_rules", "builtins:max", "method, url, body") is max

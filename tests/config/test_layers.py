@@ -68,22 +68,26 @@ def test_every_setting_has_a_default_that_its_own_rules_accept(tmp_path):
 
 def test_room_for_more_urls_than_memory_is_good_for_is_refused_with_what_it_would_take(tmp_path):
     for text in ("10000000000", "1e10", "10_000_000_000"):
-        assert complaint(tmp_path, {"expect": text}) == (
-            "--expect: a Bloom filter for 10,000,000,000 URLs takes 12 GB of memory in every segment: "
+        assert complaint(tmp_path, {"expected_urls": text}) == (
+            "--expected-urls: a Bloom filter for 10,000,000,000 URLs takes 12 GB of memory in every segment: "
             "write at most 1,000,000,000 (1.2 GB); it grows by itself when there are more"
         )
-    assert complaint(tmp_path, toml="expect = 1_000_000_001").startswith(
-        "lycosa.toml: expect: a Bloom filter for 1,000,"
+    assert complaint(tmp_path, toml="expected_urls = 1_000_000_001").startswith(
+        "lycosa.toml: expected_urls: a Bloom filter for 1,000,"
     )
     (tmp_path / "lycosa.toml").unlink()
     for text in ("1e300", "inf", "nan", "999", "-1", "1000.5", "many", ""):
-        assert "is not a whole number from 1,000 to 1,000,000,000" in complaint(tmp_path, {"expect": text})
-    assert [settings(tmp_path, {"expect": text}).expect for text in ("1e9", "1000", 5e6)] == [10**9, 1000, 5_000_000]
+        assert "is not a whole number from 1,000 to 1,000,000,000" in complaint(tmp_path, {"expected_urls": text})
+    assert [settings(tmp_path, {"expected_urls": text}).expected_urls for text in ("1e9", "1000", 5e6)] == [
+        10**9,
+        1000,
+        5_000_000,
+    ]
 
 
 def test_the_bound_of_the_setting_is_that_of_the_filter(tmp_path):
-    assert settings(tmp_path, {"expect": EXPECTED_MAX}).expect == EXPECTED_MAX
-    assert f"{EXPECTED_MAX:,}" in complaint(tmp_path, {"expect": 10**15})
+    assert settings(tmp_path, {"expected_urls": EXPECTED_MAX}).expected_urls == EXPECTED_MAX
+    assert f"{EXPECTED_MAX:,}" in complaint(tmp_path, {"expected_urls": 10**15})
 
 
 def test_the_memory_that_is_told_is_what_a_filter_takes():

@@ -113,8 +113,8 @@ def test_places_are_told(tmp_path):
         ("allow_private=no", "allow_private", ()),
         ("allow_private=10.1.2.3/8, Intranet.Example.", "allow_private", ("10.0.0.0/8", "intranet.example")),
         ("allow_private=::1", "allow_private", ("::1/128",)),
-        ("memory_max=512MiB", "memory_max", 512 * 1024**2),
-        ("memory_max=none", "memory_max", None),
+        ("max_memory=512MiB", "max_memory", 512 * 1024**2),
+        ("max_memory=none", "max_memory", None),
         ("close_after=2h", "close_after", 7200.0),
         ("close_after_items=none", "close_after_items", None),
         ("http_cache=RFC9111", "http_cache", "rfc9111"),
@@ -153,7 +153,7 @@ def test_a_later_layer_replaces_the_parts_of_an_earlier_one(tmp_path):
         ("allow_private=999.1.1.1", "-s allow_private: '999.1.1.1' is not"),
         ("spider_modules=shop/spiders", "-s spider_modules: 'shop/spiders' is not a module such as shop.spiders"),
         ("callback_mode=process", "-s callback_mode: 'process' is not one of loop, thread"),
-        ("memory_max=1", "-s memory_max: '1' is not a size from 1,048,576"),
+        ("max_memory=1", "-s max_memory: '1' is not a size from 1,048,576"),
         ("auto_throttle_target=0", "-s auto_throttle_target: '0' is not a number from 0.01 to 10,000"),
         ("user=x", "-s user: 'x' is not a table"),
     ],
@@ -177,7 +177,7 @@ def test_a_users_table_may_come_from_the_environment_and_does_not_take_user_agen
 def view() -> SettingsView:
     return SettingsView(
         load(
-            {"delay": 1.5, "depth": 2, "header": ("A: b",), "insecure": True, "memory_max": "3MiB"},
+            {"delay": 1.5, "depth": 2, "header": ("A: b",), "insecure": True, "max_memory": "3MiB"},
             spider_settings={"user": {"SHOP": "a, b", "on": "yes", "n": "7", "json": '{"x": 1}', "none": None}},
             environ={},
             folder=Path(os.devnull),

@@ -36,7 +36,7 @@ DAY_S = 86_400
 MEANT = {
     "AUTOTHROTTLE_DEBUG": (True, "auto_throttle_debug", True),
     "AUTOTHROTTLE_ENABLED": (True, "auto_throttle", True),
-    "AUTOTHROTTLE_MAX_DELAY": (20, "auto_throttle_max", 20.0),
+    "AUTOTHROTTLE_MAX_DELAY": (20, "auto_throttle_max_delay", 20.0),
     "AUTOTHROTTLE_START_DELAY": ("3", "auto_throttle_start", 3.0),
     "AUTOTHROTTLE_TARGET_CONCURRENCY": (2.5, "auto_throttle_target", 2.5),
     "BOT_NAME": ("shop", "bot_name", "shop"),
@@ -45,7 +45,7 @@ MEANT = {
     "CLOSESPIDER_PAGECOUNT": (5, "max_pages", 5),
     "CLOSESPIDER_PAGECOUNT_NO_ITEM": (6, "close_after_pages_without_item", 6),
     "CLOSESPIDER_TIMEOUT": (3600, "close_after", 3600.0),
-    "CLOSESPIDER_TIMEOUT_NO_ITEM": (60, "close_after_idle_items", 60.0),
+    "CLOSESPIDER_TIMEOUT_NO_ITEM": (60, "close_after_no_items_for", 60.0),
     "CONCURRENT_REQUESTS": (16, "concurrency", 16),
     "CONCURRENT_REQUESTS_PER_DOMAIN": (2, "concurrency_per_host", 2),
     "CONCURRENT_REQUESTS_PER_IP": (3, "concurrency_per_ip", 3),
@@ -83,13 +83,13 @@ MEANT = {
     "JOBDIR": ("job", "state", "job"),
     "LOG_FILE": ("a.log", "log_file", "a.log"),
     "LOG_LEVEL": (20, "log_level", "INFO"),
-    "MEMUSAGE_LIMIT_MB": (2, "memory_max", 2 * 1024**2),
+    "MEMUSAGE_LIMIT_MB": (2, "max_memory", 2 * 1024**2),
     "MEMUSAGE_WARNING_MB": ("1", "memory_warning", 1024**2),
     "METAREFRESH_ENABLED": (False, "meta_refresh", False),
     "METAREFRESH_MAXDELAY": (10, "meta_refresh_max_delay", 10.0),
     "NEWSPIDER_MODULE": ("shop.spiders", "new_spider_module", "shop.spiders"),
     "REDIRECT_ENABLED": (False, "redirect", False),
-    "REDIRECT_MAX_TIMES": (3, "redirects_max", 3),
+    "REDIRECT_MAX_TIMES": (3, "max_redirects", 3),
     "REFERER_ENABLED": (False, "referrer_policy", "no-referrer"),
     "REFERRER_POLICY": ("scrapy.spidermiddlewares.referer.SameOriginPolicy", "referrer_policy", "same-origin"),
     "RETRY_ENABLED": (False, "retry_enabled", False),
@@ -99,7 +99,7 @@ MEANT = {
     "SPIDER_MIDDLEWARES": ([Clean], "spider_middlewares", {Clean: 100}),
     "SPIDER_MODULES": (["shop.spiders"], "spider_modules", ("shop.spiders",)),
     "STATS_DUMP": (False, "stats_dump", False),
-    "URLLENGTH_LIMIT": (100, "url_length_max", 100),
+    "URLLENGTH_LIMIT": (100, "max_url_length", 100),
     "USER_AGENT": ("me", "user_agent", "me"),
 }
 
@@ -157,14 +157,14 @@ def test_our_names_and_scrapys_never_collide():
         ("CLOSESPIDER_TIMEOUT", "0.0", "close_after", None),
         ("CONCURRENT_REQUESTS_PER_IP", 0, "concurrency_per_ip", None),
         ("DOWNLOAD_MAXSIZE", 0, "max_body", BODY_MAX),
-        ("MEMUSAGE_LIMIT_MB", 0, "memory_max", None),
-        ("URLLENGTH_LIMIT", 0, "url_length_max", None),
+        ("MEMUSAGE_LIMIT_MB", 0, "max_memory", None),
+        ("URLLENGTH_LIMIT", 0, "max_url_length", None),
         ("HTTPCACHE_EXPIRATION_SECS", 0, "http_cache_expiration", None),
     ],
 )
 def test_scrapys_zero_is_no_limit(tmp_path, name, zero, setting, value):
-    ours = {"depth": 3, "max_pages": 3, "close_after": 3, "concurrency_per_ip": 3, "max_body": 3, "memory_max": "3MB",
-            "url_length_max": 3, "http_cache_expiration": 3}  # fmt: skip
+    ours = {"depth": 3, "max_pages": 3, "close_after": 3, "concurrency_per_ip": 3, "max_body": 3, "max_memory": "3MB",
+            "max_url_length": 3, "http_cache_expiration": 3}  # fmt: skip
     (tmp_path / "lycosa.toml").write_text("\n".join(f"{key} = {text!r}" for key, text in ours.items()))
     assert getattr(settings(tmp_path, {name: zero}), setting) == value
 

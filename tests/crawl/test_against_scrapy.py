@@ -363,7 +363,7 @@ SAME_AS: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
     "escaped letter": (("GET", "http://a.example/%61", b"", {}), ("GET", "http://a.example/a", b"", {})),
 }
 IDENTITY_DIFFERS = {
-    "query order": "order means something to some sites; `key = sort` makes them one",
+    "query order": "order means something to some sites; `fingerprint_rules = sort` makes them one",
     "value without =": "as above",
     "default port": "the URL parser of browsers drops it: one page, not two",
     "case of escapes": "the URL parser of browsers leaves escapes as they are",

@@ -208,7 +208,7 @@ def test_url_length(server):
                 yield response.follow("/good?" + "x" * 10)
 
     spider = Long(requests=[Request(server.url("/good"))])  # type: ignore[arg-type]
-    played = asyncio.run(play(server, spider, url_length_max=60))
+    played = asyncio.run(play(server, spider, max_url_length=60))
     assert (len(played.items), played.stats["urllength/request_ignored_count"]) == (2, 1)
 
 

@@ -141,7 +141,7 @@ def test_a_failure_takes_its_path(certificate: Path, failing: Failing, column: s
 
 @pytest.mark.parametrize("failing", FAILURES.values(), ids=FAILURES)
 def test_a_host_rests_when_it_is_overloaded_or_away(certificate: Path, failing: Failing):
-    settings = {"backoff_base": 100, "backoff_max": 100, "retries": 0}
+    settings = {"backoff_base": 100, "max_backoff": 100, "retries": 0}
     rests: list[float] = []
 
     class Looking(Failed):

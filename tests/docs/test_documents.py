@@ -70,7 +70,8 @@ SETTING = re.compile(
 )
 IN_WORDS = {
     "content_types", "max_body", "user_agent", "media_expires", "memory_warning", "http_cache_size", "http_cache_dir",
-    "http_cache_expiration", "media_max_size", "output", "state", "refresh", "key", "free_space", "log_file",
+    "http_cache_expiration", "media_max_size", "output", "state", "refresh", "fingerprint_rules", "free_space",
+    "log_file",
 }  # fmt: skip
 """Settings whose default is told in words."""
 

@@ -77,4 +77,4 @@ def _whose(known: Description) -> str:
 
 
 def _by(key: Sequence[str]) -> str:
-    return f"by {', '.join(key)}" if key else "without --key"
+    return f"by {', '.join(key)}" if key else "without --fingerprint-rules"

@@ -63,7 +63,7 @@ def extensions_of(settings: Settings, crawler: Crawler) -> list[Any]:
 
 def memory_of(settings: Settings, crawlers: Sequence[Crawler], held: Callable[[], int] | None = None) -> Memory:
     """Return what watches the memory of the process, or what `held` returns, in bytes."""
-    most, warning = settings.memory_max, settings.memory_warning
+    most, warning = settings.max_memory, settings.memory_warning
 
     def warn() -> None:
         for crawler in crawlers:
@@ -78,6 +78,6 @@ def conditions_of(settings: Settings) -> Conditions:
         itemcount=settings.close_after_items or 0,
         errorcount=settings.close_after_errors or 0,
         timeout=settings.close_after or 0.0,
-        timeout_no_item=settings.close_after_idle_items or 0.0,
+        timeout_no_item=settings.close_after_no_items_for or 0.0,
         pagecount_no_item=settings.close_after_pages_without_item or 0,
     )

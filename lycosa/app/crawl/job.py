@@ -180,7 +180,7 @@ class Job:
         self._counted.begin(self._stats.started_at)
         self._feeds.began = True
         try:
-            async with Watchdog(self._settings.blocked_after):
+            async with Watchdog(self._settings.slow_callback_after):
                 if self._processes is not None:
                     await self._processes.start(self._segment)
                 await self._send(engine_started)

@@ -110,7 +110,7 @@ def keys_of(settings: Settings, spider: Spider) -> Keys:
 
     Raises `BadSetting`, or `UsageError` for a spider's `key_resolver` that cannot be one.
     """
-    asked = words(settings.key)
+    asked = words(settings.fingerprint_rules)
     if asked == ["none"]:
         return Keys()
     own = None if any(map(is_function, asked)) else function_of(spider, "key_resolver", KEY_ARGUMENTS)
@@ -141,11 +141,11 @@ def _salted(named: Fingerprint, salt: int, method: str, url: str, body: bytes) -
 def _keys(asked: Sequence[str]) -> Keys:
     functions = [word for word in asked if is_function(word)]
     if len(functions) > 1:
-        raise BadSetting(f"key: {' and '.join(functions)}: there can be one function")
+        raise BadSetting(f"fingerprint_rules: {' and '.join(functions)}: there can be one function")
     shipped = [word for word in asked if not is_function(word)]
     if not functions:
         return keys(shipped)
-    return keys(shipped, function_named("key", functions[0], KEY_ARGUMENTS), functions[0])
+    return keys(shipped, function_named("fingerprint_rules", functions[0], KEY_ARGUMENTS), functions[0])
 
 
 def segments_of(settings: Settings, spider: Spider) -> Segments:
@@ -180,7 +180,7 @@ def retry_policy_of(settings: Settings) -> RetryPolicy:
     return RetryPolicy(
         retries_max=settings.retries if settings.retry_enabled else 0,
         base_s=settings.backoff_base,
-        cap_s=settings.backoff_max,
+        cap_s=settings.max_backoff,
         statuses=frozenset(settings.retry_statuses),
     )
 

@@ -233,7 +233,7 @@ def _downloader_chain(cast: Cast, site: Site) -> DownloaderChain:
         "httpauth": _auth(cast),
         "retry": Retry(cast.retrying, cast.statuses, site.rest) if settings.retry_enabled else None,
         "metarefresh": _metarefresh(cast),
-        "redirect": Redirect(settings.redirects_max, cast.statuses) if settings.redirect else None,
+        "redirect": Redirect(settings.max_redirects, cast.statuses) if settings.redirect else None,
         "cookies": _cookies(cast, site) if settings.cookies else None,
         "proxy": Refused(cast.retrying, cast.statuses) if cast.pooled is not None else None,
         "throttle": _throttle(settings, site) if settings.auto_throttle else None,
@@ -249,7 +249,7 @@ def spider_chain_of(cast: Cast) -> SpiderChain:
     """Return the spider middlewares of a spider."""
     settings, spider, stats = cast.member.settings, cast.member.spider, cast.crawler.stats
     generic = cast.member.target.generic
-    length_max = settings.url_length_max
+    length_max = settings.max_url_length
     built_in = {
         "httperror": HttpErrors(cast.statuses, stats),
         "referer": None if generic or settings.referrer_policy == "no-referrer" else Referer(settings.referrer_policy),
@@ -272,7 +272,7 @@ def _throttle(settings: Settings, site: Site) -> Throttle | None:
     if site.set_delay is None:
         return None
     wanted = ThrottleSettings(
-        settings.auto_throttle_start, settings.auto_throttle_max, settings.delay, settings.auto_throttle_target
+        settings.auto_throttle_start, settings.auto_throttle_max_delay, settings.delay, settings.auto_throttle_target
     )
     return Throttle(AutoThrottle(wanted), site.set_delay, site.clock.now, debug=settings.auto_throttle_debug)
 
@@ -282,7 +282,7 @@ def _metarefresh(cast: Cast) -> MetaRefresh | None:
     settings = cast.member.settings
     if cast.member.target.generic or not settings.meta_refresh or not settings.redirect:
         return None
-    return MetaRefresh(settings.redirects_max, settings.meta_refresh_max_delay)
+    return MetaRefresh(settings.max_redirects, settings.meta_refresh_max_delay)
 
 
 def _cookies(cast: Cast, site: Site) -> Cookies:

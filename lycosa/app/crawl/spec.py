@@ -14,14 +14,14 @@ from lycosa.frontier.core.states import Policy
 
 OWN = frozenset(
     {
-        "allow", "backoff_base", "backoff_max", "connect_timeout", "content_types", "cookies", "cookies_debug", "deny",
+        "allow", "backoff_base", "max_backoff", "connect_timeout", "content_types", "cookies", "cookies_debug", "deny",
         "depth", "depth_priority", "downloader_middlewares", "extensions", "fail_on_dataloss", "files_store",
         "follow_nofollow", "header",
         "http_auth_domain", "http_pass", "http_user", "httperror_allow_all", "httperror_allowed",
         "images_min_height", "images_min_width", "images_store", "images_thumbs", "insecure", "max_body",
-        "media_expires", "meta_refresh", "meta_refresh_max_delay", "pipelines", "proxy", "redirect", "redirects_max",
+        "media_expires", "meta_refresh", "meta_refresh_max_delay", "pipelines", "proxy", "redirect", "max_redirects",
         "referrer_policy", "retries", "retry_enabled", "retry_statuses", "robots", "spider_middlewares", "timeout",
-        "url_length_max", "user", "user_agent",
+        "max_url_length", "user", "user_agent",
     }
 )  # fmt: skip
 """Settings in which the spiders of one crawl may differ; in all others they must agree."""

@@ -223,7 +223,7 @@ def _limits(settings: Settings) -> Limits:
     return Limits(
         settings.concurrency,
         settings.max_pages,
-        settings.lease_max,
+        settings.max_lease,
         exit_when_idle=settings.exit_when_idle,
         shared=bool(settings.frontier),
     )

@@ -150,7 +150,7 @@ async def _visit(process: Process) -> None:
     counts = Counts(process.collector, process.stats)
     async with AsyncExitStack() as stack:
         patient = stack.enter_context(hurrying(lost_of(crew.settings)))
-        await stack.enter_async_context(Watchdog(crew.settings.blocked_after))
+        await stack.enter_async_context(Watchdog(crew.settings.slow_callback_after))
         begin = await _wired(stack, process, crew, counts)
         for member in crew.members:
             await member.target.crawler.signals.send(engine_started)

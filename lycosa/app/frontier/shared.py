@@ -95,7 +95,7 @@ async def frontier_of(stack: AsyncExitStack, crew: Crew, state: StateDir, *, aga
         return OpenFrontier.joined(await _join(stack, crew, state, again=again))
     state.refuse_half()
     frontier = embedded_frontier(
-        state.frontier, crew.policy, sync=crew.settings.sync, now=Clock().now(), expected=crew.settings.expect
+        state.frontier, crew.policy, sync=crew.settings.sync, now=Clock().now(), expected=crew.settings.expected_urls
     )
     stack.push_async_callback(frontier.close)
     return OpenFrontier.own(frontier)
@@ -143,7 +143,7 @@ def _kind_of(crew: Crew) -> str:
     """Return what the crawl is one of, in words: workers of the same one may take part in it."""
     names = crew.spiders.replace("+", ", ")
     kind = f"spider {names}" if names else "start URLs"
-    return f"{kind} (--key {' --key '.join(crew.target.key)})" if crew.target.key else kind
+    return f"{kind} (--fingerprint-rules {' --fingerprint-rules '.join(crew.target.key)})" if crew.target.key else kind
 
 
 async def _describe(crawl: SharedCrawl, place: str, crew: Crew) -> list[str]:

@@ -160,7 +160,7 @@ def export(file: str, where: Where, **selected: Any) -> None:
     may move a URL from one state to the next unseen.
 
     \b
-    lycosa frontier export dead.jsonl --state-of dead
+    lycosa frontier export dead.jsonl --status dead
     """
     selection = selection_of(**selected)
 

@@ -137,7 +137,7 @@ def list_(where: Where, limit: int, as_json: bool, **selected: Any) -> None:
     """List URLs with their state, segment by segment.
 
     \b
-    lycosa frontier list --state-of dead --reason 'timeout*' --limit 0
+    lycosa frontier list --status dead --reason 'timeout*' --limit 0
     """
     selection = selection_of(**selected)
 

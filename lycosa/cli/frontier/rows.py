@@ -122,7 +122,7 @@ class Opened(Protocol):
 def selection_options(command: F) -> F:
     """Add the options that say which URLs are meant."""
     command = where_options(command)
-    return click.option("--state-of", "states", multiple=True, metavar="STATE,...", help=f"Of {', '.join(STATES)}.")(
+    return click.option("--status", "states", multiple=True, metavar="STATE,...", help=f"Of {', '.join(STATES)}.")(
         command
     )
 
@@ -162,7 +162,7 @@ def selection_of(
     words = tuple(word.strip() for text in states for word in text.split(","))
     for word in words:
         if word not in STATES:
-            raise UsageError(f"--state-of: {word!r} is not one of {', '.join(STATES)}")
+            raise UsageError(f"--status: {word!r} is not one of {', '.join(STATES)}")
     return Selection(
         words,
         segment,

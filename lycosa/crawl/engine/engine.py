@@ -349,7 +349,7 @@ class Engine:
         if not self._leases.is_overdue(lease):
             log.error("%s failed: %s", lease.record.url, CANCELLED_ITSELF)
             return Failed(CANCELLED_ITSELF)
-        log.warning("%s took longer than %g s (lease_max)", lease.record.url, self._limits.lease_max_s)
+        log.warning("%s took longer than %g s (max_lease)", lease.record.url, self._limits.lease_max_s)
         _, event = expire(lease.record)
         return Failed(LEASE_EXPIRED, self._clock.now() if event is Event.EXPIRE else None)
 

@@ -25,15 +25,15 @@ HTML = frozenset({"text/html", "application/xhtml+xml", "application/vnd.wap.xht
 
 
 class MetaRefresh:
-    """Follows a refresh within `delay_max_s`, at most `redirects_max` hops from one request.
+    """Follows a refresh within `delay_max_s`, at most `max_redirects` hops from one request.
 
     Those within one of `ignore_tags` are not meant for us.
     """
 
     def __init__(
-        self, redirects_max: int, delay_max_s: float = DELAY_MAX_S, ignore_tags: Collection[str] = IGNORE_TAGS
+        self, max_redirects: int, delay_max_s: float = DELAY_MAX_S, ignore_tags: Collection[str] = IGNORE_TAGS
     ) -> None:
-        self._max = redirects_max
+        self._max = max_redirects
         self._delay_max_s = delay_max_s
         self._ignore_tags = ignore_tags
 

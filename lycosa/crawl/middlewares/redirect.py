@@ -18,10 +18,10 @@ COOKIES_CHANGED = "cookies changed"
 
 
 class Redirect:
-    """At most `redirects_max` hops from one request."""
+    """At most `max_redirects` hops from one request."""
 
-    def __init__(self, redirects_max: int, statuses: Statuses) -> None:
-        self._max = redirects_max
+    def __init__(self, max_redirects: int, statuses: Statuses) -> None:
+        self._max = max_redirects
         self._statuses = statuses
 
     def process_response(self, request: Request, response: Response) -> Response | Instead | Ignored | Failed:

@@ -26,5 +26,5 @@ class UrlLength:
         kept = [request for request in results.requests if len(request.url) <= length_max]
         left_out = len(results.requests) - len(kept)
         self._stats.inc_value("urllength/request_ignored_count", left_out)
-        log.info("%d requests of %s are left out: their URLs are too long (url_length_max)", left_out, response.url)
+        log.info("%d requests of %s are left out: their URLs are too long (max_url_length)", left_out, response.url)
         return results._replace(requests=kept)

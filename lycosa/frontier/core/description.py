@@ -25,9 +25,9 @@ class Description(msgspec.Struct):
     """What is known of a crawl besides its records: `crawl.json`, or the same on a server.
 
     `seeds` are the canonical start URLs of all runs, in order. `spider` is the name of the spider, "" without one;
-    `key` holds the `--key` rules, none for the default. `imported`: an import created the state, and no crawl has used
-    it yet, so it has no name. The other fields are the options of the last run, for `explain`; with several spiders,
-    `members` has those of each.
+    `key` holds the `--fingerprint-rules`, none for the default. `imported`: an import created the state, and no crawl
+    has used it yet, so it has no name. The other fields are the options of the last run, for `explain`; with several
+    spiders, `members` has those of each.
     """
 
     format: str = FORMAT

@@ -175,9 +175,11 @@ def _names(verb: str, shipped: Sequence[str]) -> list[str]:
         given = {each.strip() for each in word[len(verb) + 1 :].split(",")} - {""}
         wrong = next((each for each in given if ":" in each), None)
         if wrong is not None:
-            raise BadSetting(f"key: {wrong!r} behind {verb}: is no name of a parameter: write it as a key of its own")
+            raise BadSetting(
+                f"fingerprint_rules: {wrong!r} behind {verb}: is no name of a parameter: write it as a key of its own"
+            )
         if not given:
-            raise BadSetting(f"key: {verb}: names no parameter: write one, as in {verb}:sessionid")
+            raise BadSetting(f"fingerprint_rules: {verb}: names no parameter: write one, as in {verb}:sessionid")
         names |= given
     return sorted(names)
 
@@ -228,4 +230,6 @@ def _unknown(word: str) -> str:
     near = next(iter(get_close_matches(begin.lower(), [*SHIPPED, "drop", "keep"], n=1)), "")
     if near in {"drop", "keep"}:
         near += f":{rest or 'NAME,...'}"
-    return f"key: {word!r} is unknown: " + (f"did you mean {near}?" if near else f"write one of {', '.join(WORDS)}")
+    return f"fingerprint_rules: {word!r} is unknown: " + (
+        f"did you mean {near}?" if near else f"write one of {', '.join(WORDS)}"
+    )

@@ -26,7 +26,7 @@ QUICK = {
     "backoff_base": 0,
     "auto_throttle": True,
     "auto_throttle_start": 0.05,
-    "auto_throttle_max": 0.5,
+    "auto_throttle_max_delay": 0.5,
 }
 
 
@@ -135,7 +135,7 @@ def test_the_crawl_delay_of_robots_txt_is_the_least():
 
 def test_the_longest_delay():
     async def play(server: Server) -> None:
-        await crawl(server, *(f"/slow?ms=300&{number}" for number in range(10)), auto_throttle_max=0.1)
+        await crawl(server, *(f"/slow?ms=300&{number}" for number in range(10)), auto_throttle_max_delay=0.1)
         assert median(gaps(server)[3:]) < 0.2  # of 0.3 else
 
     playing(play)

@@ -18,7 +18,7 @@ from tests.cli.command import assert_exactly_once, items, lycosa
 from tests.servers.misbehaving import Server, running
 
 PAGES = 30
-FAST = {"robots": False, "retries": 0, "concurrency": 2, "blocked_after": 0}
+FAST = {"robots": False, "retries": 0, "concurrency": 2, "slow_callback_after": 0}
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def ends_early(server: Server, home: Path, reason: str, spider: type[Pages] = Pa
         ("closespider_itemcount", {"close_after_items": 5}),
         ("closespider_pagecount", {"max_pages": 5}),
         ("closespider_timeout", {"close_after": 1.0, "delay": 0.1}),
-        ("memusage_exceeded", {"memory_max": 1024**2}),
+        ("memusage_exceeded", {"max_memory": 1024**2}),
     ],
 )
 def test_conditions_of_the_settings(server, tmp_path, reason, settings):
@@ -110,7 +110,7 @@ class Barren(Spider):
     ("reason", "settings"),
     [
         ("closespider_pagecount_no_item", {"close_after_pages_without_item": 4}),
-        ("closespider_timeout_no_item", {"close_after_idle_items": 2.0, "delay": 0.2}),
+        ("closespider_timeout_no_item", {"close_after_no_items_for": 2.0, "delay": 0.2}),
     ],
 )
 def test_no_items(server, tmp_path, reason, settings):
@@ -207,7 +207,7 @@ def test_a_blocking_call_is_named_by_the_command(server, tmp_path):
                 time.sleep(0.6)
         """)
     )
-    done = lycosa("runspider", "spider.py", "--no-robots", "-s", "blocked_after=0.2", cwd=tmp_path)
+    done = lycosa("runspider", "spider.py", "--no-robots", "-s", "slow_callback_after=0.2", cwd=tmp_path)
     assert "Slow.parse has blocked the crawl for 0." in done.stderr
     assert "at spider.py:8 (time.sleep): use await asyncio.sleep(...)" in done.stderr
 

@@ -18,7 +18,7 @@ from tests.cli.command import assert_exactly_once
 from tests.servers.misbehaving import Server, running
 
 PAGES = 40
-FAST = {"robots": False, "retries": 0, "blocked_after": 0}
+FAST = {"robots": False, "retries": 0, "slow_callback_after": 0}
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 

@@ -227,7 +227,9 @@ def test_the_delay_holds_for_all_together_however_busy_they_are(tmp_path):
     spider = PAGES_OF_A_TREE.replace('yield {"url"', busy + '\n        yield {"url"')
     delay_s = 0.2
     with grow(25) as tree:
-        done = lycosa(*of_spider(tree, tmp_path, spider, "--delay", delay_s, "-s", "blocked_after=0"), cwd=tmp_path)
+        done = lycosa(
+            *of_spider(tree, tmp_path, spider, "--delay", delay_s, "-s", "slow_callback_after=0"), cwd=tmp_path
+        )
         assert done.returncode == 0, done.stderr
         assert len(tree.hits()) == 25
         assert_paced(gaps_of(hit.at for hit in tree.hits()), delay_s)
@@ -239,7 +241,7 @@ def test_the_delay_of_an_address_holds_for_all_its_hosts(tmp_path):
     spider = PAGES_OF_A_TREE.replace('yield {"url"', busy + '\n        yield {"url"')
     spider = spider.replace("def parse", '    yield Request(f"{self.other}/0")\n    def parse', 1)
     with grow(9) as tree, grow(9) as other:
-        options = ("--delay-per-ip", 0.2, "-s", "blocked_after=0", "-a", f"other={other.url.removesuffix('/0')}")
+        options = ("--delay-per-ip", 0.2, "-s", "slow_callback_after=0", "-a", f"other={other.url.removesuffix('/0')}")
         done = lycosa(*of_spider(tree, tmp_path, spider, *options), cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert_exactly_once([item["url"] for item in items(tmp_path / "items.jsonl")], tree.urls() | other.urls())
@@ -252,7 +254,7 @@ def test_a_callback_that_never_returns_costs_its_process_and_not_the_crawl(tmp_p
         'yield {"url"', 'time.sleep(1e6 * response.url.endswith("/7"))\n        yield {"url"'
     )
     with grow(30) as tree:
-        options = ("-s", "lease_max=15", "-s", "blocked_after=0")
+        options = ("-s", "max_lease=15", "-s", "slow_callback_after=0")
         done = lycosa(*of_spider(tree, tmp_path, spider, *options), cwd=tmp_path, timeout_s=400.0)
         assert done.returncode == 1, done.stderr
         assert "its process died again and again" in done.stderr
@@ -272,7 +274,7 @@ def test_a_callback_that_waits_too_long_is_given_up(tmp_path):
             await asyncio.sleep(60)
     """
     with grow(1) as tree:
-        done = lycosa(*of_spider(tree, tmp_path, spider, "-s", "lease_max=1"), cwd=tmp_path)
+        done = lycosa(*of_spider(tree, tmp_path, spider, "-s", "max_lease=1"), cwd=tmp_path)
         assert done.returncode == 1, done.stderr
         assert "lease expired" in done.stderr
         assert (len(tree.hits()), "hangs" in done.stderr) == (5, False)

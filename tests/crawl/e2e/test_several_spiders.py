@@ -130,7 +130,7 @@ def test_user_agent_header_middleware_cookies_and_domains_are_each_ones_own(tmp_
     assert (a["user-agent"], b["user-agent"]) == ("Agent-A", "Agent-B")
     assert (a.get("x-spider"), b.get("x-spider")) == ("a", None)
     assert (a["cookie"], b["cookie"]) == ("jar=a", "jar=b"), "each has a jar of its own"
-    dead = lycosa("frontier", "list", "--state", "state", "--state-of", "dead", "--json", cwd=tmp_path).stdout
+    dead = lycosa("frontier", "list", "--state", "state", "--status", "dead", "--json", cwd=tmp_path).stdout
     assert [json.loads(line)["spider"] for line in dead.splitlines()] == ["b"], "a may not go there"
 
 

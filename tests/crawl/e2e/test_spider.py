@@ -253,7 +253,7 @@ def test_a_callback_that_never_returns_is_dead_in_the_end_and_holds_nobody_up(tr
                 await asyncio.sleep(3600)
             yield {"url": response.url}
     """
-    done = runs(tree, tmp_path, spider, "--lease-max", 1, code=1)
+    done = runs(tree, tmp_path, spider, "--max-lease", 1, code=1)
     assert f"{tree.url[:-1]}2  lease expired" in [line.strip() for line in done.stderr.splitlines()]
     assert len(written(tmp_path)) == 3
     assert Counter(paths(tree)) == {"/0": 1, "/1": 1, "/2": 5, "/3": 1}

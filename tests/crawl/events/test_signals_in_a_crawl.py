@@ -68,7 +68,7 @@ def crawled(spider: type[Spider], urls: Any, **settings: Any) -> tuple[Any, dict
             made.append(self)
 
     async def story() -> Any:
-        given = {"retries": 1, "backoff_base": 0.01, "blocked_after": 0, "robots": False, **settings}
+        given = {"retries": 1, "backoff_base": 0.01, "slow_callback_after": 0, "robots": False, **settings}
         async with asyncio.timeout(60), Crawl(Kept, spider_args={"urls": urls}, **given) as crawl:
             await crawl.run()
         return crawl.summary
@@ -137,7 +137,7 @@ def everything(server: Server, tmp_path: Path) -> tuple[Any, dict[str, Any]]:
         robots=True,
         depth=2,
         deny="*other.example*",
-        url_length_max=200,
+        max_url_length=200,
         memory_warning=1024**2,
         files_store=str(tmp_path / "files"),
         pipelines={Sorts: 1, FilesPipeline: 2},
@@ -156,7 +156,7 @@ def many_names(server: Server) -> dict[str, Any]:
 
 
 def out_of_memory(server: Server) -> dict[str, Any]:
-    return crawled(Hears, [server.url("/index")], memory_max=1024**2)[1]
+    return crawled(Hears, [server.url("/index")], max_memory=1024**2)[1]
 
 
 def no_robots_txt() -> dict[str, Any]:

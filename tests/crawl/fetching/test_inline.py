@@ -70,7 +70,7 @@ def test_what_is_final_is_raised(server):
                 raised.append(str(error))
         return {"raised": raised}
 
-    done = crawled(server, does, max_body=1000, redirects_max=3)
+    done = crawled(server, does, max_body=1000, max_redirects=3)
     assert done.items == [{"raised": ["connection lost within the body", "body over 1000 bytes", 302]}]
     assert (done.hits["/short"], done.hits["/redirect-chain/3"]) == (2, 1)
 

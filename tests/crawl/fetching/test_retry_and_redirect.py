@@ -51,7 +51,7 @@ def gaps(server: Server, path: str) -> list[float]:
 
 def test_each_wait_is_twice_as_long_and_half_of_it_is_chance(server):
     requests = [Request(server.url(f"/flaky/2?{number}")) for number in range(8)]
-    played = crawled(server, *requests, retries=2, backoff_base=0.2, backoff_max=0.3, concurrency_per_host=8)
+    played = crawled(server, *requests, retries=2, backoff_base=0.2, max_backoff=0.3, concurrency_per_host=8)
     assert len(played.items) == 8
     waits = [gaps(server, f"/flaky/2?{number}") for number in range(8)]
     first, second = zip(*waits, strict=True)
@@ -113,7 +113,7 @@ def test_a_callback_wants_it_again_after_a_while(server):
 
 def test_a_chain_is_followed_so_far(server):
     start = Request(server.url("/redirect-chain/0"), errback="told")
-    played = crawled(server, start, redirects_max=3)
+    played = crawled(server, start, max_redirects=3)
     assert list(played.hits) == [f"/redirect-chain/{number}" for number in range(4)]
     assert played.of("/redirect-chain/3") == ("done", "more than 3 redirects")
     assert played.items == [{"failure": "HttpError"}]

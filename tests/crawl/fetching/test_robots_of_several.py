@@ -50,7 +50,7 @@ class Rude(Alpha):
 
 def crawled(server: Server, *spiders: type[Spider]) -> tuple[set[tuple[str, str]], Any]:
     async def story() -> Any:
-        async with Crawl(list(spiders), spider_args={"server": server}, blocked_after=0) as crawl:
+        async with Crawl(list(spiders), spider_args={"server": server}, slow_callback_after=0) as crawl:
             await crawl.run()
             return {(item["spider"], item["path"]) for item in crawl.items}, crawl.summary
 

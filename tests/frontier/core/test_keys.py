@@ -338,4 +338,4 @@ def test_a_word_with_a_colon_is_a_function(word: str, *, function: bool) -> None
 def test_a_word_that_means_nothing_is_told(word: str, says: str) -> None:
     with pytest.raises(BadSetting) as caught:
         keys([word])
-    assert str(caught.value).startswith(f"key: {says}")
+    assert str(caught.value).startswith(f"fingerprint_rules: {says}")

@@ -330,8 +330,8 @@ def test_list(frontier, state):
     waiting = {number: states.pop(number) for number in "3457"}
     assert states == {"0": "done", "1": "dead", "2": "retry", "6": "delayed"}
     assert set(waiting.values()) <= {"queued", "leased"}
-    assert frontier("list", "--state", state, "--state-of", "dead").rows[0][-2:] == ["timeout", f"{SITE}/1"]
-    assert len(frontier("list", "--state", state, "--state-of", "dead,done", "--state-of", "retry").rows) == 3
+    assert frontier("list", "--state", state, "--status", "dead").rows[0][-2:] == ["timeout", f"{SITE}/1"]
+    assert len(frontier("list", "--state", state, "--status", "dead,done", "--status", "retry").rows) == 3
     assert [row["url"] for row in frontier("list", "--state", state, "--segment", "monday", "--json").json] == [
         f"{SITE}/7"
     ]
@@ -514,7 +514,7 @@ async def _nothing(frontier: Any) -> None:
 
 
 def test_export_takes_a_selection(frontier, state):
-    assert [row["url"] for row in exported(frontier, state, "--state-of", "dead")] == [f"{SITE}/1"]
+    assert [row["url"] for row in exported(frontier, state, "--status", "dead")] == [f"{SITE}/1"]
 
 
 def test_an_export_never_overwrites_and_never_leaves_half_a_file(frontier, monkeypatch):
@@ -820,8 +820,8 @@ def test_a_damaged_state_is_told_in_one_line(frontier, description, says, code):
     ("argv", "says"),
     [
         ("frobnicate", "frobnicate"),
-        ("list --state-of lost", "--state-of: 'lost' is not one of queued,"),
-        ("list --state-of dead,,", "--state-of: ''"),
+        ("list --status lost", "--status: 'lost' is not one of queued,"),
+        ("list --status dead,,", "--status: ''"),
         ("list --limit -1", "-1"),
         ("list --before tomorrow", "--before: 'tomorrow' is neither an age"),
         ("list --before 3y", "--before: '3y' is neither an age"),

@@ -127,7 +127,7 @@ def test_what_is_imported_or_requeued_is_fetched_at_once_and_once(tree: Tree, se
     more, dead = [server.url(f"/tree/50/{number}") for number in range(20, 40)], server.url("/500")
     with started(*crawl_of(tree, dead, server.url("/hang"), "--retries", 0, "--timeout", 60), cwd=tmp_path) as crawl:
         under_way(crawl)
-        while not asked(tmp_path, "list", "--state-of", "dead"):
+        while not asked(tmp_path, "list", "--status", "dead"):
             assert crawl.process.poll() is None
         assert asked(tmp_path, "requeue", "--url", dead) == [{"requeued": 1}]
         assert crawl.until(lambda: server.paths().count("/500") == 2)
@@ -149,12 +149,12 @@ def test_an_import_wakes_a_crawl_that_waits(server: Server, tmp_path: Path) -> N
     arguments = ("crawl", start, "--no-robots", "-o", "items.jsonl", "--state", "state", "--scope", "any")
     with running(host="127.0.0.3") as other, started(*arguments, cwd=tmp_path) as crawl:
         assert crawl.until(lambda: len(server.hits) > 0 and (tmp_path / "state" / "socket").exists())
-        while asked(tmp_path, "list", "--state-of", "retry") == []:
+        while asked(tmp_path, "list", "--status", "retry") == []:
             assert crawl.process.poll() is None
         (tmp_path / "seeds.txt").write_text(other.url("/tree/3/0"))
         asked(tmp_path, "import", "seeds.txt")
         assert crawl.until(lambda: len(other.hits) >= 3)
-        (row,) = asked(tmp_path, "list", "--state-of", "retry")
+        (row,) = asked(tmp_path, "list", "--status", "retry")
         assert row["url"] == start
         why = asked(tmp_path, "explain", start)[0]["why"][0]
         assert "to be tried again" in why
@@ -168,8 +168,8 @@ def test_what_was_imported_on_another_machine_is_crawled_there(server: Server, t
     done = lycosa("frontier", "import", "seeds.txt", "--state", "state", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "state: a new state was made, since there was none\n")
     crawl = ("crawl", server.url("/tree/9/8"), "-o", "items.jsonl", "--state", "state", "--no-robots")
-    other = lycosa(*crawl, "--key", "tracking", cwd=tmp_path)
-    assert (other.returncode, "identifies requests without --key" in other.stderr) == (3, True)
+    other = lycosa(*crawl, "--fingerprint-rules", "tracking", cwd=tmp_path)
+    assert (other.returncode, "identifies requests without --fingerprint-rules" in other.stderr) == (3, True)
     assert lycosa(*crawl, cwd=tmp_path).returncode == 0
     assert set(more) < set(urls(tmp_path))
 

@@ -232,11 +232,11 @@ WITHOUT_TRACKING = ["/", "/a?id=1&utm_source=x", "/a?id=2", "/b", "/b/", "/c", "
 
 def test_pages_that_count_as_one_are_fetched_once_at_their_own_url(shop, home):
     url, asked = shop
-    crawl(url, home, "--key", "slash,tracking")
+    crawl(url, home, "--fingerprint-rules", "slash,tracking")
     assert sorted(asked) == WITHOUT_TRACKING
     final = sorted(item["final_url"].removeprefix(url) for item in items(home / "items.jsonl"))
     assert final == ["", "a?id=1&utm_source=x", "a?id=2", "b/", "c"]
-    assert NOTHING in crawl(url, home, "--key", "tracking", "--key", "slash").stderr
+    assert NOTHING in crawl(url, home, "--fingerprint-rules", "tracking", "--fingerprint-rules", "slash").stderr
     assert len(asked) == len(WITHOUT_TRACKING)
 
 
@@ -248,31 +248,34 @@ def test_without_a_key_every_url_is_a_page(shop, home):
 
 def test_a_function_says_what_counts(shop, home):
     url, asked = shop
-    crawl(url, home, "--key", "shop:key")
+    crawl(url, home, "--fingerprint-rules", "shop:key")
     assert sorted(asked) == ["/", "/a?id=1&utm_source=x", "/b", "/b/", "/c", "/c?gclid=1", "/c?gclid=3"]
 
 
 def test_a_state_keeps_its_key(shop, home):
     url, asked = shop
-    crawl(url, home, "--key", "tracking", "--depth", 0)
+    crawl(url, home, "--fingerprint-rules", "tracking", "--depth", 0)
     for more, says in (
-        (["--key", "sort"], "identifies requests by tracking, this run by sort: all URLs would be new"),
-        ([], "identifies requests by tracking, this run without --key"),
+        (["--fingerprint-rules", "sort"], "identifies requests by tracking, this run by sort: all URLs would be new"),
+        ([], "identifies requests by tracking, this run without --fingerprint-rules"),
     ):
         refused = assert_one_line(crawl(url, home, *more, code=3).stderr)
         assert says in refused
         assert refused.endswith("give another --state, or -O to start afresh")
     assert asked == ["/"]
-    crawl(url, home, "--key", "sort", "--depth", 0, out="-O")
+    crawl(url, home, "--fingerprint-rules", "sort", "--depth", 0, out="-O")
     assert asked == ["/", "/"]
 
 
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        (["--key", "trackin"], "key: 'trackin' is unknown: did you mean tracking?"),
-        (["--key", "nowhere:key"], "key: there is no module 'nowhere', neither installed nor in "),
-        (["--key", "shop:none"], "the key resolver shop:none returned a NoneType for http://127.0.0.1"),
+        (["--fingerprint-rules", "trackin"], "fingerprint_rules: 'trackin' is unknown: did you mean tracking?"),
+        (
+            ["--fingerprint-rules", "nowhere:key"],
+            "fingerprint_rules: there is no module 'nowhere', neither installed nor in ",
+        ),
+        (["--fingerprint-rules", "shop:none"], "the key resolver shop:none returned a NoneType for http://127.0.0.1"),
         (["--segment", "30min"], "segment: '30min' is too short: every segment fetches"),
         (["--segment", "shop:segment"], "the segment resolver shop:segment failed: AssertionError"),
         (["-s", "segment=weekly"], "segment: 'weekly' is unknown: did you mean week?"),
@@ -296,6 +299,6 @@ def test_a_resolver_that_fails_on_a_link_kills_its_page_only(shop, home):
             return url
         """)
     )
-    done = crawl(url, home, "--key", "odd:key", code=1)
+    done = crawl(url, home, "--fingerprint-rules", "odd:key", code=1)
     assert "the key resolver odd:key failed for" in done.stderr
     assert asked == ["/"]

@@ -92,7 +92,7 @@ def test_what_is_done_is_looked_into_and_fetched_again(tmp_path: Path, server, a
 def test_what_is_not_kept_cannot_be_fetched_again(tmp_path: Path, server, ask) -> None:
     with serve(PAGES) as site:
         crawl(site, server, tmp_path)
-        assert rows_of(ask("list", "--json", "--state-of", "done")) == []
+        assert rows_of(ask("list", "--json", "--status", "done")) == []
         assert "done: when and why is not kept" in ask("explain", f"{site.url}/a").stdout
         assert "never seen" in ask("explain", f"{site.url}/other").stdout
         assert "keep_done=true" in ask("requeue", "--done", code=2).stderr
@@ -104,7 +104,7 @@ def test_the_dead_are_exported_and_get_a_new_life(tmp_path: Path, server, ask) -
     with serve(PAGES) as site:
         pass
     crawl(site, server, tmp_path, "--no-robots", code=1)
-    assert ask("export", "dead.jsonl", "--state-of", "dead").stderr.endswith("1 URL exported to dead.jsonl\n")
+    assert ask("export", "dead.jsonl", "--status", "dead").stderr.endswith("1 URL exported to dead.jsonl\n")
     assert "given up" in ask("explain", site.url).stdout
     assert ask("requeue", "--reason", "no such*").stdout == "0 URLs queued again\n"
     assert ask("requeue").stdout == "1 URL queued again\n"
@@ -128,8 +128,10 @@ def test_a_crawl_begins_with_what_was_imported(tmp_path: Path, server, ask) -> N
     assert done.returncode == 1, done.stderr
     (status,) = rows_of(ask("status", "--json"))
     assert (status["dead"], status["queued"]) == (3, 0), "those that were imported too"
-    other = lycosa("crawl", "http://127.0.0.1:9/", *options[2:], "--key", "sort", "--state", "other", cwd=tmp_path)
-    assert "not of start URLs (--key sort): give another --crawl-name" in other.stderr
+    other = lycosa(
+        "crawl", "http://127.0.0.1:9/", *options[2:], "--fingerprint-rules", "sort", "--state", "other", cwd=tmp_path
+    )
+    assert "not of start URLs (--fingerprint-rules sort): give another --crawl-name" in other.stderr
     assert other.returncode in (2, 3)
 
 

@@ -343,7 +343,7 @@ def settings_of(kind: type[MediaPipeline], settings: Any) -> MediaSettings:
         _expires_s(kind, settings, setting(f"{prefix}_EXPIRES", 90)),
         int(setting("media_max_size", MEDIA_MAX_SIZE)),
         int(setting("media_concurrency", MEDIA_CONCURRENCY)),
-        bool(setting("media_same_once", default=False)),
+        bool(setting("media_deduplicate", default=False)),
         bool(setting("sync", default=False)),
         {name: (int(size[0]), int(size[1])) for name, size in thumbs.items()},
         int(setting(f"{prefix}_MIN_WIDTH") or getattr(kind, "MIN_WIDTH", 0)),

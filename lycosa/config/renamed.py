@@ -1,0 +1,55 @@
+"""Old names of settings and command-line options: refused with the new name.
+
+Before 1.0 a rename has no alias. `layers` asks here about unknown settings, the command line about unknown options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+SETTINGS: Mapping[str, str] = {
+    "auto_throttle_max": "auto_throttle_max_delay",
+    "backoff_max": "max_backoff",
+    "blocked_after": "slow_callback_after",
+    "close_after_idle_items": "close_after_no_items_for",
+    "expect": "expected_urls",
+    "key": "fingerprint_rules",
+    "lease_max": "max_lease",
+    "media_same_once": "media_deduplicate",
+    "memory_max": "max_memory",
+    "redirects_max": "max_redirects",
+    "url_length_max": "max_url_length",
+}
+"""Old name, new name; "" for a setting that has none. The option of a setting needs no entry in `OPTIONS`."""
+
+OPTIONS: Mapping[str, str] = {
+    "--state-of": "--status",
+}
+"""Old name, new name; "" for an option that has none."""
+
+
+def renamed_setting(name: str) -> str:
+    """Return the message for an old name of a setting, without its place; "" for any other name."""
+    old = name.replace("-", "_")
+    return _message(f"setting {name!r}", repr(SETTINGS[old]) if SETTINGS[old] else "") if old in SETTINGS else ""
+
+
+def renamed_variable(prefix: str, name: str) -> str:
+    """Return the message for an environment variable named after an old setting; "" for any other name."""
+    if name not in SETTINGS:
+        return ""
+    return _message(prefix + name.upper(), prefix + SETTINGS[name].upper() if SETTINGS[name] else "")
+
+
+def renamed_option(option: str) -> str:
+    """Return the message for an old command-line option; "" for any other option."""
+    if option in OPTIONS:
+        return _message(f"option {option}", OPTIONS[option])
+    name = option.removeprefix("--").replace("-", "_")
+    if not option.startswith("--") or name not in SETTINGS:
+        return ""
+    return _message(f"option {option}", f"--{SETTINGS[name].replace('_', '-')}" if SETTINGS[name] else "")
+
+
+def _message(old: str, new: str) -> str:
+    return f"{old} is now {new}" if new else f"{old} no longer exists"
