@@ -12,7 +12,7 @@ import gc
 import time
 from typing import NamedTuple
 
-from lycosa.frontier.core.leases import Lending
+from lycosa.frontier.core.leases import LeaseManager
 from lycosa.frontier.core.model import RECORD_VERSION, UrlRecord
 from lycosa.frontier.core.states import Policy
 
@@ -81,8 +81,8 @@ def _measure(policy: Policy, hosts: int, leases: int) -> float:
     return min(spent) / leases * 1e6
 
 
-def _opened(policy: Policy, hosts: list[str]) -> Lending[int]:
-    lending = Lending(policy, Endless(hosts), 0)
+def _opened(policy: Policy, hosts: list[str]) -> LeaseManager[int]:
+    lending = LeaseManager(policy, Endless(hosts), 0)
     bench = lending.workbench
     for number, key in enumerate(hosts):
         host = bench.host(key)
@@ -91,7 +91,7 @@ def _opened(policy: Policy, hosts: list[str]) -> Lending[int]:
     return lending
 
 
-def _cycles(lending: Lending[int], now: float, step: float, leases: int) -> float:
+def _cycles(lending: LeaseManager[int], now: float, step: float, leases: int) -> float:
     """Lend and give back so many, and return the clock. A host that may not be contacted yet lets the clock go on."""
     done = 0
     while done < leases:

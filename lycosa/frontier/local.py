@@ -1,7 +1,7 @@
 """A frontier that one process owns: the port, minus the question where records are kept.
 
-Which host comes next and who holds what is decided in `core` (`Workbench`, `Lending`), what may happen to a record in
-`frontier.core.states`. This file joins the two to a `Shelf`, which only stores. The shelves are in `memory.py` and
+Which host comes next and who holds what is decided in `core` (`HostScheduler`, `LeaseManager`), what may happen to a record in
+`frontier.core.states`. This file joins the two to a `FrontierStore`, which only stores. The shelves are in `memory.py` and
 `lsm/frontier.py`.
 """
 
@@ -14,27 +14,27 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from lycosa.frontier.core.leases import Lending, Store
+from lycosa.frontier.core.leases import LeaseManager, RecordQueue
 from lycosa.frontier.core.model import (
     FrontierStats,
     HostFacts,
     HostView,
-    Kind,
+    RecordKind,
     Lease,
-    Moved,
+    RequeueResult,
     Row,
-    Rows,
+    RowSlice,
     SegmentView,
     Selection,
     UrlRecord,
 )
-from lycosa.frontier.core.scheduler import CLOCK_SLACK_S, Claim, Host, Workbench
+from lycosa.frontier.core.scheduler import CLOCK_SLACK_S, Claim, Host, HostScheduler
 from lycosa.frontier.core.states import Event, Policy, expire, fail, give_up
 from lycosa.http.core.model import Validators
 
 Place = TypeVar("Place")
 EXPIRED = "lease expired"
-NOT_YET = math.inf
+NOT_READY = math.inf
 """The rank of what cannot be lent yet."""
 
 BLOCK_MAX_S = 3600.0
@@ -50,7 +50,7 @@ ADDRESS_MAX_S = 3600.0
 """An address that was known when the state was closed is trusted no longer than this."""
 
 
-class HostMemory(NamedTuple):
+class SavedHost(NamedTuple):
     """What outlives an idle host: when it was last contacted, until when it is blocked, its facts, its address."""
 
     started_at: float = 0.0
@@ -68,11 +68,11 @@ class HostWork(NamedTuple):
     records: int
 
 
-class Shelf(Store[Place], Protocol[Place]):
+class FrontierStore(RecordQueue[Place], Protocol[Place]):
     """Keeps records in their states. A place is where a queued record lies, and where it goes back to."""
 
     def add(self, record: UrlRecord) -> float | None:
-        """Store a new record. Return its rank, `NOT_YET` when it cannot be lent yet; None when it is refused."""
+        """Store a new record. Return its rank, `NOT_READY` when it cannot be lent yet; None when it is refused."""
         ...
 
     def known(self, segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
@@ -80,7 +80,7 @@ class Shelf(Store[Place], Protocol[Place]):
         ...
 
     def put_back(self, place: Place, record: UrlRecord) -> float:
-        """LEASED -> QUEUED. Return its rank, `NOT_YET` when its segment was dropped."""
+        """LEASED -> QUEUED. Return its rank, `NOT_READY` when its segment was dropped."""
         ...
 
     def finish(self, place: Place, record: UrlRecord, reason: str, now: float, validators: Validators | None) -> None:
@@ -103,11 +103,11 @@ class Shelf(Store[Place], Protocol[Place]):
         """When `wake` has something to do."""
         ...
 
-    def recall_host(self, host: str) -> HostMemory:
+    def recall_host(self, host: str) -> SavedHost:
         """Return what was remembered of the host."""
         ...
 
-    def remember_host(self, host: str, memory: HostMemory) -> None:
+    def remember_host(self, host: str, memory: SavedHost) -> None:
         """Remember it."""
         ...
 
@@ -139,7 +139,7 @@ class Shelf(Store[Place], Protocol[Place]):
         """Return what is remembered of hosts behind a key."""
         ...
 
-    def rows(self, selection: Selection, after: str, limit: int) -> Rows:
+    def rows(self, selection: Selection, after: str, limit: int) -> RowSlice:
         """Return rows; what is lent is queued."""
         ...
 
@@ -149,7 +149,7 @@ class Shelf(Store[Place], Protocol[Place]):
 
     def requeue(
         self, selection: Selection, into: str | None, after: str, limit: int
-    ) -> tuple[Moved, Sequence[HostWork]]:
+    ) -> tuple[RequeueResult, Sequence[HostWork]]:
         """DEAD and DONE -> QUEUED, or a copy into another segment."""
         ...
 
@@ -174,9 +174,11 @@ class LocalFrontier(Generic[Place]):
     """See `frontier.ports.Frontier`; every method here is documented there. Raises `StateError` when the shelf
     fails."""
 
-    def __init__(self, policy: Policy, shelf: Shelf[Place], first_token: int = 0, now: float = math.inf) -> None:
+    def __init__(
+        self, policy: Policy, shelf: FrontierStore[Place], first_token: int = 0, now: float = math.inf
+    ) -> None:
         self.shelf = shelf
-        self._lending: Lending[Place] = Lending(policy, shelf, first_token)
+        self._lending: LeaseManager[Place] = LeaseManager(policy, shelf, first_token)
         self._bench = self._lending.workbench
         self._paused = self._lending.paced
         self._opened_at = now
@@ -195,7 +197,7 @@ class LocalFrontier(Generic[Place]):
             if rank is None:
                 continue
             pushed += 1
-            if rank != NOT_YET:
+            if rank != NOT_READY:
                 found_work(hosts.get(record.host) or self._host(record.host), rank)
         self._offered += len(records)
         self._added += pushed
@@ -236,7 +238,7 @@ class LocalFrontier(Generic[Place]):
             return False
         record = held.lease.record
         if held.place is None:
-            failed = self._lending.address_failed if record.kind == Kind.RESOLVE else self._lending.robots_failed
+            failed = self._lending.address_failed if record.kind == RecordKind.RESOLVE else self._lending.robots_failed
             failed(record.host, now if retry_at is None else retry_at)
         elif retry_at is None:
             self.shelf.bury(held.place, give_up(record), reason, now)
@@ -268,7 +270,7 @@ class LocalFrontier(Generic[Place]):
                 continue
             if held.place is not None:
                 self._expired(held.place, held.lease.record, now)
-            elif held.lease.record.kind == Kind.RESOLVE:
+            elif held.lease.record.kind == RecordKind.RESOLVE:
                 self._lending.address_failed(held.lease.record.host, now)
             else:
                 self._robots_expired(held.lease.record, now)
@@ -356,7 +358,7 @@ class LocalFrontier(Generic[Place]):
         self.shelf.close()
 
     @property
-    def workbench(self) -> Workbench:
+    def workbench(self) -> HostScheduler:
         """The active hosts."""
         return self._bench
 
@@ -373,7 +375,7 @@ class LocalFrontier(Generic[Place]):
         """Forget a segment; what of it is lent is held no more."""
         dropped = self.shelf.drop(segment)
         for lease in self._lending.leases():
-            if lease.record.segment == segment and lease.record.kind == Kind.PAGE:
+            if lease.record.segment == segment and lease.record.kind == RecordKind.PAGE:
                 held = self._lending.give_back(lease, contacted=True)
                 if held is not None and held.place is not None:
                     self.shelf.put_back(held.place, held.lease.record)
@@ -398,12 +400,12 @@ class LocalFrontier(Generic[Place]):
 
     def _remember(self, host: Host, facts: HostFacts | None) -> None:
         """Keep what must outlive the process; facts None keeps those that are there."""
-        memory = HostMemory(host.started_at, host.blocked_until, facts, host.address, host.address_until)
+        memory = SavedHost(host.started_at, host.blocked_until, facts, host.address, host.address_until)
         self.shelf.remember_host(host.key, memory)
 
     def _put_back(self, place: Place, record: UrlRecord) -> None:
         rank = self.shelf.put_back(place, record)
-        if rank != NOT_YET:
+        if rank != NOT_READY:
             self._bench.found_work(self._host(record.host), rank)
 
     def _see(self, now: float) -> None:

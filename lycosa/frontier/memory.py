@@ -17,29 +17,29 @@ from lycosa.core.errors import UsageError
 from lycosa.frontier.core.model import (
     FrontierStats,
     HostView,
-    Moved,
+    RequeueResult,
     Row,
-    Rows,
+    RowSlice,
     SegmentState,
     SegmentView,
     Selection,
     UrlRecord,
 )
 from lycosa.frontier.core.rows import Matcher
-from lycosa.frontier.core.segments import order, starts_at
-from lycosa.frontier.core.states import Event, Policy, State, arrive, requeue, step
-from lycosa.frontier.local import NOT_YET, HostMemory, HostWork, LocalFrontier
+from lycosa.frontier.core.segments import segment_order, starts_at
+from lycosa.frontier.core.states import Event, Policy, State, push_event, requeue, step
+from lycosa.frontier.local import NOT_READY, SavedHost, HostWork, LocalFrontier
 from lycosa.frontier.slices import next_slice, parse_cursor
 from lycosa.http.core.model import Validators
 
 Place = tuple[int, int]
 """Order within a host: highest priority first, then first come, first served."""
 
-WAKE_MAX = 1000
+PROMOTE_MAX = 1000
 
 
 @dataclass(slots=True)
-class Entry:
+class StoredUrl:
     """A URL and its state; a lent one is QUEUED."""
 
     record: UrlRecord
@@ -57,14 +57,14 @@ class MemorySegment:
     rank: float
     started: bool = False
     state: SegmentState = SegmentState.OPEN
-    urls: dict[int, Entry] = field(default_factory=dict)
+    urls: dict[int, StoredUrl] = field(default_factory=dict)
     seen: dict[int, int] = field(default_factory=dict)
     queues: dict[str, list[Place]] = field(default_factory=dict)
     counts: dict[State, int] = field(default_factory=lambda: dict.fromkeys(State, 0))
     reasons: Counter[str] = field(default_factory=Counter)
     dead_reasons: Counter[str] = field(default_factory=Counter)
 
-    def move(self, arrival: int, event: Event) -> Entry:
+    def move(self, arrival: int, event: Event) -> StoredUrl:
         """Take a URL through a step of its life; lent ones count as queued."""
         entry = self.urls[arrival]
         self.counts[entry.state] -= 1
@@ -73,7 +73,7 @@ class MemorySegment:
         self.counts[entry.state] += 1
         return entry
 
-    def count(self, entry: Entry, by: int = 1) -> None:
+    def count(self, entry: StoredUrl, by: int = 1) -> None:
         """Count why a URL is done or dead."""
         reasons = self.dead_reasons if entry.state is State.DEAD else self.reasons
         reasons[entry.reason] += by
@@ -81,14 +81,14 @@ class MemorySegment:
             del reasons[entry.reason]
 
 
-class MemoryShelf:
+class MemoryFrontierStore:
     """See `local.Shelf`."""
 
     def __init__(self) -> None:
         self._live: dict[str, MemorySegment] = {}
         self._dropped: list[str] = []
         self._sleeping: list[tuple[float, int, str]] = []
-        self._hosts: dict[str, HostMemory] = {}
+        self._hosts: dict[str, SavedHost] = {}
         self._positions: dict[str, int] = {}
         self._arrivals = self._lent = 0
 
@@ -102,12 +102,12 @@ class MemoryShelf:
         self._arrivals += 1
         if not record.dont_filter:
             segment.seen[record.fingerprint] = self._arrivals
-        state = step(State.NEW, arrive(record))
-        segment.urls[self._arrivals] = Entry(record, state, record.not_before)
+        state = step(State.NEW, push_event(record))
+        segment.urls[self._arrivals] = StoredUrl(record, state, record.not_before)
         segment.counts[state] += 1
         if state is State.DELAYED:
             heappush(self._sleeping, (record.not_before, self._arrivals, segment.name))
-            return NOT_YET
+            return NOT_READY
         return self._enqueue(segment, self._arrivals, record)
 
     def known(self, segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
@@ -136,7 +136,7 @@ class MemoryShelf:
         self._lent -= 1
         segment = self._live.get(record.segment)
         if segment is None:
-            return NOT_YET
+            return NOT_READY
         segment.urls[place[1]].record = record
         return self._enqueue(segment, place[1], record)
 
@@ -160,13 +160,13 @@ class MemoryShelf:
             if not segment.started and segment.rank <= now:
                 segment.started = True
                 woken += [HostWork(host, segment.rank, len(queue)) for host, queue in segment.queues.items() if queue]
-        while self._sleeping and self._sleeping[0][0] <= now and len(woken) < WAKE_MAX:
+        while self._sleeping and self._sleeping[0][0] <= now and len(woken) < PROMOTE_MAX:
             _, arrival, name = heappop(self._sleeping)
             sleeper = self._live.get(name)
             if sleeper is not None:
                 record = self._awake(sleeper, arrival)
                 rank = self._enqueue(sleeper, arrival, record)
-                woken += [HostWork(record.host, rank, 1)] if rank != NOT_YET else []
+                woken += [HostWork(record.host, rank, 1)] if rank != NOT_READY else []
         return woken
 
     def next_due(self) -> float | None:
@@ -174,11 +174,11 @@ class MemoryShelf:
         times = [each.rank for each in self._live.values() if not each.started and each.counts[State.QUEUED]]
         return min([*times, *(at for at, _, _ in self._sleeping[:1])], default=None)
 
-    def recall_host(self, host: str) -> HostMemory:
+    def recall_host(self, host: str) -> SavedHost:
         """Look it up."""
-        return self._hosts.get(host, HostMemory())
+        return self._hosts.get(host, SavedHost())
 
-    def remember_host(self, host: str, memory: HostMemory) -> None:
+    def remember_host(self, host: str, memory: SavedHost) -> None:
         """Keep it."""
         facts = memory.facts or self.recall_host(host).facts
         self._hosts[host] = memory._replace(facts=facts)
@@ -229,10 +229,10 @@ class MemoryShelf:
         names = sorted(name for name in {*self._hosts, *queued} if name > after)[:limit]
         return [self._host_view(name, queued.get(name, 0)) for name in names]
 
-    def rows(self, selection: Selection, after: str, limit: int) -> Rows:
+    def rows(self, selection: Selection, after: str, limit: int) -> RowSlice:
         """Read them segment by segment, in the order of arrival."""
         found = next_slice(self._entries(after), Matcher(selection).matches, limit)
-        return Rows([row for _, row in found.rows], found.after)
+        return RowSlice([row for _, row in found.rows], found.after)
 
     def find(self, fingerprint: int, host: str = "") -> list[Row]:
         """Look it up in every segment."""
@@ -241,7 +241,7 @@ class MemoryShelf:
 
     def requeue(
         self, selection: Selection, into: str | None, after: str, limit: int
-    ) -> tuple[Moved, Sequence[HostWork]]:
+    ) -> tuple[RequeueResult, Sequence[HostWork]]:
         """Queue dead and done URLs again, or copies of them."""
         wanted = Matcher(selection).matches
         found = next_slice(self._entries(after), wanted, limit)
@@ -250,7 +250,7 @@ class MemoryShelf:
             if row.state in (State.DONE, State.DEAD, State.ARCHIVED):
                 rank = self._again(cursor, row, into)
                 moved += [HostWork(row.record.host, rank, 1)] if rank is not None else []
-        return Moved(len(moved), found.after), [work for work in moved if work.rank != NOT_YET]
+        return RequeueResult(len(moved), found.after), [work for work in moved if work.rank != NOT_READY]
 
     def archive(self, segment: str) -> bool:
         """Make it read only."""
@@ -265,7 +265,7 @@ class MemoryShelf:
         live = self._live.pop(segment, None)
         if live is None:
             raise UsageError(f"there is no segment {segment!r}: lycosa frontier segments lists them")
-        self._dropped = sorted([*self._dropped, segment], key=order)
+        self._dropped = sorted([*self._dropped, segment], key=segment_order)
         self._sleeping = [sleeper for sleeper in self._sleeping if sleeper[2] != segment]
         heapify(self._sleeping)
         return len(live.urls)
@@ -284,7 +284,7 @@ class MemoryShelf:
             rank = starts_at(name)
             found = MemorySegment(name, len(self._live) + len(self._dropped), rank, started=rank <= 0)
             self._live[name] = found
-            self._live = {each: self._live[each] for each in sorted(self._live, key=order)}
+            self._live = {each: self._live[each] for each in sorted(self._live, key=segment_order)}
         return found
 
     def _serving(self) -> Iterator[MemorySegment]:
@@ -295,7 +295,7 @@ class MemoryShelf:
 
     def _enqueue(self, segment: MemorySegment, arrival: int, record: UrlRecord) -> float:
         heappush(segment.queues.setdefault(record.host, []), (-record.priority, arrival))
-        return segment.rank if segment.started else NOT_YET
+        return segment.rank if segment.started else NOT_READY
 
     def _awake(self, segment: MemorySegment, arrival: int) -> UrlRecord:
         entry = segment.urls[arrival]
@@ -328,7 +328,7 @@ class MemoryShelf:
         event = Event.REQUEUE if row.state == State.DEAD else Event.REFRESH
         self._arrivals += 1
         del segment.urls[arrival]
-        segment.urls[self._arrivals] = Entry(record, step(State(row.state), event))
+        segment.urls[self._arrivals] = StoredUrl(record, step(State(row.state), event))
         segment.counts[State.QUEUED] += 1
         if not record.dont_filter:
             segment.seen[record.fingerprint] = self._arrivals
@@ -356,7 +356,7 @@ class MemoryShelf:
         )
 
 
-def _row(segment: MemorySegment, entry: Entry) -> Row:
+def _row(segment: MemorySegment, entry: StoredUrl) -> Row:
     state = entry.state
     if segment.state is SegmentState.ARCHIVED and state in (State.DONE, State.DEAD):
         state = step(state, Event.ARCHIVE)
@@ -387,4 +387,4 @@ def _sum(counts: Iterator[Mapping[str, int]]) -> dict[str, int]:
 
 def memory_frontier(policy: Policy) -> LocalFrontier[Place]:
     """Return an empty frontier."""
-    return LocalFrontier(policy, MemoryShelf())
+    return LocalFrontier(policy, MemoryFrontierStore())

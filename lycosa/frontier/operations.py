@@ -17,18 +17,18 @@ from lycosa.frontier.core.model import (
     FrontierStats,
     HostFacts,
     HostView,
-    Kind,
+    RecordKind,
     Lease,
-    Moved,
+    RequeueResult,
     Row,
-    Rows,
+    RowSlice,
     SegmentView,
     Selection,
     UrlRecord,
 )
 from lycosa.frontier.core.rows import Matcher
 from lycosa.frontier.core.scheduler import Host
-from lycosa.frontier.core.segments import existing
+from lycosa.frontier.core.segments import find_segment
 from lycosa.frontier.core.states import Policy, State
 from lycosa.frontier.local import LocalFrontier
 from lycosa.frontier.slices import parse_cursor
@@ -100,7 +100,7 @@ class LocalOperations(Generic[Place]):
         """Add what the workbench knows."""
         return [self._active(view) for view in self._shelf.hosts(after, limit)]
 
-    async def rows(self, selection: Selection, after: str, limit: int) -> Rows:
+    async def rows(self, selection: Selection, after: str, limit: int) -> RowSlice:
         """Read the shelf, where what is lent lies among what is queued."""
         if selection.states == (State.LEASED,):
             return self._leased(selection, after, limit)
@@ -109,14 +109,16 @@ class LocalOperations(Generic[Place]):
             states = (*states, State.QUEUED)
         found = self._shelf.rows(replace(selection, states=states), after, limit)
         rows = self._with_leases(found.rows)
-        return Rows([row for row in rows if not selection.states or row.state in selection.states], found.after)
+        return RowSlice([row for row in rows if not selection.states or row.state in selection.states], found.after)
 
     async def find(self, fingerprint: int, host: str = "", states: Collection[str] = ()) -> list[Row]:
         """Look it up."""
         rows = self._with_leases(self._shelf.find(fingerprint, host))
         return [row for row in rows if not states or row.state in states]
 
-    async def requeue(self, selection: Selection, into: str | None, now: float, after: str, limit: int) -> Moved:
+    async def requeue(
+        self, selection: Selection, into: str | None, now: float, after: str, limit: int
+    ) -> RequeueResult:
         """Queue again, and tell the workbench."""
         moved, work = self._shelf.requeue(selection, into, after, limit)
         self._frontier.found_work(work)
@@ -126,12 +128,12 @@ class LocalOperations(Generic[Place]):
 
     async def archive(self, segment: str) -> bool:
         """Archive."""
-        existing(segment, self._shelf.segments())
+        find_segment(segment, self._shelf.segments())
         return self._shelf.archive(segment)
 
     async def drop(self, segment: str) -> int:
         """Drop."""
-        existing(segment, self._shelf.segments())
+        find_segment(segment, self._shelf.segments())
         return self._frontier.drop(segment)
 
     async def verify(self, say: Callable[[str], None]) -> list[str]:
@@ -145,16 +147,16 @@ class LocalOperations(Generic[Place]):
         return self._shelf.compact()
 
     def _leases(self) -> list[Lease]:
-        return [lease for lease in self._frontier.leases() if lease.record.kind == Kind.PAGE]
+        return [lease for lease in self._frontier.leases() if lease.record.kind == RecordKind.PAGE]
 
-    def _leased(self, selection: Selection, after: str, limit: int) -> Rows:
+    def _leased(self, selection: Selection, after: str, limit: int) -> RowSlice:
         """Return the leases that match, in the order of their tokens."""
         wanted = Matcher(selection).matches
         start = parse_cursor(after)[0]
         ahead = sorted((lease for lease in self._leases() if lease.token > start), key=lambda lease: lease.token)
         rows = [Row(State.LEASED, lease.record, lease.expires_at) for lease in ahead[:limit]]
         more = f"{ahead[limit - 1].token}:0" if len(ahead) > limit else None
-        return Rows([row for row in rows if wanted(row)], more)
+        return RowSlice([row for row in rows if wanted(row)], more)
 
     def _with_leases(self, rows: Sequence[Row]) -> list[Row]:
         expiries = {_key(lease.record): lease.expires_at for lease in self._leases()}

@@ -12,9 +12,9 @@ from lycosa.frontier.core.model import (
     HostFacts,
     HostView,
     Lease,
-    Moved,
+    RequeueResult,
     Row,
-    Rows,
+    RowSlice,
     SegmentView,
     Selection,
     UrlRecord,
@@ -195,7 +195,7 @@ class FrontierOperations(Protocol):
         """Return hosts with a key behind `after`, in order."""
         ...
 
-    async def rows(self, selection: Selection, after: str, limit: int) -> Rows:
+    async def rows(self, selection: Selection, after: str, limit: int) -> RowSlice:
         """Return stored URLs, segment by segment, those that are lent as "leased"; robots.txt leases are none."""
         ...
 
@@ -205,7 +205,9 @@ class FrontierOperations(Protocol):
         """
         ...
 
-    async def requeue(self, selection: Selection, into: str | None, now: float, after: str, limit: int) -> Moved:
+    async def requeue(
+        self, selection: Selection, into: str | None, now: float, after: str, limit: int
+    ) -> RequeueResult:
         """Queue dead and done rows again, with all their attempts and with the validators of the last fetch.
 
         With `into` they are pushed into that segment and stay what they are in their own; those it knows are left out,

@@ -20,9 +20,9 @@ from lycosa.frontier.core.model import (
     FrontierStats,
     HostFacts,
     HostView,
-    Moved,
+    RequeueResult,
     Row,
-    Rows,
+    RowSlice,
     SegmentView,
     Selection,
     UrlRecord,
@@ -103,9 +103,9 @@ class RemoteOperations:
         found: list[HostView] = await self._ask("hosts", after, limit)
         return found
 
-    async def rows(self, selection: Selection, after: str, limit: int) -> Rows:
+    async def rows(self, selection: Selection, after: str, limit: int) -> RowSlice:
         """Ask."""
-        found: Rows = await self._ask("rows", selection, after, limit)
+        found: RowSlice = await self._ask("rows", selection, after, limit)
         return found
 
     async def find(self, fingerprint: int, host: str = "", states: Collection[str] = ()) -> list[Row]:
@@ -113,9 +113,11 @@ class RemoteOperations:
         found: list[Row] = await self._ask("find", fingerprint, host)
         return [row for row in found if not states or row.state in states]
 
-    async def requeue(self, selection: Selection, into: str | None, now: float, after: str, limit: int) -> Moved:
+    async def requeue(
+        self, selection: Selection, into: str | None, now: float, after: str, limit: int
+    ) -> RequeueResult:
         """Have it done."""
-        moved: Moved = await self._ask("requeue", selection, into, now, after, limit)
+        moved: RequeueResult = await self._ask("requeue", selection, into, now, after, limit)
         return moved
 
     async def archive(self, segment: str) -> bool:

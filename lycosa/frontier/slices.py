@@ -15,22 +15,22 @@ SCAN_MAX = 2000
 """Rows that one slice looks at, also when few of them are wanted: a crawl must not wait for a listing."""
 
 
-class Selected(NamedTuple):
+class ScanSlice(NamedTuple):
     """Rows with their cursors, and where the next slice begins; None at the end."""
 
     rows: list[tuple[str, Row]]
     after: str | None
 
 
-def next_slice(entries: Iterator[tuple[str, Row]], wanted: Callable[[Row], bool], limit: int) -> Selected:
+def next_slice(entries: Iterator[tuple[str, Row]], wanted: Callable[[Row], bool], limit: int) -> ScanSlice:
     """Return the rows wanted among the next ones."""
     found: list[tuple[str, Row]] = []
     for looked, (cursor, row) in enumerate(entries, 1):
         if wanted(row):
             found.append((cursor, row))
         if len(found) >= limit or looked >= SCAN_MAX:
-            return Selected(found, cursor)
-    return Selected(found, None)
+            return ScanSlice(found, cursor)
+    return ScanSlice(found, None)
 
 
 def parse_cursor(after: str) -> tuple[int, bytes]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from lycosa.app.crawl.spec import Crew, Member
 from lycosa.core.errors import ForeignState
 from lycosa.crawl.spiders.spider import domains_as_urls
-from lycosa.frontier.core.description import Described, Description
+from lycosa.frontier.core.description import SpiderDescription, Description
 from lycosa.frontier.state_dir import StateDir
 
 
@@ -57,9 +57,9 @@ def refuse_others(known: Description, place: str, crew: Crew, instead: str) -> N
         raise ForeignState(f"{message}: all URLs would be new; give {instead}")
 
 
-def _described(member: Member) -> Described:
+def _described(member: Member) -> SpiderDescription:
     settings = member.settings
-    return Described(
+    return SpiderDescription(
         member.spider.name,
         domains_as_urls(member.spider.allowed_domains),
         settings.depth,

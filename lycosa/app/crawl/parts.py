@@ -26,9 +26,9 @@ from lycosa.crawl.events.stats_collector import StatsCollector
 from lycosa.crawl.items.indexer import Indexer, source_name
 from lycosa.crawl.spiders.generic import SiteSpider
 from lycosa.crawl.spiders.spider import Spider, domains_as_urls, users_code
-from lycosa.frontier.core.keys import Fingerprint, Keys, is_function, keys, words
+from lycosa.frontier.core.keys import Fingerprint, FingerprintRules, is_function, parse_rules, split_rules
 from lycosa.frontier.core.scope import Scope
-from lycosa.frontier.core.segments import Segments, segments
+from lycosa.frontier.core.segments import SegmentNaming, parse_segments
 from lycosa.frontier.core.states import Policy
 from lycosa.frontier.state_dir import StateDir
 from lycosa.http.core.private_addresses import Allowed
@@ -105,16 +105,16 @@ def _named(settings: Settings, target: Target) -> Target:
     return replace(target, key=chosen.words, naming=naming)
 
 
-def keys_of(settings: Settings, spider: Spider) -> Keys:
+def keys_of(settings: Settings, spider: Spider) -> FingerprintRules:
     """Return what identifies requests: what the setting says; without a function there, the spider's has the last word.
 
     Raises `BadSetting`, or `UsageError` for a spider's `key_resolver` that cannot be one.
     """
-    asked = words(settings.fingerprint_rules)
+    asked = split_rules(settings.fingerprint_rules)
     if asked == ["none"]:
-        return Keys()
+        return FingerprintRules()
     own = None if any(map(is_function, asked)) else function_of(spider, "key_resolver", KEY_ARGUMENTS)
-    return keys(asked, own, spider.name + OWN_KEY) if own else _keys(asked)
+    return parse_rules(asked, own, spider.name + OWN_KEY) if own else _keys(asked)
 
 
 def fingerprint_by(key: Sequence[str]) -> Fingerprint:
@@ -138,26 +138,26 @@ def _salted(named: Fingerprint, salt: int, method: str, url: str, body: bytes) -
     return named(method, url, body) ^ salt
 
 
-def _keys(asked: Sequence[str]) -> Keys:
+def _keys(asked: Sequence[str]) -> FingerprintRules:
     functions = [word for word in asked if is_function(word)]
     if len(functions) > 1:
         raise BadSetting(f"fingerprint_rules: {' and '.join(functions)}: there can be one function")
     shipped = [word for word in asked if not is_function(word)]
     if not functions:
-        return keys(shipped)
-    return keys(shipped, function_named("fingerprint_rules", functions[0], KEY_ARGUMENTS), functions[0])
+        return parse_rules(shipped)
+    return parse_rules(shipped, function_named("fingerprint_rules", functions[0], KEY_ARGUMENTS), functions[0])
 
 
-def segments_of(settings: Settings, spider: Spider) -> Segments:
+def segments_of(settings: Settings, spider: Spider) -> SegmentNaming:
     """Return how the segments are named: as the setting says; without one, by the spider's `segment_resolver`, if any.
 
     Raises `BadSetting`, or `UsageError` for a spider's resolver that cannot be one.
     """
     word = settings.segment
     if ":" in word:
-        return segments(word, spider.name, function_named("segment", word, SEGMENT_ARGUMENTS))
+        return parse_segments(word, spider.name, function_named("segment", word, SEGMENT_ARGUMENTS))
     own = None if word else function_of(spider, "segment_resolver", SEGMENT_ARGUMENTS)
-    return segments(spider.name + OWN_SEGMENT, spider.name, own) if own else segments(word, spider.name)
+    return parse_segments(spider.name + OWN_SEGMENT, spider.name, own) if own else parse_segments(word, spider.name)
 
 
 def state_of(settings: Settings, target: Target) -> Path:

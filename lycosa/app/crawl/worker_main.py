@@ -57,7 +57,7 @@ from lycosa.crawl.workers.link import Link
 from lycosa.crawl.workers.messages import LENGTH, Broken, Close, Message, Ready, decode_order, encoded
 from lycosa.crawl.workers.remote import AllCookies, FarAddresses, FarFrontier, FarLog, FarStore
 from lycosa.crawl.workers.visits import Visits
-from lycosa.frontier.core.recent_fingerprints import Known
+from lycosa.frontier.core.recent_fingerprints import RecentFingerprints
 from lycosa.http.core.request import Request
 from lycosa.infra.clock import Clock
 from lycosa.storage.keystore.sqlite import SqliteRecords
@@ -101,7 +101,7 @@ class Process:
         self.clock = Clock()
         self.stats = RunStats(self.clock.now())
         self.collector = SharedStats()
-        self.known = Known()
+        self.known = RecentFingerprints()
         self.frontier = FarFrontier(self.send, self.flush)
         self.cookies = AllCookies(self.send)
         self.addresses: Any = FarAddresses()

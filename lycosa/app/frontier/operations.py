@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from lycosa.app.crawl.parts import fingerprint_by, own_fingerprint, salt_of, scope_of
 from lycosa.core.errors import ForeignState, StateLocked, UsageError
 from lycosa.core.url import host_key
-from lycosa.frontier.core.description import Described, Description
-from lycosa.frontier.core.explain import Bounds, Known
+from lycosa.frontier.core.description import SpiderDescription, Description
+from lycosa.frontier.core.explain import CrawlBounds, UrlFacts
 from lycosa.frontier.core.keys import Fingerprint
 from lycosa.frontier.core.model import UrlRecord
 from lycosa.frontier.core.states import Policy
@@ -57,7 +57,7 @@ class OpenState:
         """How the crawl identifies its requests. Raises `BadSetting` when only its spider can tell."""
         return fingerprint_by(self.description.key)
 
-    async def look_up(self, url: str) -> list[tuple[str, Known]]:
+    async def look_up(self, url: str) -> list[tuple[str, UrlFacts]]:
         """Return what is known of a canonical URL: for each spider of several, by name; else once, under "".
 
         Raises `BadSetting` when only a run of the spider can tell.
@@ -132,20 +132,20 @@ def make_state(path: Path) -> bool:
     return False
 
 
-def bounds_of(description: Description, told: Description | Described) -> Bounds:
+def bounds_of(description: Description, told: Description | SpiderDescription) -> CrawlBounds:
     """Return what bounds the crawl that a state describes, or one of its spiders, as far as it does."""
     known = description.spider or description.scope
     scope = scope_of(description.scope, description.seeds, told.domains, told) if known else None
-    return Bounds(scope, description.scope, told.depth, told.allow, told.deny, told.robots, told.user_agent)
+    return CrawlBounds(scope, description.scope, told.depth, told.allow, told.deny, told.robots, told.user_agent)
 
 
-async def _look_up(state: OpenState, url: str, key_of: Fingerprint, told: Description | Described) -> Known:
+async def _look_up(state: OpenState, url: str, key_of: Fingerprint, told: Description | SpiderDescription) -> UrlFacts:
     operations, description = state.operations, state.description
     host = host_key(url)
     paused = (await operations.stats()).paused
     stopped = NO_CRAWL.format(state.going_on) if description.imported else STOPPED
     rows = await operations.find(key_of("GET", url, b""), host)
-    return Known(
+    return UrlFacts(
         url,
         [row if row.record.url else replace(row, record=replace(row.record, url=url)) for row in rows],
         await operations.host(host),

@@ -16,7 +16,7 @@ from lycosa.cli.exit_codes import CANNOT, DEAD, DONE, INTERRUPTED, printable
 from lycosa.config import STANDARD_OUTPUT, Settings
 from lycosa.core.units import size
 from lycosa.crawl.events.stats import Snapshot, Summary
-from lycosa.frontier.core.telemetry import pages, pages_done
+from lycosa.frontier.core.telemetry import page_count, pages_done
 from lycosa.proxies.core.pool.outage import NO_PROXY
 
 LIVE_EVERY_S = 0.25
@@ -116,7 +116,7 @@ def _proxies(stats: Mapping[str, Any]) -> str:
 
 def _shared(totals: Mapping[str, int], reasons: Mapping[str, int]) -> str:
     """Workers tell once a second what they did, and one that was killed does not any more: more pages may be done."""
-    made = max(pages(totals), pages(pages_done(reasons)))
+    made = max(page_count(totals), page_count(pages_done(reasons)))
     what = f"{count(int(made), 'page')}, {count(totals.get('items', 0), 'item')}, {size(totals.get('bytes', 0))}"
     return f"{what} by all workers so far"
 

@@ -40,7 +40,7 @@ from lycosa.core.errors import StorageError, UsageError
 from lycosa.core.units import size
 from lycosa.frontier.core.model import Extras, SegmentState, UrlRecord
 from lycosa.frontier.core.rows import ENDED, from_text, to_line
-from lycosa.frontier.core.segments import checked_name, existing
+from lycosa.frontier.core.segments import validate_name, find_segment
 
 BATCH_ROWS = 1000
 BATCH_BYTES = 8 << 20
@@ -76,7 +76,7 @@ def requeue(where: Where, dead: bool, done: bool, into: str | None, as_json: boo
     """
     states = [name for name, wanted in (("dead", dead), ("done", done)) if wanted]
     selection = selection_of(states or ["dead"], **selected)
-    checked_name(into or "")
+    validate_name(into or "")
 
     async def story(state: Opened) -> int:
         _refuse_closed(into, await _closed(state))
@@ -112,7 +112,7 @@ def drop(segment: str, where: Where, force: bool, as_json: bool) -> None:
         )
 
     async def story(state: Opened) -> int:
-        view = existing(segment, await state.operations.segments())
+        view = find_segment(segment, await state.operations.segments())
         left = view.queued + view.leased + view.delayed
         if left and not force:
             raise UsageError(f"{progress.count(left, 'URL')} of it not fetched yet: --force drops it all the same")
@@ -210,7 +210,7 @@ def import_(
     lycosa frontier import seeds.txt
     zcat seeds.gz | lycosa frontier import -
     """
-    checked_name(segment or "")
+    validate_name(segment or "")
 
     async def story(state: Opened) -> Importer:
         put = {"segment": segment, "priority": priority}

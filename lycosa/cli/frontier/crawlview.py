@@ -16,7 +16,17 @@ from lycosa.cli.crawl import progress
 from lycosa.cli.exit_codes import one_line
 from lycosa.core.units import size
 from lycosa.frontier.core.model import HostView
-from lycosa.frontier.core.telemetry import COUNTS, LOST, PAUSED, STAT, CrawlView, Rates, WorkerView, pages, time_to_go
+from lycosa.frontier.core.telemetry import (
+    COUNTS,
+    LOST,
+    PAUSED,
+    STAT_PREFIX,
+    CrawlView,
+    Rates,
+    WorkerView,
+    page_count,
+    remaining_s,
+)
 
 WIDTH = 120
 """Of what is shown where there is no terminal."""
@@ -59,8 +69,8 @@ COLUMNS = (
     Column("worker", 0, lambda worker, _: one_line(worker.name), right=False),
     Column("machine", 100, _machine, right=False),
     Column("up", 0, lambda worker, _: progress.rough(worker.report.uptime_s) if worker.report else "-"),
-    Column("pages", 0, lambda worker, _: f"{pages(worker.report.counts):,.0f}" if worker.report else "-"),
-    Column("/s", 0, lambda _, rates: f"{pages(rates):,.0f}" if rates else "-"),
+    Column("pages", 0, lambda worker, _: f"{page_count(worker.report.counts):,.0f}" if worker.report else "-"),
+    Column("/s", 0, lambda _, rates: f"{page_count(rates):,.0f}" if rates else "-"),
     Column("items", 0, _count("items")),
     Column("failed", 0, _count("failures")),
     Column("leased", 0, lambda worker, _: f"{worker.leased:,}"),
@@ -94,11 +104,13 @@ def as_json(view: CrawlView, rates: Rates) -> dict[str, Any]:
         "urls": view.frontier,
         "totals": {name: view.totals.get(name, 0) if view.tells(name) else None for name in COUNTS},
         "rates": _rounded(rates.total()),
-        "time_to_go_s": time_to_go(view, rates.total()),
+        "time_to_go_s": remaining_s(view, rates.total()),
         "workers": [_worker_json(worker, rates.of(worker.name)) for worker in view.workers],
         "gone": [_worker_json(worker, {}) for worker in view.gone],
         "hosts": [_host_json(host, view.at) for host in view.hosts],
-        "stats": {name.removeprefix(STAT): count for name, count in view.totals.items() if name.startswith(STAT)},
+        "stats": {
+            name.removeprefix(STAT_PREFIX): count for name, count in view.totals.items() if name.startswith(STAT_PREFIX)
+        },
     }
 
 
@@ -140,14 +152,14 @@ def _head(view: CrawlView, rates: Rates) -> list[Text]:
     """Return what is said of the whole crawl."""
     rate, totals = rates.total(), view.totals
     made = [
-        progress.count(int(pages(totals)), "page"),
-        f"{pages(rate):,.0f}/s" if rate else "",
+        progress.count(int(page_count(totals)), "page"),
+        f"{page_count(rate):,.0f}/s" if rate else "",
         progress.count(totals.get("items", 0), "item") if view.tells("items") else "",
         f"{totals.get('failures', 0):,} failed",
         size(totals.get("bytes", 0)) if view.tells("bytes") else "",
         f"{size(rate.get('bytes', 0))}/s" if rate and view.tells("bytes") else "",
     ]
-    left = time_to_go(view, rate)
+    left = remaining_s(view, rate)
     urls = [f"{view.frontier.get(name, 0):,} {name}" for name in URLS]
     urls.append(f"{view.frontier['outgoing']:,} on their way" if view.frontier.get("outgoing") else "")
     urls.append(f"{progress.span(left)} of work known" if left is not None else "")

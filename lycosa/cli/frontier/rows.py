@@ -24,10 +24,10 @@ from lycosa.cli.crawl import progress
 from lycosa.cli.exit_codes import one_line
 from lycosa.config import Settings
 from lycosa.core.errors import UsageError
-from lycosa.frontier.core.explain import Known
+from lycosa.frontier.core.explain import UrlFacts
 from lycosa.frontier.core.keys import Fingerprint
 from lycosa.frontier.core.model import AddressView, HostView, Row, SegmentView, Selection, UrlRecord
-from lycosa.frontier.core.segments import existing
+from lycosa.frontier.core.segments import find_segment
 from lycosa.frontier.ports import FrontierOperations
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -110,7 +110,7 @@ class Opened(Protocol):
         """How the crawl identifies its requests."""
         ...
 
-    async def look_up(self, url: str) -> list[tuple[str, Known]]:
+    async def look_up(self, url: str) -> list[tuple[str, UrlFacts]]:
         """What is known of a URL, by the names of the spiders."""
         ...
 
@@ -198,7 +198,7 @@ async def slices(operations: FrontierOperations, selection: Selection) -> AsyncI
 async def refuse_unknown(operations: FrontierOperations, selection: Selection) -> None:
     """Raise `UsageError` when a segment is meant that is not there: nothing found would mean that it is empty."""
     if selection.segment is not None:
-        existing(selection.segment, await operations.segments())
+        find_segment(selection.segment, await operations.segments())
 
 
 async def between_slices() -> None:

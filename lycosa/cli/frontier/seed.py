@@ -15,7 +15,7 @@ from lycosa.cli.exit_codes import one_line
 from lycosa.cli.frontier.changes import Importer, imported, opened_input, tell_imported
 from lycosa.cli.frontier.rows import Opened, Where, json_option, run, state_option
 from lycosa.core.errors import BadUrl, UsageError
-from lycosa.frontier.core.segments import checked_name
+from lycosa.frontier.core.segments import validate_name
 
 
 @click.command("seed", short_help="Give a crawl start URLs from outside, before or while it runs.")
@@ -46,7 +46,7 @@ def command(
     lycosa seed https://example.com/ --frontier redis://host:6379/0 --crawl-name shop
     zcat urls.gz | lycosa seed --file - --frontier redis://host:6379/0 --crawl-name shop
     """
-    checked_name(segment or "")
+    validate_name(segment or "")
     with _lines(urls, file) as stream:
         done, said = _seeded(stream, where, spider, {"segment": segment, "priority": priority})
     if said:

@@ -27,7 +27,7 @@ from lycosa.crawl.engine.verdict import Closing, Failed, NotYet
 from lycosa.crawl.engine.visit import Outcome
 from lycosa.crawl.engine.wakeup import Alarm
 from lycosa.crawl.events.stats import Snapshot
-from lycosa.frontier.core.model import Kind, Lease, Selection, UrlRecord
+from lycosa.frontier.core.model import RecordKind, Lease, Selection, UrlRecord
 from lycosa.frontier.core.states import Event, State, expire
 from lycosa.frontier.ports import FrontierOperations
 from lycosa.infra.clock import Clock
@@ -317,7 +317,7 @@ class Engine:
         self._idle_again_at = 0.0
         self._leases.begin(lease, now)
         task = asyncio.create_task(self._work(lease))
-        if lease.record.kind == Kind.PAGE:
+        if lease.record.kind == RecordKind.PAGE:
             self._leases.works(lease, task, now)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -330,7 +330,7 @@ class Engine:
 
     async def _work(self, lease: Lease) -> None:
         try:
-            if lease.record.kind == Kind.PAGE:
+            if lease.record.kind == RecordKind.PAGE:
                 self._stats.lent += 1
                 await self._settler.settle(lease, await self._visited(lease))
             else:
@@ -355,7 +355,7 @@ class Engine:
 
     async def _learn(self, lease: Lease) -> None:
         try:
-            if lease.record.kind == Kind.RESOLVE:
+            if lease.record.kind == RecordKind.RESOLVE:
                 await self._questions.addresses.learn(lease)
             else:
                 await self._learn_robots(lease)

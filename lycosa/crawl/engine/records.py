@@ -18,7 +18,7 @@ from lycosa.crawl.diagnostics import blame
 from lycosa.crawl.fetching.redirects import REDIRECT_URLS
 from lycosa.frontier.core.keys import Fingerprint
 from lycosa.frontier.core.model import RECORD_VERSION, Extras, UrlRecord
-from lycosa.frontier.core.segments import NO_SEGMENTS, Segments
+from lycosa.frontier.core.segments import NO_SEGMENTS, SegmentNaming
 from lycosa.http.core.request import Request
 
 PRIORITY_MAX = 2**62
@@ -30,7 +30,7 @@ class Naming(NamedTuple):
     """How a crawl identifies its requests, and names its segments. The default: as `core.url` does, and none."""
 
     fingerprint: Fingerprint = fingerprint
-    segments: Segments = NO_SEGMENTS
+    segments: SegmentNaming = NO_SEGMENTS
     spider: str = ""
     """Whose requests they are, in a crawl of several spiders."""
 

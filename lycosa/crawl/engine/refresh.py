@@ -15,7 +15,7 @@ from hashlib import blake2b
 
 from lycosa.crawl.engine.commit import Committer
 from lycosa.frontier.core.model import SegmentState, SegmentView, Selection
-from lycosa.frontier.core.segments import order, starts_at
+from lycosa.frontier.core.segments import segment_order, starts_at
 from lycosa.frontier.core.states import State
 from lycosa.frontier.ports import Frontier, FrontierOperations
 
@@ -60,16 +60,16 @@ class CarryOver:
 
     def _older(self, views: list[SegmentView]) -> SegmentView | None:
         """The last segment before this one that has something to give, now or later."""
-        mine = order(self._segment)
+        mine = segment_order(self._segment)
         return max(
             (
                 view
                 for view in views
-                if order(view.name) < mine and (starts_at(view.name) or not view.name)
+                if segment_order(view.name) < mine and (starts_at(view.name) or not view.name)
                 if view.state is not SegmentState.DROPPED
                 if view.queued or view.leased or view.delayed or view.done or view.dead
             ),
-            key=lambda view: order(view.name),
+            key=lambda view: segment_order(view.name),
             default=None,
         )
 

@@ -21,10 +21,10 @@ from lycosa.frontier.core.telemetry import (
     ENDING,
     PAUSED,
     WAITING,
-    WHY_MAX,
+    REASON_MAX,
     WorkerReport,
     encode,
-    reported,
+    summable_stats,
 )
 
 log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class Reporter:
             __version__,
             time.monotonic() - self._began,
             state,
-            why[:WHY_MAX],
+            why[:REASON_MAX],
             self._engine.busy,
             self._concurrency,
             resident_bytes(),
@@ -97,5 +97,5 @@ class Reporter:
             "bytes": stats.bytes,
             "failures": stats.failures,
             "cpu_ms": round((time.process_time() - self._cpu_before_s) * 1000),
-            **reported(self._counted.get_stats().copy()),
+            **summable_stats(self._counted.get_stats().copy()),
         }

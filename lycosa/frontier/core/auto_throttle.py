@@ -28,7 +28,7 @@ SMALLEST_S = 0.001
 CHANGE_MIN = 0.02
 """A delay that changes by less, as a part of it, is not told again before TELL_AGAIN_S."""
 
-TELL_AGAIN_S = 60.0
+REPORT_AGAIN_S = 60.0
 """Whoever is told may have forgotten it meanwhile."""
 
 
@@ -43,7 +43,7 @@ class ThrottleSettings:
 
 
 @dataclass(slots=True)
-class Pace:
+class HostThrottle:
     """The delay by latency, the one by errors, and when the latter was raised; `told_s` was told at `told_at`."""
 
     latency_s: float
@@ -58,7 +58,7 @@ class AutoThrottle:
 
     def __init__(self, settings: ThrottleSettings) -> None:
         self._settings = settings
-        self._paces: OrderedDict[str, Pace] = OrderedDict()
+        self._paces: OrderedDict[str, HostThrottle] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._paces)
@@ -80,7 +80,7 @@ class AutoThrottle:
         pace = self._pace(host)
         return self._back_off(pace, now - max(pace.latency_s, pace.backoff_s), now, 0.0)
 
-    def _follow(self, pace: Pace, latency_s: float, status: int) -> None:
+    def _follow(self, pace: HostThrottle, latency_s: float, status: int) -> None:
         settings = self._settings
         target_s = latency_s / settings.target_concurrency
         new_s = max(target_s, (pace.latency_s + target_s) / 2)
@@ -88,23 +88,23 @@ class AutoThrottle:
         if status == 200 or new_s > pace.latency_s:
             pace.latency_s = new_s
 
-    def _back_off(self, pace: Pace, started_at: float, now: float, retry_after_s: float) -> float | None:
+    def _back_off(self, pace: HostThrottle, started_at: float, now: float, retry_after_s: float) -> float | None:
         if started_at >= pace.raised_at:
             doubled_s = 2 * max(pace.latency_s, pace.backoff_s, BACKOFF_MIN_S / 2)
             pace.backoff_s, pace.raised_at = min(doubled_s, self._settings.max_delay_s), now
         return self._told(pace, max(pace.latency_s, pace.backoff_s, retry_after_s), now)
 
-    def _told(self, pace: Pace, delay_s: float, now: float) -> float | None:
-        if abs(delay_s - pace.told_s) <= CHANGE_MIN * pace.told_s and abs(now - pace.told_at) < TELL_AGAIN_S:
+    def _told(self, pace: HostThrottle, delay_s: float, now: float) -> float | None:
+        if abs(delay_s - pace.told_s) <= CHANGE_MIN * pace.told_s and abs(now - pace.told_at) < REPORT_AGAIN_S:
             return None
         pace.told_s, pace.told_at = delay_s, now
         return delay_s
 
-    def _pace(self, host: str) -> Pace:
+    def _pace(self, host: str) -> HostThrottle:
         pace = self._paces.get(host)
         if pace is None:
             start_s = max(self._settings.start_delay_s, self._settings.min_delay_s)
-            pace = self._paces[host] = Pace(start_s, start_s)
+            pace = self._paces[host] = HostThrottle(start_s, start_s)
             if len(self._paces) > HOSTS_MAX:
                 self._paces.popitem(last=False)
         else:

@@ -18,7 +18,15 @@ from collections.abc import Callable
 
 from lycosa.core.errors import UsageError
 from lycosa.frontier.core.fair_queue import NO_WORK
-from lycosa.frontier.core.scheduler import Claim, Group, Host, Workbench, first_claim, wake_claims, yields
+from lycosa.frontier.core.scheduler import (
+    Claim,
+    AddressGroup,
+    Host,
+    HostScheduler,
+    first_claim,
+    wake_claims,
+    yields_to_leases,
+)
 
 YIELD_S = 1.0
 """For so long the turn of a lease is kept for it; who wants leases takes them sooner."""
@@ -29,10 +37,10 @@ WAITING_MAX = 100_000
 WHEN_WOKEN = NO_WORK
 
 
-class Claims:
+class ClaimQueue:
     """The claims on the hosts of one workbench, whose `now` counts."""
 
-    def __init__(self, bench: Workbench) -> None:
+    def __init__(self, bench: HostScheduler) -> None:
         self._bench = bench
         self._stamp = 0
         self._waiting = 0
@@ -98,9 +106,9 @@ class Claims:
             bench.offer(host)
         return at
 
-    def _stands_back(self, unit: Host | Group) -> float:
+    def _stands_back(self, unit: Host | AddressGroup) -> float:
         """Return until when the unit is left to the leases, 0 when it is not."""
-        if not yields(self._bench, unit):
+        if not yields_to_leases(self._bench, unit):
             return 0.0
         if not unit.yields_until:
             unit.yields_until = self._bench.now + YIELD_S

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from lycosa.core.metrics import Metric, Samples
-from lycosa.frontier.core.telemetry import COUNTS, STAT, STATES, CrawlView, WorkerView
+from lycosa.frontier.core.telemetry import COUNTS, STAT_PREFIX, STATES, CrawlView, WorkerView
 
 WORKERS_MAX = 200
 
@@ -35,7 +35,11 @@ def metrics_of(view: CrawlView) -> list[Metric]:
     states = dict.fromkeys(STATES, 0)
     for worker in [*view.workers, *view.gone]:
         states[worker.state] = states.get(worker.state, 0) + 1
-    stats = [(name.removeprefix(STAT), count) for name, count in sorted(view.totals.items()) if name.startswith(STAT)]
+    stats = [
+        (name.removeprefix(STAT_PREFIX), count)
+        for name, count in sorted(view.totals.items())
+        if name.startswith(STAT_PREFIX)
+    ]
     return [
         *(_totals(name, view.totals, crawl) for name in COUNTS if view.totals and view.tells(name)),
         Metric(

@@ -9,7 +9,7 @@ VERSION = 3
 """3 has levels of fingerprints (`levels`); what 1 and 2 wrote cannot be read any more."""
 
 
-class Described(msgspec.Struct):
+class SpiderDescription(msgspec.Struct):
     """The options of one spider of several in the last run."""
 
     name: str
@@ -44,4 +44,4 @@ class Description(msgspec.Struct):
     robots: bool = True
     user_agent: str = ""
     imported: bool = False
-    members: list[Described] = []
+    members: list[SpiderDescription] = []

@@ -15,7 +15,7 @@ from lycosa.frontier.core.scope import Scope
 from lycosa.frontier.core.states import ROBOTS_TTL_S, State
 from lycosa.http.core.robots import forbidding_rule, rules_of
 
-When = Callable[[float], str]
+FormatTime = Callable[[float], str]
 
 REASONS = {
     "scope": "it is out of the scope of the crawl",
@@ -37,7 +37,7 @@ INSIDE = {
 }
 
 
-class Bounds(NamedTuple):
+class CrawlBounds(NamedTuple):
     """What bounds a crawl. `scope` is None when the state does not say; its `kind` is "" for a spider's domains."""
 
     scope: Scope | None = None
@@ -49,7 +49,7 @@ class Bounds(NamedTuple):
     user_agent: str = ""
 
 
-class Known(NamedTuple):
+class UrlFacts(NamedTuple):
     """What is known of a canonical URL, its host, and the segments.
 
     `standstill` is why nothing at all is fetched, "" when a crawl runs and is not paused. While it is `stopped`
@@ -61,12 +61,12 @@ class Known(NamedTuple):
     host: HostView | None = None
     facts: HostFacts | None = None
     segments: Mapping[str, SegmentView] = {}
-    bounds: Bounds = Bounds()
+    bounds: CrawlBounds = CrawlBounds()
     standstill: str = ""
     stopped: bool = False
 
 
-def explain(known: Known, now: float, when: When) -> list[str]:
+def explain(known: UrlFacts, now: float, when: FormatTime) -> list[str]:
     """Return sentences, the most important first."""
     if not known.rows:
         return [*_never_seen(known)]
@@ -77,7 +77,7 @@ def explain(known: Known, now: float, when: When) -> list[str]:
     return lines + [line for row in known.rows for line in _told(row, known, now, when, named=named)]
 
 
-def _told(row: Row, known: Known, now: float, when: When, *, named: bool) -> Iterator[str]:
+def _told(row: Row, known: UrlFacts, now: float, when: FormatTime, *, named: bool) -> Iterator[str]:
     where = f" in segment {row.record.segment or '(no name)'}" if named else ""
     at = when(row.at) if row.at else ""
     tries = f"{row.record.attempts} failed attempt{'' if row.record.attempts == 1 else 's'}"
@@ -116,7 +116,7 @@ def _because(reason: str) -> str:
     return f"it was fetched ({reason})" if reason.isdecimal() and reason.startswith("2") else reason
 
 
-def _waits_for(row: Row, known: Known, now: float, when: When) -> Iterator[str]:
+def _waits_for(row: Row, known: UrlFacts, now: float, when: FormatTime) -> Iterator[str]:
     """Say what must happen before a queued URL is lent."""
     segment, host = known.segments.get(row.record.segment), known.host
     if segment is not None and segment.starts_at > now:
@@ -134,19 +134,19 @@ def _waits_for(row: Row, known: Known, now: float, when: When) -> Iterator[str]:
         yield from _robots(known)
 
 
-def _stands(known: Known) -> Iterator[str]:
+def _stands(known: UrlFacts) -> Iterator[str]:
     if known.standstill:
         yield known.standstill
 
 
-def _sleeps_on(row: Row, known: Known, now: float, when: When) -> Iterator[str]:
+def _sleeps_on(row: Row, known: UrlFacts, now: float, when: FormatTime) -> Iterator[str]:
     """Say what else is in the way of a URL that sleeps, beside the time it is due."""
     yield from _stands(known)
     if known.host is not None and known.host.blocked_until > max(row.at, now):
         yield from _host(known.host, now, when, stopped=known.stopped)
 
 
-def _host(host: HostView, now: float, when: When, *, stopped: bool) -> Iterator[str]:
+def _host(host: HostView, now: float, when: FormatTime, *, stopped: bool) -> Iterator[str]:
     """Say when a host may be asked, whatever its address."""
     name, waiting = f"its host {host.host}", f"{host.queued:,} of its URLs queued, {host.in_flight:,} in flight"
     if host.blocked_until > now:
@@ -165,7 +165,7 @@ def _host(host: HostView, now: float, when: When, *, stopped: bool) -> Iterator[
         yield f"{name} may be asked now; {waiting}"
 
 
-def _address(shared: AddressView, now: float, when: When) -> Iterator[str]:
+def _address(shared: AddressView, now: float, when: FormatTime) -> Iterator[str]:
     """Say when an IP address may be asked, whose limits several hosts may share."""
     if not shared.address or shared.until <= now:
         yield "its IP address is looked up first, since the crawl has limits per address"
@@ -182,7 +182,7 @@ def _address(shared: AddressView, now: float, when: When) -> Iterator[str]:
         yield f"{name} may be asked now{among}"
 
 
-def _never_seen(known: Known) -> Iterator[str]:
+def _never_seen(known: UrlFacts) -> Iterator[str]:
     yield "never seen"
     refused = list(_refused(known))
     yield from refused
@@ -195,7 +195,7 @@ def _never_seen(known: Known) -> Iterator[str]:
         yield f"no page that was fetched has linked to it{limit}; lycosa frontier import adds it"
 
 
-def _refused(known: Known) -> Iterator[str]:
+def _refused(known: UrlFacts) -> Iterator[str]:
     """Say which rules of the crawl are against the URL."""
     bounds, url = known.bounds, known.url
     reason = bounds.scope.reason(url, host_key(url), 0) if bounds.scope is not None else ""
@@ -209,7 +209,7 @@ def _refused(known: Known) -> Iterator[str]:
         yield from _robots(known)
 
 
-def _robots(known: Known) -> Iterator[str]:
+def _robots(known: UrlFacts) -> Iterator[str]:
     facts, agent = known.facts, known.bounds.user_agent or "Lycosa"
     if facts is None or rules_of(facts.robots, facts.robots_status, agent).allowed(known.url):
         return

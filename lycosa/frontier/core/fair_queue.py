@@ -33,7 +33,7 @@ NO_WORK = math.inf
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Unit:
+class Entity:
     """Something that takes turns. `backlog` is about how many records it has queued, each worth `pace_s` seconds."""
 
     ready_at: float = 0.0
@@ -42,7 +42,7 @@ class Unit:
     rank: float = NO_WORK
     backlog: int = 0
     pace_s: float = 0.0
-    waits: Entry | None = field(default=None, repr=False)
+    waits: HeapEntry | None = field(default=None, repr=False)
     """Its entry among the waiting, if it is there."""
     lane: Lane | None = field(default=None, repr=False)
     """The lane in which it is ready, if it is."""
@@ -58,14 +58,14 @@ class Unit:
         return self.backlog * self.pace_s
 
 
-Entry = tuple[Any, ...]
+HeapEntry = tuple[Any, ...]
 """On a heap: the order, a number that makes it unique, and the unit whose it is.
 
 It is valid while it is the very one that its unit names. So its type must not say how long it is: compiled code would
 take it apart and make a new one each time.
 """
 
-U = TypeVar("U", bound=Unit)
+U = TypeVar("U", bound=Entity)
 
 
 class Lane:
@@ -78,19 +78,19 @@ class Lane:
 
     def __init__(self, rank: float) -> None:
         self.rank = rank
-        self.units: OrderedDict[Unit, Entry | None] = OrderedDict()
-        self._largest: list[Entry] = []
+        self.units: OrderedDict[Entity, HeapEntry | None] = OrderedDict()
+        self._largest: list[HeapEntry] = []
         self._stamp = 0
         self._turn = 0
 
-    def first(self) -> Unit:
+    def first(self) -> Entity:
         """Return the unit whose turn it is; it stays. There must be one."""
         units, heap = self.units, self._largest
         self._turn += 1
         if self._turn % FAIR_TURN:
             while heap:
                 entry = heap[0]
-                unit: Unit = entry[2]
+                unit: Entity = entry[2]
                 if units.get(unit) is not entry:
                     heappop(heap)
                 elif unit.backlog < unit.shrunk:
@@ -101,7 +101,7 @@ class Lane:
         units.move_to_end(unit)
         return unit
 
-    def grade(self, unit: Unit) -> None:
+    def grade(self, unit: Entity) -> None:
         """Put the unit, new or not, to its place by the work it has left now."""
         backlog = unit.backlog
         unit.shrunk, unit.grown = backlog - (backlog >> 3), backlog << 1 or 1
@@ -110,7 +110,7 @@ class Lane:
             self.units[unit] = None
             return
         self._stamp += 1
-        entry: Entry = (-work_s, self._stamp, unit)
+        entry: HeapEntry = (-work_s, self._stamp, unit)
         self.units[unit] = entry
         heappush(self._largest, entry)
         if len(self._largest) > 2 * len(self.units) + VOID_MAX:
@@ -125,13 +125,13 @@ class Lane:
         return -heap[0][0] if heap else 0.0
 
 
-class Turns(Generic[U]):
+class FairQueue(Generic[U]):
     """The units that have work and a free place. A unit may wait and be ready at once: see `Group`."""
 
     __slots__ = ("_lanes", "_ranks", "_stamp", "_waiting", "heap")
 
     def __init__(self) -> None:
-        self.heap: list[Entry] = []
+        self.heap: list[HeapEntry] = []
         """The waiting by time. The first entry may be void."""
         self._waiting = 0
         self._stamp = 0
@@ -145,7 +145,7 @@ class Turns(Generic[U]):
         elif unit.waits[0] == at:
             return
         self._stamp += 1
-        entry: Entry = (at, self._stamp, unit)
+        entry: HeapEntry = (at, self._stamp, unit)
         unit.waits = entry
         heappush(self.heap, entry)
         if len(self.heap) > 2 * self._waiting + VOID_MAX:

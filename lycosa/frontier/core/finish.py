@@ -16,14 +16,14 @@ from enum import Enum
 from typing import NamedTuple
 
 
-class Reading(NamedTuple):
+class PartitionStatus(NamedTuple):
     """What a partition told, in one step."""
 
     live: int
     arrived: int
 
 
-class Verdict(Enum):
+class RoundResult(Enum):
     """What to do after a round: go on with the crawl, read all partitions once more, or stop."""
 
     WORK = "work"
@@ -31,14 +31,14 @@ class Verdict(Enum):
     FINISHED = "finished"
 
 
-class Barrier:
+class TerminationDetector:
     """What one worker knows about the end of a crawl of so many partitions, numbered from 0."""
 
     def __init__(self, partitions: int) -> None:
         self._partitions = frozenset(range(partitions))
         self._arrived: dict[int, int] | None = None
 
-    def round(self, readings: Mapping[int, Reading]) -> Verdict:
+    def round(self, readings: Mapping[int, PartitionStatus]) -> RoundResult:
         """Judge one reading of every partition, all asked for after the answers of the round before were in.
 
         Raises `ValueError` when a partition is missing: one that cannot be read may hold anything.
@@ -47,6 +47,6 @@ class Barrier:
             raise ValueError(f"a round takes one reading of each of {len(self._partitions)} partitions")
         before, self._arrived = self._arrived, None
         if any(reading.live for reading in readings.values()):
-            return Verdict.WORK
+            return RoundResult.WORK
         self._arrived = {partition: reading.arrived for partition, reading in readings.items()}
-        return Verdict.FINISHED if self._arrived == before else Verdict.AGAIN
+        return RoundResult.FINISHED if self._arrived == before else RoundResult.AGAIN

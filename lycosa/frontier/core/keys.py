@@ -1,6 +1,6 @@
 """What identifies a request: its key, of which the fingerprint is the 64-bit hash. It is fetched at its own URL.
 
-Without a choice the key is method, canonical URL and body (`core.url.fingerprint`). `Keys` changes that: it leaves out
+Without a choice the key is method, canonical URL and body (`core.url.fingerprint`). `FingerprintRules` changes that: it leaves out
 parameters of the query that do not choose the page, sorts the others, and may ask a resolver of the user's.
 
 A parameter is what stands between two `&` (WHATWG), its name is compared decoded, once; what is left is compared as it
@@ -82,16 +82,16 @@ _MILLISECONDS = re.compile(r"1\d{12}(?<!000)", re.ASCII)
 _NAMES = re.compile(r"(drop|keep):(.*)", re.DOTALL)
 _FUNCTION = re.compile(r"[\w.]+:[\w.]+")
 
-Leaves = Callable[[str, str], bool]
+DropRule = Callable[[str, str], bool]
 """(decoded name, decoded value) -> whether a parameter is left out."""
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
-    """How a crawl identifies requests. Make it with `keys`. `words` say it, sorted, the name of a resolver last."""
+class FingerprintRules:
+    """How a crawl identifies requests. Make it with `parse_rules`. `split_rules` say it, sorted, the name of a resolver last."""
 
-    words: tuple[str, ...] = ()
-    leaves: tuple[Leaves, ...] = ()
+    split_rules: tuple[str, ...] = ()
+    leaves: tuple[DropRule, ...] = ()
     sort: bool = False
     slash: bool = False
     resolver: KeyResolver | None = None
@@ -130,7 +130,7 @@ class Keys:
         return any(leaves(name, value) for leaves in self.leaves)
 
 
-def words(texts: Iterable[str]) -> list[str]:
+def split_rules(texts: Iterable[str]) -> list[str]:
     """Return the words of a setting: commas part them, but all that follows `drop:` or `keep:` belongs to it."""
     found = []
     for text in texts:
@@ -148,14 +148,14 @@ def is_function(word: str) -> bool:
     return _FUNCTION.fullmatch(word) is not None and not _NAMES.match(word)
 
 
-def keys(shipped: Sequence[str], resolver: KeyResolver | None = None, name: str = "") -> Keys:
+def parse_rules(shipped: Sequence[str], resolver: KeyResolver | None = None, name: str = "") -> FingerprintRules:
     """Return what these words mean, in any order; the resolver `name` sees what they leave. Raises `BadSetting`."""
     plain = sorted({word for word in shipped if not _NAMES.match(word)})
     for word in plain:
         if word not in SHIPPED:
             raise BadSetting(_unknown(word))
     drop, keep = _names("drop", shipped), _names("keep", shipped)
-    leaves: list[Leaves] = [_is_tracking] if "tracking" in plain else []
+    leaves: list[DropRule] = [_is_tracking] if "tracking" in plain else []
     leaves += [_is_chance] if "jsonp" in plain else []
     leaves += [_named(drop)] if drop else []
     if keep:
@@ -163,7 +163,7 @@ def keys(shipped: Sequence[str], resolver: KeyResolver | None = None, name: str 
         leaves.append(lambda each, value: not kept(each, value))
     described = [*plain, *([f"drop:{','.join(drop)}"] if drop else []), *([f"keep:{','.join(keep)}"] if keep else [])]
     described += [name] if resolver else []
-    return Keys(tuple(described), tuple(leaves), "sort" in plain, "slash" in plain, resolver)
+    return FingerprintRules(tuple(described), tuple(leaves), "sort" in plain, "slash" in plain, resolver)
 
 
 def _names(verb: str, shipped: Sequence[str]) -> list[str]:
@@ -184,7 +184,7 @@ def _names(verb: str, shipped: Sequence[str]) -> list[str]:
     return sorted(names)
 
 
-def _named(names: Sequence[str]) -> Leaves:
+def _named(names: Sequence[str]) -> DropRule:
     """Return the test for parameters of these names or globs, case counting."""
     exact = frozenset(names)
     globs = [each for each in names if any(sign in each for sign in "*?[")]

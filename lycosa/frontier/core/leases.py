@@ -2,8 +2,8 @@
 
 Every in-process frontier (memory, embedded) lends through this one mechanism and adds only where the records are kept.
 It asks the store for the next record of a host and hands out a `Lease`; a lease comes back once, with its own token,
-or is found `overdue`. A host whose address must be known lends a look-up first (`Kind.RESOLVE`), one whose robots.txt
-must be known that (`Kind.ROBOTS`), and nothing else until it is settled. Leases live in memory: the store belongs to
+or is found `overdue`. A host whose address must be known lends a look-up first (`RecordKind.RESOLVE`), one whose robots.txt
+must be known that (`RecordKind.ROBOTS`), and nothing else until it is settled. Leases live in memory: the store belongs to
 one process, and when that dies all of them are void.
 
 Pure: `now` (unix seconds) is an argument, the store is a function.
@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
-from lycosa.frontier.core.claims import Claims
-from lycosa.frontier.core.model import RECORD_VERSION, HostFacts, Kind, Lease, UrlRecord
-from lycosa.frontier.core.scheduler import Claim, Group, Host, Turn, Workbench
+from lycosa.frontier.core.claims import ClaimQueue
+from lycosa.frontier.core.model import RECORD_VERSION, HostFacts, RecordKind, Lease, UrlRecord
+from lycosa.frontier.core.scheduler import Claim, AddressGroup, Host, SavedTurn, HostScheduler
 from lycosa.frontier.core.states import Policy
 
 Place = TypeVar("Place")
@@ -24,7 +24,7 @@ Place_co = TypeVar("Place_co", covariant=True)
 new = tuple.__new__
 
 
-class Held(Generic[Place]):
+class LeasedRecord(Generic[Place]):
     """A lease, and where the store keeps its record; None for a robots.txt or an address, which are kept nowhere.
 
     `group` is the one it was started in. `turn` is None when it took none. `over` says that its transfer is.
@@ -32,7 +32,9 @@ class Held(Generic[Place]):
 
     __slots__ = ("group", "host", "lease", "over", "place", "turn")
 
-    def __init__(self, lease: Lease, place: Place | None, host: Host, group: Group | None, turn: Turn | None) -> None:
+    def __init__(
+        self, lease: Lease, place: Place | None, host: Host, group: AddressGroup | None, turn: SavedTurn | None
+    ) -> None:
         self.lease = lease
         self.place = place
         self.host = host
@@ -41,7 +43,7 @@ class Held(Generic[Place]):
         self.over = False
 
 
-class Store(Protocol[Place_co]):
+class RecordQueue(Protocol[Place_co]):
     """What leases are made of."""
 
     def take(self, host: str) -> tuple[Place_co, UrlRecord, float | None] | None:
@@ -56,18 +58,18 @@ class Store(Protocol[Place_co]):
         ...
 
 
-class Lending(Generic[Place]):
+class LeaseManager(Generic[Place]):
     """The leases of one process over one store."""
 
-    def __init__(self, policy: Policy, store: Store[Place], first_token: int) -> None:
-        self.workbench = Workbench(policy)
+    def __init__(self, policy: Policy, store: RecordQueue[Place], first_token: int) -> None:
+        self.workbench = HostScheduler(policy)
         self._policy = policy
-        self._claims = Claims(self.workbench)
+        self._claims = ClaimQueue(self.workbench)
         self._lease_s = policy.lease_s
         self._store = store
         self._token = first_token
         # Ordered by expiry: every lease lasts equally long, and a renewed one goes to the end.
-        self._held: dict[int, Held[Place]] = {}
+        self._held: dict[int, LeasedRecord[Place]] = {}
         self.paced: set[str] = set()
         """Hosts that owe a pause: what is to be remembered of them changed. Whoever remembers it clears the set."""
         self._asks = policy.robots or policy.resolves
@@ -100,7 +102,7 @@ class Lending(Generic[Place]):
         self.workbench.wanted = len(leases) < limit
         return leases
 
-    def give_back(self, lease: Lease, *, contacted: bool) -> Held[Place] | None:
+    def give_back(self, lease: Lease, *, contacted: bool) -> LeasedRecord[Place] | None:
         """End the lease and free its place on the host; None when the token is not held (any more).
 
         A host that was not contacted has not used its turn.
@@ -195,13 +197,13 @@ class Lending(Generic[Place]):
     def _lend_question(self, host: Host, now: float) -> Lease | None:
         bench = self.workbench
         if self.needs_address(host, now):
-            record = question(host.key, Kind.RESOLVE, host.address_attempts)
+            record = prerequisite(host.key, RecordKind.RESOLVE, host.address_attempts)
             bench.asks_address(host)
             return self._keep(host, record, None, None, None, now)
         if self._policy.robots and now - host.robots_at >= self._policy.robots_ttl_s:
             page = self._store.peek(host.key)
             guarded = page is None or page.guarded  # as the page is for whose sake the host is asked
-            record = question(host.key, Kind.ROBOTS, host.robots_attempts, guarded=guarded)
+            record = prerequisite(host.key, RecordKind.ROBOTS, host.robots_attempts, guarded=guarded)
             return self._hold(host, record, None, 0.0, now)
         return None
 
@@ -215,19 +217,25 @@ class Lending(Generic[Place]):
             bench.asks_robots(host)
         else:
             bench.lent(host, rank)
-        turn: Turn | None = None
+        turn: SavedTurn | None = None
         if host.delay_s or group is not None:
-            turn = Turn(at, host.ready_at, group_at, group.ready_at if group is not None else 0.0)
+            turn = SavedTurn(at, host.ready_at, group_at, group.ready_at if group is not None else 0.0)
             self.paced.add(host.key)
         return self._keep(host, record, place, group, turn, now)
 
     def _keep(
-        self, host: Host, record: UrlRecord, place: Place | None, group: Group | None, turn: Turn | None, now: float
+        self,
+        host: Host,
+        record: UrlRecord,
+        place: Place | None,
+        group: AddressGroup | None,
+        turn: SavedTurn | None,
+        now: float,
     ) -> Lease:
         self._token = token = self._token + 1
         # In half the time that its own `__new__` would take.
         lease = new(Lease, (token, record, now + self._lease_s, host.address))
-        self._held[token] = Held(lease, place, host, group, turn)
+        self._held[token] = LeasedRecord(lease, place, host, group, turn)
         return lease
 
     def _see(self, now: float) -> None:
@@ -242,7 +250,7 @@ class Lending(Generic[Place]):
             held.turn = None
 
 
-def question(host: str, kind: Kind, attempts: int, *, guarded: bool = False) -> UrlRecord:
+def prerequisite(host: str, kind: RecordKind, attempts: int, *, guarded: bool = False) -> UrlRecord:
     """Return the record of a robots.txt or an address, which must be known before the host is contacted."""
-    path = "/robots.txt" if kind is Kind.ROBOTS else "/"
+    path = "/robots.txt" if kind is RecordKind.ROBOTS else "/"
     return UrlRecord(RECORD_VERSION, 0, host + path, host, kind=kind, attempts=attempts, guarded=guarded)

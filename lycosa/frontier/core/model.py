@@ -20,7 +20,7 @@ RECORD_VERSION = 1
 NO_DATA: Mapping[str, Any] = {}
 
 
-class Kind(IntEnum):
+class RecordKind(IntEnum):
     """What a record is fetched for."""
 
     PAGE = 0
@@ -67,7 +67,7 @@ class UrlRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
     not_before: float = 0.0
     attempts: int = 0
     token: int = 0
-    kind: int = Kind.PAGE
+    kind: int = RecordKind.PAGE
     redirects: int = 0
     dont_filter: bool = False
     extras: Extras | None = None
@@ -221,14 +221,14 @@ class Selection(msgspec.Struct, frozen=True):
     before: float = 0.0
 
 
-class Rows(NamedTuple):
+class RowSlice(NamedTuple):
     """A slice of the rows asked for, and where the next one begins; None at the end."""
 
     rows: list[Row]
     after: str | None
 
 
-class Moved(NamedTuple):
+class RequeueResult(NamedTuple):
     """How many rows a slice of a long operation changed, and where the next one begins; None at the end."""
 
     moved: int

@@ -17,7 +17,7 @@ from lycosa.frontier.core.model import UrlRecord
 SLOTS = 1 << 17
 
 
-class Known:
+class RecentFingerprints:
     """The last fingerprints of all segments."""
 
     def __init__(self, slots: int = SLOTS) -> None:

@@ -35,7 +35,7 @@ from lycosa.core.errors import BadUrl, UsageError
 from lycosa.core.url import canonicalize, fingerprint, host_key
 from lycosa.frontier.core.keys import Fingerprint
 from lycosa.frontier.core.model import RECORD_VERSION, Extras, Row, Selection, UrlRecord
-from lycosa.frontier.core.segments import checked_name
+from lycosa.frontier.core.segments import validate_name
 from lycosa.frontier.core.states import State
 from lycosa.http.core.model import Validators
 
@@ -219,7 +219,7 @@ def _plain_or_packed(values: Mapping[str, Any]) -> tuple[dict[str, Any], bytes]:
 def _check(line: RowLine) -> None:
     if not (math.isfinite(line.not_before) and 0 <= line.not_before <= NOT_BEFORE_MAX):
         raise UsageError(f"not_before is {line.not_before:g}: write unix seconds")
-    checked_name(line.segment)
+    validate_name(line.segment)
     if abs(line.priority) > PRIORITY_MAX or not 0 <= line.depth <= DEPTH_MAX or not 0 <= line.redirects <= DEPTH_MAX:
         raise UsageError("priority, depth or redirects is far too large")
     if line.state == State.NEW:

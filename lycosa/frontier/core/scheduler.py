@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from lycosa.frontier.core.fair_queue import NO_WORK, Turns, Unit
+from lycosa.frontier.core.fair_queue import NO_WORK, FairQueue, Entity
 from lycosa.frontier.core.states import Policy
 
 TRANSFER_S = 0.2
@@ -32,7 +32,7 @@ CLOCK_SLACK_S = 1.0
 PAUSE_MAX_S = 3600.0
 """The most that a pause lasts only because it may have been set after the clock was set back, not before."""
 
-CLAIMS_ROW = 8
+CLAIMS_IN_ROW_MAX = 8
 """After so many claims in a row a host stands open to the leases, if it has work and they are wanted."""
 
 
@@ -49,12 +49,12 @@ class Claim:
         self.wake = wake
         self.stamp = stamp
         self.granted = False
-        self.group: Group | None = None
+        self.group: AddressGroup | None = None
         self.address = ""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Group(Unit):
+class AddressGroup(Entity):
     """The hosts of one IP address; `ready_at` is when any of them may be contacted.
 
     It is ready when one of its hosts is, and waits for the next one that will be, at the same time.
@@ -63,7 +63,7 @@ class Group(Unit):
     address: str
     in_flight: int = 0
     members: int = 0
-    turns: Turns[Host] = field(default_factory=Turns, repr=False)
+    turns: FairQueue[Host] = field(default_factory=FairQueue, repr=False)
     claiming: dict[Host, None] = field(default_factory=dict, repr=False)
     """Its hosts for which claims wait."""
     idle: bool = False
@@ -86,7 +86,7 @@ class Group(Unit):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Host(Unit):
+class Host(Entity):
     """The state of one active host.
 
     `ready_at` is the time of its next turn: `delay_s` after the last start, and not before `blocked_until`. `rank` is
@@ -109,7 +109,7 @@ class Host(Unit):
     address: str = ""
     address_until: float = 0.0
     address_attempts: int = 0
-    group: Group | None = field(default=None, repr=False)
+    group: AddressGroup | None = field(default=None, repr=False)
     claims: OrderedDict[Claim, None] | None = field(default=None, repr=False)
     idle: bool = False
 
@@ -134,7 +134,7 @@ class Host(Unit):
         self.robots_at = max(self.robots_at - seconds, 0.0)
 
 
-class Turn(NamedTuple):
+class SavedTurn(NamedTuple):
     """When the turn of a host and of its group was, and when their next ones were to be."""
 
     at: float
@@ -143,20 +143,20 @@ class Turn(NamedTuple):
     group_next_at: float
 
 
-class Workbench:
+class HostScheduler:
     """The active hosts. A host is active while it has something queued or in flight."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
         self.hosts: dict[str, Host] = {}
-        self.groups: dict[str, Group] = {}
+        self.groups: dict[str, AddressGroup] = {}
         self.now = -NO_WORK
         """The latest time seen."""
         self.wanted = False
         """Whether more leases were asked for, the last time, than could be had."""
         self.places = policy.concurrency_per_host
-        self._turns: Turns[Host | Group] = Turns()
-        self._idle: list[tuple[float, int, Host | Group]] = []
+        self._turns: FairQueue[Host | AddressGroup] = FairQueue()
+        self._idle: list[tuple[float, int, Host | AddressGroup]] = []
         self._idled = 0
         self._paused: dict[Host, float] = {}
 
@@ -183,9 +183,9 @@ class Workbench:
     def offer(self, host: Host) -> None:
         """Put the host where it belongs: among the ready, the waiting, or nowhere."""
         group = host.group
-        turns: Turns[Host] = self._turns if group is None else group.turns  # type: ignore[assignment]
+        turns: FairQueue[Host] = self._turns if group is None else group.turns  # type: ignore[assignment]
         busy = host.rank == NO_WORK or host.asking or host.in_flight >= self.places
-        if busy or (host.claims is not None and not yields(self, host)):
+        if busy or (host.claims is not None and not yields_to_leases(self, host)):
             turns.leave(host)
             turns.stop_waiting(host)
         elif host.ready_at <= self.now:
@@ -214,7 +214,7 @@ class Workbench:
         if lane is None:
             return None
         unit = lane.first()
-        if isinstance(unit, Group):
+        if isinstance(unit, AddressGroup):
             lane = unit.turns.lane()
             assert lane is not None, "a group is ready when one of its hosts is"
             unit = lane.first()
@@ -241,7 +241,7 @@ class Workbench:
         elif host.delay_s or host.claims or host.in_flight >= self.places or not host.lane or host.lane.rank != rank:
             self.offer(host)
         if host.row or (group is not None and group.row):
-            end_row(host, group)
+            reset_claims_in_row(host, group)
 
     def empty(self, host: Host) -> None:
         """The host picked has nothing queued after all."""
@@ -266,7 +266,7 @@ class Workbench:
         host.asking = True
         self.offer(host)
 
-    def ended(self, host: Host, group: Group | None = None) -> None:
+    def ended(self, host: Host, group: AddressGroup | None = None) -> None:
         """A transfer to the host is over, whatever came of it; `group` is the one it was started in."""
         host.in_flight -= 1
         if group is not None:
@@ -282,7 +282,7 @@ class Workbench:
         if host.claims is not None or group is not None:
             wake_claims(host, group)
 
-    def give_back(self, host: Host, group: Group | None, turn: Turn) -> None:
+    def give_back(self, host: Host, group: AddressGroup | None, turn: SavedTurn) -> None:
         """The turn was not used, since the host was not contacted; `ended` must follow."""
         if host.ready_at == turn.next_at:
             host.ready_at = max(turn.at, host.paused_until)
@@ -383,7 +383,7 @@ class Workbench:
             host.ready_at = until
             self.offer(host)
 
-    def _pause_group(self, group: Group, until: float) -> None:
+    def _pause_group(self, group: AddressGroup, until: float) -> None:
         group.paused_until = max(group.paused_until, until)
         group.ready_at = max(group.ready_at, until)
 
@@ -391,17 +391,19 @@ class Workbench:
         """Make ready all whose time has come."""
         turns, now = self._turns, self.now
         while (due := turns.due(now)) is not None:
-            if isinstance(due, Group):
+            if isinstance(due, AddressGroup):
                 while (host := due.turns.due(now)) is not None:
                     due.turns.enter(host)
                 self._offer_group(due)
             else:
                 turns.enter(due)
 
-    def _offer_group(self, group: Group) -> None:
+    def _offer_group(self, group: AddressGroup) -> None:
         lane, next_due = group.turns.lane(), group.turns.next_due()
         places = self.policy.concurrency_per_ip
-        if 0 < places <= group.in_flight or (group.claiming and first_claim(self, group) and not yields(self, group)):
+        if 0 < places <= group.in_flight or (
+            group.claiming and first_claim(self, group) and not yields_to_leases(self, group)
+        ):
             lane = next_due = None
         if lane is not None and group.ready_at <= self.now:
             group.rank = lane.rank
@@ -415,27 +417,27 @@ class Workbench:
         else:
             self._turns.wait(group, max(next_due, group.ready_at))
 
-    def _new_group(self, address: str) -> Group:
+    def _new_group(self, address: str) -> AddressGroup:
         pace_s = max(self.policy.delay_per_ip_s, TRANSFER_S / (self.policy.concurrency_per_ip or self.places))
-        group = self.groups[address] = Group(address=address, pace_s=pace_s)
+        group = self.groups[address] = AddressGroup(address=address, pace_s=pace_s)
         return group
 
-    def _leave_group(self, host: Host, group: Group) -> None:
+    def _leave_group(self, host: Host, group: AddressGroup) -> None:
         group.members -= 1
         group.backlog -= host.backlog
         group.claiming.pop(host, None)
         self._offer_group(group)
         self.rest(group)
 
-    def rest(self, unit: Host | Group) -> None:
+    def rest(self, unit: Host | AddressGroup) -> None:
         """Remember to forget the unit when its pause is over, if it is idle."""
         if unit.is_idle() and not unit.idle:
             unit.idle = True
             self._idled += 1
             heappush(self._idle, (unit.ready_at, self._idled, unit))
 
-    def _forget(self, unit: Host | Group) -> None:
-        if isinstance(unit, Group):
+    def _forget(self, unit: Host | AddressGroup) -> None:
+        if isinstance(unit, AddressGroup):
             del self.groups[unit.address]
             return
         del self.hosts[unit.key]
@@ -443,20 +445,25 @@ class Workbench:
             self._leave_group(unit, unit.group)
 
 
-def yields(bench: Workbench, unit: Host | Group) -> bool:
+def yields_to_leases(bench: HostScheduler, unit: Host | AddressGroup) -> bool:
     """Whether the claims stand back: it is the turn of a lease."""
-    if unit.row < CLAIMS_ROW or not bench.wanted:
+    if unit.row < CLAIMS_IN_ROW_MAX or not bench.wanted:
         return False
     if isinstance(unit, Host):
         return unit.rank != NO_WORK and not unit.asking
     return unit.turns.lane() is not None
 
 
-def first_claim(bench: Workbench, group: Group) -> Claim | None:
+def first_claim(bench: HostScheduler, group: AddressGroup) -> Claim | None:
     """Return the oldest of the claims whose host may be contacted as far as only the host is asked."""
     found: Claim | None = None
     for host in group.claiming:
-        if host.claims is None or host.ready_at > bench.now or host.in_flight >= bench.places or yields(bench, host):
+        if (
+            host.claims is None
+            or host.ready_at > bench.now
+            or host.in_flight >= bench.places
+            or yields_to_leases(bench, host)
+        ):
             continue
         claim = next(iter(host.claims))
         if found is None or claim.stamp < found.stamp:
@@ -464,7 +471,7 @@ def first_claim(bench: Workbench, group: Group) -> Claim | None:
     return found
 
 
-def end_row(host: Host, group: Group | None) -> None:
+def reset_claims_in_row(host: Host, group: AddressGroup | None) -> None:
     """A lease had its turn: it is that of the claims again."""
     host.row = 0
     if group is not None:
@@ -472,7 +479,7 @@ def end_row(host: Host, group: Group | None) -> None:
     wake_claims(host, group)
 
 
-def wake_claims(host: Host, group: Group | None) -> None:
+def wake_claims(host: Host, group: AddressGroup | None) -> None:
     """Tell the first claims of the host and of the hosts of the group that something has changed."""
     if host.claims is not None:
         next(iter(host.claims)).wake()

@@ -51,7 +51,7 @@ NameAt = Callable[[float], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Segments:
+class SegmentNaming:
     """How a crawl names its segments. `at` names those that are made of time, None where they are not."""
 
     resolver: SegmentResolver
@@ -65,28 +65,28 @@ class Segments:
         """Return the segment of a request: the one it inherits, or a later one when it is due there."""
         if self.at is None or not_before <= 0:
             return inherited
-        return max(inherited, self.at(not_before), key=order)
+        return max(inherited, self.at(not_before), key=segment_order)
 
 
-NO_SEGMENTS = Segments(lambda *_: "")
+NO_SEGMENTS = SegmentNaming(lambda *_: "")
 
 
-def segments(word: str, spider: str, resolver: SegmentResolver | None = None) -> Segments:
+def parse_segments(word: str, spider: str, resolver: SegmentResolver | None = None) -> SegmentNaming:
     """Return what a setting means; the resolver is the one that `word` names, if it names one. Raises `BadSetting`.
 
     `spider` is the name of the spider, for the segment by spider.
     """
     if resolver is not None:
-        return Segments(_checked(resolver, word))
+        return SegmentNaming(_checked(resolver, word))
     if word in {"", "none"}:
         return NO_SEGMENTS
     if word == "spider":
         name = _name(spider)
         if name is None:
             raise BadSetting(f"segment: the spider's name {spider!r} cannot name a segment: {_WANTED}")
-        return Segments(lambda *_: name)
+        return SegmentNaming(lambda *_: name)
     at = _month if word == "month" else _span(word)
-    return Segments(lambda _, now: at(now), at)
+    return SegmentNaming(lambda _, now: at(now), at)
 
 
 def _span(word: str) -> NameAt:
@@ -117,14 +117,14 @@ def _name(text: object) -> str | None:
     return str(text) if fits else None
 
 
-def checked_name(text: str) -> str:
+def validate_name(text: str) -> str:
     """Return the text, which is to name a segment; "" is the one without a name. Raises `UsageError`."""
     if text and _name(text) is None:
         raise UsageError(f"segment {text[:SHOWN_MAX]!r} is no name: {_WANTED}")
     return text
 
 
-def existing(name: str, views: Iterable[SegmentView]) -> SegmentView:
+def find_segment(name: str, views: Iterable[SegmentView]) -> SegmentView:
     """Return the segment of this name, which must be there. Raises `UsageError` with the nearest name there is."""
     live = {view.name: view for view in views if view.state is not SegmentState.DROPPED or view.name == name}
     found = live.get(name)
@@ -180,6 +180,6 @@ def starts_at(name: str) -> float:
         return 0.0
 
 
-def order(name: str) -> tuple[float, str]:
+def segment_order(name: str) -> tuple[float, str]:
     """Return what segments are sorted by: oldest first, those without a start before all others."""
     return starts_at(name), name

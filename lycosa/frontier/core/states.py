@@ -8,7 +8,7 @@
         DELAYED -----------/  \\--------- RETRY <-------/  DEAD ---> QUEUED            DEAD
                    due                         nack   give up  requeue
 
-`step` is the only way from one state to the next; what is not in the table raises `IllegalStep`. `attempts` counts the
+`step` is the only way from one state to the next; what is not in the table raises `IllegalTransition`. `attempts` counts the
 leases that ended badly (nack or expiry): a release, or the death of the process that held the lease, is not the
 record's fault and does not count. The frontier fences leases by token: whoever comes with another one is refused.
 Dropping a segment forgets its records in whatever state they are; that is no step of a URL.
@@ -80,7 +80,7 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
 }
 
 
-class IllegalStep(ValueError):
+class IllegalTransition(ValueError):
     """This cannot happen to a URL in that state: a fault in a frontier."""
 
     def __init__(self, state: State, event: Event) -> None:
@@ -88,11 +88,11 @@ class IllegalStep(ValueError):
 
 
 def step(state: State, event: Event) -> State:
-    """Return the state after the event. Raises `IllegalStep`."""
+    """Return the state after the event. Raises `IllegalTransition`."""
     try:
         return TRANSITIONS[state, event]
     except KeyError:
-        raise IllegalStep(state, event) from None
+        raise IllegalTransition(state, event) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class Policy:
         return self.delay_per_ip_s > 0 or self.concurrency_per_ip > 0
 
 
-def arrive(record: UrlRecord) -> Event:
+def push_event(record: UrlRecord) -> Event:
     """NEW -> QUEUED, or DELAYED when it says from when on."""
     return Event.PUSH_LATER if record.not_before > 0 else Event.PUSH
 

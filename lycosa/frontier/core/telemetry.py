@@ -26,7 +26,7 @@ STATES = (CRAWLING, WAITING, PAUSED, ENDING, ENDED, LOST)
 COUNTS = ("pages", "unchanged", "items", "dropped", "bytes", "failures", "cpu_ms")
 """What every report counts. `failures` are visits that failed, whether they are tried again or not."""
 
-STAT = "stats/"
+STAT_PREFIX = "stats/"
 """What stands before the name of a stat (`crawler.stats`) among the counts."""
 
 STATS_MAX = 200
@@ -35,12 +35,12 @@ STATS_MAX = 200
 NAME_MAX = 100
 """Characters in the name of a stat that is reported."""
 
-NOT_ADDED = frozenset(
+NOT_SUMMED = frozenset(
     {"request_depth_max", "memusage/startup", "memusage/max", "memusage/limit_reached", "memusage/warning_reached"}
 )
 """Stats whose sum means nothing."""
 
-WHY_MAX = 200
+REASON_MAX = 200
 RATE_WINDOW_S = 5.0
 """Rates are those of the last seconds."""
 
@@ -113,20 +113,20 @@ def decode(data: bytes) -> WorkerReport | None:
         return None
 
 
-def reported(stats: Mapping[Any, Any]) -> dict[str, int]:
+def summable_stats(stats: Mapping[Any, Any]) -> dict[str, int]:
     """Return those stats of a run that can be added up, whole numbers, the first of them if there are too many."""
     found: dict[str, int] = {}
     for name, value in stats.items():
         if not isinstance(name, str):  # users count under whatever can be a key
             continue
-        if type(value) is int and name not in NOT_ADDED and len(name) <= NAME_MAX and abs(value) < 1 << 53:
-            found[STAT + name] = value
+        if type(value) is int and name not in NOT_SUMMED and len(name) <= NAME_MAX and abs(value) < 1 << 53:
+            found[STAT_PREFIX + name] = value
             if len(found) >= STATS_MAX:
                 break
     return found
 
 
-def added(reports: Iterable[Mapping[str, int]]) -> dict[str, int]:
+def sum_counts(reports: Iterable[Mapping[str, int]]) -> dict[str, int]:
     """Return the sums of counts."""
     total: Counter[str] = Counter()
     for counts in reports:
@@ -174,7 +174,7 @@ class Rates:
         return dict(found)
 
 
-def pages(counts: Mapping[str, float]) -> float:
+def page_count(counts: Mapping[str, float]) -> float:
     """Return the pages among counts or rates: those that had not changed are pages too."""
     return counts.get("pages", 0) + counts.get("unchanged", 0)
 
@@ -185,10 +185,10 @@ def pages_done(reasons: Mapping[str, int]) -> dict[str, int]:
     return {"pages": fetched, "unchanged": reasons.get("unchanged", 0)}
 
 
-def time_to_go(view: CrawlView, rate: Mapping[str, float]) -> float | None:
+def remaining_s(view: CrawlView, rate: Mapping[str, float]) -> float | None:
     """Return the seconds that what is known of the crawl will take at this rate; None when nobody can know.
 
     It is no end: pages lead to more pages. What sleeps and what its hosts hold back takes longer.
     """
-    speed = pages(rate)
+    speed = page_count(rate)
     return view.unfinished / speed if speed > 0 and view.unfinished else None

@@ -125,7 +125,7 @@ class FilterFile:
         return self._path.with_name(f"{self._path.name}.{n}")
 
 
-def restored(
+def load_or_rebuild(
     file: FilterFile, generation: int, expected: int, everything: Callable[[], Iterable[int]], name: str
 ) -> Filter:
     """Return the saved filter, or one made of `everything`, which is then saved."""

@@ -14,22 +14,31 @@ from msgspec.structs import replace
 
 from lycosa.core.bloom import EXPECTED
 from lycosa.core.errors import UsageError
-from lycosa.frontier.core.model import HostView, Moved, Row, Rows, SegmentState, SegmentView, Selection, UrlRecord
+from lycosa.frontier.core.model import (
+    HostView,
+    RequeueResult,
+    Row,
+    RowSlice,
+    SegmentState,
+    SegmentView,
+    Selection,
+    UrlRecord,
+)
 from lycosa.frontier.core.rows import Matcher
-from lycosa.frontier.core.segments import order
+from lycosa.frontier.core.segments import segment_order
 from lycosa.frontier.core.states import Event, Policy, State, requeue, step
-from lycosa.frontier.local import NOT_YET, HostWork, LocalFrontier
+from lycosa.frontier.local import NOT_READY, HostWork, LocalFrontier
 from lycosa.frontier.lsm.done_rows import record_of
-from lycosa.frontier.lsm.lmdb import DATA, DEAD, DONE, KINDS, QUEUE, QUEUE_KEY, SLEEP, SLEEP_KEY, number
+from lycosa.frontier.lsm.lmdb import DATA, DEAD, DONE, KINDS, QUEUE, QUEUE_KEY, DELAYED, DELAYED_KEY, table_number
 from lycosa.frontier.lsm.memtable import STEPS
-from lycosa.frontier.lsm.open_segment import OTHER, Stretch, count, view
+from lycosa.frontier.lsm.open_segment import OTHER, OpenSegment, count, view
 from lycosa.frontier.lsm.rows import ARRIVAL, SegmentRow, decode_dead, decode_done, decode_record
-from lycosa.frontier.lsm.store import SLEEP_TABLE, LmdbStore, ignore
-from lycosa.frontier.lsm.verify import problems
+from lycosa.frontier.lsm.store import DELAYED_TABLE, LmdbCrawlStore, ignore
+from lycosa.frontier.lsm.verify import find_problems
 from lycosa.frontier.lsm.window import Window
-from lycosa.frontier.slices import Selected, next_slice, parse_cursor
+from lycosa.frontier.slices import ScanSlice, next_slice, parse_cursor
 
-__all__ = ["STEPS", "LmdbShelf", "embedded_frontier"]
+__all__ = ["STEPS", "LmdbFrontierStore", "embedded_frontier"]
 
 SCAN_ROWS = 500
 QUEUED_MAX = 10_000
@@ -37,20 +46,20 @@ QUEUED_MAX = 10_000
 
 DECODERS: dict[int, Callable[[bytes], Any]] = {
     QUEUE: decode_record,
-    SLEEP: decode_record,
+    DELAYED: decode_record,
     DONE: decode_done,
     DEAD: decode_dead,
 }
 STATES = {
     QUEUE: {State.QUEUED},
-    SLEEP: {State.DELAYED, State.RETRY},
+    DELAYED: {State.DELAYED, State.RETRY},
     DONE: {State.DONE, State.ARCHIVED},
     DEAD: {State.DEAD, State.ARCHIVED},
 }
 """The states of the rows in each kind of table."""
 
 
-class LmdbShelf(LmdbStore):
+class LmdbFrontierStore(LmdbCrawlStore):
     """See `frontier.local.Shelf`."""
 
     def dead(self, limit: int) -> list[tuple[UrlRecord, str]]:
@@ -64,17 +73,17 @@ class LmdbShelf(LmdbStore):
     def segments(self) -> list[SegmentView]:
         """Describe them."""
         dropped = [row for row in self.stretches.rows if row.state is SegmentState.DROPPED]
-        dropped.sort(key=lambda row: order(row.name))
+        dropped.sort(key=lambda row: segment_order(row.name))
         return [view(segment.counted()) for segment in self.stretches.live.values()] + [view(row) for row in dropped]
 
     def hosts(self, after: str, limit: int) -> list[HostView]:
         """Describe them. What they have queued is counted, up to QUEUED_MAX, or estimated while a crawl changes it."""
         return [replace(found, queued=self._queued_of(found.host)) for found in self.known_hosts.views(after, limit)]
 
-    def rows(self, selection: Selection, after: str, limit: int) -> Rows:
+    def rows(self, selection: Selection, after: str, limit: int) -> RowSlice:
         """Read table after table."""
         found = self._select(selection, after, limit)
-        return Rows([row for _, row in found.rows], found.after)
+        return RowSlice([row for _, row in found.rows], found.after)
 
     def find(self, fingerprint: int, host: str = "") -> list[Row]:
         """Look it up in every segment."""
@@ -83,7 +92,7 @@ class LmdbShelf(LmdbStore):
 
     def requeue(
         self, selection: Selection, into: str | None, after: str, limit: int
-    ) -> tuple[Moved, Sequence[HostWork]]:
+    ) -> tuple[RequeueResult, Sequence[HostWork]]:
         """Queue dead and done URLs again, or copies of them."""
         found = self._select(selection, after, limit)
         work: list[HostWork] = []
@@ -92,8 +101,8 @@ class LmdbShelf(LmdbStore):
             if row.state in (State.DONE, State.DEAD, State.ARCHIVED):
                 rank = self._again(cursor, row, into)
                 moved += rank is not None
-                work += [HostWork(row.record.host, rank, 1)] if rank is not None and rank != NOT_YET else []
-        return Moved(moved, found.after), work
+                work += [HostWork(row.record.host, rank, 1)] if rank is not None and rank != NOT_READY else []
+        return RequeueResult(moved, found.after), work
 
     def archive(self, segment: str) -> bool:
         """Make it read only."""
@@ -116,7 +125,7 @@ class LmdbShelf(LmdbStore):
     def verify(self, say: Callable[[str], None]) -> list[str]:
         """Read everything; what is in memory goes to LMDB first."""
         self.settle()
-        return problems(self.tables, list(self.stretches.live.values()), say)
+        return find_problems(self.tables, list(self.stretches.live.values()), say)
 
     def compact(self) -> tuple[int, int]:
         """Write LMDB's file anew."""
@@ -133,7 +142,7 @@ class LmdbShelf(LmdbStore):
         counted = None if window.complete else self.tables.count(window.table, window.prefix, QUEUED_MAX)
         return max(window.count, 0) if counted is None else max(counted, window.count if counted == QUEUED_MAX else 0)
 
-    def _select(self, selection: Selection, after: str, limit: int) -> Selected:
+    def _select(self, selection: Selection, after: str, limit: int) -> ScanSlice:
         return next_slice(self._entries(selection, after), Matcher(selection).matches, limit)
 
     def _entries(self, selection: Selection, after: str) -> Iterator[tuple[str, Row]]:
@@ -148,20 +157,20 @@ class LmdbShelf(LmdbStore):
     def _entries_of(self, table: int, behind: bytes) -> Iterator[tuple[str, Row]]:
         while rows := self.tables.scan(table, behind, SCAN_ROWS, DECODERS[table % KINDS]):
             for key, value in rows:
-                if table != SLEEP_TABLE or value.segment in self.stretches.live:
+                if table != DELAYED_TABLE or value.segment in self.stretches.live:
                     yield f"{table}:{key.hex()}", self._row(table, key, value)
             behind = rows[-1][0]
 
     def _all_tables(self) -> list[int]:
         """Return the tables with URLs in the order of their numbers."""
         kinds = (QUEUE, DONE, DEAD)
-        tables = [number(kind, segment.row.id) for segment in self.stretches.live.values() for kind in kinds]
-        return sorted([*tables, number(SLEEP)])
+        tables = [table_number(kind, segment.row.id) for segment in self.stretches.live.values() for kind in kinds]
+        return sorted([*tables, table_number(DELAYED)])
 
     def _may_match(self, table: int, selection: Selection) -> bool:
         kind, segment = table % KINDS, table // KINDS
         wanted = self.stretches.live.get(selection.segment) if selection.segment is not None else None
-        if selection.segment is not None and (wanted is None or (kind != SLEEP and wanted.row.id != segment)):
+        if selection.segment is not None and (wanted is None or (kind != DELAYED and wanted.row.id != segment)):
             return False
         return not selection.states or bool(STATES[kind] & {*selection.states})
 
@@ -169,8 +178,8 @@ class LmdbShelf(LmdbStore):
         kind = table % KINDS
         if kind == QUEUE:
             return Row(State.QUEUED, value)
-        if kind == SLEEP:
-            return Row(State.RETRY if value.attempts else State.DELAYED, value, SLEEP_KEY.unpack(key)[0] / 1000)
+        if kind == DELAYED:
+            return Row(State.RETRY if value.attempts else State.DELAYED, value, DELAYED_KEY.unpack(key)[0] / 1000)
         segment = next(each for each in self.stretches.live.values() if each.row.id == table // KINDS)
         state = State.DONE if kind == DONE else State.DEAD
         if segment.row.state is SegmentState.ARCHIVED:
@@ -180,20 +189,20 @@ class LmdbShelf(LmdbStore):
         record = record_of(value, self.known_hosts.name(value.host), segment.row.name)
         return Row(state, record, float(value.at), str(value.reason))
 
-    def _find_in(self, segment: Stretch, fingerprint: int, host: str) -> Row | None:
+    def _find_in(self, segment: OpenSegment, fingerprint: int, host: str) -> Row | None:
         mark = self.tables.get(segment.seen, fingerprint, bytes)
         if mark is None:
             return None
         if mark[:1] == b"s" and len(mark) > ARRIVAL:
-            sleeper = self.tables.get(number(SLEEP), mark[1:], decode_record)
-            return self._row(number(SLEEP), mark[1:], sleeper) if sleeper else None
+            sleeper = self.tables.get(table_number(DELAYED), mark[1:], decode_record)
+            return self._row(table_number(DELAYED), mark[1:], sleeper) if sleeper else None
         for table, decode in ((segment.done, decode_done), (segment.dead, decode_dead)):
             ended = self.tables.get(table, mark, decode)
             if ended is not None:
                 return self._row(table, mark, ended)
         return self._find_queued(segment, mark, host)
 
-    def _find_queued(self, segment: Stretch, arrival: bytes, host: str) -> Row | None:
+    def _find_queued(self, segment: OpenSegment, arrival: bytes, host: str) -> Row | None:
         """Find a queued URL by its number of arrival: its host and priority are part of the key."""
         hosts = [self.known_hosts.find(host)] if host else []
         ids = [row.id for row in hosts if row] or range(1, self.counters.hosts + 1)
@@ -204,7 +213,7 @@ class LmdbShelf(LmdbStore):
                     return Row(State.QUEUED, record)
         return None
 
-    def _priorities(self, segment: Stretch, host_id: int) -> Iterator[bytes]:
+    def _priorities(self, segment: OpenSegment, host_id: int) -> Iterator[bytes]:
         """Yield the beginnings of a host's queue keys, one for each priority, leaping from one to the next."""
         prefix = host_id.to_bytes(4, "big")
         changed = {**self.tables.frozen.get(segment.queue, {}), **self.tables.active.get(segment.queue, {})}
@@ -228,7 +237,7 @@ class LmdbShelf(LmdbStore):
         self._uncount(segment.row, row)
         self.arrivals += 1
         self.enqueue(segment, record, self.arrivals)
-        return segment.rank if segment.started else NOT_YET
+        return segment.rank if segment.started else NOT_READY
 
     def _uncount(self, counted: SegmentRow, row: Row) -> None:
         reasons = counted.dead_reasons if row.state == State.DEAD else counted.reasons
@@ -249,5 +258,5 @@ def embedded_frontier(
 
     The caller holds the lock of the state. `on_step` hears of the `STEPS` of every commit.
     """
-    shelf = LmdbShelf(path, sync=sync, on_step=on_step, expected=expected)
+    shelf = LmdbFrontierStore(path, sync=sync, on_step=on_step, expected=expected)
     return LocalFrontier(policy, shelf, shelf.epoch << 32, now)

@@ -8,19 +8,19 @@ from struct import Struct
 from msgspec.structs import replace
 
 from lycosa.frontier.core.model import HostFacts, HostView
-from lycosa.frontier.local import HostMemory
-from lycosa.frontier.lsm.lmdb import FACTS, HOSTS, NAMES, number
-from lycosa.frontier.lsm.memtable import Tables
+from lycosa.frontier.local import SavedHost
+from lycosa.frontier.lsm.lmdb import FACTS, HOSTS, NAMES, table_number
+from lycosa.frontier.lsm.memtable import Memtable
 from lycosa.frontier.lsm.rows import Counters, HostRow, decode_facts, decode_host, decode_name, host_key
 
-HOSTS_TABLE, NAMES_TABLE, FACTS_TABLE = number(HOSTS), number(NAMES), number(FACTS)
+HOSTS_TABLE, NAMES_TABLE, FACTS_TABLE = table_number(HOSTS), table_number(NAMES), table_number(FACTS)
 _id_key = Struct(">I").pack
 
 
-class Hosts:
+class HostTable:
     """The tables HOSTS, NAMES and FACTS."""
 
-    def __init__(self, tables: Tables, counters: Counters) -> None:
+    def __init__(self, tables: Memtable, counters: Counters) -> None:
         self._tables = tables
         self._counters = counters
 
@@ -36,15 +36,15 @@ class Hosts:
         """Return what is known of a host; nothing is made."""
         return self._tables.get(HOSTS_TABLE, host_key(host), decode_host)
 
-    def recall(self, host: str) -> HostMemory:
+    def recall(self, host: str) -> SavedHost:
         """Return what outlives an idle host."""
         row = self.find(host)
         if row is None:
-            return HostMemory()
+            return SavedHost()
         facts = self._tables.get(FACTS_TABLE, host_key(host), decode_facts)
-        return HostMemory(row.started_at, row.blocked_until, facts, row.address, row.address_until)
+        return SavedHost(row.started_at, row.blocked_until, facts, row.address, row.address_until)
 
-    def remember(self, host: str, memory: HostMemory) -> None:
+    def remember(self, host: str, memory: SavedHost) -> None:
         """Write what changed of it."""
         row = self._row(host)
         now = HostRow(row.id, memory.started_at, memory.blocked_until, memory.address, memory.address_until, row.queued)

@@ -14,17 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from lycosa.frontier.lsm.lmdb import FINGERPRINT, KINDS, LATE, LATER, META, SEEN, Database, number
+from lycosa.frontier.lsm.lmdb import FINGERPRINT, KINDS, SEEN_L0A, SEEN_L0B, META, SEEN_L1, Database, table_number
 
-LATE_MAX = 1_000_000
+L0_MAX = 1_000_000
 """Rows with which the newest level of fingerprints is full."""
 
-LATE_SHARE = 32
+L0_SHARE = 32
 """It has room for so small a share of what SEEN has, when that is more."""
 
 SCAN_ROWS = 10_000
 NEWEST = b"newest"
-META_TABLE = number(META)
+META_TABLE = table_number(META)
 
 
 class Levels:
@@ -33,7 +33,7 @@ class Levels:
     def __init__(self, database: Database) -> None:
         self._database = database
         kept = database.stored(META_TABLE, NEWEST)
-        self._set(kept[0] if kept else LATE)
+        self._set(kept[0] if kept else SEEN_L0A)
         self._sinking = self._filled(self._older)
         self._behind = b""
 
@@ -47,22 +47,22 @@ class Levels:
         key, stored = FINGERPRINT.pack(fingerprint), self._database.stored
         return (
             stored(seen, key) is not None
-            or stored(seen + self._newest - SEEN, key) is not None
-            or (self.sinking and stored(seen + self._older - SEEN, key) is not None)
+            or stored(seen + self._newest - SEEN_L1, key) is not None
+            or (self.sinking and stored(seen + self._older - SEEN_L1, key) is not None)
         )
 
     def find(self, seen: int, fingerprint: int) -> bytes | None:
         """Return the row of a fingerprint."""
         key, stored = FINGERPRINT.pack(fingerprint), self._database.stored
-        found = stored(seen + self._newest - SEEN, key)
+        found = stored(seen + self._newest - SEEN_L1, key)
         if found is None and self._sinking:
-            found = stored(seen + self._older - SEEN, key)
+            found = stored(seen + self._older - SEEN_L1, key)
         return stored(seen, key) if found is None else found
 
     def write(self, seen: int, rows: Sequence[tuple[int, bytes]]) -> None:
         """Write rows, which are in order."""
         pack = FINGERPRINT.pack
-        self._database.put(seen + self._newest - SEEN, [(pack(fingerprint), row) for fingerprint, row in rows])
+        self._database.put(seen + self._newest - SEEN_L1, [(pack(fingerprint), row) for fingerprint, row in rows])
 
     def change_places(self, written: Iterable[int]) -> None:
         """Begin to sink the newest level, if in one of these segments it is full and nothing sinks."""
@@ -73,7 +73,7 @@ class Levels:
         """Move so many rows down, and empty what has none left. The caller commits."""
         while self._sinking and rows > 0:
             seen = self._sinking[-1]
-            level = seen + self._older - SEEN
+            level = seen + self._older - SEEN_L1
             moved = self._database.behind(level, self._behind, b"", min(rows, SCAN_ROWS))
             rows -= len(moved) or 1
             if moved:
@@ -93,7 +93,7 @@ class Levels:
     def fingerprints(self, seen: int) -> Iterator[int]:
         """Yield what is known, each once."""
         above: list[int] = []
-        for level in (seen, seen + LATE - SEEN, seen + LATER - SEEN):
+        for level in (seen, seen + SEEN_L0A - SEEN_L1, seen + SEEN_L0B - SEEN_L1):
             for key in self._keys(level):
                 if all(self._database.stored(other, key) is None for other in above):
                     yield FINGERPRINT.unpack(key)[0]
@@ -106,12 +106,12 @@ class Levels:
 
     def _set(self, newest: int) -> None:
         self._newest = newest
-        self._older = LATE + LATER - newest
+        self._older = SEEN_L0A + SEEN_L0B - newest
 
     def _filled(self, kind: int) -> list[int]:
         """Return the segments that have rows in a level."""
         tables = (table for table in self._database.tables() if table % KINDS == kind)
-        return [table + SEEN - kind for table in tables if self._database.count(table)]
+        return [table + SEEN_L1 - kind for table in tables if self._database.count(table)]
 
     def _keys(self, table: int) -> Iterator[bytes]:
         after = b""
@@ -120,5 +120,5 @@ class Levels:
             after = rows[-1][0]
 
     def _is_full(self, seen: int) -> bool:
-        rows = self._database.count(seen + self._newest - SEEN)
-        return rows >= max(LATE_MAX, self._database.count(seen) // LATE_SHARE)
+        rows = self._database.count(seen + self._newest - SEEN_L1)
+        return rows >= max(L0_MAX, self._database.count(seen) // L0_SHARE)

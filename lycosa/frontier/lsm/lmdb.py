@@ -35,15 +35,15 @@ from lycosa.infra.durable_files import make_folder, storage_error, sync_file, sy
 MAP_BYTES = 1 << 40
 SEGMENTS_MAX = 1000
 KINDS = 16
-QUEUE, SEEN, DONE, DEAD, META, HOSTS, NAMES, SLEEP, FACTS, LATE, LATER = range(11)
-OF_SEGMENTS = (QUEUE, SEEN, DONE, DEAD, LATE, LATER)
+QUEUE, SEEN_L1, DONE, DEAD, META, HOSTS, NAMES, DELAYED, FACTS, SEEN_L0A, SEEN_L0B = range(11)
+OF_SEGMENTS = (QUEUE, SEEN_L1, DONE, DEAD, SEEN_L0A, SEEN_L0B)
 
 READ_AT_ONCE = 100
 """Rows that are read before it is asked whether they are still of the host."""
 
 DATA = "data.mdb"
 QUEUE_KEY = Struct(">IIQ")
-SLEEP_KEY = Struct(">QQ")
+DELAYED_KEY = Struct(">QQ")
 FINGERPRINT = Struct(">Q")
 PRIORITY_ZERO = 1 << 31
 """Priority 0 as it stands in a queue key."""
@@ -51,7 +51,7 @@ PRIORITY_ZERO = 1 << 31
 encode = msgspec.msgpack.Encoder().encode
 
 
-def number(kind: int, segment: int = 0) -> int:
+def table_number(kind: int, segment: int = 0) -> int:
     """Return the number of a table."""
     return segment * KINDS + kind
 

@@ -23,8 +23,8 @@ import msgspec
 
 from lycosa.core.errors import StorageError
 from lycosa.frontier.lsm.levels import Levels
-from lycosa.frontier.lsm.lmdb import KINDS, META, SEEN, Database, encode, number
-from lycosa.frontier.lsm.wal import Journal, force, forget, frames, generations
+from lycosa.frontier.lsm.lmdb import KINDS, META, SEEN_L1, Database, encode, table_number
+from lycosa.frontier.lsm.wal import WriteAheadLog, sync_logs, delete_log, read_frames, generations
 
 Value = TypeVar("Value")
 Writes = dict[int, dict[Any, Any]]
@@ -59,7 +59,7 @@ _decode_frame = msgspec.msgpack.Decoder(list[Any]).decode
 _decode_applied = msgspec.msgpack.Decoder(int).decode
 
 
-class Tables:
+class Memtable:
     """See above. Raises `StorageError` and `StorageFull`.
 
     `before_checkpoint(first, last, frozen)` is called before LMDB has all of the generations from `first` to `last`.
@@ -112,7 +112,7 @@ class Tables:
             if rows is not None and key in rows:
                 row = rows[key]
                 return decode(row) if isinstance(row, bytes) else row
-        value = self.levels.find(table, key) if table % KINDS == SEEN else self.database.stored(table, key)
+        value = self.levels.find(table, key) if table % KINDS == SEEN_L1 else self.database.stored(table, key)
         return None if value is None else decode(value)
 
     def count(self, table: int, prefix: bytes, limit: int) -> int | None:
@@ -205,12 +205,12 @@ class Tables:
 
     def _recover(self) -> None:
         """Apply the journals that LMDB does not have, and begin the next one."""
-        value = self.database.stored(number(META), APPLIED)
+        value = self.database.stored(table_number(META), APPLIED)
         applied = self._applied = _decode_applied(value) if value else 0
         there = generations(self.path)
         for generation in there:
             if generation <= applied:
-                forget(self.path, generation)
+                delete_log(self.path, generation)
         missing = [generation for generation in there if generation > applied]
         if missing and missing != list(range(applied + 1, missing[-1] + 1)):
             raise StorageError(f"{self.path}: a journal between {applied} and {missing[-1]} is gone; -O starts afresh")
@@ -219,17 +219,17 @@ class Tables:
         self._generation = missing[-1] if missing else applied
         if self.active:
             if self._sync:  # whoever wrote them may have been killed before they were on the disk
-                force(self.path, missing)
+                sync_logs(self.path, missing)
             self._swap(applied + 1, self._generation)
             self._advance(None)
         else:  # nothing whole is in them; a torn end would be taken for damage when another one follows
             for generation in missing:
-                forget(self.path, generation)
+                delete_log(self.path, generation)
             self._generation = applied
         self._begin_journal()
 
     def _replay(self, generation: int, *, last: bool) -> None:
-        for frame in frames(self.path, generation, last=last):
+        for frame in read_frames(self.path, generation, last=last):
             try:
                 writes = _decode_frame(frame)
                 for table, key, value in zip(writes[::3], writes[1::3], writes[2::3], strict=True):
@@ -238,7 +238,7 @@ class Tables:
                 raise StorageError(f"{self.path}: journal {generation} cannot be read ({error})") from error
 
     def _begin_journal(self) -> None:
-        self._journal = Journal(self.path, self._generation + 1, sync=self._sync)
+        self._journal = WriteAheadLog(self.path, self._generation + 1, sync=self._sync)
         self._generation += 1
 
     def _freeze(self) -> None:
@@ -259,7 +259,7 @@ class Tables:
         written = 0
         for table, keys in self._slices:
             frozen = self.frozen[table]
-            if table % KINDS == SEEN:  # no row of it is ever deleted
+            if table % KINDS == SEEN_L1:  # no row of it is ever deleted
                 self.levels.write(table, [(key, frozen[key]) for key in keys])
             else:
                 self.database.write(table, keys, frozen)
@@ -287,14 +287,14 @@ class Tables:
     def _finish(self, first: int, last: int) -> None:
         self._before_checkpoint(first, last, self.frozen)
         self._on_step("filter written")
-        self.levels.change_places([table for table in self.frozen if table % KINDS == SEEN])
-        self.database.write(number(META), [APPLIED], {APPLIED: last})
+        self.levels.change_places([table for table in self.frozen if table % KINDS == SEEN_L1])
+        self.database.write(table_number(META), [APPLIED], {APPLIED: last})
         self.database.commit()
         self._applied = last
         self._on_step("checkpoint committed")
         self.frozen = {}
         for generation in range(first, last + 1):
-            forget(self.path, generation)
+            delete_log(self.path, generation)
         self._on_step("journal deleted")
 
 
@@ -302,6 +302,6 @@ def _slices(writes: Writes) -> Iterator[tuple[int, list[Any]]]:
     """Yield the keys of each table in order, a bounded number at a time."""
     for table in sorted(writes):
         # A float has most digits of a fingerprint, enough to lie beside its neighbours, and is compared faster.
-        keys = sorted(writes[table], key=float if table % KINDS == SEEN else None)
+        keys = sorted(writes[table], key=float if table % KINDS == SEEN_L1 else None)
         for start in range(0, len(keys), SLICE_MIN):
             yield table, keys[start : start + SLICE_MIN]

@@ -12,9 +12,9 @@ from functools import partial
 from lycosa.core.bloom import Filter
 from lycosa.frontier.core.model import FrontierStats, SegmentState, SegmentView
 from lycosa.frontier.core.segments import starts_at
-from lycosa.frontier.lsm.filters import FilterFile, restored
-from lycosa.frontier.lsm.lmdb import DEAD, DONE, QUEUE, SEEN, number
-from lycosa.frontier.lsm.memtable import Tables
+from lycosa.frontier.lsm.filters import FilterFile, load_or_rebuild
+from lycosa.frontier.lsm.lmdb import DEAD, DONE, QUEUE, SEEN_L1, table_number
+from lycosa.frontier.lsm.memtable import Memtable
 from lycosa.frontier.lsm.rows import SegmentRow
 from lycosa.frontier.lsm.window import Window
 
@@ -28,7 +28,7 @@ STATUS_DIGITS = 3
 OTHER = "other"
 
 
-class Stretch:
+class OpenSegment:
     """A segment that is open, finished or archived.
 
     `pending` is how many URLs are queued or lent; `row` has the number of the last commit. `admitted` are fingerprints
@@ -58,12 +58,14 @@ class Stretch:
         "windows",
     )
 
-    def __init__(self, row: SegmentRow, tables: Tables, *, sync: bool, expected: int) -> None:
+    def __init__(self, row: SegmentRow, tables: Memtable, *, sync: bool, expected: int) -> None:
         self.row = row
         self.rank = starts_at(row.name)
         self.started = self.changed = False
         self.is_open = row.state is SegmentState.OPEN
-        self.queue, self.seen, self.done, self.dead = (number(kind, row.id) for kind in (QUEUE, SEEN, DONE, DEAD))
+        self.queue, self.seen, self.done, self.dead = (
+            table_number(kind, row.id) for kind in (QUEUE, SEEN_L1, DONE, DEAD)
+        )
         self.windows: dict[str, Window] = {}
         self.pending = row.pending
         self.admitted: list[int] = []
@@ -73,7 +75,7 @@ class Stretch:
         self._recent: set[int] = set()
         self._older: set[int] = set()
 
-    def knows(self, fingerprint: int, tables: Tables) -> bool:
+    def knows(self, fingerprint: int, tables: Memtable) -> bool:
         """Settle a "maybe" about a fingerprint that is not in `active`: whether it was added before."""
         self.maybes += 1
         if fingerprint in self._recent or fingerprint in self._older:
@@ -88,7 +90,7 @@ class Stretch:
         self._recent.add(fingerprint)
         return True
 
-    def known(self, fingerprints: Sequence[int], tables: Tables) -> set[int]:
+    def known(self, fingerprints: Sequence[int], tables: Memtable) -> set[int]:
         """Return those of which memory alone can tell that they were added."""
         given = set(fingerprints)
         found = (given & self._recent) | (given & self._older)
@@ -125,9 +127,9 @@ class Stretch:
         """URLs that still have to be fetched."""
         return self.pending + self.row.sleeping
 
-    def _filter(self, tables: Tables, expected: int) -> Filter:
+    def _filter(self, tables: Memtable, expected: int) -> Filter:
         everything = partial(tables.levels.fingerprints, self.seen)
-        return restored(self.file, tables.applied, expected, everything, self.row.name)
+        return load_or_rebuild(self.file, tables.applied, expected, everything, self.row.name)
 
 
 def view(row: SegmentRow) -> SegmentView:
@@ -150,7 +152,7 @@ def view(row: SegmentRow) -> SegmentView:
     )
 
 
-def totals(live: Sequence[Stretch], lent: int) -> FrontierStats:
+def totals(live: Sequence[OpenSegment], lent: int) -> FrontierStats:
     """Return the counts of all segments together, `lent` of whose queued URLs are lent."""
     reasons: dict[str, int] = {}
     dead_reasons: dict[str, int] = {}

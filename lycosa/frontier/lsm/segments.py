@@ -13,26 +13,26 @@ import msgspec
 
 from lycosa.core.errors import StorageError
 from lycosa.frontier.core.model import SegmentState
-from lycosa.frontier.core.segments import order
+from lycosa.frontier.core.segments import segment_order
 from lycosa.frontier.local import HostWork
 from lycosa.frontier.lsm.filters import FilterFile
-from lycosa.frontier.lsm.hosts import Hosts
-from lycosa.frontier.lsm.lmdb import META, OF_SEGMENTS, QUEUE_KEY, SEEN, SEGMENTS_MAX, number
-from lycosa.frontier.lsm.memtable import Tables
-from lycosa.frontier.lsm.open_segment import Stretch
+from lycosa.frontier.lsm.hosts import HostTable
+from lycosa.frontier.lsm.lmdb import META, OF_SEGMENTS, QUEUE_KEY, SEEN_L1, SEGMENTS_MAX, table_number
+from lycosa.frontier.lsm.memtable import Memtable
+from lycosa.frontier.lsm.open_segment import OpenSegment
 from lycosa.frontier.lsm.rows import Counters, SegmentRow, decode_segment, encode
 from lycosa.frontier.lsm.window import Window
 
 SEGMENT = b"segment:"
-META_TABLE = number(META)
+META_TABLE = table_number(META)
 ROWS_MAX = 1 << 20
 """Segments there may ever have been, the dropped ones too."""
 
 
-class Segments:
+class SegmentRegistry:
     """All segments; `serving` are those that may lend."""
 
-    def __init__(self, tables: Tables, counters: Counters, hosts: Hosts, *, sync: bool, expected: int) -> None:
+    def __init__(self, tables: Memtable, counters: Counters, hosts: HostTable, *, sync: bool, expected: int) -> None:
         self._tables = tables
         self._counters = counters
         self._hosts = hosts
@@ -41,7 +41,7 @@ class Segments:
         self.rows = [
             decode_segment(value) for _, value in tables.database.behind(META_TABLE, SEGMENT, SEGMENT, ROWS_MAX)
         ]
-        self.live: dict[str, Stretch] = {}
+        self.live: dict[str, OpenSegment] = {}
         """The segments that were not dropped, in the order in which they are served."""
         for row in self.rows:
             if row.state is not SegmentState.DROPPED:
@@ -51,7 +51,7 @@ class Segments:
         """Segments that were dropped, with tables that are still to be deleted."""
         self.finish_dropping()
 
-    def begin(self, name: str) -> Stretch | None:
+    def begin(self, name: str) -> OpenSegment | None:
         """Make the segment of a name that is new. None for one that was dropped."""
         if any(row.name == name for row in self.rows):
             return None
@@ -90,7 +90,7 @@ class Segments:
             self.archive(segment)
         return bool(finished)
 
-    def archive(self, segment: Stretch) -> None:
+    def archive(self, segment: OpenSegment) -> None:
         """Make a finished segment read only."""
         segment.archive()
         self._sort()
@@ -107,7 +107,7 @@ class Segments:
         """Write what is counted of a segment."""
         self._tables.put(META_TABLE, _key(row), msgspec.Raw(encode(row)))
 
-    def forget(self, segment: Stretch) -> None:
+    def forget(self, segment: OpenSegment) -> None:
         """Stop serving a segment that is dropped; its tables go with `finish_dropping`."""
         segment.row.state = SegmentState.DROPPED
         self.doomed.append(segment.row)
@@ -120,23 +120,23 @@ class Segments:
         database = self._tables.database
         for row in self.doomed:
             for kind in OF_SEGMENTS:
-                database.drop(number(kind, row.id))
-            self._tables.levels.forget(number(SEEN, row.id))
+                database.drop(table_number(kind, row.id))
+            self._tables.levels.forget(table_number(SEEN_L1, row.id))
             FilterFile(self._tables.path, row.id, sync=self._sync).delete()
             row.gone = True
             database.put(META_TABLE, [(_key(row), encode(row))])
             database.commit()
         self.doomed.clear()
 
-    def _stretch(self, row: SegmentRow) -> Stretch:
-        return Stretch(row, self._tables, sync=self._sync, expected=self._expected)
+    def _stretch(self, row: SegmentRow) -> OpenSegment:
+        return OpenSegment(row, self._tables, sync=self._sync, expected=self._expected)
 
     def _sort(self) -> None:
-        for name in sorted(self.live, key=order):
+        for name in sorted(self.live, key=segment_order):
             self.live[name] = self.live.pop(name)
         self.serving = [each for each in self.live.values() if each.started and each.is_open]
 
-    def _work_of(self, segment: Stretch) -> Iterator[HostWork]:
+    def _work_of(self, segment: OpenSegment) -> Iterator[HostWork]:
         """Look at the queues of a segment that starts, leaping from the first record of a host to that of the next."""
         if not segment.is_open or not segment.pending:
             return

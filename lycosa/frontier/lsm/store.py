@@ -20,15 +20,15 @@ import msgspec
 
 from lycosa.core.bloom import EXPECTED
 from lycosa.frontier.core.model import FrontierStats, UrlRecord
-from lycosa.frontier.local import NOT_YET, HostWork
+from lycosa.frontier.local import NOT_READY, HostWork
 from lycosa.frontier.lsm.done_rows import done_row
 from lycosa.frontier.lsm.filters import append_to_all
-from lycosa.frontier.lsm.hosts import Hosts
-from lycosa.frontier.lsm.lmdb import KINDS, META, SEEN, SLEEP, SLEEP_KEY, number
-from lycosa.frontier.lsm.memtable import Tables, Writes
-from lycosa.frontier.lsm.open_segment import Stretch, count, totals
+from lycosa.frontier.lsm.hosts import HostTable
+from lycosa.frontier.lsm.lmdb import KINDS, META, SEEN_L1, DELAYED, DELAYED_KEY, table_number
+from lycosa.frontier.lsm.memtable import Memtable, Writes
+from lycosa.frontier.lsm.open_segment import OpenSegment, count, totals
 from lycosa.frontier.lsm.rows import ARRIVAL, Counters, DeadRow, decode_counters, decode_record, encode
-from lycosa.frontier.lsm.segments import Segments
+from lycosa.frontier.lsm.segments import SegmentRegistry
 from lycosa.frontier.lsm.window import Window
 from lycosa.http.core.model import Validators
 
@@ -43,21 +43,21 @@ BUFFER_MIN = 4
 WINDOWS_KEPT_MAX = 20_000
 """Windows that are kept although their hosts have nothing queued: most get work again soon."""
 
-SLEEPERS_MAX = 1000
+DELAYED_MAX = 1000
 """Sleepers that are read ahead."""
 
-WAKE_MAX = 1000
+PROMOTE_MAX = 1000
 """Sleepers woken in one call."""
 
 COUNTERS = b"counters"
-META_TABLE, SLEEP_TABLE = number(META), number(SLEEP)
+META_TABLE, DELAYED_TABLE = table_number(META), table_number(DELAYED)
 
 
 def ignore(step: str) -> None:
     """Do nothing with a step."""
 
 
-class LmdbStore:
+class LmdbCrawlStore:
     """The part of `frontier.local.Shelf` that a crawl needs. The place of a record is its queue key."""
 
     def __init__(
@@ -70,20 +70,20 @@ class LmdbStore:
     ) -> None:
         self.path = path
         self._sync = sync
-        self.tables = Tables(path, sync=sync, before_checkpoint=self._note_added, on_step=on_step)
+        self.tables = Memtable(path, sync=sync, before_checkpoint=self._note_added, on_step=on_step)
         value = self.tables.database.stored(META_TABLE, COUNTERS)
         self.counters = decode_counters(value) if value else Counters()
         self.counters.epoch += 1
         self.arrivals = self.counters.arrivals
         """The number of the last arrival; `counters` has that of the last commit."""
-        self.known_hosts = Hosts(self.tables, self.counters)
+        self.known_hosts = HostTable(self.tables, self.counters)
         self.recall_host = self.known_hosts.recall
         self.remember_host = self.known_hosts.remember
-        self.stretches = Segments(self.tables, self.counters, self.known_hosts, sync=sync, expected=expected)
+        self.stretches = SegmentRegistry(self.tables, self.counters, self.known_hosts, sync=sync, expected=expected)
         self._live = self.stretches.live
         self._begin = self.stretches.begin
         self._lent: set[bytes] = set()
-        self._sleepers = Window(SLEEP_TABLE, None, complete=False)
+        self._sleepers = Window(DELAYED_TABLE, None, complete=False)
         self._dirty = True
         self._limit = BUFFER_MAX
 
@@ -124,7 +124,7 @@ class LmdbStore:
         window.count += 1
         segment.pending += 1
         segment.changed = True
-        return segment.rank if segment.started else NOT_YET
+        return segment.rank if segment.started else NOT_READY
 
     def known(self, segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
         """Return those that were added lately."""
@@ -159,11 +159,11 @@ class LmdbStore:
         self._lent.discard(place)
         segment = self.stretches.live.get(record.segment)
         if segment is None:
-            return NOT_YET
+            return NOT_READY
         if record.attempts:
             self.tables.put(segment.queue, place, record)
         self._window(segment, record.host).put_back(place, record, self.tables)
-        return segment.rank if segment.started else NOT_YET
+        return segment.rank if segment.started else NOT_READY
 
     def finish(self, place: bytes, record: UrlRecord, reason: str, now: float, validators: Validators | None) -> None:
         """Move the record from the queue to those that are done."""
@@ -193,7 +193,7 @@ class LmdbStore:
     def wake(self, now: float) -> Sequence[HostWork]:
         """Queue what is due, and serve the segments that start."""
         woken = list(self.stretches.start(now))
-        while len(woken) < WAKE_MAX:
+        while len(woken) < PROMOTE_MAX:
             due = self._next_sleeper()
             if due is None or due > now:
                 break
@@ -243,7 +243,7 @@ class LmdbStore:
         """Release the store."""
         self.tables.close()
 
-    def enqueue(self, segment: Stretch, record: UrlRecord, arrival: int) -> None:
+    def enqueue(self, segment: OpenSegment, record: UrlRecord, arrival: int) -> None:
         """Queue a record under a number of arrival."""
         window = self._window(segment, record.host)
         key = window.key(record.priority, arrival)
@@ -254,16 +254,16 @@ class LmdbStore:
         segment.pending += 1
         segment.changed = True
 
-    def _add_unseen(self, segment: Stretch, record: UrlRecord) -> float:
+    def _add_unseen(self, segment: OpenSegment, record: UrlRecord) -> float:
         """Store a record that is due later, or that is never known."""
         self.arrivals += 1
         if record.not_before > 0:
             self._put_to_sleep(segment, record, self.arrivals)
-            return NOT_YET
+            return NOT_READY
         self.enqueue(segment, record, self.arrivals)
-        return segment.rank if segment.started else NOT_YET
+        return segment.rank if segment.started else NOT_READY
 
-    def _leave_queue(self, key: bytes, record: UrlRecord) -> Stretch | None:
+    def _leave_queue(self, key: bytes, record: UrlRecord) -> OpenSegment | None:
         """Delete a lent record from its queue. None when its segment was dropped."""
         self._lent.discard(key)
         segment = self._live.get(record.segment)
@@ -279,9 +279,9 @@ class LmdbStore:
         segment.changed = True
         return segment
 
-    def _put_to_sleep(self, segment: Stretch, record: UrlRecord, arrival: int) -> None:
-        key = SLEEP_KEY.pack(math.ceil(record.not_before * 1000), arrival)
-        self.tables.put(SLEEP_TABLE, key, record)
+    def _put_to_sleep(self, segment: OpenSegment, record: UrlRecord, arrival: int) -> None:
+        key = DELAYED_KEY.pack(math.ceil(record.not_before * 1000), arrival)
+        self.tables.put(DELAYED_TABLE, key, record)
         if not record.dont_filter:
             self.tables.put(segment.seen, record.fingerprint, b"s" + key)
         self._sleepers.put(key, record)
@@ -290,30 +290,30 @@ class LmdbStore:
 
     def _next_sleeper(self) -> float | None:
         window, live = self._sleepers, self.stretches.live
-        for _ in range(WAKE_MAX):
+        for _ in range(PROMOTE_MAX):
             if window.is_empty or not (window.is_ready or self._read_on(window)):
                 return None
             key, record = window.heap[0]
-            due: int = SLEEP_KEY.unpack(key)[0]
+            due: int = DELAYED_KEY.unpack(key)[0]
             if record.segment in live:
                 return due / 1000
             heappop(window.heap)
-            self.tables.put(SLEEP_TABLE, key, None)
+            self.tables.put(DELAYED_TABLE, key, None)
         # Of those that were dropped there are more: they must not keep a crawl waiting that has nothing else.
         return due / 1000 if any(segment.row.sleeping for segment in live.values()) else None
 
     def _wake_first(self) -> list[HostWork]:
         key, record = heappop(self._sleepers.heap)
-        self.tables.put(SLEEP_TABLE, key, None)
+        self.tables.put(DELAYED_TABLE, key, None)
         segment = self.stretches.live.get(record.segment)
         if segment is None:  # dropped
             return []
         segment.row.sleeping -= 1
-        self.enqueue(segment, record, SLEEP_KEY.unpack(key)[1])
+        self.enqueue(segment, record, DELAYED_KEY.unpack(key)[1])
         return [HostWork(record.host, segment.rank, 1)] if segment.started else []
 
     def _read_on(self, window: Window) -> bool:
-        limit = SLEEPERS_MAX if window is self._sleepers else self._limit
+        limit = DELAYED_MAX if window is self._sleepers else self._limit
         return window.first(self.tables, self._lent, decode_record, limit) is not None
 
     def _next_rank(self, host: str) -> float | None:
@@ -323,7 +323,7 @@ class LmdbStore:
                 return segment.rank
         return None
 
-    def _window(self, segment: Stretch, host: str) -> Window:
+    def _window(self, segment: OpenSegment, host: str) -> Window:
         window = segment.windows.get(host)
         if window is None:
             # Without a window a host has nothing queued, but in a segment that was not looked through yet.
@@ -337,7 +337,7 @@ class LmdbStore:
         windows = sum(not window.is_empty for segment in live for window in segment.windows.values())
         many = sum(len(segment.windows) for segment in live) > WINDOWS_KEPT_MAX
         self._limit = max(BUFFER_MIN, min(BUFFER_MAX, BUFFERED_MAX // (windows + 1)))
-        self._sleepers.trim(self.tables, SLEEPERS_MAX)
+        self._sleepers.trim(self.tables, DELAYED_MAX)
         for segment in live:
             for window in segment.windows.values():
                 window.trim(self.tables, self._limit)
@@ -348,5 +348,5 @@ class LmdbStore:
                 segment.file.save(segment.filter, self.tables.applied)
 
     def _note_added(self, first: int, last: int, frozen: Writes) -> None:
-        seen = {table // KINDS: list(rows) for table, rows in frozen.items() if table % KINDS == SEEN}
+        seen = {table // KINDS: list(rows) for table, rows in frozen.items() if table % KINDS == SEEN_L1}
         append_to_all(self.path, first - 1, last, seen, sync=self._sync)

@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
-from lycosa.frontier.lsm.lmdb import SLEEP, number
-from lycosa.frontier.lsm.memtable import Tables
-from lycosa.frontier.lsm.open_segment import Stretch
+from lycosa.frontier.lsm.lmdb import DELAYED, table_number
+from lycosa.frontier.lsm.memtable import Memtable
+from lycosa.frontier.lsm.open_segment import OpenSegment
 from lycosa.frontier.lsm.rows import ARRIVAL, decode_dead, decode_done, decode_record
 
 PROBLEMS_MAX = 1000
@@ -24,7 +24,7 @@ SCAN_ROWS = 10_000
 SAY_EVERY = 1_000_000
 
 
-def problems(tables: Tables, live: Sequence[Stretch], say: Callable[[str], None]) -> list[str]:
+def find_problems(tables: Memtable, live: Sequence[OpenSegment], say: Callable[[str], None]) -> list[str]:
     """Return what does not fit together, a line each, at most PROBLEMS_MAX."""
     found: list[str] = []
     for line in _all(tables, live, say):
@@ -34,9 +34,9 @@ def problems(tables: Tables, live: Sequence[Stretch], say: Callable[[str], None]
     return found
 
 
-def _all(tables: Tables, live: Sequence[Stretch], say: Callable[[str], None]) -> Iterator[str]:
+def _all(tables: Memtable, live: Sequence[OpenSegment], say: Callable[[str], None]) -> Iterator[str]:
     sleeping: dict[str, int] = {}
-    for key, record in _read(tables, number(SLEEP), decode_record, say):
+    for key, record in _read(tables, table_number(DELAYED), decode_record, say):
         if isinstance(record, str):
             yield record
             continue
@@ -48,7 +48,7 @@ def _all(tables: Tables, live: Sequence[Stretch], say: Callable[[str], None]) ->
         yield from _segment(tables, segment, sleeping.get(segment.row.name, 0), say)
 
 
-def _segment(tables: Tables, segment: Stretch, sleeping: int, say: Callable[[str], None]) -> Iterator[str]:
+def _segment(tables: Memtable, segment: OpenSegment, sleeping: int, say: Callable[[str], None]) -> Iterator[str]:
     row, filtered = segment.row, sleeping
     counted = {}
     for what, table, decode in (
@@ -83,7 +83,7 @@ def _segment(tables: Tables, segment: Stretch, sleeping: int, say: Callable[[str
         yield f"segment {row.name!r}: {seen - filtered} fingerprints are known, but in no state"
 
 
-def _is_marked(tables: Tables, segment: Stretch, fingerprint: int, mark: bytes, url: str) -> Iterator[str]:
+def _is_marked(tables: Memtable, segment: OpenSegment, fingerprint: int, mark: bytes, url: str) -> Iterator[str]:
     found = tables.levels.find(segment.seen, fingerprint)
     if found != mark:
         what = "unknown" if found is None else "known as another one"
@@ -96,7 +96,7 @@ def _counts(segment: str, what: str, counted: int, told: int) -> Iterator[str]:
 
 
 def _read(
-    tables: Tables, table: int, decode: Callable[[bytes], Any], say: Callable[[str], None]
+    tables: Memtable, table: int, decode: Callable[[bytes], Any], say: Callable[[str], None]
 ) -> Iterator[tuple[bytes, Any]]:
     """Yield the rows of a table; in the place of one that cannot be read, what is wrong with it."""
     behind, read = b"", 0

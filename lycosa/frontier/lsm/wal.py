@@ -27,7 +27,7 @@ FRAME_MAX = 1 << 30
 PREFIX = "journal."
 
 
-class Journal:
+class WriteAheadLog:
     """The journal of one generation, open for appending. Raises `StorageFull` and `StorageError`."""
 
     def __init__(self, folder: Path, generation: int, *, sync: bool) -> None:
@@ -60,7 +60,7 @@ class Journal:
         """Bytes of all its frames."""
         return self._size
 
-    def force(self) -> None:
+    def sync_logs(self) -> None:
         """Have it on the disk, when that was asked for."""
         if not self._sync:
             return
@@ -80,7 +80,7 @@ def generations(folder: Path) -> list[int]:
     return sorted(int(name) for name in names if name.isascii() and name.isdigit())
 
 
-def frames(folder: Path, generation: int, *, last: bool) -> Iterator[bytes]:
+def read_frames(folder: Path, generation: int, *, last: bool) -> Iterator[bytes]:
     """Yield the frames of a journal. The last one may end torn; in any other that is damage: `StorageError`."""
     path = folder / f"{PREFIX}{generation}"
     try:
@@ -99,14 +99,14 @@ def frames(folder: Path, generation: int, *, last: bool) -> Iterator[bytes]:
         raise StorageError(f"{path} is damaged at byte {at:,}; put back a copy of the state, or start afresh with -O")
 
 
-def force(folder: Path, generations_: list[int]) -> None:
+def sync_logs(folder: Path, generations_: list[int]) -> None:
     """Have these journals on the disk, and their names."""
     for generation in generations_:
         sync_file(folder / f"{PREFIX}{generation}")
     sync_folder(folder)
 
 
-def forget(folder: Path, generation: int) -> None:
+def delete_log(folder: Path, generation: int) -> None:
     """Delete a journal whose content is in the database."""
     (folder / f"{PREFIX}{generation}").unlink(missing_ok=True)
 

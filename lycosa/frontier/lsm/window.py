@@ -13,7 +13,7 @@ from heapq import heapify, heappush
 
 from lycosa.frontier.core.model import UrlRecord
 from lycosa.frontier.lsm.lmdb import PRIORITY_ZERO, QUEUE_KEY
-from lycosa.frontier.lsm.memtable import Tables
+from lycosa.frontier.lsm.memtable import Memtable
 
 
 class Window:
@@ -55,14 +55,14 @@ class Window:
         heappush(self.heap, (key, record))
         self.count += 1
 
-    def put_back(self, key: bytes, record: UrlRecord, tables: Tables) -> None:
+    def put_back(self, key: bytes, record: UrlRecord, tables: Memtable) -> None:
         """A row is lent no more. One behind the horizon that LMDB has is found there when the window reads on."""
         if self.complete or key <= self.horizon or tables.is_changed(self.table, key):
             heappush(self.heap, (key, record))
         self.count += 1
 
     def first(
-        self, tables: Tables, lent: Container[bytes], decode: Callable[[bytes], UrlRecord], limit: int
+        self, tables: Memtable, lent: Container[bytes], decode: Callable[[bytes], UrlRecord], limit: int
     ) -> tuple[bytes, UrlRecord] | None:
         """Return the first row, reading on if need be."""
         heap = self.heap
@@ -73,7 +73,7 @@ class Window:
         self.count = 0
         return None
 
-    def trim(self, tables: Tables, limit: int) -> None:
+    def trim(self, tables: Memtable, limit: int) -> None:
         """LMDB has taken over: keep the first rows, and what changed since."""
         if self.complete:
             if len(self.heap) <= 2 * limit:
@@ -88,7 +88,7 @@ class Window:
             self.heap = kept
 
     def _read_on(
-        self, tables: Tables, lent: Container[bytes], decode: Callable[[bytes], UrlRecord], limit: int
+        self, tables: Memtable, lent: Container[bytes], decode: Callable[[bytes], UrlRecord], limit: int
     ) -> None:
         rows = tables.database.behind(self.table, self.horizon, self.prefix, limit)
         self.heap += [

@@ -9,8 +9,8 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
-from lycosa.frontier.core.leases import question
-from lycosa.frontier.core.model import RECORD_VERSION, Kind, Row, UrlRecord
+from lycosa.frontier.core.leases import prerequisite
+from lycosa.frontier.core.model import RECORD_VERSION, RecordKind, Row, UrlRecord
 from lycosa.frontier.core.segments import starts_at
 from lycosa.http.core.model import Validators
 
@@ -69,8 +69,8 @@ def needle_of(fingerprint: int) -> bytes:
     return encode(RECORD_VERSION) + encode(fingerprint)
 
 
-def lent_record(kind: Kind, host: str, page: bytes, attempts: int) -> UrlRecord:
+def lent_record(kind: RecordKind, host: str, page: bytes, attempts: int) -> UrlRecord:
     """Return the record that was lent: a page, or a question about its host, guarded as the page is that it is for."""
-    if kind is Kind.PAGE:
+    if kind is RecordKind.PAGE:
         return decode(page)
-    return question(host, kind, attempts, guarded=kind is Kind.ROBOTS and (not page or decode(page).guarded))
+    return prerequisite(host, kind, attempts, guarded=kind is RecordKind.ROBOTS and (not page or decode(page).guarded))

@@ -13,9 +13,9 @@ from lycosa.core.errors import BadSpider, BadUrl
 from lycosa.core.url import fingerprint
 from lycosa.crawl.engine.records import NOT_BEFORE_MAX, PLAIN, Naming, in_place_of, method_of, to_record, to_request
 from lycosa.crawl.fetching.redirects import REDIRECT_URLS, moved
-from lycosa.frontier.core.keys import keys
+from lycosa.frontier.core.keys import parse_rules
 from lycosa.frontier.core.model import UrlRecord
-from lycosa.frontier.core.segments import segments
+from lycosa.frontier.core.segments import parse_segments
 from lycosa.http.core.request import Request
 
 
@@ -194,7 +194,7 @@ def test_a_redirect_does_not_tell_another_host_which_page_led_there(referer: str
     assert to_request(redirected(record, target, 302)).headers.get("Referer") == told
 
 
-BY_DAY = Naming(segments=segments("day", "shop"))
+BY_DAY = Naming(segments=parse_segments("day", "shop"))
 DAY_S = 86_400.0
 NOON = 20_778.5 * DAY_S  # of 2026-11-21
 
@@ -227,7 +227,7 @@ def test_a_time_that_is_none_is_refused_before_it_names_a_segment(not_before: An
 
 
 def test_the_key_of_the_crawl_makes_the_fingerprint_and_leaves_the_url() -> None:
-    naming = Naming(keys(["tracking"]).fingerprint)
+    naming = Naming(parse_rules(["tracking"]).fingerprint)
     record = to_record(Request("http://a.example/?id=1&gclid=2"), SHOP, naming=naming)
     assert record.url == "http://a.example/?id=1&gclid=2"
     assert record.fingerprint == fingerprint("GET", "http://a.example/?id=1")
@@ -238,7 +238,7 @@ def test_the_key_of_the_crawl_makes_the_fingerprint_and_leaves_the_url() -> None
 
 
 def test_a_redirect_to_what_counts_as_the_same_is_fetched_all_the_same() -> None:
-    naming = Naming(keys(["tracking", "slash"]).fingerprint)
+    naming = Naming(parse_rules(["tracking", "slash"]).fingerprint)
     record = to_record(Request("http://a.example/x?gclid=2"), SHOP, naming=naming)
     same = redirected(record, "http://a.example/x/", 302, naming)
     assert (same.fingerprint, same.dont_filter) == (record.fingerprint, True)
@@ -255,7 +255,7 @@ def test_without_a_key_a_redirect_is_known_or_new_like_any_link() -> None:
 
 
 def test_a_resolver_that_fails_is_told() -> None:
-    naming = Naming(keys([], lambda *_: None, "shop:key").fingerprint)  # type: ignore[arg-type,return-value]
+    naming = Naming(parse_rules([], lambda *_: None, "shop:key").fingerprint)  # type: ignore[arg-type,return-value]
     with pytest.raises(BadSpider, match=r"the key resolver shop:key returned a NoneType for http://a\.example/"):
         to_record(Request("http://a.example/"), SHOP, naming=naming)
     with pytest.raises(BadSpider, match=r"for http://a\.example/y"):

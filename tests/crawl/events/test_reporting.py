@@ -12,7 +12,7 @@ from lycosa.crawl.engine.engine import MOVING, Still
 from lycosa.crawl.events.reporting import WAITING_AFTER_S, Reporter
 from lycosa.crawl.events.stats import RunStats
 from lycosa.crawl.events.stats_collector import StatsCollector
-from lycosa.frontier.core.telemetry import COUNTS, WHY_MAX, decode
+from lycosa.frontier.core.telemetry import COUNTS, REASON_MAX, decode
 
 
 def reporter(stats: RunStats | None = None, counted: StatsCollector | None = None, **engine: object) -> Reporter:
@@ -27,7 +27,7 @@ def reporter(stats: RunStats | None = None, counted: StatsCollector | None = Non
         ({}, "waiting", ""),
         ({"still": Still(until=9e9)}, "waiting", ""),
         ({"still": Still(paused="disk full")}, "paused", "disk full"),
-        ({"still": Still(paused="x" * 1000)}, "paused", "x" * WHY_MAX),
+        ({"still": Still(paused="x" * 1000)}, "paused", "x" * REASON_MAX),
         ({"busy": 1, "stopping": True}, "ending", "interrupted"),
         ({"stopping": True, "closing": "closespider_timeout"}, "ending", "closespider_timeout"),
     ],

@@ -26,7 +26,7 @@ from lycosa.crawl.workers.visits import Visits
 from lycosa.crawl.workers.worker import Hand
 from lycosa.crawl.workers.worker_pool import ALONE_MAX, DEATHS_MAX, KILLS_ITS_PROCESS, Hands
 from lycosa.frontier.core.model import Extras, HostFacts, Lease, UrlRecord
-from lycosa.frontier.core.recent_fingerprints import Known
+from lycosa.frontier.core.recent_fingerprints import RecentFingerprints
 from lycosa.frontier.ports import VisitFrontier
 from lycosa.http.core.model import Validators
 from lycosa.storage.keystore.memory import MemoryRecords
@@ -245,7 +245,7 @@ def test_what_is_counted_under_names_that_are_no_texts_is_told():
 def test_counts_that_cannot_be_told_end_nothing(caplog, name, value):
     async def play():
         stats = SharedStats()
-        visits = Visits(FarFrontier(sent.append, str), FarAddresses(), Known(), RunStats(0.0))
+        visits = Visits(FarFrontier(sent.append, str), FarAddresses(), RecentFingerprints(), RunStats(0.0))
         visits.begin(None, [], AllCookies(), Counts(stats, RunStats(0.0), lambda: 0))  # type: ignore[arg-type]
         visits.link = Link(say.decode_order, visits.hear, str)
         stats.set_value(name, value)

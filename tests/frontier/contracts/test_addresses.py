@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lycosa.core.errors import UsageError
-from lycosa.frontier.core.model import HostFacts, Kind
+from lycosa.frontier.core.model import HostFacts, RecordKind
 from lycosa.frontier.redis.worker.join import simulated_frontier
 from tests.conftest import PROVE
 from tests.frontier.contracts.conftest import Open, at_once
@@ -33,17 +33,17 @@ def test_an_address_is_asked_for_first_and_when_it_has_expired(opened_whole: Ope
         frontier = opened_whole(replace(PLAIN, concurrency_per_ip=1))
         await frontier.push([url(1), url(2)])
         (question,) = await frontier.lease(5, 100.0)
-        assert (question.record.kind, question.record.host) == (Kind.RESOLVE, HOST)
+        assert (question.record.kind, question.record.host) == (RecordKind.RESOLVE, HOST)
         assert await frontier.lease(5, 100.0) == []
         await frontier.set_address(HOST, ADDRESS, 200.0, 100.0)
         await frontier.ack(question, "resolved", (), 100.0, contacted=False)
         assert not frontier.wants_address(HOST, 199.0)
         (page,) = await frontier.lease(5, 100.0)
-        assert (page.record.kind, page.address) == (Kind.PAGE, ADDRESS)
+        assert (page.record.kind, page.address) == (RecordKind.PAGE, ADDRESS)
         await frontier.ack(page, "200", (), 101.0)
         assert frontier.wants_address(HOST, 200.0)
         (again,) = await frontier.lease(5, 200.0)
-        assert again.record.kind == Kind.RESOLVE
+        assert again.record.kind == RecordKind.RESOLVE
 
     run(story())
 
@@ -211,7 +211,7 @@ def test_robots_txt_takes_a_turn_of_the_address(opened_whole: Open) -> None:
         now = 1e9
         await shared(frontier, now)
         (question,) = await frontier.lease(9, now)
-        assert question.record.kind == Kind.ROBOTS
+        assert question.record.kind == RecordKind.ROBOTS
         await frontier.set_host_facts(question.record.host, HostFacts(b"", 200, now), now)
         await frontier.ack(question, "200", (), now)
         assert await frontier.lease(9, now + 9.0) == []

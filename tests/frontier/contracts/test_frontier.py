@@ -11,7 +11,7 @@ from zlib import crc32
 
 import pytest
 
-from lycosa.frontier.core.model import Extras, HostFacts, Kind, Selection, UrlRecord
+from lycosa.frontier.core.model import Extras, HostFacts, RecordKind, Selection, UrlRecord
 from lycosa.frontier.core.states import EXPIRIES_MAX, Policy
 from lycosa.frontier.local import BLOCK_MAX_S
 from lycosa.frontier.lsm.frontier import embedded_frontier
@@ -284,7 +284,7 @@ def test_robots_first_alone_and_once_a_host(opened: Open) -> None:
         frontier = opened(Policy(robots=True, robots_ttl_s=1000.0))
         await frontier.push([url(1), url(2)])
         (lease,) = await frontier.lease(10, 5000.0)
-        assert (lease.record.kind, lease.record.url) == (Kind.ROBOTS, f"{HOST}/robots.txt")
+        assert (lease.record.kind, lease.record.url) == (RecordKind.ROBOTS, f"{HOST}/robots.txt")
         assert await frontier.lease(10, 5000.0) == []
         await frontier.set_host_facts(HOST, HostFacts(b"rules", 200, 5001.0, 3.0), 5001.0)
         assert await frontier.ack(lease, "robots.txt", (), 5001.0)
@@ -297,7 +297,7 @@ def test_robots_first_alone_and_once_a_host(opened: Open) -> None:
         assert facts.robots == b"rules"
         await frontier.push([url(3)])
         (lease,) = await frontier.lease(10, 6001.0)
-        assert lease.record.kind == Kind.ROBOTS
+        assert lease.record.kind == RecordKind.ROBOTS
 
     run(story())
 
@@ -311,7 +311,7 @@ def test_robots_that_fails_is_asked_again_later(opened: Open) -> None:
         await frontier.nack(lease, "503", now + 5, now)
         assert await frontier.lease(10, now + 4) == []
         (again,) = await frontier.lease(10, now + 5)
-        assert (again.record.kind, again.record.attempts) == (Kind.ROBOTS, 1)
+        assert (again.record.kind, again.record.attempts) == (RecordKind.ROBOTS, 1)
         assert await frontier.release(again, now + 5)
         assert len(await frontier.lease(10, now + 5)) == 1
 
@@ -382,7 +382,7 @@ def test_a_robots_txt_of_the_future_is_not_trusted_until_then(tmp_path: Path) ->
         assert await urls_of(after, 1, year + 99.0) == [f"{HOST}/1"]
         await after.push([url(2)])
         (lease,) = await after.lease(1, year + 100.0)
-        assert lease.record.kind == Kind.ROBOTS
+        assert lease.record.kind == RecordKind.ROBOTS
         await after.close()
 
     run(story())
@@ -414,7 +414,7 @@ def test_a_robots_txt_that_always_outlasts_its_lease_is_given_up(opened: Open) -
         await frontier.push([url(1)])
         for _ in range(EXPIRIES_MAX):
             (lease,) = await frontier.lease(1, now)
-            assert lease.record.kind == Kind.ROBOTS
+            assert lease.record.kind == RecordKind.ROBOTS
             assert await frontier.expire(now + 1.0) == 1
             now += 1000.0
         facts = await frontier.host_facts(HOST)

@@ -10,8 +10,8 @@ from itertools import pairwise
 
 import pytest
 
-from lycosa.frontier.core.auto_throttle import HOSTS_MAX, TELL_AGAIN_S, AutoThrottle, ThrottleSettings
-from lycosa.frontier.core.leases import Lending
+from lycosa.frontier.core.auto_throttle import HOSTS_MAX, REPORT_AGAIN_S, AutoThrottle, ThrottleSettings
+from lycosa.frontier.core.leases import LeaseManager
 from lycosa.frontier.core.model import Lease
 from lycosa.frontier.core.states import Policy
 from tests.conftest import PROVE
@@ -85,7 +85,7 @@ def test_what_stays_is_told_again_after_a_while() -> None:
     throttle = AutoThrottle(ThrottleSettings(1.0))
     assert answered(throttle, 1.0, 200, 100.0) == 1.0
     assert answered(throttle, 1.0, 200, 101.0) is None
-    assert answered(throttle, 1.0, 200, 100.0 + TELL_AGAIN_S) == 1.0
+    assert answered(throttle, 1.0, 200, 100.0 + REPORT_AGAIN_S) == 1.0
 
 
 def test_hosts_are_bounded() -> None:
@@ -121,7 +121,7 @@ class Crawl:
         self.chance = random.Random(self.seed)
         throttle = AutoThrottle(self.settings)
         policy = Policy(robots=False, concurrency_per_host=self.workers, start_delay_s=self.settings.start_delay_s)
-        lending: Lending[int] = Lending(policy, Counted({HOST: 1_000_000}), 0)
+        lending: LeaseManager[int] = LeaseManager(policy, Counted({HOST: 1_000_000}), 0)
         bench = lending.workbench
         bench.see(self.now)
         bench.found_work(bench.host(HOST), count=1_000_000)

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from lycosa.core.metrics import Metric, exposition
 from lycosa.frontier.core.crawl_metrics import STATS_MAX, WORKERS_MAX, metrics_of
-from lycosa.frontier.core.telemetry import COUNTS, STAT, STATES, CrawlView, WorkerReport, WorkerView
+from lycosa.frontier.core.telemetry import COUNTS, STAT_PREFIX, STATES, CrawlView, WorkerReport, WorkerView
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r"))
 
@@ -58,7 +58,7 @@ def worker(number: int, state: str = "crawling") -> WorkerView:
 
 
 def test_a_crawl_as_metrics():
-    totals = {"pages": 7, "cpu_ms": 1500, STAT + "retry/count": 4}
+    totals = {"pages": 7, "cpu_ms": 1500, STAT_PREFIX + "retry/count": 4}
     crawl = CrawlView(
         'sh"op', 0.0, [worker(1), WorkerView("new#2", "waiting")], [worker(3, "lost")], totals, {"queued": 5}
     )
@@ -85,7 +85,7 @@ def test_what_a_single_worker_of_many_serves_has_no_totals():
 
 
 def test_labels_take_few_values():
-    totals = {f"{STAT}{n}": n for n in range(STATS_MAX + 5)}
+    totals = {f"{STAT_PREFIX}{n}": n for n in range(STATS_MAX + 5)}
     crawl = CrawlView("shop", 0.0, [worker(n) for n in range(WORKERS_MAX + 5)], [], totals)
     found = parsed(exposition(metrics_of(crawl)))
     assert len(found["lycosa_worker_pages_total"]) == WORKERS_MAX

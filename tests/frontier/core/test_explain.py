@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lycosa.frontier.core.explain import Bounds, Known, explain
+from lycosa.frontier.core.explain import CrawlBounds, UrlFacts, explain
 from lycosa.frontier.core.model import AddressView, HostFacts, HostView, Row, SegmentState, SegmentView, UrlRecord
 from lycosa.frontier.core.scope import Scope
 from lycosa.frontier.core.states import State
@@ -20,15 +20,15 @@ def row(state: str, at: float = 0.0, reason: str = "", **fields) -> Row:
 
 
 def told(*rows: Row, **known) -> str:
-    lines = explain(Known(URL, rows, **known), NOW, lambda at: f"<{at:g}>")
+    lines = explain(UrlFacts(URL, rows, **known), NOW, lambda at: f"<{at:g}>")
     assert all("\n" not in line for line in lines)
     return " | ".join(lines)
 
 
-def bounds(kind: str = "host", seeds=("http://b.example/",), **more) -> Bounds:
+def bounds(kind: str = "host", seeds=("http://b.example/",), **more) -> CrawlBounds:
     allow, deny, depth = more.pop("allow", ()), more.pop("deny", ()), more.pop("depth", None)
     scope = Scope.of(kind or "any", seeds, depth_max=depth, allow=allow, deny=deny)
-    return Bounds(scope, kind, depth, allow, deny, **more)
+    return CrawlBounds(scope, kind, depth, allow, deny, **more)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_what_is_queued_waits_for_its_segment():
 def test_a_rule_that_will_forbid_what_is_queued_is_told_before():
     said = told(row("queued"), host=HostView(HOST, 1, robots_status=200), facts=ROBOTS)
     assert "forbids it: Disallow: /private/" in said
-    assert "forbids" not in told(row("queued"), facts=ROBOTS, bounds=Bounds(robots=False))
+    assert "forbids" not in told(row("queued"), facts=ROBOTS, bounds=CrawlBounds(robots=False))
 
 
 def test_every_segment_is_told():
@@ -173,7 +173,7 @@ def test_a_key_that_makes_two_urls_one_is_told():
         ({"facts": ROBOTS}, "robots.txt of http://a.example:80 forbids it: Disallow: /private/", "import"),
         ({"facts": HostFacts(b"", 503, 900.0)}, "cannot be read (status 503), so nothing is allowed", "import"),
         ({"facts": HostFacts(b"", 404, 900.0)}, "import adds it", "robots"),
-        ({"facts": ROBOTS, "bounds": Bounds(robots=False)}, "import adds it", "robots"),
+        ({"facts": ROBOTS, "bounds": CrawlBounds(robots=False)}, "import adds it", "robots"),
         ({"segments": {"old": SegmentView("old", SegmentState.DROPPED)}}, "segment that was dropped: old", "scope"),
     ],
 )
@@ -186,7 +186,7 @@ def test_what_was_never_seen_is_told_with_the_rule_against_it(known, says, never
 
 def test_a_spider_has_domains():
     scope = Scope.of("domain", ["http://b.example/"], depth_max=None)
-    assert "not in the allowed_domains of the spider" in told(bounds=Bounds(scope, ""))
+    assert "not in the allowed_domains of the spider" in told(bounds=CrawlBounds(scope, ""))
 
 
 @pytest.mark.parametrize(

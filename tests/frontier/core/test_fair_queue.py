@@ -7,28 +7,28 @@ from collections import Counter
 
 import pytest
 
-from lycosa.frontier.core.fair_queue import FAIR_TURN, SHORT_S, VOID_MAX, Turns, Unit
+from lycosa.frontier.core.fair_queue import FAIR_TURN, SHORT_S, VOID_MAX, FairQueue, Entity
 
 
-def unit(backlog: int = 1, pace_s: float = 1.0, rank: float = 0.0) -> Unit:
-    return Unit(backlog=backlog, pace_s=pace_s, rank=rank)
+def unit(backlog: int = 1, pace_s: float = 1.0, rank: float = 0.0) -> Entity:
+    return Entity(backlog=backlog, pace_s=pace_s, rank=rank)
 
 
-def entered(*units: Unit) -> Turns[Unit]:
-    turns: Turns[Unit] = Turns()
+def entered(*units: Entity) -> FairQueue[Entity]:
+    turns: FairQueue[Entity] = FairQueue()
     for one in units:
         turns.enter(one)
     return turns
 
 
-def first(turns: Turns[Unit]) -> Unit:
+def first(turns: FairQueue[Entity]) -> Entity:
     lane = turns.lane()
     assert lane is not None
     return lane.first()
 
 
 def test_nobody_there() -> None:
-    turns: Turns[Unit] = Turns()
+    turns: FairQueue[Entity] = FairQueue()
     assert turns.lane() is None
     assert turns.next_due() is None
     assert turns.due(10.0) is None
@@ -111,7 +111,7 @@ def test_the_lowest_rank_first_and_a_rank_can_change() -> None:
 
 def test_the_waiting_come_by_time_and_only_once() -> None:
     early, late, gone = unit(), unit(), unit()
-    turns: Turns[Unit] = Turns()
+    turns: FairQueue[Entity] = FairQueue()
     turns.wait(late, 5.0)
     turns.wait(early, 9.0)
     turns.wait(early, 3.0)
@@ -127,7 +127,7 @@ def test_the_waiting_come_by_time_and_only_once() -> None:
 def test_a_clock_that_is_set_back_keeps_the_order(seed: int) -> None:
     print(f"seed {seed}")
     chance = random.Random(seed)
-    turns: Turns[Unit] = Turns()
+    turns: FairQueue[Entity] = FairQueue()
     times = {unit(): float(chance.randrange(1000)) for _ in range(40)}
     for one, at in times.items():
         turns.wait(one, at)

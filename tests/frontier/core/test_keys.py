@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lycosa.core.errors import BadSetting, BadSpider, BadUrl
 from lycosa.core.url import URL_MAX, canonicalize, fingerprint
-from lycosa.frontier.core.keys import STAMPS, TRACKING, Keys, is_function, keys, words
+from lycosa.frontier.core.keys import STAMPS, TRACKING, FingerprintRules, is_function, parse_rules, split_rules
 
 SITE = "http://a.example/x"
 ALL = ["tracking", "sort", "jsonp", "slash", "drop:sid,s?d,[", "keep:id,p*,utm_*,cb"]
@@ -49,18 +49,18 @@ PAGE, BYTES, NUMBER = 9405506256933396322, 16361962184278761730, 170364581156428
 
 def reduced(words_: list[str], query: str) -> str:
     """Return the query that counts of a query."""
-    return keys(words_).reduced(f"{SITE}?{query}").removeprefix(SITE).removeprefix("?")
+    return parse_rules(words_).reduced(f"{SITE}?{query}").removeprefix(SITE).removeprefix("?")
 
 
 def test_without_a_choice_the_fingerprint_is_the_one_that_states_hold() -> None:
     for method, url, body in (("GET", SITE, b""), ("post", f"{SITE}?b&&a=1", b"x"), ("GET", "http://a.example/?", b"")):
-        assert keys([]).fingerprint(method, url, body) == fingerprint(method, url, body)
-    assert keys([]).words == ()
+        assert parse_rules([]).fingerprint(method, url, body) == fingerprint(method, url, body)
+    assert parse_rules([]).words == ()
 
 
 def test_a_url_of_which_everything_counts_keeps_its_fingerprint() -> None:
     url = f"{SITE}?a=1&b=2"
-    assert keys(ALL[:-1]).fingerprint("GET", url) == fingerprint("GET", url)
+    assert parse_rules(ALL[:-1]).fingerprint("GET", url) == fingerprint("GET", url)
 
 
 @pytest.mark.parametrize(
@@ -109,12 +109,12 @@ def test_what_counts_of_a_query(word: str, query: str, left: str | None) -> None
     ],
 )
 def test_a_slash_at_the_end_counts_unless_it_is_told_not_to(url: str, kept: str) -> None:
-    assert keys(["slash"]).reduced(url) == kept
-    assert keys([]).reduced(url) == url
+    assert parse_rules(["slash"]).reduced(url) == kept
+    assert parse_rules([]).reduced(url) == url
 
 
 def test_the_order_of_the_words_does_not_count() -> None:
-    one, other = keys(["sort", "drop:b,a", "tracking"]), keys(["tracking", "drop:a", "sort", "drop:b"])
+    one, other = parse_rules(["sort", "drop:b,a", "tracking"]), parse_rules(["tracking", "drop:a", "sort", "drop:b"])
     assert one.words == other.words == ("sort", "tracking", "drop:a,b")
     assert one.reduced(f"{SITE}?z&b&a&c&gclid") == other.reduced(f"{SITE}?z&b&a&c&gclid") == f"{SITE}?c&z"
 
@@ -139,7 +139,7 @@ def test_any_canonical_url_has_a_key_and_reducing_twice_changes_nothing(text: st
         url = canonicalize(text)
     except BadUrl:
         return
-    resolver = keys(chain)
+    resolver = parse_rules(chain)
     once = resolver.reduced(url)
     assert resolver.reduced(once) == once
     assert 0 <= resolver.fingerprint("GET", url) < 2**64
@@ -151,7 +151,7 @@ def test_any_canonical_url_has_a_key_and_reducing_twice_changes_nothing(text: st
 def test_sorting_makes_order_count_for_nothing_and_loses_nothing(data: Any, pairs: list[str], chain: list[str]) -> None:
     pairs = [pair for pair in canonical(pairs).partition("?")[2].split("&") if pair]
     shuffled = data.draw(st.permutations(pairs))
-    resolver = keys([*chain, "sort"])
+    resolver = parse_rules([*chain, "sort"])
     assert resolver.reduced(canonical(pairs)) == resolver.reduced(canonical(shuffled))
     assert sorted(reduced(["sort"], "&".join(pairs)).split("&")) == sorted(pairs or [""])
 
@@ -164,14 +164,14 @@ def test_sorting_makes_order_count_for_nothing_and_loses_nothing(data: Any, pair
 def test_what_is_left_out_may_be_added_anywhere(data: Any, pairs: list[str], extra: str) -> None:
     at = data.draw(st.integers(0, len(pairs)))
     longer = canonical([*pairs[:at], extra, *pairs[at:]])
-    same = keys(["drop:sid,x*"]).reduced(longer) == keys(["drop:sid,x*"]).reduced(canonical(pairs))
+    same = parse_rules(["drop:sid,x*"]).reduced(longer) == parse_rules(["drop:sid,x*"]).reduced(canonical(pairs))
     assert same == (extra != "SID=1")
 
 
 @given(Pairs, Pairs, Chains)
 def test_different_parameters_that_count_are_different_keys(one: list[str], other: list[str], chain: list[str]) -> None:
     """What counts is found here by a slower way: parameter by parameter."""
-    resolver = keys(chain)
+    resolver = parse_rules(chain)
 
     def counting(pairs: list[str]) -> list[str]:
         parameters = [each for each in canonical(pairs).partition("?")[2].split("&") if each]
@@ -212,7 +212,7 @@ HOSTILE = [
 @pytest.mark.parametrize("query", HOSTILE, ids=lambda query: f"{query[:12]}..{len(query)}")
 def test_the_time_is_linear(query: str) -> None:
     """A URL as long as they get takes milliseconds, and twice the length about twice the time."""
-    resolver = keys(["tracking", "sort", "jsonp", "slash", "drop:s*s*s*s*x,[a-z]*[a-z]*1"])
+    resolver = parse_rules(["tracking", "sort", "jsonp", "slash", "drop:s*s*s*s*x,[a-z]*[a-z]*1"])
     url = f"http://a.example/?{query}"
     assert len(url) <= URL_MAX
 
@@ -231,8 +231,8 @@ def test_the_time_is_linear(query: str) -> None:
 # ----------------------------------------------------------------------------------------------------- user's resolvers
 
 
-def resolved(resolver: Callable[..., Any], *shipped: str) -> Keys:
-    return keys(shipped, resolver, "shop:key")
+def resolved(resolver: Callable[..., Any], *shipped: str) -> FingerprintRules:
+    return parse_rules(shipped, resolver, "shop:key")
 
 
 def test_a_resolver_says_what_counts_but_never_the_method() -> None:
@@ -250,7 +250,7 @@ def test_a_resolver_sees_what_the_words_left() -> None:
         seen.append((method, url, body))
         return url
 
-    both = keys(["tracking", "sort"], key, "shop:key")
+    both = parse_rules(["tracking", "sort"], key, "shop:key")
     both.fingerprint("post", f"{SITE}?b&a&gclid=1", b"x")
     assert seen == [("POST", f"{SITE}?a&b", b"x")]
     assert both.words == ("sort", "tracking", "shop:key")
@@ -313,7 +313,7 @@ def test_a_resolver_that_fails_is_told_in_one_line() -> None:
     ],
 )
 def test_commas_part_words_but_not_names(texts: tuple[str, ...], found: list[str]) -> None:
-    assert words(texts) == found
+    assert split_rules(texts) == found
 
 
 @pytest.mark.parametrize(
@@ -337,5 +337,5 @@ def test_a_word_with_a_colon_is_a_function(word: str, *, function: bool) -> None
 )
 def test_a_word_that_means_nothing_is_told(word: str, says: str) -> None:
     with pytest.raises(BadSetting) as caught:
-        keys([word])
+        parse_rules([word])
     assert str(caught.value).startswith(f"fingerprint_rules: {says}")

@@ -6,8 +6,8 @@ from collections import defaultdict, deque
 
 from msgspec.structs import replace
 
-from lycosa.frontier.core.leases import Lending
-from lycosa.frontier.core.model import HostFacts, Kind, Lease, UrlRecord
+from lycosa.frontier.core.leases import LeaseManager
+from lycosa.frontier.core.model import HostFacts, RecordKind, Lease, UrlRecord
 from lycosa.frontier.core.states import Policy
 
 A, B = "http://a.example:80", "http://b.example:80"
@@ -32,9 +32,9 @@ class Shelf:
         return self.queues[host][0] if self.queues[host] else None
 
 
-def opened(policy: Policy, counts: dict[str, int]) -> Lending[str]:
+def opened(policy: Policy, counts: dict[str, int]) -> LeaseManager[str]:
     shelf = Shelf()
-    lending = Lending(policy, shelf, 100)
+    lending = LeaseManager(policy, shelf, 100)
     for host, count in counts.items():
         shelf.queues[host].extend(UrlRecord(1, number, f"{host}/{number}", host) for number in range(count))
         lending.workbench.found_work(lending.workbench.host(host), count=count)
@@ -61,7 +61,7 @@ def test_a_lease_holds_its_record_and_has_a_token_of_its_own() -> None:
 def test_a_store_that_has_less_than_it_seemed() -> None:
     lending = opened(Policy(robots=False), {A: 1})
     lending.workbench.found_work(lending.workbench.host(B), count=3)
-    assert kinds(lending.lend(5, NOW)) == [(A, Kind.PAGE)]
+    assert kinds(lending.lend(5, NOW)) == [(A, RecordKind.PAGE)]
     assert lending.workbench.next_ready() is None
     lending.workbench.forget_idle(NOW)
     assert set(lending.workbench.hosts) == {A}
@@ -70,7 +70,7 @@ def test_a_store_that_has_less_than_it_seemed() -> None:
 def test_an_address_comes_first_then_robots_then_pages() -> None:
     lending = opened(Policy(robots=True, concurrency_per_ip=3, robots_ttl_s=100.0), {A: 2})
     (look_up,) = lending.lend(5, NOW)
-    assert (look_up.record.kind, look_up.record.url, look_up.address) == (Kind.RESOLVE, A + "/", "")
+    assert (look_up.record.kind, look_up.record.url, look_up.address) == (RecordKind.RESOLVE, A + "/", "")
     assert lending.lend(5, NOW) == []
     assert lending.workbench.next_ready() is None
     lending.learned_address(A, "10.0.0.1", NOW + 50.0, NOW)
@@ -79,12 +79,12 @@ def test_an_address_comes_first_then_robots_then_pages() -> None:
     assert held is not None
     assert held.place is None
     (robots,) = lending.lend(5, NOW)
-    assert (robots.record.kind, robots.record.url, robots.address) == (Kind.ROBOTS, A + "/robots.txt", "10.0.0.1")
+    assert (robots.record.kind, robots.record.url, robots.address) == (RecordKind.ROBOTS, A + "/robots.txt", "10.0.0.1")
     assert lending.lend(5, NOW) == []
     lending.learned(A, HostFacts(b"", 200, NOW), NOW)
     lending.give_back(robots, contacted=True)
     pages = lending.lend(5, NOW)
-    assert kinds(pages) == [(A, Kind.PAGE)] * 2
+    assert kinds(pages) == [(A, RecordKind.PAGE)] * 2
     assert pages[0].address == "10.0.0.1"
 
 
@@ -93,7 +93,7 @@ def test_an_address_that_ran_out_is_looked_up_again_while_pages_are_in_flight() 
     lending.learned_address(A, "10.0.0.1", NOW + 50.0, NOW)
     (page,) = lending.lend(1, NOW)
     (look_up,) = lending.lend(5, NOW + 50.0)
-    assert look_up.record.kind == Kind.RESOLVE
+    assert look_up.record.kind == RecordKind.RESOLVE
     lending.give_back(page, contacted=True)
     assert lending.lend(5, NOW + 50.0) == []
     lending.learned_address(A, "10.0.0.2", NOW + 90.0, NOW + 50.0)
@@ -105,12 +105,12 @@ def test_a_look_up_counts_against_no_limit() -> None:
     lending = opened(PER_IP, {A: 2, B: 1})
     lending.learned_address(B, "10.0.0.1", NOW + 500.0, NOW)
     leases = lending.lend(5, NOW)
-    assert sorted(kinds(leases)) == [(A, Kind.RESOLVE), (B, Kind.PAGE)]
+    assert sorted(kinds(leases)) == [(A, RecordKind.RESOLVE), (B, RecordKind.PAGE)]
     lending.learned_address(A, "10.0.0.1", NOW + 500.0, NOW)
     for lease in leases:
         lending.give_back(lease, contacted=True)
     assert lending.workbench.next_ready() == NOW + 2.0
-    assert kinds(lending.lend(5, NOW + 2.0)) == [(A, Kind.PAGE)]
+    assert kinds(lending.lend(5, NOW + 2.0)) == [(A, RecordKind.PAGE)]
 
 
 def test_a_look_up_that_failed_blocks_the_host_and_counts() -> None:
@@ -121,10 +121,10 @@ def test_a_look_up_that_failed_blocks_the_host_and_counts() -> None:
     lending.address_failed(A, NOW + 30.0)
     assert lending.lend(1, NOW + 29.0) == []
     (look_up,) = lending.lend(1, NOW + 30.0)
-    assert (look_up.record.kind, look_up.record.attempts) == (Kind.RESOLVE, 1)
+    assert (look_up.record.kind, look_up.record.attempts) == (RecordKind.RESOLVE, 1)
     lending.learned_address(A, "", NOW + 500.0, NOW + 30.0)
     lending.give_back(look_up, contacted=True)
-    assert kinds(lending.lend(1, NOW + 30.0)) == [(A, Kind.PAGE)]
+    assert kinds(lending.lend(1, NOW + 30.0)) == [(A, RecordKind.PAGE)]
     lending.learned_address(A, "", NOW + 40.0, NOW + 30.0)
     assert lending.workbench.hosts[A].address_attempts == 0
 
@@ -135,11 +135,11 @@ def test_robots_that_failed_are_asked_for_again() -> None:
     lending.give_back(robots, contacted=True)
     lending.robots_failed(A, NOW + 30.0)
     (again,) = lending.lend(1, NOW + 30.0)
-    assert (again.record.kind, again.record.attempts) == (Kind.ROBOTS, 1)
+    assert (again.record.kind, again.record.attempts) == (RecordKind.ROBOTS, 1)
     lending.learned(A, HostFacts(b"", 200, NOW + 30.0), NOW + 30.0)
     lending.give_back(again, contacted=True)
     assert lending.workbench.hosts[A].robots_attempts == 0
-    assert kinds(lending.lend(1, NOW + 30.0)) == [(A, Kind.PAGE)]
+    assert kinds(lending.lend(1, NOW + 30.0)) == [(A, RecordKind.PAGE)]
 
 
 def test_robots_are_guarded_as_the_page_is_for_whose_sake_they_are_asked() -> None:
@@ -153,7 +153,7 @@ def test_no_limit_per_address_asks_for_none() -> None:
     lending = opened(Policy(robots=False), {A: 1})
     lending.learned_address(A, "10.0.0.1", NOW + 50.0, NOW)
     (lease,) = lending.lend(1, NOW)
-    assert (lease.record.kind, lease.address) == (Kind.PAGE, "10.0.0.1")
+    assert (lease.record.kind, lease.address) == (RecordKind.PAGE, "10.0.0.1")
     assert lending.workbench.groups == {}
 
 

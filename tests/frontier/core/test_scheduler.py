@@ -8,12 +8,12 @@ from itertools import pairwise
 
 import pytest
 
-from lycosa.frontier.core.scheduler import PAUSE_MAX_S, Turn, Workbench
+from lycosa.frontier.core.scheduler import PAUSE_MAX_S, SavedTurn, HostScheduler
 from lycosa.frontier.core.states import Policy
 
 
-def bench(**fields: float) -> Workbench:
-    return Workbench(Policy(**{"robots": False, **fields}))  # type: ignore[arg-type]
+def bench(**fields: float) -> HostScheduler:
+    return HostScheduler(Policy(**{"robots": False, **fields}))  # type: ignore[arg-type]
 
 
 def test_nothing_to_do() -> None:
@@ -123,12 +123,12 @@ def test_a_turn_that_was_not_used_comes_back_but_not_before_a_block_ends() -> No
     assert work.pick(0.0) is host
     work.lent(host, 0.0)
     work.block(host, 4.0)
-    work.give_back(host, None, Turn(0.0, 10.0, 0.0, 0.0))
+    work.give_back(host, None, SavedTurn(0.0, 10.0, 0.0, 0.0))
     work.ended(host)
     assert work.next_ready() == 4.0
     assert work.pick(4.0) is host
     work.lent(host, 0.0)
-    work.give_back(host, None, Turn(0.0, 10.0, 0.0, 0.0))
+    work.give_back(host, None, SavedTurn(0.0, 10.0, 0.0, 0.0))
     assert work.next_ready() == 14.0, "another start has taken its turn"
 
 
@@ -143,7 +143,7 @@ def test_a_first_address_counts_the_last_start() -> None:
     work.found_work(old)
     work.remind(old, 98.0, 0.0)
     work.set_address(old, "10.0.0.1", 1000.0, 100.0)
-    work.give_back(new, new.group, Turn(0.0, 0.0, 0.0, 110.0))
+    work.give_back(new, new.group, SavedTurn(0.0, 0.0, 0.0, 110.0))
     work.ended(new, new.group)
     assert work.next_ready() == 108.0
 

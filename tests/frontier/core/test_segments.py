@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lycosa.core.errors import BadSetting, BadSpider
 from lycosa.crawl.engine.records import NOT_BEFORE_MAX
-from lycosa.frontier.core.segments import NAME_MAX, order, segments, starts_at
+from lycosa.frontier.core.segments import NAME_MAX, segment_order, parse_segments, starts_at
 from lycosa.http.core.request import Request
 
 SEED = Request("http://shop.example/")
@@ -24,7 +24,7 @@ def at(text: str) -> float:
 
 
 def name(word: str, time: str) -> str:
-    return segments(word, "shop").of_run(SEED, at(time))
+    return parse_segments(word, "shop").of_run(SEED, at(time))
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_the_name_says_the_start(name: str, start: float) -> None:
 
 def test_the_oldest_comes_first() -> None:
     names = ["2026-11-21", "2026-11-20", "", "2026-11-20T10", "spring"]
-    assert sorted(names, key=order) == ["", "spring", "2026-11-20", "2026-11-20T10", "2026-11-21"]
+    assert sorted(names, key=segment_order) == ["", "spring", "2026-11-20", "2026-11-20T10", "2026-11-21"]
 
 
 @pytest.mark.parametrize(
@@ -95,15 +95,15 @@ def test_a_segment_of_time_is_named_by_its_start_in_utc(word: str, time: str, se
 
 @pytest.mark.parametrize("word", SPANS)
 def test_the_greatest_time_that_is_stored_has_a_segment(word: str) -> None:
-    assert segments(word, "").of_request("", NOT_BEFORE_MAX).startswith("51")
+    assert parse_segments(word, "").of_request("", NOT_BEFORE_MAX).startswith("51")
 
 
 @given(st.sampled_from(SPANS), st.floats(0, NOT_BEFORE_MAX), st.floats(0, 90 * DAY_S))
 def test_segments_follow_each_other_without_gaps(word: str, time: float, later: float) -> None:
-    of = segments(word, "")
+    of = parse_segments(word, "")
     name, next_name = of.of_run(SEED, time), of.of_run(SEED, time + later)
     assert starts_at(name) <= time
-    assert order(name) <= order(next_name)
+    assert segment_order(name) <= segment_order(next_name)
     assert of.of_run(SEED, starts_at(name)) == name or starts_at(name) < 0
     if name != next_name:
         assert starts_at(next_name) > time
@@ -114,7 +114,7 @@ def test_every_segment_is_as_long_as_it_says(word: str) -> None:
     lengths = {"hour": "1h", "day": "1d", "week": "1w"}
     text = lengths.get(word, word)
     length = timedelta(**{{"h": "hours", "d": "days", "w": "weeks"}[text[-1]]: int(text[:-1])}).total_seconds()
-    of = segments(word, "")
+    of = parse_segments(word, "")
     start = starts_at(of.of_run(SEED, at("2026-11-21T10:30")))
     for number in range(5):
         begin = start + number * length
@@ -124,19 +124,19 @@ def test_every_segment_is_as_long_as_it_says(word: str) -> None:
 
 @pytest.mark.parametrize("word", ["", "none"])
 def test_none(word: str) -> None:
-    of = segments(word, "shop")
+    of = parse_segments(word, "shop")
     assert (of.of_run(SEED, 1e9), of.of_request("", 2e9), of.of_request("2026-11-21", 2e9)) == ("", "", "2026-11-21")
 
 
 def test_by_spider() -> None:
-    of = segments("spider", "shop")
+    of = parse_segments("spider", "shop")
     assert (of.of_run(SEED, 1e9), of.of_request("shop", 2e9)) == ("shop", "shop")
 
 
 @pytest.mark.parametrize("spider", ["", "my shop", "a/b", "größe", "a\n", ".x", "a" * (NAME_MAX + 1)])
 def test_a_spider_whose_name_cannot_name_a_segment(spider: str) -> None:
     with pytest.raises(BadSetting, match=r"^segment: the spider's name '.*' cannot name a segment: write at most 100"):
-        segments("spider", spider)
+        parse_segments("spider", spider)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_a_spider_whose_name_cannot_name_a_segment(spider: str) -> None:
     ],
 )
 def test_a_request_that_is_due_later_goes_there_and_never_back(inherited: str, not_before: float, segment: str) -> None:
-    assert segments("day", "").of_request(inherited, not_before) == segment
+    assert parse_segments("day", "").of_request(inherited, not_before) == segment
 
 
 def test_a_function_names_the_run_and_its_requests_inherit() -> None:
@@ -160,7 +160,7 @@ def test_a_function_names_the_run_and_its_requests_inherit() -> None:
         seen.append((first, now))
         return "sale-2026"
 
-    of = segments("shop:segment", "", resolver)
+    of = parse_segments("shop:segment", "", resolver)
     assert of.of_run(SEED, 5.0) == "sale-2026"
     assert seen == [(SEED, 5.0)]
     assert of.of_request("sale-2026", NOT_BEFORE_MAX) == "sale-2026"
@@ -181,7 +181,7 @@ def test_a_function_names_the_run_and_its_requests_inherit() -> None:
 )
 def test_a_name_with_surprises_is_refused(returned: Any, says: str) -> None:
     with pytest.raises(BadSpider) as caught:
-        segments("shop:segment", "", lambda first, now: returned).of_run(SEED, 0.0)
+        parse_segments("shop:segment", "", lambda first, now: returned).of_run(SEED, 0.0)
     assert str(caught.value).startswith(f"the segment resolver shop:segment {says}")
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 250
@@ -192,13 +192,13 @@ def test_a_function_that_fails_is_told_in_one_line() -> None:
         raise OSError("no\nfile")
 
     with pytest.raises(BadSpider, match=r"^the segment resolver shop:segment failed: OSError: no$"):
-        segments("shop:segment", "", resolver).of_run(SEED, 0.0)
+        parse_segments("shop:segment", "", resolver).of_run(SEED, 0.0)
 
 
 @pytest.mark.parametrize("word", ["minute", "30min", "30m", "90s", "second", "5 minutes", "100ms"])
 def test_shorter_than_an_hour_is_refused_with_the_reason(word: str) -> None:
     with pytest.raises(BadSetting, match=rf"^segment: '{word}' is too short: every segment fetches .*: write hour$"):
-        segments(word, "")
+        parse_segments(word, "")
 
 
 @pytest.mark.parametrize(
@@ -215,5 +215,5 @@ def test_shorter_than_an_hour_is_refused_with_the_reason(word: str) -> None:
 )
 def test_a_word_that_means_nothing_is_told(word: str, says: str) -> None:
     with pytest.raises(BadSetting) as caught:
-        segments(word, "")
+        parse_segments(word, "")
     assert str(caught.value).startswith(f"segment: {word!r} is unknown: {says}")

@@ -9,7 +9,7 @@ from lycosa.frontier.core.states import (
     EXPIRIES_MAX,
     TRANSITIONS,
     Event,
-    IllegalStep,
+    IllegalTransition,
     State,
     expire,
     fail,
@@ -26,7 +26,7 @@ def test_what_is_archived_stays() -> None:
 
 def test_a_step_that_is_not_in_the_table_is_refused() -> None:
     assert step(State.QUEUED, Event.LEASE) is State.LEASED
-    with pytest.raises(IllegalStep, match="ack cannot happen to a URL that is done"):
+    with pytest.raises(IllegalTransition, match="ack cannot happen to a URL that is done"):
         step(State.DONE, Event.ACK)
 
 

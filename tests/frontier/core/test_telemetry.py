@@ -9,20 +9,20 @@ from lycosa.frontier.core import telemetry
 from lycosa.frontier.core.telemetry import (
     COUNTS,
     NAME_MAX,
-    NOT_ADDED,
-    STAT,
+    NOT_SUMMED,
+    STAT_PREFIX,
     STATS_MAX,
     CrawlView,
     Rates,
     WorkerReport,
     WorkerView,
-    added,
+    sum_counts,
     decode,
     encode,
-    pages,
+    page_count,
     rates,
-    reported,
-    time_to_go,
+    summable_stats,
+    remaining_s,
 )
 
 COUNTED = st.dictionaries(st.sampled_from(COUNTS), st.integers(0, 1 << 52))
@@ -56,7 +56,7 @@ def test_a_report_of_a_later_version_with_more_in_it_is_read():
 
 @given(st.lists(COUNTED))
 def test_sums_have_every_count_once(all_counts):
-    total = added(all_counts)
+    total = sum_counts(all_counts)
     assert {name: value for name, value in total.items() if value} == {
         name: value for name in COUNTS if (value := sum(counts.get(name, 0) for counts in all_counts))
     }
@@ -64,7 +64,7 @@ def test_sums_have_every_count_once(all_counts):
 
 @given(COUNTED, COUNTED, st.floats(0, 1e6), st.floats(0.001, 1e6))
 def test_a_rate_times_its_time_is_what_was_done(before, more, uptime_s, took_s):
-    after = added([before, more])
+    after = sum_counts([before, more])
     found = rates(report(uptime_s, **before), report(uptime_s + took_s, **after))
     took_s = uptime_s + took_s - uptime_s
     for name in found:
@@ -102,32 +102,32 @@ def test_the_rate_of_a_worker_that_is_gone_is_forgotten():
 
 @given(st.dictionaries(st.text(max_size=NAME_MAX + 5), st.integers() | st.floats() | st.text() | st.booleans()))
 def test_only_whole_numbers_that_can_be_added_are_reported(stats):
-    found = reported(stats)
+    found = summable_stats(stats)
     for name, value in found.items():
-        assert name.startswith(STAT)
+        assert name.startswith(STAT_PREFIX)
         assert type(value) is int
-        assert stats[name.removeprefix(STAT)] == value
+        assert stats[name.removeprefix(STAT_PREFIX)] == value
         assert abs(value) < 1 << 53
     assert encode(report(1.0, **found))
 
 
 def test_a_report_has_a_bound_and_stays_the_same_when_more_names_come():
-    stats: dict[str, object] = dict.fromkeys(NOT_ADDED, 1)
+    stats: dict[str, object] = dict.fromkeys(NOT_SUMMED, 1)
     stats |= {f"retry/reason_count/{n}": n for n in range(STATS_MAX)}
-    first = reported(stats)
+    first = summable_stats(stats)
     stats["late"] = 1
     assert len(first) == STATS_MAX
-    assert reported(stats) == first
-    assert not {name.removeprefix(STAT) for name in first} & NOT_ADDED
+    assert summable_stats(stats) == first
+    assert not {name.removeprefix(STAT_PREFIX) for name in first} & NOT_SUMMED
 
 
 def test_what_is_known_takes_so_long():
     crawl = CrawlView("x", 0.0, frontier={"queued": 90, "leased": 5, "delayed": 3, "outgoing": 2, "done": 1000})
-    assert time_to_go(crawl, {"pages": 8.0, "unchanged": 2.0}) == 10.0
-    assert time_to_go(crawl, {}) is None
-    assert time_to_go(CrawlView("x", 0.0), {"pages": 1.0}) is None
-    assert pages({"pages": 2, "unchanged": 3, "items": 9}) == 5
+    assert remaining_s(crawl, {"pages": 8.0, "unchanged": 2.0}) == 10.0
+    assert remaining_s(crawl, {}) is None
+    assert remaining_s(CrawlView("x", 0.0), {"pages": 1.0}) is None
+    assert page_count({"pages": 2, "unchanged": 3, "items": 9}) == 5
 
 
 def test_what_is_counted_under_no_text_is_not_reported():
-    assert reported({404: 1, None: 2, ("a",): 3, "text": 4}) == {f"{STAT}text": 4}
+    assert summable_stats({404: 1, None: 2, ("a",): 3, "text": 4}) == {f"{STAT_PREFIX}text": 4}

@@ -57,7 +57,7 @@ RUN_S = 10_000.0
 ITEMS_FLUSHED, KEPT, COMMITTED = "items flushed", "records flushed", "commit returned"
 STEPS = (ITEMS_FLUSHED, KEPT, *frontier.STEPS, COMMITTED)
 LIMITS: dict[tuple[Any, str], int] = {
-    (levels, "LATE_MAX"): 60,
+    (levels, "L0_MAX"): 60,
     (levels, "SCAN_ROWS"): 10,
     (memtable, "OVERLAY_MAX"): 80,
     (memtable, "SLICE_MIN"): 20,

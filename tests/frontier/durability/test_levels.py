@@ -8,15 +8,15 @@ import pytest
 
 from lycosa.frontier.lsm import levels
 from lycosa.frontier.lsm.levels import Levels
-from lycosa.frontier.lsm.lmdb import KINDS, LATE, LATER, SEEN, Database, number
+from lycosa.frontier.lsm.lmdb import KINDS, SEEN_L0A, SEEN_L0B, SEEN_L1, Database, table_number
 
-SEGMENTS = [number(SEEN, segment) for segment in range(3)]
+SEGMENTS = [table_number(SEEN_L1, segment) for segment in range(3)]
 STEPS = 800
 
 
 @pytest.fixture
 def small(monkeypatch):
-    monkeypatch.setattr(levels, "LATE_MAX", 20)
+    monkeypatch.setattr(levels, "L0_MAX", 20)
     monkeypatch.setattr(levels, "SCAN_ROWS", 7)
 
 
@@ -91,7 +91,7 @@ def test_what_was_written_last_is_what_is_found(tmp_path, small):
     while story.levels.sinking:
         story.levels.sink(100)
     story.check()
-    late = [table for table in story.database.tables() if table % KINDS in (LATE, LATER)]
+    late = [table for table in story.database.tables() if table % KINDS in (SEEN_L0A, SEEN_L0B)]
     assert min(map(story.database.count, late)) == 0, "one is empty"
     story.database.close()
 
@@ -103,8 +103,8 @@ def test_a_segment_that_is_dropped_while_it_sinks_is_gone(tmp_path, small):
         story.levels.write(seen, [(each, b"mark") for each in range(30)])
     story.levels.change_places([first, second])
     story.levels.sink(5)
-    for kind in (SEEN, LATE, LATER):
-        story.database.drop(second - SEEN + kind)
+    for kind in (SEEN_L1, SEEN_L0A, SEEN_L0B):
+        story.database.drop(second - SEEN_L1 + kind)
     story.levels.forget(second)
     story.database.commit()
     assert not story.levels.has(second, 3)

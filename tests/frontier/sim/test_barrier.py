@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from lycosa.frontier.core.finish import Barrier, Reading, Verdict
+from lycosa.frontier.core.finish import TerminationDetector, PartitionStatus, RoundResult
 from tests.conftest import PROVE
 from tests.frontier.sim.barrier_model import UNKNOWN, Partition
 
@@ -217,7 +217,7 @@ class History:
 
     def work(self, worker: Worker) -> Steps:
         chance, count = self.chance, len(self.partitions)
-        barrier = Barrier(count)
+        barrier = TerminationDetector(count)
         while True:
             worked = False
             for partition in chance.sample(range(count), count):
@@ -261,19 +261,19 @@ class History:
             upto = yield to, "forward", source, entries
             yield source, "trim", to, upto
 
-    def look(self, barrier: Barrier) -> Steps:
+    def look(self, barrier: TerminationDetector) -> Steps:
         """Read all partitions, in any order, as often as the barrier wants."""
         count = len(self.partitions)
-        verdict = Verdict.AGAIN
-        while verdict is Verdict.AGAIN:
+        verdict = RoundResult.AGAIN
+        while verdict is RoundResult.AGAIN:
             readings = {}
             for partition in self.chance.sample(range(count), count):
                 live, arrived = yield partition, "read"
-                readings[partition] = Reading(live, 0 if self.wrong == "arrived not compared" else arrived)
+                readings[partition] = PartitionStatus(live, 0 if self.wrong == "arrived not compared" else arrived)
             verdict = barrier.round(readings)
-            if self.wrong == "one round" and verdict is Verdict.AGAIN:
+            if self.wrong == "one round" and verdict is RoundResult.AGAIN:
                 return True
-        return verdict is Verdict.FINISHED
+        return verdict is RoundResult.FINISHED
 
     def finish(self, worker: Worker) -> None:
         worker.finished_at = self.now

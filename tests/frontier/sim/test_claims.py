@@ -19,8 +19,8 @@ from itertools import pairwise
 import pytest
 
 from lycosa.frontier.core.claims import YIELD_S
-from lycosa.frontier.core.leases import Lending
-from lycosa.frontier.core.model import Kind, Lease
+from lycosa.frontier.core.leases import LeaseManager
+from lycosa.frontier.core.model import RecordKind, Lease
 from lycosa.frontier.core.scheduler import Claim
 from lycosa.frontier.core.states import Policy
 from tests.conftest import PROVE
@@ -65,7 +65,7 @@ class Crawl(Transfers):
     def __post_init__(self) -> None:
         self.chance, self.slow_s = random.Random(self.seed), SLOW_S
         self.delays = dict.fromkeys(self.counts, self.policy.delay_s)
-        self.lending: Lending[int] = Lending(self.policy, Counted(self.counts), 0)
+        self.lending: LeaseManager[int] = LeaseManager(self.policy, Counted(self.counts), 0)
         self.left = sum(self.counts.values())
         bench = self.lending.workbench
         bench.see(self.now)
@@ -104,7 +104,7 @@ class Crawl(Transfers):
                 heapq.heappop(self.events)[2]()
 
     def lease(self, lease: Lease) -> None:
-        assert lease.record.kind == Kind.PAGE
+        assert lease.record.kind == RecordKind.PAGE
         self.busy += 1
         host = lease.record.host
         end = self.transfer(host, self.true, claim=False)

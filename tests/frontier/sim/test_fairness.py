@@ -19,8 +19,8 @@ from itertools import pairwise
 import pytest
 
 from lycosa.frontier.core.fair_queue import FAIR_TURN, SHORT_S
-from lycosa.frontier.core.leases import Lending
-from lycosa.frontier.core.model import Kind, Lease, UrlRecord
+from lycosa.frontier.core.leases import LeaseManager
+from lycosa.frontier.core.model import RecordKind, Lease, UrlRecord
 from lycosa.frontier.core.states import Policy
 from tests.conftest import PROVE
 
@@ -63,10 +63,10 @@ class Crawl:
     transfers: dict[str, list[tuple[float, float]]] = field(default_factory=lambda: defaultdict(list))
     now: float = 0.0
 
-    def run(self, prepare: Callable[[Lending[int]], None] = lambda lending: None) -> Crawl:
+    def run(self, prepare: Callable[[LeaseManager[int]], None] = lambda lending: None) -> Crawl:
         print(f"seed {self.seed}")
         self.chance = random.Random(self.seed)
-        lending: Lending[int] = Lending(self.policy, Counted(self.counts), 0)
+        lending: LeaseManager[int] = LeaseManager(self.policy, Counted(self.counts), 0)
         order = list(self.counts)
         self.chance.shuffle(order)
         for key in order:
@@ -76,7 +76,7 @@ class Crawl:
         assert {key: len(self.transfers[key]) for key in self.counts} == self.counts
         return self
 
-    def work_off(self, lending: Lending[int]) -> None:
+    def work_off(self, lending: LeaseManager[int]) -> None:
         running: list[tuple[float, int, Lease]] = []
         while True:
             for lease in lending.lend(self.workers - len(running), self.now):
@@ -93,7 +93,7 @@ class Crawl:
                 self.end(lending, heapq.heappop(running)[2])
 
     def start(self, lease: Lease) -> float:
-        if lease.record.kind == Kind.RESOLVE:
+        if lease.record.kind == RecordKind.RESOLVE:
             return self.now + LOOK_UP_S
         transfers = self.transfers[lease.record.host]
         # The same in every order of the hosts, so that crawls can be compared.
@@ -101,8 +101,8 @@ class Crawl:
         transfers.append((self.now, self.now + chance.uniform(FAST_S, SLOW_S)))
         return transfers[-1][1]
 
-    def end(self, lending: Lending[int], lease: Lease) -> None:
-        if lease.record.kind == Kind.RESOLVE:
+    def end(self, lending: LeaseManager[int], lease: Lease) -> None:
+        if lease.record.kind == RecordKind.RESOLVE:
             host = lease.record.host
             lending.learned_address(host, self.addresses[host], math.inf, self.now)
         lending.give_back(lease, contacted=True)
@@ -236,7 +236,7 @@ def test_blocked_hosts_hold_up_nobody(seed: int) -> None:
     counts = numbered([5] * 2000)
     blocked, until = set(list(counts)[::2]), 3600.0
 
-    def block(lending: Lending[int]) -> None:
+    def block(lending: LeaseManager[int]) -> None:
         for key in blocked:
             lending.workbench.block(lending.workbench.host(key), until)
 
@@ -257,7 +257,7 @@ def test_older_segments_first(seed: int) -> None:
     counts = numbered([chance.randint(1, 20) for _ in range(300)])
     store = Counted(counts)
     store.ranks = {key: sorted(float(chance.randint(1, 3)) for _ in range(count)) for key, count in counts.items()}
-    lending: Lending[int] = Lending(Policy(robots=False, delay_s=10.0), store, 0)
+    lending: LeaseManager[int] = LeaseManager(Policy(robots=False, delay_s=10.0), store, 0)
     for key, ranks in store.ranks.items():
         for rank in ranks:
             lending.workbench.found_work(lending.workbench.host(key), rank)

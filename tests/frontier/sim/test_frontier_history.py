@@ -63,7 +63,7 @@ END_S = 3 * 24 * 3600.0
 ROUNDS_MAX = 2000
 SMALL: dict[tuple[Any, str], float] = {
     (bloom, "FALSE_POSITIVES"): 0.5,
-    (levels, "LATE_MAX"): 15,
+    (levels, "L0_MAX"): 15,
     (levels, "SCAN_ROWS"): 6,
     (memtable, "OVERLAY_MAX"): 30,
     (memtable, "SLICE_MIN"): 7,
@@ -72,7 +72,7 @@ SMALL: dict[tuple[Any, str], float] = {
     (store, "BUFFER_MAX"): 4,
     (store, "BUFFER_MIN"): 2,
     (store, "BUFFERED_MAX"): 12,
-    (store, "SLEEPERS_MAX"): 3,
+    (store, "DELAYED_MAX"): 3,
     (open_segment, "RECENT_MAX"): 5,
     (filters, "ADDED_MAX"): 20,
     (embedded, "SCAN_ROWS"): 5,

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from lycosa.frontier.core.leases import Lending
-from lycosa.frontier.core.model import HostFacts, Kind, Lease, UrlRecord
+from lycosa.frontier.core.leases import LeaseManager
+from lycosa.frontier.core.model import HostFacts, RecordKind, Lease, UrlRecord
 from lycosa.frontier.core.states import Policy
 from tests.conftest import PROVE
 
@@ -127,7 +127,7 @@ class PickingHistory(RuleBasedStateMachine):
         )
         self.resolves = delay_per_ip > 0 or places_per_ip > 0
         self.store = Store()
-        self.lending: Lending[Any] = Lending(self.policy, self.store, 0)
+        self.lending: LeaseManager[Any] = LeaseManager(self.policy, self.store, 0)
         self.now = self.latest = START
         self.hosts: dict[str, HostModel] = {}
         self.groups: dict[str, Pauses] = {address: Pauses() for address in ADDRESSES[1:]}
@@ -179,10 +179,10 @@ class PickingHistory(RuleBasedStateMachine):
     def has_place(self, key: str) -> bool:
         if not self.store.queues[key] or self.in_flight(key) >= self.policy.concurrency_per_host:
             return False
-        if any(flight.host == key and flight.kind != Kind.PAGE for flight in self.flights.values()):
+        if any(flight.host == key and flight.kind != RecordKind.PAGE for flight in self.flights.values()):
             return False
         group = self.group_of(key)
-        there = [f for f in self.flights.values() if group and f.address == group and f.kind != Kind.RESOLVE]
+        there = [f for f in self.flights.values() if group and f.address == group and f.kind != RecordKind.RESOLVE]
         return not (group and self.policy.concurrency_per_ip) or len(there) < self.policy.concurrency_per_ip
 
     def ready_at(self, key: str) -> float:
@@ -195,10 +195,10 @@ class PickingHistory(RuleBasedStateMachine):
     def kind_wanted(self, key: str) -> int:
         host = self.host(key)
         if self.resolves and host.address_until <= self.latest:
-            return Kind.RESOLVE
+            return RecordKind.RESOLVE
         if self.policy.robots and self.latest - host.robots_at >= ROBOTS_TTL_S:
-            return Kind.ROBOTS
-        return Kind.PAGE
+            return RecordKind.ROBOTS
+        return RecordKind.PAGE
 
     # What happens.
 
@@ -235,7 +235,7 @@ class PickingHistory(RuleBasedStateMachine):
         assert lease.expires_at == self.latest + LEASE_S
         flight = Flight(lease, key, host.address, lease.record.kind)
         self.flights[lease.token] = flight
-        if flight.kind == Kind.RESOLVE:
+        if flight.kind == RecordKind.RESOLVE:
             return
         assert lease.address == host.address
         host.started = self.latest
@@ -245,7 +245,7 @@ class PickingHistory(RuleBasedStateMachine):
             group = self.groups[host.address]
             group.start(self.latest + self.policy.delay_per_ip_s)
             flight.group_starts = group.starts
-        if flight.kind == Kind.PAGE:
+        if flight.kind == RecordKind.PAGE:
             place = min(self.store.queues[key])
             assert lease.record.fingerprint == place[1]
             self.store.queues[key].remove(place)
@@ -259,11 +259,11 @@ class PickingHistory(RuleBasedStateMachine):
     def answer(self, address: str, delay: float) -> None:
         """All who ask are told."""
         for token, flight in list(self.flights.items()):
-            if flight.kind == Kind.RESOLVE:
+            if flight.kind == RecordKind.RESOLVE:
                 self.has_address(flight.host, address, 400.0)
-            elif flight.kind == Kind.ROBOTS:
+            elif flight.kind == RecordKind.ROBOTS:
                 self.has_robots(flight.host, delay)
-            if flight.kind != Kind.PAGE:
+            if flight.kind != RecordKind.PAGE:
                 self.end(token, contacted=True)
 
     def end(self, token: int, contacted: bool) -> None:
@@ -272,7 +272,7 @@ class PickingHistory(RuleBasedStateMachine):
         assert held is not None
         assert held.lease == flight.lease
         assert self.lending.give_back(flight.lease, contacted=contacted) is None
-        if not contacted and flight.returnable and flight.kind != Kind.RESOLVE:
+        if not contacted and flight.returnable and flight.kind != RecordKind.RESOLVE:
             self.host(flight.host).pauses.take_back(flight.starts)
             if self.resolves and flight.address:
                 self.groups[flight.address].take_back(flight.group_starts)
@@ -367,7 +367,7 @@ class PickingHistory(RuleBasedStateMachine):
         for address, group in bench.groups.items():
             hosts = [host for host in bench.hosts.values() if host.group is group]
             assert (group.members, group.backlog) == (len(hosts), sum(host.backlog for host in hosts))
-            flights = [f for f in self.flights.values() if f.address == address and f.kind != Kind.RESOLVE]
+            flights = [f for f in self.flights.values() if f.address == address and f.kind != RecordKind.RESOLVE]
             assert group.in_flight == len(flights)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from lycosa.frontier.core.model import FrontierStats, HostFacts, SegmentState, SegmentView, UrlRecord
-from lycosa.frontier.core.segments import order, starts_at
+from lycosa.frontier.core.segments import segment_order, starts_at
 from lycosa.frontier.core.states import State
 from lycosa.frontier.redis.lanes import row_of
 from lycosa.frontier.redis.worker.session import Session
@@ -44,7 +44,7 @@ async def stats_of(session: Session, offered: int = 0, hosts: int = 0) -> Fronti
 async def first_dead(session: Session, limit: int) -> list[tuple[UrlRecord, str]]:
     """Return dead records with their reasons."""
     found: list[tuple[UrlRecord, str]] = []
-    for name in sorted(await segment_states(session), key=order):
+    for name in sorted(await segment_states(session), key=segment_order):
         for members in await session.read_all("ended", "e", name, "", limit):
             rows = (row_of(State.DEAD, member) for member in members)
             found += [(row.record, row.reason) for row in rows]
@@ -98,8 +98,8 @@ async def segment_views(session: Session) -> list[SegmentView]:
     """Describe the segments, those that were dropped last."""
     states, counts = await segment_states(session), await segment_counts(session)
     reasons, dead = await reasons_by_segment(session, DONE), await reasons_by_segment(session, DEAD)
-    live = sorted((name for name in states if states[name] != SegmentState.DROPPED), key=order)
-    gone = sorted((name for name in states if states[name] == SegmentState.DROPPED), key=order)
+    live = sorted((name for name in states if states[name] != SegmentState.DROPPED), key=segment_order)
+    gone = sorted((name for name in states if states[name] == SegmentState.DROPPED), key=segment_order)
     views = [
         _view(name, states[name], counts.get(name, {}), reasons.get(name, {}), dead.get(name, {})) for name in live
     ]

@@ -14,7 +14,7 @@ import msgspec
 from lycosa.core.errors import UsageError
 from lycosa.frontier.core.model import Row, SegmentState, Selection
 from lycosa.frontier.core.rows import Matcher
-from lycosa.frontier.core.segments import order
+from lycosa.frontier.core.segments import segment_order
 from lycosa.frontier.core.states import State
 from lycosa.frontier.redis.admin.counts import segment_states
 from lycosa.frontier.redis.lanes import PLACE, decode, row_of
@@ -51,7 +51,7 @@ class Place(msgspec.Struct, array_like=True, frozen=True):
     @property
     def rank(self) -> tuple[tuple[float, str], int, int]:
         """What stretches are sorted by."""
-        return order(self.segment), self.table, self.partition
+        return segment_order(self.segment), self.table, self.partition
 
 
 class Found(NamedTuple):
@@ -120,7 +120,7 @@ def _stretches(session: Session, states: dict[str, str], selection: Selection, t
     partitions = [session.of(selection.host)] if selection.host else session.partitions
     return [
         Place(segment, table, partition.number)
-        for segment in sorted(live, key=order)
+        for segment in sorted(live, key=segment_order)
         if selection.segment in (None, segment)
         for table in tables
         if not selection.states or STATES[table] & {*selection.states}

@@ -18,15 +18,15 @@ from lycosa.frontier.core.model import (
     FrontierStats,
     HostFacts,
     HostView,
-    Moved,
+    RequeueResult,
     Row,
-    Rows,
+    RowSlice,
     SegmentState,
     SegmentView,
     Selection,
     UrlRecord,
 )
-from lycosa.frontier.core.segments import existing
+from lycosa.frontier.core.segments import find_segment
 from lycosa.frontier.core.states import State, requeue
 from lycosa.frontier.redis.admin.counts import facts_of, segment_views, stats_of
 from lycosa.frontier.redis.admin.find import find, host_view
@@ -138,19 +138,21 @@ class RedisOperations:
         said = await self._session.read_all("hosts", after, limit)
         return await self._views(islice(merge(*said, key=lambda each: each[0]), limit))
 
-    async def rows(self, selection: Selection, after: str, limit: int) -> Rows:
+    async def rows(self, selection: Selection, after: str, limit: int) -> RowSlice:
         """Read stretch by stretch."""
         if not after:
             await self._settle()
         found = await next_slice(self._session, selection, after, limit)
-        return Rows([each.row for each in found.found], found.after)
+        return RowSlice([each.row for each in found.found], found.after)
 
     async def find(self, fingerprint: int, host: str = "", states: Collection[str] = ()) -> list[Row]:
         """Look it up; with `states` only among these."""
         await self._session.send()
         return await find(self._session, fingerprint, host, states)
 
-    async def requeue(self, selection: Selection, into: str | None, now: float, after: str, limit: int) -> Moved:
+    async def requeue(
+        self, selection: Selection, into: str | None, now: float, after: str, limit: int
+    ) -> RequeueResult:
         """List dead and done rows, and queue these again."""
         if not self._session.keeps_done and {State.DONE, State.ARCHIVED} & {*selection.states}:
             raise UsageError(NOT_KEPT)
@@ -160,12 +162,12 @@ class RedisOperations:
         moved = await self._again(found, into) if found.found else 0
         if moved:
             self._changed()
-        return Moved(moved, found.after)
+        return RequeueResult(moved, found.after)
 
     async def archive(self, segment: str) -> bool:
         """Archive it in all partitions, or in none."""
         await self._settle()
-        view = existing(segment, await self.segments())
+        view = find_segment(segment, await self.segments())
         if view.state is not SegmentState.FINISHED:
             return False
         archived = await self._session.read_all("archive", segment)
@@ -179,7 +181,7 @@ class RedisOperations:
     async def drop(self, segment: str) -> int:
         """Drop it in all partitions, then clear what is left of it."""
         await self._session.send()
-        existing(segment, await self.segments())
+        find_segment(segment, await self.segments())
         dropped = sum(await self._session.read_all("drop", segment))
         await self._forget(segment)
         await self._session.send()

@@ -7,7 +7,7 @@ from heapq import nlargest
 from typing import Any
 
 from lycosa.frontier.core.model import HostView
-from lycosa.frontier.core.telemetry import ENDED, LOST, WAITING, CrawlView, WorkerReport, WorkerView, added, decode
+from lycosa.frontier.core.telemetry import ENDED, LOST, WAITING, CrawlView, WorkerReport, WorkerView, sum_counts, decode
 from lycosa.frontier.redis.worker.heartbeat import SILENT_S
 from lycosa.frontier.redis.worker.partition import COUNTED
 from lycosa.frontier.redis.worker.session import Session
@@ -44,7 +44,7 @@ def _view(name: str, partitions: list[list[Any]]) -> CrawlView:
     at, _, _, known, reports, ended, totals, _ = partitions[0]
     now = float(at)
     told = {worker: decode(report) for worker, report in _pairs(reports)}
-    leased = added({worker: int(lent)} for said in partitions for worker, _, lent in said[3])
+    leased = sum_counts({worker: int(lent)} for said in partitions for worker, _, lent in said[3])
     workers: list[WorkerView] = []
     gone: list[WorkerView] = []
     for worker, heard, _ in known:

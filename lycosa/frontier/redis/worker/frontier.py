@@ -18,8 +18,8 @@ from itertools import takewhile
 from typing import Any
 
 from lycosa.core.errors import StateError, UsageError
-from lycosa.frontier.core.model import FrontierStats, HostFacts, Kind, Lease, UrlRecord
-from lycosa.frontier.core.recent_fingerprints import Known
+from lycosa.frontier.core.model import FrontierStats, HostFacts, RecordKind, Lease, UrlRecord
+from lycosa.frontier.core.recent_fingerprints import RecentFingerprints
 from lycosa.frontier.core.scheduler import Claim
 from lycosa.frontier.core.states import Event, Policy, expire, fail, give_up
 from lycosa.frontier.local import DELAY_MAX_S, EXPIRED
@@ -67,7 +67,7 @@ class RedisFrontier:
         self.cookies: RedisCookies | None = None
         self._policy = policy
         self._keep_alive = keep_alive
-        self._known = Known()
+        self._known = RecentFingerprints()
         self._hosts = Hosts()
         self._claims = Claims(session)
         self._pace = Pace(policy, punctual=not session.callers_clock)
@@ -267,7 +267,7 @@ class RedisFrontier:
     async def forget(self, segment: str) -> None:
         """Give up the leases of a segment that was dropped."""
         gone = [each for each in self._stock.held.values() if each.record.segment == segment]
-        await self._unstock([each for each in gone if each.record.kind == Kind.PAGE], self.session.now)
+        await self._unstock([each for each in gone if each.record.kind == RecordKind.PAGE], self.session.now)
 
     def operations(
         self, commit: Callable[[], Awaitable[None]], changed: Callable[[], None], paused: Callable[[], str]
@@ -331,18 +331,18 @@ class RedisFrontier:
 
     async def _settled(self, lease: Lease) -> None:
         """A question holds up its host: it is answered soon."""
-        if lease.record.kind != Kind.PAGE:
+        if lease.record.kind != RecordKind.PAGE:
             await self._teller.learned()
         elif (home := self.session.of(lease.record.host)).waiting >= VERBS_MAX or home.words >= WORDS_MAX:
             await self.session.send([home])
 
     async def _expired(self, lease: Lease, now: float) -> None:
         overdue, event = expire(lease.record)
-        if lease.record.kind == Kind.RESOLVE:
+        if lease.record.kind == RecordKind.RESOLVE:
             await self.nack(lease, EXPIRED, now, now)
-        elif lease.record.kind == Kind.ROBOTS and event is Event.EXPIRE:
+        elif lease.record.kind == RecordKind.ROBOTS and event is Event.EXPIRE:
             await self.nack(lease, EXPIRED, now + 2.0**overdue.attempts, now)
-        elif lease.record.kind == Kind.ROBOTS:
+        elif lease.record.kind == RecordKind.ROBOTS:
             await self.set_host_facts(lease.record.host, HostFacts(EXPIRED.encode(), 0, now), now)
             await self.ack(lease, EXPIRED, (), now)
         elif event is Event.EXPIRE and self._give_back(lease, now):

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lycosa.frontier.core.model import Kind, Lease
+from lycosa.frontier.core.model import RecordKind, Lease
 from lycosa.frontier.redis.lanes import lent_record
 from lycosa.frontier.redis.worker.lease_pacing import Pace
 from lycosa.frontier.redis.worker.partition import Partition
@@ -94,7 +94,7 @@ class Stock:
             number = int(token) * len(self._session.partitions) + partition.number
             if number in self.held or int(token) in partition.ending:
                 continue  # the answer to an exchange that was sent twice
-            record = lent_record(Kind(int(kind)), host.decode(), data, int(attempts))
+            record = lent_record(RecordKind(int(kind)), host.decode(), data, int(attempts))
             lease = Lease(number, record, self._session.now + self._lease_s, address.decode())
             self.held[number] = lease
             self._waiting.append(lease)

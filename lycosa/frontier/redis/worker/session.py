@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from xxhash import xxh3_64_intdigest
 
 from lycosa.core.errors import UsageError
-from lycosa.frontier.core.finish import Barrier, Reading, Verdict
+from lycosa.frontier.core.finish import TerminationDetector, PartitionStatus, RoundResult
 from lycosa.frontier.core.model import Lease
 from lycosa.frontier.redis.refusals import Found, Wanted, refuse
 from lycosa.frontier.redis.repair import bring_again, tell_of_strangers
@@ -254,14 +254,14 @@ class Session:
             await self.tell_of_the_gone()
 
     async def _seems_over(self) -> bool:
-        barrier = Barrier(len(self.partitions))
-        verdict = Verdict.AGAIN
-        while verdict is Verdict.AGAIN:
+        barrier = TerminationDetector(len(self.partitions))
+        verdict = RoundResult.AGAIN
+        while verdict is RoundResult.AGAIN:
             await self.look()
             gone = bool(self.partitions[0].gone)  # what they had may not be back in the other partitions
-            readings = {each.number: Reading(each.live + gone, each.arrived) for each in self.partitions}
+            readings = {each.number: PartitionStatus(each.live + gone, each.arrived) for each in self.partitions}
             verdict = barrier.round(readings)
-        return verdict is Verdict.FINISHED
+        return verdict is RoundResult.FINISHED
 
     @property
     def is_full(self) -> bool:

@@ -17,7 +17,7 @@ from redis.exceptions import ConnectionError as Lost
 
 from lycosa.core.errors import StateError
 from lycosa.crawl.fetching.claims import turn_of
-from lycosa.frontier.core.model import HostFacts, Kind, Lease, UrlRecord
+from lycosa.frontier.core.model import HostFacts, RecordKind, Lease, UrlRecord
 from lycosa.frontier.core.segments import starts_at
 from lycosa.frontier.core.states import Policy
 from lycosa.frontier.redis import scripts
@@ -149,12 +149,12 @@ class Work:
         """Begin with what was lent."""
         home, count = worker.session.of(lease.record.host), self.partitions
         transfer = self.model.parts[home.number].lent[lease.token // count]
-        if lease.record.kind == Kind.PAGE:
+        if lease.record.kind == RecordKind.PAGE:
             assert transfer is self.model.records[number_of(lease.record)]
             assert transfer.state == "leased" or worker.name not in self.model.parts[0].heard
-        if lease.record.kind != Kind.RESOLVE and self.chance.random() < 0.7:
+        if lease.record.kind != RecordKind.RESOLVE and self.chance.random() < 0.7:
             worker.frontier.started(transfer.host, self.now)
-        if self.troubled and lease.record.kind == Kind.PAGE and self.chance.random() < self.often_claims:
+        if self.troubled and lease.record.kind == RecordKind.PAGE and self.chance.random() < self.often_claims:
             visit = self.loop.create_task(self.visit(worker, lease, transfer))
             worker.visits[visit] = None
             visit.add_done_callback(worker.visits.pop)
@@ -240,7 +240,7 @@ class Work:
             self.mean(worker, line, host, "unanswered", question, contacted, again)
             assert await frontier.nack(lease, "503", again, now, contacted=contacted)
             return
-        if question.kind == Kind.RESOLVE:
+        if question.kind == RecordKind.RESOLVE:
             await self.find(worker, host)
         else:
             delay = self.chance.choice([0.0, 0.0, 0.3, 1.0]) if self.troubled else 0.0
