@@ -215,7 +215,7 @@ class Crawl:
         self._rung.set()
 
     async def _visit(self, lease: Lease) -> None:
-        self._frontier.started(lease.record.host, time.time())
+        self._frontier.report_start(lease.record.host, time.time())
         await asyncio.sleep(self._chance.uniform(*FETCH_S))
         children = self._children()
         known = self._frontier.known("", [each.fingerprint for each in children])

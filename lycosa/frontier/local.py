@@ -19,8 +19,8 @@ from lycosa.frontier.core.model import (
     FrontierStats,
     HostFacts,
     HostView,
-    RecordKind,
     Lease,
+    RecordKind,
     RequeueResult,
     Row,
     RowSlice,
@@ -287,17 +287,17 @@ class LocalFrontier(Generic[Place]):
         self._host(host)
         return self._lending.claim(host, wake, holder, now)
 
-    async def turn(self, claim: Claim, now: float) -> float:
+    async def try_start(self, claim: Claim, now: float) -> float:
         """Ask for the turn."""
         self._see(now)
-        return self._lending.turn(claim, now)
+        return self._lending.try_start(claim, now)
 
-    async def unclaim(self, claim: Claim, now: float) -> None:
+    async def release_claim(self, claim: Claim, now: float) -> None:
         """End it."""
         self._see(now)
-        self._lending.unclaim(claim, now)
+        self._lending.release_claim(claim, now)
 
-    def wants_address(self, host: str, now: float) -> bool:
+    def needs_address(self, host: str, now: float) -> bool:
         """Ask."""
         return self._lending.needs_address(self._host(host), now)
 

@@ -28,7 +28,7 @@ from lycosa.frontier.core.model import (
 from lycosa.frontier.core.rows import Matcher
 from lycosa.frontier.core.segments import segment_order, starts_at
 from lycosa.frontier.core.states import Event, Policy, State, push_event, requeue, step
-from lycosa.frontier.local import NOT_READY, SavedHost, HostWork, LocalFrontier
+from lycosa.frontier.local import NOT_READY, HostWork, LocalFrontier, SavedHost
 from lycosa.frontier.slices import next_slice, parse_cursor
 from lycosa.http.core.model import Validators
 

@@ -17,8 +17,8 @@ from lycosa.frontier.core.model import (
     FrontierStats,
     HostFacts,
     HostView,
-    RecordKind,
     Lease,
+    RecordKind,
     RequeueResult,
     Row,
     RowSlice,
@@ -122,7 +122,7 @@ class LocalOperations(Generic[Place]):
         """Queue again, and tell the workbench."""
         moved, work = self._shelf.requeue(selection, into, after, limit)
         self._frontier.found_work(work)
-        if moved.moved:
+        if moved.requeued:
             self._changed()
         return moved
 
@@ -175,9 +175,9 @@ class LocalOperations(Generic[Place]):
             started_at=max(view.started_at, host.started_at),
             delay_s=host.delay_s,
             address=host.address or view.address,
-            places=bench.policy.concurrency_per_host if self._runs else 0,
-            asking=host.asking,
-            shared=_shared(host, bench.policy) if bench.policy.resolves else None,
+            concurrency=bench.policy.concurrency_per_host if self._runs else 0,
+            preparing=host.preparing,
+            shared=_shared(host, bench.policy) if bench.policy.limits_addresses else None,
         )
 
 
@@ -185,7 +185,7 @@ def _shared(host: Host, policy: Policy) -> AddressView:
     """Return the address of a host with its limits, and how far they are used up."""
     places, delay_s, group = policy.concurrency_per_ip, policy.delay_per_ip_s, host.group
     if group is None:
-        return AddressView("", places=places, delay_s=delay_s)
+        return AddressView("", concurrency=places, delay_s=delay_s)
     return AddressView(
         group.address, group.ready_at, group.in_flight, places, delay_s, group.members, host.address_until
     )

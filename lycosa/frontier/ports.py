@@ -38,23 +38,23 @@ class VisitFrontier(Protocol):
         ...
 
     async def claim(self, host: str, wake: Callable[[], None], now: float, holder: Lease | None = None) -> Claim:
-        """Join the line of the host for a transfer that is no record; end it with `unclaim`, whatever comes of it.
+        """Join the line of the host for a transfer that is no record; end it with `release_claim`, whatever comes of it.
 
         It takes a place and a turn as a lease does, and goes before the leases, though not for ever. `wake` only sets a
-        flag: `turn` may have something new to say. `holder` is the lease under which the caller works: its own transfer
-        is over, and gives up its place. If the frontier `wants_address`, tell it the host's first (`set_address`).
+        flag: `try_start` may have something new to say. `holder` is the lease under which the caller works: its own transfer
+        is over, and gives up its place. If the frontier `needs_address`, tell it the host's first (`set_address`).
         """
         ...
 
-    async def turn(self, claim: Claim, now: float) -> float:
+    async def try_start(self, claim: Claim, now: float) -> float:
         """Return 0 when the transfer starts now; else when to ask again, infinity for when `wake` was called."""
         ...
 
-    async def unclaim(self, claim: Claim, now: float) -> None:
+    async def release_claim(self, claim: Claim, now: float) -> None:
         """The claim is over. `next_ready` may change with this and with `claim`; more than once does nothing."""
         ...
 
-    def wants_address(self, host: str, now: float) -> bool:
+    def needs_address(self, host: str, now: float) -> bool:
         """Whether its address must be known before the host may be contacted."""
         ...
 
@@ -237,11 +237,11 @@ class FrontierOperations(Protocol):
 class SharedCookies(Protocol):
     """Tells the changes of cookies between the workers of a crawl."""
 
-    def tell(self, jar: str, which: str, cookie: bytes) -> None:
+    def publish(self, jar: str, key: str, cookie: bytes) -> None:
         """This cookie of the jar is another now, or over. What the worker does next, the others see after it."""
         ...
 
-    def listen(self, heard: Callable[[str, bytes], None]) -> None:
+    def subscribe(self, on_change: Callable[[str, bytes], None]) -> None:
         """Call with the jar and the cookie for each change, from the crawl's first on, those of this worker too."""
         ...
 
@@ -279,7 +279,7 @@ class SharedFrontier(Frontier, Protocol):
     """
 
     @property
-    def where(self) -> str:
+    def server_url(self) -> str:
         """The address of the server, without passwords: what `--frontier` takes."""
         ...
 
@@ -301,7 +301,7 @@ class SharedFrontier(Frontier, Protocol):
         """
         ...
 
-    async def lives(self) -> None:
+    async def check_membership(self) -> None:
         """Return if this worker still takes part; to be called before a host is contacted.
 
         Costs nothing, unless the process was blocked for so long (seconds) that it may have been given up: then the
@@ -309,14 +309,14 @@ class SharedFrontier(Frontier, Protocol):
         """
         ...
 
-    def started(self, host: str, now: float) -> None:
+    def report_start(self, host: str, now: float) -> None:
         """A transfer to the host started at `now`, in unix seconds: the delay until the next one counts from there.
 
         May be called twice for one transfer, first with an estimate. Sent to the server with the next exchange.
         """
         ...
 
-    async def is_over(self) -> bool:
+    async def is_finished(self) -> bool:
         """Whether the crawl is over for good, for all workers: `stats` alone cannot tell.
 
         True is certain. After False ask again: another worker may have leases, or a commit that is not yet known
@@ -324,7 +324,7 @@ class SharedFrontier(Frontier, Protocol):
         """
         ...
 
-    def report_with(self, report: Callable[[], bytes], last: Callable[[], bytes]) -> None:
+    def set_reporter(self, report: Callable[[], bytes], last: Callable[[], bytes]) -> None:
         """Have `report` make the reports that go with the heartbeat, about one a second, and `last` the one of `close`.
 
         Both return an encoded `telemetry.WorkerReport`, b"" for none. `report` is called in the heartbeat's thread.

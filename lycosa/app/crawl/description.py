@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from lycosa.app.crawl.spec import Crew, Member
 from lycosa.core.errors import ForeignState
 from lycosa.crawl.spiders.spider import domains_as_urls
-from lycosa.frontier.core.description import SpiderDescription, Description
+from lycosa.frontier.core.description import Description, SpiderDescription
 from lycosa.frontier.state_dir import StateDir
 
 

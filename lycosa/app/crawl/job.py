@@ -149,7 +149,7 @@ class Job:
         """Whether the crawl is finished already, and nobody wants to be asked for more."""
         if self._audience.hears_idle or not self._seeding.is_over:
             return False
-        return (await self._frontier.stats()).unfinished == 0 and await self._opened.is_over()
+        return (await self._frontier.stats()).unfinished == 0 and await self._opened.is_finished()
 
     async def _note_the_dead(self, seeds: Sequence[UrlRecord]) -> None:
         for seed in seeds:
@@ -163,7 +163,7 @@ class Job:
         if (shared := self._opened.shared) is None:
             return f"--state {shlex.quote(str(self._state.path))}"
         name = self._settings.crawl_name or self._crew.target.name
-        return f"--frontier {shlex.quote(shared.where)} --crawl-name {shlex.quote(name)}"
+        return f"--frontier {shlex.quote(shared.server_url)} --crawl-name {shlex.quote(name)}"
 
     async def _note_a_closed_segment(self) -> None:
         """Say so when the segment of this run takes no more, for its seeds were refused without a word."""

@@ -218,7 +218,7 @@ def policy_of(settings: Settings) -> Policy:
     if settings.auto_throttle:
         policy = replace(policy, start_delay_s=settings.auto_throttle_start)
     by_ip = replace(policy, delay_per_ip_s=settings.delay_per_ip, concurrency_per_ip=settings.concurrency_per_ip or 0)
-    if (settings.proxy or settings.proxy_pool) and by_ip.resolves:
+    if (settings.proxy or settings.proxy_pool) and by_ip.limits_addresses:
         log.warning("--delay-per-ip and --concurrency-per-ip do not hold through a proxy, which finds the hosts itself")
         return policy
     return by_ip

@@ -105,7 +105,7 @@ async def _crawl(crew: Crew, observe: Observer | None, patient: Patience, *, aga
         sinks = sinks_of(settings, state, crew.target.name)
         job = await stack.enter_async_context(wired(crew, state, opened, sinks))
         job.hurry = patient.hurry
-        opened.report_with(job.reporter)
+        opened.set_reporter(job.reporter)
         await stack.enter_async_context(served(state.socket, job.operations))
         if settings.metrics:
             log.info("metrics: %s", await stack.enter_async_context(serving(settings.metrics, partial(_metrics, job))))

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from lycosa.app.crawl.parts import fingerprint_by, own_fingerprint, salt_of, scope_of
 from lycosa.core.errors import ForeignState, StateLocked, UsageError
 from lycosa.core.url import host_key
-from lycosa.frontier.core.description import SpiderDescription, Description
+from lycosa.frontier.core.description import Description, SpiderDescription
 from lycosa.frontier.core.explain import CrawlBounds, UrlFacts
 from lycosa.frontier.core.keys import Fingerprint
 from lycosa.frontier.core.model import UrlRecord

@@ -63,19 +63,19 @@ class OpenFrontier:
         """Return why the frontier leases nothing, "" for no reason of its own."""
         return self.shared.shortage if self.shared is not None else ""
 
-    async def is_over(self) -> bool:
+    async def is_finished(self) -> bool:
         """Whether a crawl with nothing unfinished is over: our own is; in a shared one others may have work left."""
-        return self.shared is None or await self.shared.is_over()
+        return self.shared is None or await self.shared.is_finished()
 
     def report_starts(self, clock: Clock) -> Callable[[Fetcher], Fetcher]:
         """Return what makes a fetcher report its starts, to a frontier that others share."""
         shared = self.shared
         return (lambda fetcher: StartReportingFetcher(fetcher, shared, clock)) if shared is not None else _unchanged
 
-    def report_with(self, reporter: Reporter) -> None:
+    def set_reporter(self, reporter: Reporter) -> None:
         """Let this worker report, while it lives and when it leaves, if there are others."""
         if self.shared is not None:
-            self.shared.report_with(reporter.packed, partial(reporter.packed, ended=True))
+            self.shared.set_reporter(reporter.packed, partial(reporter.packed, ended=True))
 
     async def totals(self, reporter: Reporter) -> dict[str, int]:
         """Return the totals of a shared crawl with our last report; nothing for our own, or if the server is away."""

@@ -40,7 +40,7 @@ from lycosa.core.errors import StorageError, UsageError
 from lycosa.core.units import size
 from lycosa.frontier.core.model import Extras, SegmentState, UrlRecord
 from lycosa.frontier.core.rows import ENDED, from_text, to_line
-from lycosa.frontier.core.segments import validate_name, find_segment
+from lycosa.frontier.core.segments import find_segment, validate_name
 
 BATCH_ROWS = 1000
 BATCH_BYTES = 8 << 20
@@ -85,10 +85,10 @@ def requeue(where: Where, dead: bool, done: bool, into: str | None, as_json: boo
         while True:
             moved = await state.operations.requeue(selection, into, now, after, SLICE)
             await state.operations.commit()
-            total += moved.moved
-            if moved.after is None:
+            total += moved.requeued
+            if moved.next_cursor is None:
                 return total
-            after = moved.after
+            after = moved.next_cursor
             await between_slices()
 
     total = run(where, story)

@@ -346,7 +346,7 @@ def host_cells(view: HostView, now: float) -> list[str]:
 def _ready_in(view: HostView, now: float) -> str:
     """Return when a host may be asked, its address included."""
     ready_at = max(view.ready_at, view.shared.ready_at if view.shared else 0.0)
-    if view.asking:
+    if view.preparing:
         return "asking"
     if _is_busy(view) or (view.shared and _is_busy(view.shared)):
         return "busy"
@@ -358,12 +358,12 @@ def _address(view: HostView, now: float) -> str:
     if shared is None or not shared.address:
         return view.address or "-"
     if _is_busy(shared):
-        return f"{shared.address} (busy: {shared.in_flight:,} of {shared.places:,})"
+        return f"{shared.address} (busy: {shared.in_flight:,} of {shared.concurrency:,})"
     return f"{shared.address} (in {progress.span(shared.ready_at - now)})" if shared.ready_at > now else shared.address
 
 
 def _is_busy(view: HostView | AddressView) -> bool:
-    return 0 < view.places <= view.in_flight
+    return 0 < view.concurrency <= view.in_flight
 
 
 def view_json(view: HostView | SegmentView) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from lycosa.crawl.engine.verdict import Closing, Failed, NotYet
 from lycosa.crawl.engine.visit import Outcome
 from lycosa.crawl.engine.wakeup import Alarm
 from lycosa.crawl.events.stats import Snapshot
-from lycosa.frontier.core.model import RecordKind, Lease, Selection, UrlRecord
+from lycosa.frontier.core.model import Lease, RecordKind, Selection, UrlRecord
 from lycosa.frontier.core.states import Event, State, expire
 from lycosa.frontier.ports import FrontierOperations
 from lycosa.infra.clock import Clock

@@ -80,7 +80,7 @@ async def _requeue(operations: FrontierOperations, selection: Selection, into: s
         some = await operations.requeue(selection, into, now, after, SLICE)
         await operations.commit()
         await asyncio.sleep(0)  # or Ctrl-C would have to wait for the last slice
-        moved += some.moved
-        if some.after is None:
+        moved += some.requeued
+        if some.next_cursor is None:
             return moved
-        after = some.after
+        after = some.next_cursor

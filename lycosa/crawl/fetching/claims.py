@@ -27,13 +27,13 @@ async def turn_of(
     limited (`Addresses.tell`). `changed` is called whenever `frontier.next_ready` may be another: places come free when
     it begins to wait, and when it ends.
     """
-    if find is not None and frontier.wants_address(host, clock.now()):
+    if find is not None and frontier.needs_address(host, clock.now()):
         await find(host)
     woken = asyncio.Event()
     claim = await frontier.claim(host, woken.set, clock.now(), holder)
     try:
         changed()
-        while at := await frontier.turn(claim, now := clock.now()):
+        while at := await frontier.try_start(claim, now := clock.now()):
             with suppress(TimeoutError):
                 async with asyncio.timeout(None if isinf(at) else max(at - now, 0.0)):
                     await woken.wait()
@@ -41,5 +41,5 @@ async def turn_of(
         changed()
         yield claim.address
     finally:
-        await frontier.unclaim(claim, clock.now())
+        await frontier.release_claim(claim, clock.now())
         changed()

@@ -39,11 +39,11 @@ class StartReportingFetcher(FetcherWrapper):
 
     async def fetch(self, request: Request, **options: Any) -> Response:
         """Do one transfer. See the port. Raises `WorkerLost`, too."""
-        await self._frontier.lives()
+        await self._frontier.check_membership()
         host = host_key(request.url)
-        self._frontier.started(host, self._clock.now())
+        self._frontier.report_start(host, self._clock.now())
         response = await self._fetcher.fetch(request, **options)
-        self._frontier.started(host, self._clock.now() - _sent_ago_s(response))
+        self._frontier.report_start(host, self._clock.now() - _sent_ago_s(response))
         return response
 
 

@@ -70,7 +70,7 @@ class Cookies:
         self._default = self._stored(self._name(None))
         self._complaints = 0
         if shared is not None:
-            shared.listen(self._heard)
+            shared.subscribe(self._heard)
 
     def process_request(self, request: Request) -> None:
         """Put the cookies of the request into its jar, and those of the jar into the request."""
@@ -141,7 +141,7 @@ class Cookies:
 
     def _tell(self, shared: SharedCookies, name: str, cookie: Cookie) -> None:
         which = msgspec.json.encode((cookie.domain, cookie.path, cookie.host_only, cookie.name))
-        shared.tell(name, which.decode(), msgspec.msgpack.encode(cookie))
+        shared.publish(name, which.decode(), msgspec.msgpack.encode(cookie))
 
     def _heard(self, name: str, cookie: bytes) -> None:
         if msgspec.json.decode(name, type=tuple[str, Any])[0] == self._owner:

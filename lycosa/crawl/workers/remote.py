@@ -66,7 +66,7 @@ class FarFrontier:
         """Tell."""
         self._send(say.Slow(host, delay_s))
 
-    def wants_address(self, host: str, now: float) -> bool:
+    def needs_address(self, host: str, now: float) -> bool:
         """The owner looks it up."""
         return False
 
@@ -77,13 +77,13 @@ class FarFrontier:
         self._send(say.Claim(number, host, holder.token if holder is not None else 0))
         return claim
 
-    async def turn(self, claim: Claim, now: float) -> float:
+    async def try_start(self, claim: Claim, now: float) -> float:
         """Has it come? Raises what the owner's frontier raised."""
         if claim.stamp in self._refused:
             raise self._refused.pop(claim.stamp)
         return 0.0 if claim.granted else inf
 
-    async def unclaim(self, claim: Claim, now: float) -> None:
+    async def release_claim(self, claim: Claim, now: float) -> None:
         """Tell."""
         if self._claims.pop(claim.stamp, None) is not None:
             self._send(say.Unclaim(claim.stamp))
@@ -204,13 +204,13 @@ class AllCookies:
         self.send = send
         self._listeners: list[Callable[[str, bytes], None]] = []
 
-    def tell(self, jar: str, which: str, cookie: bytes) -> None:
+    def publish(self, jar: str, key: str, cookie: bytes) -> None:
         """Send it."""
         self.send(say.CookieSet(jar, cookie))
 
-    def listen(self, heard: Callable[[str, bytes], None]) -> None:
+    def subscribe(self, on_change: Callable[[str, bytes], None]) -> None:
         """Call with what comes from elsewhere."""
-        self._listeners.append(heard)
+        self._listeners.append(on_change)
 
     def heard(self, said: say.CookieSet) -> None:
         """One came from elsewhere."""

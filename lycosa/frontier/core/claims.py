@@ -6,7 +6,7 @@ turn is for a lease, if some are wanted; when none is lent within YIELD_S the cl
 asks more.
 
 Nobody waits for a place while he holds one: a lease whose callback claims has had its transfer, and gives up its place
-first. So claims cannot block each other, not even across hosts. Nothing is polled: `turn` says when to come again, or
+first. So claims cannot block each other, not even across hosts. Nothing is polled: `try_start` says when to come again, or
 that the claim will be woken; places and turns are taken only then, so that what happens meanwhile (a block, a longer
 delay, another address) counts.
 """
@@ -19,8 +19,8 @@ from collections.abc import Callable
 from lycosa.core.errors import UsageError
 from lycosa.frontier.core.fair_queue import NO_WORK
 from lycosa.frontier.core.scheduler import (
-    Claim,
     AddressGroup,
+    Claim,
     Host,
     HostScheduler,
     first_claim,
@@ -60,7 +60,7 @@ class ClaimQueue:
         self._bench.offer(host)
         return claim
 
-    def turn(self, claim: Claim) -> float:
+    def try_start(self, claim: Claim) -> float:
         """Return 0 when the transfer starts now, the time to ask again, or WHEN_WOKEN."""
         host = claim.host
         if claim.granted:
@@ -77,7 +77,7 @@ class ClaimQueue:
             first.wake()
         return at
 
-    def unclaim(self, claim: Claim) -> None:
+    def release(self, claim: Claim) -> None:
         """Leave the line, or end the transfer. Nothing happens the second time."""
         host, group = claim.host, claim.group
         if claim.granted:

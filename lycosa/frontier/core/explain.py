@@ -151,10 +151,10 @@ def _host(host: HostView, now: float, when: FormatTime, *, stopped: bool) -> Ite
     name, waiting = f"its host {host.host}", f"{host.queued:,} of its URLs queued, {host.in_flight:,} in flight"
     if host.blocked_until > now:
         yield f"{name} is blocked until {when(host.blocked_until)} (Retry-After or back-off); {waiting}"
-    elif host.asking:
+    elif host.preparing:
         yield f"{name} comes later: its robots.txt or its IP address is being asked for now; {waiting}"
-    elif 0 < host.places <= host.in_flight:
-        yield f"{name} is busy: at most {host.places:,} transfers at a time; {waiting}"
+    elif 0 < host.concurrency <= host.in_flight:
+        yield f"{name} is busy: at most {host.concurrency:,} transfers at a time; {waiting}"
     elif host.ready_at > now:
         yield f"{name} is asked next at {when(host.ready_at)} (delay {host.delay_s:g} s); {waiting}"
     elif host.shared is not None:
@@ -173,9 +173,9 @@ def _address(shared: AddressView, now: float, when: FormatTime) -> Iterator[str]
     name = f"its IP address {shared.address}"
     among = f"; {shared.hosts:,} hosts share it, and take turns" if shared.hosts > 1 else ""
     next_at = when(shared.ready_at) if shared.ready_at > now else ""
-    if 0 < shared.places <= shared.in_flight:
+    if 0 < shared.concurrency <= shared.in_flight:
         rest = f", and the next one not before {next_at}" if next_at else ""
-        yield f"{name} is busy: {shared.in_flight:,} in flight, at most {shared.places:,} at a time{rest}{among}"
+        yield f"{name} is busy: {shared.in_flight:,} in flight, at most {shared.concurrency:,} at a time{rest}{among}"
     elif next_at:
         yield f"{name} is asked next at {next_at} (delay {shared.delay_s:g} s per address){among}"
     else:

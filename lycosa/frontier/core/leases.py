@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 from lycosa.frontier.core.claims import ClaimQueue
-from lycosa.frontier.core.model import RECORD_VERSION, HostFacts, RecordKind, Lease, UrlRecord
-from lycosa.frontier.core.scheduler import Claim, AddressGroup, Host, SavedTurn, HostScheduler
+from lycosa.frontier.core.model import RECORD_VERSION, HostFacts, Lease, RecordKind, UrlRecord
+from lycosa.frontier.core.scheduler import AddressGroup, Claim, Host, HostScheduler, SavedTurn
 from lycosa.frontier.core.states import Policy
 
 Place = TypeVar("Place")
@@ -27,7 +27,7 @@ new = tuple.__new__
 class LeasedRecord(Generic[Place]):
     """A lease, and where the store keeps its record; None for a robots.txt or an address, which are kept nowhere.
 
-    `group` is the one it was started in. `turn` is None when it took none. `over` says that its transfer is.
+    `group` is the one it was started in. `try_start` is None when it took none. `over` says that its transfer is.
     """
 
     __slots__ = ("group", "host", "lease", "over", "place", "turn")
@@ -72,7 +72,7 @@ class LeaseManager(Generic[Place]):
         self._held: dict[int, LeasedRecord[Place]] = {}
         self.paced: set[str] = set()
         """Hosts that owe a pause: what is to be remembered of them changed. Whoever remembers it clears the set."""
-        self._asks = policy.robots or policy.resolves
+        self._asks = policy.robots or policy.limits_addresses
 
     def __len__(self) -> int:
         return len(self._held)
@@ -112,7 +112,7 @@ class LeaseManager(Generic[Place]):
             return None
         host = held.host
         if held.place is None:
-            host.asking = False
+            host.preparing = False
         if held.over:
             return held
         if not contacted and held.turn is not None:
@@ -121,7 +121,7 @@ class LeaseManager(Generic[Place]):
         return held
 
     def claim(self, host_key: str, wake: Callable[[], None], holder: Lease | None, now: float) -> Claim:
-        """Join the line of the host; `wake` is called when `turn` has something new to say.
+        """Join the line of the host; `wake` is called when `try_start` has something new to say.
 
         `holder` is the lease of the caller, whose own transfer is over: its place is free from now on.
         """
@@ -132,22 +132,22 @@ class LeaseManager(Generic[Place]):
             self.workbench.ended(held.host, held.group)
         return self._claims.claim(self.workbench.host(host_key), wake)
 
-    def turn(self, claim: Claim, now: float) -> float:
+    def try_start(self, claim: Claim, now: float) -> float:
         """Return 0 when the transfer starts now, the time (unix seconds) to ask again, or infinity: when woken."""
         self._see(now)
-        at = self._claims.turn(claim)
+        at = self._claims.try_start(claim)
         if claim.granted and (claim.host.delay_s or claim.group is not None):
             self.paced.add(claim.host.key)
         return at
 
-    def unclaim(self, claim: Claim, now: float) -> None:
+    def release_claim(self, claim: Claim, now: float) -> None:
         """The claim is over: its transfer has ended, or is not wanted any more."""
         self._see(now)
-        self._claims.unclaim(claim)
+        self._claims.release(claim)
 
     def needs_address(self, host: Host, now: float) -> bool:
         """Whether the address of the host must be looked up before it may be contacted."""
-        return self._policy.resolves and host.address_until <= now
+        return self._policy.limits_addresses and host.address_until <= now
 
     def renew(self, lease: Lease, now: float) -> Lease | None:
         """Extend the lease by its full time; None when it is no longer held."""

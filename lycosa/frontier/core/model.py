@@ -158,7 +158,7 @@ class SegmentView(msgspec.Struct, frozen=True):
 
 
 class AddressView(msgspec.Struct, frozen=True):
-    """An IP address whose limits the crawl keeps, and how many active hosts share it; `places` is 0 for no limit.
+    """An IP address whose limits the crawl keeps, and how many active hosts share it; `concurrency` is 0 for no limit.
 
     `address` is "" as long as it is not known, and must be looked up again from `until` on (unix seconds).
     """
@@ -166,7 +166,7 @@ class AddressView(msgspec.Struct, frozen=True):
     address: str
     ready_at: float = 0.0
     in_flight: int = 0
-    places: int = 0
+    concurrency: int = 0
     delay_s: float = 0.0
     hosts: int = 0
     until: float = 0.0
@@ -175,7 +175,7 @@ class AddressView(msgspec.Struct, frozen=True):
 class HostView(msgspec.Struct, frozen=True):
     """A host as the frontier knows it. Times are unix seconds, 0 for never; `robots_status` is -1 when not asked.
 
-    `places` is how many transfers it may have in flight, 0 when nobody knows. `asking` says that its robots.txt or its
+    `concurrency` is how many transfers it may have in flight, 0 when nobody knows. `preparing` says that its robots.txt or its
     address is being asked for. `shared` is its address with the limits that it shares, in a crawl that has any.
     """
 
@@ -189,8 +189,8 @@ class HostView(msgspec.Struct, frozen=True):
     address: str = ""
     robots_status: int = -1
     robots_at: float = 0.0
-    places: int = 0
-    asking: bool = False
+    concurrency: int = 0
+    preparing: bool = False
     shared: AddressView | None = None
 
 
@@ -225,11 +225,11 @@ class RowSlice(NamedTuple):
     """A slice of the rows asked for, and where the next one begins; None at the end."""
 
     rows: list[Row]
-    after: str | None
+    next_cursor: str | None
 
 
 class RequeueResult(NamedTuple):
     """How many rows a slice of a long operation changed, and where the next one begins; None at the end."""
 
-    moved: int
-    after: str | None
+    requeued: int
+    next_cursor: str | None

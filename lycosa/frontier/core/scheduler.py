@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from lycosa.frontier.core.fair_queue import NO_WORK, FairQueue, Entity
+from lycosa.frontier.core.fair_queue import NO_WORK, Entity, FairQueue
 from lycosa.frontier.core.states import Policy
 
 TRANSFER_S = 0.2
@@ -92,7 +92,7 @@ class Host(Entity):
     `ready_at` is the time of its next turn: `delay_s` after the last start, and not before `blocked_until`. `rank` is
     the lowest it has work for, as far as known, and `backlog` about how many records it has queued. `robots_at` is the
     time its robots.txt was fetched, 0 for never; `address` is its IP address until `address_until`, "" for none.
-    `asking` says that its robots.txt or its address is being fetched: no page until then. `delay_s` is the larger of
+    `preparing` says that its robots.txt or its address is being fetched: no page until then. `delay_s` is the larger of
     `asked_s`, which the user or the host asks for, and `throttle_s`. `claims` are those that wait, None for none.
     """
 
@@ -103,7 +103,7 @@ class Host(Entity):
     started_at: float = 0.0
     blocked_until: float = 0.0
     in_flight: int = 0
-    asking: bool = False
+    preparing: bool = False
     robots_at: float = 0.0
     robots_attempts: int = 0
     address: str = ""
@@ -184,7 +184,7 @@ class HostScheduler:
         """Put the host where it belongs: among the ready, the waiting, or nowhere."""
         group = host.group
         turns: FairQueue[Host] = self._turns if group is None else group.turns  # type: ignore[assignment]
-        busy = host.rank == NO_WORK or host.asking or host.in_flight >= self.places
+        busy = host.rank == NO_WORK or host.preparing or host.in_flight >= self.places
         if busy or (host.claims is not None and not yields_to_leases(self, host)):
             turns.leave(host)
             turns.stop_waiting(host)
@@ -253,7 +253,7 @@ class HostScheduler:
 
     def asks_robots(self, host: Host) -> None:
         """A transfer of the robots.txt of the host picked starts now."""
-        host.asking = True
+        host.preparing = True
         host.backlog += 1
         if host.group is not None:
             host.group.backlog += 1
@@ -263,7 +263,7 @@ class HostScheduler:
     def asks_address(self, host: Host) -> None:
         """The address of the host is looked up, which is no transfer to it."""
         host.in_flight += 1
-        host.asking = True
+        host.preparing = True
         self.offer(host)
 
     def ended(self, host: Host, group: AddressGroup | None = None) -> None:
@@ -324,7 +324,7 @@ class HostScheduler:
         """The host has this IP address until then, and shares its limits; what is in flight counts where it started."""
         host.address, host.address_until = address, until
         old = host.group
-        if not self.policy.resolves or address == (old.address if old is not None else ""):
+        if not self.policy.limits_addresses or address == (old.address if old is not None else ""):
             return
         (self._turns if old is None else old.turns).leave(host)
         (self._turns if old is None else old.turns).stop_waiting(host)
@@ -450,7 +450,7 @@ def yields_to_leases(bench: HostScheduler, unit: Host | AddressGroup) -> bool:
     if unit.row < CLAIMS_IN_ROW_MAX or not bench.wanted:
         return False
     if isinstance(unit, Host):
-        return unit.rank != NO_WORK and not unit.asking
+        return unit.rank != NO_WORK and not unit.preparing
     return unit.turns.lane() is not None
 
 

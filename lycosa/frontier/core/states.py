@@ -113,7 +113,7 @@ class Policy:
     start_delay_s: float = 0.0
 
     @property
-    def resolves(self) -> bool:
+    def limits_addresses(self) -> bool:
         """Whether the frontier must know the addresses of hosts."""
         return self.delay_per_ip_s > 0 or self.concurrency_per_ip > 0
 

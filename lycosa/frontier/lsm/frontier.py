@@ -29,7 +29,7 @@ from lycosa.frontier.core.segments import segment_order
 from lycosa.frontier.core.states import Event, Policy, State, requeue, step
 from lycosa.frontier.local import NOT_READY, HostWork, LocalFrontier
 from lycosa.frontier.lsm.done_rows import record_of
-from lycosa.frontier.lsm.lmdb import DATA, DEAD, DONE, KINDS, QUEUE, QUEUE_KEY, DELAYED, DELAYED_KEY, table_number
+from lycosa.frontier.lsm.lmdb import DATA, DEAD, DELAYED, DELAYED_KEY, DONE, KINDS, QUEUE, QUEUE_KEY, table_number
 from lycosa.frontier.lsm.memtable import STEPS
 from lycosa.frontier.lsm.open_segment import OTHER, OpenSegment, count, view
 from lycosa.frontier.lsm.rows import ARRIVAL, SegmentRow, decode_dead, decode_done, decode_record

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from lycosa.frontier.lsm.lmdb import FINGERPRINT, KINDS, SEEN_L0A, SEEN_L0B, META, SEEN_L1, Database, table_number
+from lycosa.frontier.lsm.lmdb import FINGERPRINT, KINDS, META, SEEN_L0A, SEEN_L0B, SEEN_L1, Database, table_number
 
 L0_MAX = 1_000_000
 """Rows with which the newest level of fingerprints is full."""

@@ -24,7 +24,7 @@ import msgspec
 from lycosa.core.errors import StorageError
 from lycosa.frontier.lsm.levels import Levels
 from lycosa.frontier.lsm.lmdb import KINDS, META, SEEN_L1, Database, encode, table_number
-from lycosa.frontier.lsm.wal import WriteAheadLog, sync_logs, delete_log, read_frames, generations
+from lycosa.frontier.lsm.wal import WriteAheadLog, delete_log, generations, read_frames, sync_logs
 
 Value = TypeVar("Value")
 Writes = dict[int, dict[Any, Any]]

@@ -24,7 +24,7 @@ from lycosa.frontier.local import NOT_READY, HostWork
 from lycosa.frontier.lsm.done_rows import done_row
 from lycosa.frontier.lsm.filters import append_to_all
 from lycosa.frontier.lsm.hosts import HostTable
-from lycosa.frontier.lsm.lmdb import KINDS, META, SEEN_L1, DELAYED, DELAYED_KEY, table_number
+from lycosa.frontier.lsm.lmdb import DELAYED, DELAYED_KEY, KINDS, META, SEEN_L1, table_number
 from lycosa.frontier.lsm.memtable import Memtable, Writes
 from lycosa.frontier.lsm.open_segment import OpenSegment, count, totals
 from lycosa.frontier.lsm.rows import ARRIVAL, Counters, DeadRow, decode_counters, decode_record, encode

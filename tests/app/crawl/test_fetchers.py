@@ -86,6 +86,6 @@ def test_who_closes_the_stack_closes_the_fetchers():
 
 def test_a_frontier_that_workers_share_takes_reports_of_starts_and_an_embedded_one_does_not():
     """A renamed method would end the reports without a word."""
-    for method in ("lives", "started"):
+    for method in ("check_membership", "report_start"):
         assert hasattr(RedisFrontier, method)
         assert not hasattr(LocalFrontier, method)

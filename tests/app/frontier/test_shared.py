@@ -25,8 +25,8 @@ def test_a_frontier_of_our_own_shares_nothing_and_is_over_when_nothing_is_left()
         assert opened.shared is None
         assert opened.cookies is None
         assert opened.shortage() == ""
-        assert await opened.is_over()
-        opened.report_with(reporter())
+        assert await opened.is_finished()
+        opened.set_reporter(reporter())
         assert await opened.totals(reporter()) == {}
         fetcher: Any = object()
         assert opened.report_starts(Clock())(fetcher) is fetcher
@@ -58,12 +58,12 @@ class Shared:
     shortage = "the server is full"
     over, away = False, False
 
-    async def is_over(self) -> bool:
+    async def is_finished(self) -> bool:
         return self.over
 
-    def started(self, host: str, now: float) -> None: ...
+    def report_start(self, host: str, now: float) -> None: ...
 
-    def report_with(self, report: Any, last: Any) -> None:
+    def set_reporter(self, report: Any, last: Any) -> None:
         self.reports = report, last
 
     async def totals(self, report: bytes) -> dict[str, int]:
@@ -84,10 +84,10 @@ def test_a_shared_frontier_is_asked_for_what_it_can_do_beyond_the_port() -> None
         assert opened.shortage() == "the server is full"
         shared.shortage = ""
         assert opened.shortage() == "", "asked again each time"
-        assert not await opened.is_over()
+        assert not await opened.is_finished()
         shared.over = True
-        assert await opened.is_over()
-        opened.report_with(reporter())
+        assert await opened.is_finished()
+        opened.set_reporter(reporter())
         assert len(shared.reports) == 2
         assert await opened.totals(reporter()) == {"pages": 7}
         made: Any = opened.operations

@@ -47,7 +47,7 @@ class StartedHosts:
         self.lost = lost
         self.starts: list[tuple[Any, ...]] = []
 
-    async def lives(self) -> None:
+    async def check_membership(self) -> None:
         if self.lost is not None:
             raise self.lost
 

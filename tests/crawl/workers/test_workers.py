@@ -312,15 +312,15 @@ def test_a_claim_is_granted_or_refused_by_message():
         first = await frontier.claim(HOST, lambda: woken.append(1), 0.0, lease)
         second = await frontier.claim(HOST, lambda: woken.append(2), 0.0)
         assert sent == [say.Claim(1, HOST, 5), say.Claim(2, HOST, 0)]
-        assert await frontier.turn(first, 0.0) == float("inf")
+        assert await frontier.try_start(first, 0.0) == float("inf")
         frontier.granted(say.Granted(1, "192.0.2.1"))
         frontier.refused(say.Refused(2, "UsageError", "too many"))
-        assert (woken, await frontier.turn(first, 0.0), first.address) == ([1, 2], 0.0, "192.0.2.1")
+        assert (woken, await frontier.try_start(first, 0.0), first.address) == ([1, 2], 0.0, "192.0.2.1")
         with pytest.raises(Exception, match="too many"):
-            await frontier.turn(second, 0.0)
-        await frontier.unclaim(first, 0.0)
-        await frontier.unclaim(first, 0.0)
-        await frontier.unclaim(second, 0.0)
+            await frontier.try_start(second, 0.0)
+        await frontier.release_claim(first, 0.0)
+        await frontier.release_claim(first, 0.0)
+        await frontier.release_claim(second, 0.0)
         assert sent[2:] == [say.Unclaim(1)]
 
     asyncio.run(play())

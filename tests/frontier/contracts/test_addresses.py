@@ -37,11 +37,11 @@ def test_an_address_is_asked_for_first_and_when_it_has_expired(opened_whole: Ope
         assert await frontier.lease(5, 100.0) == []
         await frontier.set_address(HOST, ADDRESS, 200.0, 100.0)
         await frontier.ack(question, "resolved", (), 100.0, contacted=False)
-        assert not frontier.wants_address(HOST, 199.0)
+        assert not frontier.needs_address(HOST, 199.0)
         (page,) = await frontier.lease(5, 100.0)
         assert (page.record.kind, page.address) == (RecordKind.PAGE, ADDRESS)
         await frontier.ack(page, "200", (), 101.0)
-        assert frontier.wants_address(HOST, 200.0)
+        assert frontier.needs_address(HOST, 200.0)
         (again,) = await frontier.lease(5, 200.0)
         assert again.record.kind == RecordKind.RESOLVE
 

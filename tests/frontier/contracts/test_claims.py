@@ -38,7 +38,7 @@ def nothing() -> None:
 
 async def waits(frontier: Any, claim: Any, now: float) -> None:
     """It is not its turn: it is to ask again later, or when it is woken."""
-    assert await frontier.turn(claim, now) > now
+    assert await frontier.try_start(claim, now) > now
 
 
 async def ready(frontier: Any, now: float) -> float | None:
@@ -49,7 +49,7 @@ async def ready(frontier: Any, now: float) -> float | None:
 
 async def claimed(frontier: Any, host: str, now: float, holder: Lease | None = None) -> Any:
     claim = await frontier.claim(host, nothing, now, holder)
-    assert await frontier.turn(claim, now) == 0.0
+    assert await frontier.try_start(claim, now) == 0.0
     return claim
 
 
@@ -60,12 +60,12 @@ def test_a_claim_takes_a_turn_and_a_lease_waits_for_the_next(opened: Open) -> No
         claim = await claimed(frontier, HOST, 100.0)
         assert await frontier.lease(5, 109.0) == []
         assert frontier.next_ready(109.0) == 110.0
-        await frontier.unclaim(claim, 109.5)
+        await frontier.release_claim(claim, 109.5)
         assert await urls_of(frontier, 5, 110.0) == [f"{HOST}/1"]
         later = await frontier.claim(HOST, nothing, 111.0)
-        assert await frontier.turn(later, 111.0) == 120.0
-        assert await frontier.turn(later, 120.0) == 0.0
-        assert await frontier.turn(later, 120.0) == 0.0, "it has its turn already"
+        assert await frontier.try_start(later, 111.0) == 120.0
+        assert await frontier.try_start(later, 120.0) == 0.0
+        assert await frontier.try_start(later, 120.0) == 0.0, "it has its turn already"
 
     run(story())
 
@@ -84,11 +84,11 @@ def test_a_claim_takes_a_place_and_waits_to_be_woken(opened: Open) -> None:
         assert woken == ["first"]
         assert await frontier.lease(5, 0.0) == []
         await waits(frontier, second, 0.0)
-        assert await frontier.turn(first, 0.0) == 0.0
-        await frontier.unclaim(first, 0.0)
+        assert await frontier.try_start(first, 0.0) == 0.0
+        await frontier.release_claim(first, 0.0)
         assert woken[-1] == "second"
-        assert await frontier.turn(second, 0.0) == 0.0
-        await frontier.unclaim(second, 0.0)
+        assert await frontier.try_start(second, 0.0) == 0.0
+        await frontier.release_claim(second, 0.0)
         assert await urls_of(frontier, 5, 0.0) == [f"{HOST}/2"]
 
     run(story())
@@ -103,11 +103,11 @@ def test_a_lease_gives_its_place_to_its_claims(opened: Open) -> None:
         crosswise = await frontier.claim(OTHER, nothing, 0.0, mine)
         await waits(frontier, crosswise, 0.0)
         back = await frontier.claim(HOST, nothing, 0.0, others)
-        assert await frontier.turn(crosswise, 0.0) == 0.0, "the other one is in its callback, too"
-        await frontier.unclaim(claim, 0.0)
-        assert await frontier.turn(back, 0.0) == 0.0
+        assert await frontier.try_start(crosswise, 0.0) == 0.0, "the other one is in its callback, too"
+        await frontier.release_claim(claim, 0.0)
+        assert await frontier.try_start(back, 0.0) == 0.0
         for each in (back, crosswise, crosswise):
-            await frontier.unclaim(each, 0.0)
+            await frontier.release_claim(each, 0.0)
         assert await frontier.ack(mine, "200", (), 0.0)
         assert await frontier.nack(others, "x", None, 0.0)
         assert await urls_of(frontier, 5, 0.0) == [f"{HOST}/2"]
@@ -120,10 +120,10 @@ def test_blocks_and_crawl_delays_hold_for_claims(opened: Open) -> None:
         frontier = opened(PLAIN)
         waiting = await frontier.claim(HOST, nothing, 100.0)
         await frontier.block_host(HOST, 160.0)
-        assert await frontier.turn(waiting, 100.0) == 160.0
+        assert await frontier.try_start(waiting, 100.0) == 160.0
         await frontier.set_host_facts(HOST, HostFacts(b"", 200, 150.0, 30.0), 150.0)
-        assert await frontier.turn(waiting, 160.0) == 180.0
-        assert await frontier.turn(waiting, 180.0) == 0.0
+        assert await frontier.try_start(waiting, 160.0) == 180.0
+        assert await frontier.try_start(waiting, 180.0) == 0.0
 
     run(story())
 
@@ -153,14 +153,14 @@ def test_a_host_is_kept_as_long_as_it_has_claims(opened: Open) -> None:
         await ready(frontier, 100.0)
         forget_idle(frontier, 1000.0)
         assert kept_for_claims(frontier) == {HOST, OTHER}
-        await frontier.unclaim(claim, 101.0)
-        await frontier.unclaim(waiting, 101.0)
+        await frontier.release_claim(claim, 101.0)
+        await frontier.release_claim(waiting, 101.0)
         await ready(frontier, 101.0)
         forget_idle(frontier, 109.0)
         assert kept_for_claims(frontier) <= {HOST}, "its pause"
         early = await frontier.claim(HOST, nothing, 109.0)
-        assert await frontier.turn(early, 109.0) == 110.0
-        await frontier.unclaim(early, 109.0)
+        assert await frontier.try_start(early, 109.0) == 110.0
+        await frontier.release_claim(early, 109.0)
         await ready(frontier, 110.0)
         forget_idle(frontier, 110.0)
         assert kept_for_claims(frontier) == set()
@@ -185,17 +185,17 @@ def test_the_pause_after_a_claim_outlives_the_process(tmp_path: Path) -> None:
 def test_limits_per_address_hold_for_claims(opened_whole: Open) -> None:
     async def story() -> None:
         frontier = opened_whole(replace(PLAIN, concurrency_per_ip=1))
-        assert frontier.wants_address(HOST, 0.0)
+        assert frontier.needs_address(HOST, 0.0)
         for host in (HOST, OTHER):
             await frontier.set_address(host, "10.0.0.1", 1000.0, 0.0)
-        assert not frontier.wants_address(HOST, 0.0)
+        assert not frontier.needs_address(HOST, 0.0)
         claim = await claimed(frontier, HOST, 0.0)
         assert claim.address == "10.0.0.1"
         other = await frontier.claim(OTHER, nothing, 0.0)
         await waits(frontier, other, 0.0)
-        await frontier.unclaim(claim, 0.0)
-        assert await frontier.turn(other, 0.0) == 0.0
-        assert not opened_whole(PLAIN).wants_address(HOST, 0.0)
+        await frontier.release_claim(claim, 0.0)
+        assert await frontier.try_start(other, 0.0) == 0.0
+        assert not opened_whole(PLAIN).needs_address(HOST, 0.0)
 
     run(story())
 
@@ -212,13 +212,13 @@ def test_claims_of_one_address_are_first_come_first_served_and_before_leases(ope
         last = await frontier.claim(third, nothing, 100.0)
         for claim in (second, last):
             await waits(frontier, claim, 100.0)
-        await frontier.unclaim(running, 100.0)
+        await frontier.release_claim(running, 100.0)
         assert await frontier.lease(5, 100.0) == []
         await waits(frontier, last, 100.0)
-        assert await frontier.turn(second, 100.0) == 0.0
-        await frontier.unclaim(second, 100.0)
-        assert await frontier.turn(last, 100.0) == 0.0
-        await frontier.unclaim(last, 100.0)
+        assert await frontier.try_start(second, 100.0) == 0.0
+        await frontier.release_claim(second, 100.0)
+        assert await frontier.try_start(last, 100.0) == 0.0
+        await frontier.release_claim(last, 100.0)
         assert len(await frontier.lease(5, 100.0)) == 1
 
     run(story())
@@ -229,8 +229,8 @@ def test_a_clock_that_was_set_back_makes_no_claim_wait_for_the_difference(opened
         frontier = opened_here(SLOW)
         await claimed(frontier, HOST, 10_000.0)
         waiting = await frontier.claim(HOST, nothing, 10_002.0)
-        assert await frontier.turn(waiting, 10_002.0) == 10_010.0
-        assert await frontier.turn(waiting, 1_002.0) == 1_010.0
+        assert await frontier.try_start(waiting, 10_002.0) == 10_010.0
+        assert await frontier.try_start(waiting, 1_002.0) == 1_010.0
 
     run(story())
 
@@ -315,12 +315,12 @@ def test_an_engine_waits_for_its_turns(opened: Open) -> None:
         async def find(host: str) -> None:
             raise AssertionError("no limit per address")
 
-        async def turn(claim: Any, now: float) -> float:
+        async def try_start(claim: Any, now: float) -> float:
             at = await ask(claim, now)
             starts.extend([now] * (at == 0.0))
             return at
 
-        ask, frontier.turn = frontier.turn, turn
+        ask, frontier.try_start = frontier.try_start, try_start
 
         async def fetch() -> None:
             nonlocal flying, most
@@ -358,7 +358,7 @@ def test_an_engine_finds_addresses_where_they_count(opened_whole: Open) -> None:
                 assert (address, len(changes)) == ("10.0.0.7", 3 * number + 2)
                 another = await frontier.claim(HOST, nothing, clock.now())
                 await waits(frontier, another, clock.now())
-                await frontier.unclaim(another, clock.now())
+                await frontier.release_claim(another, clock.now())
         assert len(changes) == 6
 
     run(story())
@@ -370,11 +370,11 @@ def test_those_who_wait_are_bounded(opened: Open, monkeypatch: pytest.MonkeyPatc
         claims = [await frontier.claim(host, nothing, 0.0) for host in (HOST, OTHER, HOST)]
         with pytest.raises(UsageError, match="fetch fewer at a time"):
             await frontier.claim(OTHER, nothing, 0.0)
-        assert await frontier.turn(claims[0], 0.0) == 0.0
+        assert await frontier.try_start(claims[0], 0.0) == 0.0
         await frontier.claim(OTHER, nothing, 0.0)
         with pytest.raises(UsageError):
             await frontier.claim(OTHER, nothing, 0.0)
-        await frontier.unclaim(claims[2], 0.0)
+        await frontier.release_claim(claims[2], 0.0)
         await frontier.claim(OTHER, nothing, 0.0)
 
     monkeypatch.setattr(claims_module, "WAITING_MAX", 3)

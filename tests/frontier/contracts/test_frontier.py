@@ -447,7 +447,7 @@ def test_what_is_guarded_stays_guarded(opened: Open) -> None:
                     await frontier.ack(lease, "200", (), now)
             if again == "ack" and hasattr(frontier, "shelf"):  # elsewhere a URL that is done is a fingerprint
                 moved = await LocalOperations(frontier).requeue(Selection(("done",)), None, now, "", 99)
-                assert moved.moved == 2
+                assert moved.requeued == 2
 
     run(story())
 

@@ -71,7 +71,7 @@ class Url(NamedTuple):
 
     async def queued_again(self, state: State) -> bool:
         """Queue again what is in this state."""
-        return (await self.operations.requeue(Selection(states=(state,)), None, T0, "", 10)).moved > 0  # type: ignore[no-any-return]
+        return (await self.operations.requeue(Selection(states=(state,)), None, T0, "", 10)).requeued > 0  # type: ignore[no-any-return]
 
     async def archived(self) -> bool:
         """Archive its segment, which is not there before anything was pushed."""

@@ -491,10 +491,10 @@ def test_the_limits_of_an_ip_address_are_told_with_its_hosts(play: Callable[...,
         names = [f"http://h{number}.example:80" for number in range(3)]
         await frontier.push([url(number, name) for name in names for number in range(5)])
         before = await operations.host(names[0])
-        assert (before.shared.address, before.shared.places, before.shared.delay_s) == ("", 2, 5.0)
-        assert not before.asking
+        assert (before.shared.address, before.shared.concurrency, before.shared.delay_s) == ("", 2, 5.0)
+        assert not before.preparing
         asked = await frontier.lease(9, 100.0)
-        assert (await operations.host(names[0])).asking
+        assert (await operations.host(names[0])).preparing
         for lease in asked:
             await frontier.set_address(lease.record.host, "10.0.0.1", 9e9, 100.0)
             await frontier.ack(lease, "resolved", (), 100.0, contacted=False)
@@ -506,12 +506,12 @@ def test_the_limits_of_an_ip_address_are_told_with_its_hosts(play: Callable[...,
             assert {view.shared.ready_at for view in views} == {min(now, 105.0) + 5.0}
             assert {view.shared.hosts for view in views} == {3}
             assert sum(view.in_flight for view in views) == in_flight
-        assert {view.places for view in await operations.hosts("", 10)} == {8}
+        assert {view.concurrency for view in await operations.hosts("", 10)} == {8}
         if isinstance(frontier, RedisFrontier):
             stopped: Any = RedisOperations(frontier.session, runs=False)
         else:
             stopped = LocalOperations(frontier, runs=False)
-        assert {view.places for view in await stopped.hosts("", 10)} == {0}
+        assert {view.concurrency for view in await stopped.hosts("", 10)} == {0}
 
     play(story, BY_ADDRESS)
 

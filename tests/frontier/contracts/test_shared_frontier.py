@@ -142,18 +142,18 @@ def test_a_crawl_is_over_when_no_worker_has_anything_left(join: Join) -> None:
         one, two = await join("one"), await join("two")
         await one.push([url(1)])
         (lease,) = await one.lease(1, 0.0)
-        assert not await two.is_over(), "another worker has it"
+        assert not await two.is_finished(), "another worker has it"
         await one.ack(lease, "200", [url(2, OTHER)], 0.0)
         await one.commit({})
         await two.stats()
-        assert not await two.is_over(), "its link is yet to be fetched"
+        assert not await two.is_finished(), "its link is yet to be fetched"
         (child,) = [lease for _ in range(2) for lease in await two.lease(5, 0.0)]
         await two.ack(child, "200", [], 0.0)
         await two.commit({})
         for _ in range(ROUNDS_MAX):
             assert await one.lease(5, 0.0) == await two.lease(5, 0.0) == []
         for each in (one, two):
-            assert await each.is_over()
+            assert await each.is_finished()
             await each.close()
 
     run(story())
@@ -166,7 +166,7 @@ def test_totals_hold_the_report_of_now_and_those_of_workers_that_left(join: Join
         assert await one.totals(report(3)) == {"pages": 3}
         assert await one.totals(report(4)) == {"pages": 4}, "counters of one worker replace each other"
         assert await two.totals(report(10)) == {"pages": 14}
-        one.report_with(bytes, lambda: report(5, ENDED))
+        one.set_reporter(bytes, lambda: report(5, ENDED))
         await one.close()
         assert await two.totals(report(10)) == {"pages": 15}
         await two.close()
@@ -203,7 +203,7 @@ def test_what_is_not_shared_or_short_is_nothing(join: Join) -> None:
         frontier = await join("one")
         assert frontier.cookies is None
         assert frontier.shortage == ""
-        await frontier.lives()
+        await frontier.check_membership()
         await frontier.close()
 
     run(story())
@@ -212,7 +212,7 @@ def test_what_is_not_shared_or_short_is_nothing(join: Join) -> None:
 def test_reports_go_with_the_heartbeat_and_with_the_leave(redis: RedisServer) -> None:
     async def story() -> None:
         frontier = await redis_frontier(redis.url, name, Policy(robots=False), Membership("w"), print)
-        frontier.report_with(lambda: report(7), lambda: report(8, ENDED))
+        frontier.set_reporter(lambda: report(7), lambda: report(8, ENDED))
         async with visiting(redis.url, name, pytest.fail) as visit:
             watcher, until = visit.watcher(), time.monotonic() + REPORT_MAX_S
             while not (view := await watcher.view()) or not view.totals:
@@ -235,10 +235,10 @@ def test_a_server_that_is_full_is_a_shortage_until_it_has_room() -> None:
     async def story() -> None:
         frontier = await redis_frontier(server.url, "shop", Policy(robots=False), Membership("w"), print)
         await frontier.push([url(1)])
-        assert frontier.where == f"redis://127.0.0.1:{server.port}/0"
+        assert frontier.server_url == f"redis://127.0.0.1:{server.port}/0"
         server.cli("CONFIG", "SET", "maxmemory", "1mb")
         await frontier.stats()
-        assert frontier.shortage == f"{frontier.where} has reached its maxmemory"
+        assert frontier.shortage == f"{frontier.server_url} has reached its maxmemory"
         server.cli("CONFIG", "SET", "maxmemory", "0")
         await frontier.lease(0, time.time())
         assert frontier.shortage == ""

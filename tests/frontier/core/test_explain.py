@@ -90,12 +90,12 @@ def test_what_is_queued_waits_for_its_host(host, says):
         ),
         (AddressView("10.0.0.1", 1003.0, 2, 2, 5.0, 1, 9e9), "and the next one not before <1003>"),
         (AddressView("10.0.0.1", 900.0, 1, 2, 5.0, 1, 9e9), "its IP address 10.0.0.1 may be asked now"),
-        (AddressView("", places=2), "its IP address is looked up first"),
+        (AddressView("", concurrency=2), "its IP address is looked up first"),
         (AddressView("10.0.0.1", until=999.0), "its IP address is looked up first"),
     ],
 )
 def test_what_is_queued_waits_for_the_address_of_its_host(shared, says):
-    said = told(row("queued"), host=HostView(HOST, 12, 1, places=8, robots_status=200, shared=shared))
+    said = told(row("queued"), host=HostView(HOST, 12, 1, concurrency=8, robots_status=200, shared=shared))
     assert says in said
     assert f"its host {HOST} may be asked as soon as its IP address may" in said
 
@@ -103,8 +103,8 @@ def test_what_is_queued_waits_for_the_address_of_its_host(shared, says):
 @pytest.mark.parametrize(
     ("host", "says"),
     [
-        (HostView(HOST, 12, 8, places=8), f"its host {HOST} is busy: at most 8 transfers at a time"),
-        (HostView(HOST, 12, 1, asking=True, places=8), "robots.txt or its IP address is being asked for now"),
+        (HostView(HOST, 12, 8, concurrency=8), f"its host {HOST} is busy: at most 8 transfers at a time"),
+        (HostView(HOST, 12, 1, preparing=True, concurrency=8), "robots.txt or its IP address is being asked for now"),
         (HostView(HOST, 12, robots_status=200, robots_at=NOW - 90_000.0), "the robots.txt of its host comes first"),
     ],
 )

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from lycosa.frontier.core.fair_queue import FAIR_TURN, SHORT_S, VOID_MAX, FairQueue, Entity
+from lycosa.frontier.core.fair_queue import FAIR_TURN, SHORT_S, VOID_MAX, Entity, FairQueue
 
 
 def unit(backlog: int = 1, pace_s: float = 1.0, rank: float = 0.0) -> Entity:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lycosa.frontier.core.finish import TerminationDetector, PartitionStatus, RoundResult
+from lycosa.frontier.core.finish import PartitionStatus, RoundResult, TerminationDetector
 
 QUIET = {0: PartitionStatus(0, 4), 1: PartitionStatus(0, 2)}
 

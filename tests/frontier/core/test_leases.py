@@ -7,7 +7,7 @@ from collections import defaultdict, deque
 from msgspec.structs import replace
 
 from lycosa.frontier.core.leases import LeaseManager
-from lycosa.frontier.core.model import HostFacts, RecordKind, Lease, UrlRecord
+from lycosa.frontier.core.model import HostFacts, Lease, RecordKind, UrlRecord
 from lycosa.frontier.core.states import Policy
 
 A, B = "http://a.example:80", "http://b.example:80"

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from lycosa.frontier.core.scheduler import PAUSE_MAX_S, SavedTurn, HostScheduler
+from lycosa.frontier.core.scheduler import PAUSE_MAX_S, HostScheduler, SavedTurn
 from lycosa.frontier.core.states import Policy
 
 

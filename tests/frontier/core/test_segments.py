@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lycosa.core.errors import BadSetting, BadSpider
 from lycosa.crawl.engine.records import NOT_BEFORE_MAX
-from lycosa.frontier.core.segments import NAME_MAX, segment_order, parse_segments, starts_at
+from lycosa.frontier.core.segments import NAME_MAX, parse_segments, segment_order, starts_at
 from lycosa.http.core.request import Request
 
 SEED = Request("http://shop.example/")

@@ -16,13 +16,13 @@ from lycosa.frontier.core.telemetry import (
     Rates,
     WorkerReport,
     WorkerView,
-    sum_counts,
     decode,
     encode,
     page_count,
     rates,
-    summable_stats,
     remaining_s,
+    sum_counts,
+    summable_stats,
 )
 
 COUNTED = st.dictionaries(st.sampled_from(COUNTS), st.integers(0, 1 << 52))

@@ -258,7 +258,7 @@ def test_what_is_lent_ahead_of_a_delay_does_not_start_its_turn(redis) -> None:
         [lease] = await frontier.lease(1, time.time())
         await asyncio.sleep(0.3)
         assert await frontier.lease(1, time.time()) == []
-        frontier.started(lease.record.host, time.time())
+        frontier.report_start(lease.record.host, time.time())
         began = time.monotonic()
         await until(lambda: frontier.lease(1, time.time()))
         took_s = time.monotonic() - began

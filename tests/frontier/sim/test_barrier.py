@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from lycosa.frontier.core.finish import TerminationDetector, PartitionStatus, RoundResult
+from lycosa.frontier.core.finish import PartitionStatus, RoundResult, TerminationDetector
 from tests.conftest import PROVE
 from tests.frontier.sim.barrier_model import UNKNOWN, Partition
 

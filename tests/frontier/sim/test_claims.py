@@ -20,7 +20,7 @@ import pytest
 
 from lycosa.frontier.core.claims import YIELD_S
 from lycosa.frontier.core.leases import LeaseManager
-from lycosa.frontier.core.model import RecordKind, Lease
+from lycosa.frontier.core.model import Lease, RecordKind
 from lycosa.frontier.core.scheduler import Claim
 from lycosa.frontier.core.states import Policy
 from tests.conftest import PROVE
@@ -166,7 +166,7 @@ class Claimer:
 
     def ask(self) -> None:
         crawl = self.crawl
-        at = crawl.lending.turn(self.claim, crawl.now)
+        at = crawl.lending.try_start(self.claim, crawl.now)
         if not at:
             self.asked += 1
             end = crawl.transfer(self.host, self.claimed_at, claim=True)
@@ -179,8 +179,8 @@ class Claimer:
         crawl = self.crawl
         self.asked += 1
         crawl.outstanding -= 1
-        crawl.lending.unclaim(self.claim, crawl.now)
-        crawl.lending.unclaim(self.claim, crawl.now)
+        crawl.lending.release_claim(self.claim, crawl.now)
+        crawl.lending.release_claim(self.claim, crawl.now)
         self.done()
 
 
@@ -196,7 +196,7 @@ def test_whatever_happens_it_is_polite_and_ends(seed: int) -> None:
         concurrency_per_ip=chance.choice([0, 0, 1, 3]),
         lease_s=1e9,
     )
-    addresses = {host: f"10.0.0.{chance.randrange(3)}" for host in counts} if policy.resolves else {}
+    addresses = {host: f"10.0.0.{chance.randrange(3)}" for host in counts} if policy.limits_addresses else {}
     crawl = Crawl(policy, counts, chance.choice([1, 3, 16]), seed, by_chance, addresses)
 
     def trouble() -> None:

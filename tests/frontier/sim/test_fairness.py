@@ -20,7 +20,7 @@ import pytest
 
 from lycosa.frontier.core.fair_queue import FAIR_TURN, SHORT_S
 from lycosa.frontier.core.leases import LeaseManager
-from lycosa.frontier.core.model import RecordKind, Lease, UrlRecord
+from lycosa.frontier.core.model import Lease, RecordKind, UrlRecord
 from lycosa.frontier.core.states import Policy
 from tests.conftest import PROVE
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from lycosa.frontier.core.leases import LeaseManager
-from lycosa.frontier.core.model import HostFacts, RecordKind, Lease, UrlRecord
+from lycosa.frontier.core.model import HostFacts, Lease, RecordKind, UrlRecord
 from lycosa.frontier.core.states import Policy
 from tests.conftest import PROVE
 

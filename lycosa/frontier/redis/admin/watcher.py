@@ -7,7 +7,7 @@ from heapq import nlargest
 from typing import Any
 
 from lycosa.frontier.core.model import HostView
-from lycosa.frontier.core.telemetry import ENDED, LOST, WAITING, CrawlView, WorkerReport, WorkerView, sum_counts, decode
+from lycosa.frontier.core.telemetry import ENDED, LOST, WAITING, CrawlView, WorkerReport, WorkerView, decode, sum_counts
 from lycosa.frontier.redis.worker.heartbeat import SILENT_S
 from lycosa.frontier.redis.worker.partition import COUNTED
 from lycosa.frontier.redis.worker.session import Session

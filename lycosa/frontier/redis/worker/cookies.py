@@ -26,14 +26,14 @@ class RedisCookies:
         self._last = b"0"
         self._listeners: list[Heard] = []
 
-    def tell(self, jar: str, which: str, cookie: bytes) -> None:
+    def publish(self, jar: str, key: str, cookie: bytes) -> None:
         """Let it go with the next exchange, which partitions other than the first are to wait for."""
-        self._session.partitions[0].add("y", f"{jar}\n{which}", _encode((jar, cookie)))
+        self._session.partitions[0].add("y", f"{jar}\n{key}", _encode((jar, cookie)))
         self._session.first_first = True
 
-    def listen(self, heard: Heard) -> None:
+    def subscribe(self, on_change: Heard) -> None:
         """Remember whom to tell."""
-        self._listeners.append(heard)
+        self._listeners.append(on_change)
         self._last = b"0"
 
     async def ask(self) -> None:

@@ -18,7 +18,7 @@ from itertools import takewhile
 from typing import Any
 
 from lycosa.core.errors import StateError, UsageError
-from lycosa.frontier.core.model import FrontierStats, HostFacts, RecordKind, Lease, UrlRecord
+from lycosa.frontier.core.model import FrontierStats, HostFacts, Lease, RecordKind, UrlRecord
 from lycosa.frontier.core.recent_fingerprints import RecentFingerprints
 from lycosa.frontier.core.scheduler import Claim
 from lycosa.frontier.core.states import Event, Policy, expire, fail, give_up
@@ -61,7 +61,7 @@ class RedisFrontier:
     """
 
     def __init__(self, session: Session, policy: Policy, *, ahead: int = 0, keep_alive: bool = False) -> None:
-        self.session, self.where = session, "the server"
+        self.session, self.server_url = session, "the server"
         self.crawl = RedisCrawl(session)
         self.heart: Heart | None = None
         self.cookies: RedisCookies | None = None
@@ -79,7 +79,7 @@ class RedisFrontier:
 
     async def open(self, known: str = "") -> str:
         """Join the crawl. See `Session.open`. Raises `UsageError` for limits that could not be kept."""
-        if self._policy.resolves and len(self.session.partitions) > 1:
+        if self._policy.limits_addresses and len(self.session.partitions) > 1:
             raise UsageError(APART)
         return await self.session.open(shared_policy(self._policy, punctual=not self.session.callers_clock), known)
 
@@ -180,13 +180,13 @@ class RedisFrontier:
         """Pause the host."""
         self.session.of(host).add("b", host, float(until))
 
-    async def lives(self) -> None:
+    async def check_membership(self) -> None:
         """Ask the server when this process was blocked for long."""
         async with self._doubt:
             if self.heart is not None and self.heart.is_doubtful():
                 await self.session.look()
 
-    def started(self, host: str, now: float) -> None:
+    def report_start(self, host: str, now: float) -> None:
         """Report it, where the start of a transfer matters."""
         if self._hosts.is_paced(host):
             home = self.session.of(host)
@@ -200,22 +200,22 @@ class RedisFrontier:
             self._claims.wake(holder.record.host)
         return self._claims.claim(host, wake)
 
-    async def turn(self, claim: Claim, now: float) -> float:
+    async def try_start(self, claim: Claim, now: float) -> float:
         """Ask for the turn."""
         self.session.now = now
         told = await self._claims.turn(claim, now)
         self._hosts.told(claim.host.key, told.known_until, paced=told.paced)
         return told.at
 
-    async def unclaim(self, claim: Claim, now: float) -> None:
+    async def release_claim(self, claim: Claim, now: float) -> None:
         """End it."""
         self.session.now = now
         if self._claims.unclaim(claim):
             self._teller.tell()
 
-    def wants_address(self, host: str, now: float) -> bool:
+    def needs_address(self, host: str, now: float) -> bool:
         """Ask."""
-        return self._policy.resolves and self._hosts.known_until(host) <= now + self.session.of(host).shift_s
+        return self._policy.limits_addresses and self._hosts.known_until(host) <= now + self.session.of(host).shift_s
 
     async def set_delay(self, host: str, delay_s: float, now: float) -> None:
         """Throttle."""
@@ -245,7 +245,7 @@ class RedisFrontier:
     @property
     def shortage(self) -> str:
         """Report a full server."""
-        return f"{self.where} has reached its maxmemory" if self.session.is_full else ""
+        return f"{self.server_url} has reached its maxmemory" if self.session.is_full else ""
 
     def next_ready(self, now: float) -> float | None:
         """As far as the last exchange told; while others have work, soon."""
@@ -275,11 +275,11 @@ class RedisFrontier:
         """Return them."""
         return RedisOperations(self.session, commit, changed, paused, self.forget)
 
-    async def is_over(self) -> bool:
+    async def is_finished(self) -> bool:
         """Ask all partitions."""
         return await self.session.is_over()
 
-    def report_with(self, report: Callable[[], bytes], last: Callable[[], bytes]) -> None:
+    def set_reporter(self, report: Callable[[], bytes], last: Callable[[], bytes]) -> None:
         """Report with the heartbeat, and when leaving."""
         self.session.report = last
         if self.heart is not None:
@@ -365,7 +365,7 @@ def shared_policy(policy: Policy, *, punctual: bool = False) -> dict[str, float]
         "places": policy.concurrency_per_host,
         "robots": int(policy.robots),
         "robots_ttl": policy.robots_ttl_s,
-        "resolves": int(policy.resolves),
+        "resolves": int(policy.limits_addresses),
         "ip_delay": policy.delay_per_ip_s,
         "ip_places": policy.concurrency_per_ip,
         "start_delay": policy.start_delay_s,

@@ -75,7 +75,7 @@ async def redis_frontier(
         clients.blocking.close()
         await clients.loop.aclose()
         raise
-    frontier.where, frontier.commits.member = server.text, member
+    frontier.server_url, frontier.commits.member = server.text, member
     frontier.commits.replicas = Replicas(clients.blocking, replicas, say) if replicas else None
     first = session.partitions[0]
     frontier.heart = Heart(clients.blocking, first.key, first.worker, lambda: first.heard_at)

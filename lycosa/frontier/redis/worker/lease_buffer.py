@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lycosa.frontier.core.model import RecordKind, Lease
+from lycosa.frontier.core.model import Lease, RecordKind
 from lycosa.frontier.redis.lanes import lent_record
 from lycosa.frontier.redis.worker.lease_pacing import Pace
 from lycosa.frontier.redis.worker.partition import Partition

@@ -15,7 +15,7 @@ class Pace:
 
     def __init__(self, policy: Policy, *, punctual: bool) -> None:
         self.gather_s = min(GATHER_MAX_S, policy.delay_s / GATHER_SHARE) if punctual else 0.0
-        self.keeps = punctual and not policy.resolves
+        self.keeps = punctual and not policy.limits_addresses
         """Whether what is lent may wait here: the turn of an address counts from when it was lent."""
         self._handed = 0
         self._asked = deque([(0.0, 0)], maxlen=2)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from xxhash import xxh3_64_intdigest
 
 from lycosa.core.errors import UsageError
-from lycosa.frontier.core.finish import TerminationDetector, PartitionStatus, RoundResult
+from lycosa.frontier.core.finish import PartitionStatus, RoundResult, TerminationDetector
 from lycosa.frontier.core.model import Lease
 from lycosa.frontier.redis.refusals import Found, Wanted, refuse
 from lycosa.frontier.redis.repair import bring_again, tell_of_strangers

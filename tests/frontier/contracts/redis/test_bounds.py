@@ -90,7 +90,7 @@ def test_servers_that_handed_nothing_out_leave_no_trace(redis):
         for _ in range(5):
             redis.cli("DEBUG", "CHANGE-REPL-ID")
             await frontier.session.wire.forward(first, second)
-            assert not await frontier.is_over()
+            assert not await frontier.is_finished()
         assert (server.hgetall(first.key + "ob"), server.hgetall(second.key + "oi")) == traces
         await link(frontier, 200)
         await frontier.session.forward()

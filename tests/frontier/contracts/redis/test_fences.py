@@ -60,7 +60,7 @@ def test_what_is_heard_late_is_not_taken_for_what_is(redis) -> None:
         client.gate.set()
         await asyncio.gather(late, now)
         assert one.session.is_live()
-        assert not await one.is_over()
+        assert not await one.is_finished()
 
     run(story())
 

@@ -185,7 +185,7 @@ def test_a_process_with_a_copy_of_our_state(redis):
     async def story(name: str) -> None:
         first = await redis_frontier(redis.url, name, Policy(), Membership("w"), print)
         copy = await redis_frontier(redis.url, name, Policy(), Membership("w"), print)
-        copy.report_with(report, bytes)
+        copy.set_reporter(report, bytes)
         await first.close()
         with refused(ForeignState, "with a copy of this state: give each worker a --state of its own"):
             await redis_frontier(redis.url, name, Policy(), Membership("w"), print, again=True)
@@ -201,7 +201,7 @@ def test_who_cannot_tell_of_itself_leaves_all_the_same(crawl):
 
     async def story() -> None:
         dumb = await redis_frontier(crawl.url, crawl.name, Policy(), Membership("a"), print)
-        OpenFrontier.joined(dumb).report_with(Reporter(None, RunStats(0.0), StatsCollector(), 1))
+        OpenFrontier.joined(dumb).set_reporter(Reporter(None, RunStats(0.0), StatsCollector(), 1))
         other = await redis_frontier(crawl.url, crawl.name, Policy(), Membership("b"), print)
         await dumb.push([url(1)])
         assert await dumb.lease(1, time.time())
@@ -388,7 +388,7 @@ def test_what_comes_from_outside_is_refused_by_a_server_that_is_full() -> None:
             server.cli("CONFIG", "SET", "maxmemory", "0")
             stats = await operations.stats()
             assert (stats.queued, stats.dead) == (0, 1)
-            assert (await operations.requeue(Selection(("dead",)), None, time.time(), "", 10)).moved == 1
+            assert (await operations.requeue(Selection(("dead",)), None, time.time(), "", 10)).requeued == 1
             assert await operations.push([url(1)]) == 1
             assert (await operations.stats()).queued == 2
 

@@ -147,7 +147,7 @@ def test_a_worker_that_joins_makes_no_crawl_ruder(crawl):
         while len(starts) < 4:
             for lease in await rude.lease(4, time.time()):
                 starts.append(time.time())
-                rude.started(lease.record.host, starts[-1])
+                rude.report_start(lease.record.host, starts[-1])
                 await rude.ack(lease, "200", [], time.time())
             await asyncio.sleep(0.01)
         await rude.close()

@@ -59,7 +59,7 @@ class Play:
 
     async def leave(self, frontier: RedisFrontier, report: bytes) -> None:
         frontier.session.now = self.now
-        frontier.report_with(bytes, lambda: report)
+        frontier.set_reporter(bytes, lambda: report)
         await frontier.session.leave()
 
     def visitor(self) -> Session:

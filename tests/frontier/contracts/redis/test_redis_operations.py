@@ -132,7 +132,7 @@ def test_what_is_left_of_a_drop_that_was_killed_holds_nobody_up(play: Callable[.
         assert lease.record.segment == ""
         assert await frontier.ack(lease, "200", (), 10.0)
         await frontier.commit({})
-        assert await frontier.is_over()
+        assert await frontier.is_finished()
         assert await frontier.lease(9, 20.0) == []
         assert crawl.raw.keys(crawl.key("q|*")) == []
         assert crawl.raw.zcard(crawl.key("d")) == 0
@@ -170,7 +170,7 @@ def test_a_worker_that_has_not_heard_of_a_drop_goes_on(play: Callable[..., None]
         await one.commit({})
         stats = await RedisOperations(other.session).stats()
         assert (stats.unfinished, stats.done, stats.dead) == (0, 0, 0), "its links are not followed"
-        assert await one.is_over()
+        assert await one.is_finished()
         assert (await RedisOperations(other.session).host(HOST)).in_flight == 0  # type: ignore[union-attr]
 
     play(story)
@@ -189,7 +189,7 @@ def test_what_comes_from_operations_is_an_arrival(play: Callable[..., None]) -> 
         assert first > 0
         (lease,) = await frontier.lease(1, 1.0)
         await frontier.nack(lease, "500", None, 1.0)
-        assert (await operations.requeue(Selection(states=("dead",)), None, 2.0, "", 10)).moved == 1
+        assert (await operations.requeue(Selection(states=("dead",)), None, 2.0, "", 10)).requeued == 1
         await operations.stats()
         assert partition.arrived == first + 1
 

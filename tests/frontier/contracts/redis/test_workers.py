@@ -137,16 +137,16 @@ def test_cookies_that_a_replica_lacks_hold_up_none_that_come_later(redis) -> Non
         one, other = [await simulated_frontier(client, name, PLAIN, 0.0, worker=worker) for worker in "ab"]
         said, heard = RedisCookies(one.session), RedisCookies(other.session)
         cookies: list[bytes] = []
-        heard.listen(lambda _, cookie: cookies.append(cookie))
+        heard.subscribe(lambda _, cookie: cookies.append(cookie))
         for each in (b"1", b"2", b"3"):
-            said.tell("", each.decode(), each)
+            said.publish("", each.decode(), each)
         await one.session.send()
         await heard.ask()
         key = one.session.partitions[0].key
         client._real.hset(key + "m", "cookies", 1)
         client._real.zremrangebyscore(key + "cn", 2, 3)
         cookies.clear()
-        said.tell("", "later", b"later")
+        said.publish("", "later", b"later")
         await one.session.send()
         await heard.ask()
         assert b"later" in cookies

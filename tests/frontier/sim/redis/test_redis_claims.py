@@ -214,7 +214,7 @@ class Claimer:
     def ask(self) -> None:
         crawl = self.crawl
         self.questions += 1
-        at = crawl.do(self.worker.frontier.turn(self.claim, crawl.now))
+        at = crawl.do(self.worker.frontier.try_start(self.claim, crawl.now))
         if not at:
             self.asked += 1
             end = crawl.transfer(self.worker, self.host, self.claimed_at, claim=True)
@@ -227,7 +227,7 @@ class Claimer:
         crawl = self.crawl
         self.asked += 1
         crawl.outstanding -= 1
-        crawl.do(self.worker.frontier.unclaim(self.claim, crawl.now))
+        crawl.do(self.worker.frontier.release_claim(self.claim, crawl.now))
         crawl.tell(self.worker)
         self.done()
 
@@ -257,7 +257,7 @@ def test_whatever_happens_it_is_polite_and_ends(redis, seed: int) -> None:
         concurrency_per_ip=chance.choice([0, 0, 1, 3]),
         lease_s=1e9,
     )
-    addresses = {host: f"10.0.0.{chance.randrange(3)}" for host in counts} if policy.resolves else {}
+    addresses = {host: f"10.0.0.{chance.randrange(3)}" for host in counts} if policy.limits_addresses else {}
     with crawling(redis.url, policy, counts, seed, by_chance, addresses) as crawl:
         for _ in range(3):
             crawl.join(chance.choice([1, 4]))
@@ -392,7 +392,7 @@ def test_nobody_knows_when_the_last_request_of_a_dead_worker_was_heard(redis) ->
         client = other.frontier.session.wire.client._real
         client.hset(f"lycosa:{{{crawl.name}.0}}:m", "punctual", 1)
         claim = crawl.do(lost.frontier.claim(BIG, lambda: None, crawl.now))
-        assert crawl.do(lost.frontier.turn(claim, crawl.now)) == 0.0
+        assert crawl.do(lost.frontier.try_start(claim, crawl.now)) == 0.0
         crawl.run(crawl.now + 4.0)
         crawl.kill(lost)
         died = crawl.now
@@ -440,6 +440,6 @@ def test_a_start_that_was_not_told_keeps_no_other_host_of_the_address(redis) -> 
         frontier = crawl.join(0).frontier
         frontier.session.wire.client._real.hset(f"lycosa:{{{crawl.name}.0}}:m", "punctual", 1)
         first, second = (crawl.do(frontier.claim(BIG, lambda: None, crawl.now)) for _ in range(2))
-        assert crawl.do(frontier.turn(first, crawl.now)) == 0.0
-        assert crawl.do(frontier.turn(second, crawl.now + 1.0)) > crawl.now + 1.0
+        assert crawl.do(frontier.try_start(first, crawl.now)) == 0.0
+        assert crawl.do(frontier.try_start(second, crawl.now + 1.0)) > crawl.now + 1.0
         assert len(crawl.do(frontier.lease(1, crawl.now + 1.0))) == 1

@@ -17,7 +17,7 @@ from redis.exceptions import ConnectionError as Lost
 
 from lycosa.core.errors import StateError
 from lycosa.crawl.fetching.claims import turn_of
-from lycosa.frontier.core.model import HostFacts, RecordKind, Lease, UrlRecord
+from lycosa.frontier.core.model import HostFacts, Lease, RecordKind, UrlRecord
 from lycosa.frontier.core.segments import starts_at
 from lycosa.frontier.core.states import Policy
 from lycosa.frontier.redis import scripts
@@ -153,7 +153,7 @@ class Work:
             assert transfer is self.model.records[number_of(lease.record)]
             assert transfer.state == "leased" or worker.name not in self.model.parts[0].heard
         if lease.record.kind != RecordKind.RESOLVE and self.chance.random() < 0.7:
-            worker.frontier.started(transfer.host, self.now)
+            worker.frontier.report_start(transfer.host, self.now)
         if self.troubled and lease.record.kind == RecordKind.PAGE and self.chance.random() < self.often_claims:
             visit = self.loop.create_task(self.visit(worker, lease, transfer))
             worker.visits[visit] = None
@@ -180,7 +180,7 @@ class Work:
 
     async def inline(self, worker: Worker, host: str, lease: Lease) -> None:
         """A transfer that is no record; it may be given up while it waits."""
-        frontier, finds = worker.frontier, self.policy.resolves
+        frontier, finds = worker.frontier, self.policy.limits_addresses
 
         async def find(host: str) -> None:
             await self.find(worker, host)
@@ -189,7 +189,7 @@ class Work:
         with suppress(TimeoutError):
             async with asyncio.timeout(patience_s), turn_of(host, frontier, self.clock, lease, find if finds else None):
                 if self.chance.random() < 0.7:
-                    frontier.started(host, self.now)
+                    frontier.report_start(host, self.now)
                 await self.rest(worker, self.chance.choice([0.0, 0.1, 0.5]))
 
     async def do_something(self, worker: Worker, line: Line) -> None:
