@@ -4,8 +4,6 @@ A kind converts what stands in a file, in the environment or in Python to the ty
 right. It knows neither names nor places: the layers do.
 """
 
-# ruff: noqa: D102  `Kind` says what the methods of all kinds do
-
 from __future__ import annotations
 
 import re

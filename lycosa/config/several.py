@@ -3,8 +3,6 @@
 In text, the parts stand between commas or line ends; a mapping may also be a JSON object.
 """
 
-# ruff: noqa: D102  `Kind` says what the methods of all kinds do
-
 from __future__ import annotations
 
 import re

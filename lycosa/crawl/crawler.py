@@ -53,7 +53,7 @@ class Crawler:
         self._stop = stop
 
 
-def made(what: str, part: Any, crawler: Crawler | None) -> Any:
+def build_part(what: str, part: Any, crawler: Crawler | None) -> Any:
     """Return the part that a class makes by its `from_crawler`, `from_settings` or without arguments; others as is.
 
     None when it raises `NotConfigured`. `what` is the kind of part, for messages. Raises `BadSpider` where it fails.

@@ -13,14 +13,14 @@ from lycosa.core.retry import RetryPolicy
 from lycosa.crawl.crawler import Crawler
 from lycosa.crawl.engine.commit import Committer
 from lycosa.crawl.engine.disk_guard import FreeSpace
-from lycosa.crawl.engine.engine import Engine, Limits
+from lycosa.crawl.engine.engine import Engine, EngineLimits
 from lycosa.crawl.engine.records import to_record
-from lycosa.crawl.engine.run_parts import HostQuestions, RunMonitor, RunStorage
-from lycosa.crawl.engine.state_saver import Keeping
-from lycosa.crawl.engine.visit import Rules
+from lycosa.crawl.engine.run_parts import HostLookups, RunMonitor, RunStorage
+from lycosa.crawl.engine.state_saver import StateSaver
+from lycosa.crawl.engine.visit import PageRules
 from lycosa.crawl.events.stats import RunStats
 from lycosa.crawl.events.stats_collector import StatsCollector
-from lycosa.crawl.fetching.addresses import Addresses
+from lycosa.crawl.fetching.addresses import HostAddresses
 from lycosa.crawl.fetching.robots import RobotsGate
 from lycosa.crawl.items.pipeline import Pipelines
 from lycosa.crawl.spiders.spider import Spider, start_requests
@@ -49,7 +49,7 @@ async def wired(
     stack: AsyncExitStack,
     spider: Spider,
     policy: Policy,
-    limits: Limits | None = None,
+    limits: EngineLimits | None = None,
     space: FreeSpace | None = None,
     clock: Clock | None = None,
 ) -> Crawl:
@@ -60,18 +60,18 @@ async def wired(
     space = space or FreeSpace(())
     clock, sink = clock or Clock(), MemorySink()
     stats = RunStats(clock.now())
-    rules = Rules(Scope.of("any", [], depth_max=None))
+    rules = PageRules(Scope.of("any", [], depth_max=None))
     committer = Committer(frontier, [sink], 0.05, 100, lambda positions: space.check())
     await committer.open_sinks()
     gate = RobotsGate(frontier, fetcher, "Lycosa", RetryPolicy(), lambda: 0.5, clock.now)
     crawler = Crawler({}, StatsCollector(), spider)
     member = Member(Settings(robots=policy.robots), Target(spider, spider.name, [], generic=False, crawler=crawler))
-    site = Site(frontier.known, lambda item: [sink.prepare(item)], stats, Keeping(MemoryRecords()), clock)
+    site = Site(frontier.known, lambda item: [sink.prepare(item)], stats, StateSaver(MemoryRecords()), clock)
     cast = Cast(member, crawler, rules, fetcher, gate, statuses_of(member), retrying_of(member, site))
     visitor = visitor_of(cast, site, downloader_of(cast, site), spider_chain_of(cast), Pipelines((), spider))
-    addresses = Addresses(frontier, SystemResolver(5.0), clock)
+    addresses = HostAddresses(frontier, SystemResolver(5.0), clock)
     storage = RunStorage(frontier, [sink], committer, space)
-    questions = HostQuestions(gate, addresses)
-    engine = Engine(storage, visitor, questions, limits or Limits(), RunMonitor(stats), clock)
+    questions = HostLookups(gate, addresses)
+    engine = Engine(storage, visitor, questions, limits or EngineLimits(), RunMonitor(stats), clock)
     await frontier.push([to_record(request, spider) async for request in start_requests(spider)])
     return Crawl(engine, frontier, LocalOperations(frontier, changed=engine.wake), sink, stats)

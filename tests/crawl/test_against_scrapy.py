@@ -23,10 +23,10 @@ from lycosa.core.headers import Headers
 from lycosa.core.retry import RetryPolicy
 from lycosa.core.url import canonicalize
 from lycosa.crawl.engine.records import to_record, to_request
-from lycosa.crawl.engine.verdict import Failed, Instead
+from lycosa.crawl.engine.verdict import Failed, Replace
 from lycosa.crawl.events.stats_collector import StatsCollector
-from lycosa.crawl.fetching.retry import Retrying
-from lycosa.crawl.fetching.statuses import Statuses
+from lycosa.crawl.fetching.retry import RetryDecider
+from lycosa.crawl.fetching.statuses import HandledStatuses
 from lycosa.crawl.middlewares.depth import Depth
 from lycosa.crawl.middlewares.httperror import HttpErrors
 from lycosa.crawl.middlewares.offsite import Offsite
@@ -156,8 +156,8 @@ def redirect_theirs(method: str, status: int, location: bytes, headers: dict[str
 
 def redirect_ours(method: str, status: int, location: bytes, headers: dict[str, str], meta: dict[str, Any]) -> Hop:
     request = Request(HERE, method=method, headers=headers, body=b"body", meta=meta)
-    found = Redirect(20, Statuses()).process_response(request, answered(request, status, Location=location))
-    if not isinstance(found, Instead):
+    found = Redirect(20, HandledStatuses()).process_response(request, answered(request, status, Location=location))
+    if not isinstance(found, Replace):
         return Hop("kept" if isinstance(found, Response) else "nowhere")
     to = found.request
     return Hop(to.url, to.method, to.body, frozenset(to.headers.items()))
@@ -212,7 +212,7 @@ def again_both(meta: str, attempts: int, status: int = 0, error: str = "") -> tu
         again = retry.process_response(request, http.Response(HERE, status=status))
     record = to_record(Request(HERE, meta=RETRY_METAS[meta]), Page())
     ours = to_request(replace(record, attempts=attempts))
-    middleware = Retry(Retrying(RetryPolicy(), Clock(), lambda: 0.5, StatsCollector()), Statuses())
+    middleware = Retry(RetryDecider(RetryPolicy(), Clock(), lambda: 0.5, StatsCollector()), HandledStatuses())
     if error:
         found: Any = middleware.process_exception(ours, ERRORS[error][1])
     else:
@@ -246,7 +246,7 @@ def passes_both(case: Any) -> tuple[tuple[bool, bool], tuple[bool, bool]]:
     attributes = {} if of_spider is None else {"handle_httpstatus_list": of_spider}
     crawler = crawler_of({"HTTPERROR_ALLOWED_CODES": allowed, "HTTPERROR_ALLOW_ALL": everything}, **attributes)
     theirs_is = build_from_crawler(HttpErrorMiddleware, crawler)
-    ours_is = HttpErrors(Statuses(of_spider, allowed, everything), StatsCollector())
+    ours_is = HttpErrors(HandledStatuses(of_spider, allowed, everything), StatsCollector())
     meta = LISTS[number]
     return (
         (passes_theirs(theirs_is, meta, 404), passes_theirs(theirs_is, meta, 500)),
@@ -283,7 +283,7 @@ def test_a_status_that_is_asked_for_is_no_redirect(meta: int, of_spider: Any) ->
     response = http.Response(HERE, status=302, headers={"Location": "/x"})
     kept = isinstance(middleware.process_response(http.Request(HERE, meta=asked), response), http.Response)
     request = Request(HERE, meta=asked)
-    found = Redirect(20, Statuses(of_spider, all=True)).process_response(
+    found = Redirect(20, HandledStatuses(of_spider, all=True)).process_response(
         request, answered(request, 302, Location=b"/x")
     )
     assert isinstance(found, Response) == kept

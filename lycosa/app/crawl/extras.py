@@ -9,8 +9,8 @@ from lycosa.app.crawl.spec import Member
 from lycosa.app.named import class_named
 from lycosa.config import Settings
 from lycosa.core.errors import BadSetting
-from lycosa.crawl.crawler import Crawler, made
-from lycosa.crawl.engine.close_conditions import Conditions, Memory
+from lycosa.crawl.crawler import Crawler, build_part
+from lycosa.crawl.engine.close_conditions import CloseConditions, MemoryMonitor
 from lycosa.crawl.events.signals import Signal, item_dropped, item_error, memusage_warning_reached
 from lycosa.crawl.items.handover import Handover
 from lycosa.crawl.items.pipeline import Pipelines
@@ -57,11 +57,13 @@ def extensions_of(settings: Settings, crawler: Crawler) -> list[Any]:
             if part not in BUILT_IN_EXTENSIONS:
                 raise BadSetting(f"extensions: there is no built-in {part!r}; write module:Class")
             continue
-        found.append(made("extension", class_named("extensions", part) if isinstance(part, str) else part, crawler))
+        found.append(
+            build_part("extension", class_named("extensions", part) if isinstance(part, str) else part, crawler)
+        )
     return [each for each in found if each is not None]
 
 
-def memory_of(settings: Settings, crawlers: Sequence[Crawler], held: Callable[[], int] | None = None) -> Memory:
+def memory_of(settings: Settings, crawlers: Sequence[Crawler], held: Callable[[], int] | None = None) -> MemoryMonitor:
     """Return what watches the memory of the process, or what `held` returns, in bytes."""
     most, warning = settings.max_memory, settings.memory_warning
 
@@ -69,12 +71,14 @@ def memory_of(settings: Settings, crawlers: Sequence[Crawler], held: Callable[[]
         for crawler in crawlers:
             crawler.signals.post(memusage_warning_reached)
 
-    return Memory(crawlers[0].stats, warn, limit_mb=(most or 0) >> 20, warning_mb=(warning or 0) >> 20, read=held)
+    return MemoryMonitor(
+        crawlers[0].stats, warn, limit_mb=(most or 0) >> 20, warning_mb=(warning or 0) >> 20, read=held
+    )
 
 
-def conditions_of(settings: Settings) -> Conditions:
+def conditions_of(settings: Settings) -> CloseConditions:
     """Return what ends the crawl before it is finished."""
-    return Conditions(
+    return CloseConditions(
         itemcount=settings.close_after_items or 0,
         errorcount=settings.close_after_errors or 0,
         timeout=settings.close_after or 0.0,

@@ -23,11 +23,11 @@ from lycosa.app.crawl.workers import Processes
 from lycosa.app.frontier.shared import OpenFrontier
 from lycosa.core.errors import BadSpider, LycosaError, StateError, WorkerLost
 from lycosa.crawl.diagnostics.watchdog import Watchdog
-from lycosa.crawl.engine.engine import STOP_GRACE_S, Engine, patience
+from lycosa.crawl.engine.engine import STOP_GRACE_S, Engine, shutdown_deadline
 from lycosa.crawl.engine.records import to_record
 from lycosa.crawl.engine.refresh import CarryOver, refresh
 from lycosa.crawl.engine.run_parts import RunMonitor, RunStorage
-from lycosa.crawl.events.reporting import Reporter
+from lycosa.crawl.events.reporting import WorkerReporter
 from lycosa.crawl.events.signals import Signal, engine_started, engine_stopped, spider_closed, spider_opened
 from lycosa.crawl.events.stats import Snapshot, Summary
 from lycosa.crawl.fetching.guard import is_guarded
@@ -97,7 +97,7 @@ class Job:
         self._begins = hooks.begins
         self._feeds = hooks.feeds
         self._processes = hooks.processes
-        self.reporter = Reporter(engine, monitor.stats, self._counted, crew.settings.concurrency)
+        self.reporter = WorkerReporter(engine, monitor.stats, self._counted, crew.settings.concurrency)
         self.hurry: Callable[[], None] = lambda: None
         """Called when nothing is to be waited for any more: it was stopped twice."""
         self._interrupted = False
@@ -274,9 +274,9 @@ class Job:
         """There was nothing to do."""
         await self._committer.end()
 
-    def patience(self) -> asyncio.Timeout:
+    def shutdown_deadline(self) -> asyncio.Timeout:
         """Bound what is asked at the end of a run. See `engine.patience`."""
-        return patience(self._engine)
+        return shutdown_deadline(self._engine)
 
     async def summary(self, *, nothing_to_do: bool) -> Summary:
         """Tell how it ended."""

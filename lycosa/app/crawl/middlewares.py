@@ -8,8 +8,8 @@ from typing import Any
 
 from lycosa.app.named import class_named
 from lycosa.core.errors import BadSetting
-from lycosa.crawl.crawler import Crawler, made
-from lycosa.crawl.middlewares.chain import Placed
+from lycosa.crawl.crawler import Crawler, build_part
+from lycosa.crawl.middlewares.chain import PlacedMiddleware
 
 DOWNLOADER_ORDER = {
     "offsite": 50,
@@ -36,7 +36,7 @@ Chosen = Mapping[str | type, int | None]
 
 def in_order(
     what: str, built_in: Mapping[str, Any], order: Mapping[str, int], chosen: Chosen, crawler: Crawler
-) -> list[Placed]:
+) -> list[PlacedMiddleware]:
     """Return the built-in parts (None: not wanted) with those chosen in the setting `what`.
 
     Raises `BadSetting` for a name that is nothing, `BadSpider` for a part that cannot be made.
@@ -51,7 +51,7 @@ def in_order(
                 raise BadSetting(f"{what}: there is no built-in {part!r}{meant}")
             places[part] = number  # type: ignore[assignment]
         elif number is not None:
-            own = made("middleware", class_named(what, part) if isinstance(part, str) else part, crawler)
-            users.append(Placed(number, own))
-    ours = [Placed(places[name], part) for name, part in built_in.items() if places[name] is not None]
+            own = build_part("middleware", class_named(what, part) if isinstance(part, str) else part, crawler)
+            users.append(PlacedMiddleware(number, own))
+    ours = [PlacedMiddleware(places[name], part) for name, part in built_in.items() if places[name] is not None]
     return [each for each in (*ours, *users) if each.part is not None]

@@ -20,8 +20,8 @@ from lycosa.core.errors import BadSetting
 from lycosa.core.retry import RetryPolicy
 from lycosa.core.url import canonicalize, fingerprint
 from lycosa.crawl.crawler import Crawler
-from lycosa.crawl.engine.records import PLAIN, Naming
-from lycosa.crawl.engine.visit import Rules
+from lycosa.crawl.engine.records import DEFAULT_NAMING, Naming
+from lycosa.crawl.engine.visit import PageRules
 from lycosa.crawl.events.stats_collector import StatsCollector
 from lycosa.crawl.items.indexer import Indexer, source_name
 from lycosa.crawl.spiders.generic import SiteSpider
@@ -59,7 +59,7 @@ class Target:
     seeds: Sequence[str]
     generic: bool
     key: Sequence[str] = ()
-    naming: Naming = PLAIN
+    naming: Naming = DEFAULT_NAMING
     crawler: Crawler = field(default_factory=lambda: Crawler({}, StatsCollector()))
 
 
@@ -168,11 +168,11 @@ def state_of(settings: Settings, target: Target) -> Path:
     return Path(settings.home) / (_safe(settings.crawl_name) if called else target.name)
 
 
-def rules_of(settings: Settings, target: Target, seeds: Sequence[str]) -> Rules:
+def rules_of(settings: Settings, target: Target, seeds: Sequence[str]) -> PageRules:
     """Return what the user decided about the crawl."""
     domains = domains_as_urls(target.spider.allowed_domains)
     scope = scope_of(settings.scope if target.generic else "", seeds, domains, settings)
-    return Rules(scope, frozenset(settings.content_types) if target.generic else frozenset())
+    return PageRules(scope, frozenset(settings.content_types) if target.generic else frozenset())
 
 
 def retry_policy_of(settings: Settings) -> RetryPolicy:

@@ -18,33 +18,33 @@ from lycosa.app.crawl.parts import fetch_settings_of, retry_policy_of, rules_of
 from lycosa.app.crawl.spec import Member
 from lycosa.config import Settings
 from lycosa.crawl.crawler import Crawler
-from lycosa.crawl.engine.state_saver import Keeping, SpiderState
-from lycosa.crawl.engine.visit import Rules, Visitor, Visitors
+from lycosa.crawl.engine.state_saver import SpiderState, StateSaver
+from lycosa.crawl.engine.visit import PageRules, Visitor, Visitors
 from lycosa.crawl.events.signals import Signals, response_received, robots_parsed
 from lycosa.crawl.events.stats import RunStats
-from lycosa.crawl.fetching.addresses import Addresses
-from lycosa.crawl.fetching.download import Downloader, Rest, accept_types
-from lycosa.crawl.fetching.guard import OPEN, Guard
-from lycosa.crawl.fetching.inline import Inline
+from lycosa.crawl.fetching.addresses import HostAddresses
+from lycosa.crawl.fetching.download import BlockHost, Downloader, accept_types
+from lycosa.crawl.fetching.guard import NO_GUARD, PublicOnlyGuard
+from lycosa.crawl.fetching.inline import InlineFetcher
 from lycosa.crawl.fetching.proxying.leaser import Lender
 from lycosa.crawl.fetching.proxying.pooled_fetcher import PooledFetcher
-from lycosa.crawl.fetching.retry import Retrying
+from lycosa.crawl.fetching.retry import RetryDecider
 from lycosa.crawl.fetching.robots import RobotsGate
-from lycosa.crawl.fetching.scope_stats import CountedScope
-from lycosa.crawl.fetching.statuses import Statuses
+from lycosa.crawl.fetching.scope_stats import CountingScope
+from lycosa.crawl.fetching.statuses import HandledStatuses
 from lycosa.crawl.items.handover import Handover
 from lycosa.crawl.items.pipeline import Pipelines
 from lycosa.crawl.middlewares.auto_throttle import SetDelay, Throttle
 from lycosa.crawl.middlewares.chain import DownloaderChain, SpiderChain
 from lycosa.crawl.middlewares.cookies import Cookies
-from lycosa.crawl.middlewares.counting import Counting
+from lycosa.crawl.middlewares.counting import DownloaderStats
 from lycosa.crawl.middlewares.depth import Depth
 from lycosa.crawl.middlewares.httpauth import HttpAuth
 from lycosa.crawl.middlewares.httpcache import HttpCache
 from lycosa.crawl.middlewares.httperror import HttpErrors
 from lycosa.crawl.middlewares.meta_refresh import MetaRefresh
 from lycosa.crawl.middlewares.offsite import Offsite
-from lycosa.crawl.middlewares.proxy import Refused
+from lycosa.crawl.middlewares.proxy import ProxyRefusals
 from lycosa.crawl.middlewares.redirect import Redirect
 from lycosa.crawl.middlewares.referer import Referer
 from lycosa.crawl.middlewares.retry import Retry
@@ -73,9 +73,9 @@ class Site:
     known: Callable[[str, Sequence[int]], AbstractSet[int]]
     prepare: Callable[[Any], Sequence[Any]]
     stats: RunStats
-    keeping: Keeping
+    keeping: StateSaver
     clock: Clock
-    rest: Rest | None = None
+    rest: BlockHost | None = None
     set_delay: SetDelay | None = None
     state: str = ""
     """The folder of the crawl's state: who logs in there is one user."""
@@ -101,12 +101,12 @@ class Cast:
 
     member: Member
     crawler: Crawler
-    rules: Rules
+    rules: PageRules
     fetcher: Fetcher
     gate: RobotsGate
-    statuses: Statuses
-    retrying: Retrying
-    guard: Guard = OPEN
+    statuses: HandledStatuses
+    retrying: RetryDecider
+    guard: PublicOnlyGuard = NO_GUARD
     in_thread: InThread | None = None
     pooled: PooledFetcher | None = None
 
@@ -115,7 +115,7 @@ async def cast_of(
     stack: AsyncExitStack,
     member: Member,
     frontier: VisitFrontier,
-    addresses: Addresses,
+    addresses: HostAddresses,
     seeds: Sequence[str],
     site: Site,
 ) -> Cast:
@@ -124,11 +124,11 @@ async def cast_of(
     crawler.records = site.keeping.store
     fetchers = fetchers_of(stack, member, addresses, site.report_starts, site.lender, site.keeping.store, site.clock)
     policy, now = retry_policy_of(settings), site.clock.now
-    guard = Guard(Allowed(settings.allow_private))
+    guard = PublicOnlyGuard(Allowed(settings.allow_private))
     gate = RobotsGate(frontier, fetchers.robots, settings.user_agent, policy, chance, now, stats, guard)
     gate.on_parsed = partial(_robots_parsed, crawler.signals)
     rules = rules_of(settings, member.target, seeds)
-    rules = replace(rules, scope=CountedScope(rules.scope, stats))
+    rules = replace(rules, scope=CountingScope(rules.scope, stats))
     if not member.target.generic:
         site.keeping.keepers.append(SpiderState(site.keeping.store, member.spider).keep)
     in_thread = None
@@ -184,17 +184,17 @@ def visitor_among(visitors: Mapping[str, Visitor]) -> Visitor | Visitors:
 
 
 def inline_of(
-    cast: Cast, frontier: VisitFrontier, downloader: Downloader, clock: Clock, addresses: Addresses
-) -> Inline:
+    cast: Cast, frontier: VisitFrontier, downloader: Downloader, clock: Clock, addresses: HostAddresses
+) -> InlineFetcher:
     """Return what fetches for the callbacks of a spider, and give it to them."""
     gate = cast.gate if cast.member.settings.robots else None
     spider, naming = cast.member.spider, cast.member.target.naming
-    inline = Inline(frontier, downloader, gate, spider, naming, clock, addresses.tell)
+    inline = InlineFetcher(frontier, downloader, gate, spider, naming, clock, addresses.tell)
     cast.crawler.download = partial(_received, cast, inline)
     return inline
 
 
-async def _received(cast: Cast, inline: Inline, request: Request | str, into: Into | None = None) -> Response:
+async def _received(cast: Cast, inline: InlineFetcher, request: Request | str, into: Into | None = None) -> Response:
     """Fetch inline, and count the response."""
     response = await inline.fetch(request, into)
     crawler, about = cast.crawler, {"request": response.request, "spider": cast.member.spider}
@@ -214,15 +214,15 @@ async def extras_of(stack: AsyncExitStack, cast: Cast, handover: Handover | None
     return pipelines
 
 
-def statuses_of(member: Member) -> Statuses:
+def statuses_of(member: Member) -> HandledStatuses:
     """Return which statuses the callbacks of a spider want to see."""
     asked = getattr(member.spider, "handle_httpstatus_list", None)
-    return Statuses(asked, member.settings.httperror_allowed, member.settings.httperror_allow_all)
+    return HandledStatuses(asked, member.settings.httperror_allowed, member.settings.httperror_allow_all)
 
 
-def retrying_of(member: Member, site: Site) -> Retrying:
+def retrying_of(member: Member, site: Site) -> RetryDecider:
     """Return when the requests of a spider are tried again."""
-    return Retrying(retry_policy_of(member.settings), site.clock, chance, member.target.crawler.stats)
+    return RetryDecider(retry_policy_of(member.settings), site.clock, chance, member.target.crawler.stats)
 
 
 def _downloader_chain(cast: Cast, site: Site) -> DownloaderChain:
@@ -235,9 +235,9 @@ def _downloader_chain(cast: Cast, site: Site) -> DownloaderChain:
         "metarefresh": _metarefresh(cast),
         "redirect": Redirect(settings.max_redirects, cast.statuses) if settings.redirect else None,
         "cookies": _cookies(cast, site) if settings.cookies else None,
-        "proxy": Refused(cast.retrying, cast.statuses) if cast.pooled is not None else None,
+        "proxy": ProxyRefusals(cast.retrying, cast.statuses) if cast.pooled is not None else None,
         "throttle": _throttle(settings, site) if settings.auto_throttle else None,
-        "stats": Counting(stats, cast.crawler.signals, spider),
+        "stats": DownloaderStats(stats, cast.crawler.signals, spider),
         "httpcache": _cache(cast, site),
     }
     chosen = settings.downloader_middlewares

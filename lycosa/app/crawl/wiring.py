@@ -35,16 +35,16 @@ from lycosa.config import Settings
 from lycosa.core.errors import StateError
 from lycosa.crawl.engine.commit import Committer
 from lycosa.crawl.engine.disk_guard import FreeSpace
-from lycosa.crawl.engine.engine import Engine, Limits, Visiting
-from lycosa.crawl.engine.run_end import Endings
-from lycosa.crawl.engine.run_parts import HostQuestions, RunMonitor, RunStorage
-from lycosa.crawl.engine.state_saver import Keeping
+from lycosa.crawl.engine.engine import Engine, EngineLimits, LeaseVisitor
+from lycosa.crawl.engine.run_end import CloseMonitor
+from lycosa.crawl.engine.run_parts import HostLookups, RunMonitor, RunStorage
+from lycosa.crawl.engine.state_saver import StateSaver
 from lycosa.crawl.engine.visit import Visitor
-from lycosa.crawl.events.dispatcher import Audience, Listener
+from lycosa.crawl.events.dispatcher import EventDispatcher, SpiderListener
 from lycosa.crawl.events.stats import RunStats
 from lycosa.crawl.events.stats_collector import counting_logs
-from lycosa.crawl.fetching.addresses import Addresses
-from lycosa.crawl.fetching.inline import Inline
+from lycosa.crawl.fetching.addresses import HostAddresses
+from lycosa.crawl.fetching.inline import InlineFetcher
 from lycosa.crawl.items.handover import Handover
 from lycosa.crawl.items.indexer import Indexer
 from lycosa.crawl.middlewares.auto_throttle import SetDelay
@@ -98,7 +98,7 @@ async def _build(
     storage = outputs.storage
 
     # What all spiders share, then what each has of its own: fetchers, middlewares, callbacks.
-    addresses = Addresses(storage.frontier, SystemResolver(settings.connect_timeout), clock)
+    addresses = HostAddresses(storage.frontier, SystemResolver(settings.connect_timeout), clock)
     site = await _site(stack, crew, state, opened, outputs, stats, clock)
     troupe = [await cast_of(stack, member, storage.frontier, addresses, seeds, site) for member in crew.members]
     gates = join_gates([cast.gate for cast in troupe])
@@ -108,11 +108,11 @@ async def _build(
     processes = None
     if settings.processes > 1:
         processes = processes_of(stack, crew, state, seeds, storage.frontier, addresses, site, gates)
-    visitor: Visiting = processes if processes is not None else visitor_among(spiders.visitors)
+    visitor: LeaseVisitor = processes if processes is not None else visitor_among(spiders.visitors)
 
     # The engine leases, lets visit, and settles.
     monitor = _monitor(crew, stats, processes)
-    questions = HostQuestions(gates[0], addresses)
+    questions = HostLookups(gates[0], addresses)
     engine = Engine(storage, visitor, questions, _limits(settings), monitor, clock)
     if processes is not None:
         processes.begin(engine)
@@ -132,7 +132,7 @@ class _Outputs(NamedTuple):
 
     storage: RunStorage
     feeds: Feeds
-    keeping: Keeping
+    keeping: StateSaver
 
 
 async def _open_outputs(
@@ -152,7 +152,7 @@ async def _open_outputs(
         indexer.start()
         stack.push_async_callback(_ended, indexer)
         listener(starts)
-    keeping = Keeping(SqliteRecords(state.records, sync=settings.sync))
+    keeping = StateSaver(SqliteRecords(state.records, sync=settings.sync))
     stack.push_async_callback(keeping.close)
     committer.keep = keeping.keep
     return _Outputs(RunStorage(frontier, sinks, committer, space), feeds, keeping)
@@ -187,7 +187,7 @@ class _Spiders(NamedTuple):
     """What the spiders of a run do: fetch inline, begin (`process_start` of their middlewares), and visit pages, if
     that is done in this process; the last two by the name that their records carry."""
 
-    inlines: list[Inline]
+    inlines: list[InlineFetcher]
     begins: dict[str, Sequence[Method]]
     visitors: dict[str, Visitor]
 
@@ -197,7 +197,7 @@ async def _spiders(
     troupe: Sequence[Cast],
     site: Site,
     frontier: Frontier,
-    addresses: Addresses,
+    addresses: HostAddresses,
     handover: Handover | None,
 ) -> _Spiders:
     spiders = _Spiders([], {}, {})
@@ -215,12 +215,12 @@ async def _spiders(
 def _monitor(crew: Crew, stats: RunStats, processes: Processes | None) -> RunMonitor:
     settings, crawlers = crew.settings, [member.target.crawler for member in crew.members]
     held = processes.memory_bytes if processes is not None else None
-    endings = Endings(conditions_of(settings), stats, crawlers[0].stats, memory_of(settings, crawlers, held))
-    return RunMonitor(stats, endings, Audience([_listener(member) for member in crew.members]))
+    endings = CloseMonitor(conditions_of(settings), stats, crawlers[0].stats, memory_of(settings, crawlers, held))
+    return RunMonitor(stats, endings, EventDispatcher([_listener(member) for member in crew.members]))
 
 
-def _limits(settings: Settings) -> Limits:
-    return Limits(
+def _limits(settings: Settings) -> EngineLimits:
+    return EngineLimits(
         settings.concurrency,
         settings.max_pages,
         settings.max_lease,
@@ -249,8 +249,8 @@ async def _ended(indexer: Indexer) -> None:
         raise
 
 
-def _listener(member: Member) -> Listener:
-    return Listener(member.target.naming.spider, member.spider, member.target.crawler.signals)
+def _listener(member: Member) -> SpiderListener:
+    return SpiderListener(member.target.naming.spider, member.spider, member.target.crawler.signals)
 
 
 def _known(frontier: Frontier, stats: RunStats) -> Callable[[str, Sequence[int]], AbstractSet[int]]:

@@ -44,7 +44,7 @@ from lycosa.app.crawl.workers import Module, Task
 from lycosa.core.errors import LycosaError
 from lycosa.crawl.diagnostics.watchdog import Watchdog
 from lycosa.crawl.engine.records import to_record
-from lycosa.crawl.engine.state_saver import Keeping
+from lycosa.crawl.engine.state_saver import StateSaver
 from lycosa.crawl.engine.visit import Visitor
 from lycosa.crawl.events.signals import engine_started, engine_stopped, spider_closed, spider_opened
 from lycosa.crawl.events.stats import RunStats
@@ -201,7 +201,7 @@ def _site(process: Process, crew: Crew, lender: Lender | None) -> Site:
         process.among,
         lambda item: [sink.prepare(item) for sink in sinks],
         process.stats,
-        Keeping(FarStore(records, process.send)),
+        StateSaver(FarStore(records, process.send)),
         clock,
         frontier.block_host,
         lambda host, delay_s: frontier.set_delay(host, delay_s, clock.now()),

@@ -27,7 +27,7 @@ from lycosa.core.errors import BadSetting, StateError
 from lycosa.crawl.engine.close_conditions import resident_bytes
 from lycosa.crawl.engine.engine import Engine
 from lycosa.crawl.engine.visit import Outcome
-from lycosa.crawl.fetching.addresses import Addresses
+from lycosa.crawl.fetching.addresses import HostAddresses
 from lycosa.crawl.fetching.robots import RobotsGate
 from lycosa.crawl.spiders.spider import Spider
 from lycosa.crawl.workers.link import Link
@@ -216,7 +216,7 @@ def processes_of(
     state: StateDir,
     seeds: Sequence[str],
     frontier: Frontier,
-    addresses: Addresses,
+    addresses: HostAddresses,
     site: Site,
     gates: Sequence[RobotsGate],
 ) -> Processes:

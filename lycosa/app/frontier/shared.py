@@ -15,7 +15,7 @@ import msgspec
 from lycosa.app.crawl.description import description_of, refuse_others
 from lycosa.app.crawl.spec import Crew
 from lycosa.core.errors import StateError, UsageError
-from lycosa.crawl.events.reporting import Reporter
+from lycosa.crawl.events.reporting import WorkerReporter
 from lycosa.crawl.fetching.start_reporter import StartReportingFetcher
 from lycosa.frontier.local import LocalFrontier
 from lycosa.frontier.lsm.frontier import embedded_frontier
@@ -72,12 +72,12 @@ class OpenFrontier:
         shared = self.shared
         return (lambda fetcher: StartReportingFetcher(fetcher, shared, clock)) if shared is not None else _unchanged
 
-    def set_reporter(self, reporter: Reporter) -> None:
+    def set_reporter(self, reporter: WorkerReporter) -> None:
         """Let this worker report, while it lives and when it leaves, if there are others."""
         if self.shared is not None:
             self.shared.set_reporter(reporter.packed, partial(reporter.packed, ended=True))
 
-    async def totals(self, reporter: Reporter) -> dict[str, int]:
+    async def totals(self, reporter: WorkerReporter) -> dict[str, int]:
         """Return the totals of a shared crawl with our last report; nothing for our own, or if the server is away."""
         if self.shared is not None:
             with suppress(StateError):  # no reason for the crawl to fail

@@ -51,7 +51,7 @@ NOT_USERS = (
 PACKAGES = ("/site-packages/", "/dist-packages/")
 
 
-class Place(NamedTuple):
+class CodeLocation(NamedTuple):
     """Where a thread is: the function, its file and line, the call it waits for ("" when none), and what would help."""
 
     function: str
@@ -122,7 +122,7 @@ class Watchdog:
                     self._stopping.wait(beat_s)
                 self._over(told, self._beat - beat)
 
-    def _tell(self, thread_id: int, still_s: float) -> Place | None:
+    def _tell(self, thread_id: int, still_s: float) -> CodeLocation | None:
         """Warn of what blocks the loop, if it was not told yet."""
         stack = self._stack(thread_id)
         place = blamed(stack)
@@ -146,13 +146,13 @@ class Watchdog:
             stack.append(frame)
         return stack
 
-    def _over(self, told: Place | None, blocked_s: float) -> None:
+    def _over(self, told: CodeLocation | None, blocked_s: float) -> None:
         self.blocked_s = max(self.blocked_s, blocked_s)
         if told is not None:
             log.warning("the crawl goes on: %s blocked it for %.1f s at %s", told.function, blocked_s, told)
 
 
-def blamed(stack: list[FrameType]) -> Place | None:
+def blamed(stack: list[FrameType]) -> CodeLocation | None:
     """Return the innermost place in the user's code of a stack (innermost first); None when there is none."""
     if _is_debugged(stack):
         return None
@@ -167,8 +167,8 @@ def _is_users(file: str) -> bool:
     return not file.startswith(NOT_USERS) and not any(name in file for name in PACKAGES)
 
 
-def _where(frame: FrameType) -> Place:
-    return Place(frame.f_code.co_qualname, frame.f_code.co_filename, frame.f_lineno or 0)
+def _where(frame: FrameType) -> CodeLocation:
+    return CodeLocation(frame.f_code.co_qualname, frame.f_code.co_filename, frame.f_lineno or 0)
 
 
 def _call_at(frame: FrameType) -> str:

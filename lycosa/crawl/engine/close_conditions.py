@@ -1,10 +1,11 @@
-"""When a crawl closes by itself, and how its end is called.
+"""When a crawl closes by itself, and what its end is called.
 
-`Conditions` decides from numbers alone; `Closing` keeps the numbers of one run; `Memory` looks at the process. All
-counts are of this run. A condition that is met closes the crawl as a stop does: nothing more is lent, what is under way
-is finished, so that a few more items or pages than asked for may come. What is left is there for the next run.
+`CloseConditions` decides from numbers alone; `CloseTracker` keeps the numbers of one run; `MemoryMonitor` watches the
+process. All counts are those of this run. A condition that is met closes the crawl as a stop does: nothing more is
+leased and transfers under way finish, so a few more items or pages than asked for may come. The next run resumes there.
 
-The end of a crawl has one word, the `finish_reason` of the stats and the argument of `closed` and `spider_closed`.
+Each way a crawl can end has one word: the `finish_reason` of the stats, and the argument of `closed` and
+`spider_closed`.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ FINISH_REASONS = {
 """Every word for an end that Lycosa uses, and what it means."""
 
 
-class Counts(NamedTuple):
+class RunCounts(NamedTuple):
     """What the conditions look at: `errors` are failed callbacks, times are unix seconds; `item_at` and
     `pages_at_item` are of the last item, or of the start when there was none."""
 
@@ -59,7 +60,7 @@ class Counts(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Conditions:
+class CloseConditions:
     """What closes a crawl, named as Scrapy's settings without CLOSESPIDER_; 0 is no condition. Raises `BadSetting`."""
 
     itemcount: int = 0
@@ -78,7 +79,7 @@ class Conditions:
     def __bool__(self) -> bool:
         return any(getattr(self, each.name) for each in fields(self))
 
-    def reason(self, counts: Counts, now: float) -> str:
+    def reason(self, counts: RunCounts, now: float) -> str:
         """Return the word for the first condition that is met, or ""."""
         fruitless = counts.pages - counts.pages_at_item
         met = {
@@ -91,18 +92,18 @@ class Conditions:
         }
         return next((reason for reason, is_met in met.items() if is_met), "")
 
-    def next_at(self, counts: Counts) -> float | None:
+    def next_at(self, counts: RunCounts) -> float | None:
         """Return when (unix seconds) time alone may meet a condition, or None when it cannot."""
         limits = ((self.timeout, counts.started_at), (self.timeout_no_item, counts.item_at))
         return min((since + limit for limit, since in limits if limit), default=None)
 
 
-class Closing:
+class CloseTracker:
     """Watches one run that started at `now`. False when there is nothing to watch."""
 
-    def __init__(self, conditions: Conditions, now: float) -> None:
+    def __init__(self, conditions: CloseConditions, now: float) -> None:
         self._conditions = conditions
-        self._counts = Counts(0, 0, 0, now, now, 0)
+        self._counts = RunCounts(0, 0, 0, now, now, 0)
 
     def __bool__(self) -> bool:
         return bool(self._conditions)
@@ -111,7 +112,7 @@ class Closing:
         """Take the counters as they are after each page, and at `next_at`; return why to close, or ""."""
         before = self._counts
         item_at, pages_at_item = (now, pages) if items > before.items else (before.item_at, before.pages_at_item)
-        self._counts = Counts(items, pages, errors, before.started_at, item_at, pages_at_item)
+        self._counts = RunCounts(items, pages, errors, before.started_at, item_at, pages_at_item)
         return self._conditions.reason(self._counts, now)
 
     def next_at(self) -> float | None:
@@ -119,7 +120,7 @@ class Closing:
         return self._conditions.next_at(self._counts)
 
 
-class Memory:
+class MemoryMonitor:
     """Watches the memory of the process. A limit of 0 is none. Raises `BadSetting` for a negative one.
 
     `warn` is called once, when the warning is reached. `read` returns bytes.

@@ -20,7 +20,7 @@ CLEAN = "clean"
 NO_MARKS: Mapping[str, int] = {}
 
 
-class Settling:
+class SettleLock:
     """Any number at a time, or one alone. Those who wait for its end go on together, not one after the other."""
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class Committer:
         self._broken = False
         self.keep: Callable[[], Awaitable[None]] | None = None
         """Makes durable what the crawl keeps beside its frontier, before the frontier commits."""
-        self.settling = Settling()
+        self.settling = SettleLock()
         """Held while leases are settled (ack and items belong to one commit), alone while a commit takes its cut."""
 
     def settled(self) -> None:

@@ -31,7 +31,7 @@ SHORTAGE_CHECK_S = 3.0
 """How often to look whether a shortage is over."""
 
 
-class Room(NamedTuple):
+class DiskSpace(NamedTuple):
     """Bytes of a device: those that we may still fill, and all."""
 
     free_bytes: int
@@ -49,12 +49,12 @@ class Shortage(NamedTuple):
         return f"{size(self.free_bytes)} free at {self.path}, {size(self.needed_bytes)} needed"
 
 
-def room_at(path: Path) -> Room:
+def disk_space(path: Path) -> DiskSpace:
     """Return the room on the device of a path; what does not exist yet will be made below its parent."""
     while not path.exists() and path != path.parent:
         path = path.parent
     device = os.statvfs(path)
-    return Room(device.f_bavail * device.f_frsize, device.f_blocks * device.f_frsize)
+    return DiskSpace(device.f_bavail * device.f_frsize, device.f_blocks * device.f_frsize)
 
 
 class FreeSpace:
@@ -67,7 +67,7 @@ class FreeSpace:
         self,
         paths: Sequence[Path],
         floor_bytes: int | None = None,
-        room: Callable[[Path], Room] = room_at,
+        room: Callable[[Path], DiskSpace] = disk_space,
         elsewhere: Callable[[], str] = lambda: "",
     ) -> None:
         self._paths = paths

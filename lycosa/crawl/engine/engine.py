@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from lycosa.crawl.engine.disk_guard import SHORTAGE_CHECK_S
-from lycosa.crawl.engine.leases import Leases
-from lycosa.crawl.engine.quota import Quota
-from lycosa.crawl.engine.run_parts import HostQuestions, RunMonitor, RunStorage
+from lycosa.crawl.engine.leases import LeaseRenewer
+from lycosa.crawl.engine.quota import PageQuota
+from lycosa.crawl.engine.run_parts import HostLookups, RunMonitor, RunStorage
 from lycosa.crawl.engine.settle import Settler
-from lycosa.crawl.engine.verdict import Closing, Failed, NotYet
+from lycosa.crawl.engine.verdict import CloseCrawl, Deferred, Failed
 from lycosa.crawl.engine.visit import Outcome
-from lycosa.crawl.engine.wakeup import Alarm
+from lycosa.crawl.engine.wakeup import Wakeup
 from lycosa.crawl.events.stats import Snapshot
 from lycosa.frontier.core.model import Lease, RecordKind, Selection, UrlRecord
 from lycosa.frontier.core.states import Event, State, expire
@@ -61,7 +61,7 @@ IDLE_AGAIN_S = 5.0
 RETRIES = Selection(states=(State.RETRY,))
 
 
-class Visiting(Protocol):
+class LeaseVisitor(Protocol):
     """See `Visitor`: what visits pages, here or elsewhere."""
 
     async def visit(self, lease: Lease) -> Outcome:
@@ -69,21 +69,21 @@ class Visiting(Protocol):
         ...
 
 
-More = Callable[[float], Awaitable[int]]
+QueueMore = Callable[[float], Awaitable[int]]
 
 
-class Still(NamedTuple):
+class IdleStatus(NamedTuple):
     """Why nothing is under way: nothing is due before `until`, or it is `paused` for this reason."""
 
     until: float = 0.0
     paused: str = ""
 
 
-MOVING = Still()
+ACTIVE = IdleStatus()
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class EngineLimits:
     """`concurrency` leases at a time, none longer than `lease_max_s`; at most `max_pages` pages of the segment.
 
     `exit_when_idle`: end when all that is left is due later (see `Engine.idle_until`). `shared`: others fetch pages of
@@ -103,9 +103,9 @@ class Engine:
     def __init__(
         self,
         storage: RunStorage,
-        visitor: Visiting,
-        questions: HostQuestions,
-        limits: Limits,
+        visitor: LeaseVisitor,
+        questions: HostLookups,
+        limits: EngineLimits,
         monitor: RunMonitor,
         clock: Clock,
     ) -> None:
@@ -119,15 +119,15 @@ class Engine:
         self._endings = monitor.endings
         self._audience = monitor.audience
         self._clock = clock
-        self._leases = Leases(storage.frontier, limits.lease_max_s)
+        self._leases = LeaseRenewer(storage.frontier, limits.lease_max_s)
         self._idle_again_at = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
-        self._alarm = Alarm()
-        self.still = MOVING
+        self._alarm = Wakeup()
+        self.still = ACTIVE
         self._stirred = asyncio.Event()
         self._settler = Settler(storage, monitor, clock, self.close)
         self._error: BaseException | None = None
-        self._quota = Quota(limits.max_pages, monitor.stats)
+        self._quota = PageQuota(limits.max_pages, monitor.stats)
         self._running: asyncio.Task[Any] | None = None
         self._steps: list[asyncio.Task[None]] = []
         self._gives_up = False
@@ -138,7 +138,7 @@ class Engine:
         self.idle_until = 0.0
         """When the crawl ended because it was idle: when it goes on, in unix seconds."""
 
-    async def run(self, operations: FrontierOperations, segment: str = "", more: More | None = None) -> None:
+    async def run(self, operations: FrontierOperations, segment: str = "", more: QueueMore | None = None) -> None:
         """Crawl until nothing is left, `stop` is called, or something fails.
 
         `segment` is that of the run, whose pages `max_pages` counts. When nothing is left, `more(now)` may queue
@@ -164,7 +164,7 @@ class Engine:
             raise self._error
         self._steps = [ending := asyncio.create_task(self._committer.end())]
         with suppress(asyncio.CancelledError, TimeoutError):
-            async with patience(self):
+            async with shutdown_deadline(self):
                 await ending
 
     def stop(self) -> None:
@@ -206,7 +206,7 @@ class Engine:
 
     async def until_stirred(self, seen: Snapshot) -> None:
         """Return at once, but when the snapshot shows a crawl that waits or is paused: when that is over."""
-        while self.still == (seen.waiting_until, seen.paused) != MOVING:
+        while self.still == (seen.waiting_until, seen.paused) != ACTIVE:
             self._stirred.clear()
             await self._stirred.wait()
 
@@ -301,19 +301,19 @@ class Engine:
 
     def _stand_still(self, due: float | None, now: float) -> None:
         if self._space.shortage:
-            self._be(Still(paused=self.still.paused or str(self._space.shortage)))
+            self._be(IdleStatus(paused=self.still.paused or str(self._space.shortage)))
         elif due is not None and due - now > WAITING_S:
-            self._be(Still(until=due))
+            self._be(IdleStatus(until=due))
         else:
-            self._be(MOVING)
+            self._be(ACTIVE)
 
-    def _be(self, still: Still) -> None:
+    def _be(self, still: IdleStatus) -> None:
         if self.still != still:
             self.still = still
             self._stirred.set()
 
     def _start(self, lease: Lease, now: float) -> None:
-        self._be(MOVING)
+        self._be(ACTIVE)
         self._idle_again_at = 0.0
         self._leases.begin(lease, now)
         task = asyncio.create_task(self._work(lease))
@@ -368,7 +368,7 @@ class Engine:
         again = await self._questions.robots.asked(lease, now := self._clock.now())
         if again is None:
             await self._frontier.ack(lease, "robots.txt", (), now)
-        elif isinstance(again, (NotYet, Closing)):
+        elif isinstance(again, (Deferred, CloseCrawl)):
             await self._settler.settle(lease, again)
         else:
             await self._frontier.nack(lease, again.reason, again.retry_at, now)
@@ -390,7 +390,7 @@ class Engine:
         await _ended(tasks)
 
 
-def patience(engine: Engine) -> asyncio.Timeout:
+def shutdown_deadline(engine: Engine) -> asyncio.Timeout:
     """Bound what is asked of frontier and sinks at the end of a crawl: who stopped it twice waits for no server."""
     return asyncio.timeout(HURRY_S if engine.hurries else None)
 

@@ -19,7 +19,7 @@ class _Held:
     renew_at: float
 
 
-class Leases:
+class LeaseRenewer:
     """What this worker holds, and who works on it: at most `lease_max_s` on one lease. Times are unix seconds."""
 
     def __init__(self, frontier: Frontier, lease_max_s: float) -> None:

@@ -13,7 +13,7 @@ LOOK_EVERY_S = 1.0
 """How often is looked what other workers of the crawl have fetched."""
 
 
-class Quota:
+class PageQuota:
     """`most` pages of a segment, None: as many as there are. What this run fetches is in its `stats`."""
 
     def __init__(self, most: int | None, stats: RunStats) -> None:

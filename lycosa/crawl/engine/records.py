@@ -35,14 +35,14 @@ class Naming(NamedTuple):
     """Whose requests they are, in a crawl of several spiders."""
 
 
-PLAIN = Naming()
+DEFAULT_NAMING = Naming()
 
 
 def to_record(
     request: Request,
     spider: object,
     parent: UrlRecord | None = None,
-    naming: Naming = PLAIN,
+    naming: Naming = DEFAULT_NAMING,
     *,
     segment: str = "",
     guarded: bool = False,
@@ -98,8 +98,8 @@ def to_request(record: UrlRecord) -> Request:
     return request
 
 
-def in_place_of(
-    record: UrlRecord, request: Request, spider: object, naming: Naming = PLAIN, *, guarded: bool = False
+def replacement_record(
+    record: UrlRecord, request: Request, spider: object, naming: Naming = DEFAULT_NAMING, *, guarded: bool = False
 ) -> UrlRecord:
     """Return the record of a request that is fetched in the place of another: same depth, same segment.
 
@@ -121,7 +121,7 @@ def in_place_of(
     )
 
 
-def method_of(spider: object, callback: Any, usual: str = "parse") -> Callable[..., Any]:
+def resolve_callback(spider: object, callback: Any, usual: str = "parse") -> Callable[..., Any]:
     """Return the method of the spider that a request names, or the function it holds. Raises `BadSpider`."""
     if callback is not None and not isinstance(callback, str):
         return callback  # type: ignore[no-any-return]

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from lycosa.crawl.engine.close_conditions import MEMORY_CHECK_S, Closing, Conditions, Memory
+from lycosa.crawl.engine.close_conditions import MEMORY_CHECK_S, CloseConditions, CloseTracker, MemoryMonitor
 from lycosa.crawl.events.stats import RunStats
 from lycosa.crawl.events.stats_collector import StatsCollector
 
 
-class Endings:
+class CloseMonitor:
     """The conditions of one run, and the memory of its process. Times are unix seconds."""
 
     def __init__(
-        self, conditions: Conditions, stats: RunStats, collector: StatsCollector, memory: Memory | None = None
+        self,
+        conditions: CloseConditions,
+        stats: RunStats,
+        collector: StatsCollector,
+        memory: MemoryMonitor | None = None,
     ) -> None:
-        self._closing = Closing(conditions, stats.started_at)
+        self._closing = CloseTracker(conditions, stats.started_at)
         self._stats = stats
         self._collector = collector
         self._memory = memory

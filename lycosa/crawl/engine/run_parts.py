@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from lycosa.crawl.engine.commit import Committer
 from lycosa.crawl.engine.disk_guard import FreeSpace
-from lycosa.crawl.engine.run_end import Endings
-from lycosa.crawl.events.dispatcher import Audience
+from lycosa.crawl.engine.run_end import CloseMonitor
+from lycosa.crawl.events.dispatcher import EventDispatcher
 from lycosa.crawl.events.stats import RunStats
-from lycosa.crawl.fetching.addresses import Addresses
+from lycosa.crawl.fetching.addresses import HostAddresses
 from lycosa.crawl.fetching.robots import RobotsGate
 from lycosa.frontier.ports import Frontier
 from lycosa.storage.ports import Sink
@@ -28,11 +28,11 @@ class RunStorage:
 
 
 @dataclass(frozen=True, slots=True)
-class HostQuestions:
+class HostLookups:
     """What answers the frontier's own questions about a host: its robots.txt and its address."""
 
     robots: RobotsGate
-    addresses: Addresses
+    addresses: HostAddresses
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,5 +41,5 @@ class RunMonitor:
     spiders."""
 
     stats: RunStats
-    endings: Endings | None = None
-    audience: Audience = field(default_factory=Audience)
+    endings: CloseMonitor | None = None
+    audience: EventDispatcher = field(default_factory=EventDispatcher)

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable
 
 from lycosa.crawl.engine.run_parts import RunMonitor, RunStorage
-from lycosa.crawl.engine.verdict import Closing, Failed
-from lycosa.crawl.engine.visit import UNCHANGED, Done, Outcome
+from lycosa.crawl.engine.verdict import CloseCrawl, Failed
+from lycosa.crawl.engine.visit import UNCHANGED, Completed, Outcome
 from lycosa.frontier.core.model import Lease
 from lycosa.infra.clock import Clock
 from lycosa.storage.core.item_key import ItemKey
@@ -35,13 +35,13 @@ class Settler:
         """Do what the outcome says. An exception means that nothing since the last commit may become durable."""
         async with self._committer.settling:
             try:
-                if isinstance(outcome, Done):
+                if isinstance(outcome, Completed):
                     await self._done(lease, outcome)
                 elif isinstance(outcome, Failed):
                     await self._failed(lease, outcome)
                 else:
                     await self._frontier.release(lease, self._clock.now())
-                    if isinstance(outcome, Closing):
+                    if isinstance(outcome, CloseCrawl):
                         self._close(outcome.reason)
                     else:
                         await self._frontier.block_host(lease.record.host, outcome.until)
@@ -50,7 +50,7 @@ class Settler:
                 raise
         self._committer.settled()
 
-    async def _done(self, lease: Lease, done: Done) -> None:
+    async def _done(self, lease: Lease, done: Completed) -> None:
         children = done.children
         if children and self._audience.hears_requests:
             await self._audience.push(self._frontier, children)  # of the same commit: nobody commits meanwhile

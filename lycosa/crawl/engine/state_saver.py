@@ -13,7 +13,7 @@ from lycosa.storage.ports import KeyStore
 TABLE = "spider state"
 
 
-class Keeping:
+class StateSaver:
     """Calls its `keepers`, each of which puts what has changed, and flushes the store."""
 
     def __init__(self, store: KeyStore) -> None:

@@ -30,7 +30,7 @@ class Failed(NamedTuple):
     cause: Any = None
 
 
-class Instead(NamedTuple):
+class Replace(NamedTuple):
     """The record is done for this reason; `request` is fetched in its place, at the same depth."""
 
     request: Request
@@ -55,30 +55,30 @@ class Unchanged(NamedTuple):
     bytes: int = 0
 
 
-class Answered(NamedTuple):
+class AnsweredWithItem(NamedTuple):
     """An item came in place of a response: it goes through the pipelines, and the record is done."""
 
     item: Any
     contacted: bool = True
 
 
-class Closing(NamedTuple):
+class CloseCrawl(NamedTuple):
     """The crawl is to end for this reason; the record stays as it was, for the next run."""
 
     reason: str
 
 
-class NotYet(NamedTuple):
+class Deferred(NamedTuple):
     """The host rests until then (unix seconds); the record stays as it was."""
 
     until: float
 
 
-Verdict = Failed | Instead | Ignored | Unchanged | Answered | Closing | NotYet
-VERDICTS = (Failed, Instead, Ignored, Unchanged, Answered, Closing, NotYet)
+Verdict = Failed | Replace | Ignored | Unchanged | AnsweredWithItem | CloseCrawl | Deferred
+VERDICTS = (Failed, Replace, Ignored, Unchanged, AnsweredWithItem, CloseCrawl, Deferred)
 
 
-def failed(decision: Decision, cause: Any = None) -> Failed:
+def failed_after(decision: Decision, cause: Any = None) -> Failed:
     """Return the failure that a retry decision means."""
     return Failed(decision.reason, decision.retry_at, decision.block_host_until, cause=cause)
 
@@ -90,9 +90,9 @@ def exception_of(found: Any) -> Exception:
         return cause
     if isinstance(cause, Response):
         return HttpError(cause)
-    if isinstance(found, Closing):
+    if isinstance(found, CloseCrawl):
         return CloseSpider(found.reason)
-    if isinstance(found, Answered):
+    if isinstance(found, AnsweredWithItem):
         return BadSpider("a middleware answered an inline request with an item: return a Response there")
     reason = getattr(found, "reason", "nothing came back")
     return IgnoreRequest(reason) if isinstance(found, Ignored) else FetchError(reason, retry=False)
@@ -103,7 +103,7 @@ def without_contact(found: Any) -> Any:
     return found._replace(contacted=False) if "contacted" in getattr(found, "_fields", ()) else found
 
 
-def storable(text: str) -> str:
+def reason_text(text: str) -> str:
     """Return a reason as it is kept: one line, bounded, without halves of surrogate pairs."""
     line = text.split("\n", 1)[0]
     shown = line if len(line) <= REASON_MAX else f"{line[: REASON_MAX - 3]}..."

@@ -32,25 +32,25 @@ from lycosa.crawl.crawler import Crawler
 from lycosa.crawl.diagnostics import blame
 from lycosa.crawl.diagnostics.tracebacks import Tracebacks
 from lycosa.crawl.engine.cancellation import is_being_cancelled
-from lycosa.crawl.engine.records import PLAIN, Naming, in_place_of, to_record, to_request
+from lycosa.crawl.engine.records import DEFAULT_NAMING, Naming, replacement_record, to_record, to_request
 from lycosa.crawl.engine.verdict import (
-    Answered,
-    Closing,
+    AnsweredWithItem,
+    CloseCrawl,
+    Deferred,
     Failed,
-    Instead,
-    NotYet,
+    Replace,
     Unchanged,
     Verdict,
     exception_of,
-    storable,
+    reason_text,
     without_contact,
 )
 from lycosa.crawl.events.signals import item_scraped, response_received, spider_error
 from lycosa.crawl.events.stats import RunStats
-from lycosa.crawl.fetching.download import Downloader, Found, looks_like_a_page
-from lycosa.crawl.fetching.guard import Work, is_guarded, working
-from lycosa.crawl.fetching.redirects import HOPS_MAX
-from lycosa.crawl.fetching.retry import Retrying
+from lycosa.crawl.fetching.download import Downloader, DownloadResult, looks_like_a_page
+from lycosa.crawl.fetching.guard import CurrentWork, current_work, is_guarded
+from lycosa.crawl.fetching.redirects import REPLACEMENTS_MAX
+from lycosa.crawl.fetching.retry import RetryDecider
 from lycosa.crawl.fetching.validators import validators_of
 from lycosa.crawl.items.item_errors import explained
 from lycosa.crawl.items.pipeline import Pipelines
@@ -72,7 +72,7 @@ UNCHANGED = "unchanged"
 """The reason of a page that is still what it was when it was fetched last."""
 
 
-class Done(NamedTuple):
+class Completed(NamedTuple):
     """The record is done for this reason; these items and children came of it.
 
     Each item is as every sink will write it, in the order of the sinks. `contacted`: the host was asked. `validators`
@@ -89,11 +89,11 @@ class Done(NamedTuple):
     closing: str = ""
 
 
-Outcome = Done | Failed | Closing | NotYet
+Outcome = Completed | Failed | CloseCrawl | Deferred
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class PageRules:
     """What the user decided about the pages of a crawl. An empty `content_types` allows all."""
 
     scope: Scope
@@ -106,16 +106,16 @@ class Visitor:
     def __init__(
         self,
         spider: Spider,
-        rules: Rules,
+        rules: PageRules,
         downloader: Downloader,
         scraper: Scraper,
-        retrying: Retrying,
+        retrying: RetryDecider,
         pipelines: Pipelines,
         prepare: Callable[[Any], Sequence[Any]],
         known: Callable[[str, Sequence[int]], AbstractSet[int]],
         stats: RunStats,
         crawler: Crawler,
-        naming: Naming = PLAIN,
+        naming: Naming = DEFAULT_NAMING,
     ) -> None:
         self._spider = spider
         self._rules = rules
@@ -135,13 +135,13 @@ class Visitor:
     async def visit(self, lease: Lease) -> Outcome:
         """Fetch the record and say what becomes of it. Never raises but for bugs and cancellation."""
         record = lease.record
-        working.set(Work(lease, guarded=record.guarded))
+        current_work.set(CurrentWork(lease, guarded=record.guarded))
         request = to_request(record)
         found = await self._downloader.download(request, lease.address)
         outcome = await self._outcome(record, request, found)
         return without_contact(outcome) if isinstance(found, Response) and not found.contacted else outcome
 
-    async def _outcome(self, record: UrlRecord, request: Request, found: Found) -> Outcome:
+    async def _outcome(self, record: UrlRecord, request: Request, found: DownloadResult) -> Outcome:
         try:
             if isinstance(found, Response):
                 return await self._parse(record, request, found)
@@ -149,13 +149,13 @@ class Visitor:
         except RetryRequest as asked:
             return self._retrying.asked_for(request, asked)
         except CloseSpider as close:
-            return Closing(close.reason)
+            return CloseCrawl(close.reason)
         except IgnoreRequest as ignored:
             if ignored.inline:  # and nobody caught it: the items of this page are not to be lost
                 error = BadSpider(f"{type(ignored).__name__} of an inline fetch: {ignored}")
                 return self._spider_failed(request, error)
             size = found.raw.size_bytes if isinstance(found, Response) else 0
-            return Done(storable(str(ignored)), bytes=size)
+            return Completed(reason_text(str(ignored)), bytes=size)
         except asyncio.CancelledError as error:
             if is_being_cancelled():
                 raise
@@ -169,7 +169,7 @@ class Visitor:
         raw = response.raw
         refused = raw.skipped or (self._rules.content_types and not looks_like_a_page(raw))
         if refused and 200 <= raw.status < 300:
-            return Done("content-type" if raw.skipped or raw.body else "no content", bytes=raw.size_bytes)
+            return Completed("content-type" if raw.skipped or raw.body else "no content", bytes=raw.size_bytes)
         self._count("response_received_count")
         if self._signals.on_response_received:
             await self._signals.send(response_received, response=response, request=request, spider=self._spider)
@@ -182,14 +182,14 @@ class Visitor:
         return done._replace(page=True, bytes=raw.size_bytes, validators=validators)
 
     async def _judge(self, record: UrlRecord, request: Request, found: Verdict) -> Outcome:
-        if isinstance(found, Instead):
+        if isinstance(found, Replace):
             return self._replaced(record, found)
         if isinstance(found, Unchanged):
-            return Done(UNCHANGED, bytes=found.bytes, validators=found.validators)
-        if isinstance(found, Answered):
+            return Completed(UNCHANGED, bytes=found.bytes, validators=found.validators)
+        if isinstance(found, AnsweredWithItem):
             done = await self._kept("answered", record, Results([found.item], [], []))
             return done._replace(contacted=found.contacted)
-        if isinstance(found, (Closing, NotYet)) or (isinstance(found, Failed) and found.retry_at is not None):
+        if isinstance(found, (CloseCrawl, Deferred)) or (isinstance(found, Failed) and found.retry_at is not None):
             return found
         results = None
         if request.errback is not None:
@@ -202,9 +202,11 @@ class Visitor:
             return found
         if record.depth == 0 and found.reason == "robots":
             self._stats.note(f"robots.txt forbids the start URL {record.url}; --no-robots ignores it, if you may")
-        return Done(found.reason, bytes=found.bytes, contacted=found.contacted)
+        return Completed(found.reason, bytes=found.bytes, contacted=found.contacted)
 
-    async def _kept(self, reason: str, record: UrlRecord, results: Results, response: Response | None = None) -> Done:
+    async def _kept(
+        self, reason: str, record: UrlRecord, results: Results, response: Response | None = None
+    ) -> Completed:
         items: Sequence[Any] = results.items
         closing = results.closing
         prepared: Sequence[Sequence[Any]] = ()
@@ -218,7 +220,7 @@ class Visitor:
                 items, closing = passed.items, closing or passed.closing
             prepared = [self._prepare(item) for item in items]
             await self._scraped(items, response)
-        return Done(reason, prepared, self._children(results, record), closing=closing)
+        return Completed(reason, prepared, self._children(results, record), closing=closing)
 
     async def _scraped(self, items: Sequence[Any], response: Response | None) -> None:
         self._count("item_scraped_count", len(items))
@@ -271,16 +273,16 @@ class Visitor:
             self._stats.skip(reason)
         return not reason
 
-    def _replaced(self, record: UrlRecord, found: Instead) -> Done | Failed:
-        if record.redirects >= HOPS_MAX and found.reason != "redirect":
-            return Failed(f"replaced more than {HOPS_MAX} times", cause=found.request)
-        child = in_place_of(record, found.request, self._spider, self._naming, guarded=is_guarded())
+    def _replaced(self, record: UrlRecord, found: Replace) -> Completed | Failed:
+        if record.redirects >= REPLACEMENTS_MAX and found.reason != "redirect":
+            return Failed(f"replaced more than {REPLACEMENTS_MAX} times", cause=found.request)
+        child = replacement_record(record, found.request, self._spider, self._naming, guarded=is_guarded())
         if self._in_scope(child, found.request):
-            return Done(found.reason, children=[child], bytes=found.bytes, contacted=found.contacted)
+            return Completed(found.reason, children=[child], bytes=found.bytes, contacted=found.contacted)
         if record.depth == 0:
             where = "outside the scope: start there, or widen --scope"
             self._stats.note(f"{record.url} redirects to {child.url}, {where}")
-        return Done(f"{found.reason} out of scope", bytes=found.bytes, contacted=found.contacted)
+        return Completed(f"{found.reason} out of scope", bytes=found.bytes, contacted=found.contacted)
 
     def _spider_failed(self, request: Request, error: BaseException) -> Failed:
         self._count("spider_exceptions/count")
@@ -291,13 +293,13 @@ class Visitor:
         name = blame.entered(error, str(request.callback or "parse"))
         if (about := explained(error)) is not None:
             log.error("%s failed on %s: %s", name, request.url, about)
-            return Failed(storable(about), cause=error)
+            return Failed(reason_text(about), cause=error)
         told = isinstance(error, (BadSpider, LycosaError))
         shown = None if told else self._tracebacks.of(error)
         text = f"{error}{blame.hint(error)}"
         log.error("%s failed on %s: %s: %s", name, request.url, type(error).__name__, text, exc_info=shown)
         text = text if told else f"{type(error).__name__} in {name}: {text}"
-        return Failed(storable(text), cause=error)
+        return Failed(reason_text(text), cause=error)
 
 
 class Visitors:
@@ -311,5 +313,5 @@ class Visitors:
         extras = lease.record.extras
         visitor = self._visitors.get(extras.spider if extras is not None else "")
         if visitor is None:
-            return Failed(storable(f"no spider {extras.spider if extras else ''!r} takes part in this run"))
+            return Failed(reason_text(f"no spider {extras.spider if extras else ''!r} takes part in this run"))
         return await visitor.visit(lease)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 
-class Alarm:
+class Wakeup:
     """For one sleeper on the running loop. What rings while nobody sleeps ends the next sleep at once."""
 
     def __init__(self) -> None:

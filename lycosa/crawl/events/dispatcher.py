@@ -15,7 +15,7 @@ from lycosa.frontier.core.model import UrlRecord
 from lycosa.frontier.ports import Frontier
 
 
-class Listener(NamedTuple):
+class SpiderListener(NamedTuple):
     """A spider with its signals. `tag` is what its records carry, "" in a crawl of one."""
 
     tag: str
@@ -28,10 +28,10 @@ class Listener(NamedTuple):
         return bool(self.signals.on_request_scheduled or self.signals.on_request_dropped)
 
 
-class Audience:
+class EventDispatcher:
     """The listeners of one crawl."""
 
-    def __init__(self, listeners: Sequence[Listener] = ()) -> None:
+    def __init__(self, listeners: Sequence[SpiderListener] = ()) -> None:
         self._listeners = {each.tag: each for each in listeners}
         self._all = list(listeners)
 

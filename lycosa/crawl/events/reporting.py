@@ -33,7 +33,7 @@ WAITING_AFTER_S = 2.5
 """A worker that was lent nothing for so long waits."""
 
 
-class Reporter:
+class WorkerReporter:
     """Makes the reports of one run. `concurrency` is how many requests it has in work at most."""
 
     def __init__(self, engine: Engine, stats: RunStats, counted: StatsCollector, concurrency: int) -> None:

@@ -33,7 +33,7 @@ LOST_MAX = 10_000
 """Hosts of which it is remembered that they could not be found."""
 
 
-class Addresses:
+class HostAddresses:
     """Answers the frontier's questions for addresses."""
 
     def __init__(self, frontier: Frontier, resolver: Resolver, clock: Clock) -> None:
@@ -74,7 +74,7 @@ class Addresses:
 class ResolvedHostFetcher(FetcherWrapper):
     """Fetches nothing from a host that could not be found, unless through a proxy, which finds hosts itself."""
 
-    def __init__(self, fetcher: Fetcher, addresses: Addresses) -> None:
+    def __init__(self, fetcher: Fetcher, addresses: HostAddresses) -> None:
         super().__init__(fetcher)
         self._addresses = addresses
 

@@ -13,7 +13,7 @@ from lycosa.infra.clock import Clock
 
 
 @asynccontextmanager
-async def turn_of(
+async def claim_host(
     host: str,
     frontier: VisitFrontier,
     clock: Clock,

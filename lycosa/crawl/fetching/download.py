@@ -36,20 +36,20 @@ from lycosa.crawl.engine.cancellation import is_being_cancelled
 from lycosa.crawl.engine.records import host_of
 from lycosa.crawl.engine.verdict import (
     VERDICTS,
-    Answered,
-    Closing,
+    AnsweredWithItem,
+    CloseCrawl,
+    Deferred,
     Failed,
     Ignored,
-    Instead,
-    NotYet,
+    Replace,
     Unchanged,
     Verdict,
-    storable,
+    reason_text,
     without_contact,
 )
-from lycosa.crawl.fetching.guard import OPEN, Guard
-from lycosa.crawl.fetching.request_delays import Resting
-from lycosa.crawl.fetching.retry import Retrying
+from lycosa.crawl.fetching.guard import NO_GUARD, PublicOnlyGuard
+from lycosa.crawl.fetching.request_delays import RequestDelays
+from lycosa.crawl.fetching.retry import RetryDecider
 from lycosa.crawl.fetching.validators import conditional, confirmed
 from lycosa.crawl.middlewares.chain import DownloaderChain, Method
 from lycosa.crawl.spiders.response import Response
@@ -61,9 +61,9 @@ from lycosa.infra.clock import Clock
 
 log = logging.getLogger(__name__)
 
-Found = Response | Verdict
+DownloadResult = Response | Verdict
 Into = Callable[[bytes], None]
-Rest = Callable[[str, float], Awaitable[None]]
+BlockHost = Callable[[str, float], Awaitable[None]]
 
 
 class Downloader:
@@ -76,12 +76,12 @@ class Downloader:
         self,
         fetcher: Fetcher,
         chain: DownloaderChain,
-        retrying: Retrying,
+        retrying: RetryDecider,
         clock: Clock,
         accept: Accept | None = None,
         headers: Mapping[str, str] | None = None,
-        rest: Rest | None = None,
-        guard: Guard = OPEN,
+        rest: BlockHost | None = None,
+        guard: PublicOnlyGuard = NO_GUARD,
     ) -> None:
         self._fetcher = fetcher
         self._chain = chain
@@ -92,9 +92,9 @@ class Downloader:
         self._rest = rest
         self._guard = guard
         self._tracebacks = Tracebacks()
-        self._resting = Resting()
+        self._resting = RequestDelays()
 
-    async def download(self, request: Request, address: str = "", into: Into | None = None) -> Found:
+    async def download(self, request: Request, address: str = "", into: Into | None = None) -> DownloadResult:
         """Return the response, or what becomes of the request without one. Raises only what cancels the task.
 
         With `into` the body goes there as it comes, and the response has none.
@@ -102,7 +102,7 @@ class Downloader:
         asked = False
         try:
             if until := self._resting.begin(request, self._clock.now):
-                return NotYet(until)
+                return Deferred(until)
             try:
                 found = await self._out(request)
                 if found is None:
@@ -126,7 +126,7 @@ class Downloader:
             self._resting.never_mind(request)
         return without_contact(found)  # type: ignore[no-any-return]
 
-    async def _out(self, request: Request) -> Found | None:
+    async def _out(self, request: Request) -> DownloadResult | None:
         for method in self._chain.requests:
             found: Any = method(request)
             if found is not None:
@@ -135,7 +135,7 @@ class Downloader:
                     return verdict
         return None
 
-    async def _saved(self, request: Request, error: Exception) -> Found:
+    async def _saved(self, request: Request, error: Exception) -> DownloadResult:
         """Return what the middlewares make of an exception. Raises it where they make nothing of it."""
         given_up = None
         for method in self._chain.exceptions:
@@ -149,7 +149,7 @@ class Downloader:
         if given_up is not None:
             return given_up
         if isinstance(error, FetchError):  # nobody tries again
-            return Failed(storable(str(error)), cause=error)
+            return Failed(reason_text(str(error)), cause=error)
         raise error
 
     async def _fetched(self, request: Request, address: str, into: Into | None) -> Response | Unchanged:
@@ -169,7 +169,7 @@ class Downloader:
             return Unchanged(confirmed(record.validators, raw.headers, now), raw.size_bytes)
         return Response.of(raw, request, now)
 
-    async def _in(self, request: Request, response: Response) -> Found:
+    async def _in(self, request: Request, response: Response) -> DownloadResult:
         given_up = None
         for method in self._chain.responses:
             found = method(request, response)
@@ -196,11 +196,11 @@ class Downloader:
         if isinstance(error, RetryRequest):
             return self._retrying.asked_for(request, error)
         if isinstance(error, CloseSpider):
-            return Closing(error.reason)
+            return CloseCrawl(error.reason)
         if isinstance(error, IgnoreRequest):
-            return Ignored(storable(str(error)), cause=error)
+            return Ignored(reason_text(str(error)), cause=error)
         if isinstance(error, NoProxyYet):
-            return NotYet(error.until)
+            return Deferred(error.until)
         of_its_own = isinstance(error, asyncio.CancelledError) and not is_being_cancelled()  # what it awaited
         if isinstance(error, StateError) or not (of_its_own or isinstance(error, (Exception, SystemExit))):
             raise error
@@ -208,15 +208,15 @@ class Downloader:
         shown = None if told else self._tracebacks.of(error)
         where = blame.entered(error, "a middleware")
         log.error("%s failed on %s: %s: %s", where, request.url, type(error).__name__, error, exc_info=shown)
-        return Failed(storable(str(error) if told else f"{type(error).__name__} in {where}: {error}"), cause=error)
+        return Failed(reason_text(str(error) if told else f"{type(error).__name__} in {where}: {error}"), cause=error)
 
 
-def _is_final(verdict: Found | None) -> TypeGuard[Failed]:
+def _is_final(verdict: DownloadResult | None) -> TypeGuard[Failed]:
     """Return whether a request was given up: who comes later may still have something in its place."""
     return isinstance(verdict, Failed) and verdict.retry_at is None
 
 
-async def _settled(method: Method, request: Request, found: Any) -> Found | None:
+async def _settled(method: Method, request: Request, found: Any) -> DownloadResult | None:
     """Return what a middleware returned in one of our words. Raises `BadMiddleware` for nonsense."""
     if hasattr(found, "__await__"):
         found = await found
@@ -225,9 +225,9 @@ async def _settled(method: Method, request: Request, found: Any) -> Found | None
     if isinstance(found, Request):
         if found.record is None:
             found.record = request.record
-        return Instead(found)
+        return Replace(found)
     if is_item(found):
-        return Answered(found)
+        return AnsweredWithItem(found)
     raise BadMiddleware(_nonsense(method, found))
 
 

@@ -19,24 +19,24 @@ ANSWERS_MAX = 4096
 """Addresses of which is remembered whether they are public, and hosts of which whether they are allowed by name."""
 
 
-class Work(msgspec.Struct):  # made in a third of the time that a class with slots takes
+class CurrentWork(msgspec.Struct):  # made in a third of the time that a class with slots takes
     """What the running task works on: a page by its lease, or a request of nobody's page. `guarded`: see above."""
 
     lease: Lease | None
     guarded: bool = False
 
 
-working: ContextVar[Work | None] = ContextVar("working", default=None)
+current_work: ContextVar[CurrentWork | None] = ContextVar("working", default=None)
 """The work of the running task, shared with the tasks that it starts."""
 
 
 def is_guarded() -> bool:
     """Return whether what the running task leads to is guarded."""
-    work = working.get()
+    work = current_work.get()
     return work is not None and work.guarded
 
 
-class Guard:
+class PublicOnlyGuard:
     """Decides for one spider."""
 
     def __init__(self, allowed: Allowed) -> None:
@@ -46,7 +46,7 @@ class Guard:
 
     def has_read(self, record: UrlRecord | None, ip: str) -> None:
         """Note that the running task has read a response, of this record and from this address ("": not known)."""
-        work = working.get()
+        work = current_work.get()
         if work is not None and not work.guarded:
             work.guarded = self.guards(record, ip)
 
@@ -64,7 +64,7 @@ class Guard:
         return self._allowed.is_named(name_of(host))
 
 
-OPEN = Guard(Allowed(["*"]))
+NO_GUARD = PublicOnlyGuard(Allowed(["*"]))
 """Guards nothing."""
 
 

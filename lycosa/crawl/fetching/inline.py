@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 
 from lycosa.core.errors import BadSpider, FetchError, IgnoreRequest, NoProxyYet
-from lycosa.crawl.engine.records import Naming, in_place_of, to_record
-from lycosa.crawl.engine.verdict import Failed, Instead, NotYet, exception_of
-from lycosa.crawl.fetching.claims import turn_of
-from lycosa.crawl.fetching.download import Downloader, Found
-from lycosa.crawl.fetching.guard import Work, is_guarded, working
-from lycosa.crawl.fetching.redirects import HOPS_MAX
+from lycosa.crawl.engine.records import Naming, replacement_record, to_record
+from lycosa.crawl.engine.verdict import Deferred, Failed, Replace, exception_of
+from lycosa.crawl.fetching.claims import claim_host
+from lycosa.crawl.fetching.download import Downloader, DownloadResult
+from lycosa.crawl.fetching.guard import CurrentWork, current_work, is_guarded
+from lycosa.crawl.fetching.redirects import REPLACEMENTS_MAX
 from lycosa.crawl.fetching.robots import RobotsGate
 from lycosa.crawl.spiders.response import Response
 from lycosa.frontier.core.model import Lease
@@ -32,7 +32,7 @@ WAIT_MAX_S = 600.0
 Into = Callable[[bytes], None]
 
 
-class Inline:
+class InlineFetcher:
     """Fetches for the callbacks of one spider; `wake` is called when the frontier may have something to lend again."""
 
     def __init__(
@@ -60,27 +60,27 @@ class Inline:
         `into` takes the pieces of the body as they come; its `restart`, if it has one, is called before each transfer.
         Raises `FetchError`, `IgnoreRequest`, or what a middleware raised.
         """
-        if working.get() is not None:
+        if current_work.get() is not None:
             return await self._fetched(self._prepared(request), into)
-        token = working.set(Work(None))
+        token = current_work.set(CurrentWork(None))
         try:
             return await self._fetched(self._prepared(request), into)
         finally:
-            working.reset(token)
+            current_work.reset(token)
 
     async def _fetched(self, request: Request, into: Into | None) -> Response:
-        for _ in range(HOPS_MAX + 1):
+        for _ in range(REPLACEMENTS_MAX + 1):
             found = await self._tried(request, into)
             if isinstance(found, Response):
                 return found
             if isinstance(found, Failed) and isinstance(found.cause, Response):
                 return found.cause  # a status that was still there after the last try
-            if not isinstance(found, Instead):
+            if not isinstance(found, Replace):
                 raise _of_inline(exception_of(found))
-            record = in_place_of(request.record, found.request, self._spider, self._naming, guarded=is_guarded())
+            record = replacement_record(request.record, found.request, self._spider, self._naming, guarded=is_guarded())
             request = found.request
             request.record = record
-        raise FetchError(f"{request.url}: replaced more than {HOPS_MAX} times", retry=False)
+        raise FetchError(f"{request.url}: replaced more than {REPLACEMENTS_MAX} times", retry=False)
 
     def _prepared(self, request: Request | str) -> Request:
         if isinstance(request, str):
@@ -99,14 +99,14 @@ class Inline:
         prepared.params = None
         return prepared
 
-    async def _tried(self, request: Request, into: Into | None) -> Found:
+    async def _tried(self, request: Request, into: Into | None) -> DownloadResult:
         """Return what comes of the request when it was tried as often as it may be."""
         while True:
             try:
                 found = await self._once(request, into)
             except NoProxyYet as later:  # for robots.txt
-                found = NotYet(later.until)
-            if isinstance(found, NotYet):
+                found = Deferred(later.until)
+            if isinstance(found, Deferred):
                 await self._frontier.block_host(request.record.host, found.until)
                 continue
             if not isinstance(found, Failed) or found.retry_at is None:
@@ -120,28 +120,28 @@ class Inline:
             request = request.copy()
             request.record = msgspec.structs.replace(request.record, attempts=request.record.attempts + 1)
 
-    async def _once(self, request: Request, into: Into | None) -> Found:
+    async def _once(self, request: Request, into: Into | None) -> DownloadResult:
         host = request.record.host
         if self._gate is not None and not request.asked("dont_obey_robotstxt"):
             await self._gate.ask_if_unknown(host, self._in_turn, guarded=request.record.guarded)
-        found: Found = await self._in_turn(host, lambda address: self._download(request, address, into))
+        found: DownloadResult = await self._in_turn(host, lambda address: self._download(request, address, into))
         return found
 
-    async def _download(self, request: Request, address: str, into: Into | None) -> Found:
+    async def _download(self, request: Request, address: str, into: Into | None) -> DownloadResult:
         restart = getattr(into, "restart", None)
         if restart is not None:
             restart()
         return await self._downloader.download(request, address, into)
 
     async def _in_turn(self, host: str, transfer: Callable[[str], Awaitable[Any]]) -> Any:
-        turn = turn_of(host, self._frontier, self._clock, _lease(), self._find, self.wake)
+        turn = claim_host(host, self._frontier, self._clock, _lease(), self._find, self.wake)
         async with turn as address:
             return await transfer(address)
 
 
 def _lease() -> Lease | None:
     """Return the lease of the page that the running task works on."""
-    work = working.get()
+    work = current_work.get()
     return work.lease if work is not None else None
 
 

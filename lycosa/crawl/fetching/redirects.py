@@ -15,16 +15,16 @@ REDIRECT_URLS = "redirect_urls"
 REDIRECT_REASONS = "redirect_reasons"
 """The key of `meta` for the statuses of these redirects."""
 
-HOPS_MAX = 20
+REPLACEMENTS_MAX = 20
 """Requests one after the other that a middleware may put in the place of one."""
 
 
-def hops_of(request: Request) -> int:
+def replacement_count(request: Request) -> int:
     """Return how many requests were replaced to come to this one."""
     return request.record.redirects if request.record is not None else len(request.asked(REDIRECT_URLS, ()))
 
 
-def moved(request: Request, target: str, status: int | str) -> Request:
+def redirect_request(request: Request, target: str, status: int | str) -> Request:
     """Return the request for the target of a redirect: same callback, GET where RFC 9110 §15.4 says so.
 
     The canonical `target` of another host is not told credentials and cookies, and of a Referer from elsewhere only the

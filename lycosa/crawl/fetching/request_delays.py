@@ -21,7 +21,7 @@ HOSTS_MAX = 10_000
 """Hosts that rest at a time; of more, those that rest longest are forgotten here, and only here."""
 
 
-class Resting:
+class RequestDelays:
     """Until when hosts rest, by host key, in unix seconds."""
 
     def __init__(self) -> None:

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 from lycosa.core.errors import FetchError, RetryRequest
 from lycosa.core.retry import RetryPolicy, decide_error, decide_status
-from lycosa.crawl.engine.verdict import Failed, failed, storable
+from lycosa.crawl.engine.verdict import Failed, failed_after, reason_text
 from lycosa.crawl.events.stats_collector import StatsCollector
 from lycosa.crawl.spiders.response import Response
 from lycosa.http.core.request import Request
 from lycosa.infra.clock import Clock
 
 
-class Retrying:
+class RetryDecider:
     """Decides by `policy`, unless a request says otherwise (`max_retry_times`, `dont_retry`).
 
     `chance` returns a number from 0 to 1.
@@ -32,12 +32,12 @@ class Retrying:
         after = response.headers.get("retry-after")
         now, attempts = self._clock.now(), attempts_of(request)
         decision = decide_status(self._of(request), attempts, response.status, after, now, self._chance())
-        return self._counted(failed(decision, response))
+        return self._counted(failed_after(decision, response))
 
     def after_error(self, request: Request, error: FetchError) -> Failed:
         """Return what becomes of a request whose transfer failed."""
         now, attempts = self._clock.now(), attempts_of(request)
-        verdict = failed(decide_error(self._of(request), attempts, error, now, self._chance()), error)
+        verdict = failed_after(decide_error(self._of(request), attempts, error, now, self._chance()), error)
         return self._counted(verdict) if error.retry else verdict
 
     def refused(self, request: Request, reason: str, response: Response) -> Failed:
@@ -46,7 +46,7 @@ class Retrying:
 
     def asked_for(self, request: Request, asked: RetryRequest) -> Failed:
         """Return what becomes of a request that somebody wants tried again."""
-        verdict = self.after_error(request, FetchError(storable(str(asked)), retry=True))
+        verdict = self.after_error(request, FetchError(reason_text(str(asked)), retry=True))
         if verdict.retry_at is not None and asked.delay_s is not None:
             verdict = verdict._replace(retry_at=self._clock.now() + max(0.0, asked.delay_s))
         return verdict._replace(cause=asked)

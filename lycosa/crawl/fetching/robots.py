@@ -16,9 +16,9 @@ import msgspec
 from lycosa.core.errors import CloseSpider, FetchError, NoProxyYet, PrivateAddress
 from lycosa.core.retry import Decision, RetryPolicy, decide_error, decide_status
 from lycosa.core.url import host_key, redirected
-from lycosa.crawl.engine.verdict import Closing, NotYet
+from lycosa.crawl.engine.verdict import CloseCrawl, Deferred
 from lycosa.crawl.events.stats_collector import StatsCollector
-from lycosa.crawl.fetching.guard import OPEN, Guard
+from lycosa.crawl.fetching.guard import NO_GUARD, PublicOnlyGuard
 from lycosa.frontier.core.model import RECORD_VERSION, HostFacts, Lease, UrlRecord
 from lycosa.frontier.core.states import ROBOTS_TTL_S
 from lycosa.frontier.ports import VisitFrontier
@@ -50,7 +50,7 @@ InTurn = Callable[[str, Callable[[str], Awaitable[None]]], Awaitable[None]]
 """Waits for the turn of a host, and calls with the address to connect to."""
 
 
-class Told(Protocol):
+class HostFactsListener(Protocol):
     """Who is told what a host says."""
 
     def told(self, host: str, facts: HostFacts) -> float:
@@ -70,7 +70,7 @@ class RobotsGate:
         chance: Callable[[], float],
         now: Callable[[], float],
         stats: StatsCollector | None = None,
-        guard: Guard = OPEN,
+        guard: PublicOnlyGuard = NO_GUARD,
     ) -> None:
         self._guard = guard
         self._now = now
@@ -81,7 +81,7 @@ class RobotsGate:
         self._chance = chance
         self._parsed: OrderedDict[str, tuple[Robots, float]] = OrderedDict()
         self._stats = stats
-        self.others: Sequence[Told] = ()
+        self.others: Sequence[HostFactsListener] = ()
         """The gates of this crawl with other user agents, say: what one learns is news to all."""
         self.on_parsed: Callable[[Robots, Request], None] | None = None
         """Hears of every robots.txt that was read."""
@@ -114,14 +114,14 @@ class RobotsGate:
         url, tries = f"{host}/robots.txt", self._retry.retries_max
         return Lease(0, UrlRecord(RECORD_VERSION, 0, url, host, attempts=tries, guarded=guarded), 0.0, address)
 
-    async def asked(self, lease: Lease, now: float) -> Decision | NotYet | Closing | None:
+    async def asked(self, lease: Lease, now: float) -> Decision | Deferred | CloseCrawl | None:
         """`learn` for a lease of the frontier, which may have to wait for a proxy."""
         try:
             again = await self.learn(lease, now)
         except NoProxyYet as later:
-            return NotYet(later.until)
+            return Deferred(later.until)
         except CloseSpider as close:
-            return Closing(close.reason)
+            return CloseCrawl(close.reason)
         if again is not None:
             log.info("robots.txt of %s: %s, again later", lease.record.host, again.reason)
         return again

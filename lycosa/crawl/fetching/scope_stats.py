@@ -9,7 +9,7 @@ DOMAINS_MAX = 10_000
 """Hosts that are told apart; with more, `offsite/domains` stays at that."""
 
 
-class CountedScope(Scope):
+class CountingScope(Scope):
     """A scope that counts what it refuses."""
 
     __slots__ = ("_count", "_hosts", "_scope")

@@ -13,7 +13,7 @@ from lycosa.http.core.request import Request
 
 
 @dataclass(frozen=True, slots=True)
-class Statuses:
+class HandledStatuses:
     """`asked` is what the spider wants (None: it does not say), `allowed` what the settings let through, `all` all."""
 
     asked: Collection[int] | None = None

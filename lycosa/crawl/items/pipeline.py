@@ -26,7 +26,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from lycosa.core.errors import BadSpider, CloseSpider, DropItem
-from lycosa.crawl.crawler import made
+from lycosa.crawl.crawler import build_part
 from lycosa.crawl.engine.cancellation import is_being_cancelled
 from lycosa.crawl.items.items import is_item
 from lycosa.crawl.spiders.spider import users_code
@@ -91,7 +91,7 @@ class Pipelines:
         on_error: Hook | None = None,
         hand_over: Callable[[Sequence[Any]], Awaitable[None]] | None = None,
     ) -> None:
-        each = (made("pipeline", part, crawler) for part in _in_order(parts))
+        each = (build_part("pipeline", part, crawler) for part in _in_order(parts))
         self._parts = [part for part in each if part is not None]
         self._spider = spider
         self._steps = [_step(part, spider) for part in self._parts]

@@ -109,7 +109,7 @@ METHODS = {
 Method = Callable[..., Any]
 
 
-class Placed(NamedTuple):
+class PlacedMiddleware(NamedTuple):
     """A middleware and its place: lower numbers are nearer to the engine."""
 
     order: int
@@ -119,7 +119,7 @@ class Placed(NamedTuple):
 class DownloaderChain:
     """The downloader middlewares in order, as lists of what is to be called. Raises `BadMiddleware`."""
 
-    def __init__(self, placed: Sequence[Placed], spider: object) -> None:
+    def __init__(self, placed: Sequence[PlacedMiddleware], spider: object) -> None:
         parts = [each.part for each in sorted(placed, key=lambda each: each.order)]
         _check(parts, spider)
         self.requests = methods(parts, "process_request", spider)
@@ -135,7 +135,7 @@ class SpiderChain:
     whichever a part has; the former is marked True.
     """
 
-    def __init__(self, placed: Sequence[Placed], spider: object) -> None:
+    def __init__(self, placed: Sequence[PlacedMiddleware], spider: object) -> None:
         parts = [each.part for each in sorted(placed, key=lambda each: each.order)]
         _check(parts, spider)
         self.starts = methods(parts[::-1], "process_start", spider)

@@ -15,7 +15,7 @@ from lycosa.crawl.spiders.response import Response
 from lycosa.http.core.request import Request
 
 
-class Counting:
+class DownloaderStats:
     """The downloader's stats and signals of one spider."""
 
     def __init__(self, stats: StatsCollector, signals: Signals, spider: Any) -> None:

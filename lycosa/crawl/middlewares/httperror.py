@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from lycosa.core.errors import HttpError
 from lycosa.crawl.events.stats_collector import StatsCollector
-from lycosa.crawl.fetching.statuses import Statuses
+from lycosa.crawl.fetching.statuses import HandledStatuses
 from lycosa.crawl.spiders.response import Response
 
 
 class HttpErrors:
     """See the module."""
 
-    def __init__(self, statuses: Statuses, stats: StatsCollector) -> None:
+    def __init__(self, statuses: HandledStatuses, stats: StatsCollector) -> None:
         self._statuses = statuses
         self._stats = stats
 

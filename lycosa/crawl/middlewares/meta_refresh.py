@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from lycosa.crawl.engine.verdict import Instead
-from lycosa.crawl.fetching.redirects import REDIRECT_URLS, hops_of, moved
+from lycosa.crawl.engine.verdict import Replace
+from lycosa.crawl.fetching.redirects import REDIRECT_URLS, redirect_request, replacement_count
 from lycosa.crawl.middlewares.redirect import COOKIES_CHANGED
 from lycosa.crawl.spiders.response import Response
 from lycosa.html.meta_refresh import IGNORE_TAGS, may_refresh, meta_refresh
@@ -37,20 +37,20 @@ class MetaRefresh:
         self._delay_max_s = delay_max_s
         self._ignore_tags = ignore_tags
 
-    def process_response(self, request: Request, response: Response) -> Response | Instead:
+    def process_response(self, request: Request, response: Response) -> Response | Replace:
         """Return the response, or the request for where it leads."""
         return self._followed(request, response) if may_refresh(response.raw.body) else response
 
-    def _followed(self, request: Request, response: Response) -> Response | Instead:
+    def _followed(self, request: Request, response: Response) -> Response | Replace:
         if not 200 <= response.status < 300 or response.content_type not in HTML or request.asked("dont_redirect"):
             return response
         refresh = meta_refresh(response.body, response.encoding, request.url, self._ignore_tags)
-        if refresh is None or refresh.delay_s > self._delay_max_s or hops_of(request) >= self._max:
+        if refresh is None or refresh.delay_s > self._delay_max_s or replacement_count(request) >= self._max:
             return response
-        there = moved(request, refresh.url, REASON)
+        there = redirect_request(request, refresh.url, REASON)
         before = request.asked(REDIRECT_URLS, ())
         if there.url == request.url or there.url in before:
             if COOKIES_CHANGED not in response.flags or refresh.delay_s > COOKIE_CHECK_MAX_S or request.url in before:
                 return response
             there.dont_filter = True
-        return Instead(there, "redirect", response.raw.size_bytes)
+        return Replace(there, "redirect", response.raw.size_bytes)

@@ -6,17 +6,17 @@ is refused for good (the last 403, a captcha) goes to the errback, or to a callb
 
 from __future__ import annotations
 
-from lycosa.crawl.engine.verdict import Failed, storable
-from lycosa.crawl.fetching.retry import Retrying
-from lycosa.crawl.fetching.statuses import Statuses
+from lycosa.crawl.engine.verdict import Failed, reason_text
+from lycosa.crawl.fetching.retry import RetryDecider
+from lycosa.crawl.fetching.statuses import HandledStatuses
 from lycosa.crawl.spiders.response import Response
 from lycosa.http.core.request import Request
 
 
-class Refused:
+class ProxyRefusals:
     """See the module."""
 
-    def __init__(self, retrying: Retrying, statuses: Statuses) -> None:
+    def __init__(self, retrying: RetryDecider, statuses: HandledStatuses) -> None:
         self._retrying = retrying
         self._statuses = statuses
 
@@ -24,6 +24,6 @@ class Refused:
         """Return the response, or when to try again."""
         if not response.raw.refused:
             return response
-        verdict = self._retrying.refused(request, storable(response.raw.refused), response)
+        verdict = self._retrying.refused(request, reason_text(response.raw.refused), response)
         handled = verdict.retry_at is None and self._statuses.handled(request, response.status)
         return response if handled else verdict

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from lycosa.core.retry import REDIRECTS
 from lycosa.core.url import redirected
-from lycosa.crawl.engine.verdict import Failed, Ignored, Instead
-from lycosa.crawl.fetching.redirects import REDIRECT_URLS, hops_of, moved
-from lycosa.crawl.fetching.statuses import Statuses
+from lycosa.crawl.engine.verdict import Failed, Ignored, Replace
+from lycosa.crawl.fetching.redirects import REDIRECT_URLS, redirect_request, replacement_count
+from lycosa.crawl.fetching.statuses import HandledStatuses
 from lycosa.crawl.spiders.response import Response
 from lycosa.http.core.request import Request
 
@@ -20,11 +20,11 @@ COOKIES_CHANGED = "cookies changed"
 class Redirect:
     """At most `max_redirects` hops from one request."""
 
-    def __init__(self, max_redirects: int, statuses: Statuses) -> None:
+    def __init__(self, max_redirects: int, statuses: HandledStatuses) -> None:
         self._max = max_redirects
         self._statuses = statuses
 
-    def process_response(self, request: Request, response: Response) -> Response | Instead | Ignored | Failed:
+    def process_response(self, request: Request, response: Response) -> Response | Replace | Ignored | Failed:
         """Return the response, or the request for where it leads."""
         status = response.raw.status
         if status not in REDIRECTS or request.asked("dont_redirect") or self._statuses.kept(request, status):
@@ -34,14 +34,14 @@ class Redirect:
         if target is None:
             wanted = self._statuses.handled(request, status)
             return response if wanted else Ignored("redirect to nowhere", bytes=size, cause=response)
-        there = moved(request, target, status)
+        there = redirect_request(request, target, status)
         if self._goes_round(request, there):
             if COOKIES_CHANGED not in response.flags:
                 return Failed("redirect loop", cause=response)
             there.dont_filter = True
-        if hops_of(request) >= self._max:
+        if replacement_count(request) >= self._max:
             return Failed(f"more than {self._max} redirects", cause=response)
-        return Instead(there, "redirect", size)
+        return Replace(there, "redirect", size)
 
     def _goes_round(self, request: Request, there: Request) -> bool:
         same = there.url == request.url and (there.method, there.body) == (request.method, request.body)

@@ -12,9 +12,9 @@ from collections.abc import Awaitable
 from lycosa.core.errors import FetchError
 from lycosa.crawl.engine.records import host_of
 from lycosa.crawl.engine.verdict import Failed
-from lycosa.crawl.fetching.download import Rest
-from lycosa.crawl.fetching.retry import Retrying
-from lycosa.crawl.fetching.statuses import Statuses
+from lycosa.crawl.fetching.download import BlockHost
+from lycosa.crawl.fetching.retry import RetryDecider
+from lycosa.crawl.fetching.statuses import HandledStatuses
 from lycosa.crawl.spiders.response import Response
 from lycosa.http.core.request import Request
 
@@ -24,7 +24,7 @@ Returned = Response | Failed | Awaitable[Response | Failed]
 class Retry:
     """See the module. `rest(host, until)` lets a host rest."""
 
-    def __init__(self, retrying: Retrying, statuses: Statuses, rest: Rest | None = None) -> None:
+    def __init__(self, retrying: RetryDecider, statuses: HandledStatuses, rest: BlockHost | None = None) -> None:
         self._retrying = retrying
         self._rest = rest
         self._list = retrying.statuses

@@ -18,7 +18,7 @@ from typing import Any
 
 from lycosa.core.errors import BadMiddleware, BadSpider, CloseSpider, RetryRequest, StateError
 from lycosa.crawl.diagnostics import blame
-from lycosa.crawl.engine.records import method_of
+from lycosa.crawl.engine.records import resolve_callback
 from lycosa.crawl.middlewares.chain import Method, SpiderChain
 from lycosa.crawl.spiders.failure import Failure
 from lycosa.crawl.spiders.response import Response
@@ -49,7 +49,7 @@ class Scraper:
         except Exception as error:  # noqa: BLE001  raised again where nobody rescues the page
             results = await self.rescue(request, error, response)
             return await self._saved(response, error) if results is None else results
-        callback, arguments = method_of(self._spider, request.callback), request.asked_arguments()
+        callback, arguments = resolve_callback(self._spider, request.callback), request.asked_arguments()
         try:
             return await self._called(response, callback, response, **arguments)
         except TypeError as error:
@@ -61,7 +61,7 @@ class Scraper:
         """Return what the errback of the request makes of its failure; None when it has none."""
         if request.errback is None:
             return None
-        errback = method_of(self._spider, request.errback)
+        errback = resolve_callback(self._spider, request.errback)
         failure = Failure(cause, request, response)
         return await self._called(response or Response(request.url, 0, request=request), errback, failure)
 

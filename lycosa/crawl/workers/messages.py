@@ -24,8 +24,8 @@ from typing import Any
 import msgspec
 
 from lycosa.core import errors
-from lycosa.crawl.engine.verdict import Closing, Failed, NotYet, storable
-from lycosa.crawl.engine.visit import Done, Outcome
+from lycosa.crawl.engine.verdict import CloseCrawl, Deferred, Failed, reason_text
+from lycosa.crawl.engine.visit import Completed, Outcome
 from lycosa.frontier.core.model import HostFacts, UrlRecord
 from lycosa.http.core.model import Validators
 
@@ -71,7 +71,7 @@ class Stopped(Message):
 
 
 class Finished(Message):
-    """See `Done`."""
+    """See `Completed`."""
 
     token: int
     reason: str
@@ -95,7 +95,7 @@ class Missed(Message):
 
 
 class Returned(Message):
-    """See `NotYet`, and with a reason `Closing`."""
+    """See `Deferred`, and with a reason `CloseCrawl`."""
 
     token: int
     until: float = 0.0
@@ -296,12 +296,12 @@ def told(token: int, outcome: Outcome) -> bytes:
     try:
         return encoded(_told(token, outcome))
     except (TypeError, ValueError, OverflowError) as error:
-        text = storable(f"its results cannot be handed to the process that writes them: {error}")
+        text = reason_text(f"its results cannot be handed to the process that writes them: {error}")
         return encoded(Missed(token, text, None, 0.0, contacted=True))
 
 
 def _told(token: int, outcome: Outcome) -> Message:
-    if isinstance(outcome, Done):
+    if isinstance(outcome, Completed):
         items = [list(each) for each in outcome.items]
         return Finished(
             token,
@@ -316,7 +316,7 @@ def _told(token: int, outcome: Outcome) -> Message:
         )
     if isinstance(outcome, Failed):
         return Missed(token, outcome.reason, outcome.retry_at, outcome.block_until, outcome.contacted)
-    if isinstance(outcome, Closing):
+    if isinstance(outcome, CloseCrawl):
         return Returned(token, closing=outcome.reason)
     return Returned(token, until=outcome.until)
 
@@ -324,7 +324,7 @@ def _told(token: int, outcome: Outcome) -> Message:
 def outcome_of(said: Finished | Missed | Returned) -> Outcome:
     """Return what became of the visit."""
     if isinstance(said, Finished):
-        return Done(
+        return Completed(
             said.reason,
             said.items,
             said.children,
@@ -336,7 +336,7 @@ def outcome_of(said: Finished | Missed | Returned) -> Outcome:
         )
     if isinstance(said, Missed):
         return Failed(said.reason, said.retry_at, said.block_until, said.contacted)
-    return Closing(said.closing) if said.closing else NotYet(said.until)
+    return CloseCrawl(said.closing) if said.closing else Deferred(said.until)
 
 
 def error_of(kind: str, text: str) -> errors.LycosaError:

@@ -10,7 +10,7 @@ from math import inf
 from typing import Any, Protocol
 
 from lycosa.core.errors import LycosaError
-from lycosa.crawl.engine.visit import Done, Visitor, Visitors
+from lycosa.crawl.engine.visit import Completed, Visitor, Visitors
 from lycosa.crawl.events.stats import RunStats
 from lycosa.crawl.fetching.robots import RobotsGate
 from lycosa.crawl.workers import messages as say
@@ -99,7 +99,7 @@ class Visits:
     async def _visited(self, lease: Lease) -> None:
         assert self._visitor is not None
         outcome = await self._visitor.visit(lease)
-        if isinstance(outcome, Done) and outcome.children:
+        if isinstance(outcome, Completed) and outcome.children:
             outcome = outcome._replace(children=self._news(outcome.children))
             self._brought[lease.token] = outcome.children
         self.link.send_bytes(say.told(lease.token, outcome))

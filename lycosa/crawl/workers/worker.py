@@ -19,8 +19,8 @@ from lycosa.crawl.engine.verdict import Failed
 from lycosa.crawl.engine.visit import Outcome
 from lycosa.crawl.events.stats import RunStats
 from lycosa.crawl.events.stats_collector import StatsCollector
-from lycosa.crawl.fetching.addresses import Addresses
-from lycosa.crawl.fetching.claims import turn_of
+from lycosa.crawl.fetching.addresses import HostAddresses
+from lycosa.crawl.fetching.claims import claim_host
 from lycosa.crawl.middlewares.cookies import TABLE as COOKIES
 from lycosa.crawl.workers import messages as say
 from lycosa.crawl.workers.link import Link
@@ -60,7 +60,7 @@ class Owned:
     """The parts of the crawl that a process has a say in."""
 
     frontier: Frontier
-    addresses: Addresses
+    addresses: HostAddresses
     clock: Clock
     stats: RunStats
     collector: StatsCollector
@@ -243,7 +243,7 @@ class Hand:
         if holder is not None and holder.start is not None:  # or it would wait for itself, when it has not started yet
             self._over(holder.lease.record.host, holder.start)
         try:
-            turn = turn_of(said.host, owned.frontier, owned.clock, lease, owned.addresses.tell, owned.engine.wake)
+            turn = claim_host(said.host, owned.frontier, owned.clock, lease, owned.addresses.tell, owned.engine.wake)
             async with turn as address:
                 await self._hold_turn(said, address)
         except LycosaError as error:

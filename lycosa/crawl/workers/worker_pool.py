@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from lycosa.crawl.engine.verdict import Failed, NotYet
+from lycosa.crawl.engine.verdict import Deferred, Failed
 from lycosa.crawl.engine.visit import Outcome
 from lycosa.crawl.workers import messages as say
 from lycosa.crawl.workers.request_pacer import Start, Starts
@@ -103,7 +103,7 @@ class Hands:
             del self._deaths[next(iter(self._deaths))]
         if alone and deaths >= DEATHS_MAX + ALONE_MAX:
             return Failed(KILLS_ITS_PROCESS)
-        return NotYet(self._owned.clock.now())
+        return Deferred(self._owned.clock.now())
 
     async def _start_of(self, lease: Lease) -> Start | None:
         paces = self._owned.paces(lease.record.host)

@@ -7,7 +7,7 @@ from typing import Any
 
 from lycosa.app.frontier.shared import OpenFrontier
 from lycosa.core.errors import StateError
-from lycosa.crawl.events.reporting import Reporter
+from lycosa.crawl.events.reporting import WorkerReporter
 from lycosa.crawl.events.stats import RunStats
 from lycosa.crawl.events.stats_collector import StatsCollector
 from lycosa.frontier.core.states import Policy
@@ -15,8 +15,8 @@ from lycosa.frontier.memory import memory_frontier
 from lycosa.infra.clock import Clock
 
 
-def reporter() -> Reporter:
-    return Reporter(None, RunStats(0.0), StatsCollector(), 1)  # type: ignore[arg-type]
+def reporter() -> WorkerReporter:
+    return WorkerReporter(None, RunStats(0.0), StatsCollector(), 1)  # type: ignore[arg-type]
 
 
 def test_a_frontier_of_our_own_shares_nothing_and_is_over_when_nothing_is_left() -> None:

@@ -11,7 +11,7 @@ import pytest
 from lycosa import Request, Spider
 from lycosa.core.errors import BadSpider
 from lycosa.crawl.diagnostics.tracebacks import PLACES_MAX, Tracebacks, users
-from lycosa.crawl.engine.verdict import REASON_MAX, storable
+from lycosa.crawl.engine.verdict import REASON_MAX, reason_text
 from tests.crawl.playing import Played, play
 from tests.servers.misbehaving import serving
 
@@ -125,8 +125,8 @@ def test_what_was_forgotten_is_hinted_at() -> None:
 
 
 def test_a_reason_that_is_cut_off_says_so() -> None:
-    assert storable("x" * REASON_MAX + "\nmore") == "x" * REASON_MAX
-    assert storable("x" * REASON_MAX + "y") == "x" * (REASON_MAX - 3) + "..."
+    assert reason_text("x" * REASON_MAX + "\nmore") == "x" * REASON_MAX
+    assert reason_text("x" * REASON_MAX + "y") == "x" * (REASON_MAX - 3) + "..."
 
 
 class Relative(Spider):

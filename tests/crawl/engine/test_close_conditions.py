@@ -12,15 +12,15 @@ from lycosa.core.errors import BadSetting
 from lycosa.crawl.engine.close_conditions import (
     FINISH_REASONS,
     MIB,
-    Closing,
-    Conditions,
-    Counts,
-    Memory,
+    CloseConditions,
+    CloseTracker,
+    MemoryMonitor,
+    RunCounts,
     resident_bytes,
 )
 from lycosa.crawl.events.stats_collector import StatsCollector
 
-NOTHING = Counts(items=0, pages=0, errors=0, started_at=100.0, item_at=100.0, pages_at_item=0)
+NOTHING = RunCounts(items=0, pages=0, errors=0, started_at=100.0, item_at=100.0, pages_at_item=0)
 
 
 @pytest.mark.parametrize(
@@ -35,34 +35,34 @@ NOTHING = Counts(items=0, pages=0, errors=0, started_at=100.0, item_at=100.0, pa
     ],
 )
 def test_each_condition_at_its_limit(name: str, limit: int, just_below: dict, met: dict) -> None:
-    conditions = Conditions(**{name: limit})
+    conditions = CloseConditions(**{name: limit})
     assert conditions
     assert conditions.reason(NOTHING._replace(**just_below), 100.0) == ""
     assert conditions.reason(NOTHING._replace(**met), 100.0) == f"closespider_{name}"
-    assert Conditions().reason(NOTHING._replace(**met), 1e9) == ""
+    assert CloseConditions().reason(NOTHING._replace(**met), 1e9) == ""
     assert f"closespider_{name}" in FINISH_REASONS
 
 
 def test_no_condition_is_false() -> None:
-    assert not Conditions()
-    assert not Closing(Conditions(), 0.0)
-    assert Closing(Conditions(errorcount=1), 0.0)
+    assert not CloseConditions()
+    assert not CloseTracker(CloseConditions(), 0.0)
+    assert CloseTracker(CloseConditions(errorcount=1), 0.0)
 
 
 def test_a_negative_limit_is_refused_by_its_setting() -> None:
     with pytest.raises(BadSetting, match="CLOSESPIDER_PAGECOUNT_NO_ITEM is -1: write a positive number"):
-        Conditions(pagecount_no_item=-1)
+        CloseConditions(pagecount_no_item=-1)
 
 
 def test_when_to_look_again() -> None:
-    assert Conditions(itemcount=3).next_at(NOTHING) is None
-    assert Conditions(timeout=30).next_at(NOTHING) == 130.0
-    assert Conditions(timeout=30, timeout_no_item=5).next_at(NOTHING._replace(item_at=110.0)) == 115.0
-    assert Conditions(timeout=30, timeout_no_item=50).next_at(NOTHING._replace(item_at=110.0)) == 130.0
+    assert CloseConditions(itemcount=3).next_at(NOTHING) is None
+    assert CloseConditions(timeout=30).next_at(NOTHING) == 130.0
+    assert CloseConditions(timeout=30, timeout_no_item=5).next_at(NOTHING._replace(item_at=110.0)) == 115.0
+    assert CloseConditions(timeout=30, timeout_no_item=50).next_at(NOTHING._replace(item_at=110.0)) == 130.0
 
 
 def test_a_run_without_items_closes_when_the_time_it_named_has_come() -> None:
-    closing = Closing(Conditions(timeout_no_item=10), 0.0)
+    closing = CloseTracker(CloseConditions(timeout_no_item=10), 0.0)
     assert closing.next_at() == 10.0
     assert closing.look(items=1, pages=1, errors=0, now=9.0) == ""
     assert closing.next_at() == 19.0
@@ -71,7 +71,7 @@ def test_a_run_without_items_closes_when_the_time_it_named_has_come() -> None:
 
 
 def test_pages_count_from_the_last_item() -> None:
-    closing = Closing(Conditions(pagecount_no_item=3), 0.0)
+    closing = CloseTracker(CloseConditions(pagecount_no_item=3), 0.0)
     assert closing.look(0, 2, 0, 1.0) == ""
     assert closing.look(1, 3, 0, 1.0) == ""
     assert closing.look(1, 5, 0, 1.0) == ""
@@ -81,7 +81,7 @@ def test_pages_count_from_the_last_item() -> None:
 def test_memory_warns_once_and_then_closes() -> None:
     held = iter([100 * MIB, 150 * MIB, 260 * MIB, 200 * MIB, 301 * MIB])
     stats, warned = StatsCollector(), []
-    memory = Memory(stats, lambda: warned.append(1), limit_mb=300, warning_mb=200, read=lambda: next(held))
+    memory = MemoryMonitor(stats, lambda: warned.append(1), limit_mb=300, warning_mb=200, read=lambda: next(held))
     assert [memory.look(), memory.look(), memory.look(), memory.look()] == ["", "", "", "memusage_exceeded"]
     assert warned == [1]
     assert stats.get_stats() == {
@@ -94,7 +94,7 @@ def test_memory_warns_once_and_then_closes() -> None:
 
 def test_memory_is_watched_until_the_limit() -> None:
     held = iter([1, MIB, MIB + 1])
-    memory, closed = Memory(StatsCollector(), lambda: None, limit_mb=1, read=lambda: next(held)), []
+    memory, closed = MemoryMonitor(StatsCollector(), lambda: None, limit_mb=1, read=lambda: next(held)), []
     asyncio.run(memory.watch(closed.append, every_s=0.0))
     assert closed == ["memusage_exceeded"]
     assert next(held, None) is None
@@ -102,11 +102,11 @@ def test_memory_is_watched_until_the_limit() -> None:
 
 def test_memory_without_limits_only_notes() -> None:
     stats = StatsCollector()
-    memory = Memory(stats, lambda: pytest.fail("warned"))
+    memory = MemoryMonitor(stats, lambda: pytest.fail("warned"))
     assert memory.look() == ""
     assert stats.get_value("memusage/max") >= MIB
     with pytest.raises(BadSetting, match="MEMUSAGE_LIMIT_MB"):
-        Memory(stats, lambda: None, limit_mb=-1)
+        MemoryMonitor(stats, lambda: None, limit_mb=-1)
 
 
 def test_resident_memory_follows_what_is_held() -> None:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from lycosa.crawl.engine.disk_guard import FLOOR_BYTES, FreeSpace, Room, room_at
-from lycosa.crawl.engine.engine import Limits
+from lycosa.crawl.engine.disk_guard import FLOOR_BYTES, DiskSpace, FreeSpace, disk_space
+from lycosa.crawl.engine.engine import EngineLimits
 from lycosa.crawl.spiders.spider import Spider
 from lycosa.frontier.core.states import Policy
 from tests.crawl.crawling import wired
@@ -24,7 +24,7 @@ class Device:
     """A device that somebody fills and empties."""
 
     def __init__(self, free_bytes: int, total_bytes: int = 100 * GB) -> None:
-        self.room = Room(free_bytes, total_bytes)
+        self.room = DiskSpace(free_bytes, total_bytes)
 
     def free(self, free_bytes: int) -> None:
         self.room = self.room._replace(free_bytes=free_bytes)
@@ -62,14 +62,14 @@ def test_a_shortage_begins_and_ends_once_and_both_are_said(caplog):
 
 
 def test_a_floor_of_nothing_is_none_and_a_place_that_cannot_be_looked_at_is_no_shortage():
-    for floor, room in ((0, lambda path: Room(0, GB)), (GB, lambda path: (_ for _ in ()).throw(OSError()))):
+    for floor, room in ((0, lambda path: DiskSpace(0, GB)), (GB, lambda path: (_ for _ in ()).throw(OSError()))):
         space = FreeSpace([Path("/")], floor, room)
         space.check()
         assert space.shortage is None
 
 
 def test_the_room_of_what_does_not_exist_yet_is_that_of_its_parent(tmp_path):
-    assert room_at(tmp_path / "not" / "yet").total_bytes == room_at(tmp_path).total_bytes > 0
+    assert disk_space(tmp_path / "not" / "yet").total_bytes == disk_space(tmp_path).total_bytes > 0
 
 
 class Site(Spider):
@@ -97,7 +97,7 @@ def test_what_is_under_way_is_finished_and_the_rest_waits_for_room(monkeypatch):
             device = Device(100 * MB)
             spider = Site(url, device)
             space = device.watched(10 * MB)
-            crawl = await wired(stack, spider, Policy(robots=False), Limits(concurrency=4), space)
+            crawl = await wired(stack, spider, Policy(robots=False), EngineLimits(concurrency=4), space)
             running = asyncio.create_task(crawl.engine.run(crawl.operations))
             while not (snapshot := await crawl.engine.snapshot()).paused:  # noqa: ASYNC110  like any observer
                 await asyncio.sleep(0.01)

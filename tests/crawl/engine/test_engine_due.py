@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lycosa.crawl.engine.engine import Limits
+from lycosa.crawl.engine.engine import EngineLimits
 from lycosa.crawl.engine.records import to_record
 from lycosa.crawl.spiders.spider import Spider
 from lycosa.frontier.core.states import Policy
@@ -56,7 +56,7 @@ def test_it_sleeps_until_exactly_the_next_due_time_whatever_else_is_due_later():
     async def story(url: str) -> None:
         async with AsyncExitStack() as stack:
             spider = Later([after(url + "3", DAY_S), after(url + "2", 0.9), after(url + "1", 0.4)])
-            crawl = await wired(stack, spider, POLICY, Limits(exit_when_idle=True))
+            crawl = await wired(stack, spider, POLICY, EngineLimits(exit_when_idle=True))
             await crawl.engine.run(crawl.operations)
             assert [page for _, page in spider.seen] == ["1", "2"]
             for (at, _), request in zip(spider.seen, spider.requests[2:0:-1], strict=True):
@@ -115,7 +115,7 @@ def test_a_retry_of_an_earlier_run_is_work_and_a_request_for_later_is_not(monkey
     async def story(url: str) -> None:
         async with AsyncExitStack() as stack:
             spider = Later([Request(url + "1"), after(url + "2", 3.0)])
-            crawl = await wired(stack, spider, POLICY, Limits(exit_when_idle=True))
+            crawl = await wired(stack, spider, POLICY, EngineLimits(exit_when_idle=True))
             now = time.time()
             (lease,) = await crawl.frontier.lease(1, now)
             await crawl.frontier.nack(lease, "503", now + 1.0, now)
@@ -133,7 +133,7 @@ def test_a_host_that_rests_is_work(monkeypatch):
     async def story(url: str) -> None:
         async with AsyncExitStack() as stack:
             spider = Later([Request(url + "1")])
-            crawl = await wired(stack, spider, POLICY, Limits(exit_when_idle=True))
+            crawl = await wired(stack, spider, POLICY, EngineLimits(exit_when_idle=True))
             record = to_record(spider.requests[0], spider)
             await crawl.frontier.block_host(record.host, time.time() + 1.0)
             await crawl.engine.run(crawl.operations)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from lycosa.crawl.engine.engine import LEASE_EXPIRED, Limits
-from lycosa.crawl.engine.leases import Leases
+from lycosa.crawl.engine.engine import LEASE_EXPIRED, EngineLimits
+from lycosa.crawl.engine.leases import LeaseRenewer
 from lycosa.crawl.spiders.spider import Spider
 from lycosa.frontier.core.model import UrlRecord
 from lycosa.frontier.core.states import Policy
@@ -64,7 +64,7 @@ def test_what_takes_longer_than_all_its_leases_is_tried_again_and_then_dead() ->
     async def story(url: str) -> None:
         async with AsyncExitStack() as stack:
             spider = Slow([url], blocks=False)
-            crawl = await wired(stack, spider, POLICY, Limits(lease_max_s=0.3))
+            crawl = await wired(stack, spider, POLICY, EngineLimits(lease_max_s=0.3))
             await crawl.engine.run(crawl.operations)
             stats = await crawl.frontier.stats()
             assert (stats.dead_reasons, len(spider.calls)) == ({LEASE_EXPIRED: 1}, 5)
@@ -79,7 +79,7 @@ def test_a_lease_that_ran_out_unseen_lives_on_and_one_that_was_taken_back_does_n
         host = "http://a.example:80"
         await frontier.push([UrlRecord(1, n, f"{host}/{n}", host) for n in (1, 2)])
         mine, lost = await frontier.lease(2, 100.0)
-        leases = Leases(frontier, 3600.0)
+        leases = LeaseRenewer(frontier, 3600.0)
         leases.begin(mine, 100.0)
         assert leases.next_renewal() == 100.5
         await leases.renew(100.4)

@@ -11,8 +11,16 @@ import pytest
 
 from lycosa.core.errors import BadSpider, BadUrl
 from lycosa.core.url import fingerprint
-from lycosa.crawl.engine.records import NOT_BEFORE_MAX, PLAIN, Naming, in_place_of, method_of, to_record, to_request
-from lycosa.crawl.fetching.redirects import REDIRECT_URLS, moved
+from lycosa.crawl.engine.records import (
+    DEFAULT_NAMING,
+    NOT_BEFORE_MAX,
+    Naming,
+    replacement_record,
+    resolve_callback,
+    to_record,
+    to_request,
+)
+from lycosa.crawl.fetching.redirects import REDIRECT_URLS, redirect_request
 from lycosa.frontier.core.keys import parse_rules
 from lycosa.frontier.core.model import UrlRecord
 from lycosa.frontier.core.segments import parse_segments
@@ -30,8 +38,8 @@ class Shop:
 SHOP = Shop()
 
 
-def redirected(record: UrlRecord, target: str, status: int, naming: Naming = PLAIN) -> UrlRecord:
-    return in_place_of(record, moved(to_request(record), target, status), SHOP, naming)
+def redirected(record: UrlRecord, target: str, status: int, naming: Naming = DEFAULT_NAMING) -> UrlRecord:
+    return replacement_record(record, redirect_request(to_request(record), target, status), SHOP, naming)
 
 
 def test_a_plain_link_stores_nothing_but_itself() -> None:
@@ -59,7 +67,7 @@ def test_everything_that_is_asked_for_comes_back() -> None:
     )
     record = to_record(asked, SHOP)
     assert to_request(record) == asked.replace(callback="parse_item")
-    assert method_of(SHOP, to_request(record).callback) == SHOP.parse_item
+    assert resolve_callback(SHOP, to_request(record).callback) == SHOP.parse_item
 
 
 def test_depth_and_segment_come_from_the_parent() -> None:
@@ -132,7 +140,7 @@ def test_no_url_no_record() -> None:
 def test_a_callback_that_has_gone_is_told() -> None:
     record = to_record(Request("http://a.example/", "parse_item"), SHOP)
     with pytest.raises(BadSpider, match="parse_item"):
-        method_of(object(), to_request(record).callback)
+        resolve_callback(object(), to_request(record).callback)
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from lycosa.crawl.engine.commit import Committer, Settling
+from lycosa.crawl.engine.commit import Committer, SettleLock
 from lycosa.crawl.engine.disk_guard import FreeSpace
 from lycosa.crawl.engine.run_parts import RunMonitor, RunStorage
 from lycosa.crawl.engine.settle import Settler
-from lycosa.crawl.engine.visit import Done
+from lycosa.crawl.engine.visit import Completed
 from lycosa.crawl.events.stats import RunStats
 from lycosa.frontier.core.model import UrlRecord
 from lycosa.frontier.core.states import Policy
@@ -27,7 +27,7 @@ def test_nobody_settles_while_one_is_alone():
     chance = random.Random(seed)
 
     async def play() -> int:
-        gate, inside, alone, commits = Settling(), 0, False, 0
+        gate, inside, alone, commits = SettleLock(), 0, False, 0
 
         async def pause() -> None:
             for _ in range(chance.randrange(4)):
@@ -74,7 +74,7 @@ def test_those_who_waited_go_on_together():
     """One after the other they would take a turn of the loop each, and others would wait behind them: for ever."""
 
     async def play() -> int:
-        gate, through = Settling(), 0
+        gate, through = SettleLock(), 0
 
         async def settle() -> None:
             nonlocal through
@@ -97,7 +97,7 @@ def test_those_who_waited_go_on_together():
 
 def test_who_wants_to_be_alone_is_not_kept_waiting_by_newcomers():
     async def play() -> None:
-        gate, done = Settling(), asyncio.Event()
+        gate, done = SettleLock(), asyncio.Event()
 
         async def settle() -> None:
             while not done.is_set():
@@ -115,7 +115,7 @@ def test_who_wants_to_be_alone_is_not_kept_waiting_by_newcomers():
 
 def test_who_is_cancelled_while_it_waits_to_be_alone_locks_nobody_out():
     async def play() -> None:
-        gate = Settling()
+        gate = SettleLock()
 
         async def commit() -> None:
             async with gate.alone():
@@ -164,7 +164,7 @@ def test_what_is_committed_as_done_has_its_item_in_the_output():
         await frontier.push([UrlRecord(1, n, f"http://a/{n}", "http://a:80") for n in range(300)])
         committing = asyncio.create_task(committer.run())
         while leases := await frontier.lease(20, Clock().now()):
-            await asyncio.gather(*(settler.settle(lease, Done("200", [[lease.record.url]])) for lease in leases))
+            await asyncio.gather(*(settler.settle(lease, Completed("200", [[lease.record.url]])) for lease in leases))
         await committer.commit()
         committing.cancel()
         await asyncio.gather(committing, return_exceptions=True)

@@ -8,16 +8,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from lycosa.crawl.engine.engine import MOVING, Still
-from lycosa.crawl.events.reporting import WAITING_AFTER_S, Reporter
+from lycosa.crawl.engine.engine import ACTIVE, IdleStatus
+from lycosa.crawl.events.reporting import WAITING_AFTER_S, WorkerReporter
 from lycosa.crawl.events.stats import RunStats
 from lycosa.crawl.events.stats_collector import StatsCollector
 from lycosa.frontier.core.telemetry import COUNTS, REASON_MAX, decode
 
 
-def reporter(stats: RunStats | None = None, counted: StatsCollector | None = None, **engine: object) -> Reporter:
-    looked_at = SimpleNamespace(**{"busy": 0, "stopping": False, "closing": "", "still": MOVING, **engine})
-    return Reporter(looked_at, stats or RunStats(0.0), counted or StatsCollector(), 64)
+def reporter(stats: RunStats | None = None, counted: StatsCollector | None = None, **engine: object) -> WorkerReporter:
+    looked_at = SimpleNamespace(**{"busy": 0, "stopping": False, "closing": "", "still": ACTIVE, **engine})
+    return WorkerReporter(looked_at, stats or RunStats(0.0), counted or StatsCollector(), 64)
 
 
 @pytest.mark.parametrize(
@@ -25,9 +25,9 @@ def reporter(stats: RunStats | None = None, counted: StatsCollector | None = Non
     [
         ({"busy": 3}, "crawling", ""),
         ({}, "waiting", ""),
-        ({"still": Still(until=9e9)}, "waiting", ""),
-        ({"still": Still(paused="disk full")}, "paused", "disk full"),
-        ({"still": Still(paused="x" * 1000)}, "paused", "x" * REASON_MAX),
+        ({"still": IdleStatus(until=9e9)}, "waiting", ""),
+        ({"still": IdleStatus(paused="disk full")}, "paused", "disk full"),
+        ({"still": IdleStatus(paused="x" * 1000)}, "paused", "x" * REASON_MAX),
         ({"busy": 1, "stopping": True}, "ending", "interrupted"),
         ({"stopping": True, "closing": "closespider_timeout"}, "ending", "closespider_timeout"),
     ],

@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from lycosa.core.headers import Headers
-from lycosa.crawl.engine.records import in_place_of, to_request
-from lycosa.crawl.fetching.redirects import moved
+from lycosa.crawl.engine.records import replacement_record, to_request
+from lycosa.crawl.fetching.redirects import redirect_request
 from lycosa.crawl.fetching.validators import conditional, confirmed, validators_of
 from lycosa.frontier.core.model import UrlRecord
 from lycosa.http.core.model import Validators
@@ -85,4 +85,7 @@ def test_a_304_keeps_what_is_known_and_takes_what_is_newer():
 
 
 def test_the_target_of_a_redirect_is_another_page():
-    assert in_place_of(RECORD, moved(to_request(RECORD), "http://a.example/b", 301), object()).validators is None
+    assert (
+        replacement_record(RECORD, redirect_request(to_request(RECORD), "http://a.example/b", 301), object()).validators
+        is None
+    )

@@ -11,12 +11,12 @@ import pytest
 from lycosa.core.errors import BadSpider, StorageError
 from lycosa.core.headers import Headers
 from lycosa.core.retry import RetryPolicy
-from lycosa.crawl.engine.verdict import Instead
+from lycosa.crawl.engine.verdict import Replace
 from lycosa.crawl.events.stats_collector import StatsCollector
 from lycosa.crawl.fetching.download import Downloader
-from lycosa.crawl.fetching.retry import Retrying
-from lycosa.crawl.fetching.statuses import Statuses
-from lycosa.crawl.middlewares.chain import DownloaderChain, Placed
+from lycosa.crawl.fetching.retry import RetryDecider
+from lycosa.crawl.fetching.statuses import HandledStatuses
+from lycosa.crawl.middlewares.chain import DownloaderChain, PlacedMiddleware
 from lycosa.crawl.middlewares.cookies import COMPLAINTS_MAX, TABLE, Cookies
 from lycosa.crawl.middlewares.redirect import COOKIES_CHANGED, Redirect
 from lycosa.crawl.spiders.response import Response
@@ -267,14 +267,14 @@ def test_stored_cookies_that_cannot_be_read_are_told():
 
 
 def downloader(fetcher: CurlFetcher, middleware: Cookies) -> Downloader:
-    retrying, statuses = Retrying(RetryPolicy(), Clock(), lambda: 0.5, StatsCollector()), Statuses()
-    placed = [Placed(700, middleware), Placed(600, Redirect(5, statuses))]
+    retrying, statuses = RetryDecider(RetryPolicy(), Clock(), lambda: 0.5, StatsCollector()), HandledStatuses()
+    placed = [PlacedMiddleware(700, middleware), PlacedMiddleware(600, Redirect(5, statuses))]
     return Downloader(fetcher, DownloaderChain(placed, None), retrying, Clock())
 
 
 async def visited(download: Downloader, request: Request) -> Response:
     found = await download.download(request)
-    while isinstance(found, Instead):
+    while isinstance(found, Replace):
         found = await download.download(found.request)
     assert isinstance(found, Response)
     return found

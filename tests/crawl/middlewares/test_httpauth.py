@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lycosa.core.errors import BadSetting, BadSpider
-from lycosa.crawl.fetching.redirects import moved
+from lycosa.crawl.fetching.redirects import redirect_request
 from lycosa.crawl.middlewares.httpauth import HttpAuth
 from lycosa.crawl.spiders.spider import Spider
 from lycosa.http.core.request import Request
@@ -63,7 +63,7 @@ def test_a_redirect_to_another_host_leaves_the_password_behind():
     request = Request("http://example.com/")
     middleware.process_request(request)
     for target, told in (("http://evil.org/", None), ("http://sub.example.com/", FOO_BAR)):
-        there = moved(request, target, 302)
+        there = redirect_request(request, target, 302)
         assert "Authorization" not in there.headers
         middleware.process_request(there)
         assert there.headers.get("Authorization") == told

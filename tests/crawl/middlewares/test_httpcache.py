@@ -17,9 +17,9 @@ from lycosa.core.retry import RetryPolicy
 from lycosa.crawl.engine.verdict import Failed, Ignored, Unchanged
 from lycosa.crawl.events.stats_collector import StatsCollector
 from lycosa.crawl.fetching.download import Downloader, accept_types
-from lycosa.crawl.fetching.retry import Retrying
-from lycosa.crawl.fetching.statuses import Statuses
-from lycosa.crawl.middlewares.chain import DownloaderChain, Placed
+from lycosa.crawl.fetching.retry import RetryDecider
+from lycosa.crawl.fetching.statuses import HandledStatuses
+from lycosa.crawl.middlewares.chain import DownloaderChain, PlacedMiddleware
 from lycosa.crawl.middlewares.httpcache import HttpCache
 from lycosa.crawl.middlewares.redirect import Redirect
 from lycosa.crawl.spiders.response import Response
@@ -92,8 +92,8 @@ async def world(**options: Any) -> AsyncIterator[World]:
             it.url = server.url("/scripted")
             it.downloader = Downloader(
                 fetcher,
-                DownloaderChain([Placed(900, it.cache)], object()),
-                Retrying(RetryPolicy(), it.clock, lambda: 0.5, StatsCollector()),
+                DownloaderChain([PlacedMiddleware(900, it.cache)], object()),
+                RetryDecider(RetryPolicy(), it.clock, lambda: 0.5, StatsCollector()),
                 it.clock,
                 it.accept,
             )
@@ -313,7 +313,7 @@ def test_only_if_cached_never_asks_the_host():
 def test_a_kept_redirect_costs_the_host_no_turn():
     async def played(it: World):
         it.answers = [Answer(301, "", {"Location": "/there"})]
-        it.downloader._chain.responses.append(Redirect(20, Statuses()).process_response)
+        it.downloader._chain.responses.append(Redirect(20, HandledStatuses()).process_response)
         assert [(await it.get()).contacted for _ in range(2)] == [True, False]
 
     play(played)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lycosa.crawl.engine.verdict import Instead
+from lycosa.crawl.engine.verdict import Replace
 from lycosa.crawl.middlewares.meta_refresh import MetaRefresh
 from lycosa.crawl.middlewares.redirect import COOKIES_CHANGED
 from lycosa.crawl.spiders.response import Response
@@ -23,7 +23,7 @@ def followed(request: Request, content: str = "5; url=/there", middleware: MetaR
     """Return the request that takes the place of this one, or None."""
     response = answered(request, content, **more)
     found = (middleware or MetaRefresh(20)).process_response(request, response)
-    if isinstance(found, Instead):
+    if isinstance(found, Replace):
         assert found.reason == "redirect"
         return found.request
     assert found is response

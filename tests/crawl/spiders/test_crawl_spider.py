@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lycosa.core.errors import BadSpider, CloseSpider
-from lycosa.crawl.engine.records import method_of, to_record, to_request
+from lycosa.crawl.engine.records import resolve_callback, to_record, to_request
 from lycosa.crawl.spiders.crawl_spider import LINK_TEXT_MAX, CrawlSpider, Rule
 from lycosa.crawl.spiders.failure import Failure
 from lycosa.crawl.spiders.link_extractor import Link, LinkExtractor
@@ -38,7 +38,7 @@ def stored(request: Request, spider: CrawlSpider) -> Request:
 def visit(spider: CrawlSpider, request: Request, body: str = PAGE) -> Results:
     """Call what the request names, after it was stored."""
     request = stored(request, spider)
-    return results(method_of(spider, request.callback)(page(request, body), **request.cb_kwargs))
+    return results(resolve_callback(spider, request.callback)(page(request, body), **request.cb_kwargs))
 
 
 def paths(found: Results) -> list[str]:
@@ -219,7 +219,7 @@ def test_an_errback_by_rule() -> None:
     spider = Failing()
     first, second = (stored(request, spider) for request in results(spider.parse(page())).requests)
     assert second.errback is None
-    errback = method_of(spider, first.errback)
+    errback = resolve_callback(spider, first.errback)
     assert results(errback(Failure(OSError(), first))).items == [{"failed": f"{SITE}/item/1"}]
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from lycosa.core.errors import BadSpider, StateError
-from lycosa.crawl.engine.verdict import Closing, Failed, NotYet
-from lycosa.crawl.engine.visit import Done
+from lycosa.crawl.engine.verdict import CloseCrawl, Deferred, Failed
+from lycosa.crawl.engine.visit import Completed
 from lycosa.crawl.events.stats import RunStats
 from lycosa.crawl.events.stats_collector import StatsCollector
 from lycosa.crawl.workers import messages as say
@@ -35,12 +35,14 @@ from lycosa.storage.keystore.sqlite import SqliteRecords
 HOST = "http://a.example:80"
 RECORD = UrlRecord(1, 2**64 - 1, f"{HOST}/é", HOST, "day", 3, extras=Extras("POST", body=b"\0\xff", meta={"a": [1]}))
 OUTCOMES = [
-    Done("200", [[b"{}", b"{}"]], [RECORD], page=True, bytes=7, validators=Validators("e", "", 1.5), closing="enough"),
-    Done("robots", contacted=False),
+    Completed(
+        "200", [[b"{}", b"{}"]], [RECORD], page=True, bytes=7, validators=Validators("e", "", 1.5), closing="enough"
+    ),
+    Completed("robots", contacted=False),
     Failed("timeout", 12.5, 13.5),
     Failed("dead", contacted=False),
-    NotYet(99.5),
-    Closing("enough"),
+    Deferred(99.5),
+    CloseCrawl("enough"),
 ]
 
 
@@ -57,7 +59,7 @@ def test_an_outcome_arrives_as_it_was_sent(outcome):
 
 def test_results_that_are_too_long_are_a_failure_of_their_page(monkeypatch):
     monkeypatch.setattr(say, "MESSAGE_MAX", 1000)
-    told = say.decode_report(say.told(7, Done("200", [[b"x" * 2000]]))[say.LENGTH.size :])
+    told = say.decode_report(say.told(7, Completed("200", [[b"x" * 2000]]))[say.LENGTH.size :])
     found = say.outcome_of(told)
     assert isinstance(found, Failed)
     assert (found.retry_at, "2,0" in found.reason) == (None, True)
@@ -129,7 +131,7 @@ def test_who_does_not_speak_our_language_is_left(data):
 
 
 VISITED: Any = SimpleNamespace(addresses=SimpleNamespace(why_lost=lambda _: ""), engine=SimpleNamespace(stopping=False))
-OTHERS: Any = SimpleNamespace(outcome_of_death=lambda *_, **__: NotYet(1.0), stirred=lambda: None)
+OTHERS: Any = SimpleNamespace(outcome_of_death=lambda *_, **__: Deferred(1.0), stirred=lambda: None)
 
 
 class Time:
@@ -382,7 +384,7 @@ def test_a_page_is_guilty_only_when_it_was_alone():
         hands = Hands(Owned(), lambda _: None)  # type: ignore[arg-type]
         lease = Lease(1, RECORD, 0.0)
         for _ in range(DEATHS_MAX + ALONE_MAX + 5):
-            assert hands.outcome_of_death(lease, alone=False) == NotYet(1.0)
+            assert hands.outcome_of_death(lease, alone=False) == Deferred(1.0)
         assert hands.outcome_of_death(lease, alone=True) == Failed(KILLS_ITS_PROCESS)
 
     asyncio.run(play())

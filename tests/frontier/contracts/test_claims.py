@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from lycosa.core.errors import UsageError
-from lycosa.crawl.fetching.claims import turn_of
+from lycosa.crawl.fetching.claims import claim_host
 from lycosa.frontier.core import claims as claims_module
 from lycosa.frontier.core.model import HostFacts, Lease
 from lycosa.frontier.lsm.frontier import embedded_frontier
@@ -249,9 +249,9 @@ def test_neither_does_that_of_a_redis(tmp_path: Path, partitions: int) -> None:
         frontier = await redis_frontier(url, "shop", policy, Membership("w"), print, partitions=partitions)
         began = time.monotonic()
         async with asyncio.timeout(60):
-            async with turn_of(HOST, frontier, ours, find=find):
+            async with claim_host(HOST, frontier, ours, find=find):
                 clock.set(-10_000)
-            async with turn_of(HOST, frontier, ours, find=find):
+            async with claim_host(HOST, frontier, ours, find=find):
                 assert time.monotonic() - began >= policy.delay_s, "the pause is kept"
         await frontier.close()
 
@@ -324,7 +324,7 @@ def test_an_engine_waits_for_its_turns(opened: Open) -> None:
 
         async def fetch() -> None:
             nonlocal flying, most
-            async with turn_of(HOST, frontier, clock, find=find):
+            async with claim_host(HOST, frontier, clock, find=find):
                 flying += 1
                 most = max(most, flying)
                 await asyncio.sleep(0.05)
@@ -354,7 +354,7 @@ def test_an_engine_finds_addresses_where_they_count(opened_whole: Open) -> None:
 
         changes: list[int] = []
         for number in range(2):
-            async with turn_of(HOST, frontier, clock, find=find, changed=lambda: changes.append(1)) as address:
+            async with claim_host(HOST, frontier, clock, find=find, changed=lambda: changes.append(1)) as address:
                 assert (address, len(changes)) == ("10.0.0.7", 3 * number + 2)
                 another = await frontier.claim(HOST, nothing, clock.now())
                 await waits(frontier, another, clock.now())

@@ -32,7 +32,7 @@ from zlib import crc32
 import msgspec
 
 from lycosa.crawl.engine.commit import Committer
-from lycosa.crawl.engine.state_saver import Keeping
+from lycosa.crawl.engine.state_saver import StateSaver
 from lycosa.frontier.core.description import Description
 from lycosa.frontier.core.model import HostFacts, Lease, SegmentState, UrlRecord
 from lycosa.frontier.core.states import Policy
@@ -247,7 +247,7 @@ class Crawl:
         )
         self.sink = Sink(folder / ITEMS, sync=self.order.sync)
         self.sink.on_step = self.on_step
-        self.keeping = Keeping(self._records(state))
+        self.keeping = StateSaver(self._records(state))
         try:
             if not state.description.name:
                 state.describe(Description(name="made up", seeds=["http://h0.example/0"]))

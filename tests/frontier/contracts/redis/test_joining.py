@@ -15,7 +15,7 @@ import redis as driver
 
 from lycosa.app.frontier.shared import OpenFrontier
 from lycosa.core.errors import ForeignState, NewerState, StateError, StorageFull, UsageError
-from lycosa.crawl.events.reporting import Reporter
+from lycosa.crawl.events.reporting import WorkerReporter
 from lycosa.crawl.events.stats import RunStats
 from lycosa.crawl.events.stats_collector import StatsCollector
 from lycosa.frontier.core.model import Selection
@@ -201,11 +201,11 @@ def test_who_cannot_tell_of_itself_leaves_all_the_same(crawl):
 
     async def story() -> None:
         dumb = await redis_frontier(crawl.url, crawl.name, Policy(), Membership("a"), print)
-        OpenFrontier.joined(dumb).set_reporter(Reporter(None, RunStats(0.0), StatsCollector(), 1))
+        OpenFrontier.joined(dumb).set_reporter(WorkerReporter(None, RunStats(0.0), StatsCollector(), 1))
         other = await redis_frontier(crawl.url, crawl.name, Policy(), Membership("b"), print)
         await dumb.push([url(1)])
         assert await dumb.lease(1, time.time())
-        await OpenFrontier.joined(dumb).totals(Reporter(None, RunStats(0.0), StatsCollector(), 1))
+        await OpenFrontier.joined(dumb).totals(WorkerReporter(None, RunStats(0.0), StatsCollector(), 1))
         await dumb.close()
         assert crawl.server.zcard(crawl.key(0)[:-1] + "w") == 1
         assert await other.lease(1, time.time())

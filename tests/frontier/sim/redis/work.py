@@ -16,7 +16,7 @@ from typing import Any
 from redis.exceptions import ConnectionError as Lost
 
 from lycosa.core.errors import StateError
-from lycosa.crawl.fetching.claims import turn_of
+from lycosa.crawl.fetching.claims import claim_host
 from lycosa.frontier.core.model import HostFacts, Lease, RecordKind, UrlRecord
 from lycosa.frontier.core.segments import starts_at
 from lycosa.frontier.core.states import Policy
@@ -187,7 +187,10 @@ class Work:
 
         patience_s = self.chance.choice([0.3, 5.0, 1e3, 1e3, 1e3])
         with suppress(TimeoutError):
-            async with asyncio.timeout(patience_s), turn_of(host, frontier, self.clock, lease, find if finds else None):
+            async with (
+                asyncio.timeout(patience_s),
+                claim_host(host, frontier, self.clock, lease, find if finds else None),
+            ):
                 if self.chance.random() < 0.7:
                     frontier.report_start(host, self.now)
                 await self.rest(worker, self.chance.choice([0.0, 0.1, 0.5]))
