@@ -20,7 +20,7 @@ from typing import Any
 
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
 from lycosa.proxies.core.policy import TargetPolicy
-from lycosa.proxies.core.pool.target import Wish
+from lycosa.proxies.core.pool.target import ProxyRequest
 from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.memory.pool import LocalPool
 from lycosa.proxies.ports import ProxyPool
@@ -84,7 +84,7 @@ async def memory(load: Load) -> dict[str, Any]:
     return {"cpu_s": best_s}
 
 
-async def one(pool: ProxyPool, wish: Wish) -> Any:
+async def one(pool: ProxyPool, wish: ProxyRequest) -> Any:
     (lent,) = await pool.acquire(SITE, wish=wish, wait_s=WAIT_S)
     return lent
 
@@ -92,16 +92,16 @@ async def one(pool: ProxyPool, wish: Wish) -> Any:
 async def ban_some(pool: ProxyPool) -> None:
     """A third of the proxies is lost on the way."""
     for number in range(300):
-        lent = await one(pool, Wish())
+        lent = await one(pool, ProxyRequest())
         await pool.release(lent, [Outcome(Blame.SITE, "403") if number % 3 == 0 else Outcome()])
 
 
-GERMAN = Wish({"country": "de"})
-WISHES: dict[str, Callable[[int], Wish]] = {
-    "session": lambda number: Wish(session=f"s{number % 100}"),
+GERMAN = ProxyRequest({"country": "de"})
+WISHES: dict[str, Callable[[int], ProxyRequest]] = {
+    "session": lambda number: ProxyRequest(session=f"s{number % 100}"),
     "tags": lambda _: GERMAN,
 }
-PLAIN = Wish()
+PLAIN = ProxyRequest()
 for row in ("plain", "million", "ban"):
     WISHES[row] = lambda _: PLAIN
 

@@ -18,11 +18,11 @@ from typing import Any
 from lycosa.app.proxies import pools
 from lycosa.app.proxies.leasing import LeasedProxy, Pool
 from lycosa.core.errors import NoProxy
-from lycosa.proxies.core.outcomes.outcome import Blame, Outcome, Rule
+from lycosa.proxies.core.outcomes.outcome import Blame, Outcome, OutcomeRule
 from lycosa.proxies.core.project_policies import Policies, policies_from
 from lycosa.proxies.core.proxy import Proxy
 
-__all__ = ["Blame", "LeasedProxy", "NoProxy", "Outcome", "Pool", "Proxy", "Rule", "open_pool"]
+__all__ = ["Blame", "LeasedProxy", "NoProxy", "Outcome", "OutcomeRule", "Pool", "Proxy", "open_pool"]
 
 
 @asynccontextmanager

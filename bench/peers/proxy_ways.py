@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from itertools import cycle, islice
 
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
-from lycosa.proxies.core.pool.target import ANY, Wish
+from lycosa.proxies.core.pool.target import ANY, ProxyRequest
 from lycosa.proxies.core.proxy import Proxy
-from lycosa.proxies.ports import Lent, ProxyView, TargetView
+from lycosa.proxies.ports import ProxyLease, ProxyView, TargetView
 
 LOOK_S = 5.0
 BASE_S, MAX_S = 300.0, 3600.0
@@ -34,22 +34,28 @@ class InTurn:
         return len(self.proxies_by_key)
 
     async def acquire(
-        self, target: str, count: int = 1, wish: Wish = ANY, *, lease_s: float | None = None, wait_s: float = 0.0
-    ) -> list[Lent]:
+        self,
+        target: str,
+        count: int = 1,
+        wish: ProxyRequest = ANY,
+        *,
+        lease_s: float | None = None,
+        wait_s: float = 0.0,
+    ) -> list[ProxyLease]:
         """See `ProxyPool`: there always is one."""
         self.token += 1
         proxy = self.proxies_by_key[self.chosen(wish.avoid)]
-        return [Lent(target, self.token, proxy, FOR_EVER, rebound=False, among=1)]
+        return [ProxyLease(target, self.token, proxy, FOR_EVER, rebound=False, among=1)]
 
     def chosen(self, avoid: frozenset[str]) -> str:
         """Return the key of the next one."""
         return next(key for key in islice(self.order, 1 + len(avoid)) if key not in avoid)
 
-    async def renew(self, lent: Lent, lease_s: float | None = None) -> float | None:
+    async def renew(self, lent: ProxyLease, lease_s: float | None = None) -> float | None:
         """See `ProxyPool`."""
         return FOR_EVER
 
-    async def release(self, lent: Lent, outcomes: Sequence[Outcome] = ()) -> bool:
+    async def release(self, lent: ProxyLease, outcomes: Sequence[Outcome] = ()) -> bool:
         """See `ProxyPool`."""
         for outcome in outcomes:
             self.heard(lent.proxy.key, outcome)

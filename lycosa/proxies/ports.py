@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from lycosa.proxies.core.explain import Verdict
+from lycosa.proxies.core.explain import ProxyVerdict
 from lycosa.proxies.core.outcomes.outcome import Outcome
-from lycosa.proxies.core.pool.target import ANY, Wish
-from lycosa.proxies.core.pool.target_state import State
+from lycosa.proxies.core.pool.target import ANY, ProxyRequest
+from lycosa.proxies.core.pool.target_state import ProxyState
 from lycosa.proxies.core.proxy import Proxy
 
 
-class Lent(NamedTuple):
+class ProxyLease(NamedTuple):
     """A proxy, lent for a target until `deadline` (unix seconds).
 
     `rebound`: its session had another one before, whose cookies are of no use any more. It was drawn among the first
@@ -35,7 +35,7 @@ class ProxyView(NamedTuple):
     """
 
     proxy: Proxy
-    state: State
+    state: ProxyState
     latency_s: float | None
     uses: int
     good: int
@@ -49,7 +49,7 @@ class TargetView(NamedTuple):
     """What is known of a target: its proxies by state, its leases, and the least time between two on one proxy."""
 
     target: str
-    states: Mapping[State, int]
+    states: Mapping[ProxyState, int]
     leases: int
     granted: int
     leaked: int
@@ -57,11 +57,11 @@ class TargetView(NamedTuple):
     interval_s: float
 
 
-class Explained(NamedTuple):
+class ProxyExplanation(NamedTuple):
     """A proxy, and whether it would be lent now."""
 
     proxy: Proxy
-    verdict: Verdict
+    verdict: ProxyVerdict
 
 
 class ProxyPool(Protocol):
@@ -90,16 +90,22 @@ class ProxyPool(Protocol):
         ...
 
     async def acquire(
-        self, target: str, count: int = 1, wish: Wish = ANY, *, lease_s: float | None = None, wait_s: float = 0.0
-    ) -> list[Lent]:
+        self,
+        target: str,
+        count: int = 1,
+        wish: ProxyRequest = ANY,
+        *,
+        lease_s: float | None = None,
+        wait_s: float = 0.0,
+    ) -> list[ProxyLease]:
         """Lend so many different proxies at once, or none, waiting at most `wait_s` for them. Raises `NoProxy`."""
         ...
 
-    async def renew(self, lent: Lent, lease_s: float | None = None) -> float | None:
+    async def renew(self, lent: ProxyLease, lease_s: float | None = None) -> float | None:
         """Return the new deadline of a lease, None when it is over."""
         ...
 
-    async def release(self, lent: Lent, outcomes: Sequence[Outcome] = ()) -> bool:
+    async def release(self, lent: ProxyLease, outcomes: Sequence[Outcome] = ()) -> bool:
         """End a lease, with an outcome for each use. False when it was over before: then nothing is changed."""
         ...
 
@@ -123,7 +129,7 @@ class ProxyPool(Protocol):
         """Return all targets."""
         ...
 
-    async def explain(self, target: str, wish: Wish = ANY) -> list[Explained]:
+    async def explain(self, target: str, wish: ProxyRequest = ANY) -> list[ProxyExplanation]:
         """Say of each proxy why it would be lent for a target now, or why not, those first that would.
 
         Of proxies that the target does not have only the nearest (`proxies.core.explain`). Nothing is changed by it.

@@ -36,11 +36,11 @@ from lycosa.proxies.core.sources.lists import LIST_MAX
 from lycosa.proxies.core.sources.sources import (
     PROXIES_MAX,
     SOURCE,
-    Kind,
-    Place,
-    Reading,
-    Report,
-    Source,
+    ProxySource,
+    ReadResult,
+    RefreshResult,
+    SourceAddress,
+    SourceKind,
     merged,
     places,
     read_answer,
@@ -80,17 +80,19 @@ class Reader:
         self._read_max_s = read_max_s
         self._threads: dict[str, OwnThread] = {}
 
-    async def read(self, source: Source) -> tuple[Reading, str]:
+    async def read(self, source: ProxySource) -> tuple[ReadResult, str]:
         """Return what a source has, and what is wrong with a part of it. Raises `BadProxy` when it has nothing."""
         thread = self._threads.setdefault(source.name, OwnThread(f"proxies of {source.name}"))
         try:
             async with asyncio.timeout(self._read_max_s):
                 if thread.is_busy:
                     raise BadProxy("is still at it since the last time")
-                if source.kind in {Kind.URL, Kind.API}:
+                if source.kind in {SourceKind.URL, SourceKind.API}:
                     reading, problem = await self._fetched(source, thread)
                 else:
-                    call = {Kind.FILE: self._from_file, Kind.PYTHON: _from_python}.get(source.kind, read_template)
+                    call = {SourceKind.FILE: self._from_file, SourceKind.PYTHON: _from_python}.get(
+                        source.kind, read_template
+                    )
                     reading, problem = await thread.call(partial(call, source)), ""
         except TimeoutError:
             raise BadProxy(f"took more than {self._read_max_s:g} s") from None
@@ -99,7 +101,7 @@ class Reader:
             raise BadProxy(problem or f"holds no proxy{first}")
         return reading, problem
 
-    async def _fetched(self, source: Source, thread: OwnThread) -> tuple[Reading, str]:
+    async def _fetched(self, source: ProxySource, thread: OwnThread) -> tuple[ReadResult, str]:
         """Read all places; one that fails leaves the others."""
         readings, problems = [], []
         for place in places(source):
@@ -111,7 +113,7 @@ class Reader:
                 problems.append(f"{named}: {error}" if named else str(error))
         return merged(readings), problems[0] if problems else ""
 
-    async def _body(self, source: Source, place: Place) -> str:
+    async def _body(self, source: ProxySource, place: SourceAddress) -> str:
         """Fetch a list, wherever redirects lead; its fields go to no other site, and not to ours from a public one."""
         url, public_only = place.where, False
         for _ in range(REDIRECTS_MAX + 1):
@@ -129,7 +131,7 @@ class Reader:
             url = target
         raise BadProxy(f"more than {REDIRECTS_MAX} redirects")
 
-    def _from_file(self, source: Source) -> Reading:
+    def _from_file(self, source: ProxySource) -> ReadResult:
         path = self._folder / source.where
         try:
             if not path.is_file():
@@ -138,7 +140,7 @@ class Reader:
                 text = file.read(LIST_MAX + 1).decode("utf-8", "replace")
         except OSError as error:
             raise BadProxy(f"cannot be read: {(error.strerror or str(error)).lower()}") from None
-        return read_answer(source, text, Place(source.where, {}))
+        return read_answer(source, text, SourceAddress(source.where, {}))
 
 
 class Refresher:
@@ -152,11 +154,11 @@ class Refresher:
     def __init__(
         self,
         pool: ProxyPool,
-        sources: Sequence[Source],
+        sources: Sequence[ProxySource],
         fetcher: Fetcher,
         *,
         folder: Path = Path(),
-        heard: Callable[[Report], None] = lambda _: None,
+        heard: Callable[[RefreshResult], None] = lambda _: None,
         now: Callable[[], float] | None = None,
         draw: Callable[[], float] = clock.chance,
         checks_first: bool = False,
@@ -181,7 +183,7 @@ class Refresher:
         """The pool has forgotten these, as they were dead: what is listed on comes back, and is checked first."""
         self._ledger.forgotten(keys)
 
-    async def refresh(self) -> list[Report]:
+    async def refresh(self) -> list[RefreshResult]:
         """Read all sources once. Return their reports, in their order. Raises `StateError` of the pool."""
         await self._recall()
         return await asyncio.gather(*map(self._refreshed, self._sources.values()))
@@ -208,32 +210,32 @@ class Refresher:
                 each.cancel()
             await asyncio.gather(*under_way, return_exceptions=True)
 
-    async def _turn(self, source: Source) -> None:
+    async def _turn(self, source: ProxySource) -> None:
         """Refresh one, and set its next turn."""
         try:
             await self._recall()
             report = await self._refreshed(source)
         except StateError as error:
-            report = Report(source.name, problem=str(error))
+            report = RefreshResult(source.name, problem=str(error))
         well, failed_before = not report.problem, self._agenda.failures(source.name) > 0
         if well is failed_before:
             log.warning("source %s: %s", source.name, report.problem or "is there again")
         self._agenda.done(source.name, self._now(), self._draw(), source.every_s, well=well)
         self._heard(report)
 
-    async def _refreshed(self, source: Source) -> Report:
+    async def _refreshed(self, source: ProxySource) -> RefreshResult:
         async with self._at_once:
             try:
                 reading, problem = await self._reader.read(source)
             except BadProxy as error:
-                return Report(source.name, removed=await self._sweep(source), problem=str(error))
+                return RefreshResult(source.name, removed=await self._sweep(source), problem=str(error))
         changed = self._ledger.heard(source.name, reading.proxies, self._now(), whole=not problem)
         added = await self._tell(source.name, changed)
         if not problem:
             self._listed.add(source.name)
         removed = await self._sweep(source)
         listed = len(reading.proxies)
-        return Report(source.name, listed, added, removed, reading.faults, reading.faulty, problem)
+        return RefreshResult(source.name, listed, added, removed, reading.faults, reading.faulty, problem)
 
     async def _tell(self, name: str, changed: Sequence[Proxy]) -> int:
         """Tell the pool, and return how many are new there. Those that it had, dead, are checked first, if any is."""
@@ -250,7 +252,7 @@ class Refresher:
         self._ledger.returned(back)
         return added
 
-    async def _sweep(self, source: Source) -> int:
+    async def _sweep(self, source: ProxySource) -> int:
         """Remove those whose time is over, but what somebody has added by hand since. Return how many they were."""
         keys, others = self._ledger.gone(source.name, source.keep_s, self._now())
         try:
@@ -277,7 +279,7 @@ class Refresher:
             self._recalled, self._had_proxies = True, bool(views)
 
 
-def _from_python(source: Source) -> Reading:
+def _from_python(source: ProxySource) -> ReadResult:
     """Call a function of somebody else's, which may return any kind of iterator."""
     module, _, name = source.where.partition(":")
     try:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from lycosa.app.crawl.parts import fetch_settings_of
 from lycosa.app.crawl.spec import Member
 from lycosa.crawl.fetching.addresses import HostAddresses, ResolvedHostFetcher
-from lycosa.crawl.fetching.proxying.leaser import Lender
+from lycosa.crawl.fetching.proxying.leaser import ProxyLeaser
 from lycosa.crawl.fetching.proxying.pooled_fetcher import PooledFetcher
 from lycosa.crawl.fetching.proxying.sessions import SessionProxies
 from lycosa.crawl.fetching.signalling import SignallingFetcher
@@ -32,7 +32,7 @@ def fetchers_of(
     member: Member,
     addresses: HostAddresses,
     report_starts: Callable[[Fetcher], Fetcher],
-    lender: Lender | None,
+    lender: ProxyLeaser | None,
     store: KeyStore,
     clock: Clock,
 ) -> Fetchers:

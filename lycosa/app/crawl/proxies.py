@@ -12,20 +12,20 @@ from lycosa.app.proxies.checks import keep, project_checks, project_sources
 from lycosa.app.proxies.pools import open_for_lending, open_pool, project_policies
 from lycosa.config import Settings
 from lycosa.core.errors import BadProxy, BadSetting
-from lycosa.crawl.fetching.proxying.leaser import Lender
+from lycosa.crawl.fetching.proxying.leaser import ProxyLeaser
 from lycosa.infra.clock import Clock
 from lycosa.proxies.core.checks.checks import Checks
 from lycosa.proxies.core.pool_url import MEMORY
 from lycosa.proxies.core.project_policies import Policies
 from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.core.sources.lists import LIST_MAX, Fault, read_list
-from lycosa.proxies.core.sources.sources import Source
+from lycosa.proxies.core.sources.sources import ProxySource
 from lycosa.proxies.ports import ProxyPool
 
 log = logging.getLogger(__name__)
 
 
-async def lender_of(stack: AsyncExitStack, settings: Settings, clock: Clock) -> Lender | None:
+async def lender_of(stack: AsyncExitStack, settings: Settings, clock: Clock) -> ProxyLeaser | None:
     """Open the pool of a crawl, if it has one; the stack closes it. Raises `BadSetting`, `UsageError`, `StateError`."""
     place = settings.proxy_pool
     if not place:
@@ -42,7 +42,7 @@ async def lender_of(stack: AsyncExitStack, settings: Settings, clock: Clock) -> 
         pool = await open_for_lending(place, policies, Path.cwd())
     if listed or place == MEMORY:
         _keep(stack, pool, is_empty=not listed)
-    lender = Lender(
+    lender = ProxyLeaser(
         pool,
         policies.rules_of,
         clock,
@@ -65,7 +65,7 @@ def _keep(stack: AsyncExitStack, pool: ProxyPool, *, is_empty: bool) -> None:
         stack.push_async_callback(_end, task)
 
 
-async def _kept(pool: ProxyPool, sources: Sequence[Source], checks: Checks) -> None:
+async def _kept(pool: ProxyPool, sources: Sequence[ProxySource], checks: Checks) -> None:
     try:
         await keep(pool, sources, checks, Path.cwd())
     except Exception as error:  # noqa: BLE001  the crawl goes on with the proxies that there are

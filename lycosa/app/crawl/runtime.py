@@ -26,7 +26,7 @@ from lycosa.crawl.fetching.addresses import HostAddresses
 from lycosa.crawl.fetching.download import BlockHost, Downloader, accept_types
 from lycosa.crawl.fetching.guard import NO_GUARD, PublicOnlyGuard
 from lycosa.crawl.fetching.inline import InlineFetcher
-from lycosa.crawl.fetching.proxying.leaser import Lender
+from lycosa.crawl.fetching.proxying.leaser import ProxyLeaser
 from lycosa.crawl.fetching.proxying.pooled_fetcher import PooledFetcher
 from lycosa.crawl.fetching.retry import RetryDecider
 from lycosa.crawl.fetching.robots import RobotsGate
@@ -80,13 +80,13 @@ class Site:
     state: str = ""
     """The folder of the crawl's state: who logs in there is one user."""
     shared_cookies: SharedCookies | None = None
-    lender: Lender | None = None
+    lender: ProxyLeaser | None = None
     """Of the proxies that all of them go through."""
     report_starts: Callable[[Fetcher], Fetcher] = lambda fetcher: fetcher
     """Wrap a fetcher so that it reports when its transfers start, if anyone waits for that."""
 
 
-async def lender_for(stack: AsyncExitStack, settings: Settings, clock: Clock) -> Lender | None:
+async def lender_for(stack: AsyncExitStack, settings: Settings, clock: Clock) -> ProxyLeaser | None:
     """Open the pool of a crawl, if any, as `app.crawl.proxies.lender_of` does; without one, import nothing of pools."""
     if not settings.proxy_pool:
         return None

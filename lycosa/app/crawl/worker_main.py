@@ -49,7 +49,7 @@ from lycosa.crawl.engine.visit import Visitor
 from lycosa.crawl.events.signals import engine_started, engine_stopped, spider_closed, spider_opened
 from lycosa.crawl.events.stats import RunStats
 from lycosa.crawl.fetching.guard import is_guarded
-from lycosa.crawl.fetching.proxying.leaser import Lender
+from lycosa.crawl.fetching.proxying.leaser import ProxyLeaser
 from lycosa.crawl.fetching.start_reporter import OwnerReportingFetcher
 from lycosa.crawl.spiders.spider import users_code
 from lycosa.crawl.workers.counts import Counts, SharedStats
@@ -193,7 +193,7 @@ async def _wired(stack: AsyncExitStack, process: Process, crew: Crew, counts: Co
     return partial(process.visits.begin, visitor_among(visitors), gates, process.cookies, counts)
 
 
-def _site(process: Process, crew: Crew, lender: Lender | None) -> Site:
+def _site(process: Process, crew: Crew, lender: ProxyLeaser | None) -> Site:
     frontier, clock, state = process.frontier, process.clock, Path(process.task.state)
     sinks = sinks_of(crew.settings, Folder(state / "items.jsonl"), crew.target.name)
     records = SqliteRecords(state / "records.sqlite", read_only=True)

@@ -21,7 +21,7 @@ from lycosa.http.curl.fetcher import CurlFetcher, FetchSettings
 from lycosa.proxies.checking.checker import Checker, check_pool
 from lycosa.proxies.checking.upkeep import Upkeep
 from lycosa.proxies.core.checks.checks import LOOKED_AT, Checks, Finding, checks_from
-from lycosa.proxies.core.sources.sources import Report, Source, sources_from
+from lycosa.proxies.core.sources.sources import ProxySource, RefreshResult, sources_from
 from lycosa.proxies.expiry import ROUND_S, forget_dead
 from lycosa.proxies.ports import ProxyPool
 from lycosa.proxies.sources import FETCH_MAX_S, Refresher
@@ -41,7 +41,7 @@ def project_checks(folder: Path) -> Checks:
         raise BadSetting(f"{place}: {wrong}") from None
 
 
-def project_sources(folder: Path, environ: Mapping[str, str] = os.environ) -> tuple[Source, ...]:
+def project_sources(folder: Path, environ: Mapping[str, str] = os.environ) -> tuple[ProxySource, ...]:
     """Return the `[[proxies.sources]]` of the project that `folder` is in. Raises `BadSetting`."""
     place, table = read_proxies(folder)
     try:
@@ -77,9 +77,9 @@ async def open_upkeep(
 @asynccontextmanager
 async def open_refresher(
     pool: ProxyPool,
-    sources: Sequence[Source],
+    sources: Sequence[ProxySource],
     folder: Path,
-    heard: Callable[[Report], None] = lambda _: None,
+    heard: Callable[[RefreshResult], None] = lambda _: None,
     *,
     checks_first: bool = False,
 ) -> AsyncIterator[Refresher]:
@@ -92,7 +92,7 @@ async def open_refresher(
         await fetcher.close()
 
 
-def refuse_nothing(sources: Sequence[Source], checks: Checks) -> None:
+def refuse_nothing(sources: Sequence[ProxySource], checks: Checks) -> None:
     """Raise `UsageError` when there is neither a source nor a judge."""
     if not sources and not checks.judges:
         raise UsageError("nothing to keep: write [[proxies.sources]], or judges in [proxies.checks], into lycosa.toml")
@@ -100,11 +100,11 @@ def refuse_nothing(sources: Sequence[Source], checks: Checks) -> None:
 
 async def keep(
     pool: ProxyPool,
-    sources: Sequence[Source],
+    sources: Sequence[ProxySource],
     checks: Checks,
     folder: Path,
     *,
-    reported: Callable[[Report], None] = lambda _: None,
+    reported: Callable[[RefreshResult], None] = lambda _: None,
     found: Callable[[Finding], None] = lambda _: None,
     forgotten: Callable[[Sequence[str]], None] = lambda _: None,
     round_s: float = ROUND_S,
@@ -119,7 +119,7 @@ async def keep(
     async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
         upkeep = await stack.enter_async_context(open_upkeep(pool, checks, found))
 
-        def heard(report: Report) -> None:
+        def heard(report: RefreshResult) -> None:
             if report.added:
                 upkeep.look()
             reported(report)

@@ -21,7 +21,7 @@ from lycosa.proxies.core.gateway.accounts import Accounts
 from lycosa.proxies.core.project_policies import Policies
 from lycosa.proxies.gateway.counts import Counts
 from lycosa.proxies.gateway.gateway import Gateway, serving
-from lycosa.proxies.gateway.leases import Holds
+from lycosa.proxies.gateway.leases import GatewayLeases
 from lycosa.proxies.gateway.limits import Limits
 from lycosa.proxies.gateway.routing import Parts
 from lycosa.proxies.gateway.upstream import Dialer, Kept
@@ -73,7 +73,7 @@ def parts_of(
         counts=counts,
         accounts=accounts or Accounts(),
         reach=reach or Reach(),
-        holds=Holds(pool, limits, counts, now),
+        holds=GatewayLeases(pool, limits, counts, now),
         dialer=Dialer(limits, tls),
         kept=Kept(),
         resolver=resolver or SystemResolver(),

@@ -11,12 +11,12 @@ from typing import Any, TypedDict, Unpack, overload
 
 from lycosa.core.errors import LycosaError, UsageError
 from lycosa.proxies.core.outcomes.clients import heard, heard_error
-from lycosa.proxies.core.outcomes.outcome import Blame, Outcome, Rule
-from lycosa.proxies.core.pool.target import Wish
+from lycosa.proxies.core.outcomes.outcome import Blame, Outcome, OutcomeRule
+from lycosa.proxies.core.pool.target import ProxyRequest
 from lycosa.proxies.core.project_policies import Policies
 from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.core.sources.lists import parse_line
-from lycosa.proxies.ports import Lent, ProxyPool, ProxyView, TargetView
+from lycosa.proxies.ports import ProxyLease, ProxyPool, ProxyView, TargetView
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ TEXT_MAX = 255
 """Characters of a target, a session, a tag; what is longer of a reason is cut off."""
 
 
-class Wanted(TypedDict, total=False):
+class LeaseOptions(TypedDict, total=False):
     """What `Pool.lease` may be told."""
 
     session: str
@@ -58,7 +58,7 @@ class LeasedProxy:
     before the block did, and somebody else may have the proxy.
     """
 
-    def __init__(self, lent: Lent, rules: Sequence[Rule]) -> None:
+    def __init__(self, lent: ProxyLease, rules: Sequence[OutcomeRule]) -> None:
         self._rules = rules
         self.lent = lent
         self.outcomes: list[Outcome] = []
@@ -137,15 +137,15 @@ class Pool:
 
     @overload
     def lease(
-        self, target: str, n: None = None, **wanted: Unpack[Wanted]
+        self, target: str, n: None = None, **wanted: Unpack[LeaseOptions]
     ) -> AbstractAsyncContextManager[LeasedProxy]: ...
 
     @overload
     def lease(
-        self, target: str, n: int, **wanted: Unpack[Wanted]
+        self, target: str, n: int, **wanted: Unpack[LeaseOptions]
     ) -> AbstractAsyncContextManager[list[LeasedProxy]]: ...
 
-    def lease(self, target: str, n: int | None = None, **wanted: Unpack[Wanted]) -> Any:
+    def lease(self, target: str, n: int | None = None, **wanted: Unpack[LeaseOptions]) -> Any:
         """Lend the best proxy for a target while the block runs; a list of `n` different ones, if `n` is given.
 
         `session`: the same proxy again for the same word, as long as it works. `tags`: only proxies that have these.
@@ -173,7 +173,7 @@ class Pool:
         if lease_s is not None and not LEASE_MIN_S <= lease_s <= LEASE_MAX_S:
             raise UsageError(f"lease_s={lease_s}: write {LEASE_MIN_S} to {LEASE_MAX_S:,.0f} seconds")
         usual_s = self._policies.policy_of(target).lease_s if lease_s is None else lease_s
-        wish = Wish(dict(tags or {}), session, frozenset(avoid))
+        wish = ProxyRequest(dict(tags or {}), session, frozenset(avoid))
         lents = await self.port.acquire(target, 1 if n is None else n, wish, lease_s=usual_s, wait_s=wait_s)
         rules = self._policies.rules_of(target)
         leased = [LeasedProxy(lent, rules) for lent in lents]

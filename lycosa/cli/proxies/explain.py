@@ -12,8 +12,8 @@ from lycosa.cli.exit_codes import one_line
 from lycosa.cli.frontier.rows import Table, json_line, print_styled, when
 from lycosa.cli.proxies.pool import COLORS, json_option, meant, pool_option, run, tag_option, target_argument, wish_of
 from lycosa.proxies.core.explain import Why, lacks_reason, with_reason, words
-from lycosa.proxies.core.pool.target import Wish
-from lycosa.proxies.ports import Explained, ProxyPool
+from lycosa.proxies.core.pool.target import ProxyRequest
+from lycosa.proxies.ports import ProxyExplanation, ProxyPool
 
 LIMIT = 50
 
@@ -62,7 +62,9 @@ def command(
     run(address, story)
 
 
-def _show(target: str, told: Sequence[Explained], drawn: int, wish: Wish, limit: int, *, as_json: bool) -> None:
+def _show(
+    target: str, told: Sequence[ProxyExplanation], drawn: int, wish: ProxyRequest, limit: int, *, as_json: bool
+) -> None:
     now, asked = time.time(), ", ".join(f"{name}={value}" for name, value in wish.tags.items())
     shown = told[: limit or None]
     if as_json:

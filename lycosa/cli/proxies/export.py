@@ -17,7 +17,7 @@ from lycosa.cli.crawl import progress
 from lycosa.cli.parameters import WRITTEN
 from lycosa.cli.proxies.pool import facts, pool_option, run, tag_option, tags_of
 from lycosa.core.errors import StorageError
-from lycosa.proxies.core.pool.target_state import State
+from lycosa.proxies.core.pool.target_state import ProxyState
 from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.ports import ProxyPool, ProxyView
 
@@ -50,7 +50,7 @@ def command(
         return [
             view
             for view in await pool.proxies()
-            if (state is None or view.state is State(state)) and wanted.items() <= view.proxy.tags.items()
+            if (state is None or view.state is ProxyState(state)) and wanted.items() <= view.proxy.tags.items()
         ]
 
     views = run(address, story)

@@ -16,7 +16,7 @@ from lycosa.cli.exit_codes import DONE, INTERRUPTED, one_line
 from lycosa.cli.proxies.pool import pool_option, run
 from lycosa.proxies.core.checks.checks import Checks, Finding
 from lycosa.proxies.core.checks.judging import read_address
-from lycosa.proxies.core.sources.sources import Report
+from lycosa.proxies.core.sources.sources import RefreshResult
 from lycosa.proxies.ports import ProxyPool
 
 FAULTS_SHOWN = 5
@@ -45,7 +45,7 @@ def command(address: str | None, judges: Sequence[str]) -> int:
     checks = project_checks(folder)
     if judges:
         checks = replace(checks, judges=tuple(map(read_address, judges)))
-    sources, said = project_sources(folder, os.environ), Said(checks)
+    sources, said = project_sources(folder, os.environ), ChangeReporter(checks)
     refuse_nothing(sources, checks)
 
     async def story(pool: ProxyPool) -> int:
@@ -77,14 +77,14 @@ async def _until_signal(keeping: asyncio.Future[None]) -> int:
     return codes[-1]
 
 
-class Said:
+class ChangeReporter:
     """Says what changed, and nothing twice."""
 
     def __init__(self, checks: Checks) -> None:
         self._checks = checks
         self._before: dict[str, str] = {}
 
-    def report(self, report: Report) -> None:
+    def report(self, report: RefreshResult) -> None:
         """A source was read. That it failed, or is there again, is in the log already."""
         if report.problem:
             return

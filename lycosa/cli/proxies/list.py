@@ -22,7 +22,7 @@ from lycosa.cli.proxies.pool import (
     target_of,
     view_json,
 )
-from lycosa.proxies.core.pool.target_state import State
+from lycosa.proxies.core.pool.target_state import ProxyState
 from lycosa.proxies.ports import ProxyPool
 
 LIMIT = 100
@@ -31,7 +31,7 @@ LIMIT = 100
 @click.command("list", short_help="List proxies, all or those of a target.")
 @click.argument("target", required=False, metavar="[TARGET]", callback=lambda _, __, text: target_of(text))
 @pool_option
-@click.option("--state", type=click.Choice([str(each) for each in State]), help="Only those in this state.")
+@click.option("--state", type=click.Choice([str(each) for each in ProxyState]), help="Only those in this state.")
 @tag_option
 @click.option("--limit", type=click.IntRange(0), default=LIMIT, show_default=True, metavar="N", help="0 for all.")
 @json_option

@@ -15,7 +15,7 @@ import click
 from lycosa.cli.crawl import progress
 from lycosa.cli.exit_codes import one_line
 from lycosa.core.errors import BadProxy, UsageError
-from lycosa.proxies.core.pool.target import Wish
+from lycosa.proxies.core.pool.target import ProxyRequest
 from lycosa.proxies.core.pool_url import MEMORY
 from lycosa.proxies.core.proxy import Proxy, parse_proxy
 from lycosa.proxies.ports import ProxyPool, ProxyView
@@ -106,9 +106,9 @@ def run(given: str | None, story: Callable[[ProxyPool], Awaitable[T]], *, create
     return asyncio.run(told())
 
 
-def wish_of(tags: Sequence[str], session: str = "") -> Wish:
+def wish_of(tags: Sequence[str], session: str = "") -> ProxyRequest:
     """Return the wish that options say. Raises `UsageError`."""
-    return Wish(tags_of(tags), session)
+    return ProxyRequest(tags_of(tags), session)
 
 
 def tags_of(tags: Sequence[str]) -> dict[str, str]:

@@ -8,7 +8,7 @@ import click
 
 from lycosa.cli.proxies.pool import meant, pool_option, run, tag_option, tags_of
 from lycosa.core.errors import UsageError
-from lycosa.proxies.core.pool.target_state import State
+from lycosa.proxies.core.pool.target_state import ProxyState
 from lycosa.proxies.ports import ProxyPool
 
 
@@ -37,7 +37,7 @@ def command(proxies: Sequence[str], address: str | None, tags: Sequence[str], *,
             [
                 view.proxy.key
                 for view in views
-                if (not dead or view.state is State.DEAD) and wanted.items() <= view.proxy.tags.items()
+                if (not dead or view.state is ProxyState.DEAD) and wanted.items() <= view.proxy.tags.items()
             ]
         )
 

@@ -10,7 +10,7 @@ import click
 from lycosa.cli.crawl.progress import span
 from lycosa.cli.frontier.rows import Table, json_line, print_styled
 from lycosa.cli.proxies.pool import json_option, latency, pool_option, run, share
-from lycosa.proxies.core.pool.target_state import State
+from lycosa.proxies.core.pool.target_state import ProxyState
 from lycosa.proxies.ports import ProxyPool, ProxyView, TargetView
 
 
@@ -43,7 +43,7 @@ def _sums(proxies: list[ProxyView], targets: list[TargetView]) -> dict[str, obje
     latencies = [view.latency_s for view in proxies if view.latency_s is not None]
     return {
         "proxies": len(proxies),
-        "states": {state: states[state] for state in State if states[state]},
+        "states": {state: states[state] for state in ProxyState if states[state]},
         "latency_median_s": median(latencies) if latencies else None,
         "targets": len(targets),
         "leases": sum(view.leases for view in targets),
@@ -73,13 +73,13 @@ def _show(sums: dict[str, object]) -> None:
 
 
 def _table(targets: list[TargetView]) -> None:
-    names = [f">{state}" for state in State]
+    names = [f">{state}" for state in ProxyState]
     table = Table("target", *names, ">leases", ">in all", ">leaked", ">late", ">pace")
     table.write(
         [
             [
                 view.target,
-                *(f"{view.states.get(state, 0):,}" for state in State),
+                *(f"{view.states.get(state, 0):,}" for state in ProxyState),
                 f"{view.leases:,}",
                 f"{view.granted:,}",
                 f"{view.leaked:,}",

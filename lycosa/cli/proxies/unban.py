@@ -9,11 +9,11 @@ import click
 from lycosa.cli.exit_codes import one_line
 from lycosa.cli.proxies.pool import meant, pool_option, run, target_argument
 from lycosa.core.errors import UsageError
-from lycosa.proxies.core.pool.target_state import State
+from lycosa.proxies.core.pool.target_state import ProxyState
 from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.ports import ProxyPool
 
-RESTING = frozenset({State.BANNED, State.COOLING, State.HALF_OPEN})
+RESTING = frozenset({ProxyState.BANNED, ProxyState.COOLING, ProxyState.HALF_OPEN})
 
 
 @click.command("unban", short_help="Lift bans and rests of proxies on a target.")

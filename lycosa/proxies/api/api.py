@@ -62,14 +62,14 @@ from lycosa.proxies.api.schemas import (
 )
 from lycosa.proxies.api.snapshot_cache import Looks
 from lycosa.proxies.core.explain import words
-from lycosa.proxies.core.outcomes.outcome import Outcome, Rule, judge, judge_error
+from lycosa.proxies.core.outcomes.outcome import Outcome, OutcomeRule, judge, judge_error
 from lycosa.proxies.core.pool.choices import Choices
-from lycosa.proxies.core.pool.target import Wish
-from lycosa.proxies.core.pool.target_state import State
+from lycosa.proxies.core.pool.target import ProxyRequest
+from lycosa.proxies.core.pool.target_state import ProxyState
 from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.core.sources.lists import Fault, read_list
 from lycosa.proxies.gateway.store_timeout import in_time
-from lycosa.proxies.ports import Explained, Lent, ProxyPool, ProxyView, TargetView
+from lycosa.proxies.ports import ProxyExplanation, ProxyLease, ProxyPool, ProxyView, TargetView
 
 LIMIT, LIMIT_MAX, OFFSET_MAX = 100, 1_000, 1_000_000
 FAULTS_SHOWN = 20
@@ -79,7 +79,7 @@ WAITING_MAX = 1_000
 ERRORS = {"connect": ConnectFailed, "lost": ConnectionLost, "timeout": FetchTimeout}
 OVER = "this lease is over: it was given back, or its time is up, or this server was started anew"
 
-Rules = Callable[[str], Sequence[Rule]]
+Rules = Callable[[str], Sequence[OutcomeRule]]
 
 
 class Api:
@@ -136,7 +136,7 @@ class Api:
         wanted = await asked(request, LeaseRequest)
         if self._held.room(self._now()) < wanted.count or self._waiting >= WAITING_MAX:
             raise HTTPException(503, "too many leases are out, or asked for, at the moment", {"retry-after": "1"})
-        wish = Wish(wanted.tags, wanted.session, frozenset(wanted.avoid))
+        wish = ProxyRequest(wanted.tags, wanted.session, frozenset(wanted.avoid))
         lending = self._pool.acquire(
             wanted.target, wanted.count, wish, lease_s=wanted.lease_s, wait_s=wanted.wait_s
         )  # fmt: skip
@@ -208,12 +208,12 @@ class Api:
         metrics = metrics_of(await self._looks.proxies(), await self._pool.targets(), len(self._held))
         return Response(exposition(metrics), 200, {"content-type": CONTENT_TYPE})
 
-    def _kept(self, lent: Lent, wish: Wish, began: float) -> str:
+    def _kept(self, lent: ProxyLease, wish: ProxyRequest, began: float) -> str:
         """Return the name under which a lease is remembered."""
         told: dict[str, Any] = {"proxy": lent.proxy.name, "among": lent.among, "rebound": lent.rebound}
         return self._held.keep(lent, self._choices.note(lent.target, wish, began, **told))
 
-    def _lease(self, request: Request) -> Lent:
+    def _lease(self, request: Request) -> ProxyLease:
         lent = self._held.get(request.path_params["id"])
         if lent is None:
             raise HTTPException(410, OVER)
@@ -258,15 +258,15 @@ def read(body: bytes, scheme: str) -> tuple[list[Proxy], list[Fault]]:
     return [each for each in read if isinstance(each, Proxy)], [each for each in read if isinstance(each, Fault)]
 
 
-def state_of(request: Request) -> State | None:
+def state_of(request: Request) -> ProxyState | None:
     """Return the parameter `state`. Raises `HTTPException`."""
     text = text_of(request, "state")
-    if text and text not in set(State):
-        raise HTTPException(400, f"state {text[:20]!r}: write one of {', '.join(State)}")
-    return State(text) if text else None
+    if text and text not in set(ProxyState):
+        raise HTTPException(400, f"state {text[:20]!r}: write one of {', '.join(ProxyState)}")
+    return ProxyState(text) if text else None
 
 
-def selected(views: Iterable[ProxyView], state: State | None, tags: dict[str, str]) -> list[ProxyView]:
+def selected(views: Iterable[ProxyView], state: ProxyState | None, tags: dict[str, str]) -> list[ProxyView]:
     """Return those that are in this state, if one is given, and have these tags."""
     return [
         view for view in views if (state is None or view.state is state) and tags.items() <= view.proxy.tags.items()
@@ -279,7 +279,7 @@ def stats_of(proxies: Sequence[ProxyView], targets: Sequence[TargetView]) -> Sta
     latencies = [view.latency_s for view in proxies if view.latency_s is not None]
     return Stats(
         len(proxies),
-        {state: states[state] for state in State},
+        {state: states[state] for state in ProxyState},
         len(targets),
         sum(view.leases for view in targets),
         sum(view.granted for view in targets),
@@ -292,7 +292,7 @@ def stats_of(proxies: Sequence[ProxyView], targets: Sequence[TargetView]) -> Sta
     )
 
 
-def words_of(told: Explained, wish: Wish) -> str:
+def words_of(told: ProxyExplanation, wish: ProxyRequest) -> str:
     """Return a verdict in words; times are in UTC."""
     wanted = ", ".join(f"{name}={value}" for name, value in wish.tags.items())
     return words(told.verdict, when, asked=wanted)

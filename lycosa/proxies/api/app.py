@@ -34,7 +34,7 @@ from lycosa.proxies.api.operations import OPERATIONS, document
 from lycosa.proxies.api.pages import Pages
 from lycosa.proxies.api.schemas import Error, encoded
 from lycosa.proxies.api.snapshot_cache import Looks
-from lycosa.proxies.core.outcomes.outcome import Rule
+from lycosa.proxies.core.outcomes.outcome import OutcomeRule
 from lycosa.proxies.core.pool.choices import Choices
 from lycosa.proxies.gateway.store_timeout import in_time
 from lycosa.proxies.ports import ProxyPool
@@ -49,7 +49,7 @@ def build_desk(
     *,
     key: str = "",
     name: str = "",
-    rules_of: Callable[[str], Sequence[Rule]] = lambda _: (),
+    rules_of: Callable[[str], Sequence[OutcomeRule]] = lambda _: (),
     now: Callable[[], float] = time.time,
 ) -> Starlette:
     """Return the application over a pool, which stays its owner's to close.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from lycosa.proxies.core.pool.target_state import State
+from lycosa.proxies.core.pool.target_state import ProxyState
 
 WIDTH, HEIGHT, EDGE = 120.0, 24.0, 2.0
 SPREAD = 0.3
@@ -24,7 +24,7 @@ class Spark(NamedTuple):
 class Part(NamedTuple):
     """One state in a bar."""
 
-    state: State
+    state: ProxyState
     number: int
     x: float
     width: float
@@ -54,9 +54,9 @@ def spark(values: Sequence[float | None]) -> Spark | None:
     return Spark(lines, points[-1])
 
 
-def bar(counts: Mapping[State, int]) -> list[Part]:
+def bar(counts: Mapping[ProxyState, int]) -> list[Part]:
     """Return the parts of a bar, all of them to be seen."""
-    there = [(state, counts.get(state, 0)) for state in State if counts.get(state, 0)]
+    there = [(state, counts.get(state, 0)) for state in ProxyState if counts.get(state, 0)]
     total = sum(count for _, count in there)
     widths = [max(LEAST, BAR * count / total) for _, count in there]
     scale, x, parts = BAR / sum(widths) if widths else 0.0, 0.0, []

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from secrets import token_urlsafe
 
 from lycosa.proxies.core.pool.choices import Choice
-from lycosa.proxies.ports import Lent
+from lycosa.proxies.ports import ProxyLease
 
 HELD_MAX = 100_000
 """Leases that are out at a time."""
@@ -26,7 +26,7 @@ class HeldLeases:
     """Leases by name. `now` in unix seconds."""
 
     def __init__(self) -> None:
-        self._held: OrderedDict[str, tuple[Lent, float, Choice]] = OrderedDict()
+        self._held: OrderedDict[str, tuple[ProxyLease, float, Choice]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._held)
@@ -40,13 +40,13 @@ class HeldLeases:
             del self._held[name]
         return HELD_MAX - len(self._held)
 
-    def keep(self, lent: Lent, choice: Choice) -> str:
+    def keep(self, lent: ProxyLease, choice: Choice) -> str:
         """Remember a lease. Return its name."""
         name = token_urlsafe(NAME_BYTES)
         self._held[name] = (lent, lent.deadline, choice)
         return name
 
-    def get(self, name: str) -> Lent | None:
+    def get(self, name: str) -> ProxyLease | None:
         """Return the lease of a name, None for one that is not out."""
         found = self._held.get(name)
         return None if found is None else found[0]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from lycosa.core.metrics import Metric, Samples
-from lycosa.proxies.core.pool.target_state import State
+from lycosa.proxies.core.pool.target_state import ProxyState
 from lycosa.proxies.ports import ProxyView, TargetView
 
 TARGETS_MAX = 200
@@ -47,8 +47,8 @@ def metrics_of(proxies: Sequence[ProxyView], targets: Sequence[TargetView], held
     ]
 
 
-def _by_state(counts: Mapping[State, int], labels: Mapping[str, str]) -> Samples:
-    return [({**labels, "state": str(state)}, counts.get(state, 0)) for state in State]
+def _by_state(counts: Mapping[ProxyState, int], labels: Mapping[str, str]) -> Samples:
+    return [({**labels, "state": str(state)}, counts.get(state, 0)) for state in ProxyState]
 
 
 def _one(latencies: Sequence[float]) -> Samples:

@@ -15,7 +15,7 @@ from lycosa import __version__
 from lycosa.core.metrics import CONTENT_TYPE
 from lycosa.proxies.api import schemas
 from lycosa.proxies.api.api import FAULTS_SHOWN, LIMIT, LIMIT_MAX, OFFSET_MAX
-from lycosa.proxies.core.pool.target_state import State
+from lycosa.proxies.core.pool.target_state import ProxyState
 from lycosa.proxies.core.proxy import PORTS
 
 JSON, TEXT = "application/json", "text/plain"
@@ -94,7 +94,7 @@ OPERATIONS = (
         "GET", "/api/proxies", "proxies", "Proxies, the nearest first, or those of a target", schemas.ProxiesSeen,
         parameters=(
             TARGET,
-            Parameter("state", "Only those in this state", {"type": "string", "enum": [str(each) for each in State]}),
+            Parameter("state", "Only those in this state", {"type": "string", "enum": [str(each) for each in ProxyState]}),
             TAG,
             _whole("limit", "So many at most", LIMIT, 1, LIMIT_MAX),
             _whole("offset", "Pass over so many", 0, 0, OFFSET_MAX),

@@ -21,8 +21,8 @@ from lycosa.proxies.api.params import tags_of, text_of, whole_of
 from lycosa.proxies.api.snapshot_cache import Looks
 from lycosa.proxies.core.explain import Why, words
 from lycosa.proxies.core.pool.choices import Choices
-from lycosa.proxies.core.pool.target import Wish
-from lycosa.proxies.core.pool.target_state import State
+from lycosa.proxies.core.pool.target import ProxyRequest
+from lycosa.proxies.core.pool.target_state import ProxyState
 from lycosa.proxies.ports import ProxyPool
 
 ROWS = 100
@@ -66,7 +66,7 @@ class Pages:
             spark=self._spark,
             lately=self._lately,
             link=link,
-            states=list(State),
+            states=list(ProxyState),
             operations=OPERATIONS,
         )
 
@@ -82,7 +82,7 @@ class Pages:
         """One target: its proxies, and why each would be lent now, or not."""
         self._history.watch()
         name, number = text_of(request, "name", most=500, needed=True), page_of(request)
-        wish = Wish(tags_of(request), text_of(request, "session"))
+        wish = ProxyRequest(tags_of(request), text_of(request, "session"))
         view = next((each for each in await self._pool.targets() if each.target == name), None)
         told = await self._looks.explain(name, wish)
         known = {each.proxy.key: each for each in await self._pool.proxies(name)}

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
 from lycosa.proxies.api.schemas import AVOID_MAX, TAGS_MAX, TARGET_MAX, WORD_MAX, Asked
-from lycosa.proxies.core.pool.target import Wish
+from lycosa.proxies.core.pool.target import ProxyRequest
 from lycosa.proxies.core.proxy import PORTS
 
 BODY_MAX = 8_000_000
@@ -99,12 +99,12 @@ def tags_of(request: Request) -> dict[str, str]:
     return tags
 
 
-def wish_of(request: Request) -> Wish:
+def wish_of(request: Request) -> ProxyRequest:
     """Return the wish that parameters tell: `tag`, `session`, `avoid`."""
     avoid = request.query_params.getlist("avoid")
     if len(avoid) > AVOID_MAX:
         raise HTTPException(400, f"avoid {len(avoid):,} times: write at most {AVOID_MAX:,}")
-    return Wish(tags_of(request), text_of(request, "session"), frozenset(avoid))
+    return ProxyRequest(tags_of(request), text_of(request, "session"), frozenset(avoid))
 
 
 async def while_there(request: Request, answer: Coroutine[Any, Any, T]) -> tuple[T | None, bool]:

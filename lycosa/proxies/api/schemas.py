@@ -14,9 +14,9 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from lycosa.proxies.core.explain import Why
 from lycosa.proxies.core.outcomes.outcome import Blame
 from lycosa.proxies.core.pool.choices import Choice
-from lycosa.proxies.core.pool.target_state import State
+from lycosa.proxies.core.pool.target_state import ProxyState
 from lycosa.proxies.core.proxy import Proxy
-from lycosa.proxies.ports import Explained, Lent, ProxyView, TargetView
+from lycosa.proxies.ports import ProxyExplanation, ProxyLease, ProxyView, TargetView
 
 TARGET_MAX = 500
 """Characters of the name of a target."""
@@ -164,7 +164,7 @@ class ProxySeen(Struct):
 
     key: Key
     name: str
-    state: State
+    state: ProxyState
     latency_s: float | None
     uses: Count
     good: Count
@@ -189,7 +189,7 @@ class TargetSeen(Struct):
     """What is known of a target. `interval_s` is the least time between two leases of one proxy."""
 
     target: str
-    states: dict[State, Count]
+    states: dict[ProxyState, Count]
     leases: Count
     granted: Count
     leaked: Count
@@ -226,7 +226,7 @@ class VerdictSeen(Struct):
     name: str
     why: Why
     says: str
-    state: State
+    state: ProxyState
     until: float | None
     place: Count
     weight: float
@@ -261,7 +261,7 @@ class Stats(Struct):
     """The whole pool in numbers: proxies by state everywhere, and sums over all targets."""
 
     proxies: Count
-    states: dict[State, Count]
+    states: dict[ProxyState, Count]
     targets: Count
     leases: Count
     granted: Count
@@ -295,11 +295,11 @@ def proxy_seen(view: ProxyView) -> ProxySeen:
 
 def target_seen(view: TargetView) -> TargetSeen:
     """Return a target as it is shown."""
-    states = {state: view.states.get(state, 0) for state in State}
+    states = {state: view.states.get(state, 0) for state in ProxyState}
     return TargetSeen(view.target, states, view.leases, view.granted, view.leaked, view.stale, view.interval_s)
 
 
-def verdict_seen(told: Explained, says: str) -> VerdictSeen:
+def verdict_seen(told: ProxyExplanation, says: str) -> VerdictSeen:
     """Return a verdict as it is shown."""
     verdict = told.verdict
     return VerdictSeen(
@@ -318,7 +318,7 @@ def verdict_seen(told: Explained, says: str) -> VerdictSeen:
     )
 
 
-def lease_given(name: str, lent: Lent) -> LeaseGiven:
+def lease_given(name: str, lent: ProxyLease) -> LeaseGiven:
     """Return a lease for its holder, under the name by which he gives it back."""
     proxy = lent.proxy
     return LeaseGiven(

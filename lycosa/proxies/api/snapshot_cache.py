@@ -9,8 +9,8 @@ import asyncio
 import time
 
 from lycosa.proxies.core.explain import lacks_reason, with_reason
-from lycosa.proxies.core.pool.target import Wish
-from lycosa.proxies.ports import Explained, ProxyPool, ProxyView
+from lycosa.proxies.core.pool.target import ProxyRequest
+from lycosa.proxies.ports import ProxyExplanation, ProxyPool, ProxyView
 
 QUICK_S = 0.1
 REST = 10.0
@@ -35,7 +35,7 @@ class Looks:
                 self._until = began + took_s * (1 + REST) if took_s > QUICK_S else 0.0
             return self._seen
 
-    async def explain(self, target: str, wish: Wish) -> list[Explained]:
+    async def explain(self, target: str, wish: ProxyRequest) -> list[ProxyExplanation]:
         """Return why proxies would be lent, or not, with the reason of what holds for a proxy everywhere."""
         told = await self._pool.explain(target, wish)
         if not any(lacks_reason(each.verdict) for each in told):

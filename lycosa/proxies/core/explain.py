@@ -6,7 +6,7 @@
     BEHIND      it could be lent, and others come first in the order of use
     DEARER      it could be lent, and a cheaper one works, and is worth waiting for
     SESSION     it could be lent, and the session has another one
-    PACED       it was lent a moment ago: the delay, or the guard against the waterfall
+    PACED       it was lent a moment ago: the delay, or the guard against cascading bans
     LEASED      somebody has it                                                     its lease ends by then
     TRIED       after a rest one lease tries it alone, and is under way             its lease ends by then
     COOLING     it was banned here, or could not be reached                         its rest ends
@@ -30,9 +30,9 @@ from typing import NamedTuple
 
 from lycosa.proxies.core.policy import TargetPolicy
 from lycosa.proxies.core.pool.order import FEW, FEW_PART
-from lycosa.proxies.core.pool.pool import Pool
-from lycosa.proxies.core.pool.target import TargetPool, Wish
-from lycosa.proxies.core.pool.target_state import SAME_EXIT, Facts, Pair, State, rest_with
+from lycosa.proxies.core.pool.pool import GlobalPool
+from lycosa.proxies.core.pool.target import ProxyRequest, TargetPool
+from lycosa.proxies.core.pool.target_state import SAME_EXIT, ProxyFacts, ProxyState, ProxyTargetState, rest_with
 
 NEAREST_MAX = 1_000
 """Proxies of the whole pool that are looked at for those a target does not have, the nearest first."""
@@ -62,7 +62,7 @@ ELIGIBLE = frozenset({Why.NEXT, Why.BEHIND, Why.DEARER, Why.SESSION})
 """It could be lent, if that were all."""
 
 
-class Verdict(NamedTuple):
+class ProxyVerdict(NamedTuple):
     """What there is to say of one proxy. `until` (unix seconds) as in the table, 0.0 for none.
 
     `place` is that in the order of use among those of its tier that could be lent, the first is 1; 0: none. `weight` is
@@ -72,7 +72,7 @@ class Verdict(NamedTuple):
 
     key: str
     why: Why
-    state: State
+    state: ProxyState
     until: float = 0.0
     place: int = 0
     weight: float = 0.0
@@ -83,7 +83,7 @@ class Verdict(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class TargetSnapshot:
     """A target at one moment: what a back end has to tell.
 
     `stands` is the place of the order, `deadlines` say by key when a lease of it ends (the first, if it has several),
@@ -92,7 +92,7 @@ class Seen:
     """
 
     policy: TargetPolicy
-    pairs: Mapping[str, Pair]
+    pairs: Mapping[str, ProxyTargetState]
     stands: float = 0.0
     deadlines: Mapping[str, float] | None = None
     bound: str | None = None
@@ -100,7 +100,9 @@ class Seen:
     is_filled: bool = False
 
 
-def explain(seen: Seen, nearest: Sequence[tuple[str, Facts]], wish: Wish, now: float) -> list[Verdict]:
+def explain(
+    seen: TargetSnapshot, nearest: Sequence[tuple[str, ProxyFacts]], wish: ProxyRequest, now: float
+) -> list[ProxyVerdict]:
     """Return a verdict for each proxy, those that may be lent first. `nearest`: those of the whole pool, in order."""
     pairs, joining, spare = _filled(seen, nearest, wish, now)
     turn = _turn(pairs, seen, wish, now)
@@ -109,31 +111,35 @@ def explain(seen: Seen, nearest: Sequence[tuple[str, Facts]], wish: Wish, now: f
     return sorted(verdicts, key=lambda each: (ORDER[each.why], each.tier, each.place, each.until, each.key))
 
 
-def seen_in(pool: Pool, target: str, wish: Wish, now: float) -> tuple[Seen, list[tuple[str, Facts]]]:
+def seen_in(
+    pool: GlobalPool, target: str, wish: ProxyRequest, now: float
+) -> tuple[TargetSnapshot, list[tuple[str, ProxyFacts]]]:
     """Return what `explain` wants of the machine itself. A target that is not there stays away."""
     its = pool.targets.get(target) or TargetPool(pool.policy_of(target))
     its.expire(now)
     bound = its.session_key(wish.session, now) if wish.session else None
-    seen = Seen(its.policy, its.pairs, its.stands, its.deadlines(), bound, its.interval_s(now), wish.kind in its.filled)
+    seen = TargetSnapshot(
+        its.policy, its.pairs, its.stands, its.deadlines(), bound, its.interval_s(now), wish.kind in its.filled
+    )
     return seen, [(key, pool.facts(key)) for key, _ in zip(pool.nearest(), range(NEAREST_MAX), strict=False)]
 
 
-def explained(pool: Pool, target: str, wish: Wish, now: float) -> list[Verdict]:
+def explained(pool: GlobalPool, target: str, wish: ProxyRequest, now: float) -> list[ProxyVerdict]:
     """Explain what the machine itself would do."""
     return explain(*seen_in(pool, target, wish, now), wish, now)
 
 
-def lacks_reason(verdict: Verdict) -> bool:
+def lacks_reason(verdict: ProxyVerdict) -> bool:
     """Whether what is in its way holds everywhere, so that its reason is known of the proxy, not of the target."""
     return verdict.why is Why.DEAD or (verdict.why is Why.COOLING and not verdict.reason)
 
 
-def with_reason(verdict: Verdict, everywhere: Mapping[str, str]) -> Verdict:
+def with_reason(verdict: ProxyVerdict, everywhere: Mapping[str, str]) -> ProxyVerdict:
     """Return a verdict with its reason; `everywhere` are those of the whole pool, by key."""
     return verdict._replace(reason=everywhere.get(verdict.key, "")) if lacks_reason(verdict) else verdict
 
 
-def words(verdict: Verdict, when: Callable[[float], str], *, asked: str = "") -> str:
+def words(verdict: ProxyVerdict, when: Callable[[float], str], *, asked: str = "") -> str:
     """Return a verdict in words. `when` says a time; `asked`: which tags were asked for, in words."""
     until = when(verdict.until) if verdict.until else ""
     place, because = _th(verdict.place), f" ({verdict.reason})" if verdict.reason else ""
@@ -153,7 +159,7 @@ def words(verdict: Verdict, when: Callable[[float], str], *, asked: str = "") ->
         Why.TAGS: f"does not have the tags that were asked for{f' ({asked})' if asked else ''}",
         Why.SPARE: "not in the pool of this target, which takes it in when it needs more",
     }[verdict.why]
-    trial = ", on trial after a rest" if verdict.state is State.HALF_OPEN and verdict.why in ELIGIBLE else ""
+    trial = ", on trial after a rest" if verdict.state is ProxyState.HALF_OPEN and verdict.why in ELIGIBLE else ""
     return told + trial + (", joins with the next lease" if verdict.joins and verdict.why in ELIGIBLE else "")
 
 
@@ -164,23 +170,23 @@ def words(verdict: Verdict, when: Callable[[float], str], *, asked: str = "") ->
 class _Turn:
     """Who may be lent now: `places` in the order of use by key, the `drawn` among which the next one is."""
 
-    seen: Seen
-    wish: Wish
+    seen: TargetSnapshot
+    wish: ProxyRequest
     now: float
     places: Mapping[str, int]
     drawn: frozenset[str]
     tier: int | None
     bound: str | None
 
-    def verdict(self, pair: Pair, *, joins: bool) -> Verdict:
+    def verdict(self, pair: ProxyTargetState, *, joins: bool) -> ProxyVerdict:
         """Return that of a member."""
         why, until = self._why(pair)
         share = 1 / len(self.drawn) if why is Why.NEXT else 0.0
         place = self.places.get(pair.key, 0) if why in ELIGIBLE else 0
         state, tier = pair.state(self.now), pair.facts.tier
-        return Verdict(pair.key, why, state, until, place, 1 / pair.cost(), share, tier, pair.reason, joins)
+        return ProxyVerdict(pair.key, why, state, until, place, 1 / pair.cost(), share, tier, pair.reason, joins)
 
-    def _why(self, pair: Pair) -> tuple[Why, float]:
+    def _why(self, pair: ProxyTargetState) -> tuple[Why, float]:
         if not self.wish.fits(pair) and pair.key != self.bound:  # a session keeps what it has
             return (Why.AVOIDED if self.wish.means(pair) else Why.TAGS), 0.0
         if pair.key not in self.places:
@@ -192,9 +198,9 @@ class _Turn:
         return (Why.DEARER if self.tier is not None and pair.facts.tier > self.tier else Why.BEHIND), 0.0
 
 
-def _turn(pairs: Mapping[str, Pair], seen: Seen, wish: Wish, now: float) -> _Turn:
+def _turn(pairs: Mapping[str, ProxyTargetState], seen: TargetSnapshot, wish: ProxyRequest, now: float) -> _Turn:
     """Decide as `TargetPool.acquire` does."""
-    tiers: dict[int, list[Pair]] = {}
+    tiers: dict[int, list[ProxyTargetState]] = {}
     for pair in pairs.values():
         if not _refuses(pair, seen.policy, now):
             tiers.setdefault(pair.facts.tier, []).append(pair)
@@ -216,12 +222,12 @@ def _turn(pairs: Mapping[str, Pair], seen: Seen, wish: Wish, now: float) -> _Tur
     return _Turn(seen, wish, now, places, frozenset(), None, None)
 
 
-def _refuses(pair: Pair, policy: TargetPolicy, now: float) -> bool:
+def _refuses(pair: ProxyTargetState, policy: TargetPolicy, now: float) -> bool:
     is_full = 0 < policy.concurrency <= pair.held
     return pair.barred or pair.facts.dead or is_full or (pair.half and pair.held > 0) or pair.at > now
 
 
-def _refused(pair: Pair, seen: Seen, now: float) -> tuple[Why, float]:
+def _refused(pair: ProxyTargetState, seen: TargetSnapshot, now: float) -> tuple[Why, float]:
     """Say why a pair is in no line, the longest cause first."""
     deadline = (seen.deadlines or {}).get(pair.key, 0.0)
     if pair.facts.dead:
@@ -238,9 +244,9 @@ def _refused(pair: Pair, seen: Seen, now: float) -> tuple[Why, float]:
 
 
 def _filled(
-    seen: Seen, nearest: Sequence[tuple[str, Facts]], wish: Wish, now: float
-) -> tuple[dict[str, Pair], set[str], list[tuple[str, Facts]]]:
-    """Return the members after the target was filled up, which of them are new, and the others (`Pool.acquire`)."""
+    seen: TargetSnapshot, nearest: Sequence[tuple[str, ProxyFacts]], wish: ProxyRequest, now: float
+) -> tuple[dict[str, ProxyTargetState], set[str], list[tuple[str, ProxyFacts]]]:
+    """Return the members after the target was filled up, which of them are new, and the others (`GlobalPool.acquire`)."""
     pairs, joining, spare = dict(seen.pairs), set[str](), []
     usable = sum(pair.usable and wish.means(pair) for pair in pairs.values())
     missing = 0 if seen.is_filled else seen.policy.members - usable
@@ -251,7 +257,7 @@ def _filled(
             spare.append((key, facts))
             continue
         joining.add(key)
-        pairs[key] = pair = Pair(key, facts, seen.stands)
+        pairs[key] = pair = ProxyTargetState(key, facts, seen.stands)
         if facts.rests_until > now:
             pair.rest(facts.rests_until)
         at_its_exit = (each for each in seen.pairs.values() if facts.exit_ip and each.facts.exit_ip == facts.exit_ip)
@@ -260,12 +266,12 @@ def _filled(
     return pairs, joining, spare
 
 
-def _spare(key: str, facts: Facts, wish: Wish, now: float) -> Verdict:
-    pair = Pair(key, facts, 0.0)
+def _spare(key: str, facts: ProxyFacts, wish: ProxyRequest, now: float) -> ProxyVerdict:
+    pair = ProxyTargetState(key, facts, 0.0)
     if facts.rests_until > now:
         pair.rest(facts.rests_until)
     why = Why.DEAD if facts.dead else Why.SPARE if wish.tags.items() <= facts.tags.items() else Why.TAGS
-    return Verdict(key, why, pair.state(now), 0.0, 0, 1 / pair.cost(), 0.0, facts.tier)
+    return ProxyVerdict(key, why, pair.state(now), 0.0, 0, 1 / pair.cost(), 0.0, facts.tier)
 
 
 def _th(number: int) -> str:

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import msgspec
 
 from lycosa.proxies.core.policy import TargetPolicy
-from lycosa.proxies.core.pool.health import Health
+from lycosa.proxies.core.pool.health import ProxyHealth
 from lycosa.proxies.core.pool.leases import KeptLease, KeptSession
-from lycosa.proxies.core.pool.pool import Pool
-from lycosa.proxies.core.pool.rate_guard import Pace
+from lycosa.proxies.core.pool.pool import GlobalPool
+from lycosa.proxies.core.pool.rate_guard import RateGuard
 from lycosa.proxies.core.pool.target import TargetPool
-from lycosa.proxies.core.pool.target_state import Pair
+from lycosa.proxies.core.pool.target_state import ProxyTargetState
 from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.core.recorded_pool import RecordedPool
 
@@ -22,8 +22,8 @@ class KeptTarget(msgspec.Struct):
 
     name: str
     policy: TargetPolicy
-    pairs: list[Pair]
-    pace: Pace
+    pairs: list[ProxyTargetState]
+    pace: RateGuard
     counts: tuple[int, int, int]
     filled: list[list[tuple[str, str]]]
     stands: float
@@ -37,7 +37,7 @@ class Image(msgspec.Struct):
     """A pool at a time. `prices` are all that were ever seen; `token` is the last of a target that was forgotten."""
 
     proxies: list[Proxy]
-    health: list[Health]
+    health: list[ProxyHealth]
     prices: list[tuple[float, float]]
     token: int
     targets: list[KeptTarget]
@@ -49,7 +49,7 @@ encode = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder(Image).decode
 
 
-def image_of(pool: Pool, at: float = 0.0) -> Image:
+def image_of(pool: GlobalPool, at: float = 0.0) -> Image:
     """Return all of a pool. It shares parts with it: pack it before the pool changes."""
     return Image(
         list(pool.proxies.values()),

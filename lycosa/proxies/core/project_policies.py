@@ -13,7 +13,7 @@
 
 Of several tables that mean a target one counts: the one of its very name, else that of the nearest domain above it,
 else the first pattern. What it does not say is as in `default`, whose rules come after its own. What a key means:
-`TargetPolicy`, `Rule`.
+`TargetPolicy`, `OutcomeRule`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fnmatch import translate
 from typing import Any, NamedTuple
 
 from lycosa.core.errors import BadProxy, BadSetting
-from lycosa.proxies.core.outcomes.outcome import Blame, Rule, checked_rules
+from lycosa.proxies.core.outcomes.outcome import Blame, OutcomeRule, checked_rules
 from lycosa.proxies.core.policy import TargetPolicy
 
 TABLE = "proxies"
@@ -80,32 +80,34 @@ POLICY_KEYS = [field.name for field in fields(TargetPolicy)]
 RULE_KEYS = ["blame", "reason", "statuses", "body", "location", "shorter", "longer"]
 
 
-class Entry(NamedTuple):
+class TargetSettings(NamedTuple):
     """What holds for a target."""
 
     policy: TargetPolicy
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[OutcomeRule, ...] = ()
 
 
 class Policies:
     """See the module. Make it with `policies_from`; without a table all is as it is by itself."""
 
-    def __init__(self, default: Entry | None = None, named: Mapping[str, Entry] | None = None) -> None:
-        self._default = default or Entry(TargetPolicy())
+    def __init__(
+        self, default: TargetSettings | None = None, named: Mapping[str, TargetSettings] | None = None
+    ) -> None:
+        self._default = default or TargetSettings(TargetPolicy())
         self._named = {name: entry for name, entry in (named or {}).items() if not WILD & set(name)}
         patterns = ((name, entry) for name, entry in (named or {}).items() if name not in self._named)
         self._patterns = [(re.compile(translate(name)), entry) for name, entry in patterns]
-        self._known: dict[str, Entry] = {}
+        self._known: dict[str, TargetSettings] = {}
 
     def policy_of(self, target: str) -> TargetPolicy:
         """Return how the proxies of a target are used."""
         return self._of(target).policy
 
-    def rules_of(self, target: str) -> tuple[Rule, ...]:
+    def rules_of(self, target: str) -> tuple[OutcomeRule, ...]:
         """Return what answers of a target mean: its own rules, then those for all."""
         return self._of(target).rules
 
-    def _of(self, target: str) -> Entry:
+    def _of(self, target: str) -> TargetSettings:
         found = self._known.get(target)
         if found is None:
             if len(self._known) >= KNOWN_MAX:
@@ -113,7 +115,7 @@ class Policies:
             found = self._known[target] = self._found(target.lower())
         return found
 
-    def _found(self, target: str) -> Entry:
+    def _found(self, target: str) -> TargetSettings:
         for name in _upwards(target):
             if name in self._named:
                 return self._named[name]
@@ -123,11 +125,13 @@ class Policies:
 def policies_from(table: Mapping[str, Any]) -> Policies:
     """Read the table `proxies`. Raises `BadSetting`: which key is wrong, and what is right."""
     _refuse_unknown(table, (DEFAULT, TARGETS, *sorted(OTHERS)), TABLE)
-    default = _entry(_table(table.get(DEFAULT, {}), f"{TABLE}.{DEFAULT}"), f"{TABLE}.{DEFAULT}", Entry(TargetPolicy()))
+    default = _entry(
+        _table(table.get(DEFAULT, {}), f"{TABLE}.{DEFAULT}"), f"{TABLE}.{DEFAULT}", TargetSettings(TargetPolicy())
+    )
     targets = _table(table.get(TARGETS, {}), f"{TABLE}.{TARGETS}")
     if len(targets) > TABLES_MAX:
         raise BadSetting(f"{TABLE}.{TARGETS}: {len(targets):,} tables, at most {TABLES_MAX:,}: patterns mean several")
-    named: dict[str, Entry] = {}
+    named: dict[str, TargetSettings] = {}
     for name, value in targets.items():
         path = f"{TABLE}.{TARGETS}.{_quoted(name)}"
         if not 0 < len(name) <= TARGET_MAX or "://" in name:
@@ -138,7 +142,7 @@ def policies_from(table: Mapping[str, Any]) -> Policies:
     return Policies(default, named)
 
 
-def _entry(table: Mapping[str, Any], path: str, base: Entry) -> Entry:
+def _entry(table: Mapping[str, Any], path: str, base: TargetSettings) -> TargetSettings:
     """Return what a table says, on top of another one."""
     _refuse_unknown(table, (*POLICY_KEYS, RULES), path)
     values = {name: _value(name, value, f"{path}.{name}") for name, value in table.items() if name != RULES}
@@ -146,10 +150,10 @@ def _entry(table: Mapping[str, Any], path: str, base: Entry) -> Entry:
     if policy.cool_s > policy.cool_max_s:
         what = f"cool_s ({policy.cool_s:g}) is more than cool_max_s ({policy.cool_max_s:g})"
         raise BadSetting(f"{path}: {what}: write cool_max_s, too")
-    return Entry(policy, _rules(table.get(RULES, []), f"{path}.{RULES}", base.rules))
+    return TargetSettings(policy, _rules(table.get(RULES, []), f"{path}.{RULES}", base.rules))
 
 
-def _rules(told: object, path: str, more: Sequence[Rule]) -> tuple[Rule, ...]:
+def _rules(told: object, path: str, more: Sequence[OutcomeRule]) -> tuple[OutcomeRule, ...]:
     if not isinstance(told, list):
         raise BadSetting(f"{path}: {_shown(told)} is no list of rules: write [[{path}]]")
     rules = [_rule(each, f"{path}[{number}]") for number, each in enumerate(told, 1)]
@@ -159,7 +163,7 @@ def _rules(told: object, path: str, more: Sequence[Rule]) -> tuple[Rule, ...]:
         raise BadSetting(f"{path}: {wrong}") from None
 
 
-def _rule(told: object, path: str) -> Rule:
+def _rule(told: object, path: str) -> OutcomeRule:
     table = _table(told, path)
     _refuse_unknown(table, RULE_KEYS, path)
     blames = [each.value for each in Blame]
@@ -168,7 +172,7 @@ def _rule(told: object, path: str) -> Rule:
         wrong = f"{_shown(blame)} is nobody" if "blame" in table else "it is missing"
         raise BadSetting(f"{path}.blame: {wrong}: write one of {', '.join(blames)}")
     values = {name: _value(name, value, f"{path}.{name}") for name, value in table.items() if name != "blame"}
-    rule = Rule(Blame(blame), **values)
+    rule = OutcomeRule(Blame(blame), **values)
     _refuse_no_pattern(rule, path)
     try:
         checked_rules([rule])
@@ -177,7 +181,7 @@ def _rule(told: object, path: str) -> Rule:
     return rule
 
 
-def _refuse_no_pattern(rule: Rule, path: str) -> None:
+def _refuse_no_pattern(rule: OutcomeRule, path: str) -> None:
     """Raise `BadSetting` for a pattern that is none in the bytes of a body, where it is looked for."""
     try:
         re.compile(rule.body.encode())

@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from lycosa.proxies.core.outcomes.outcome import Outcome
-from lycosa.proxies.core.pool.target import Wish
+from lycosa.proxies.core.pool.target import ProxyRequest
 from lycosa.proxies.core.proxy import Proxy
-from lycosa.proxies.ports import Explained, Lent, ProxyView, TargetView
+from lycosa.proxies.ports import ProxyExplanation, ProxyLease, ProxyView, TargetView
 
 VERSION = 2
 PART = 1_000
@@ -37,12 +37,12 @@ class Asked(NamedTuple):
     avoid: list[str]
 
     @property
-    def wish(self) -> Wish:
+    def wish(self) -> ProxyRequest:
         """The wish that is meant."""
-        return Wish(self.tags, self.session, frozenset(self.avoid))
+        return ProxyRequest(self.tags, self.session, frozenset(self.avoid))
 
 
-def asked(wish: Wish) -> Asked:
+def asked(wish: ProxyRequest) -> Asked:
     """Return a wish as it is sent."""
     return Asked(dict(wish.tags), wish.session, list(wish.avoid))
 
@@ -52,15 +52,15 @@ METHODS: dict[str, tuple[Any, Any]] = {
     "remove": (tuple[list[str]], int),
     "count": (tuple[()], int),
     "forget_dead": (tuple[float], list[str]),
-    "acquire": (tuple[str, int, Asked, float | None, float], list[Lent]),
-    "renew": (tuple[Lent, float | None], float | None),
-    "release": (tuple[Lent, list[Outcome]], bool),
+    "acquire": (tuple[str, int, Asked, float | None, float], list[ProxyLease]),
+    "renew": (tuple[ProxyLease, float | None], float | None),
+    "release": (tuple[ProxyLease, list[Outcome]], bool),
     "ban": (tuple[str, str, float | None, str], bool),
     "unban": (tuple[str, str], bool),
     "checked": (tuple[str, Outcome, str], bool),
     "proxies": (tuple[str | None], list[ProxyView]),
     "targets": (tuple[()], list[TargetView]),
-    "explain": (tuple[str, Asked], list[Explained]),
+    "explain": (tuple[str, Asked], list[ProxyExplanation]),
 }
 """The types of the arguments and of the answer."""
 

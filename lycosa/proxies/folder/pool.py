@@ -24,7 +24,7 @@ from lycosa.infra import clock
 from lycosa.proxies.core import pool_image, recorded_pool
 from lycosa.proxies.core.outcomes.outcome import Outcome
 from lycosa.proxies.core.policy import TargetPolicy
-from lycosa.proxies.core.pool.target import ANY, Wish
+from lycosa.proxies.core.pool.target import ANY, ProxyRequest
 from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.core.recorded_pool import RecordedPool
 from lycosa.proxies.folder.folder import IMAGE, JOURNAL, Folder, damaged, owner_of
@@ -32,7 +32,7 @@ from lycosa.proxies.folder.remote import OwnerGone, RemotePool, connected
 from lycosa.proxies.folder.server import Served
 from lycosa.proxies.memory.pool import LocalPool
 from lycosa.proxies.memory.wait_queue import CLOSED
-from lycosa.proxies.ports import Explained, Lent, ProxyPool, ProxyView, TargetView
+from lycosa.proxies.ports import ProxyExplanation, ProxyLease, ProxyPool, ProxyView, TargetView
 
 log = logging.getLogger(__name__)
 
@@ -196,24 +196,30 @@ class EmbeddedPool:
         return await self._do(lambda pool: pool.forget_dead(kept_s))
 
     async def acquire(
-        self, target: str, count: int = 1, wish: Wish = ANY, *, lease_s: float | None = None, wait_s: float = 0.0
-    ) -> list[Lent]:
+        self,
+        target: str,
+        count: int = 1,
+        wish: ProxyRequest = ANY,
+        *,
+        lease_s: float | None = None,
+        wait_s: float = 0.0,
+    ) -> list[ProxyLease]:
         """See `ProxyPool`."""
         if self._owner is not None:
             return await self._owner.pool.acquire(target, count, wish, lease_s=lease_s, wait_s=wait_s)
         until = time.monotonic() + wait_s
 
-        def ask(pool: ProxyPool) -> Awaitable[list[Lent]]:
+        def ask(pool: ProxyPool) -> Awaitable[list[ProxyLease]]:
             left_s = max(0.0, until - time.monotonic())
             return pool.acquire(target, count, wish, lease_s=lease_s, wait_s=left_s)
 
         return await self._do(ask)
 
-    async def renew(self, lent: Lent, lease_s: float | None = None) -> float | None:
+    async def renew(self, lent: ProxyLease, lease_s: float | None = None) -> float | None:
         """See `ProxyPool`."""
         return await self._do(lambda pool: pool.renew(lent, lease_s))
 
-    async def release(self, lent: Lent, outcomes: Sequence[Outcome] = ()) -> bool:
+    async def release(self, lent: ProxyLease, outcomes: Sequence[Outcome] = ()) -> bool:
         """See `ProxyPool`."""
         return await self._do(lambda pool: pool.release(lent, outcomes))
 
@@ -237,7 +243,7 @@ class EmbeddedPool:
         """See `ProxyPool`."""
         return await self._do(lambda pool: pool.targets())
 
-    async def explain(self, target: str, wish: Wish = ANY) -> list[Explained]:
+    async def explain(self, target: str, wish: ProxyRequest = ANY) -> list[ProxyExplanation]:
         """See `ProxyPool`."""
         return await self._do(lambda pool: pool.explain(target, wish))
 

@@ -13,13 +13,13 @@ import msgspec
 from lycosa.core.errors import NewerState, NoProxy, StateError, StateLocked
 from lycosa.infra.unix_socket import LENGTH, connect, error_named, read_frame
 from lycosa.proxies.core.outcomes.outcome import Outcome
-from lycosa.proxies.core.pool.target import ANY, Wish
+from lycosa.proxies.core.pool.target import ANY, ProxyRequest
 from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.folder import messages as frames
 from lycosa.proxies.folder.folder import owner_of
 from lycosa.proxies.folder.messages import METHODS, PART, Answer, Call, Cancel, Hello, Refusal, asked, encode
 from lycosa.proxies.memory.wait_queue import CLOSED
-from lycosa.proxies.ports import Explained, Lent, ProxyView, TargetView
+from lycosa.proxies.ports import ProxyExplanation, ProxyLease, ProxyView, TargetView
 
 ANSWER_MAX_S = 30.0
 """An owner that has not answered after so long, beside what a call waits for, hangs or was stopped."""
@@ -72,18 +72,24 @@ class RemotePool:
         return gone
 
     async def acquire(
-        self, target: str, count: int = 1, wish: Wish = ANY, *, lease_s: float | None = None, wait_s: float = 0.0
-    ) -> list[Lent]:
+        self,
+        target: str,
+        count: int = 1,
+        wish: ProxyRequest = ANY,
+        *,
+        lease_s: float | None = None,
+        wait_s: float = 0.0,
+    ) -> list[ProxyLease]:
         """See `ProxyPool`."""
-        lent: list[Lent] = await self._ask("acquire", target, count, asked(wish), lease_s, wait_s, wait_s=wait_s)
+        lent: list[ProxyLease] = await self._ask("acquire", target, count, asked(wish), lease_s, wait_s, wait_s=wait_s)
         return lent
 
-    async def renew(self, lent: Lent, lease_s: float | None = None) -> float | None:
+    async def renew(self, lent: ProxyLease, lease_s: float | None = None) -> float | None:
         """See `ProxyPool`."""
         until: float | None = await self._ask("renew", lent, lease_s)
         return until
 
-    async def release(self, lent: Lent, outcomes: Sequence[Outcome] = ()) -> bool:
+    async def release(self, lent: ProxyLease, outcomes: Sequence[Outcome] = ()) -> bool:
         """See `ProxyPool`."""
         done: bool = await self._ask("release", lent, list(outcomes))
         return done
@@ -113,9 +119,9 @@ class RemotePool:
         found: list[TargetView] = await self._ask("targets")
         return found
 
-    async def explain(self, target: str, wish: Wish = ANY) -> list[Explained]:
+    async def explain(self, target: str, wish: ProxyRequest = ANY) -> list[ProxyExplanation]:
         """See `ProxyPool`."""
-        found: list[Explained] = await self._ask("explain", target, asked(wish))
+        found: list[ProxyExplanation] = await self._ask("explain", target, asked(wish))
         return found
 
     async def close(self) -> None:

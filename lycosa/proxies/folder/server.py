@@ -30,7 +30,7 @@ from lycosa.proxies.folder.messages import (
     decode_asked,
     encode,
 )
-from lycosa.proxies.ports import Lent, ProxyPool
+from lycosa.proxies.ports import ProxyLease, ProxyPool
 
 log = logging.getLogger(__name__)
 
@@ -171,7 +171,7 @@ class Client:
         arguments = tuple(each.wish if isinstance(each, Asked) else each for each in arguments)
         return await getattr(self._pool, call.method)(*arguments)
 
-    async def _give_back(self, lent: list[Lent]) -> None:
+    async def _give_back(self, lent: list[ProxyLease]) -> None:
         for each in lent:
             await self._pool.release(each)
 

@@ -11,7 +11,7 @@ from lycosa.http.core.destination import Destination
 from lycosa.proxies.core.gateway.socks import VERSION
 from lycosa.proxies.core.gateway.username import Asked
 from lycosa.proxies.gateway.http_speaker import HttpSpeaker
-from lycosa.proxies.gateway.leases import Hold
+from lycosa.proxies.gateway.leases import GatewayLease
 from lycosa.proxies.gateway.limits import BUFFER_MAX, LINGER_S
 from lycosa.proxies.gateway.routing import Parts
 from lycosa.proxies.gateway.socks_speaker import SocksSpeaker
@@ -157,7 +157,7 @@ class Client(Wire):
         asked: Asked,
         to: Destination,
         early: bytes,
-        opened: Callable[[Hold], bytes],
+        opened: Callable[[GatewayLease], bytes],
         failed: Callable[[LycosaError], None],
     ) -> None:
         """Open a tunnel; `early` is what came behind the request for it."""

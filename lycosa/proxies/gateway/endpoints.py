@@ -20,7 +20,7 @@ JSON = "application/json"
 WHAT = "this is a proxy: send requests through it, and reports to POST /v1/report; GET /v1/choices?site=SITE says why\n"
 
 
-class Said(NamedTuple):
+class EndpointResponse(NamedTuple):
     """An answer."""
 
     status: int
@@ -28,48 +28,48 @@ class Said(NamedTuple):
     kind: str = "text/plain; charset=utf-8"
 
 
-async def respond(parts: Parts, head: Request, body: bytes) -> Said:
+async def respond(parts: Parts, head: Request, body: bytes) -> EndpointResponse:
     """Return the answer to a request."""
     try:
         path, _, query = head.target.partition(b"?")
         if path not in (REPORT, CHOICES):
-            return Said(404, WHAT)
+            return EndpointResponse(404, WHAT)
         method = b"POST" if path == REPORT else b"GET"
         if head.method != method:
-            return Said(405, f"{method.decode()} only\n")
+            return EndpointResponse(405, f"{method.decode()} only\n")
         return await _reported(parts, head, body) if path == REPORT else _chosen(parts, head, query)
     except LycosaError as error:
-        return Said(status_of(error), _json(error=str(error)), JSON)
+        return EndpointResponse(status_of(error), _json(error=str(error)), JSON)
 
 
-async def _reported(parts: Parts, head: Request, body: bytes) -> Said:
+async def _reported(parts: Parts, head: Request, body: bytes) -> EndpointResponse:
     """Take a report. JSON only: a page in a browser of this machine could send a form, but no JSON without asking."""
     kinds = [value.partition(b";")[0].strip().lower() for value in head.values(b"content-type")]
     if kinds != [JSON.encode()]:
-        return Said(415, _json(error=f"send {JSON}"), JSON)
+        return EndpointResponse(415, _json(error=f"send {JSON}"), JSON)
     try:
         asked = _who(parts, head)
     except Forbidden as error:
-        return Said(401, _json(error=str(error)), JSON)
-    return Said(200, _json(result=await parts.holds.report(asked, read_report(body))), JSON)
+        return EndpointResponse(401, _json(error=str(error)), JSON)
+    return EndpointResponse(200, _json(result=await parts.holds.report(asked, read_report(body))), JSON)
 
 
-def _chosen(parts: Parts, head: Request, query: bytes) -> Said:
+def _chosen(parts: Parts, head: Request, query: bytes) -> EndpointResponse:
     """Tell which proxies were lent last for a site, and why: to an account its own, without accounts all of them."""
     try:
         asked = _who(parts, head)
     except Forbidden as error:
-        return Said(401, _json(error=str(error)), JSON)
+        return EndpointResponse(401, _json(error=str(error)), JSON)
     if not parts.accounts and not _by_address(head):
-        return Said(403, _json(error="ask by the address of this machine, or as localhost"), JSON)
+        return EndpointResponse(403, _json(error="ask by the address of this machine, or as localhost"), JSON)
     site = parse_qs(query.decode("latin-1")).get("site", [""])[0]
     if not site:
-        return Said(400, _json(error="which site? Write /v1/choices?site=SITE"), JSON)
+        return EndpointResponse(400, _json(error="which site? Write /v1/choices?site=SITE"), JSON)
     told = [
         {"at": each.at, "proxy": each.proxy, "why": each.why(), "came": each.came}
         for each in parts.holds.choices.of(site.lower(), asked.account)
     ]
-    return Said(200, _json(choices=told), JSON)
+    return EndpointResponse(200, _json(choices=told), JSON)
 
 
 def _by_address(head: Request) -> bool:

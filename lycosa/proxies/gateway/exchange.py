@@ -21,7 +21,7 @@ from lycosa.proxies.core.gateway.username import Asked
 from lycosa.proxies.core.outcomes.outcome import CHALLENGE_STATUSES, LOOKED_AT, Outcome, judge
 from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.gateway.answers import LEASE
-from lycosa.proxies.gateway.leases import Hold
+from lycosa.proxies.gateway.leases import GatewayLease
 from lycosa.proxies.gateway.limits import BUFFER_MAX
 from lycosa.proxies.gateway.routing import Parts, Route, attempt, located, route
 from lycosa.proxies.gateway.upstream import Key, Upstream
@@ -70,7 +70,7 @@ class Exchange:
         self._replay: bytearray | None = bytearray()
         self._sent = False
         self._upstream: Upstream | None = None
-        self._hold: Hold | None = None
+        self._hold: GatewayLease | None = None
         self._done: asyncio.Future[None] | None = None
         self._broken: BadMessage | None = None
         self._stalled = False
@@ -141,7 +141,7 @@ class Exchange:
         """See `Use`: what the answer says, as far as it has come."""
         return None if self._answer is None else self._judged(self._answer)
 
-    async def go(self, hold: Hold) -> Outcome | None:
+    async def go(self, hold: GatewayLease) -> Outcome | None:
         """See `Use`."""
         assert self._way is not None
         self._hold, self._latency_s = hold, None

@@ -13,7 +13,7 @@ from lycosa.proxies.core.outcomes.reports import REPORT_MAX
 from lycosa.proxies.gateway.answers import LEASE, answer, says, status_of
 from lycosa.proxies.gateway.endpoints import respond
 from lycosa.proxies.gateway.exchange import Exchange
-from lycosa.proxies.gateway.leases import Hold
+from lycosa.proxies.gateway.leases import GatewayLease
 from lycosa.proxies.gateway.limits import BUFFER_MAX
 from lycosa.proxies.gateway.routing import Parts
 from lycosa.proxies.gateway.speaker import Line
@@ -180,7 +180,7 @@ class HttpSpeaker:
         head_only = own.head.method == b"HEAD"
         self._line.send(answer(said.status, said.text, close=close, kind=said.kind, head_only=head_only))
 
-    def _opened(self, hold: Hold) -> bytes:
+    def _opened(self, hold: GatewayLease) -> bytes:
         self._parts.counts.tunnels["connect"] += 1
         return OPEN + LEASE + hold.id.encode() + b"\r\n\r\n"
 

@@ -15,15 +15,15 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from lycosa.core.errors import Forbidden, LycosaError, StateError
-from lycosa.proxies.core.gateway.username import Asked, Stickies
+from lycosa.proxies.core.gateway.username import Asked, StickySessions
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
-from lycosa.proxies.core.outcomes.reports import Report
+from lycosa.proxies.core.outcomes.reports import ClientReport
 from lycosa.proxies.core.pool.choices import Choice, Choices
-from lycosa.proxies.core.pool.target import ANY, Wish
+from lycosa.proxies.core.pool.target import ANY, ProxyRequest
 from lycosa.proxies.gateway.counts import Counts
 from lycosa.proxies.gateway.limits import Limits
 from lycosa.proxies.gateway.store_timeout import in_time
-from lycosa.proxies.ports import Lent, ProxyPool
+from lycosa.proxies.ports import ProxyLease, ProxyPool
 
 OVER_MAX = 10_000
 """Leases that have ended, and may be reported on."""
@@ -47,7 +47,7 @@ Name = tuple[str, str, str]
 """A session as its client knows it: account, word, target."""
 
 
-class Hold:
+class GatewayLease:
     """A lease and who uses it. `id` is what clients know it by; `users` call `leave` when they are done.
 
     `on_end` are told when it ends before they are done.
@@ -55,7 +55,7 @@ class Hold:
 
     __slots__ = ("choice", "id", "key", "lent", "name", "on_end", "outcomes", "over", "users")
 
-    def __init__(self, id_: str, name: Name, lent: Lent, key: SessionKey | None, choice: Choice) -> None:
+    def __init__(self, id_: str, name: Name, lent: ProxyLease, key: SessionKey | None, choice: Choice) -> None:
         self.id = id_
         self.name = name
         self.lent = lent
@@ -67,7 +67,7 @@ class Hold:
         self.on_end: set[Callable[[], None]] = set()
 
 
-class Holds:
+class GatewayLeases:
     """See the module. `now` in unix seconds, the pool's own."""
 
     def __init__(self, pool: ProxyPool, limits: Limits, counts: Counts, now: Callable[[], float]) -> None:
@@ -75,23 +75,23 @@ class Holds:
         self._limits = limits
         self._counts = counts
         self._now = now
-        self._stickies = Stickies()
+        self._stickies = StickySessions()
         self._prefix = secrets.token_hex(4)
         self._count = 0
-        self._held: dict[str, Hold] = {}
-        self._sessions: dict[SessionKey, Hold] = {}
-        self._coming: dict[SessionKey, asyncio.Task[Hold]] = {}
-        self._named: dict[Name, Hold] = {}
-        self._over: OrderedDict[str, tuple[Hold, float]] = OrderedDict()
+        self._held: dict[str, GatewayLease] = {}
+        self._sessions: dict[SessionKey, GatewayLease] = {}
+        self._coming: dict[SessionKey, asyncio.Task[GatewayLease]] = {}
+        self._named: dict[Name, GatewayLease] = {}
+        self._over: OrderedDict[str, tuple[GatewayLease, float]] = OrderedDict()
         self.choices = Choices(now)
 
     def __len__(self) -> int:
         return len(self._held)
 
-    async def take(self, asked: Asked, target: str, avoid: frozenset[str] = frozenset()) -> Hold:
+    async def take(self, asked: Asked, target: str, avoid: frozenset[str] = frozenset()) -> GatewayLease:
         """Return a lease for a use, which ends with `leave`. Raises `NoProxy`, `StateError`."""
         session = self._stickies.session(asked, self._now())
-        wish = Wish(asked.tags, session, avoid) if asked.tags or session or avoid else ANY
+        wish = ProxyRequest(asked.tags, session, avoid) if asked.tags or session or avoid else ANY
         name = (asked.account, asked.session, target)
         if not session:
             hold = await self._acquired(name, wish, None)
@@ -100,7 +100,7 @@ class Holds:
         hold.users += 1
         return hold
 
-    async def leave(self, hold: Hold, outcome: Outcome | None = None) -> None:
+    async def leave(self, hold: GatewayLease, outcome: Outcome | None = None) -> None:
         """A use is over, with this outcome; None when nobody knows."""
         hold.users -= 1
         if outcome is not None:
@@ -113,7 +113,7 @@ class Holds:
         elif not hold.users:
             await self._return(hold)
 
-    async def report(self, asked: Asked, report: Report) -> str:
+    async def report(self, asked: Asked, report: ClientReport) -> str:
         """Take what a client says. Return what came of it. Raises `Forbidden` (404) for no lease of this client."""
         hold = self._found(asked, report)
         outcome = report.judged()
@@ -150,7 +150,7 @@ class Holds:
         for hold in list(self._held.values()):
             await self._end(hold)
 
-    async def _shared(self, name: Name, wish: Wish, key: SessionKey) -> Hold:
+    async def _shared(self, name: Name, wish: ProxyRequest, key: SessionKey) -> GatewayLease:
         """Return the lease that a session has, or the one that is asked for just now."""
         hold = self._sessions.get(key)
         while hold is None or hold.over:
@@ -162,12 +162,12 @@ class Holds:
             hold = await asyncio.shield(coming)
         return hold
 
-    def _came(self, key: SessionKey, done: asyncio.Task[Hold]) -> None:
+    def _came(self, key: SessionKey, done: asyncio.Task[GatewayLease]) -> None:
         self._coming.pop(key, None)
         if not done.cancelled():
             done.exception()  # whoever asked for it may have gone
 
-    async def _acquired(self, name: Name, wish: Wish, key: SessionKey | None) -> Hold:
+    async def _acquired(self, name: Name, wish: ProxyRequest, key: SessionKey | None) -> GatewayLease:
         began, (account, _, target) = self._now(), name
         try:
             lent = await self._lent(target, wish)
@@ -177,23 +177,23 @@ class Holds:
         told = {"proxy": lent.proxy.name, "among": lent.among, "rebound": lent.rebound}
         choice = self.choices.note(target, wish, began, account, **told)
         self._count += 1
-        hold = Hold(f"{self._prefix}-{self._count:x}", name, lent, key, choice)
+        hold = GatewayLease(f"{self._prefix}-{self._count:x}", name, lent, key, choice)
         self._held[hold.id] = hold
         if key is not None:
             self._sessions[key] = self._named[name] = hold
         return hold
 
-    async def _lent(self, target: str, wish: Wish) -> Lent:
+    async def _lent(self, target: str, wish: ProxyRequest) -> ProxyLease:
         limits = self._limits
         asking = self._pool.acquire(target, 1, wish, lease_s=limits.lease_s, wait_s=limits.wait_s)
         return (await in_time(asking, limits.wait_s))[0]
 
-    async def _end(self, hold: Hold) -> None:
+    async def _end(self, hold: GatewayLease) -> None:
         """End a lease that others may still use."""
         await self._return(hold)
         _tell(hold)
 
-    async def _return(self, hold: Hold) -> None:
+    async def _return(self, hold: GatewayLease) -> None:
         self._forget(hold)
         try:
             if not await self._pool.release(hold.lent, hold.outcomes):
@@ -201,7 +201,7 @@ class Holds:
         except StateError as error:
             log.warning("a lease could not be returned, and ends by itself: %s", error)
 
-    def _forget(self, hold: Hold) -> None:
+    def _forget(self, hold: GatewayLease) -> None:
         hold.over = True
         hold.choice.ended(hold.outcomes)
         self._held.pop(hold.id, None)
@@ -221,7 +221,7 @@ class Holds:
         if self._named.get(hold.name) is hold:
             del self._named[hold.name]
 
-    def _found(self, asked: Asked, report: Report) -> Hold:
+    def _found(self, asked: Asked, report: ClientReport) -> GatewayLease:
         if report.lease:
             hold = self._held.get(report.lease) or self._over.get(report.lease, (None, 0.0))[0]
         else:
@@ -230,7 +230,7 @@ class Holds:
             raise Forbidden("no such lease of yours, or it ended long ago", 404)
         return hold
 
-    async def _late(self, hold: Hold, outcome: Outcome) -> str:
+    async def _late(self, hold: GatewayLease, outcome: Outcome) -> str:
         """A report on a lease that is over: a ban is a ban, the rest has been counted."""
         key, target = hold.lent.proxy.key, hold.lent.target
         hold.choice.ended([*hold.outcomes, outcome])
@@ -243,13 +243,13 @@ class Holds:
         return "late"
 
 
-def _note(hold: Hold, outcome: Outcome) -> None:
+def _note(hold: GatewayLease, outcome: Outcome) -> None:
     """Keep an outcome; a bad one in any case."""
     if len(hold.outcomes) < OUTCOMES_MAX or outcome.blame in BAD:
         hold.outcomes.append(outcome)
 
 
-def _tell(hold: Hold) -> None:
+def _tell(hold: GatewayLease) -> None:
     for each in list(hold.on_end):
         each()
     hold.on_end.clear()

@@ -13,10 +13,10 @@ from lycosa.proxies.core.gateway.access_rules import Names, Reach
 from lycosa.proxies.core.gateway.accounts import Accounts
 from lycosa.proxies.core.gateway.handshakes import ADDRESSED
 from lycosa.proxies.core.gateway.username import Asked
-from lycosa.proxies.core.outcomes.outcome import Blame, Outcome, Rule, judge_error
+from lycosa.proxies.core.outcomes.outcome import Blame, Outcome, OutcomeRule, judge_error
 from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.gateway.counts import Counts
-from lycosa.proxies.gateway.leases import Hold, Holds
+from lycosa.proxies.gateway.leases import GatewayLease, GatewayLeases
 from lycosa.proxies.gateway.limits import Limits
 from lycosa.proxies.gateway.upstream import Dialer, Kept
 
@@ -32,12 +32,12 @@ class Parts:
     counts: Counts
     accounts: Accounts
     reach: Reach
-    holds: Holds
+    holds: GatewayLeases
     dialer: Dialer
     kept: Kept
     resolver: Resolver
     target_of: Callable[[str], str]
-    rules_of: Callable[[str], Sequence[Rule]]
+    rules_of: Callable[[str], Sequence[OutcomeRule]]
     now: Callable[[], float]
 
 
@@ -49,7 +49,7 @@ class Use(Protocol):
         """What is known of it when it is broken off."""
         ...
 
-    async def go(self, hold: Hold) -> Outcome | None:
+    async def go(self, hold: GatewayLease) -> Outcome | None:
         """Do it. Raises `FetchError`."""
         ...
 

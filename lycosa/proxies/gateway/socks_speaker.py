@@ -7,7 +7,7 @@ from collections.abc import Callable
 from lycosa.core.errors import BadMessage, FetchError, Forbidden, LycosaError
 from lycosa.proxies.core.gateway import socks
 from lycosa.proxies.core.gateway.username import Asked
-from lycosa.proxies.gateway.leases import Hold
+from lycosa.proxies.gateway.leases import GatewayLease
 from lycosa.proxies.gateway.routing import Parts
 from lycosa.proxies.gateway.speaker import Line
 
@@ -95,7 +95,7 @@ class SocksSpeaker:
     def _nothing(self) -> int:
         return 0
 
-    def _opened(self, hold: Hold) -> bytes:
+    def _opened(self, hold: GatewayLease) -> bytes:
         self._parts.counts.tunnels["socks"] += 1
         return socks.reply(socks.DONE)
 

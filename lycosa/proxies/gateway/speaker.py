@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from lycosa.core.errors import LycosaError
 from lycosa.http.core.destination import Destination
 from lycosa.proxies.core.gateway.username import Asked
-from lycosa.proxies.gateway.leases import Hold
+from lycosa.proxies.gateway.leases import GatewayLease
 
 
 class Speaker(Protocol):
@@ -80,7 +80,7 @@ class Line(Protocol):
         asked: Asked,
         to: Destination,
         early: bytes,
-        opened: Callable[[Hold], bytes],
+        opened: Callable[[GatewayLease], bytes],
         failed: Callable[[LycosaError], None],
     ) -> None:
         """Open a tunnel; `early` is what came behind the request for it."""

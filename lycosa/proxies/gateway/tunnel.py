@@ -13,7 +13,7 @@ from lycosa.core.errors import ProxyFailed
 from lycosa.http.core.destination import Destination
 from lycosa.proxies.core.gateway.username import Asked
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
-from lycosa.proxies.gateway.leases import Hold
+from lycosa.proxies.gateway.leases import GatewayLease
 from lycosa.proxies.gateway.routing import Parts, attempt, located, route
 from lycosa.proxies.gateway.upstream import Upstream
 from lycosa.proxies.gateway.wire import Wire
@@ -29,7 +29,12 @@ class Tunnel:
     """
 
     def __init__(
-        self, parts: Parts, client: Wire, asked: Asked, to: Destination, say: Callable[[Hold], tuple[bytes, bytes]]
+        self,
+        parts: Parts,
+        client: Wire,
+        asked: Asked,
+        to: Destination,
+        say: Callable[[GatewayLease], tuple[bytes, bytes]],
     ) -> None:
         self.is_open = False
         self._parts = parts
@@ -49,7 +54,7 @@ class Tunnel:
         target = self._asked.site or self._parts.target_of(self._to.host)
         await attempt(self._parts, self._asked, target, self)
 
-    async def go(self, hold: Hold) -> Outcome | None:
+    async def go(self, hold: GatewayLease) -> Outcome | None:
         """See `Use`."""
         proxy = hold.lent.proxy
         way = await located(self._parts, self._way, proxy)
@@ -124,7 +129,7 @@ class Tunnel:
         is_half = self._client.at_end or (upstream is not None and upstream.at_end)
         return min(HALF_S, self._parts.limits.tunnel_idle_s) if is_half else self._parts.limits.tunnel_idle_s
 
-    def _open(self, upstream: Upstream, hold: Hold, came: bytes) -> None:
+    def _open(self, upstream: Upstream, hold: GatewayLease, came: bytes) -> None:
         self.is_open = True
         upstream.listen(self)
         answer, early = self._say(hold)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 
-from lycosa.proxies.ports import Lent
+from lycosa.proxies.ports import ProxyLease
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ class LateReturns:
         self._said_at = -SAY_S
         self._since = 0
 
-    def note(self, lent: Lent) -> None:
+    def note(self, lent: ProxyLease) -> None:
         """A return was refused."""
         self._since += 1
         now = time.monotonic()

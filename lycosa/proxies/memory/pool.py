@@ -12,12 +12,12 @@ from lycosa.proxies.core.explain import explained
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
 from lycosa.proxies.core.policy import TargetPolicy
 from lycosa.proxies.core.pool.health import NOBODYS, REACHED
-from lycosa.proxies.core.pool.pool import Pool
-from lycosa.proxies.core.pool.target import ANY, Grant, Wait, Wish
+from lycosa.proxies.core.pool.pool import GlobalPool
+from lycosa.proxies.core.pool.target import ANY, Grant, ProxyRequest, Wait
 from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.memory.late_returns import LateReturns
-from lycosa.proxies.memory.wait_queue import CLOSED, Line, Waiter
-from lycosa.proxies.ports import Explained, Lent, ProxyView, TargetView
+from lycosa.proxies.memory.wait_queue import CLOSED, Waiter, WaitQueue
+from lycosa.proxies.ports import ProxyExplanation, ProxyLease, ProxyView, TargetView
 from lycosa.proxies.views import SEEN, refuse_counts, view_everywhere, view_on, why_not
 
 IN_LINE = Wait(None)
@@ -35,12 +35,12 @@ class LocalPool:
         policy_of: Callable[[str], TargetPolicy] = lambda _: TargetPolicy(),
         now: Callable[[], float] | None = None,
         draw: Callable[[], float] = clock.chance,
-        pool: Pool | None = None,
+        pool: GlobalPool | None = None,
     ) -> None:
-        self._pool = pool or Pool(policy_of)
+        self._pool = pool or GlobalPool(policy_of)
         self._now = now or clock.Clock().now
         self._draw = draw
-        self._lines: dict[str, Line] = {}
+        self._lines: dict[str, WaitQueue] = {}
         self._late = LateReturns()
         self._closed = False
 
@@ -65,8 +65,14 @@ class LocalPool:
         return self._pool.forget_dead(kept_s, self._now())
 
     async def acquire(
-        self, target: str, count: int = 1, wish: Wish = ANY, *, lease_s: float | None = None, wait_s: float = 0.0
-    ) -> list[Lent]:
+        self,
+        target: str,
+        count: int = 1,
+        wish: ProxyRequest = ANY,
+        *,
+        lease_s: float | None = None,
+        wait_s: float = 0.0,
+    ) -> list[ProxyLease]:
         """See `ProxyPool`."""
         refuse_counts(count, wish)
         grants = self._ask(target, count, wish, lease_s) if target not in self._lines else IN_LINE
@@ -74,15 +80,15 @@ class LocalPool:
             waiter = Waiter(count, wish, lease_s, asyncio.get_running_loop().create_future())
             grants = await self._wait(target, waiter, wait_s)
         return [
-            Lent(target, grant.token, self._pool.proxies[grant.key], grant.deadline, grant.rebound, grant.among)
+            ProxyLease(target, grant.token, self._pool.proxies[grant.key], grant.deadline, grant.rebound, grant.among)
             for grant in grants
         ]
 
-    async def renew(self, lent: Lent, lease_s: float | None = None) -> float | None:
+    async def renew(self, lent: ProxyLease, lease_s: float | None = None) -> float | None:
         """See `ProxyPool`."""
         return self._pool.renew(lent.target, lent.token, self._now(), lease_s)
 
-    async def release(self, lent: Lent, outcomes: Sequence[Outcome] = ()) -> bool:
+    async def release(self, lent: ProxyLease, outcomes: Sequence[Outcome] = ()) -> bool:
         """See `ProxyPool`."""
         done = self._release(lent.target, lent.token, outcomes)
         if not done:
@@ -131,10 +137,10 @@ class LocalPool:
             for name, pool in self._pool.targets.items()
         ]
 
-    async def explain(self, target: str, wish: Wish = ANY) -> list[Explained]:
+    async def explain(self, target: str, wish: ProxyRequest = ANY) -> list[ProxyExplanation]:
         """See `ProxyPool`."""
         verdicts = explained(self._pool, target, wish, self._now())
-        return [Explained(self._pool.proxies[verdict.key], verdict) for verdict in verdicts]
+        return [ProxyExplanation(self._pool.proxies[verdict.key], verdict) for verdict in verdicts]
 
     async def close(self) -> None:
         """See `ProxyPool`."""
@@ -143,7 +149,7 @@ class LocalPool:
             line.close(NoProxy(CLOSED))
         self._lines.clear()
 
-    def _ask(self, target: str, count: int, wish: Wish, lease_s: float | None) -> list[Grant] | Wait:
+    def _ask(self, target: str, count: int, wish: ProxyRequest, lease_s: float | None) -> list[Grant] | Wait:
         if self._closed:
             raise NoProxy(CLOSED)
         draws = [self._draw() for _ in range(count)]
@@ -154,7 +160,7 @@ class LocalPool:
 
     async def _wait(self, target: str, waiter: Waiter, wait_s: float) -> list[Grant]:
         """Wait in line. Who is cancelled at the moment he gets one gives it back."""
-        line = self._lines.setdefault(target, Line(partial(self._ask_for, target), self._now))
+        line = self._lines.setdefault(target, WaitQueue(partial(self._ask_for, target), self._now))
         line.join(waiter)
         line.serve()
         try:
@@ -190,7 +196,7 @@ class LocalPool:
         for target in list(self._lines):
             self._serve(target)
 
-    def _why(self, target: str, count: int, wish: Wish, wait_s: float) -> str:
+    def _why(self, target: str, count: int, wish: ProxyRequest, wait_s: float) -> str:
         now = self._now()
         is_empty = not self._pool.proxies
         counts = {} if is_empty else self._pool.target(target, now).counts(now, wish)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lycosa.core.errors import LycosaError, UsageError
-from lycosa.proxies.core.pool.target import Grant, Wait, Wish
+from lycosa.proxies.core.pool.target import Grant, ProxyRequest, Wait
 
 CLOSED = "the pool is closed"
 WAITING_MAX = 100_000
@@ -20,7 +20,7 @@ class Waiter:
     """One of them. `lease_s` as in `ProxyPool.acquire`."""
 
     count: int
-    wish: Wish
+    wish: ProxyRequest
     lease_s: float | None
     granted: asyncio.Future[list[Grant]]
 
@@ -35,7 +35,7 @@ class Waiter:
         return self.granted.result() if done else []
 
 
-class Line:
+class WaitQueue:
     """The line of one target. `acquire` asks its pool now; `now` tells the time (unix seconds)."""
 
     def __init__(self, acquire: Callable[[Waiter], list[Grant] | Wait], now: Callable[[], float]) -> None:

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 from lycosa.proxies.core.explain import NEAREST_MAX, Why, explain
 from lycosa.proxies.core.policy import TargetPolicy
-from lycosa.proxies.core.pool.target import Wish
+from lycosa.proxies.core.pool.target import ProxyRequest
 from lycosa.proxies.core.proxy import Proxy
-from lycosa.proxies.ports import Explained
+from lycosa.proxies.ports import ProxyExplanation
 from lycosa.proxies.redis.calls import Calls
 from lycosa.proxies.redis.target_script import script_of, seen
 from lycosa.proxies.views import facts_of, read_stored
@@ -21,8 +21,8 @@ Find = Callable[[str], Awaitable[Proxy | None]]
 
 
 async def explained(
-    calls: Calls, policy: TargetPolicy, target: str, wish: Wish, now: float, find: Find
-) -> list[Explained]:
+    calls: Calls, policy: TargetPolicy, target: str, wish: ProxyRequest, now: float, find: Find
+) -> list[ProxyExplanation]:
     """See `ProxyPool.explain`. `find` returns the proxies that are not among the nearest."""
     told, version = await calls.everywhere("nearest", count=NEAREST_MAX)
     facts = facts_of({key: each for key, _, each in told})
@@ -36,5 +36,5 @@ async def explained(
     for verdict in verdicts:
         proxy = proxies.get(verdict.key) or await find(verdict.key)
         if proxy is not None:
-            found.append(Explained(proxy, verdict))
+            found.append(ProxyExplanation(proxy, verdict))
     return found

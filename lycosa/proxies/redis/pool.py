@@ -19,17 +19,17 @@ from lycosa.infra.redis.connection import Server
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
 from lycosa.proxies.core.policy import TargetPolicy
 from lycosa.proxies.core.pool.health import NOBODYS, REACHED
-from lycosa.proxies.core.pool.target import ANY, Grant, Wait, Wish
-from lycosa.proxies.core.pool.target_state import Facts, Pair
+from lycosa.proxies.core.pool.target import ANY, Grant, ProxyRequest, Wait
+from lycosa.proxies.core.pool.target_state import ProxyFacts, ProxyTargetState
 from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.memory.late_returns import LateReturns
 from lycosa.proxies.memory.wait_queue import CLOSED
-from lycosa.proxies.ports import Explained, Lent, ProxyView, TargetView
+from lycosa.proxies.ports import ProxyExplanation, ProxyLease, ProxyView, TargetView
 from lycosa.proxies.redis.calls import Calls
 from lycosa.proxies.redis.expiry import TOLD_AT_ONCE, forget_dead, remove
 from lycosa.proxies.redis.explain import explained
 from lycosa.proxies.redis.outcome_reporter import Hearing
-from lycosa.proxies.redis.refiller import Filling
+from lycosa.proxies.redis.refiller import Refiller
 from lycosa.proxies.redis.target_script import TargetScript, granted, kind_of, looked, script_of
 from lycosa.proxies.redis.wait_queue import ASKED_MAX, Answers, Asker, Line
 from lycosa.proxies.views import facts_of, read_stored, refuse_counts, stored, view_everywhere, view_on, why_not
@@ -62,7 +62,7 @@ class RedisPool:
         self._lines: dict[str, dict[tuple[str, str], Line]] = {}
         self._hearing = Hearing(self._told, draw)
         self._late = LateReturns()
-        self._filling = Filling(calls, policy_of, self._known.clear)
+        self._filling = Refiller(calls, policy_of, self._known.clear)
         self._returning: set[asyncio.Future[Any]] = set()
         self._closed = False
 
@@ -101,8 +101,14 @@ class RedisPool:
         return gone
 
     async def acquire(
-        self, target: str, count: int = 1, wish: Wish = ANY, *, lease_s: float | None = None, wait_s: float = 0.0
-    ) -> list[Lent]:
+        self,
+        target: str,
+        count: int = 1,
+        wish: ProxyRequest = ANY,
+        *,
+        lease_s: float | None = None,
+        wait_s: float = 0.0,
+    ) -> list[ProxyLease]:
         """See `ProxyPool`."""
         refuse_counts(count, wish)
         loop = asyncio.get_running_loop()
@@ -118,12 +124,12 @@ class RedisPool:
                 raise NoProxy(await self._why(target, count, wish, wait_s)) from None
             raise
 
-    async def renew(self, lent: Lent, lease_s: float | None = None) -> float | None:
+    async def renew(self, lent: ProxyLease, lease_s: float | None = None) -> float | None:
         """See `ProxyPool`."""
         until = await self._calls.target(lent.target, self._script(lent.target).renew(lent.token, lease_s))
         return None if until is False else float(until)
 
-    async def release(self, lent: Lent, outcomes: Sequence[Outcome] = ()) -> bool:
+    async def release(self, lent: ProxyLease, outcomes: Sequence[Outcome] = ()) -> bool:
         """See `ProxyPool`."""
         call = self._script(lent.target).release(lent.token, outcomes, self._draw())
         if await self._calls.target(lent.target, call) is False:
@@ -187,7 +193,7 @@ class RedisPool:
             views.append(TargetView(name, states, leases, *numbers, interval_s))
         return views
 
-    async def explain(self, target: str, wish: Wish = ANY) -> list[Explained]:
+    async def explain(self, target: str, wish: ProxyRequest = ANY) -> list[ProxyExplanation]:
         """See `ProxyPool`."""
         return await explained(self._calls, self._policy_of(target), target, wish, self._now(), self._proxy)
 
@@ -214,7 +220,7 @@ class RedisPool:
 
     # ----------------------------------------------------------------------------------------------------------------
 
-    def _line(self, target: str, wish: Wish) -> Line:
+    def _line(self, target: str, wish: ProxyRequest) -> Line:
         """Return the line for this wish, a new one if nobody waits with it."""
         if self._closed:
             raise NoProxy(CLOSED)
@@ -222,7 +228,7 @@ class RedisPool:
         which = kind_of(wish), wish.session
         line = lines.get(which)
         if line is None:
-            plain = Wish(wish.tags)
+            plain = ProxyRequest(wish.tags)
             ask, fill = partial(self._ask, target), partial(self._filling.fill, target, plain)
             ended = partial(self._end_line, target, which)
             line = lines[which] = Line(ask, fill, partial(self._give_back, target), ended, self._now)
@@ -246,7 +252,7 @@ class RedisPool:
         answers = [granted(answer) for answer in await self._calls.together(target, calls)]
         is_filled = all(filled for _, filled in answers)
         if not is_filled and not any(isinstance(answer, Wait) for answer, _ in answers):
-            self._filling.begin(target, Wish(askers[0].wish.tags))
+            self._filling.begin(target, ProxyRequest(askers[0].wish.tags))
         return Answers([answer for answer, _ in answers], is_filled)
 
     def _give_back(self, target: str, grants: Sequence[Grant]) -> None:
@@ -261,7 +267,7 @@ class RedisPool:
         if not returning.cancelled() and returning.exception() is None:  # otherwise its time brings it back
             self._woken(target, 1)
 
-    def _remembered(self, target: str, grant: Grant, wish: Wish) -> Lent | None:
+    def _remembered(self, target: str, grant: Grant, wish: ProxyRequest) -> ProxyLease | None:
         """Return the lease if this process knows its proxy."""
         proxy = self._known.get(grant.key)
         if proxy is None:
@@ -269,15 +275,15 @@ class RedisPool:
         if wish.tags and not wish.tags.items() <= proxy.tags.items():  # others have given it other tags
             del self._known[grant.key]
             return None
-        return Lent(target, grant.token, proxy, grant.deadline, grant.rebound, grant.among)
+        return ProxyLease(target, grant.token, proxy, grant.deadline, grant.rebound, grant.among)
 
-    async def _asked(self, target: str, grant: Grant) -> Lent:
+    async def _asked(self, target: str, grant: Grant) -> ProxyLease:
         """Return the lease, with what the server knows of its proxy."""
         proxy = await self._proxy(grant.key)
         if proxy is None:  # by somebody who has not told this target yet, or ended before he could
             await self._calls.target(target, self._script(target).forget(grant.key))
             raise NoProxy(f"the proxy {grant.key} was removed in this moment")
-        return Lent(target, grant.token, proxy, grant.deadline, grant.rebound, grant.among)
+        return ProxyLease(target, grant.token, proxy, grant.deadline, grant.rebound, grant.among)
 
     async def _proxy(self, key: str) -> Proxy | None:
         """Return a proxy, by what is known here if possible."""
@@ -300,14 +306,14 @@ class RedisPool:
             await self._calls.target(target, self._script(target).learn(facts))
         return bool(facts)
 
-    async def _look(self, target: str) -> tuple[dict[str, Pair], dict[str, Any], int, float]:
+    async def _look(self, target: str) -> tuple[dict[str, ProxyTargetState], dict[str, Any], int, float]:
         return looked(await self._calls.target(target, self._script(target).look()))
 
     async def _told(self, heard: Mapping[str, Any]) -> None:
         """Say what was heard of proxies, and to targets what they have to know of it."""
         await self._tell(facts_of(await self._calls.everywhere("hear", heard=heard)))
 
-    async def _tell(self, facts: Mapping[str, Facts]) -> None:
+    async def _tell(self, facts: Mapping[str, ProxyFacts]) -> None:
         """All targets that have these proxies hear of them."""
         if facts:
             for target in await self._calls.targets():
@@ -320,7 +326,7 @@ class RedisPool:
             facts = facts_of(await self._calls.everywhere("facts", keys=list(pairs)))
             await self._calls.target(target, self._script(target).update(facts))
 
-    async def _why(self, target: str, count: int, wish: Wish, wait_s: float) -> str:
+    async def _why(self, target: str, count: int, wish: ProxyRequest, wait_s: float) -> str:
         try:
             async with asyncio.timeout(SAY_WHY_S):
                 pairs, *_ = await self._look(target)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 from lycosa.proxies.core.policy import TargetPolicy
-from lycosa.proxies.core.pool.target import Wish
+from lycosa.proxies.core.pool.target import ProxyRequest
 from lycosa.proxies.redis.calls import Calls
 from lycosa.proxies.redis.target_script import kind_of, script_of
 from lycosa.proxies.views import facts_of
@@ -20,7 +20,7 @@ SEE_S = 1.0
 """How often is looked whether others have changed the proxies."""
 
 
-class Filling:
+class Refiller:
     """`version` is that of all proxies, as it was seen last: what was filled up before that may be filled up anew.
 
     `forget` is called when proxies may have other tags or prices than before.
@@ -47,11 +47,11 @@ class Filling:
         """Look at once, the next time."""
         self._seen_at = 0.0
 
-    async def fill(self, target: str, wish: Wish) -> None:
+    async def fill(self, target: str, wish: ProxyRequest) -> None:
         """Fill a target up, once for all who want that for the same kind of wish. Raises `StateError`."""
         await asyncio.shield(self.begin(target, wish))
 
-    def begin(self, target: str, wish: Wish) -> asyncio.Task[None]:
+    def begin(self, target: str, wish: ProxyRequest) -> asyncio.Task[None]:
         """Begin to fill it up; nobody has to wait for it."""
         which = target, kind_of(wish)
         task = self._tasks.get(which)
@@ -70,7 +70,7 @@ class Filling:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.warning("%s was not filled up with proxies: %s", which[0], error)
 
-    async def _fill(self, target: str, wish: Wish) -> None:
+    async def _fill(self, target: str, wish: ProxyRequest) -> None:
         """Let a target have as many proxies that fit as its policy says, the nearest first."""
         policy = self._policy_of(target)
         script = script_of(policy)

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from lycosa.proxies.core.explain import Seen
+from lycosa.proxies.core.explain import TargetSnapshot
 from lycosa.proxies.core.outcomes.outcome import Outcome
 from lycosa.proxies.core.policy import TargetPolicy
-from lycosa.proxies.core.pool.target import ANY, Grant, Wait, Wish
-from lycosa.proxies.core.pool.target_state import Facts, Pair
+from lycosa.proxies.core.pool.target import ANY, Grant, ProxyRequest, Wait
+from lycosa.proxies.core.pool.target_state import ProxyFacts, ProxyTargetState
 
 USED = ("concurrency", "delay_s", "cool_s", "cool_max_s", "misses_max", "bans_max", "sticky_s", "guarded", "members")
 """What of a policy the script has to know."""
@@ -37,7 +37,9 @@ class TargetScript:
         self._lease_s = policy.lease_s
         self._policy = PACKER.encode({name: value for name, value in asdict(policy).items() if name in USED})
 
-    def acquire(self, draws: Sequence[float], wish: Wish = ANY, lease_s: float | None = None, version: int = 0) -> Call:
+    def acquire(
+        self, draws: Sequence[float], wish: ProxyRequest = ANY, lease_s: float | None = None, version: int = 0
+    ) -> Call:
         """Lend as many proxies as there are draws, or none: see `granted`."""
         lease_s = self._lease_s if lease_s is None else lease_s
         if not (wish.tags or wish.session or wish.avoid):  # the usual one takes less to say
@@ -53,12 +55,12 @@ class TargetScript:
         """End a lease; the key of its proxy is answered, or False."""
         return self._call("release", token=str(token), outcomes=outcomes, draw=draw)
 
-    def learn(self, facts: Mapping[str, Facts], wish: Wish | None = None, version: int = 0) -> Call:
+    def learn(self, facts: Mapping[str, ProxyFacts], wish: ProxyRequest | None = None, version: int = 0) -> Call:
         """Tell what the global pool knows of proxies; of all that fit `wish`, if it is given."""
         filled = {} if wish is None else {"fills": kind_of(wish), "version": version}
         return self._call("learn", facts=facts, **filled)
 
-    def update(self, facts: Mapping[str, Facts]) -> Call:
+    def update(self, facts: Mapping[str, ProxyFacts]) -> Call:
         """Tell what the global pool knows of those that the target has."""
         return self._call("learn", facts=facts, only_known=True)
 
@@ -82,7 +84,7 @@ class TargetScript:
         """Forget the target, unless it has leases."""
         return self._call("drop")
 
-    def members(self, wish: Wish) -> Call:
+    def members(self, wish: ProxyRequest) -> Call:
         """Ask for the keys of all proxies, and how many of the usable ones fit."""
         return self._call("members", tags=dict(wish.tags), avoid=())
 
@@ -90,7 +92,7 @@ class TargetScript:
         """Ask for all there is: see `looked`."""
         return self._call("look")
 
-    def explain(self, wish: Wish, version: int) -> Call:
+    def explain(self, wish: ProxyRequest, version: int) -> Call:
         """Ask for all there is, what a session has, and whether there may be more: see `seen`."""
         return self._call("explain", session=wish.session, kind=kind_of(wish), version=version)
 
@@ -104,7 +106,7 @@ def script_of(policy: TargetPolicy) -> TargetScript:
     return TargetScript(policy)
 
 
-def kind_of(wish: Wish) -> str:
+def kind_of(wish: ProxyRequest) -> str:
     """Return the kind of a wish as text."""
     if not wish.tags:
         return ""
@@ -129,25 +131,27 @@ def granted(answer: Any) -> tuple[list[Grant] | Wait, bool]:
     return [Grant(token, key, float(until), rebound, among) for token, key, until, rebound, among in grants], filled
 
 
-def seen(answer: Any, policy: TargetPolicy) -> Seen:
+def seen(answer: Any, policy: TargetPolicy) -> TargetSnapshot:
     """Read what `explain` answers."""
     told, ends, bound, is_filled = answer
     pairs, counts, _, interval_s = looked(told)
     deadlines: dict[str, float] = {}
     for key, until in ends:
         deadlines[key] = min(until, deadlines.get(key, until))
-    return Seen(policy, pairs, float(counts["stands"]), deadlines, bound or None, interval_s, is_filled)
+    return TargetSnapshot(policy, pairs, float(counts["stands"]), deadlines, bound or None, interval_s, is_filled)
 
 
-def looked(answer: Any) -> tuple[dict[str, Pair], dict[str, Any], int, float]:
+def looked(answer: Any) -> tuple[dict[str, ProxyTargetState], dict[str, Any], int, float]:
     """Read what `look` answers: the proxies, the counts, how many leases are out, the least time between two."""
     pairs, counts, leases, interval_s = answer
     return {key: _pair(key, told) for key, told in dict(pairs).items()}, counts, leases, float(interval_s)
 
 
-def _pair(key: str, told: dict[str, Any]) -> Pair:
+def _pair(key: str, told: dict[str, Any]) -> ProxyTargetState:
     latency_s, known_s = told.pop("latency_s"), told.pop("known_latency_s", None)
     rests = 0.0  # what the global pool says of rests is among those of the pair
-    facts = Facts(known_s, rests, told.pop("dead"), told.pop("exit_ip"), told.pop("tier"), dict(told.pop("tags") or {}))
-    told = {name: value for name, value in told.items() if name in Pair.__slots__ and name != "key"}
-    return Pair(key, facts, **told, latency_s=None if latency_s is False else latency_s)
+    facts = ProxyFacts(
+        known_s, rests, told.pop("dead"), told.pop("exit_ip"), told.pop("tier"), dict(told.pop("tags") or {})
+    )
+    told = {name: value for name, value in told.items() if name in ProxyTargetState.__slots__ and name != "key"}
+    return ProxyTargetState(key, facts, **told, latency_s=None if latency_s is False else latency_s)

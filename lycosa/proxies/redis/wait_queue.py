@@ -11,7 +11,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from lycosa.core.errors import UsageError
-from lycosa.proxies.core.pool.target import Grant, Wait, Wish
+from lycosa.proxies.core.pool.target import Grant, ProxyRequest, Wait
 from lycosa.proxies.memory.wait_queue import WAITING_MAX
 
 ASKED_MAX = 32
@@ -31,7 +31,7 @@ class Asker:
     """One of them. He waits until `ends` (time of the loop), but is asked for once at least, until `over` at most."""
 
     count: int
-    wish: Wish
+    wish: ProxyRequest
     lease_s: float | None
     ends: float
     over: float

@@ -20,7 +20,7 @@ from lycosa.proxies.api import api, leases, params
 from lycosa.proxies.api.access import checked_key, is_loopback
 from lycosa.proxies.api.app import build_desk
 from lycosa.proxies.api.operations import document
-from lycosa.proxies.core.outcomes.outcome import Blame, Rule
+from lycosa.proxies.core.outcomes.outcome import Blame, OutcomeRule
 from lycosa.proxies.core.policy import TargetPolicy
 from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.gateway import store_timeout
@@ -395,7 +395,7 @@ def test_a_late_return_is_refused_and_counted() -> None:
 )
 def test_what_came_of_a_use_is_judged_here(told: dict[str, Any], states: set[str]) -> None:
     """P5: whoever has a status need not know what it means; the rules of the target do (P2)."""
-    rules = {"a.example": [Rule(Blame.SITE, "soft", body="slow down")]}
+    rules = {"a.example": [OutcomeRule(Blame.SITE, "soft", body="slow down")]}
     with desk(rules_of=lambda target: rules.get(target, ())) as server:
         added(server, "10.0.0.1:8080\n")
         lent = lease(server)

@@ -18,8 +18,8 @@ from lycosa.proxies.api.drawing import BAR, EDGE, HEIGHT, LEAST, WIDTH, bar, spa
 from lycosa.proxies.api.history import SAMPLES_MAX, History
 from lycosa.proxies.api.pages import latency, span
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
-from lycosa.proxies.core.pool.target import Wish
-from lycosa.proxies.core.pool.target_state import State
+from lycosa.proxies.core.pool.target import ProxyRequest
+from lycosa.proxies.core.pool.target_state import ProxyState
 from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.memory.pool import LocalPool
 from tests.proxies.api.server import Server, running
@@ -54,11 +54,11 @@ async def filled(pool: LocalPool, now: Now) -> None:
     for _ in range(5):
         now.now += 4000
         await pool.checked(many[11].key, Outcome(Blame.PROXY, "connection refused"))
-    (held,) = await pool.acquire("shop.example", wish=Wish({"country": "de"}))
+    (held,) = await pool.acquire("shop.example", wish=ProxyRequest({"country": "de"}))
     others = [each for each in many[:11] if each != held.proxy]
     await pool.ban("shop.example", others[0].key, reason="complaint")
     only = frozenset(each.key for each in [*many, dear] if each != others[1])
-    (lent,) = await pool.acquire("shop.example", wish=Wish(avoid=only))
+    (lent,) = await pool.acquire("shop.example", wish=ProxyRequest(avoid=only))
     await pool.release(lent, [Outcome(Blame.SITE, "429 <b>slow</b>", rest_s=600.0)])
     await pool.acquire(EVIL)
 
@@ -225,8 +225,8 @@ def test_lines_are_broken_where_nothing_is_known() -> None:
 
 
 def test_bars_show_the_smallest_part() -> None:
-    parts = bar({State.READY: 100_000, State.BANNED: 1, State.DEAD: 0})
-    assert [part.state for part in parts] == [State.READY, State.BANNED]
+    parts = bar({ProxyState.READY: 100_000, ProxyState.BANNED: 1, ProxyState.DEAD: 0})
+    assert [part.state for part in parts] == [ProxyState.READY, ProxyState.BANNED]
     assert parts[1].width > LEAST * 0.9
     assert sum(part.width for part in parts) == pytest.approx(BAR, abs=0.1)
     assert bar({}) == []

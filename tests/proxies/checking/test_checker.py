@@ -21,7 +21,7 @@ from lycosa.proxies.core.checks.anonymity import Anonymity
 from lycosa.proxies.core.checks.checks import Checks, Finding, Site
 from lycosa.proxies.core.checks.judging import JudgeAddress
 from lycosa.proxies.core.outcomes.outcome import Blame
-from lycosa.proxies.core.pool.target_state import State
+from lycosa.proxies.core.pool.target_state import ProxyState
 from lycosa.proxies.core.proxy import Proxy, parse_proxy
 from lycosa.proxies.memory.pool import LocalPool
 from tests.conftest import need
@@ -350,15 +350,15 @@ def test_a_pool_is_kept_checked() -> None:
                 running = group.create_task(upkeep.run())
                 await watched.next(alive=True)
                 (view,) = await pool.proxies()
-                assert (view.state, view.exit_ip) == (State.READY, "127.0.0.77")
+                assert (view.state, view.exit_ip) == (ProxyState.READY, "127.0.0.77")
                 proxy.alters = (b"</body>", b"!</body>")
                 await watched.next(changes=("page",))
                 (view,) = await pool.proxies()
-                assert (view.state, view.reason) == (State.DEAD, "not fit: alters the page")
+                assert (view.state, view.reason) == (ProxyState.DEAD, "not fit: alters the page")
                 proxy.alters = None
                 await watched.next(alive=True, changes=())
                 (view,) = await pool.proxies()
-                assert view.state is State.READY
+                assert view.state is ProxyState.READY
                 running.cancel()
 
     asyncio.run(main())
@@ -379,7 +379,7 @@ def test_without_a_judge_nobody_in_the_pool_is_blamed(caplog: pytest.LogCaptureF
                     await told.wait()
                     assert proxy.asked == []
                     (view,) = await pool.proxies()
-                    assert view.state is State.READY
+                    assert view.state is ProxyState.READY
                     async with judging(port=port, key="k" * 32):
                         await watched.next(alive=True)
                     running.cancel()

@@ -19,7 +19,7 @@ from lycosa.core.errors import NewerState, NoProxy, StateLocked, UsageError
 from lycosa.infra.unix_socket import FRAME_MAX, read_frame, write_frame
 from lycosa.proxies.core.outcomes.outcome import Outcome
 from lycosa.proxies.core.policy import TargetPolicy
-from lycosa.proxies.core.pool.target import Wish
+from lycosa.proxies.core.pool.target import ProxyRequest
 from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.folder import messages, remote, server
 from lycosa.proxies.folder import pool as embedded
@@ -76,7 +76,7 @@ def clients_of(owner: EmbeddedPool) -> int:
 
 def test_the_next_one_takes_over_with_all_that_was_lent(tmp_path: Path) -> None:
     async def story(owner: EmbeddedPool, client: EmbeddedPool) -> None:
-        (first,) = await owner.acquire(SITE, wish=Wish(session="s"))
+        (first,) = await owner.acquire(SITE, wish=ProxyRequest(session="s"))
         (mine,) = await client.acquire(SITE)
         await owner.close()
         (third,) = await client.acquire(SITE)
@@ -84,7 +84,7 @@ def test_the_next_one_takes_over_with_all_that_was_lent(tmp_path: Path) -> None:
         assert third.token > mine.token
         assert len({first.proxy.key, mine.proxy.key, third.proxy.key}) == 3
         assert await client.release(first, [Outcome()]), "the holder has ended, and its lease has not"
-        (again,) = await client.acquire(SITE, wish=Wish(session="s"))
+        (again,) = await client.acquire(SITE, wish=ProxyRequest(session="s"))
         assert again.proxy == first.proxy
 
     play(tmp_path / "pool", story)
@@ -222,7 +222,7 @@ def test_calls_and_clients_are_bounded(tmp_path: Path, monkeypatch: pytest.Monke
         await owner.acquire(SITE, 5)
         reader, writer = await raw(tmp_path / "pool")
         for number in range(5):
-            call = Call(number, "acquire", msgspec.Raw(encode((SITE, 1, asked(Wish()), None, LONG_S))))
+            call = Call(number, "acquire", msgspec.Raw(encode((SITE, 1, asked(ProxyRequest()), None, LONG_S))))
             await write_frame(writer, encode(call))
         for number in (3, 4):
             said = decode_said(await read_frame(reader))

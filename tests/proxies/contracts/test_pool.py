@@ -17,8 +17,8 @@ from lycosa.core.errors import NoProxy, UsageError
 from lycosa.proxies.core.explain import Why
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
 from lycosa.proxies.core.policy import TargetPolicy
-from lycosa.proxies.core.pool.target import Wish
-from lycosa.proxies.core.pool.target_state import State
+from lycosa.proxies.core.pool.target import ProxyRequest
+from lycosa.proxies.core.pool.target_state import ProxyState
 from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.folder.pool import EmbeddedPool, embedded_pool
 from lycosa.proxies.memory.pool import LocalPool
@@ -136,7 +136,7 @@ def test_how_near_a_proxy_is_shows_whatever_goes_on_through_its_connection(play:
 def test_who_asks_for_tags_that_none_has_hears_that_none_fits(play: Callable[..., None]) -> None:
     async def story(pool: ProxyPool, clock: Set) -> None:
         with pytest.raises(NoProxy, match=r"no proxy for a\.example is free within 0\.05 s \(none fits\)"):
-            await pool.acquire(SITE, wish=Wish(tags={"country": "xx"}), wait_s=0.0512345)
+            await pool.acquire(SITE, wish=ProxyRequest(tags={"country": "xx"}), wait_s=0.0512345)
         assert await pool.acquire(SITE), "the others are ready all the same"
 
     play(story, 2)
@@ -151,7 +151,7 @@ def test_several_at_once_or_none(play: Callable[..., None]) -> None:
         assert len(await pool.acquire(SITE, 2)) == 2, "what was not enough for three is still there for two"
         with pytest.raises(NoProxy, match=r"; it has 200 at a time: members = 201$"):
             await pool.acquire(SITE, 201)
-        for count, wish in ((0, Wish()), (1001, Wish()), (2, Wish(session="s"))):
+        for count, wish in ((0, ProxyRequest()), (1001, ProxyRequest()), (2, ProxyRequest(session="s"))):
             with pytest.raises(UsageError):
                 await pool.acquire(SITE, count, wish)
 
@@ -216,7 +216,7 @@ def test_who_looks_sees_no_lease_that_is_over(play: Callable[..., None]) -> None
     async def story(pool: ProxyPool, clock: Set) -> None:
         await pool.acquire(SITE, lease_s=10.0)
         clock.now += 11.0
-        assert [view.state for view in await pool.proxies(SITE)] == [State.READY]
+        assert [view.state for view in await pool.proxies(SITE)] == [ProxyState.READY]
 
     play(story)
 
@@ -256,7 +256,7 @@ def test_whose_fault_it_was_decides_where_a_proxy_rests(play: Callable[..., None
             await pool.acquire("c.example")
         clock.now += 200
         states = Counter([view.state for view in await pool.proxies(SITE)])
-        assert states == {State.HALF_OPEN: 1}
+        assert states == {ProxyState.HALF_OPEN: 1}
         assert await pool.acquire(SITE)
 
     play(story)
@@ -269,19 +269,19 @@ def test_a_proxy_that_fails_everywhere_is_dead_until_a_check_finds_it_well(play:
         await pool.add([other])
         for _ in range(5):
             clock.now += 10_000
-            (lent,) = await pool.acquire("b.example", 1, Wish(other.tags))
+            (lent,) = await pool.acquire("b.example", 1, ProxyRequest(other.tags))
             await pool.release(lent, [Outcome()])
-            (lent,) = await pool.acquire(SITE, 1, Wish(avoid=frozenset({other.key})))
+            (lent,) = await pool.acquire(SITE, 1, ProxyRequest(avoid=frozenset({other.key})))
             await pool.release(lent, [Outcome(Blame.PROXY, "connection refused")])
         clock.now += 100_000
         assert await pool.remove([other.key]) == 1
         with pytest.raises(NoProxy, match="1 dead"):
             await pool.acquire(SITE)
         (view,) = await pool.proxies()
-        assert (view.state, view.reason) == (State.DEAD, "connection refused")
+        assert (view.state, view.reason) == (ProxyState.DEAD, "connection refused")
         assert await pool.checked(proxy.key, Outcome(latency_s=0.2), "9.9.9.9")
         (view,) = await pool.proxies()
-        assert (view.state, view.exit_ip) == (State.READY, "9.9.9.9")
+        assert (view.state, view.exit_ip) == (ProxyState.READY, "9.9.9.9")
         assert await pool.acquire(SITE)
         assert not await pool.checked("nobody", Outcome())
 
@@ -295,7 +295,7 @@ def test_when_none_can_be_reached_it_is_our_network_and_nobody_dies(play: Callab
                 clock.now += 100
                 (lent,) = await pool.acquire(SITE)
                 await pool.release(lent, [outcome])
-        assert {view.state for view in await pool.proxies()} <= {State.READY, State.COOLING}
+        assert {view.state for view in await pool.proxies()} <= {ProxyState.READY, ProxyState.COOLING}
         clock.now += 80
         assert len(await pool.acquire(SITE)) == 1
 
@@ -317,12 +317,12 @@ def test_a_proxy_dies_when_another_one_was_reached(play: Callable[..., None], be
         bad, other = proxies(2)
         for _ in range(7):
             clock.now += 10_000
-            (lent,) = await pool.acquire("b.example", wish=Wish(avoid=frozenset({bad.key})))
+            (lent,) = await pool.acquire("b.example", wish=ProxyRequest(avoid=frozenset({bad.key})))
             await pool.release(lent, [between])
-            if State.DEAD not in {view.state for view in await pool.proxies()}:
-                (lent,) = await pool.acquire(SITE, wish=Wish(avoid=frozenset({other.key})))
+            if ProxyState.DEAD not in {view.state for view in await pool.proxies()}:
+                (lent,) = await pool.acquire(SITE, wish=ProxyRequest(avoid=frozenset({other.key})))
                 await pool.release(lent, [Outcome(Blame.PROXY, "connection refused")])
-        assert (State.DEAD in {view.state for view in await pool.proxies()}) is dies
+        assert (ProxyState.DEAD in {view.state for view in await pool.proxies()}) is dies
 
     play(story, 2)
 
@@ -333,7 +333,7 @@ def test_a_check_that_reaches_its_judge_knows_that_it_is_not_our_network(play: C
         for _ in range(5):
             clock.now += 10_000
             assert await pool.checked(proxy.key, Outcome(Blame.PROXY, "connection refused"))
-        assert [view.state for view in await pool.proxies()] == [State.DEAD]
+        assert [view.state for view in await pool.proxies()] == [ProxyState.DEAD]
 
     play(story)
 
@@ -350,11 +350,11 @@ def test_an_unfit_proxy_is_dead_at_once_until_a_check_finds_it_well(play: Callab
             with pytest.raises(NoProxy):
                 await pool.acquire(target)
         (view,) = await pool.proxies()
-        assert (view.state, view.reason) == (State.DEAD, "not fit: alters the page")
+        assert (view.state, view.reason) == (ProxyState.DEAD, "not fit: alters the page")
         for late in (Outcome(), Outcome(Blame.PROXY, "connection refused")):
             await pool.release(under_way.pop(), [late])
             (view,) = await pool.proxies()
-            assert (view.state, view.reason) == (State.DEAD, "not fit: alters the page"), "of who had it meanwhile"
+            assert (view.state, view.reason) == (ProxyState.DEAD, "not fit: alters the page"), "of who had it meanwhile"
         assert await pool.checked(proxy.key, Outcome())
         clock.now += 100  # the rest after the refused connection
         assert await pool.acquire(SITE)
@@ -455,15 +455,15 @@ def test_what_is_removed_is_gone_whoever_has_it(play: Callable[..., None]) -> No
 def test_proxies_with_the_tags_that_were_asked_for(play: Callable[..., None]) -> None:
     async def story(pool: ProxyPool, clock: Set) -> None:
         await pool.add([Proxy("http", "10.1.0.1", 1, tags={"country": "de", "provider": "acme"})])
-        (lent,) = await pool.acquire(SITE, wish=Wish({"country": "de"}))
+        (lent,) = await pool.acquire(SITE, wish=ProxyRequest({"country": "de"}))
         assert lent.proxy.host == "10.1.0.1"
         with pytest.raises(NoProxy):
-            await pool.acquire(SITE, wish=Wish({"country": "de"}))
+            await pool.acquire(SITE, wish=ProxyRequest({"country": "de"}))
         with pytest.raises(NoProxy):
-            await pool.acquire(SITE, wish=Wish({"country": "fr"}))
+            await pool.acquire(SITE, wish=ProxyRequest({"country": "fr"}))
         await pool.release(lent)
         with pytest.raises(NoProxy):
-            await pool.acquire(SITE, wish=Wish({"country": "de"}, avoid=frozenset({lent.proxy.key})))
+            await pool.acquire(SITE, wish=ProxyRequest({"country": "de"}, avoid=frozenset({lent.proxy.key})))
 
     play(story, 3, members=2)
 
@@ -476,11 +476,11 @@ def test_a_proxy_that_is_told_anew_is_known_to_its_targets(play: Callable[..., N
             (lent,) = await pool.acquire(SITE)
             await pool.release(lent)
         await pool.add([Proxy("http", "10.0.0.1", 8080, tags={"country": "fr"})])
-        (lent,) = await pool.acquire(SITE, wish=Wish({"country": "fr"}))
+        (lent,) = await pool.acquire(SITE, wish=ProxyRequest({"country": "fr"}))
         assert (lent.proxy.host, lent.proxy.tags) == ("10.0.0.1", {"country": "fr"})
         await pool.release(lent)
         with pytest.raises(NoProxy):
-            await pool.acquire(SITE, wish=Wish({"country": "de"}))
+            await pool.acquire(SITE, wish=ProxyRequest({"country": "de"}))
         await pool.add([Proxy("http", "10.0.0.3", 8080, price_gb=1.0)])  # a price that nobody had
         await pool.add([Proxy("http", "10.0.0.2", 8080, price_gb=1.0)])
         hosts = set()
@@ -506,7 +506,7 @@ def test_one_that_joins_shares_the_bans_of_its_exit(play: Callable[..., None]) -
         (lent,) = await pool.acquire(SITE)
         assert lent.proxy.key == third
         views = {view.proxy.key: (view.state, view.reason) for view in await pool.proxies(SITE)}
-        assert views[second] == (State.COOLING, "403, at the same exit")
+        assert views[second] == (ProxyState.COOLING, "403, at the same exit")
         clock.now += 200
         assert {each.proxy.key for each in await pool.acquire(SITE, 2)} == {first, second}
 
@@ -522,11 +522,11 @@ def test_tags_are_found_behind_however_many_others(play: Callable[..., None]) ->
         (lent,) = await pool.acquire(SITE)
         await pool.release(lent)
         for _ in range(3):
-            (lent,) = await pool.acquire(SITE, wish=Wish({"country": "de"}))
+            (lent,) = await pool.acquire(SITE, wish=ProxyRequest({"country": "de"}))
             assert lent.proxy == german
             await pool.release(lent, [Outcome()])
             not_these = frozenset(each.key for each in proxies(100))
-            (lent,) = await pool.acquire(SITE, wish=Wish(avoid=not_these))
+            (lent,) = await pool.acquire(SITE, wish=ProxyRequest(avoid=not_these))
             assert lent.proxy == german
             await pool.release(lent, [Outcome()])
 
@@ -655,19 +655,22 @@ def test_it_says_why_a_proxy_is_lent_or_refused(play: Callable[..., None]) -> No
             await pool.checked(dead.key, Outcome(Blame.PROXY, "connection refused"))
         await pool.unban(SITE, cooling.key)
         await pool.ban(SITE, cooling.key, clock.now + 100, "429")
-        (lent,) = await pool.acquire(SITE, wish=Wish(session="s", avoid=_but(many, lent.proxy)))
-        (brief,) = await pool.acquire(SITE, wish=Wish(avoid=_but(many, paced)))
+        (lent,) = await pool.acquire(SITE, wish=ProxyRequest(session="s", avoid=_but(many, lent.proxy)))
+        (brief,) = await pool.acquire(SITE, wish=ProxyRequest(avoid=_but(many, paced)))
         await pool.release(brief, [Outcome()])
-        told = {proxy.key: verdict for proxy, verdict in await pool.explain(SITE, Wish(avoid=frozenset({avoided.key})))}
+        told = {
+            proxy.key: verdict
+            for proxy, verdict in await pool.explain(SITE, ProxyRequest(avoid=frozenset({avoided.key})))
+        }
         assert len(told) == len(many)
-        assert told[lent.proxy.key][:4] == (lent.proxy.key, Why.LEASED, State.LEASED, clock.now + 60)
+        assert told[lent.proxy.key][:4] == (lent.proxy.key, Why.LEASED, ProxyState.LEASED, clock.now + 60)
         assert (told[cooling.key].why, told[cooling.key].until) == (Why.COOLING, clock.now + 100)
         assert (told[cooling.key].reason, told[banned.key].reason) == ("429", "complaint")
         assert (told[banned.key].why, told[dead.key].why) == (Why.BANNED, Why.DEAD)
         assert (told[paced.key].why, told[paced.key].until) == (Why.PACED, clock.now + 7)
         assert told[avoided.key].why is Why.AVOIDED
-        assert {each.verdict.why for each in await pool.explain(SITE, Wish({"country": "de"}))} == {Why.TAGS}
-        session = {proxy.key: verdict.why for proxy, verdict in await pool.explain(SITE, Wish(session="s"))}
+        assert {each.verdict.why for each in await pool.explain(SITE, ProxyRequest({"country": "de"}))} == {Why.TAGS}
+        session = {proxy.key: verdict.why for proxy, verdict in await pool.explain(SITE, ProxyRequest(session="s"))}
         assert Counter(session.values())[Why.NEXT] == 0, "its session has one, which is lent already"
         assert session[avoided.key] is Why.SESSION
         next_ones = {each.proxy.key for each in await pool.explain(SITE) if each.verdict.why is Why.NEXT}
@@ -693,7 +696,7 @@ def test_it_says_which_proxies_are_dearer_spare_or_join(play: Callable[..., None
         await pool.acquire(SITE)
         whys = {each.proxy.key: each.verdict for each in await pool.explain(SITE)}
         assert whys[dear.key].why is Why.DEARER
-        assert (whys[dear.key].tier, whys[dear.key].place, whys[dear.key].state) == (1, 1, State.HALF_OPEN)
+        assert (whys[dear.key].tier, whys[dear.key].place, whys[dear.key].state) == (1, 1, ProxyState.HALF_OPEN)
 
     play(story, 3, members=3)
 
@@ -755,7 +758,7 @@ def test_one_that_was_forgotten_comes_back_as_new(play: Callable[..., None]) -> 
         with pytest.raises(NoProxy):
             await pool.acquire(SITE)
         assert await pool.add([proxy]) == 1
-        assert [(view.state, view.uses, view.reason) for view in await pool.proxies()] == [(State.READY, 0, "")]
+        assert [(view.state, view.uses, view.reason) for view in await pool.proxies()] == [(ProxyState.READY, 0, "")]
         (lent,) = await pool.acquire(SITE, wait_s=LONG_S)
         assert lent.proxy == proxy
 
@@ -784,7 +787,7 @@ def test_new_ones_that_are_unchecked_are_lent_when_a_check_finds_them_well(play:
         with pytest.raises(NoProxy):
             await pool.acquire(SITE, wait_s=0.01)
         found = {view.proxy.key: (view.state, view.reason) for view in await pool.proxies()}
-        assert found[new.key] == (State.DEAD, "not checked yet")
+        assert found[new.key] == (ProxyState.DEAD, "not checked yet")
         assert await pool.checked(new.key, Outcome())
         assert (await pool.acquire(SITE, wait_s=LONG_S))[0].proxy == new
 
@@ -799,7 +802,7 @@ def test_a_session_has_a_proxy_with_the_tags_that_are_asked_for(play: Callable[.
         await pool.add([german, french])
 
         async def lend(**tags: str) -> tuple[str, bool]:
-            (lent,) = await pool.acquire(SITE, wish=Wish(tags, session="ann"))
+            (lent,) = await pool.acquire(SITE, wish=ProxyRequest(tags, session="ann"))
             await pool.release(lent, [Outcome()])
             clock.now += 10
             return lent.proxy.key, lent.rebound
@@ -808,9 +811,12 @@ def test_a_session_has_a_proxy_with_the_tags_that_are_asked_for(play: Callable[.
         assert await lend() == (german.key, False)
         assert await lend(country="fr") == (french.key, True)
         assert await lend() == (french.key, False)
-        told = {proxy.key: why.why for proxy, why in await pool.explain(SITE, Wish({"country": "de"}, session="ann"))}
+        told = {
+            proxy.key: why.why
+            for proxy, why in await pool.explain(SITE, ProxyRequest({"country": "de"}, session="ann"))
+        }
         assert told == {german.key: Why.NEXT, french.key: Why.TAGS}
         with pytest.raises(NoProxy):
-            await pool.acquire(SITE, wish=Wish({"country": "it"}, session="ann"))
+            await pool.acquire(SITE, wish=ProxyRequest({"country": "it"}, session="ann"))
 
     play(story, 0)

@@ -15,7 +15,7 @@ import pytest
 
 from lycosa.core.errors import NoProxy
 from lycosa.proxies.core.outcomes.outcome import Outcome
-from lycosa.proxies.core.pool.target import Wish
+from lycosa.proxies.core.pool.target import ProxyRequest
 from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.ports import ProxyPool
 from tests.proxies.contracts.test_pool import SITE, Set, play, proxies
@@ -26,7 +26,7 @@ __all__ = ["play"]
 async def used(pool: ProxyPool, times: int, session: str = "") -> str:
     """Use a proxy so often; return its key."""
     for _ in range(times):
-        (lent,) = await pool.acquire(SITE, wish=Wish(session=session))
+        (lent,) = await pool.acquire(SITE, wish=ProxyRequest(session=session))
         assert await pool.release(lent, [Outcome()])
     return lent.proxy.key
 
@@ -56,7 +56,7 @@ def test_the_race_that_lent_in_the_wrong_order(play: Callable[..., None]) -> Non
     async def story(pool: ProxyPool, clock: Set) -> None:
         much, little = await used(pool, 3, "much"), await used(pool, 3, "little")
         await used(pool, 8, "much")
-        (lent,) = await pool.acquire(SITE, wish=Wish(session="much"))
+        (lent,) = await pool.acquire(SITE, wish=ProxyRequest(session="much"))
         assert (lent.proxy.key, lent.proxy.key != little) == (much, True)
         await pool.add(proxies(2))
         with pytest.raises(NoProxy):

@@ -18,7 +18,7 @@ from lycosa.core.errors import NoProxy
 from lycosa.proxies.core.outcomes.outcome import Outcome
 from lycosa.proxies.core.policy import TargetPolicy
 from lycosa.proxies.core.pool.pool import TARGETS_MAX
-from lycosa.proxies.core.pool.target import Wish
+from lycosa.proxies.core.pool.target import ProxyRequest
 from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.ports import ProxyPool
 from lycosa.proxies.redis import refiller
@@ -138,7 +138,7 @@ def test_who_does_not_want_to_wait_is_told_at_once_though_others_wait(redis: Any
             with pytest.raises(NoProxy, match="1 leased"):
                 await pool.acquire(SITE)
             with pytest.raises(NoProxy, match="1 leased"):
-                await pool.acquire(SITE, wish=Wish(session="s"))
+                await pool.acquire(SITE, wish=ProxyRequest(session="s"))
         for task in waiting:
             await pool.release(lent)
             (lent,) = await task
@@ -154,7 +154,11 @@ def test_a_server_that_stands_still_is_told_when_the_wait_is_over(redis: Any) ->
         redis.process.send_signal(signal.SIGSTOP)
         began = time.monotonic()
         try:
-            waits = [pool.acquire(SITE), pool.acquire(SITE, wait_s=1.0), pool.acquire(SITE, wish=Wish(session="s"))]
+            waits = [
+                pool.acquire(SITE),
+                pool.acquire(SITE, wait_s=1.0),
+                pool.acquire(SITE, wish=ProxyRequest(session="s")),
+            ]
             told = await asyncio.gather(*waits, return_exceptions=True)
         finally:
             redis.process.send_signal(signal.SIGCONT)
@@ -256,7 +260,7 @@ def test_who_asks_for_tags_that_others_have_given_a_proxy_is_told_them(redis: An
         one, other = [await redis_pool(redis.url, name, print) for name in [token_hex(4)] * 2]
         await one.add([Proxy("http", "10.0.0.1", 1, tags={"country": "de"})])
         await other.add([Proxy("http", "10.0.0.1", 1, tags={"country": "fr"})])
-        (lent,) = await one.acquire(SITE, wish=Wish({"country": "fr"}), wait_s=10.0)
+        (lent,) = await one.acquire(SITE, wish=ProxyRequest({"country": "fr"}), wait_s=10.0)
         assert lent.proxy.tags == {"country": "fr"}
         await one.close()
         await other.close()
@@ -304,8 +308,8 @@ def test_a_policy_with_more_members_fills_up(redis: Any, tags: dict[str, str]) -
             if members == 2:
                 await pool.add(replace(each, tags={"country": "de"}) for each in proxies(6))
             for _ in range(2):
-                await pool.release((await pool.acquire(SITE, wish=Wish(tags)))[0])
-            lent = await pool.acquire(SITE, 4 if members > 2 else 2, Wish(tags), wait_s=LONG_S)
+                await pool.release((await pool.acquire(SITE, wish=ProxyRequest(tags)))[0])
+            lent = await pool.acquire(SITE, 4 if members > 2 else 2, ProxyRequest(tags), wait_s=LONG_S)
             for each in lent:
                 await pool.release(each)
             assert len(await pool.proxies(SITE)) == (4 if members > 2 else 2)

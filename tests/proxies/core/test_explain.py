@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import pytest
 
-from lycosa.proxies.core.explain import Verdict, Why, explained, words
+from lycosa.proxies.core.explain import ProxyVerdict, Why, explained, words
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
 from lycosa.proxies.core.policy import TargetPolicy
-from lycosa.proxies.core.pool.pool import Pool
-from lycosa.proxies.core.pool.target import ANY, Wish
-from lycosa.proxies.core.pool.target_state import SAME_EXIT, State
+from lycosa.proxies.core.pool.pool import GlobalPool
+from lycosa.proxies.core.pool.target import ANY, ProxyRequest
+from lycosa.proxies.core.pool.target_state import SAME_EXIT, ProxyState
 from lycosa.proxies.core.proxy import Proxy
 
 SITE = "a.example"
@@ -23,12 +23,12 @@ def when(at: float) -> str:
 
 
 def test_a_ban_is_told_of_all_that_leave_by_the_same_address() -> None:
-    pool = Pool(lambda _: TargetPolicy(cool_s=100.0))
+    pool = GlobalPool(lambda _: TargetPolicy(cool_s=100.0))
     pool.add([Proxy("http", f"10.0.0.{number}", 80) for number in range(3)], 0.0)
     banned, same, other = pool.proxies
     for key in (banned, same):
         pool.revive(key, 0.0, "9.9.9.9")
-    (grant,) = pool.acquire(SITE, 0.0, [0.0], Wish(avoid=frozenset({same, other})))  # type: ignore[misc]
+    (grant,) = pool.acquire(SITE, 0.0, [0.0], ProxyRequest(avoid=frozenset({same, other})))  # type: ignore[misc]
     pool.release(SITE, grant.token, [Outcome(Blame.SITE, "429", rest_s=50.0)], 0.0, 0.0)
     told = {each.key: each for each in explained(pool, SITE, ANY, 1.0)}
     assert (told[banned].why, told[banned].reason) == (Why.COOLING, "429")
@@ -39,12 +39,12 @@ def test_a_ban_is_told_of_all_that_leave_by_the_same_address() -> None:
 
 def test_the_worth_of_a_proxy_is_told() -> None:
     """One that fails half of the time is used a quarter as often as one that never does (`Pair.cost`)."""
-    pool = Pool(lambda _: TargetPolicy())
+    pool = GlobalPool(lambda _: TargetPolicy())
     pool.add([Proxy("http", f"10.0.0.{number}", 80) for number in range(2)], 0.0)
     good, _ = pool.proxies
     for now in range(60):
         others = set(pool.proxies) - {good}
-        (grant,) = pool.acquire(SITE, float(now), [0.0], Wish(avoid=frozenset({good} if now % 2 else others)))  # type: ignore[misc]
+        (grant,) = pool.acquire(SITE, float(now), [0.0], ProxyRequest(avoid=frozenset({good} if now % 2 else others)))  # type: ignore[misc]
         blame = Blame.NONE if grant.key == good or now % 4 == 1 else Blame.MISS
         pool.release(SITE, grant.token, [Outcome(blame)], float(now), 0.0)
     told = {each.key: each.weight for each in explained(pool, SITE, ANY, 100.0)}
@@ -55,27 +55,33 @@ def test_the_worth_of_a_proxy_is_told() -> None:
 @pytest.mark.parametrize(
     ("verdict", "said"),
     [
-        (Verdict("k", Why.NEXT, State.READY, place=1, share=0.125), "may be lent next: 12% of the draws"),
+        (ProxyVerdict("k", Why.NEXT, ProxyState.READY, place=1, share=0.125), "may be lent next: 12% of the draws"),
         (
-            Verdict("k", Why.NEXT, State.HALF_OPEN, place=1, share=1.0),
+            ProxyVerdict("k", Why.NEXT, ProxyState.HALF_OPEN, place=1, share=1.0),
             "may be lent next: 100% of the draws, on trial after a rest",
         ),
         (
-            Verdict("k", Why.BEHIND, State.READY, place=22, joins=True),
+            ProxyVerdict("k", Why.BEHIND, ProxyState.READY, place=22, joins=True),
             "ready, 22nd in the order of use, joins with the next lease",
         ),
-        (Verdict("k", Why.BEHIND, State.READY, place=11), "ready, 11th in the order of use"),
-        (Verdict("k", Why.LEASED, State.LEASED, 9.0), "lent: its lease ends <9>"),
-        (Verdict("k", Why.COOLING, State.COOLING, 9.0, reason="403"), "rests until <9> (403)"),
-        (Verdict("k", Why.BANNED, State.BANNED, reason="by hand"), "banned until somebody lifts it (by hand)"),
-        (Verdict("k", Why.DEAD, State.DEAD), "dead until a check finds it well"),
-        (Verdict("k", Why.DEAD, State.DEAD, reason="alters pages"), "dead until a check finds it well (alters pages)"),
-        (Verdict("k", Why.TAGS, State.READY), "does not have the tags that were asked for (country=de)"),
+        (ProxyVerdict("k", Why.BEHIND, ProxyState.READY, place=11), "ready, 11th in the order of use"),
+        (ProxyVerdict("k", Why.LEASED, ProxyState.LEASED, 9.0), "lent: its lease ends <9>"),
+        (ProxyVerdict("k", Why.COOLING, ProxyState.COOLING, 9.0, reason="403"), "rests until <9> (403)"),
+        (
+            ProxyVerdict("k", Why.BANNED, ProxyState.BANNED, reason="by hand"),
+            "banned until somebody lifts it (by hand)",
+        ),
+        (ProxyVerdict("k", Why.DEAD, ProxyState.DEAD), "dead until a check finds it well"),
+        (
+            ProxyVerdict("k", Why.DEAD, ProxyState.DEAD, reason="alters pages"),
+            "dead until a check finds it well (alters pages)",
+        ),
+        (ProxyVerdict("k", Why.TAGS, ProxyState.READY), "does not have the tags that were asked for (country=de)"),
     ],
 )
-def test_words(verdict: Verdict, said: str) -> None:
+def test_words(verdict: ProxyVerdict, said: str) -> None:
     assert words(verdict, when, asked="country=de") == said
 
 
 def test_each_verdict_has_words() -> None:
-    assert len({words(Verdict("k", why, State.READY, 5.0), when) for why in Why}) == len(Why)
+    assert len({words(ProxyVerdict("k", why, ProxyState.READY, 5.0), when) for why in Why}) == len(Why)

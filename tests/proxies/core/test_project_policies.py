@@ -9,7 +9,7 @@ from dataclasses import asdict, fields
 import pytest
 
 from lycosa.core.errors import BadSetting
-from lycosa.proxies.core.outcomes.outcome import Blame, Rule
+from lycosa.proxies.core.outcomes.outcome import Blame, OutcomeRule
 from lycosa.proxies.core.policy import TargetPolicy
 from lycosa.proxies.core.project_policies import (
     KNOWN_MAX,
@@ -92,20 +92,20 @@ def test_what_is_said() -> None:
     policies = read(WHOLE)
     for target in ("shop.example", "www.shop.example"):
         assert policies.policy_of(target) == TargetPolicy(concurrency=2, delay_s=2.5, lease_s=30.0, guarded=False)
-    everywhere = Rule(Blame.SITE, statuses=frozenset({418}))
+    everywhere = OutcomeRule(Blame.SITE, statuses=frozenset({418}))
     assert policies.rules_of("other.example") == (everywhere,)
     assert policies.rules_of("big.example") == (everywhere,)
     assert policies.policy_of("www.big.example").bans_max == 3
     assert policies.rules_of("shop.example") == (
-        Rule(Blame.NOBODY, statuses=frozenset({403, 410}), body="(?i)no such (thing|page)"),
-        Rule(Blame.PROXY, "altered", location=r"^http://portal\.", longer=0, shorter=1000),
+        OutcomeRule(Blame.NOBODY, statuses=frozenset({403, 410}), body="(?i)no such (thing|page)"),
+        OutcomeRule(Blame.PROXY, "altered", location=r"^http://portal\.", longer=0, shorter=1000),
         everywhere,
     )
 
 
 def test_every_field_of_a_policy_and_a_rule_can_be_written() -> None:
     assert {*RANGES, *SWITCHES} == set(POLICY_KEYS)
-    assert set(RULE_KEYS) == {field.name for field in fields(Rule)}
+    assert set(RULE_KEYS) == {field.name for field in fields(OutcomeRule)}
 
 
 def test_what_is_known_of_targets_is_bounded() -> None:

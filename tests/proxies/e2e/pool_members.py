@@ -17,7 +17,7 @@ from pathlib import Path
 from lycosa.app.proxies.pools import open_pool
 from lycosa.core.errors import NoProxy
 from lycosa.proxies.core.outcomes.outcome import Outcome
-from lycosa.proxies.ports import Lent, ProxyPool
+from lycosa.proxies.ports import ProxyLease, ProxyPool
 from tests.queues.e2e.queue_members import Diary
 
 TARGETS = ("a.example", "b.example")
@@ -43,7 +43,7 @@ async def borrow(pool: ProxyPool, diary: Diary, held: Path, stop: asyncio.Event)
         diary.write("returned" if was_in_time else "late")
 
 
-async def hold(lent: Lent, diary: Diary, held: Path) -> None:
+async def hold(lent: ProxyLease, diary: Diary, held: Path) -> None:
     """Be the only one who uses it."""
     handle = os.open(held / f"{lent.target}-{lent.proxy.key}", os.O_RDWR | os.O_CREAT)
     try:

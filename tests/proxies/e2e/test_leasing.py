@@ -12,7 +12,7 @@ from lycosa.app.proxies import leasing
 from lycosa.app.proxies.leasing import Pool
 from lycosa.core.errors import BadProxy, BadSetting, NoProxy, UsageError
 from lycosa.pool import Outcome, open_pool
-from lycosa.proxies.core.pool.target_state import State
+from lycosa.proxies.core.pool.target_state import ProxyState
 from lycosa.proxies.core.project_policies import Policies, policies_from
 from lycosa.proxies.memory.pool import LocalPool
 from tests.proxies.contracts.test_pool import Set
@@ -64,7 +64,7 @@ def test_each_request_of_a_lease_is_reported_and_counted() -> None:
         async with pool.lease(SITE) as proxy:
             proxy.report(403)
         (view,) = await pool.proxies(SITE)
-        assert (view.uses, view.state, view.reason) == (6, State.COOLING, "403")
+        assert (view.uses, view.state, view.reason) == (6, ProxyState.COOLING, "403")
 
     play(story)
 
@@ -84,12 +84,12 @@ def test_an_exception_is_a_report_if_it_says_something() -> None:
             async with pool.lease(SITE):
                 raise ValueError("mine")
         (view,) = await pool.proxies(SITE)
-        assert (view.state, view.uses, view.good, view.bad) == (State.READY, 1, 0, 0)
+        assert (view.state, view.uses, view.good, view.bad) == (ProxyState.READY, 1, 0, 0)
         with pytest.raises(ConnectionRefusedError):
             async with pool.lease(SITE):
                 raise ConnectionRefusedError
         (view,) = await pool.proxies(SITE)
-        assert (view.state, view.reason) == (State.COOLING, "ConnectionRefusedError")
+        assert (view.state, view.reason) == (ProxyState.COOLING, "ConnectionRefusedError")
 
     play(story)
 
@@ -100,7 +100,7 @@ def test_several_at_once() -> None:
             assert len({each.url for each in proxies}) == 3
             proxies[0].report(403)
         states = sorted(view.state for view in await pool.proxies(SITE))
-        assert states == [State.COOLING, State.READY, State.READY]
+        assert states == [ProxyState.COOLING, ProxyState.READY, ProxyState.READY]
         with pytest.raises(ConnectionRefusedError):
             async with pool.lease(SITE, n=2):
                 raise ConnectionRefusedError  # of which of the two?
@@ -169,7 +169,7 @@ def test_a_lease_that_was_lost_says_so() -> None:
                 assert other.url == proxy.url
             proxy.report(403)
         (view,) = await pool.proxies(SITE)
-        assert view.state is State.READY, "late, and it changes nothing"
+        assert view.state is ProxyState.READY, "late, and it changes nothing"
 
     play(story)
 

@@ -13,7 +13,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from lycosa.proxies.api.app import build_desk
 from lycosa.proxies.core.outcomes.outcome import Outcome
-from lycosa.proxies.core.pool.target import Wish
+from lycosa.proxies.core.pool.target import ProxyRequest
 from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.memory.pool import LocalPool
 from tests.proxies.api.server import Server, running
@@ -50,7 +50,7 @@ async def with_long_names(pool: LocalPool) -> None:
         await pool.checked(proxy.key, Outcome(latency_s=1.234), "2001:db8:ffff:ffff:ffff:ffff:ffff:1")
     for proxy in proxies:
         others = frozenset(each.key for each in proxies if each != proxy)
-        (lent,) = await pool.acquire("shop.example", wish=Wish(avoid=others))
+        (lent,) = await pool.acquire("shop.example", wish=ProxyRequest(avoid=others))
         await pool.release(lent, [Outcome(latency_s=12.345)] * 1234)
     await pool.ban("shop.example", proxies[1].key, reason="x" * 200)
 

@@ -12,7 +12,7 @@ import pytest
 import requests
 
 from lycosa.pool import NoProxy, open_pool
-from lycosa.proxies.core.pool.target_state import State
+from lycosa.proxies.core.pool.target_state import ProxyState
 from tests.servers.ports import closed_port
 from tests.servers.proxy import proxying
 
@@ -59,7 +59,7 @@ def test_requests_through_a_pool(tmp_path: Path) -> None:
             await pool.ban(SITE, down.proxy.key)
             assert await fetched(pool, f"http://{SITE}:{port}/no") == "403"
             states = [view.state for view in await pool.proxies(SITE) if view.reason == "403"]
-            assert states == [State.COOLING]
+            assert states == [ProxyState.COOLING]
             async with pool.lease("other.example", n=2), pool.lease(SITE):
                 with pytest.raises(NoProxy, match="1 leased"):
                     async with pool.lease(SITE, wait_s=0.0):

@@ -18,9 +18,9 @@ from lycosa.core.errors import UsageError
 from lycosa.proxies.checking.judge_server import judging
 from lycosa.proxies.core.checks.checks import Checks
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
-from lycosa.proxies.core.pool.target_state import State
+from lycosa.proxies.core.pool.target_state import ProxyState
 from lycosa.proxies.core.proxy import parse_proxy
-from lycosa.proxies.core.sources.sources import Report, sources_from
+from lycosa.proxies.core.sources.sources import RefreshResult, sources_from
 from lycosa.proxies.memory.pool import LocalPool
 from tests.conftest import ROOT
 from tests.servers.proxies import new_address
@@ -104,7 +104,7 @@ def test_dead_proxies_are_forgotten_and_listed_ones_come_back_to_be_checked(tmp_
             def forgotten(keys: Sequence[str]) -> None:
                 gone.extend(keys)
 
-            def reported(report: Report) -> None:
+            def reported(report: RefreshResult) -> None:
                 if report.added:
                     (came if gone else first).set()
 
@@ -115,7 +115,7 @@ def test_dead_proxies_are_forgotten_and_listed_ones_come_back_to_be_checked(tmp_
             waiting = asyncio.create_task(pool.acquire("shop.example", wait_s=LONG_S))
             await came.wait()
             (view,) = await pool.proxies()
-            assert (set(gone), view.state, waiting.done()) == ({dead.key}, State.DEAD, False)
+            assert (set(gone), view.state, waiting.done()) == ({dead.key}, ProxyState.DEAD, False)
             for task in (keeping, waiting):
                 task.cancel()
             await asyncio.gather(keeping, waiting, return_exceptions=True)

@@ -18,9 +18,9 @@ import pytest
 from lycosa.app.proxies.checks import open_refresher, project_sources
 from lycosa.core.errors import BadSetting, StateError
 from lycosa.http.curl.fetcher import CurlFetcher, FetchSettings
-from lycosa.proxies.core.pool.target_state import State
+from lycosa.proxies.core.pool.target_state import ProxyState
 from lycosa.proxies.core.proxy import parse_proxy
-from lycosa.proxies.core.sources.sources import Report, Source, sources_from
+from lycosa.proxies.core.sources.sources import ProxySource, RefreshResult, sources_from
 from lycosa.proxies.memory.pool import LocalPool
 from lycosa.proxies.ports import ProxyPool
 from lycosa.proxies.sources import Refresher
@@ -66,7 +66,7 @@ class Clock:
 
 
 @asynccontextmanager
-async def refreshing(pool: ProxyPool, sources: Sequence[Source], **more: Any) -> AsyncIterator[Refresher]:
+async def refreshing(pool: ProxyPool, sources: Sequence[ProxySource], **more: Any) -> AsyncIterator[Refresher]:
     fetcher = CurlFetcher(FetchSettings(timeout_s=20))
     try:
         async with asyncio.timeout(60):
@@ -75,7 +75,7 @@ async def refreshing(pool: ProxyPool, sources: Sequence[Source], **more: Any) ->
         await fetcher.close()
 
 
-def source(name: str = "mine", **keys: object) -> Source:
+def source(name: str = "mine", **keys: object) -> ProxySource:
     (made,) = sources_from([{"name": name, **keys}], {})
     return made
 
@@ -85,7 +85,7 @@ async def hosts(pool: ProxyPool) -> list[str]:
 
 
 async def dead(pool: ProxyPool) -> list[str]:
-    return sorted(view.proxy.host for view in await pool.proxies() if view.state is State.DEAD)
+    return sorted(view.proxy.host for view in await pool.proxies() if view.state is ProxyState.DEAD)
 
 
 Story = Callable[[LocalPool, Lists], Awaitable[None]]
@@ -350,12 +350,12 @@ class Heard:
     """Reports of a refresher that runs, to be waited for."""
 
     def __init__(self) -> None:
-        self._reports: defaultdict[str, asyncio.Queue[Report]] = defaultdict(asyncio.Queue)
+        self._reports: defaultdict[str, asyncio.Queue[RefreshResult]] = defaultdict(asyncio.Queue)
 
-    def take(self, report: Report) -> None:
+    def take(self, report: RefreshResult) -> None:
         self._reports[report.source].put_nowait(report)
 
-    async def next(self, name: str, *, well: bool) -> Report:
+    async def next(self, name: str, *, well: bool) -> RefreshResult:
         while True:
             report = await self._reports[name].get()
             if bool(report.problem) is not well:

@@ -32,7 +32,7 @@ from lycosa.proxies.core.proxy import Proxy, parse_proxy
 from lycosa.proxies.gateway.gateway import Gateway, listening, serving
 from lycosa.proxies.gateway.limits import Limits
 from lycosa.proxies.memory.pool import LocalPool
-from lycosa.proxies.ports import Lent
+from lycosa.proxies.ports import ProxyLease
 from tests.servers.ports import closed_port
 
 TEST_MAX_S = 60.0
@@ -116,9 +116,9 @@ class Recorded(LocalPool):
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
-        self.returned: list[tuple[Lent, list[Outcome]]] = []
+        self.returned: list[tuple[ProxyLease, list[Outcome]]] = []
 
-    async def release(self, lent: Lent, outcomes: Any = ()) -> bool:
+    async def release(self, lent: ProxyLease, outcomes: Any = ()) -> bool:
         self.returned.append((lent, list(outcomes)))
         return await super().release(lent, outcomes)
 

@@ -9,12 +9,12 @@ from base64 import b64encode
 import pytest
 
 from lycosa.http.core.http1.framing import Chunked
-from lycosa.proxies.core.outcomes.outcome import Blame, Rule
+from lycosa.proxies.core.outcomes.outcome import Blame, OutcomeRule
 from lycosa.proxies.core.policy import TargetPolicy
-from lycosa.proxies.core.project_policies import Entry, Policies
+from lycosa.proxies.core.project_policies import Policies, TargetSettings
 from lycosa.proxies.core.proxy import parse_proxy
 from lycosa.proxies.gateway import store_timeout
-from lycosa.proxies.ports import Lent
+from lycosa.proxies.ports import ProxyLease
 from tests.proxies.gateway.playing import GET, LAST, OK, Stage, Told, plays
 
 
@@ -218,7 +218,9 @@ def test_a_captcha_in_a_compressed_page_is_seen(played):
 
 def test_rules_of_the_project_count(played):
     policies = Policies(
-        named={"shop.example": Entry(TargetPolicy(), (Rule(Blame.SITE, "soft", body="unusual traffic"),))}
+        named={
+            "shop.example": TargetSettings(TargetPolicy(), (OutcomeRule(Blame.SITE, "soft", body="unusual traffic"),))
+        }
     )
 
     async def play(stage: Stage) -> None:
@@ -525,7 +527,7 @@ def test_a_pool_that_waits_for_its_store_is_a_503(played, monkeypatch: pytest.Mo
     monkeypatch.setattr(store_timeout, "STORE_S", 0.1)
 
     async def play(stage: Stage) -> None:
-        async def away(*_: object, **__: object) -> list[Lent]:
+        async def away(*_: object, **__: object) -> list[ProxyLease]:
             return await asyncio.get_running_loop().create_future()
 
         await stage.proxy(plays(OK))

@@ -10,7 +10,7 @@ import pytest
 from lycosa.app.proxies.gateway import allow_connections
 from lycosa.proxies.core.gateway.access_rules import Names, Reach
 from lycosa.proxies.core.policy import TargetPolicy
-from lycosa.proxies.core.project_policies import Entry, Policies
+from lycosa.proxies.core.project_policies import Policies, TargetSettings
 from lycosa.proxies.gateway.limits import Limits
 from tests.proxies.gateway.playing import Part, Stage
 
@@ -315,7 +315,7 @@ def test_many_tunnels_at_a_time(played, tunnels: int):
         for _, writer in opened:
             writer.close()
 
-    played(play, policies=Policies(Entry(TargetPolicy(concurrency=0))))
+    played(play, policies=Policies(TargetSettings(TargetPolicy(concurrency=0))))
 
 
 # --- SOCKS 5

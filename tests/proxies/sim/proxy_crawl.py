@@ -17,7 +17,7 @@ from math import inf
 
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome, judge
 from lycosa.proxies.core.policy import TargetPolicy
-from lycosa.proxies.core.pool.pool import Pool
+from lycosa.proxies.core.pool.pool import GlobalPool
 from lycosa.proxies.core.pool.target import Wait
 from lycosa.proxies.core.proxy import Proxy
 
@@ -72,7 +72,7 @@ class Ours(Way):
     """The pool."""
 
     def __init__(self, proxies: list[str], seed: int, **policy: object) -> None:
-        self.pool = Pool(lambda _: TargetPolicy(members=len(proxies), **policy))  # type: ignore[arg-type]
+        self.pool = GlobalPool(lambda _: TargetPolicy(members=len(proxies), **policy))  # type: ignore[arg-type]
         self.chance = random.Random(seed)
         made = {name: Proxy("http", name, 80) for name in proxies}
         self.names = {proxy.key: name for name, proxy in made.items()}

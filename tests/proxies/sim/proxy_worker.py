@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from lycosa.proxies.core.outcomes.outcome import Outcome
 from lycosa.proxies.core.policy import TargetPolicy
-from lycosa.proxies.ports import Lent
+from lycosa.proxies.ports import ProxyLease
 from lycosa.proxies.redis.pool import RedisPool, redis_pool
 
 RECORD = struct.Struct("<cIQQdd")
@@ -80,7 +80,7 @@ class Process:
         self.chance = random.Random(job.seed)
         self.file = os.open(job.journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
-    def note(self, kind: bytes, lent: Lent, number: float) -> None:
+    def note(self, kind: bytes, lent: ProxyLease, number: float) -> None:
         target = int(lent.target.partition(".")[0])
         os.write(self.file, RECORD.pack(kind, target, int(lent.proxy.key, 16), lent.token, time.time(), number))
 

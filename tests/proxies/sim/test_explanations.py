@@ -11,10 +11,10 @@ from copy import deepcopy
 
 import pytest
 
-from lycosa.proxies.core.explain import ELIGIBLE, Verdict, Why, explained
+from lycosa.proxies.core.explain import ELIGIBLE, ProxyVerdict, Why, explained
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
-from lycosa.proxies.core.pool.pool import Pool
-from lycosa.proxies.core.pool.target import ANY, Wait, Wish
+from lycosa.proxies.core.pool.pool import GlobalPool
+from lycosa.proxies.core.pool.target import ANY, ProxyRequest, Wait
 from lycosa.proxies.core.proxy import Proxy
 from tests.conftest import PROVE
 from tests.proxies.sim.proxy_steps import told
@@ -52,7 +52,7 @@ class Told(History):
 
     def acquire(self, target: str) -> None:
         """As it is, but without a check that knows of no tiers."""
-        wish = Wish(session=self.random.choice(["", "", "s1", "s2"]))
+        wish = ProxyRequest(session=self.random.choice(["", "", "s1", "s2"]))
         answer = self.pool.acquire(target, self.now, [self.random.random()], wish)
         if not isinstance(answer, Wait):
             (grant,) = answer
@@ -65,7 +65,14 @@ class Told(History):
             self.pool.ban(target, self.random.choice(sorted(self.pool.proxies)), self.now)
         avoid = frozenset(self.random.sample(sorted(self.pool.proxies), min(2, len(self.pool.proxies))))
         german = {"country": "de"}
-        wishes = [ANY, ANY, Wish(german), Wish(avoid=avoid), Wish(session="s1"), Wish(german, "s2", avoid)]
+        wishes = [
+            ANY,
+            ANY,
+            ProxyRequest(german),
+            ProxyRequest(avoid=avoid),
+            ProxyRequest(session="s1"),
+            ProxyRequest(german, "s2", avoid),
+        ]
         wish = self.random.choice(wishes)
         verdicts = explained(self.pool, target, wish, self.now)
         self.seen |= {verdict.why for verdict in verdicts}
@@ -73,7 +80,7 @@ class Told(History):
         self.lent_as_told(target, wish, verdicts)
         self.free_as_told(target, wish, verdicts)
 
-    def lent_as_told(self, target: str, wish: Wish, verdicts: list[Verdict]) -> None:
+    def lent_as_told(self, target: str, wish: ProxyRequest, verdicts: list[ProxyVerdict]) -> None:
         next_ones = {verdict.key for verdict in verdicts if verdict.why is Why.NEXT}
         count = len(next_ones) or 1
         lent = set()
@@ -83,7 +90,7 @@ class Told(History):
         assert lent == next_ones
         assert sum(verdict.share for verdict in verdicts) == pytest.approx(1.0 if next_ones else 0.0)
 
-    def free_as_told(self, target: str, wish: Wish, verdicts: list[Verdict]) -> None:
+    def free_as_told(self, target: str, wish: ProxyRequest, verdicts: list[ProxyVerdict]) -> None:
         later = [each for each in verdicts if each.until > self.now]
         if not later:
             return
@@ -115,7 +122,7 @@ def test_what_is_told_is_what_happens() -> None:
 
 
 def test_looking_changes_nothing() -> None:
-    pool = Pool(lambda _: History(1).policy)
+    pool = GlobalPool(lambda _: History(1).policy)
     pool.add([Proxy("http", "10.0.0.1", 80)], 0.0)
     pool.health[next(iter(pool.proxies))].hear(Outcome(Blame.PROXY, "refused"), 0.0, 1.0)
     before = deepcopy(pool.__dict__["health"]), dict(pool.targets)

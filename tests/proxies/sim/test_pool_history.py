@@ -14,9 +14,9 @@ import pytest
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
 from lycosa.proxies.core.policy import TargetPolicy
 from lycosa.proxies.core.pool import pool as machine
-from lycosa.proxies.core.pool.pool import PRICES_MAX, Pool
-from lycosa.proxies.core.pool.target import Grant, TargetPool, Wait, Wish
-from lycosa.proxies.core.pool.target_state import Facts, Pair, State
+from lycosa.proxies.core.pool.pool import PRICES_MAX, GlobalPool
+from lycosa.proxies.core.pool.target import Grant, ProxyRequest, TargetPool, Wait
+from lycosa.proxies.core.pool.target_state import ProxyFacts, ProxyState, ProxyTargetState
 from lycosa.proxies.core.proxy import Proxy
 from tests.conftest import PROVE
 from tests.proxies.sim.proxy_steps import told
@@ -31,7 +31,7 @@ def proxies(count: int, **facts: object) -> list[Proxy]:
     return [Proxy("http", f"10.0.{number // 250}.{number % 250 + 1}", 8080, **facts) for number in range(count)]  # type: ignore[arg-type]
 
 
-def may_be_lent(pool: TargetPool, pair: Pair, now: float) -> bool:
+def may_be_lent(pool: TargetPool, pair: ProxyTargetState, now: float) -> bool:
     full = bool(pool.policy.concurrency) and pair.held >= pool.policy.concurrency
     barred = pair.barred or pair.facts.dead or (pair.half and pair.held > 0)
     return not full and not barred and pair.at <= now
@@ -52,7 +52,7 @@ class History:
             bans_max=draw.choice([0, 3]),
             guarded=draw.random() < 0.5,
         )
-        self.pool = Pool(lambda _: self.policy)
+        self.pool = GlobalPool(lambda _: self.policy)
         self.pool.add(proxies(draw.randint(1, 20)), self.now)
         self.leases: dict[tuple[str, int], Grant] = {}
         self.uses: Counter[tuple[str, str]] = Counter()
@@ -72,7 +72,7 @@ class History:
         session = self.random.choice(["", "", "s1", "s2"])
         count = 1 if session else self.random.choice([1, 1, 3])
         answer = self.pool.acquire(
-            target, self.now, [self.random.random() for _ in range(count)], Wish(session=session)
+            target, self.now, [self.random.random() for _ in range(count)], ProxyRequest(session=session)
         )
         if isinstance(answer, Wait):
             free = [pair for pair in self.pairs(target) if may_be_lent(self.pool.targets[target], pair, self.now)]
@@ -136,7 +136,7 @@ class History:
         self.uses = Counter({pair: count for pair, count in self.uses.items() if pair[1] not in dead - lent})
         self.started = {pair: at for pair, at in self.started.items() if pair[1] not in dead - lent}
 
-    def pairs(self, target: str) -> list[Pair]:
+    def pairs(self, target: str) -> list[ProxyTargetState]:
         return list(self.pool.targets[target].pairs.values()) if target in self.pool.targets else []
 
     def check(self) -> None:
@@ -162,14 +162,14 @@ def test_random_histories(part: int) -> None:
                 history.step()
 
 
-def one(pool: Pool, target: str, now: float, **wish: object) -> Grant:
-    answer = pool.acquire(target, now, [0.0], Wish(**wish))  # type: ignore[arg-type]
+def one(pool: GlobalPool, target: str, now: float, **wish: object) -> Grant:
+    answer = pool.acquire(target, now, [0.0], ProxyRequest(**wish))  # type: ignore[arg-type]
     assert not isinstance(answer, Wait)
     return answer[0]
 
 
-def plain(count: int, **policy: object) -> Pool:
-    pool = Pool(lambda _: TargetPolicy(**policy))  # type: ignore[arg-type]
+def plain(count: int, **policy: object) -> GlobalPool:
+    pool = GlobalPool(lambda _: TargetPolicy(**policy))  # type: ignore[arg-type]
     pool.add(proxies(count), 0.0)
     return pool
 
@@ -226,9 +226,9 @@ def test_a_ban_ends_with_one_canary() -> None:
     grant = one(pool, "a.example", now)
     pool.release("a.example", grant.token, [Outcome(Blame.SITE, "429", rest_s=30.0)], now, 0.0)
     ((key, pair),) = target.pairs.items()
-    assert pair.state(now) is State.COOLING
+    assert pair.state(now) is ProxyState.COOLING
     assert pool.acquire("a.example", now, [0.0]) == Wait(31.0)
-    assert pair.state(32.0) is State.HALF_OPEN
+    assert pair.state(32.0) is ProxyState.HALF_OPEN
     canary = one(pool, "a.example", 32.0)
     assert isinstance(pool.acquire("a.example", 32.0, [0.0]), Wait), "one at a time"
     pool.release("a.example", canary.token, [Outcome(Blame.SITE, "429")], 33.0, 1.0)
@@ -252,7 +252,7 @@ def test_proxies_with_one_exit_share_its_bans() -> None:
 
 def test_a_proxy_that_does_not_rotate_shares_bans_whatever_it_says_of_that() -> None:
     for word, exit_ip in (("yes", ""), ("no", "9.9.9.9")):
-        pool = Pool(lambda _: TargetPolicy())
+        pool = GlobalPool(lambda _: TargetPolicy())
         pool.add(proxies(1, tags={"rotating": word}), 0.0)
         (key,) = pool.proxies
         pool.revive(key, 0.0, "9.9.9.9")
@@ -271,7 +271,7 @@ def test_a_target_is_filled_up_in_one_walk_however_many_rest(monkeypatch: pytest
     pool, walks = plain(500, members=10), []
     for key in list(pool.proxies)[:490]:
         pool.hear(key, [Outcome(Blame.PROXY, "down")], 0.0, 0.5)
-    monkeypatch.setattr(pool, "nearest", lambda: walks.append(1) or Pool.nearest(pool))
+    monkeypatch.setattr(pool, "nearest", lambda: walks.append(1) or GlobalPool.nearest(pool))
     assert one(pool, "a.example", 1.0)
     assert sum(pair.usable for pair in pool.targets["a.example"].pairs.values()) == 10
     one(pool, "a.example", 1.0)
@@ -289,7 +289,7 @@ def test_what_becomes_of_many_proxies_costs_no_more_than_the_pairs_there_are(mon
         method = getattr(kind, name)
         monkeypatch.setattr(kind, name, lambda *given, **more: looked.update([name]) or method(*given, **more))
 
-    for kind, name in ((Pool, "facts"), (TargetPool, "expire"), (TargetPool, "learn"), (TargetPool, "forget")):
+    for kind, name in ((GlobalPool, "facts"), (TargetPool, "expire"), (TargetPool, "learn"), (TargetPool, "forget")):
         counted(kind, name)
     known = list(pool.proxies.values())
     pool.add([replace(known[-1], price_gb=1.0)], 2.0)
@@ -300,7 +300,7 @@ def test_what_becomes_of_many_proxies_costs_no_more_than_the_pairs_there_are(mon
 
 
 def test_prices_are_bounded() -> None:
-    pool = Pool(lambda _: TargetPolicy())
+    pool = GlobalPool(lambda _: TargetPolicy())
     pool.add((Proxy("http", "10.0.0.1", port, price_gb=float(port)) for port in range(1, 60_001)), 0.0)
     tiers = [pool.facts(key).tier for key in pool.proxies]
     assert tiers == sorted(tiers), "dearer ones never come first"
@@ -325,7 +325,7 @@ def test_a_session_keeps_its_proxy_until_that_is_lost() -> None:
 
 
 def test_what_costs_nothing_is_used_as_long_as_it_works() -> None:
-    pool = Pool(lambda _: TargetPolicy(cool_s=100.0))
+    pool = GlobalPool(lambda _: TargetPolicy(cool_s=100.0))
     cheap, dear = proxies(2)[0], Proxy("http", "10.9.9.9", 1, price_gb=4.0)
     pool.add([dear, cheap], 0.0)
     grant = one(pool, "a.example", 0.0)
@@ -411,7 +411,7 @@ def test_who_was_banned_from_the_beginning_slows_nobody(well: Outcome, *, has_wo
 
 def test_failures_are_forgotten_where_nobody_sees_what_comes_through() -> None:
     """A tunnel says nothing of the site: it brings the proxy back to where new ones stand, and no further."""
-    pair = Pair("k", Facts(), 0.0)
+    pair = ProxyTargetState("k", ProxyFacts(), 0.0)
     new = pair.cost()
     pair.answered(False)
     assert pair.cost() > 2 * new

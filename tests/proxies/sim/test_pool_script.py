@@ -11,8 +11,8 @@ import pytest
 
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
 from lycosa.proxies.core.policy import TargetPolicy
-from lycosa.proxies.core.pool.health import NOBODYS, REACHED, Health, proves_reached
-from lycosa.proxies.core.pool.pool import ROTATING, Pool
+from lycosa.proxies.core.pool.health import NOBODYS, REACHED, ProxyHealth, proves_reached
+from lycosa.proxies.core.pool.pool import ROTATING, GlobalPool
 from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.redis.calls import script
 from lycosa.proxies.views import facts_of, read_stored, stored
@@ -43,7 +43,7 @@ class Both:
         self.sha = client.script_load(change(script("everywhere")[0]))
         self.prefix = f"lycosa:proxies:{{everywhere{seed}}}:"
         self.now = 1_000_000.0
-        self.model = Pool(lambda _: TargetPolicy(members=1000))
+        self.model = GlobalPool(lambda _: TargetPolicy(members=1000))
         self.version, self.edition = self.asked("version")
         self.used: dict[str, float] = {}
         self.prices: set[tuple[float, float]] = set()
@@ -172,9 +172,9 @@ class Both:
         assert self.client.zrange(f"{self.prefix}t", 0, -1) == [site.encode() for site in last_used]
 
 
-def of(told: dict[str, Any]) -> Health:
+def of(told: dict[str, Any]) -> ProxyHealth:
     """Return what a script says of a health."""
-    return Health(**{**told, "latency_s": None if told["latency_s"] is False else told["latency_s"]})
+    return ProxyHealth(**{**told, "latency_s": None if told["latency_s"] is False else told["latency_s"]})
 
 
 @pytest.mark.parametrize("part", range(4))

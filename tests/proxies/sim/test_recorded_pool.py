@@ -15,9 +15,9 @@ import pytest
 from lycosa.proxies.core import pool_image, recorded_pool
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
 from lycosa.proxies.core.policy import TargetPolicy
-from lycosa.proxies.core.pool.pool import TARGETS_MAX, Pool
-from lycosa.proxies.core.pool.target import Wait, Wish
-from lycosa.proxies.core.pool.target_state import State
+from lycosa.proxies.core.pool.pool import TARGETS_MAX, GlobalPool
+from lycosa.proxies.core.pool.target import ProxyRequest, Wait
+from lycosa.proxies.core.pool.target_state import ProxyState
 from lycosa.proxies.core.pool_image import Image, image_of, pool_of
 from lycosa.proxies.core.recorded_pool import RecordedPool
 from tests.conftest import PROVE
@@ -101,17 +101,17 @@ def test_every_kind_of_record_is_told_and_played() -> None:
         for _ in range(STEPS):
             history.step()
             kinds |= {type(recorded_pool.decode(each)) for each in history.records[-3:]}
-    rare = {recorded_pool.Heard, recorded_pool.Forgotten}
+    rare = {recorded_pool.OutcomesRecord, recorded_pool.ForgetTargetRecord}
     assert kinds >= set(recorded_pool.AnyRecord.__args__) - rare  # type: ignore[attr-defined]
 
 
 def test_whatever_changes_a_pool_is_told() -> None:
-    """A method that is new in `Pool`, and changes something, has to be a record; one that only reads belongs here.
+    """A method that is new in `GlobalPool`, and changes something, has to be a record; one that only reads belongs here.
 
     So does one that changes all by another method, which is told.
     """
     reads = {"target", "nearest", "facts", "kept_prices", "restore", "forget_dead", "remove"}
-    methods = {name for name, what in vars(Pool).items() if callable(what) and name[0] != "_"}
+    methods = {name for name, what in vars(GlobalPool).items() if callable(what) and name[0] != "_"}
     assert methods - reads <= set(vars(RecordedPool))
 
 
@@ -163,7 +163,7 @@ def test_other_policies_hold_from_the_next_start() -> None:
     again.targets["a.example"].use(replace(TargetPolicy(), concurrency=1), 2.0)
     assert one(again, "a.example", 2.0).key != held.key
     assert isinstance(again.acquire("a.example", 2.0, [0.0]), Wait)
-    assert again.targets["a.example"].pairs[held.key].state(2.0) is State.LEASED
+    assert again.targets["a.example"].pairs[held.key].state(2.0) is ProxyState.LEASED
 
 
 def test_a_lease_waits_for_the_cheaper_tier_after_a_start_too() -> None:
@@ -171,7 +171,7 @@ def test_a_lease_waits_for_the_cheaper_tier_after_a_start_too() -> None:
     pool.add([replace(proxies(2)[1], price_gb=4.0)], 0.0)
     one(pool, "a.example", 1.0)
     again = played(pool_image.encode(image_of(played(whole, records, TargetPolicy()))), [], TargetPolicy())
-    assert isinstance(again.acquire("a.example", 1.0, [0.0], Wish()), Wait), "busy, but it works"
+    assert isinstance(again.acquire("a.example", 1.0, [0.0], ProxyRequest()), Wait), "busy, but it works"
 
 
 def test_what_does_not_belong_here_is_refused() -> None:
@@ -190,6 +190,6 @@ def test_a_target_that_takes_in_many_that_rest_is_told_in_parts() -> None:
     for key in pool.proxies:
         pool.hear(key, [Outcome(Blame.PROXY, "down")], 1.0, 0.5)
     assert isinstance(pool.acquire("a.example", 2.0, [0.5]), Wait)
-    told = [each for each in map(recorded_pool.decode, records) if isinstance(each, recorded_pool.Filled)]
+    told = [each for each in map(recorded_pool.decode, records) if isinstance(each, recorded_pool.FillRecord)]
     assert [len(each.keys) for each in told] == [recorded_pool.ADDED_MAX] * 3 + [1]
     assert seen(played(whole, records, TargetPolicy(members=10)), 2.0) == seen(pool, 2.0)

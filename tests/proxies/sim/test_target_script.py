@@ -12,8 +12,8 @@ import redis as driver
 
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
 from lycosa.proxies.core.policy import TargetPolicy
-from lycosa.proxies.core.pool.target import TargetPool, Wait, Wish
-from lycosa.proxies.core.pool.target_state import Facts
+from lycosa.proxies.core.pool.target import ProxyRequest, TargetPool, Wait
+from lycosa.proxies.core.pool.target_state import ProxyFacts
 from lycosa.proxies.redis.calls import script
 from lycosa.proxies.redis.target_script import Call, TargetScript, apart, granted, looked, seen, together
 from tests.conftest import PROVE
@@ -53,8 +53,8 @@ class Both:
         self.prefix = f"lycosa:proxies:{{{seed}}}:"
         self.tokens = [0]
         for key in KEYS[:8]:
-            self.model.learn(key, Facts(), self.now)
-        self.said(self.script.learn({key: Facts() for key in KEYS[:8]}))
+            self.model.learn(key, ProxyFacts(), self.now)
+        self.said(self.script.learn({key: ProxyFacts() for key in KEYS[:8]}))
         self.called: list[tuple[Call, Callable[[Any], Any], Any]] = []
 
     def expect(self, call: Call, reader: Callable[[Any], Any], expected: Any) -> None:
@@ -84,7 +84,7 @@ class Both:
         session = self.random.choice(["", "", "s1", "s2"])
         draws = [self.random.random() for _ in range(1 if session else self.random.choice([1, 1, 3]))]
         tags = self.random.choice([{}, {}, {"country": "de"}])
-        wish = Wish(tags, session, frozenset(self.random.sample(KEYS, self.random.choice([0, 0, 2]))))
+        wish = ProxyRequest(tags, session, frozenset(self.random.sample(KEYS, self.random.choice([0, 0, 2]))))
         expected = self.model.acquire(self.now, draws, wish)
         self.expect(self.script.acquire(draws, wish), lambda answer: granted(answer)[0], expected)
         if not isinstance(expected, Wait):
@@ -107,7 +107,7 @@ class Both:
 
     def learn(self) -> None:
         key = self.random.choice(KEYS)
-        facts = Facts(
+        facts = ProxyFacts(
             self.random.choice([None, 0.2, 2.0]),
             self.random.choice([0.0, 0.0, self.now + 5]),
             self.random.random() < 0.1,
@@ -139,7 +139,7 @@ class Both:
             "granted": self.model.granted, "leaked": self.model.leaked, "stale": self.model.stale,
         }  # fmt: skip
         assert counts["usable"] == self.model.usable()
-        told = seen(self.said(self.script.explain(Wish(session="s1"), 0))[0], self.policy)
+        told = seen(self.said(self.script.explain(ProxyRequest(session="s1"), 0))[0], self.policy)
         assert told.deadlines == self.model.deadlines()
         assert told.bound == self.model.session_key("s1", self.now)
         assert (told.stands, told.interval_s) == (self.model.stands, interval_s)
@@ -154,8 +154,8 @@ class Both:
 def test_nothing_is_left_of_a_target_that_is_forgotten(redis: Any) -> None:
     with driver.Redis.from_url(redis.url) as client:
         both = Both(client, 1)
-        call, wish = both.script, Wish({"country": "de"}, "s")
-        facts = {key: Facts(exit_ip="9.9.9.9", tier=2, tags={"country": "de"}) for key in KEYS}
+        call, wish = both.script, ProxyRequest({"country": "de"}, "s")
+        facts = {key: ProxyFacts(exit_ip="9.9.9.9", tier=2, tags={"country": "de"}) for key in KEYS}
         both.said(call.learn(facts, wish, 3))
         ((lent,), is_filled) = granted(both.said(call.acquire([0.5], wish, version=3))[0])  # type: ignore[misc]
         assert is_filled
@@ -163,7 +163,7 @@ def test_nothing_is_left_of_a_target_that_is_forgotten(redis: Any) -> None:
         both.said(call.release(lent.token, [Outcome(Blame.SITE, "403")], 0.5))
         assert both.said(call.drop())[0] is True
         assert client.keys(f"{both.prefix}*") == []
-        learned, members, dropped = both.said(call.learn(facts), call.members(Wish()), call.drop())
+        learned, members, dropped = both.said(call.learn(facts), call.members(ProxyRequest()), call.drop())
         assert [learned, dropped] == [True, True]
         assert sorted(members[0]) == sorted(KEYS)
         _, (names, count) = both.said(call.drop(), call.members(wish))

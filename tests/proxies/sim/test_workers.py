@@ -23,7 +23,7 @@ from lycosa.proxies.core.outcomes.outcome import Outcome
 from lycosa.proxies.core.policy import TargetPolicy
 from lycosa.proxies.core.proxy import Proxy
 from lycosa.proxies.memory.pool import LocalPool
-from lycosa.proxies.ports import Lent, ProxyPool, ProxyView, TargetView
+from lycosa.proxies.ports import ProxyLease, ProxyPool, ProxyView, TargetView
 from lycosa.proxies.redis.pool import redis_pool
 from tests.conftest import PROVE, ROOT
 from tests.proxies.sim.proxy_worker import RECORD, Event, Job, read_events
@@ -59,7 +59,7 @@ class Bookkeeper:
         self.uses: Counter[tuple[str, str]] = Counter()
         self.leaked = self.twice = 0
 
-    def lent(self, lent: Lent) -> None:
+    def lent(self, lent: ProxyLease) -> None:
         """Note it; what another still has, and will return in time, is lent twice."""
         which = lent.target, lent.proxy.key
         until = self.held.pop(which, None)
@@ -67,7 +67,7 @@ class Bookkeeper:
             self.twice += time.time() < until - TICK_S
         self.uses[which] += 1
 
-    def returned(self, lent: Lent, uses: int) -> None:
+    def returned(self, lent: ProxyLease, uses: int) -> None:
         self.uses[lent.target, lent.proxy.key] += max(0, uses - 1)
 
 

@@ -16,12 +16,12 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from lycosa.core.errors import CloseSpider, NoProxy, NoProxyYet, StateError
-from lycosa.crawl.fetching.proxying.selector import Wanted
+from lycosa.crawl.fetching.proxying.selector import ProxySelector
 from lycosa.infra.clock import Clock
 from lycosa.proxies.core.attempts import Attempts
-from lycosa.proxies.core.outcomes.outcome import Outcome, Rule
-from lycosa.proxies.core.pool.outage import NO_PROXY, QUEUE_S, Drought, Flows
-from lycosa.proxies.ports import Lent, ProxyPool
+from lycosa.proxies.core.outcomes.outcome import Outcome, OutcomeRule
+from lycosa.proxies.core.pool.outage import NO_PROXY, QUEUE_S, Outage, WaitQueueStats
+from lycosa.proxies.ports import ProxyLease, ProxyPool
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -31,11 +31,11 @@ CLOSE_MAX_S = 5.0
 
 RENEW_MIN_S = 0.05
 
-RulesOf = Callable[[str], Sequence[Rule]]
+RulesOf = Callable[[str], Sequence[OutcomeRule]]
 
 
-class Lender:
-    """Lends to one process. `tries`: proxies that are tried for a request; `wait_max_s`: as `Drought`.
+class ProxyLeaser:
+    """Lends to one process. `tries`: proxies that are tried for a request; `wait_max_s`: as `Outage`.
 
     `rules_of(target)` says what answers mean.
     """
@@ -47,13 +47,13 @@ class Lender:
         self.attempts = Attempts(tries)
         self._pool = pool
         self._clock = clock
-        self._drought = Drought(wait_max_s)
-        self._flows = Flows()
+        self._drought = Outage(wait_max_s)
+        self._flows = WaitQueueStats()
         self._told_end = False
         self._renewals: dict[tuple[str, int], asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    async def lend(self, wanted: Wanted, avoid: frozenset[str] = frozenset()) -> Lent:
+    async def lend(self, wanted: ProxySelector, avoid: frozenset[str] = frozenset()) -> ProxyLease:
         """Return a proxy, not one to `avoid` if there is another.
 
         Raises `NoProxyYet`, and `CloseSpider` when there was none for too long.
@@ -70,7 +70,7 @@ class Lender:
         if lasted_s := self._drought.worked(self._clock.now()):
             log.warning("proxies work again, after %.0f s", lasted_s)
 
-    async def give_back(self, lent: Lent, outcomes: Sequence[Outcome]) -> bool:
+    async def give_back(self, lent: ProxyLease, outcomes: Sequence[Outcome]) -> bool:
         """End the lease, also when the caller is cancelled meanwhile. False when it was over before."""
         renewal = self._renewals.pop((lent.target, lent.token), None)
         if renewal is not None:
@@ -90,13 +90,13 @@ class Lender:
             await asyncio.wait(self._tasks, timeout=CLOSE_MAX_S)
         await self._pool.close()
 
-    async def _another(self, wanted: Wanted, avoid: frozenset[str]) -> Lent | None:
+    async def _another(self, wanted: ProxySelector, avoid: frozenset[str]) -> ProxyLease | None:
         try:
             return (await self._pool.acquire(wanted.target, wish=wanted.wish(avoid)))[0]
         except NoProxy:
             return None
 
-    async def _waited_for(self, wanted: Wanted) -> Lent:
+    async def _waited_for(self, wanted: ProxySelector) -> ProxyLease:
         began = self._clock.now()
         which = wanted.session, frozenset(wanted.tags.items())
         if not self._flows.has_room(wanted.target, which, began):
@@ -125,13 +125,13 @@ class Lender:
         again_s = self._flows.again_s(target, began, now)
         return NoProxyYet(str(none), now + (again_s if dry.left_s is None else min(again_s, dry.left_s)))
 
-    def _renew_later(self, lent: Lent, deadline: float) -> None:
+    def _renew_later(self, lent: ProxyLease, deadline: float) -> None:
         after_s = max((deadline - self._clock.now()) / 2, RENEW_MIN_S)
         self._renewals[lent.target, lent.token] = asyncio.get_running_loop().call_later(
             after_s, lambda: self._started(self._renewed(lent))
         )
 
-    async def _renewed(self, lent: Lent) -> None:
+    async def _renewed(self, lent: ProxyLease) -> None:
         """Go on having it; one that is lost, or whose pool is away, is heard of when it is given back."""
         try:
             deadline = await self._pool.renew(lent)

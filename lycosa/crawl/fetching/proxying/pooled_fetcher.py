@@ -17,8 +17,8 @@ from typing import Any
 from lycosa.core.errors import FetchError, NoProxyYet, PrivateAddress
 from lycosa.core.url import redirected
 from lycosa.crawl.events.stats_collector import StatsCollector
-from lycosa.crawl.fetching.proxying.leaser import Lender
-from lycosa.crawl.fetching.proxying.selector import Wanted, wanted_of
+from lycosa.crawl.fetching.proxying.leaser import ProxyLeaser
+from lycosa.crawl.fetching.proxying.selector import ProxySelector, selector_of
 from lycosa.crawl.fetching.proxying.sessions import SessionProxies
 from lycosa.crawl.fetching.wrapper import FetcherWrapper
 from lycosa.http.core.model import Response
@@ -26,8 +26,8 @@ from lycosa.http.core.request import Request
 from lycosa.http.ports import Fetcher, Into
 from lycosa.infra.clock import Clock
 from lycosa.proxies.core.attempts import FAILED
-from lycosa.proxies.core.outcomes.outcome import Outcome, Rule, judge, judge_error
-from lycosa.proxies.ports import Lent
+from lycosa.proxies.core.outcomes.outcome import Outcome, OutcomeRule, judge, judge_error
+from lycosa.proxies.ports import ProxyLease
 
 WITHOUT_BODY = frozenset({204, 304})
 UNSAID = object()
@@ -38,7 +38,7 @@ class PooledFetcher(FetcherWrapper):
     """See the module; for one spider. `afresh(request)` gives a request cookies of a new session."""
 
     def __init__(
-        self, fetcher: Fetcher, lender: Lender, sessions: SessionProxies, stats: StatsCollector, clock: Clock
+        self, fetcher: Fetcher, lender: ProxyLeaser, sessions: SessionProxies, stats: StatsCollector, clock: Clock
     ) -> None:
         super().__init__(fetcher)
         self._lender = lender
@@ -59,7 +59,7 @@ class PooledFetcher(FetcherWrapper):
         """Do one transfer. See the port. Raises `NoProxyYet`, `CloseSpider`, `BadSpider`, too."""
         if proxy is not None or request.asked("proxy", UNSAID) is not UNSAID:
             return await self._fetcher.fetch(request, address=address, into=into, proxy=proxy, **options)
-        wanted, key = wanted_of(request), _key(request)
+        wanted, key = selector_of(request), _key(request)
         lent = await self._lent(wanted, key)
         outcome: Outcome | None = None
         try:
@@ -74,7 +74,7 @@ class PooledFetcher(FetcherWrapper):
             self._count("proxy/leases_lost")
         return self._decided(key, lent, found, outcome)
 
-    async def _lent(self, wanted: Wanted, key: Hashable) -> Lent:
+    async def _lent(self, wanted: ProxySelector, key: Hashable) -> ProxyLease:
         try:
             lent = await self._lender.lend(wanted, self._lender.attempts.avoided(key))
         except NoProxyYet:
@@ -91,13 +91,13 @@ class PooledFetcher(FetcherWrapper):
         except FetchError as error:
             return error
 
-    def _same_session(self, request: Request, wanted: Wanted, lent: Lent) -> None:
+    def _same_session(self, request: Request, wanted: ProxySelector, lent: ProxyLease) -> None:
         if wanted.session and self._sessions.changes(wanted.target, wanted.session, lent.proxy.key):
             self._count("proxy/sessions_rebound")
             self.afresh(request)
 
     def _judged(
-        self, request: Request, wanted: Wanted, found: Response | FetchError, *, is_read: bool
+        self, request: Request, wanted: ProxySelector, found: Response | FetchError, *, is_read: bool
     ) -> Outcome | None:
         """Return what came of it, None when nothing was sent."""
         if isinstance(found, FetchError):
@@ -115,7 +115,9 @@ class PooledFetcher(FetcherWrapper):
             latency_s=found.latency_s,
         )
 
-    def _decided(self, key: Hashable, lent: Lent, found: Response | FetchError, outcome: Outcome | None) -> Response:
+    def _decided(
+        self, key: Hashable, lent: ProxyLease, found: Response | FetchError, outcome: Outcome | None
+    ) -> Response:
         if outcome is not None:
             self._count(f"proxy/outcomes/{outcome.blame}")
         if outcome is None or outcome.blame not in FAILED:
@@ -146,7 +148,7 @@ def _waits(found: Response) -> Mapping[str, str]:
     return {"retry-after": headers.get("retry-after")} if headers.may_have(b"retry-after") else NOTHING
 
 
-def _reads(rule: Rule) -> bool:
+def _reads(rule: OutcomeRule) -> bool:
     return bool(rule.body or rule.shorter is not None or rule.longer is not None)
 
 

@@ -18,7 +18,7 @@ from lycosa.core.url import canonicalize, host_key
 from lycosa.crawl.fetching.addresses import name_of
 from lycosa.http.core.request import Request
 from lycosa.http.public_suffixes import registrable
-from lycosa.proxies.core.pool.target import ANY, Wish
+from lycosa.proxies.core.pool.target import ANY, ProxyRequest
 
 TEXT_MAX = 255
 """Characters of the name of a target, a session, a tag."""
@@ -30,26 +30,26 @@ HOSTS_MAX = 16_384
 NO_TAGS: Mapping[str, str] = {}
 
 
-class Wanted(NamedTuple):
+class ProxySelector(NamedTuple):
     """As above; `session` is "" for none."""
 
     target: str
     session: str = ""
     tags: Mapping[str, str] = NO_TAGS
 
-    def wish(self, avoid: frozenset[str] = frozenset()) -> Wish:
+    def wish(self, avoid: frozenset[str] = frozenset()) -> ProxyRequest:
         """Return it as the pool wants it."""
         if not (self.session or self.tags or avoid):
             return ANY
-        return Wish(self.tags, self.session, avoid)
+        return ProxyRequest(self.tags, self.session, avoid)
 
 
-def wanted_of(request: Request) -> Wanted:
+def selector_of(request: Request) -> ProxySelector:
     """Return what a request wants. Raises `BadSpider` for what is no text."""
     session, tags = request.asked("proxy_session"), request.asked("proxy_tags")
     if session is None and tags is None:
-        return Wanted(target_of(request))
-    return Wanted(target_of(request), "" if session is None else _text("proxy_session", session), _tags(tags))
+        return ProxySelector(target_of(request))
+    return ProxySelector(target_of(request), "" if session is None else _text("proxy_session", session), _tags(tags))
 
 
 def target_of(request: Request) -> str:
@@ -65,7 +65,7 @@ def jar_of(request: Request) -> Any:
     jar = request.asked("cookiejar")
     if jar is not None or request.asked("proxy_session") is None:
         return jar
-    wanted = wanted_of(request)
+    wanted = selector_of(request)
     return ["proxy_session", wanted.target, wanted.session]
 
 

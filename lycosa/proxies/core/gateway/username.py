@@ -104,7 +104,7 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-class Stickies:
+class StickySessions:
     """Sessions with a time of their own: each is known to the pool by another word when its time is over."""
 
     def __init__(self, sessions_max: int = SESSIONS_MAX) -> None:

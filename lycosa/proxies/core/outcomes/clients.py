@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urljoin
 
 from lycosa.core.errors import FetchError, UsageError
-from lycosa.proxies.core.outcomes.outcome import Blame, Outcome, Rule, judge, judge_error
+from lycosa.proxies.core.outcomes.outcome import Blame, Outcome, OutcomeRule, judge, judge_error
 
 BLAMES = {
     # the way to the proxy, or the proxy itself
@@ -59,7 +59,7 @@ def heard(
     response: Any,
     *,
     body: bytes | None = None,
-    rules: Sequence[Rule] = (),
+    rules: Sequence[OutcomeRule] = (),
     now: float = 0.0,
     latency_s: float | None = None,
 ) -> Outcome:

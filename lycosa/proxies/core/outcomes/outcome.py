@@ -81,7 +81,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class OutcomeRule:
     """What an answer of one site means. All that is given has to be so; what is not given is not looked at.
 
     `statuses`, one of them; `body`, a pattern in the first LOOKED_AT bytes; `location`, a pattern in the address that
@@ -107,7 +107,7 @@ class Rule:
         )
 
 
-def checked_rules(rules: Sequence[Rule]) -> tuple[Rule, ...]:
+def checked_rules(rules: Sequence[OutcomeRule]) -> tuple[OutcomeRule, ...]:
     """Return the rules. Raises `BadProxy` for a pattern that is none, a rule that matches everything, or too many."""
     if len(rules) > MARKS_MAX:
         raise BadProxy(f"{len(rules)} rules for one site: write at most {MARKS_MAX}")
@@ -128,7 +128,7 @@ def judge(
     body: bytes,
     *,
     locations: Sequence[str] = (),
-    rules: Sequence[Rule] = (),
+    rules: Sequence[OutcomeRule] = (),
     now: float = 0.0,
     latency_s: float | None = None,
 ) -> Outcome:

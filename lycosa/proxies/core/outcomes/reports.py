@@ -22,7 +22,7 @@ TOLD = tuple(blame for blame in Blame if blame is not Blame.UNFIT)
 """What clients may say. That a proxy is unfit takes it from everybody at once: that is for checks."""
 
 
-class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ClientReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """As above."""
 
     lease: str = ""
@@ -42,10 +42,10 @@ class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return judge(self.status or 0, wait, b"")
 
 
-def read_report(body: bytes) -> Report:
+def read_report(body: bytes) -> ClientReport:
     """Return a report. Raises `BadMessage`, which says what to write."""
     try:
-        report = msgspec.json.decode(body, type=Report)
+        report = msgspec.json.decode(body, type=ClientReport)
     except msgspec.DecodeError as wrong:
         raise BadMessage(f"the report cannot be read: {wrong}") from None
     except RecursionError:

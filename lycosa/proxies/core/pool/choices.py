@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
-from lycosa.proxies.core.pool.target import Wish
+from lycosa.proxies.core.pool.target import ProxyRequest
 
 EACH_MAX = 20
 """Choices of a target that are remembered."""
@@ -32,7 +32,7 @@ class Choice:
 
     at: float
     by: str
-    wish: Wish
+    wish: ProxyRequest
     waited_s: float
     proxy: str = ""
     among: int = 0
@@ -72,7 +72,7 @@ class Choices:
         self._now = now
         self._of: OrderedDict[str, deque[Choice]] = OrderedDict()
 
-    def note(self, target: str, wish: Wish, began: float, by: str = "", **what: Any) -> Choice:
+    def note(self, target: str, wish: ProxyRequest, began: float, by: str = "", **what: Any) -> Choice:
         """Remember that somebody asked since `began`, and `what` he hears now: fields of `Choice`."""
         now = self._now()
         choice = Choice(now, by, wish, now - began, **what)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
 from lycosa.proxies.core.pool.backoff import cool_s
-from lycosa.proxies.core.pool.target_state import Facts, smoothed
+from lycosa.proxies.core.pool.target_state import ProxyFacts, smoothed
 
 UNKNOWN_LATENCY_S = 0.5
 """What a proxy is taken for that was never measured."""
@@ -42,7 +42,7 @@ def proves_reached(outcome: Outcome) -> bool:
 
 
 @dataclass(slots=True)
-class Health:
+class ProxyHealth:
     """`downs` in a row, the last of them at `down_at`; `checked_at`, `good_at`, `dead_at`: all in unix seconds.
 
     `exit_ip` is "" when it is not known or changes; `dead_at` 0 when it is not dead.
@@ -98,9 +98,9 @@ class Health:
             return -1.0
         return max(0.0, now - (self.dead_at or max(self.rests_until, self.good_at)))
 
-    def facts(self, tier: int, tags: Mapping[str, str]) -> Facts:
+    def facts(self, tier: int, tags: Mapping[str, str]) -> ProxyFacts:
         """Return what targets know of it."""
-        return Facts(self.latency_s, self.rests_until, self.dead, self.exit_ip, tier, tags)
+        return ProxyFacts(self.latency_s, self.rests_until, self.dead, self.exit_ip, tier, tags)
 
     def _down(self, reason: str, now: float, draw: float, *, others_work: bool) -> bool:
         """One that rests already is not blamed for what was under way; one that is dead does not rest longer for it."""

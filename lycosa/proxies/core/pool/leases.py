@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from lycosa.proxies.core.pool.target_state import Pair
+from lycosa.proxies.core.pool.target_state import ProxyTargetState
 
 SESSIONS_MAX = 100_000
 """Sessions of a target that are remembered; the one that was used longest ago is forgotten."""
@@ -37,22 +37,22 @@ class KeptSession(NamedTuple):
 
 
 @dataclass(slots=True)
-class Held:
+class LeaseEntry:
     """A lease under way."""
 
-    pair: Pair
+    pair: ProxyTargetState
     deadline: float
     session: str
 
 
-class Leases:
+class LeaseTable:
     """Leases by token, which is the time in microseconds, or one more than the last.
 
     So a late return meets nobody else's lease, not even when what was known of the leases was lost meanwhile.
     """
 
     def __init__(self, first_token: int = 0) -> None:
-        self._held: dict[int, Held] = {}
+        self._held: dict[int, LeaseEntry] = {}
         self._deadlines: list[tuple[float, int]] = []
         self._token = first_token
 
@@ -68,17 +68,17 @@ class Leases:
         """Return all of them, for who keeps them elsewhere."""
         return [KeptLease(token, held.pair.key, held.deadline, held.session) for token, held in self._held.items()]
 
-    def restore(self, token: int, leases: Iterable[KeptLease], pairs: Mapping[str, Pair]) -> None:
+    def restore(self, token: int, leases: Iterable[KeptLease], pairs: Mapping[str, ProxyTargetState]) -> None:
         """Have the leases that were kept, and go on counting tokens."""
         self._token = token
         for lease in leases:
-            self._held[lease.token] = Held(pairs[lease.key], lease.deadline, lease.session)
+            self._held[lease.token] = LeaseEntry(pairs[lease.key], lease.deadline, lease.session)
             self._remember(lease.deadline, lease.token)
 
-    def begin(self, pair: Pair, deadline: float, session: str, now: float) -> int:
+    def begin(self, pair: ProxyTargetState, deadline: float, session: str, now: float) -> int:
         """Return the token of a new lease."""
         self._token = max(self._token + 1, int(now * TOKENS_PER_S))
-        self._held[self._token] = Held(pair, deadline, session)
+        self._held[self._token] = LeaseEntry(pair, deadline, session)
         self._remember(deadline, self._token)
         return self._token
 
@@ -90,15 +90,15 @@ class Leases:
             self._remember(deadline, token)
         return held is not None
 
-    def end(self, token: int) -> Held | None:
+    def end(self, token: int) -> LeaseEntry | None:
         """Return the lease that ends, None when it was over before."""
         return self._held.pop(token, None)
 
-    def end_of(self, pair: Pair) -> None:
+    def end_of(self, pair: ProxyTargetState) -> None:
         """End all of a pair."""
         self._held = {token: held for token, held in self._held.items() if held.pair is not pair}
 
-    def overdue(self, now: float) -> Sequence[Pair]:
+    def overdue(self, now: float) -> Sequence[ProxyTargetState]:
         """End what was not returned in time; return the pair of each."""
         if not self._deadlines or self._deadlines[0][0] > now:
             return ()  # as nearly always

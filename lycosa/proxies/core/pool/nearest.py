@@ -13,7 +13,7 @@ CHUNK_MAX = 1024
 """A list that is longer is cut in two."""
 
 
-class Nearest:
+class LatencyIndex:
     """Pairs of a number and a key, the least first."""
 
     def __init__(self) -> None:

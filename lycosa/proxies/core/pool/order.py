@@ -16,14 +16,14 @@ from collections.abc import Callable, Iterable, Mapping
 from heapq import heappop, heappush
 from itertools import islice
 
-from lycosa.proxies.core.pool.target_state import Facts, Pair
+from lycosa.proxies.core.pool.target_state import ProxyFacts, ProxyTargetState
 
 FEW, FEW_PART = 8, 4
 WAITING_FACTOR = 4
 """Outdated entries are cleared away when there are more than so many for each pair."""
 
 
-class Order:
+class UseOrder:
     """The pairs of one target. `stands` is the rank that was lent last; `tiers` ever had a ready pair."""
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Order:
         self._waiting: list[tuple[float, str]] = []
         self.stands = 0.0
 
-    def ready(self, pair: Pair) -> None:
+    def ready(self, pair: ProxyTargetState) -> None:
         """Put it where its rank says."""
         pair.rank = max(pair.rank, self.stands)
         ready = self._ready.get(pair.facts.tier)
@@ -42,7 +42,7 @@ class Order:
         insort(ready, (pair.rank, pair.key))
         pair.queued = True
 
-    def out(self, pair: Pair) -> None:
+    def out(self, pair: ProxyTargetState) -> None:
         """Take it out, wherever it is."""
         pair.waits = False
         if pair.queued:
@@ -50,14 +50,14 @@ class Order:
             del tier[bisect_left(tier, (pair.rank, pair.key))]
             pair.queued = False
 
-    def wait(self, pair: Pair, pairs: Mapping[str, Pair]) -> None:
+    def wait(self, pair: ProxyTargetState, pairs: Mapping[str, ProxyTargetState]) -> None:
         """Look at it again when its time has come."""
         pair.waits = True
         heappush(self._waiting, (pair.at, pair.key))
         if len(self._waiting) > WAITING_FACTOR * (len(pairs) + FEW):
             self._waiting = sorted((each.at, each.key) for each in pairs.values() if each.waits)
 
-    def due(self, now: float, pairs: Mapping[str, Pair]) -> Pair | None:
+    def due(self, now: float, pairs: Mapping[str, ProxyTargetState]) -> ProxyTargetState | None:
         """Take out a pair whose time has come, if there is one."""
         if not self._waiting or self._waiting[0][0] > now:
             return None  # as nearly always
@@ -68,7 +68,7 @@ class Order:
         pair.waits = False
         return pair
 
-    def next_at(self, pairs: Mapping[str, Pair]) -> float | None:
+    def next_at(self, pairs: Mapping[str, ProxyTargetState]) -> float | None:
         """Return when a pair may be ready next, None when none waits."""
         while self._waiting:
             at, key = self._waiting[0]
@@ -86,10 +86,10 @@ class Order:
         """Return what `restore` has to know of tiers."""
         return sorted(self._ready)
 
-    def restore(self, stands: float, tiers: Iterable[int], pairs: Mapping[str, Pair]) -> None:
+    def restore(self, stands: float, tiers: Iterable[int], pairs: Mapping[str, ProxyTargetState]) -> None:
         """Stand as it stood when it was kept; the pairs say themselves who is ready, and who waits."""
         for tier in tiers:
-            nobody = Pair("", Facts(tier=tier), 0.0)
+            nobody = ProxyTargetState("", ProxyFacts(tier=tier), 0.0)
             self.ready(nobody)
             self.out(nobody)
         for pair in pairs.values():
@@ -100,8 +100,12 @@ class Order:
         self.stands = stands
 
     def first(
-        self, tier: int, count: int, fits: Callable[[Pair], bool] | None, pairs: Mapping[str, Pair]
-    ) -> list[Pair]:
+        self,
+        tier: int,
+        count: int,
+        fits: Callable[[ProxyTargetState], bool] | None,
+        pairs: Mapping[str, ProxyTargetState],
+    ) -> list[ProxyTargetState]:
         """Return the first ready pairs of a tier that fit, in order."""
         ready = self._ready[tier]
         if fits is None:

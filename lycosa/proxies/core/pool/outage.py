@@ -1,10 +1,10 @@
 """Where proxies flow, and where there is a drought. Times are in unix seconds.
 
-`Flows` says of each target how long to wait for one: where some were lent lately the next one comes soon, and who waits
+`WaitQueueStats` says of each target how long to wait for one: where some were lent lately the next one comes soon, and who waits
 keeps its place; where none was, it asks now and then, so that other targets have the places. More than are lent in
 QUEUE_S do not wait, either: the places in which they waited are used for targets whose proxies are free.
 
-`Drought` is of all targets: how long no proxy that works is to be had, and what then. It is told once, and at last is
+`Outage` is of all targets: how long no proxy that works is to be had, and what then. It is told once, and at last is
 too long. That one was lent says nothing, for it may be as dead as the others: who got an answer through one ends it.
 """
 
@@ -42,7 +42,7 @@ TARGETS_MAX = 10_000
 
 
 @dataclass(slots=True)
-class Flow:
+class TargetWaitStats:
     """Of one target: one was lent at `since`, or is asked for since then if `any_lent` is False.
 
     `count` were lent since `began`, and `per_s` a second before that. `waiting`: how many, by what they wish.
@@ -66,11 +66,11 @@ class Flow:
             self.per_s, self.began, self.count = self.count / (now - self.began), now, 0
 
 
-class Flows:
+class WaitQueueStats:
     """When a proxy was lent last, by target, or when it was first asked for; and how many wait for one."""
 
     def __init__(self) -> None:
-        self._flows: OrderedDict[str, Flow] = OrderedDict()
+        self._flows: OrderedDict[str, TargetWaitStats] = OrderedDict()
 
     def lent(self, target: str, now: float) -> None:
         """One was lent."""
@@ -104,17 +104,17 @@ class Flows:
         """None came. Return when to ask again; `began` is when this one did."""
         return min(max((now - self._of(target, began).since) / 4, AGAIN_MIN_S), AGAIN_MAX_S)
 
-    def _of(self, target: str, now: float) -> Flow:
+    def _of(self, target: str, now: float) -> TargetWaitStats:
         flow = self._flows.get(target)
         if flow is None:
-            flow = self._flows[target] = Flow(now, now)
+            flow = self._flows[target] = TargetWaitStats(now, now)
         self._flows.move_to_end(target)
         if len(self._flows) > TARGETS_MAX:
             self._flows.popitem(last=False)
         return flow
 
 
-class Dry(NamedTuple):
+class OutageStatus(NamedTuple):
     """It lasts for `for_s`, and `left_s` more at most, None: for ever. `new`: nobody was told yet."""
 
     for_s: float
@@ -123,7 +123,7 @@ class Dry(NamedTuple):
 
 
 @dataclass(slots=True)
-class Drought:
+class Outage:
     """It is too long after `most_s` seconds, None: never.
 
     `since` is when somebody began to wait in vain, 0 for none, `worked_at` when one worked last.
@@ -134,14 +134,14 @@ class Drought:
     worked_at: float = 0.0
     told: bool = False
 
-    def none(self, began: float, now: float) -> Dry:
+    def none(self, began: float, now: float) -> OutageStatus:
         """Somebody has waited since `began`, and got none."""
         if not self.since:
             self.since = max(began, self.worked_at)
         new = not self.told and self.worked_at <= began  # else the others get on, and this one does not
         self.told |= new
         for_s = max(0.0, now - self.since)
-        return Dry(for_s, None if self.most_s is None else max(0.0, self.most_s - for_s), new)
+        return OutageStatus(for_s, None if self.most_s is None else max(0.0, self.most_s - for_s), new)
 
     def worked(self, now: float) -> float:
         """Somebody got an answer through one. Return how long it had lasted, if that was told, else 0."""

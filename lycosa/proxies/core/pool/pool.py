@@ -13,10 +13,10 @@ from itertools import filterfalse, islice
 
 from lycosa.proxies.core.outcomes.outcome import Outcome
 from lycosa.proxies.core.policy import TargetPolicy
-from lycosa.proxies.core.pool.health import UNCHECKED, Health, proves_reached
-from lycosa.proxies.core.pool.nearest import Nearest
-from lycosa.proxies.core.pool.target import ANY, Grant, TargetPool, Wait, Wish
-from lycosa.proxies.core.pool.target_state import Facts
+from lycosa.proxies.core.pool.health import UNCHECKED, ProxyHealth, proves_reached
+from lycosa.proxies.core.pool.nearest import LatencyIndex
+from lycosa.proxies.core.pool.target import ANY, Grant, ProxyRequest, TargetPool, Wait
+from lycosa.proxies.core.pool.target_state import ProxyFacts
 from lycosa.proxies.core.proxy import Proxy
 
 TARGETS_MAX = 10_000
@@ -35,7 +35,7 @@ ROTATING, NO = "rotating", "no"
 """A proxy with this tag comes out at another address each time, unless that says no: nobody shares its bans."""
 
 
-class Pool:
+class GlobalPool:
     """Proxies, their health, and the pools of targets. `policy_of(target)` says how a target's proxies are used.
 
     `token` is the last one of a target that was forgotten. `reached_at`: when any proxy was reached last.
@@ -43,12 +43,12 @@ class Pool:
 
     def __init__(self, policy_of: Callable[[str], TargetPolicy]) -> None:
         self.proxies: dict[str, Proxy] = {}
-        self.health: dict[str, Health] = {}
+        self.health: dict[str, ProxyHealth] = {}
         self.targets: OrderedDict[str, TargetPool] = OrderedDict()
         self.policy_of = policy_of
         self.token = 0
         self.reached_at = 0.0
-        self._nearest = Nearest()
+        self._nearest = LatencyIndex()
         self._prices: list[tuple[float, float]] = []
 
     def add(self, proxies: Iterable[Proxy], now: float, *, unchecked: bool = False) -> int:
@@ -63,7 +63,9 @@ class Pool:
             if proxy.key not in self.health:
                 if len(self.proxies) >= PROXIES_MAX:
                     continue
-                self.health[proxy.key] = Health(dead=True, dead_at=now, reason=UNCHECKED) if unchecked else Health()
+                self.health[proxy.key] = (
+                    ProxyHealth(dead=True, dead_at=now, reason=UNCHECKED) if unchecked else ProxyHealth()
+                )
                 self._nearest.add(self.health[proxy.key].order(), proxy.key)
             elif _told(proxy) != _told(self.proxies[proxy.key]):
                 changed.append(proxy.key)
@@ -100,7 +102,7 @@ class Pool:
         return self.remove_all(islice(filterfalse(lent.__contains__, over), FORGOTTEN_MAX), now)
 
     def acquire(
-        self, target: str, now: float, draws: Sequence[float], wish: Wish = ANY, lease_s: float | None = None
+        self, target: str, now: float, draws: Sequence[float], wish: ProxyRequest = ANY, lease_s: float | None = None
     ) -> list[Grant] | Wait:
         """Lend as many proxies as there are draws for a target, or none."""
         pool = self.target(target, now)
@@ -176,7 +178,7 @@ class Pool:
         self.token = max(self.token, self.targets.pop(name).parts()[1].token)
 
     def restore(
-        self, proxies: Iterable[Proxy], health: Iterable[Health], prices: Iterable[tuple[float, float]]
+        self, proxies: Iterable[Proxy], health: Iterable[ProxyHealth], prices: Iterable[tuple[float, float]]
     ) -> None:
         """Have the proxies that were kept, with what was known of them."""
         self._prices = list(prices)
@@ -192,7 +194,7 @@ class Pool:
         """Yield the keys of all proxies, the one with the least latency first."""
         return iter(self._nearest)
 
-    def facts(self, key: str) -> Facts:
+    def facts(self, key: str) -> ProxyFacts:
         """Return what targets know of a proxy."""
         proxy = self.proxies[key]
         place = bisect_left(self._prices, (proxy.price_gb, proxy.price_request))
@@ -203,7 +205,7 @@ class Pool:
         if self._prices[place : place + 1] != [price] and len(self._prices) < PRICES_MAX:
             self._prices.insert(place, price)
 
-    def _fill(self, pool: TargetPool, now: float, wish: Wish) -> None:
+    def _fill(self, pool: TargetPool, now: float, wish: ProxyRequest) -> None:
         """Let a target have as many proxies that fit as its policy says, the nearest first; those that rest beside."""
         missing = pool.policy.members - sum(pair.usable and wish.means(pair) for pair in pool.pairs.values())
         for key in self._others(pool, wish) if missing > 0 else ():
@@ -220,7 +222,7 @@ class Pool:
             pool.learn(key, self.facts(key), now)
         return pool
 
-    def _others(self, pool: TargetPool, wish: Wish) -> Iterator[str]:
+    def _others(self, pool: TargetPool, wish: ProxyRequest) -> Iterator[str]:
         """Yield living proxies that fit and the target does not have yet, the nearest first."""
         for key in self.nearest():
             if (
@@ -232,7 +234,7 @@ class Pool:
 
     def _tell(self, keys: Iterable[str], now: float) -> None:
         """All targets that have these proxies hear of them."""
-        told: dict[str, Facts] = {}
+        told: dict[str, ProxyFacts] = {}
         for pool, theirs in self._who_has(keys):
             for key in theirs:
                 if key not in told:

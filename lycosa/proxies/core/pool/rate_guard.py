@@ -1,4 +1,4 @@
-"""The guard against the waterfall: one ban must not push its load onto the others until they are banned, too.
+"""The guard against cascading bans: one ban must not push its load onto the others until they are banned, too.
 
 As long as all is well, proxies of a target are used as fast as requests come, one lease at a time. How fast each of
 them was used of late is known. When one is lost (a ban, no connection), that becomes the most that each of the others
@@ -28,7 +28,7 @@ INTERVAL_MAX_S = 5.0
 
 
 @dataclass(slots=True)
-class Pace:
+class RateGuard:
     """The leases of a target since `since`, and how often one proxy may be used since something was lost.
 
     `each_s` is the least mean time between two leases of one proxy in the last windows. Times in unix seconds.

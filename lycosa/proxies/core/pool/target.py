@@ -15,10 +15,10 @@ from typing import NamedTuple
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
 from lycosa.proxies.core.policy import TargetPolicy
 from lycosa.proxies.core.pool.backoff import cool_s
-from lycosa.proxies.core.pool.leases import Leases, Sessions
-from lycosa.proxies.core.pool.order import Order
-from lycosa.proxies.core.pool.rate_guard import BAN_HOLD_S, DOWN_HOLD_S, Pace
-from lycosa.proxies.core.pool.target_state import SAME_EXIT, Facts, Pair, State, rest_with
+from lycosa.proxies.core.pool.leases import LeaseTable, Sessions
+from lycosa.proxies.core.pool.order import UseOrder
+from lycosa.proxies.core.pool.rate_guard import BAN_HOLD_S, DOWN_HOLD_S, RateGuard
+from lycosa.proxies.core.pool.target_state import SAME_EXIT, ProxyFacts, ProxyState, ProxyTargetState, rest_with
 
 DOWN_S = 10.0
 """A proxy that could not be reached rests so long here, at most; the global pool may say longer."""
@@ -30,7 +30,7 @@ NONE, NOBODY, SITE, PROXY, UNFIT = Blame.NONE, Blame.NOBODY, Blame.SITE, Blame.P
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ProxyRequest:
     """What a lease asks for: proxies with these tags, the same one for the same `session`, a new one not of `avoid`."""
 
     tags: Mapping[str, str] = field(default_factory=dict)
@@ -43,16 +43,16 @@ class Wish:
         """Work out the kind, which is asked for often."""
         object.__setattr__(self, "kind", frozenset(self.tags.items()))
 
-    def means(self, pair: Pair) -> bool:
+    def means(self, pair: ProxyTargetState) -> bool:
         """Whether the proxy of this pair has the tags."""
         return self.tags.items() <= pair.facts.tags.items()
 
-    def fits(self, pair: Pair) -> bool:
+    def fits(self, pair: ProxyTargetState) -> bool:
         """Whether this pair may be lent."""
         return pair.key not in self.avoid and self.means(pair)
 
 
-ANY = Wish()
+ANY = ProxyRequest()
 
 
 class Grant(NamedTuple):
@@ -82,21 +82,21 @@ class TargetPool:
 
     def __init__(self, policy: TargetPolicy, first_token: int = 0) -> None:
         self.policy = policy
-        self.pairs: dict[str, Pair] = {}
-        self.pace = Pace()
+        self.pairs: dict[str, ProxyTargetState] = {}
+        self.pace = RateGuard()
         self.leaked = self.stale = self.granted = 0
         self.filled: set[frozenset[tuple[str, str]]] = set()
-        self._order = Order()
-        self._leases = Leases(first_token)
+        self._order = UseOrder()
+        self._leases = LeaseTable(first_token)
         self._sessions = Sessions(policy.sticky_s)
         self._exits: dict[str, set[str]] = {}
 
-    def learn(self, key: str, facts: Facts, now: float) -> None:
+    def learn(self, key: str, facts: ProxyFacts, now: float) -> None:
         """Take what the global pool knows of a proxy; one that is new here joins, and loses nothing it had before."""
         pair = self.pairs.get(key)
         lost, exit_before = False, "" if pair is None else pair.facts.exit_ip
         if pair is None:
-            pair = self.pairs[key] = Pair(key, facts, self._order.stands)
+            pair = self.pairs[key] = ProxyTargetState(key, facts, self._order.stands)
         else:
             self._order.out(pair)
             self._leave_exit(pair)
@@ -122,7 +122,7 @@ class TargetPool:
             self._leases.end_of(pair)
 
     def acquire(
-        self, now: float, draws: Sequence[float], wish: Wish = ANY, lease_s: float | None = None
+        self, now: float, draws: Sequence[float], wish: ProxyRequest = ANY, lease_s: float | None = None
     ) -> list[Grant] | Wait:
         """Lend as many different proxies as there are draws, or none."""
         self.expire(now)
@@ -215,7 +215,7 @@ class TargetPool:
         """Return how many proxies take part."""
         return sum(pair.usable for pair in self.pairs.values())
 
-    def counts(self, now: float, wish: Wish = ANY) -> Counter[State]:
+    def counts(self, now: float, wish: ProxyRequest = ANY) -> Counter[ProxyState]:
         """Return how many of the proxies that may be meant are in each state."""
         self.expire(now)
         return Counter(pair.state(now) for pair in self.pairs.values() if wish.fits(pair))
@@ -239,7 +239,7 @@ class TargetPool:
 
     def _lend(
         self,
-        pairs: Sequence[Pair],
+        pairs: Sequence[ProxyTargetState],
         now: float,
         until: float,
         session: str,
@@ -254,7 +254,7 @@ class TargetPool:
             self._sessions.bind(session, pairs[0].key, now)
         return [self._grant(pair, now, least_s, until, session, rebound, among) for pair in pairs]
 
-    def _judge(self, pair: Pair, outcome: Outcome, now: float, draw: float) -> None:
+    def _judge(self, pair: ProxyTargetState, outcome: Outcome, now: float, draw: float) -> None:
         blame = outcome.blame
         pair.took(outcome.latency_s)
         pair.answered(None if blame is NOBODY else blame is NONE)
@@ -269,7 +269,7 @@ class TargetPool:
         if blame is SITE or pair.half or pair.misses >= self.policy.misses_max:
             self._banned(pair, outcome, now, draw)
 
-    def _banned(self, pair: Pair, outcome: Outcome, now: float, draw: float) -> None:
+    def _banned(self, pair: ProxyTargetState, outcome: Outcome, now: float, draw: float) -> None:
         """It rests here, and with it all that leave by the same address."""
         policy = self.policy
         pair.bans += 1
@@ -286,14 +286,14 @@ class TargetPool:
                 self._place(other, now)
         self._lost(lost, now, BAN_HOLD_S)
 
-    def _lost(self, pairs: Sequence[Pair], now: float, hold_s: float) -> None:
+    def _lost(self, pairs: Sequence[ProxyTargetState], now: float, hold_s: float) -> None:
         """These take part no more; the load of those that have worked here would be that of the others now."""
         if pairs:
             self.filled.clear()
             if self.policy.guarded and any(pair.has_worked for pair in pairs):
                 self.pace.lost(now, hold_s)
 
-    def _place(self, pair: Pair, now: float) -> None:
+    def _place(self, pair: ProxyTargetState, now: float) -> None:
         """Put a pair that is in no line into the one it belongs to, if to any."""
         room = not self.policy.concurrency or pair.held < self.policy.concurrency
         if pair.barred or pair.facts.dead or not room or (pair.half and pair.held):
@@ -308,7 +308,7 @@ class TargetPool:
             self._place(pair, now)
 
     def _grant(
-        self, pair: Pair, now: float, least_s: float, until: float, session: str, rebound: bool, among: int
+        self, pair: ProxyTargetState, now: float, least_s: float, until: float, session: str, rebound: bool, among: int
     ) -> Grant:
         order = self._order
         order.out(pair)
@@ -322,19 +322,19 @@ class TargetPool:
         self._place(pair, now)
         return Grant(self._leases.begin(pair, until, session, now), pair.key, until, rebound, among)
 
-    def _wait(self, now: float, kept: Pair | None) -> Wait:
+    def _wait(self, now: float, kept: ProxyTargetState | None) -> Wait:
         """Say when to ask again."""
         times = [self._order.next_at(self.pairs), self._leases.next_at()]
         if kept is not None and kept.at > now and not kept.held:
             times = [kept.at]
         return Wait(min((each for each in times if each is not None), default=None))
 
-    def _bound(self, session: str, now: float) -> Pair | None:
+    def _bound(self, session: str, now: float) -> ProxyTargetState | None:
         """Return the pair a session has, if it still has one."""
         key = self._sessions.key(session, now)
         return None if key is None else self.pairs.get(key)
 
-    def parts(self) -> tuple[Order, Leases, Sessions]:
+    def parts(self) -> tuple[UseOrder, LeaseTable, Sessions]:
         """Return what it is made of, beside its public parts, for who keeps it elsewhere."""
         return self._order, self._leases, self._sessions
 
@@ -347,28 +347,30 @@ class TargetPool:
             self._order.out(pair)
             self._place(pair, now)
 
-    def restore(self, pairs: Sequence[Pair]) -> None:
+    def restore(self, pairs: Sequence[ProxyTargetState]) -> None:
         """Have the pairs that were kept; its parts are restored by themselves."""
         self.pairs = {pair.key: pair for pair in pairs}
         for pair in pairs:
             if pair.facts.exit_ip:
                 self._exits.setdefault(pair.facts.exit_ip, set()).add(pair.key)
 
-    def _leave_exit(self, pair: Pair) -> None:
+    def _leave_exit(self, pair: ProxyTargetState) -> None:
         if pair.facts.exit_ip:
             self._exits[pair.facts.exit_ip].discard(pair.key)
             if not self._exits[pair.facts.exit_ip]:
                 del self._exits[pair.facts.exit_ip]
 
 
-def _chosen(order: Order, pairs: Mapping[str, Pair], draws: Sequence[float], wish: Wish) -> tuple[list[Pair], int]:
+def _chosen(
+    order: UseOrder, pairs: Mapping[str, ProxyTargetState], draws: Sequence[float], wish: ProxyRequest
+) -> tuple[list[ProxyTargetState], int]:
     """Return as many ready pairs as there are draws, or none: of the cheapest tier that works.
 
     One that has too few for all gives those that are ready; the others come from the next.
     """
     asks = wish.fits if wish.avoid else wish.means
     fits = asks if wish.tags or wish.avoid else None
-    chosen: list[Pair] = []
+    chosen: list[ProxyTargetState] = []
     for tier in order.tiers:
         few, missing = order.few(tier), draws[len(chosen) :]
         found = order.first(tier, len(missing) + few - 1, fits, pairs)
@@ -380,7 +382,7 @@ def _chosen(order: Order, pairs: Mapping[str, Pair], draws: Sequence[float], wis
     return [], 0
 
 
-def _works(tier: int, pairs: Mapping[str, Pair], wish: Wish, count: int) -> bool:
+def _works(tier: int, pairs: Mapping[str, ProxyTargetState], wish: ProxyRequest, count: int) -> bool:
     """Whether so many of a tier take part."""
     its = (pair for pair in pairs.values() if pair.facts.tier == tier and pair.usable and wish.fits(pair))
     return next(islice(its, count - 1, None), None) is not None

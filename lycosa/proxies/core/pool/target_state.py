@@ -30,7 +30,7 @@ SAME_EXIT = ", at the same exit"
 """How the reason of a proxy ends that rests because of another one."""
 
 
-class State(StrEnum):
+class ProxyState(StrEnum):
     """Where a pair is, as drawn above."""
 
     READY = "ready"
@@ -42,7 +42,7 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ProxyFacts:
     """What the global pool knows of a proxy, and tells to the targets. Times in unix seconds.
 
     `tier`: 0 is the cheapest. `exit_ip` "": not known, or not the same for long.
@@ -57,7 +57,7 @@ class Facts:
 
 
 @dataclass(slots=True, eq=False)
-class Pair:
+class ProxyTargetState:
     """`rank` is its place in the order of use (`Order`), `held` its leases; `paced_until`: the others come first.
 
     `half`: it rests until `rests_until`, or nobody knows yet whether it is well again. `bans` and `misses` are those in
@@ -65,7 +65,7 @@ class Pair:
     """
 
     key: str
-    facts: Facts
+    facts: ProxyFacts
     rank: float
     paced_until: float = 0.0
     held: int = 0
@@ -85,17 +85,17 @@ class Pair:
     queued: bool = False
     waits: bool = False
 
-    def state(self, now: float) -> State:
+    def state(self, now: float) -> ProxyState:
         """Return the state at this time."""
         if self.facts.dead:
-            return State.DEAD
+            return ProxyState.DEAD
         if self.barred:
-            return State.BANNED
+            return ProxyState.BANNED
         if self.held:
-            return State.LEASED
+            return ProxyState.LEASED
         if self.half:
-            return State.COOLING if self.rests_until > now else State.HALF_OPEN
-        return State.READY
+            return ProxyState.COOLING if self.rests_until > now else ProxyState.HALF_OPEN
+        return ProxyState.READY
 
     @property
     def at(self) -> float:
@@ -155,7 +155,7 @@ class Pair:
             self.latency_s = smoothed(self.latency_s, latency_s)
 
 
-def rest_with(pair: Pair, others: Iterable[Pair], now: float) -> bool:
+def rest_with(pair: ProxyTargetState, others: Iterable[ProxyTargetState], now: float) -> bool:
     """Let a proxy of which is known now that it leaves where these do rest as long as those of them that were banned.
 
     Return whether it was usable before, and is no more.

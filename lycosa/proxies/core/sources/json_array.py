@@ -37,14 +37,14 @@ Step = str | int
 """The name of a member of an object, or the place in an array."""
 
 
-class Entry(NamedTuple):
+class ArrayEntry(NamedTuple):
     """One of the array; `line` is the one in which it begins, from 1."""
 
     line: int
     value: object
 
 
-def read_array(text: str, path: Sequence[Step] | None = None, where: str = "") -> Iterator[Entry]:
+def read_array(text: str, path: Sequence[Step] | None = None, where: str = "") -> Iterator[ArrayEntry]:
     """Return the entries of the array at a path; without one, of the array that the text is or holds near its top.
 
     `where` is the path as it is written. Raises `BadProxy` at once for what is no JSON or has no such array, and on the
@@ -139,7 +139,7 @@ class _Walk:
             raise BadProxy(f"more than {PASSED_MAX:,} values stand before the array of proxies")
 
 
-def _entries(text: str, at: int) -> Iterator[Entry]:
+def _entries(text: str, at: int) -> Iterator[ArrayEntry]:
     """Yield what the array that begins here holds. A window of the text is looked at: no entry takes more."""
     line, counted = 1, 0
     begin, window = 0, ""
@@ -151,7 +151,7 @@ def _entries(text: str, at: int) -> Iterator[Entry]:
         value, end = _value(window, at - begin)
         if end < 0 or (end == len(window) and begin + end < len(text)):
             raise BadProxy(f"line {line:,}: an entry of more than {ENTRY_MAX:,} characters")
-        yield Entry(line, value)
+        yield ArrayEntry(line, value)
         at = _next(text, begin + end)
 
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from lycosa.core.errors import BadProxy
 from lycosa.proxies.core.proxy import COLONS, PORTS, Proxy, parse_proxy
-from lycosa.proxies.core.sources.json_array import Entry, read_array
+from lycosa.proxies.core.sources.json_array import ArrayEntry, read_array
 
 LIST_MAX = 64_000_000
 """Characters of a list."""
@@ -121,7 +121,7 @@ def _lines(text: str, scheme: str) -> Iterator[Proxy | Fault]:
             yield Fault(number, str(wrong))
 
 
-def _entries(entries: Iterable[Entry], scheme: str) -> Iterator[Proxy | Fault]:
+def _entries(entries: Iterable[ArrayEntry], scheme: str) -> Iterator[Proxy | Fault]:
     """Yield what an array holds. JSON is often one line, so a fault says which entry it is, too."""
     for number, (line, entry) in enumerate(entries, 1):
         try:

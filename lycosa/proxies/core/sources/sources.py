@@ -67,7 +67,7 @@ KEYS = (
 )  # fmt: skip
 
 
-class Kind(StrEnum):
+class SourceKind(StrEnum):
     """As the table above."""
 
     FILE = "file"
@@ -78,19 +78,19 @@ class Kind(StrEnum):
 
 
 WHERE = {
-    Kind.FILE: "path", Kind.URL: "url", Kind.API: "url", Kind.TEMPLATE: "address", Kind.PYTHON: "iterator",
+    SourceKind.FILE: "path", SourceKind.URL: "url", SourceKind.API: "url", SourceKind.TEMPLATE: "address", SourceKind.PYTHON: "iterator",
 }  # fmt: skip
 """The key that says where the source is."""
 
 ONLY = {
-    "variables": {Kind.API, Kind.TEMPLATE}, "sessions": {Kind.API, Kind.TEMPLATE}, "headers": {Kind.URL, Kind.API},
-    "items": {Kind.API}, "fields": {Kind.API}, "line": {Kind.API},
+    "variables": {SourceKind.API, SourceKind.TEMPLATE}, "sessions": {SourceKind.API, SourceKind.TEMPLATE}, "headers": {SourceKind.URL, SourceKind.API},
+    "items": {SourceKind.API}, "fields": {SourceKind.API}, "line": {SourceKind.API},
 }  # fmt: skip
 """Keys that mean something for these kinds only."""
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ProxySource:
     """One of them. `where` and `headers` may hold secrets, so neither is shown; `name` is for everybody.
 
     `every_s` between two refreshes; `keep_s` until a proxy goes that is no longer listed. `tags` and prices are those
@@ -98,7 +98,7 @@ class Source:
     """
 
     name: str
-    kind: Kind
+    kind: SourceKind
     where: str = field(repr=False)
     every_s: float = EVERY_S
     keep_s: float = KEEP_S
@@ -113,14 +113,14 @@ class Source:
     line: str = ""
 
 
-class Place(NamedTuple):
+class SourceAddress(NamedTuple):
     """One of the places of a source: its address with the variables filled in, and the tags that follow from them."""
 
     where: str
     tags: Mapping[str, str]
 
 
-class Reading(NamedTuple):
+class ReadResult(NamedTuple):
     """What was made of the answer of a source: proxies, the first faults, and how many there are of those."""
 
     proxies: list[Proxy]
@@ -128,7 +128,7 @@ class Reading(NamedTuple):
     faulty: int
 
 
-class Report(NamedTuple):
+class RefreshResult(NamedTuple):
     """What a refresh of one source came to. `listed` proxies, of which `added` are new; `removed` were, whose time was
     over. `faults` are the first of `faulty`. `problem` says why there is no list, "" when there is."""
 
@@ -141,7 +141,9 @@ class Report(NamedTuple):
     problem: str = ""
 
 
-def sources_from(entries: object, environ: Mapping[str, str], place: str = "proxies.sources") -> tuple[Source, ...]:
+def sources_from(
+    entries: object, environ: Mapping[str, str], place: str = "proxies.sources"
+) -> tuple[ProxySource, ...]:
     """Return the sources of `[[proxies.sources]]`. Raises `BadSetting`."""
     if not isinstance(entries, list) or len(entries) > SOURCES_MAX:
         raise BadSetting(f"{place}: write at most {SOURCES_MAX:,} tables, each as [[{place}]]")
@@ -153,18 +155,18 @@ def sources_from(entries: object, environ: Mapping[str, str], place: str = "prox
     return tuple(found)
 
 
-def places(source: Source) -> Iterator[Place]:
+def places(source: ProxySource) -> Iterator[SourceAddress]:
     """Yield the places of a source, one if it has no variables."""
-    names = _variables(source.where) if source.kind in {Kind.API, Kind.TEMPLATE} else []
+    names = _variables(source.where) if source.kind in {SourceKind.API, SourceKind.TEMPLATE} else []
     for values in product(*(source.variables[name] for name in names)):
         chosen = dict(zip(names, values, strict=True))
         where = source.where
         for name, value in chosen.items():
             where = where.replace(f"{{{name}}}", value)
-        yield Place(where, {name: value for name, value in chosen.items() if name != "session"})
+        yield SourceAddress(where, {name: value for name, value in chosen.items() if name != "session"})
 
 
-def read_answer(source: Source, text: str, place: Place) -> Reading:
+def read_answer(source: ProxySource, text: str, place: SourceAddress) -> ReadResult:
     """Return what one place has answered. Raises `BadProxy` when it is no list."""
     if len(text) > LIST_MAX:
         raise BadProxy(f"a list of {len(text):,} characters: write at most {LIST_MAX:,}")
@@ -175,18 +177,18 @@ def read_answer(source: Source, text: str, place: Place) -> Reading:
     return gathered(source, read_list(text, source.scheme), place)
 
 
-def read_entries(source: Source, entries: Iterable[object]) -> Reading:
+def read_entries(source: ProxySource, entries: Iterable[object]) -> ReadResult:
     """Return what an iterator of Python has yielded: proxies, and what `lists` can read."""
-    return gathered(source, _each(source, entries), Place(source.where, {}))
+    return gathered(source, _each(source, entries), SourceAddress(source.where, {}))
 
 
-def read_template(source: Source) -> Reading:
+def read_template(source: ProxySource) -> ReadResult:
     """Return the proxies that a template stands for."""
     found = [gathered(source, _each(source, [place.where]), place) for place in places(source)]
     return merged(found)
 
 
-def merged(readings: Iterable[Reading]) -> Reading:
+def merged(readings: Iterable[ReadResult]) -> ReadResult:
     """Return several readings as one."""
     proxies: dict[str, Proxy] = {}
     faults: list[Fault] = []
@@ -195,10 +197,10 @@ def merged(readings: Iterable[Reading]) -> Reading:
         proxies.update((each.key, each) for each in reading.proxies)
         faults += reading.faults[: FAULTS_MAX - len(faults)]
         faulty += reading.faulty
-    return Reading(list(proxies.values())[:PROXIES_MAX], faults, faulty)
+    return ReadResult(list(proxies.values())[:PROXIES_MAX], faults, faulty)
 
 
-def gathered(source: Source, found: Iterable[Proxy | Fault], place: Place) -> Reading:
+def gathered(source: ProxySource, found: Iterable[Proxy | Fault], place: SourceAddress) -> ReadResult:
     """Return what was found, each proxy with the tags and prices of its source."""
     proxies: dict[str, Proxy] = {}
     faults: list[Fault] = []
@@ -209,16 +211,16 @@ def gathered(source: Source, found: Iterable[Proxy | Fault], place: Place) -> Re
             faults += [each][: FAULTS_MAX - len(faults)]
         elif len(proxies) < PROXIES_MAX:
             proxies[each.key] = _tagged(source, each, place)
-    return Reading(list(proxies.values()), faults, faulty)
+    return ReadResult(list(proxies.values()), faults, faulty)
 
 
-def _tagged(source: Source, proxy: Proxy, place: Place) -> Proxy:
+def _tagged(source: ProxySource, proxy: Proxy, place: SourceAddress) -> Proxy:
     tags = {**source.tags, **place.tags, **proxy.tags, SOURCE: source.name}
     prices = (proxy.price_gb or source.price_gb, proxy.price_request or source.price_request)
     return replace(proxy, tags=tags, price_gb=prices[0], price_request=prices[1])
 
 
-def _each(source: Source, entries: Iterable[object]) -> Iterator[Proxy | Fault]:
+def _each(source: ProxySource, entries: Iterable[object]) -> Iterator[Proxy | Fault]:
     for number, entry in enumerate(islice(entries, PROXIES_MAX), 1):
         try:
             yield from [entry] if isinstance(entry, Proxy) else parse_entry(entry, source.scheme)
@@ -226,7 +228,7 @@ def _each(source: Source, entries: Iterable[object]) -> Iterator[Proxy | Fault]:
             yield Fault(number, str(wrong))
 
 
-def _by_lines(source: Source, text: str) -> Iterator[Proxy | Fault]:
+def _by_lines(source: ProxySource, text: str) -> Iterator[Proxy | Fault]:
     pattern, names = _line_pattern(source.line)
     for number, line in enumerate(lines_of(text.removeprefix("\ufeff")), 1):
         if not line.strip() or line.lstrip().startswith("#"):
@@ -238,7 +240,7 @@ def _by_lines(source: Source, text: str) -> Iterator[Proxy | Fault]:
         yield from _made(source, dict(zip(names, match.groups(), strict=True)), number)
 
 
-def _by_paths(source: Source, text: str) -> Iterator[Proxy | Fault]:
+def _by_paths(source: ProxySource, text: str) -> Iterator[Proxy | Fault]:
     array = read_array(text.removeprefix("\ufeff"), _steps(source.items), source.items or "its top")
     for number, (line, entry) in enumerate(array, 1):
         found: Iterable[Proxy | Fault] = _each(source, [entry])
@@ -254,7 +256,7 @@ def _steps(path: str) -> list[Step]:
     return [name or int(index) for name, index in islice(STEP.findall(path), DEPTH_MAX)]
 
 
-def _made(source: Source, parts: Mapping[str, Any], number: int) -> Iterator[Proxy | Fault]:
+def _made(source: ProxySource, parts: Mapping[str, Any], number: int) -> Iterator[Proxy | Fault]:
     """Yield the proxies of an entry whose parts have our names; what is no part of an address is a tag."""
     tags = {name: str(value) for name, value in parts.items() if name not in PARTS and name != "_"}
     entry = {"scheme" if name == "kind" else name: value for name, value in parts.items() if name in PARTS}
@@ -297,15 +299,15 @@ def _line_pattern(line: str) -> tuple[re.Pattern[str], list[str]]:
 # ---------------------------------------------------------------------------------------------------- what TOML says
 
 
-def _source(entry: object, place: str, environ: Mapping[str, str]) -> Source:
+def _source(entry: object, place: str, environ: Mapping[str, str]) -> ProxySource:
     table = Table(place, entry, KEYS)
     name = table.text("name")
     if not NAME.fullmatch(name):
         raise table.wrong("name", "write a name of small letters, digits, - and _, at most 32")
     table.place = f"{place} ({name})"
-    kind = Kind(table.one_of("kind", "", [str(each) for each in Kind]))
+    kind = SourceKind(table.one_of("kind", "", [str(each) for each in SourceKind]))
     _refuse_strays(table, kind)
-    source = Source(
+    source = ProxySource(
         name,
         kind,
         _revealed(table, WHERE[kind], table.text(WHERE[kind]), environ),
@@ -325,7 +327,7 @@ def _source(entry: object, place: str, environ: Mapping[str, str]) -> Source:
     return source
 
 
-def _refuse_strays(table: Table, kind: Kind) -> None:
+def _refuse_strays(table: Table, kind: SourceKind) -> None:
     """Refuse keys that another kind has."""
     strays = [key for key, kinds in ONLY.items() if key in table and kind not in kinds]
     strays += [key for key in set(WHERE.values()) if key in table and key != WHERE[kind]]
@@ -333,20 +335,20 @@ def _refuse_strays(table: Table, kind: Kind) -> None:
         raise table.wrong(strays[0], f"means nothing for kind = {str(kind)!r}: leave it out")
 
 
-def _refuse_nonsense(table: Table, source: Source) -> None:
+def _refuse_nonsense(table: Table, source: ProxySource) -> None:
     key = WHERE[source.kind]
     if not source.where:
         raise table.wrong(key, f"is missing: a source of this kind needs it{_like(source.kind)}")
-    if source.kind is Kind.PYTHON and not FUNCTION.fullmatch(source.where):
+    if source.kind is SourceKind.PYTHON and not FUNCTION.fullmatch(source.where):
         raise table.wrong(key, "write module:function")
-    if source.kind in {Kind.API, Kind.TEMPLATE}:
+    if source.kind in {SourceKind.API, SourceKind.TEMPLATE}:
         _refuse_variables(table, key, source)
-    if source.kind in {Kind.URL, Kind.API}:
+    if source.kind in {SourceKind.URL, SourceKind.API}:
         try:
             canonicalize(next(places(source)).where)
         except (BadUrl, StopIteration):
             raise table.wrong(key, "is not a URL: write http:// or https://") from None
-    if source.kind is Kind.TEMPLATE and (faults := read_template(source).faults):
+    if source.kind is SourceKind.TEMPLATE and (faults := read_template(source).faults):
         raise table.wrong(key, faults[0].problem)
     if source.line and not {"host", "port"} <= set(VARIABLE.findall(source.line)):
         raise table.wrong("line", 'write its form, with {host} and {port} in it, as "{host}:{port}"')
@@ -358,7 +360,7 @@ def _refuse_nonsense(table: Table, source: Source) -> None:
         raise table.wrong("fields", 'say where the host is: { host = "ip", port = "port" }')
 
 
-def _refuse_variables(table: Table, key: str, source: Source) -> None:
+def _refuse_variables(table: Table, key: str, source: ProxySource) -> None:
     missing = next((name for name in _variables(source.where) if not source.variables.get(name)), None)
     if missing is not None:
         instead = "sessions = 10" if missing == "session" else f'variables = {{ {missing} = ["one", "two"] }}'
@@ -367,7 +369,7 @@ def _refuse_variables(table: Table, key: str, source: Source) -> None:
     if unused is not None:
         raise table.wrong("variables", f"{{{unused}}} stands nowhere in {key}")
     count = prod(len(source.variables[name]) for name in _variables(source.where))
-    most = REQUESTS_MAX if source.kind is Kind.API else FROM_TEMPLATE_MAX
+    most = REQUESTS_MAX if source.kind is SourceKind.API else FROM_TEMPLATE_MAX
     if count > most:
         raise table.wrong("variables", f"{count:,} combinations: write at most {most:,}")
 
@@ -405,7 +407,7 @@ def _variables(where: str) -> list[str]:
     return list(dict.fromkeys(VARIABLE.findall(where)))
 
 
-def _like(kind: Kind) -> str:
-    if kind is Kind.TEMPLATE:
+def _like(kind: SourceKind) -> str:
+    if kind is SourceKind.TEMPLATE:
         return ', as "http://user-{country}-{session}:${SECRET}@gate.example:8000"'
-    return ', as "module:function"' if kind is Kind.PYTHON else ""
+    return ', as "module:function"' if kind is SourceKind.PYTHON else ""

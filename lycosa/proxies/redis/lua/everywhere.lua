@@ -1,4 +1,4 @@
--- All proxies of a pool, ordered by latency: what `proxies.core.pool.pool.Pool` and `proxies.core.pool.health.Health` do.
+-- All proxies of a pool, ordered by latency: what `proxies.core.pool.pool.GlobalPool` and `proxies.core.pool.health.Health` do.
 --
 --   p  hash    proxies: address with login, tags, prices, packed
 --   h  hash    proxies: their health, packed
@@ -135,7 +135,7 @@ function commands.remove()
   return gone
 end
 
--- `proxies.core.pool.health.Health.dead_for_s`
+-- `proxies.core.pool.health.ProxyHealth.dead_for_s`
 local function is_dead_for(health, kept_s)
   if not health.dead then return false end
   local since = health.dead_at or 0

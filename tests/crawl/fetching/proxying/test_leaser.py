@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from lycosa.core.errors import CloseSpider, NoProxyYet
-from lycosa.crawl.fetching.proxying.leaser import Lender
-from lycosa.crawl.fetching.proxying.selector import Wanted
+from lycosa.crawl.fetching.proxying.leaser import ProxyLeaser
+from lycosa.crawl.fetching.proxying.selector import ProxySelector
 from lycosa.infra.clock import Clock
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
 from lycosa.proxies.core.policy import TargetPolicy
 from lycosa.proxies.core.proxy import parse_proxy
 from lycosa.proxies.memory.pool import LocalPool
-from lycosa.proxies.ports import Lent
+from lycosa.proxies.ports import ProxyLease
 
-SHOP = Wanted("shop.example")
+SHOP = ProxySelector("shop.example")
 A, B = parse_proxy("10.0.0.1:80"), parse_proxy("10.0.0.2:80")
 
 
@@ -29,7 +29,7 @@ class FarPool(LocalPool):
         super().__init__(policy_of)
         self.told = asyncio.Event()
 
-    async def release(self, lent: Lent, outcomes: Sequence[Outcome] = ()) -> bool:
+    async def release(self, lent: ProxyLease, outcomes: Sequence[Outcome] = ()) -> bool:
         await asyncio.sleep(0.01)
         done = await super().release(lent, outcomes)
         self.told.set()
@@ -37,14 +37,14 @@ class FarPool(LocalPool):
 
 
 def playing(
-    play: Callable[[Lender, FarPool], Awaitable[None]],
+    play: Callable[[ProxyLeaser, FarPool], Awaitable[None]],
     *,
     wait_s: float | None = 60.0,
     **policy: Any,
 ) -> None:
     async def main() -> None:
         pool = FarPool(lambda _: TargetPolicy(**policy))
-        lender = Lender(pool, lambda _: (), Clock(), tries=5, wait_max_s=wait_s)
+        lender = ProxyLeaser(pool, lambda _: (), Clock(), tries=5, wait_max_s=wait_s)
         try:
             async with asyncio.timeout(30):
                 await play(lender, pool)
@@ -58,14 +58,14 @@ async def leases(pool: LocalPool) -> int:
     return sum(view.leases for view in await pool.targets())
 
 
-async def refusal(lender: Lender) -> Exception:
+async def refusal(lender: ProxyLeaser) -> Exception:
     with pytest.raises((NoProxyYet, CloseSpider)) as told:
         await lender.lend(SHOP)
     return told.value
 
 
 def test_who_failed_is_avoided_while_there_is_another() -> None:
-    async def play(lender: Lender, pool: FarPool) -> None:
+    async def play(lender: ProxyLeaser, pool: FarPool) -> None:
         await pool.add([A, B])
         first = await lender.lend(SHOP, frozenset({A.key}))
         assert first.proxy == B
@@ -76,7 +76,7 @@ def test_who_failed_is_avoided_while_there_is_another() -> None:
 
 
 def test_a_lease_is_renewed_as_long_as_its_transfer_lasts() -> None:
-    async def play(lender: Lender, pool: FarPool) -> None:
+    async def play(lender: ProxyLeaser, pool: FarPool) -> None:
         await pool.add([A])
         lent = await lender.lend(SHOP)
         with pytest.raises(NoProxyYet):  # for longer than the lease would last by itself
@@ -92,7 +92,7 @@ def test_a_lease_is_renewed_as_long_as_its_transfer_lasts() -> None:
 
 
 def test_without_renewal_it_is_over() -> None:
-    async def play(lender: Lender, pool: FarPool) -> None:
+    async def play(lender: ProxyLeaser, pool: FarPool) -> None:
         await pool.add([A])
         lent = (await pool.acquire(SHOP.target))[0]
         assert (await lender.lend(SHOP)).proxy == A, "it waits until the other one is over"
@@ -103,7 +103,7 @@ def test_without_renewal_it_is_over() -> None:
 
 
 def test_who_is_cancelled_gives_back_all_the_same() -> None:
-    async def play(lender: Lender, pool: FarPool) -> None:
+    async def play(lender: ProxyLeaser, pool: FarPool) -> None:
         await pool.add([A])
         has_it = asyncio.Event()
 
@@ -128,7 +128,7 @@ def test_who_is_cancelled_gives_back_all_the_same() -> None:
 
 
 def test_an_empty_pool_is_told_at_once_and_ends_the_crawl_at_last(caplog: pytest.LogCaptureFixture) -> None:
-    async def play(lender: Lender, _pool: FarPool) -> None:
+    async def play(lender: ProxyLeaser, _pool: FarPool) -> None:
         with pytest.raises(NoProxyYet, match="no proxies") as told:
             await lender.lend(SHOP)
         assert 0 < told.value.until - Clock().now() <= 0.4
@@ -143,7 +143,7 @@ def test_an_empty_pool_is_told_at_once_and_ends_the_crawl_at_last(caplog: pytest
 
 
 def test_that_there_are_proxies_again_is_told_too(caplog: pytest.LogCaptureFixture) -> None:
-    async def play(lender: Lender, pool: FarPool) -> None:
+    async def play(lender: ProxyLeaser, pool: FarPool) -> None:
         with pytest.raises(NoProxyYet):
             await lender.lend(SHOP)
         assert "the crawl waits" in caplog.messages[0]

@@ -10,14 +10,14 @@ import pytest
 
 from lycosa.core.errors import FetchError, NoProxyYet
 from lycosa.crawl.events.stats_collector import StatsCollector
-from lycosa.crawl.fetching.proxying.leaser import Lender
+from lycosa.crawl.fetching.proxying.leaser import ProxyLeaser
 from lycosa.crawl.fetching.proxying.pooled_fetcher import PooledFetcher
 from lycosa.crawl.fetching.proxying.sessions import SessionProxies
 from lycosa.http.core.request import Request
 from lycosa.http.curl.fetcher import CurlFetcher, FetchSettings
 from lycosa.infra.clock import Clock
-from lycosa.proxies.core.outcomes.outcome import Blame, Rule
-from lycosa.proxies.core.pool.target_state import State
+from lycosa.proxies.core.outcomes.outcome import Blame, OutcomeRule
+from lycosa.proxies.core.pool.target_state import ProxyState
 from lycosa.proxies.core.proxy import parse_proxy
 from lycosa.proxies.memory.pool import LocalPool
 from lycosa.storage.keystore.memory import MemoryRecords
@@ -25,17 +25,20 @@ from tests.servers.banning import Banning, How, banning
 from tests.servers.ports import closed_port
 from tests.servers.proxy import proxying
 
-SHORT = Rule(Blame.SITE, "short", shorter=10_000)
+SHORT = OutcomeRule(Blame.SITE, "short", shorter=10_000)
 
 
 def playing(
-    play: Callable[[PooledFetcher, LocalPool, Banning], Awaitable[None]], *rules: Rule, tries: int = 3, **options: Any
+    play: Callable[[PooledFetcher, LocalPool, Banning], Awaitable[None]],
+    *rules: OutcomeRule,
+    tries: int = 3,
+    **options: Any,
 ) -> None:
     async def main() -> None:
         async with asyncio.timeout(30), banning(**options) as server, proxying(exit="127.0.5.5") as proxy:
             pool = LocalPool()
             await pool.add([parse_proxy(proxy.url)])
-            lender = Lender(pool, lambda _: rules, Clock(), tries=tries, wait_max_s=4)
+            lender = ProxyLeaser(pool, lambda _: rules, Clock(), tries=tries, wait_max_s=4)
             sessions = SessionProxies(MemoryRecords())
             fetcher = PooledFetcher(CurlFetcher(FetchSettings()), lender, sessions, StatsCollector(), Clock())
             try:
@@ -63,7 +66,7 @@ def test_a_transfer_that_is_cancelled_gives_its_proxy_back() -> None:
             await task
         assert await leases(pool) == 0
         [view] = await pool.proxies(server.addresses[0])
-        assert (view.uses, view.good, view.bad, view.state) == (1, 0, 0, State.READY)
+        assert (view.uses, view.good, view.bad, view.state) == (1, 0, 0, ProxyState.READY)
 
     playing(play, delay_s=60)
 
@@ -91,7 +94,7 @@ def test_a_failure_counts_after_so_many_proxies() -> None:
             await fetcher.fetch(Request(server.url()))
         assert told.value.retry
         views = await pool.proxies()
-        assert [view.state for view in views] == [State.COOLING] * 3
+        assert [view.state for view in views] == [ProxyState.COOLING] * 3
 
     playing(play)
 

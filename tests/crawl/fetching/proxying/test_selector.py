@@ -6,8 +6,8 @@ import pytest
 
 from lycosa import Request
 from lycosa.core.errors import BadSpider
-from lycosa.crawl.fetching.proxying.selector import Wanted, jar_of, target_of, wanted_of
-from lycosa.proxies.core.pool.target import ANY, Wish
+from lycosa.crawl.fetching.proxying.selector import ProxySelector, jar_of, selector_of, target_of
+from lycosa.proxies.core.pool.target import ANY, ProxyRequest
 
 
 @pytest.mark.parametrize(
@@ -33,9 +33,9 @@ def test_what_the_meta_says_wins() -> None:
     request = Request(
         "http://a.example/", meta={"proxy_target": "api", "proxy_session": "s", "proxy_tags": {"c": "de"}}
     )
-    assert wanted_of(request) == Wanted("api", "s", {"c": "de"})
-    assert wanted_of(request).wish(frozenset({"k"})) == Wish({"c": "de"}, "s", frozenset({"k"}))
-    assert wanted_of(Request("http://a.example/")).wish() is ANY
+    assert selector_of(request) == ProxySelector("api", "s", {"c": "de"})
+    assert selector_of(request).wish(frozenset({"k"})) == ProxyRequest({"c": "de"}, "s", frozenset({"k"}))
+    assert selector_of(Request("http://a.example/")).wish() is ANY
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_what_the_meta_says_wins() -> None:
 )
 def test_what_is_no_wish_is_told(meta: dict[str, object]) -> None:
     with pytest.raises(BadSpider, match=r"in meta is .*: write"):
-        wanted_of(Request("http://a.example/", meta=meta))
+        selector_of(Request("http://a.example/", meta=meta))
 
 
 def test_a_session_has_a_jar_of_its_own_on_each_target() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lycosa.core.errors import Forbidden, UsageError
 from lycosa.proxies.core.gateway.accounts import Accounts, read_accounts
-from lycosa.proxies.core.gateway.username import KEYS, Asked, Stickies, parse_username
+from lycosa.proxies.core.gateway.username import KEYS, Asked, StickySessions, parse_username
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_any_text_is_read_or_refused(text: str):
 
 
 def test_a_session_has_its_time():
-    stickies = Stickies()
+    stickies = StickySessions()
     asked = Asked("ann", session="a", sticky_s=60)
     first = stickies.session(asked, 1000.0)
     assert [stickies.session(asked, at) == first for at in (1000.1, 1059.9, 1060.0, 1100.0)] == [
@@ -127,14 +127,14 @@ def test_a_session_has_its_time():
 
 
 def test_sessions_of_others_are_others():
-    stickies = Stickies()
+    stickies = StickySessions()
     words = [stickies.session(Asked(name, session="a", sticky_s=sticky_s), 5.0) for name in "xy" for sticky_s in (0, 9)]
     assert len(set(words)) == 4
     assert stickies.session(Asked("x"), 5.0) == ""
 
 
 def test_sessions_are_remembered_within_bounds():
-    stickies = Stickies(sessions_max=10)
+    stickies = StickySessions(sessions_max=10)
     for number in range(25):
         stickies.session(Asked("x", session=f"s{number}", sticky_s=60), 5.0)
     assert len(stickies) == 10

@@ -12,7 +12,7 @@ import requests
 
 from lycosa.core.errors import ConnectFailed, UsageError
 from lycosa.proxies.core.outcomes.clients import heard, heard_error
-from lycosa.proxies.core.outcomes.outcome import Blame, Outcome, Rule
+from lycosa.proxies.core.outcomes.outcome import Blame, Outcome, OutcomeRule
 
 
 def answered(status: int, body: bytes | None = b"", **headers: str) -> requests.Response:
@@ -52,15 +52,15 @@ class Stream:
 )
 def test_responses(response: Any, blame: Blame, reason: str) -> None:
     rules = (
-        Rule(Blame.SITE, "led away", location=r"^http://shop\.example/sorry$"),
-        Rule(Blame.MISS, "luck", body="such luck"),
+        OutcomeRule(Blame.SITE, "led away", location=r"^http://shop\.example/sorry$"),
+        OutcomeRule(Blame.MISS, "luck", body="such luck"),
     )
     assert heard(response, rules=rules) == Outcome(blame, reason)
 
 
 def test_what_a_site_asks_for_and_a_body_that_is_given() -> None:
     assert heard(answered(429, **{"Retry-After": "7"})).rest_s == 7.0
-    rules = (Rule(Blame.SITE, "limited", body="slow down"),)
+    rules = (OutcomeRule(Blame.SITE, "limited", body="slow down"),)
     assert heard(answered(200, None), body=b"slow down, please", rules=rules).blame is Blame.SITE
 
 

@@ -14,7 +14,7 @@ from lycosa.core.errors import (
     FetchTimeout,
     TlsFailed,
 )
-from lycosa.proxies.core.outcomes.outcome import LOOKED_AT, Blame, Rule, checked_rules, judge, judge_error
+from lycosa.proxies.core.outcomes.outcome import LOOKED_AT, Blame, OutcomeRule, checked_rules, judge, judge_error
 
 
 def reached(error: FetchError) -> FetchError:
@@ -89,10 +89,10 @@ def test_retry_after_is_heard_of_those_who_ban() -> None:
 def test_the_first_rule_that_matches_decides() -> None:
     rules = checked_rules(
         [
-            Rule(Blame.NONE, "their way to say none", statuses=frozenset({403}), body="no results"),
-            Rule(Blame.SITE, "soft ban", statuses=frozenset({200}), body="(?i)unusual traffic"),
-            Rule(Blame.SITE, "led to the captcha", location="/captcha"),
-            Rule(Blame.SITE, "stub", statuses=frozenset({200}), shorter=10),
+            OutcomeRule(Blame.NONE, "their way to say none", statuses=frozenset({403}), body="no results"),
+            OutcomeRule(Blame.SITE, "soft ban", statuses=frozenset({200}), body="(?i)unusual traffic"),
+            OutcomeRule(Blame.SITE, "led to the captcha", location="/captcha"),
+            OutcomeRule(Blame.SITE, "stub", statuses=frozenset({200}), shorter=10),
         ]
     )
 
@@ -111,11 +111,11 @@ def test_the_first_rule_that_matches_decides() -> None:
 @pytest.mark.parametrize(
     ("rules", "says"),
     [
-        ([Rule(Blame.SITE, "all")], "says nothing to look for"),
-        ([Rule(Blame.SITE, "x", body="(")], "is not a pattern"),
-        ([Rule(Blame.SITE, "x", shorter=1)] * 101, "at most 100"),
+        ([OutcomeRule(Blame.SITE, "all")], "says nothing to look for"),
+        ([OutcomeRule(Blame.SITE, "x", body="(")], "is not a pattern"),
+        ([OutcomeRule(Blame.SITE, "x", shorter=1)] * 101, "at most 100"),
     ],
 )
-def test_rules_that_cannot_be_are_refused(rules: list[Rule], says: str) -> None:
+def test_rules_that_cannot_be_are_refused(rules: list[OutcomeRule], says: str) -> None:
     with pytest.raises(BadProxy, match=says):
         checked_rules(rules)

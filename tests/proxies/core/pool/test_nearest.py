@@ -7,13 +7,13 @@ import random
 import pytest
 
 from lycosa.proxies.core.pool import nearest
-from lycosa.proxies.core.pool.nearest import Nearest
+from lycosa.proxies.core.pool.nearest import LatencyIndex
 
 
 @pytest.mark.parametrize("chunk", [2, 3, 8, 1024])
 def test_as_a_sorted_list(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
     monkeypatch.setattr(nearest, "CHUNK_MAX", chunk)
-    chance, order, there = random.Random(chunk), Nearest(), dict[str, float]()
+    chance, order, there = random.Random(chunk), LatencyIndex(), dict[str, float]()
     for step in range(3000):
         key = f"proxy{chance.randrange(40 if step % 1000 < 500 else 4)}"
         if key in there and chance.random() < 0.6:

@@ -14,46 +14,46 @@ from lycosa.proxies.core.pool.outage import (
     QUEUE_MIN,
     QUEUE_S,
     TARGETS_MAX,
-    Drought,
-    Dry,
-    Flows,
+    Outage,
+    OutageStatus,
+    WaitQueueStats,
 )
 
 
 def test_it_is_told_once_and_ends_at_last() -> None:
-    drought = Drought(100.0)
-    assert drought.none(1000.0, 1000.0) == Dry(0.0, 100.0, new=True)
-    assert drought.none(1001.0, 1020.0) == Dry(20.0, 80.0, new=False)
-    assert drought.none(1099.0, 1100.0) == Dry(100.0, 0.0, new=False)
+    drought = Outage(100.0)
+    assert drought.none(1000.0, 1000.0) == OutageStatus(0.0, 100.0, new=True)
+    assert drought.none(1001.0, 1020.0) == OutageStatus(20.0, 80.0, new=False)
+    assert drought.none(1099.0, 1100.0) == OutageStatus(100.0, 0.0, new=False)
 
 
 def test_one_that_works_ends_it_for_all() -> None:
-    drought = Drought(100.0)
+    drought = Outage(100.0)
     drought.none(1000.0, 1010.0)
     assert drought.worked(1040.0) == 40.0
     assert drought.worked(1041.0) == 0.0, "nobody was told of another"
-    assert drought.none(1005.0, 1090.0) == Dry(49.0, 51.0, new=False), "others got on while this one waited"
-    assert drought.none(1060.0, 1091.0) == Dry(50.0, 50.0, new=True)
+    assert drought.none(1005.0, 1090.0) == OutageStatus(49.0, 51.0, new=False), "others got on while this one waited"
+    assert drought.none(1060.0, 1091.0) == OutageStatus(50.0, 50.0, new=True)
 
 
 def test_a_pause_in_which_nobody_asks_is_none() -> None:
-    drought = Drought(100.0)
+    drought = Outage(100.0)
     drought.worked(1000.0)
     assert drought.none(5000.0, 5010.0).for_s == 10.0
 
 
 def test_without_a_limit_it_lasts() -> None:
-    drought = Drought(None)
+    drought = Outage(None)
     drought.none(1.0, 1.0)
-    assert drought.none(1.0, 1e6) == Dry(pytest.approx(1e6 - 1), None, new=False)
+    assert drought.none(1.0, 1e6) == OutageStatus(pytest.approx(1e6 - 1), None, new=False)
 
 
 def test_no_patience_at_all() -> None:
-    assert Drought(0.0).none(10.0, 10.0).left_s == 0
+    assert Outage(0.0).none(10.0, 10.0).left_s == 0
 
 
 def test_who_waits_keeps_its_place_only_where_proxies_flow() -> None:
-    flows = Flows()
+    flows = WaitQueueStats()
     assert flows.wait_s("shop", 100.0) == DRY_WAIT_S
     flows.lent("shop", 100.0)
     assert flows.wait_s("shop", 100.0 + FLOWS_S) == FLOWS_S
@@ -62,7 +62,7 @@ def test_who_waits_keeps_its_place_only_where_proxies_flow() -> None:
 
 
 def test_as_many_wait_as_are_lent_in_a_moment() -> None:
-    flows = Flows()
+    flows = WaitQueueStats()
     with ExitStack() as waiting:
         for _ in range(QUEUE_MIN):
             assert flows.has_room("shop", "any", 100.0)
@@ -84,7 +84,7 @@ def test_as_many_wait_as_are_lent_in_a_moment() -> None:
 
 
 def test_it_asks_less_and_less_often() -> None:
-    flows = Flows()
+    flows = WaitQueueStats()
     assert flows.again_s("shop", 100.0, 101.0) == AGAIN_MIN_S
     assert flows.again_s("shop", 119.0, 120.0) == 5.0, "since it was first asked for"
     assert flows.again_s("shop", 999.0, 1000.0) == AGAIN_MAX_S
@@ -94,7 +94,7 @@ def test_it_asks_less_and_less_often() -> None:
 
 
 def test_targets_that_nobody_asked_for_longest_are_forgotten() -> None:
-    flows = Flows()
+    flows = WaitQueueStats()
     for number in range(TARGETS_MAX + 1):
         flows.lent(str(number), 100.0)
         flows.lent("0", 100.0)

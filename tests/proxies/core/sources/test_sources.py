@@ -13,9 +13,9 @@ from lycosa.core.errors import BadProxy, BadSetting
 from lycosa.proxies.core.proxy import Proxy, parse_proxy
 from lycosa.proxies.core.sources.sources import (
     FAULTS_MAX,
-    Kind,
-    Place,
-    Source,
+    ProxySource,
+    SourceAddress,
+    SourceKind,
     merged,
     places,
     read_answer,
@@ -27,11 +27,11 @@ from lycosa.proxies.core.sources.sources import (
 ENVIRON = {"ACME_TOKEN": "secret-token", "ACME_PASSWORD": "p%40ss"}
 
 
-def read(text: str) -> tuple[Source, ...]:
+def read(text: str) -> tuple[ProxySource, ...]:
     return sources_from(tomllib.loads(text)["proxies"]["sources"], ENVIRON)
 
 
-def one(text: str) -> Source:
+def one(text: str) -> ProxySource:
     (source,) = read(f"[[proxies.sources]]\nname = 'acme'\n{text}")
     return source
 
@@ -77,7 +77,7 @@ kind = "python"
 iterator = "my.proxies:all"
 """
     mine, api, gate, code = read(text)
-    assert (mine.kind, mine.where, mine.every_s, mine.keep_s) == (Kind.FILE, "proxies.txt", 60.0, 0.0)
+    assert (mine.kind, mine.where, mine.every_s, mine.keep_s) == (SourceKind.FILE, "proxies.txt", 60.0, 0.0)
     assert (api.every_s, api.keep_s, api.scheme, api.price_gb) == (300.0, 86_400.0, "socks5h", 4.5)
     assert api.tags == {"kind-of": "residential", "provider": "acme"}
     assert api.headers == {"Authorization": "Bearer secret-token"}
@@ -148,14 +148,16 @@ def test_names_are_names_and_one_source_has_one() -> None:
         sources_from(["x"], {})
 
 
-def answered(source: Source, text: str) -> tuple[list[str], list[str]]:
+def answered(source: ProxySource, text: str) -> tuple[list[str], list[str]]:
     found = read_answer(source, text, next(places(source)))
     return addresses(found.proxies), [str(each) for each in found.faults]
 
 
 def test_a_list_in_lines_names_the_line_of_each_fault() -> None:
     source = one("kind='url'\nurl='http://x.example/'\nscheme='socks5'\ntags={ a = 'b' }\nprice_gb = 2")
-    reading = read_answer(source, "1.2.3.4:80 price_gb=1\n\nnonsense\n5.6.7.8:81 a=c\n5.6.7.8:81", Place("", {}))
+    reading = read_answer(
+        source, "1.2.3.4:80 price_gb=1\n\nnonsense\n5.6.7.8:81 a=c\n5.6.7.8:81", SourceAddress("", {})
+    )
     assert addresses(reading.proxies) == ["socks5://1.2.3.4:80", "socks5://5.6.7.8:81"]
     assert [each.line for each in reading.faults] == [3]
     assert [(each.price_gb, each.tags["a"]) for each in reading.proxies] == [(1.0, "b"), (2.0, "b")]
@@ -236,7 +238,7 @@ def test_an_iterator_may_yield_all_that_is_a_proxy() -> None:
 
 def test_faults_are_told_up_to_a_number_and_counted() -> None:
     source = one("kind='url'\nurl='http://x.example/'")
-    reading = read_answer(source, "nonsense\n" * 500, Place("", {}))
+    reading = read_answer(source, "nonsense\n" * 500, SourceAddress("", {}))
     assert (len(reading.faults), reading.faulty) == (FAULTS_MAX, 500)
     both = merged([reading, reading])
     assert (len(both.faults), both.faulty) == (FAULTS_MAX, 1000)
