@@ -11,16 +11,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from lycosa.core.errors import BadSetting, UsageError
+from lycosa.core.units import parse_duration, parse_size
 from lycosa.proxies.core.pool_url import read_address as read_pool
 from lycosa.storage.core.stream_url import is_address, read_address
 
 BODY_MAX = 1024**3
-DAY_S = 86_400.0
 ITEM_SUFFIXES = (".jsonl", ".jl", ".ndjson")
 STANDARD_OUTPUT = "-"
-UNITS = {"": 1, "b": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3, "tb": 1000**4}
-UNITS |= {"kib": 1024, "mib": 1024**2, "gib": 1024**3, "tib": 1024**4}
-AGES_S = {"": 1, "s": 1, "m": 60, "h": 3600, "d": DAY_S, "w": 7 * DAY_S}
 YES = frozenset({"true", "yes", "on", "1"})
 NO = frozenset({"false", "no", "off", "0"})
 PROXY_URL = re.compile(r"(?:https?|socks(?:4a?|5h?))://[^\s/]+/?", re.IGNORECASE)
@@ -113,10 +110,7 @@ class Age(NamedTuple):
         if value is None or (isinstance(value, str) and value.strip().lower() in {"", "none"}):
             return None
         if isinstance(value, str):
-            match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw]?)", value.strip().lower(), re.ASCII)
-            if match is None:
-                raise ValueError
-            value = float(match[1]) * AGES_S[match[2]]
+            value = parse_duration(value)
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise TypeError
         return within(self.low, float(value), self.high)
@@ -137,10 +131,7 @@ class Size(NamedTuple):
         if self.optional and (value is None or (isinstance(value, str) and value.strip().lower() in {"", "none"})):
             return None
         if isinstance(value, str):
-            match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", value.strip().lower(), re.ASCII)
-            if match is None or match[2] not in UNITS:
-                raise ValueError
-            value = round(float(match[1]) * UNITS[match[2]])
+            value = parse_size(value)
         if isinstance(value, bool) or not isinstance(value, int):
             raise TypeError
         return int(within(self.low, value, self.high))

@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-from lycosa.config.kinds import BODY_MAX, DAY_S, Switch
+from lycosa.config.kinds import BODY_MAX, Switch
 from lycosa.config.settings import REFERRER_POLICIES
 from lycosa.core.errors import BadSetting
+from lycosa.core.units import DAY_S
 
 MIB = 1024**2
 DEFAULT_POLICY = "no-referrer-when-downgrade"

@@ -15,7 +15,6 @@ from lycosa import __version__
 from lycosa.config.kinds import (
     BODY_MAX,
     CONTENT_TYPE,
-    DAY_S,
     DOTTED,
     HEADER_LINE,
     ITEM_SUFFIXES,
@@ -38,6 +37,7 @@ from lycosa.config.kinds import (
 )
 from lycosa.config.several import Many, Networks, Parts, Sizes, Table
 from lycosa.core.retry import RETRY_STATUSES
+from lycosa.core.units import DAY_S
 
 USER_AGENT = f"Lycosa/{__version__}"
 REFERRER_POLICIES = (

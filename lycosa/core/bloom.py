@@ -21,7 +21,7 @@ import msgspec
 from rbloom import Bloom
 from xxhash import xxh3_64_digest
 
-from lycosa.core.units import size
+from lycosa.core.units import format_size
 
 FALSE_POSITIVES = 1e-2
 """Share of unknown fingerprints that the first layer takes for known; each costs one look-up in the exact store."""
@@ -57,7 +57,7 @@ def too_large(expected: int) -> str:
     """Return why no filter is made for so many at once, "" when one is, or when the number says enough."""
     if not EXPECTED_MAX < expected < TELLABLE_MAX:
         return ""
-    takes, most = size(memory_bytes(expected)), size(memory_bytes(EXPECTED_MAX))
+    takes, most = format_size(memory_bytes(expected)), format_size(memory_bytes(EXPECTED_MAX))
     return (
         f"a Bloom filter for {expected:,} URLs takes {takes} of memory in every segment: "
         f"write at most {EXPECTED_MAX:,} ({most}); it grows by itself when there are more"

@@ -14,7 +14,7 @@ from lycosa.cli.exit_codes import one_line
 from lycosa.cli.options import set_option
 from lycosa.core.errors import StorageError
 from lycosa.core.headers import Headers
-from lycosa.core.units import size
+from lycosa.core.units import format_size
 
 
 @click.command("fetch")
@@ -71,4 +71,4 @@ def _write(body: bytes, output: str | None) -> None:
 
 def _summary(response: Any) -> str:
     kind = response.headers.get("content-type") or "no content type"
-    return one_line(f"{response.status} {response.url}, {size(len(response.body))}, {kind}")
+    return one_line(f"{response.status} {response.url}, {format_size(len(response.body))}, {kind}")

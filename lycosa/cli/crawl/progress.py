@@ -14,7 +14,7 @@ from typing import Any
 
 from lycosa.cli.exit_codes import CANNOT, DEAD, DONE, INTERRUPTED, printable
 from lycosa.config import STANDARD_OUTPUT, Settings
-from lycosa.core.units import size
+from lycosa.core.units import format_duration, format_rough_duration, format_size
 from lycosa.crawl.events.stats import Snapshot, Summary
 from lycosa.frontier.core.telemetry import page_count, pages_done
 from lycosa.proxies.core.pool.outage import NO_PROXY
@@ -56,14 +56,14 @@ def every(seconds: float, show: Observe, *, first: float | None = None) -> Obser
 def progress_line(snapshot: Snapshot, max_pages: int | None = None) -> str:
     """Return the state of the crawl in one line, the most wanted first."""
     parts = [
-        f"{span(snapshot.elapsed_s)}: {_pages(snapshot)}",
+        f"{format_duration(snapshot.elapsed_s)}: {_pages(snapshot)}",
         _pace(snapshot),
         f"{snapshot.queued:,} queued",
         f"{snapshot.leased:,} leased",
         f"{snapshot.delayed:,} delayed" if snapshot.delayed else "",
         f"{snapshot.dead:,} failed",
         count(snapshot.hosts, "host") if snapshot.hosts else "",
-        size(snapshot.bytes),
+        format_size(snapshot.bytes),
         _eta(snapshot, max_pages),
     ]
     return ", ".join(part for part in parts if part)
@@ -117,7 +117,7 @@ def _proxies(stats: Mapping[str, Any]) -> str:
 def _shared(totals: Mapping[str, int], reasons: Mapping[str, int]) -> str:
     """Workers tell once a second what they did, and one that was killed does not any more: more pages may be done."""
     made = max(page_count(totals), page_count(pages_done(reasons)))
-    what = f"{count(int(made), 'page')}, {count(totals.get('items', 0), 'item')}, {size(totals.get('bytes', 0))}"
+    what = f"{count(int(made), 'page')}, {count(totals.get('items', 0), 'item')}, {format_size(totals.get('bytes', 0))}"
     return f"{what} by all workers so far"
 
 
@@ -132,7 +132,7 @@ def _headline(summary: Summary) -> str:
     how = f"closed ({summary.closing})" if summary.closing else "idle" if summary.idle_until else how
     dropped = f" ({now.dropped:,} dropped)" if now.dropped else ""
     made = f"{_pages(now)}, {count(now.items, 'item')}{dropped}"
-    return f"{how}: {made} in {span(now.elapsed_s)} ({rate:,.0f} pages/s, {size(now.bytes)})"
+    return f"{how}: {made} in {format_duration(now.elapsed_s)} ({rate:,.0f} pages/s, {format_size(now.bytes)})"
 
 
 def _pages(now: Snapshot) -> str:
@@ -161,15 +161,6 @@ def write(lines: Sequence[str]) -> None:
         return
 
 
-def span(seconds: float) -> str:
-    """Return a time span as people say it."""
-    if round(seconds) < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
-
-
 def date(at: float) -> str:
     """Return a unix time as the clock on the wall shows it."""
     try:
@@ -194,15 +185,7 @@ def _pace(snapshot: Snapshot) -> str:
 
 
 def _from_now(summary: Summary) -> str:
-    return f" (in {rough(summary.idle_until - summary.ended_at)})" if summary.ended_at else ""
-
-
-def rough(seconds: float) -> str:
-    """Return a time span in its largest unit: "13 h"."""
-    for name, unit_s in (("d", 86_400), ("h", 3600), ("min", 60)):
-        if round(seconds / unit_s) >= (1 if name != "d" else 2):
-            return f"{seconds / unit_s:.0f} {name}"
-    return f"{max(0.0, seconds):.0f} s"
+    return f" (in {format_rough_duration(summary.idle_until - summary.ended_at)})" if summary.ended_at else ""
 
 
 def _eta(snapshot: Snapshot, max_pages: int | None) -> str:
@@ -210,7 +193,7 @@ def _eta(snapshot: Snapshot, max_pages: int | None) -> str:
     waiting = snapshot.queued + snapshot.leased + snapshot.delayed
     if max_pages is None or snapshot.rate <= 0 or not 0 < max_pages - snapshot.pages <= waiting:
         return ""
-    return f"{span((max_pages - snapshot.pages) / snapshot.rate)} to go"
+    return f"{format_duration((max_pages - snapshot.pages) / snapshot.rate)} to go"
 
 
 def _counts(reasons: Mapping[str, int]) -> str:

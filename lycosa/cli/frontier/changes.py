@@ -37,7 +37,7 @@ from lycosa.cli.frontier.rows import (
     where_options,
 )
 from lycosa.core.errors import StorageError, UsageError
-from lycosa.core.units import size
+from lycosa.core.units import format_duration, format_size
 from lycosa.frontier.core.model import Extras, SegmentState, UrlRecord
 from lycosa.frontier.core.rows import ENDED, from_text, to_line
 from lycosa.frontier.core.segments import find_segment, validate_name
@@ -256,7 +256,7 @@ def compact(where: Where, as_json: bool) -> None:
     if as_json:
         json_line({"before_bytes": before, "after_bytes": after})
     else:
-        print(f"{size(before)} before, {size(after)} after")
+        print(f"{format_size(before)} before, {format_size(after)} after")
 
 
 MOVES = (requeue, drop, archive, export, import_, verify, compact)
@@ -452,7 +452,7 @@ def _shown(verb: str, size_bytes: int) -> Iterator[Show]:
         took_s = time.monotonic() - started
         text = f"{progress.count(rows, 'URL')} {verb}, {rows / took_s:,.0f}/s"
         if done_bytes and size_bytes > done_bytes:
-            text += f", {progress.span(took_s * (size_bytes - done_bytes) / done_bytes)} to go"
+            text += f", {format_duration(took_s * (size_bytes - done_bytes) / done_bytes)} to go"
         return text
 
     if sys.stderr is None or not sys.stderr.isatty() or os.environ.get("TERM", "dumb") == "dumb":

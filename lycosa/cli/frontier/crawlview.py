@@ -14,7 +14,7 @@ from rich.text import Text
 
 from lycosa.cli.crawl import progress
 from lycosa.cli.exit_codes import one_line
-from lycosa.core.units import size
+from lycosa.core.units import format_duration, format_rough_duration, format_size
 from lycosa.frontier.core.model import HostView
 from lycosa.frontier.core.telemetry import (
     COUNTS,
@@ -68,14 +68,14 @@ def _state(worker: WorkerView, _: Mapping[str, float]) -> str:
 COLUMNS = (
     Column("worker", 0, lambda worker, _: one_line(worker.name), right=False),
     Column("machine", 100, _machine, right=False),
-    Column("up", 0, lambda worker, _: progress.rough(worker.report.uptime_s) if worker.report else "-"),
+    Column("up", 0, lambda worker, _: format_rough_duration(worker.report.uptime_s) if worker.report else "-"),
     Column("pages", 0, lambda worker, _: f"{page_count(worker.report.counts):,.0f}" if worker.report else "-"),
     Column("/s", 0, lambda _, rates: f"{page_count(rates):,.0f}" if rates else "-"),
     Column("items", 0, _count("items")),
     Column("failed", 0, _count("failures")),
     Column("leased", 0, lambda worker, _: f"{worker.leased:,}"),
     Column("CPU", 100, _cpu),
-    Column("memory", 0, lambda worker, _: size(worker.report.memory_bytes) if worker.report else "-"),
+    Column("memory", 0, lambda worker, _: format_size(worker.report.memory_bytes) if worker.report else "-"),
     Column("state", 0, _state, right=False),
 )
 
@@ -156,13 +156,13 @@ def _head(view: CrawlView, rates: Rates) -> list[Text]:
         f"{page_count(rate):,.0f}/s" if rate else "",
         progress.count(totals.get("items", 0), "item") if view.tells("items") else "",
         f"{totals.get('failures', 0):,} failed",
-        size(totals.get("bytes", 0)) if view.tells("bytes") else "",
-        f"{size(rate.get('bytes', 0))}/s" if rate and view.tells("bytes") else "",
+        format_size(totals.get("bytes", 0)) if view.tells("bytes") else "",
+        f"{format_size(rate.get('bytes', 0))}/s" if rate and view.tells("bytes") else "",
     ]
     left = remaining_s(view, rate)
     urls = [f"{view.frontier.get(name, 0):,} {name}" for name in URLS]
     urls.append(f"{view.frontier['outgoing']:,} on their way" if view.frontier.get("outgoing") else "")
-    urls.append(f"{progress.span(left)} of work known" if left is not None else "")
+    urls.append(f"{format_duration(left)} of work known" if left is not None else "")
     who = progress.count(len(view.workers), "worker")
     return [
         Text(f"{one_line(view.name)}: {who}" + ("" if view.unfinished else ", nothing to do"), style="bold"),
@@ -192,7 +192,7 @@ def _hosts(view: CrawlView) -> Table:
             _text(one_line(host.host)),
             f"{host.queued:,}",
             f"{host.in_flight:,}",
-            f"in {progress.span(host.ready_at - view.at)}" if host.ready_at > view.at else "now",
+            f"in {format_duration(host.ready_at - view.at)}" if host.ready_at > view.at else "now",
             f"{host.delay_s:g} s" if host.delay_s else "-",
         )
     return found

@@ -43,7 +43,7 @@ from lycosa.cli.frontier.rows import (
     when,
 )
 from lycosa.core.errors import UsageError
-from lycosa.core.units import size
+from lycosa.core.units import format_size
 from lycosa.frontier.core.model import HostView
 from lycosa.frontier.ports import FrontierOperations
 
@@ -272,7 +272,7 @@ def _show_status(known: dict[str, Any], seeds: list[str], runs: str, now: float)
         "rate": f"{known['rate']:,.0f} done/s" if known["rate"] is not None else "",
         "segments": ", ".join(f"{number:,} {name}" for name, number in known["segments"].items()),
         "filter": f"settled {known['filter_share']:.2%} of the look-ups" if known["filter_share"] is not None else "",
-        "size": size(known["size_bytes"]) if known["size_bytes"] is not None else "",
+        "size": format_size(known["size_bytes"]) if known["size_bytes"] is not None else "",
     }
     for name, text in lines.items():
         if text:

@@ -6,7 +6,6 @@ On standard output: aligned columns, or a JSON object a line. Colours only on a 
 from __future__ import annotations
 
 import asyncio
-import re
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -24,6 +23,7 @@ from lycosa.cli.crawl import progress
 from lycosa.cli.exit_codes import one_line
 from lycosa.config import Settings
 from lycosa.core.errors import UsageError
+from lycosa.core.units import format_duration, parse_duration
 from lycosa.frontier.core.explain import UrlFacts
 from lycosa.frontier.core.keys import Fingerprint
 from lycosa.frontier.core.model import AddressView, HostView, Row, SegmentView, Selection, UrlRecord
@@ -35,8 +35,6 @@ T = TypeVar("T")
 STATES = ("queued", "leased", "delayed", "retry", "done", "dead", "archived")
 COLORS = {"dead": "red", "retry": "yellow", "leased": "cyan", "done": "green", "finished": "green", "dropped": "red"}
 REASONS_SHOWN = 8
-AGE = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d|w)", re.ASCII)
-UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 ENOUGH_S = 1e12
 TIMES = ("_at", "until")
 """How the names of fields end that are times; 0 is none."""
@@ -175,9 +173,9 @@ def selection_of(
 
 def moment(text: str, now: float) -> float:
     """Return the time that an age (`3d`, `90m`) or an ISO time means, local unless it says otherwise."""
-    age = AGE.fullmatch(text.strip())
+    age_s = parse_duration(text) if text.strip()[-1:].isalpha() else None  # 20261121 is a date
     try:
-        at = now - float(age[1]) * UNITS_S[age[2]] if age else datetime.fromisoformat(text.strip()).timestamp()
+        at = datetime.fromisoformat(text.strip()).timestamp() if age_s is None else now - age_s
     except (ValueError, OverflowError, OSError):
         at = 0.0
     if not 0 < at < ENOUGH_S:
@@ -246,7 +244,7 @@ def when(at: float, now: float) -> str:
         local = datetime.fromtimestamp(at).astimezone().replace(tzinfo=None).isoformat(" ", "seconds")
     except (ValueError, OverflowError, OSError):
         return f"{at:g}"
-    away = progress.span(abs(at - now)) if abs(at - now) < UNITS_S["d"] * 2 else f"{abs(at - now) / UNITS_S['d']:.0f} d"
+    away = format_duration(abs(at - now))
     return f"{local} ({'in ' + away if at > now else away + ' ago'})"
 
 
@@ -350,7 +348,7 @@ def _ready_in(view: HostView, now: float) -> str:
         return "asking"
     if _is_busy(view) or (view.shared and _is_busy(view.shared)):
         return "busy"
-    return progress.span(ready_at - now) if ready_at > now else "now" if view.queued else "-"
+    return format_duration(ready_at - now) if ready_at > now else "now" if view.queued else "-"
 
 
 def _address(view: HostView, now: float) -> str:
@@ -359,7 +357,9 @@ def _address(view: HostView, now: float) -> str:
         return view.address or "-"
     if _is_busy(shared):
         return f"{shared.address} (busy: {shared.in_flight:,} of {shared.concurrency:,})"
-    return f"{shared.address} (in {progress.span(shared.ready_at - now)})" if shared.ready_at > now else shared.address
+    return (
+        f"{shared.address} (in {format_duration(shared.ready_at - now)})" if shared.ready_at > now else shared.address
+    )
 
 
 def _is_busy(view: HostView | AddressView) -> bool:

@@ -15,6 +15,7 @@ import click
 from lycosa.cli.crawl import progress
 from lycosa.cli.exit_codes import one_line
 from lycosa.core.errors import BadProxy, UsageError
+from lycosa.core.units import parse_duration
 from lycosa.proxies.core.pool.target import ProxyRequest
 from lycosa.proxies.core.pool_url import MEMORY
 from lycosa.proxies.core.proxy import Proxy, parse_proxy
@@ -29,8 +30,6 @@ COLORS = {
     "banned": "red",
     "dead": "bright_black",
 }
-AGE = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d|w)?", re.ASCII)
-UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 TARGET_MAX = 500
 """Characters of the name of a target, as in the API."""
 
@@ -145,10 +144,10 @@ def _domain(url: str) -> str:
 
 def seconds(text: str, option: str) -> float:
     """Return the seconds that a span (`90s`, `30m`, `2h`, `1d`, or a bare number of seconds) means."""
-    span = AGE.fullmatch(text.strip())
-    if span is None or not 0 < float(span[1]) * UNITS_S[span[2] or "s"] < 1e9:
+    found = parse_duration(text)
+    if found is None or not 0 < found < 1e9:
         raise UsageError(f"{option} {text!r}: write a time such as 90s, 30m, 2h or 1d")
-    return float(span[1]) * UNITS_S[span[2] or "s"]
+    return found
 
 
 def meant(texts: Sequence[str], views: Iterable[ProxyView]) -> list[Proxy]:

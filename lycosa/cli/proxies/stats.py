@@ -7,9 +7,9 @@ from statistics import median
 
 import click
 
-from lycosa.cli.crawl.progress import span
 from lycosa.cli.frontier.rows import Table, json_line, print_styled
 from lycosa.cli.proxies.pool import json_option, latency, pool_option, run, share
+from lycosa.core.units import format_duration
 from lycosa.proxies.core.pool.target_state import ProxyState
 from lycosa.proxies.ports import ProxyPool, ProxyView, TargetView
 
@@ -84,7 +84,7 @@ def _table(targets: list[TargetView]) -> None:
                 f"{view.granted:,}",
                 f"{view.leaked:,}",
                 f"{view.stale:,}",
-                span(view.interval_s) if view.interval_s else "-",
+                format_duration(view.interval_s) if view.interval_s else "-",
             ]
             for view in targets
         ]

@@ -15,7 +15,7 @@ from lycosa.cli.crawl import progress
 from lycosa.cli.exit_codes import one_line
 from lycosa.cli.search.folders import index_folder, index_option
 from lycosa.core.errors import UsageError
-from lycosa.core.units import size
+from lycosa.core.units import format_duration, format_size
 from lycosa.crawl.items.indexer import Indexer, source_name
 from lycosa.search.ports import Index
 
@@ -81,7 +81,7 @@ def stats(index_dir: str | None, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"documents": documents, "size_bytes": size_bytes, "positions": positions}, indent=2))
         return
-    print(f"documents  {documents:,}\nsize       {size(size_bytes)}")
+    print(f"documents  {documents:,}\nsize       {format_size(size_bytes)}")
     for source, position in positions.items():
         print(f"source     {one_line(source)}, read to {position:,} bytes")
 
@@ -106,7 +106,7 @@ def _build(index: Index, path: Path) -> None:
 
 
 def _summary(indexer: Indexer, path: Path, took_s: float, *, left_bytes: int) -> list[str]:
-    rate = f" in {progress.span(took_s)} ({indexer.documents / took_s:,.0f} items/s)" if indexer.documents else ""
+    rate = f" in {format_duration(took_s)} ({indexer.documents / took_s:,.0f} items/s)" if indexer.documents else ""
     lines = [f"{path}: {progress.count(indexer.documents, 'item')} indexed{rate}" if rate else f"{path}: nothing new"]
     if indexer.broken:
         lines.append(f"{path}: {progress.count(indexer.broken, 'line')} passed over: not a JSON object")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from lycosa.core.units import size
+from lycosa.core.units import format_size
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class Shortage(NamedTuple):
     needed_bytes: int
 
     def __str__(self) -> str:
-        return f"{size(self.free_bytes)} free at {self.path}, {size(self.needed_bytes)} needed"
+        return f"{format_size(self.free_bytes)} free at {self.path}, {format_size(self.needed_bytes)} needed"
 
 
 def disk_space(path: Path) -> DiskSpace:

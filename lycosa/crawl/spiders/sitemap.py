@@ -22,6 +22,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from lycosa.core.errors import BadSpider
+from lycosa.core.units import DAY_S
 from lycosa.crawl.spiders.callbacks import name_of_method
 from lycosa.crawl.spiders.response import Response
 from lycosa.crawl.spiders.spider import Spider
@@ -38,7 +39,6 @@ SITEMAP_TRANSFER_MAX = 64 * 2**20
 NO_ROBOTS = [401, 403, 404, 410]
 """Statuses of a robots.txt that is not there for us, as its sitemap may be all the same."""
 
-DAY_S = 86_400.0
 
 Since = str | float | date | None
 

@@ -18,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 
 from lycosa.core.errors import BadSetting, BadSpider, UsageError
+from lycosa.core.units import DURATION_UNITS_S
 from lycosa.frontier.core.model import SegmentState, SegmentView
 from lycosa.http.core.request import Request
 
@@ -33,7 +34,7 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:+@-]*")
 START = re.compile(r"(\d{4})-(\d\d)-(\d\d)(?:T(\d\d)(?::(\d\d))?)?", re.ASCII)
 
 HOUR_S = 3600
-UNITS_S = {"h": HOUR_S, "d": 24 * HOUR_S, "w": 7 * 24 * HOUR_S}
+UNITS_S = {unit: int(DURATION_UNITS_S[unit]) for unit in "hdw"}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MONDAY_S = 4 * UNITS_S["d"]
 """1970-01-05, the Monday that weeks are counted from."""

@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from lycosa.core.units import format_duration
 from lycosa.infra.web.look import page_templates
 from lycosa.proxies.api import drawing
 from lycosa.proxies.api.api import selected, state_of, stats_of, when
@@ -59,7 +60,7 @@ class Pages:
         self._now = now
         self._choices = choices
         self._templates = page_templates(TEMPLATES)
-        self._templates.filters.update(latency=latency, n=lambda number: f"{number:,}", span=span)
+        self._templates.filters.update(latency=latency, n=lambda number: f"{number:,}", span=format_duration)
         self._templates.globals.update(
             pool_name=name,
             bar=drawing.bar,
@@ -102,7 +103,7 @@ class Pages:
             number=number,
             pages=pages,
             choices=self._choices.of(name),
-            ago=lambda at: span(self._now() - at),
+            ago=lambda at: format_duration(self._now() - at),
         )
 
     async def proxies(self, request: Request) -> Response:
@@ -142,7 +143,9 @@ class Pages:
         """Say a time, and how far away it is."""
         away = at - self._now()
         shown = when(at)
-        return f"{shown[11:19] if 0 <= away < SHORT_S else shown[:16].replace('T', ' ')} UTC (in {span(away)})"
+        return (
+            f"{shown[11:19] if 0 <= away < SHORT_S else shown[:16].replace('T', ' ')} UTC (in {format_duration(away)})"
+        )
 
     def _page(self, template: str, status: int = 200, **values: Any) -> Response:
         return HTMLResponse(self._templates.get_template(template).render(values), status)
@@ -170,13 +173,3 @@ def link(path: str, **parameters: object) -> str:
 def latency(seconds: float | None) -> str:
     """Return a latency as people read it."""
     return "\N{EN DASH}" if seconds is None else f"{seconds * 1000:,.0f} ms"
-
-
-def span(seconds: float) -> str:
-    """Return a time span in its two largest units."""
-    whole = max(0, round(seconds))
-    for unit, unit_s, rest, rest_s in (("d", 86_400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
-        if whole >= unit_s:
-            left = whole % unit_s // rest_s
-            return f"{whole // unit_s:,} {unit}" + (f" {left} {rest}" if left else "")
-    return f"{seconds:.1f} s" if 0 < seconds < 10 else f"{whole} s"

@@ -26,6 +26,7 @@ from fnmatch import translate
 from typing import Any, NamedTuple
 
 from lycosa.core.errors import BadProxy, BadSetting
+from lycosa.core.units import DAY_S
 from lycosa.proxies.core.outcomes.outcome import Blame, OutcomeRule, checked_rules
 from lycosa.proxies.core.policy import TargetPolicy
 
@@ -47,7 +48,6 @@ TARGET_MAX = 255
 TEXT_MAX = 1_000
 SHOWN_MAX = 60
 WILD = frozenset("*?[")
-DAY_S = 86_400.0
 
 
 class Range(NamedTuple):

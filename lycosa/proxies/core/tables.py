@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 from math import inf, isfinite
 
 from lycosa.core.errors import BadSetting
+from lycosa.core.units import parse_duration
 
 TEXT_MAX = 4096
 """Characters of a value."""
@@ -15,8 +15,6 @@ ENTRIES_MAX = 1000
 """Entries of an array, or of a table in the table."""
 
 SHOWN_MAX = 60
-UNITS_S = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
-DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)([smhdw]?)")
 
 
 class Table:
@@ -81,8 +79,8 @@ class Table:
     def seconds(self, name: str, default: float, least: float, most: float) -> float:
         """A time: seconds, or a text such as "10m"."""
         value = self._values.get(name, default)
-        if isinstance(value, str) and (match := DURATION.fullmatch(value.strip())):
-            value = float(match[1]) * UNITS_S[match[2]]
+        if isinstance(value, str):
+            value = parse_duration(value)
         if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
             raise self.wrong(name, f'write seconds, or a text such as "10m" or "1d"{_range(least, most)}')
         return float(value)

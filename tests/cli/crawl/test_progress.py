@@ -17,9 +17,7 @@ from lycosa.cli.crawl.progress import (
     every,
     exit_code,
     progress_line,
-    rough,
     shown,
-    span,
     summary_lines,
     write,
 )
@@ -62,14 +60,6 @@ def test_hosts_that_nobody_has_counted_are_not_told():
 def test_the_time_to_go_is_told_only_where_it_can_be_known(max_pages, rate, told):
     line = progress_line(NOW._replace(rate=rate), max_pages)
     assert line.endswith(told or "MB")
-
-
-@pytest.mark.parametrize(
-    ("seconds", "said"),
-    [(0, "0.0 s"), (9.94, "9.9 s"), (59.4, "59 s"), (59.7, "1 min 00 s"), (61, "1 min 01 s"), (3600, "1 h 00 min")],
-)
-def test_span(seconds, said):
-    assert span(seconds) == said
 
 
 @pytest.mark.parametrize(("first", "passed"), [(None, [5, 10, 15]), (0.0, [0, 5, 10, 15])])
@@ -169,7 +159,7 @@ def test_exit_code(change, code):
 SHOW = """
 import os, sys, logging
 from lycosa.cli.crawl.crawl import set_up_log
-from lycosa.cli.crawl.progress import date, every, exit_code, progress_line, rough, shown, span, summary_lines, write
+from lycosa.cli.crawl.progress import date, every, exit_code, progress_line, shown, summary_lines, write
 from lycosa.config import Settings
 from lycosa.crawl.events.stats import Snapshot
 settings = Settings(output=sys.argv[1] or None)
@@ -279,14 +269,6 @@ def test_the_summary_of_an_idle_crawl_says_when_it_goes_on():
     lines = summary_lines(Summary(**{**SUMMARY, **idle}))
     assert lines[0].startswith("idle: 4,760 pages")
     assert lines[-1] == "next due at 2026-11-22 00:00:00 (in 13 h); the same command goes on then"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "said"),
-    [(-1, "0 s"), (29, "29 s"), (60, "1 min"), (3600, "1 h"), (36 * 3600, "2 d"), (35 * 3600, "35 h")],
-)
-def test_rough(seconds, said):
-    assert rough(seconds) == said
 
 
 def test_a_date_that_no_calendar_has_is_no_error():

@@ -16,7 +16,7 @@ from lycosa.proxies.api import snapshot_cache
 from lycosa.proxies.api.app import build_desk
 from lycosa.proxies.api.drawing import BAR, EDGE, HEIGHT, LEAST, WIDTH, bar, spark
 from lycosa.proxies.api.history import SAMPLES_MAX, History
-from lycosa.proxies.api.pages import latency, span
+from lycosa.proxies.api.pages import latency
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
 from lycosa.proxies.core.pool.target import ProxyRequest
 from lycosa.proxies.core.pool.target_state import ProxyState
@@ -234,5 +234,3 @@ def test_bars_show_the_smallest_part() -> None:
 
 def test_amounts_as_people_read_them() -> None:
     assert [latency(each) for each in (None, 0.0123, 1.5)] == ["\N{EN DASH}", "12 ms", "1,500 ms"]
-    spans: list[Any] = [span(each) for each in (0, 0.25, 59, 60, 90, 3600, 3700, 90_000, -5)]
-    assert spans == ["0 s", "0.2 s", "59 s", "1 min", "1 min 30 s", "1 h", "1 h 1 min", "1 d 1 h", "0 s"]

@@ -22,6 +22,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import msgspec
 
 from lycosa.core.errors import BadItem, BadSetting, BadSpider, FetchError, IgnoreRequest, LycosaError, StateError
+from lycosa.core.units import DAY_S
 from lycosa.core.url import canonicalize, fingerprint
 from lycosa.crawl.engine.cancellation import is_being_cancelled
 from lycosa.crawl.items.items import adapt
@@ -34,7 +35,6 @@ from lycosa.storage.ports import KeyStore
 log = logging.getLogger(__name__)
 
 CLOCK = Clock()
-DAY_S = 86_400.0
 TABLE = "media"
 """Where a key store keeps what was downloaded."""
 

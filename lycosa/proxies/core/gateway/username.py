@@ -20,6 +20,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from lycosa.core.errors import Forbidden
+from lycosa.core.units import parse_duration
 
 USERNAME_MAX = 512
 STICKY_MAX_S = 86_400.0
@@ -31,7 +32,7 @@ KEYS = ("site", "session", "sticky", *TAGS)
 VALUES = {
     "site": re.compile(r"[\w.:\[\]~-]{1,253}", re.ASCII),
     "session": re.compile(r"[\w.~-]{1,64}", re.ASCII),
-    "sticky": re.compile(r"(?P<count>\d{1,6})(?P<unit>[smh]?)", re.ASCII),
+    "sticky": re.compile(r"\d{1,6}[smh]?", re.ASCII),
     **dict.fromkeys(TAGS, re.compile(r"[\w.~ -]{1,64}", re.ASCII)),
 }
 MEANT = {
@@ -39,7 +40,6 @@ MEANT = {
     "session": "letters, digits, . _ ~ and -- for a dash, 64 at most",
     "sticky": "a time such as 60, 10m or 1h, to a day",
 }
-UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 DASH = "\0"
 STATUS = 407
 
@@ -96,10 +96,8 @@ def _account(text: str, accounts: Collection[str] | None) -> tuple[str, str]:
 def _seconds(text: str) -> float:
     if not text:
         return 0.0
-    found = VALUES["sticky"].fullmatch(text)
-    assert found
-    seconds = int(found["count"]) * UNITS[found["unit"]]
-    if not 1 <= seconds <= STICKY_MAX_S:
+    seconds = parse_duration(text)
+    if seconds is None or not 1 <= seconds <= STICKY_MAX_S:
         raise Forbidden(f"sticky {text!r} in the user name: write {MEANT['sticky']}", STATUS)
     return seconds
 
