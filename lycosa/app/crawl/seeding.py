@@ -9,7 +9,7 @@ from typing import Protocol
 
 from lycosa.app.crawl.spec import Crew, Member
 from lycosa.core.errors import BadSpider
-from lycosa.crawl.diagnostics import blame
+from lycosa.crawl.diagnostics import user_errors
 from lycosa.crawl.engine.records import to_record
 from lycosa.crawl.middlewares.chain import Method
 from lycosa.crawl.spiders.spider import start_requests
@@ -100,7 +100,7 @@ class Seeding:
             await self._flush()
             if self._needed and not found:
                 what = f"{type(member.spider).__name__} has nothing to start with"
-                raise BadSpider(blame.start(member.spider) or f"{what}: write start_urls in the class")
+                raise BadSpider(user_errors.check_start(member.spider) or f"{what}: write start_urls in the class")
 
     async def _of(self, member: Member) -> bool:
         segment = None

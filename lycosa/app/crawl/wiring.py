@@ -33,10 +33,10 @@ from lycosa.app.crawl.workers import Processes, processes_of
 from lycosa.app.frontier.shared import OpenFrontier
 from lycosa.config import Settings
 from lycosa.core.errors import StateError
+from lycosa.crawl.engine.close_monitor import CloseMonitor
 from lycosa.crawl.engine.commit import Committer
 from lycosa.crawl.engine.disk_guard import FreeSpace
 from lycosa.crawl.engine.engine import Engine, EngineLimits, LeaseVisitor
-from lycosa.crawl.engine.run_end import CloseMonitor
 from lycosa.crawl.engine.run_parts import HostLookups, RunMonitor, RunStorage
 from lycosa.crawl.engine.state_saver import StateSaver
 from lycosa.crawl.engine.visit import Visitor

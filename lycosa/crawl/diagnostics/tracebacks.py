@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from lycosa.crawl.diagnostics.blame import OURS
+from lycosa.crawl.diagnostics.user_errors import PACKAGE_DIR
 
 PLACES_MAX = 1000
 """Places that are remembered; what fails in further ones is shown each time."""
@@ -40,6 +40,6 @@ class Tracebacks:
 def users(error: BaseException) -> TracebackType | None:
     """Return the traceback of an exception from the first line of the user's code on, if there is one."""
     trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename.startswith((OURS, "<")):
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith((PACKAGE_DIR, "<")):
         trace = trace.tb_next
     return trace

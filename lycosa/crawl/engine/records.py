@@ -14,7 +14,7 @@ import msgspec
 
 from lycosa.core.errors import BadSpider
 from lycosa.core.url import canonicalize, fingerprint, host_key
-from lycosa.crawl.diagnostics import blame
+from lycosa.crawl.diagnostics import user_errors
 from lycosa.crawl.fetching.redirects import REDIRECT_URLS
 from lycosa.frontier.core.keys import Fingerprint
 from lycosa.frontier.core.model import RECORD_VERSION, Extras, UrlRecord
@@ -199,7 +199,7 @@ def _callback_name(callback: Any, spider: object, what: str) -> str:
         return ""
     name = callback if isinstance(callback, str) else getattr(callback, "__name__", "")
     if not callable(getattr(spider, name, None)):
-        raise BadSpider(blame.callback(callback, spider, what))
+        raise BadSpider(user_errors.check_callback(callback, spider, what))
     return "" if name == "parse" and what == "callback" else name
 
 
@@ -209,4 +209,4 @@ def _check_data(request: Request) -> None:
             try:
                 msgspec.msgpack.encode(value)
             except (TypeError, ValueError, OverflowError) as error:
-                raise BadSpider(f"{request.url}: {blame.data(name, {key: value}) or error}") from error
+                raise BadSpider(f"{request.url}: {user_errors.check_storable(name, {key: value}) or error}") from error

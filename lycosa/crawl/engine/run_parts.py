@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from lycosa.crawl.engine.close_monitor import CloseMonitor
 from lycosa.crawl.engine.commit import Committer
 from lycosa.crawl.engine.disk_guard import FreeSpace
-from lycosa.crawl.engine.run_end import CloseMonitor
 from lycosa.crawl.events.dispatcher import EventDispatcher
 from lycosa.crawl.events.stats import RunStats
 from lycosa.crawl.fetching.addresses import HostAddresses

@@ -29,7 +29,7 @@ from urllib.parse import urlsplit
 from lycosa.core.errors import BadSpider, BadUrl, CloseSpider, IgnoreRequest, LycosaError, RetryRequest, StateError
 from lycosa.core.url import fingerprint
 from lycosa.crawl.crawler import Crawler
-from lycosa.crawl.diagnostics import blame
+from lycosa.crawl.diagnostics import user_errors
 from lycosa.crawl.diagnostics.tracebacks import Tracebacks
 from lycosa.crawl.engine.cancellation import is_being_cancelled
 from lycosa.crawl.engine.records import DEFAULT_NAMING, Naming, replacement_record, to_record, to_request
@@ -290,13 +290,13 @@ class Visitor:
         if self._signals.on_spider_error:
             failure = Failure(error, request)
             self._signals.post(spider_error, failure=failure, response=None, spider=self._spider)
-        name = blame.entered(error, str(request.callback or "parse"))
+        name = user_errors.user_function(error, str(request.callback or "parse"))
         if (about := explained(error)) is not None:
             log.error("%s failed on %s: %s", name, request.url, about)
             return Failed(reason_text(about), cause=error)
         told = isinstance(error, (BadSpider, LycosaError))
         shown = None if told else self._tracebacks.of(error)
-        text = f"{error}{blame.hint(error)}"
+        text = f"{error}{user_errors.usual_cause(error)}"
         log.error("%s failed on %s: %s: %s", name, request.url, type(error).__name__, text, exc_info=shown)
         text = text if told else f"{type(error).__name__} in {name}: {text}"
         return Failed(reason_text(text), cause=error)

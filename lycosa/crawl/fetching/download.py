@@ -30,7 +30,7 @@ from lycosa.core.errors import (
     StopDownload,
 )
 from lycosa.core.headers import Headers
-from lycosa.crawl.diagnostics import blame
+from lycosa.crawl.diagnostics import user_errors
 from lycosa.crawl.diagnostics.tracebacks import Tracebacks
 from lycosa.crawl.engine.cancellation import is_being_cancelled
 from lycosa.crawl.engine.records import host_of
@@ -206,7 +206,7 @@ class Downloader:
             raise error
         told = isinstance(error, LycosaError)
         shown = None if told else self._tracebacks.of(error)
-        where = blame.entered(error, "a middleware")
+        where = user_errors.user_function(error, "a middleware")
         log.error("%s failed on %s: %s: %s", where, request.url, type(error).__name__, error, exc_info=shown)
         return Failed(reason_text(str(error) if told else f"{type(error).__name__} in {where}: {error}"), cause=error)
 
@@ -232,7 +232,7 @@ async def _settled(method: Method, request: Request, found: Any) -> DownloadResu
 
 
 def _nonsense(method: Method, found: object) -> str:
-    return blame.returned(getattr(method, "__qualname__", "a middleware"), found)
+    return user_errors.check_returned(getattr(method, "__qualname__", "a middleware"), found)
 
 
 def accept_types(types: Sequence[str] | frozenset[str]) -> Accept | None:

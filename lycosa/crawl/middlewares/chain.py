@@ -14,7 +14,7 @@ from functools import wraps
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from lycosa.core.errors import BadMiddleware
-from lycosa.crawl.diagnostics import blame
+from lycosa.crawl.diagnostics import user_errors
 from lycosa.crawl.spiders.response import Response
 from lycosa.crawl.spiders.results import Results
 from lycosa.http.core.request import Request
@@ -184,5 +184,5 @@ def _check(parts: Iterable[Any], spider: object) -> None:
         if not any(callable(getattr(part, name, None)) for name in METHODS):
             what = f"the middleware {type(part).__name__} of {type(spider).__name__}"
             raise BadMiddleware(f"{what} has none of the methods {', '.join(METHODS)}")
-        if complaint := blame.methods(part, METHODS):
+        if complaint := user_errors.check_methods(part, METHODS):
             log.warning("%s", complaint)

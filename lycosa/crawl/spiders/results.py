@@ -16,7 +16,7 @@ from collections.abc import AsyncIterable, Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from lycosa.core.errors import BadSpider, CloseSpider
-from lycosa.crawl.diagnostics import blame
+from lycosa.crawl.diagnostics import user_errors
 from lycosa.crawl.items.items import is_item
 from lycosa.html.links import Link
 from lycosa.http.core.request import Request
@@ -85,6 +85,6 @@ def _sort(result: Any, results: Results, name: str) -> None:
     elif is_item(result):
         results.items.append(result)
     elif result is not None:
-        raise BadSpider(blame.result(result, name))
+        raise BadSpider(user_errors.check_result(result, name))
     if len(results.items) + len(results.requests) > RESULTS_MAX:
         raise BadSpider(f"{name} yielded more than {RESULTS_MAX} results for one page; yield requests for parts of it")

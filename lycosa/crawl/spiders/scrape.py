@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 from lycosa.core.errors import BadMiddleware, BadSpider, CloseSpider, RetryRequest, StateError
-from lycosa.crawl.diagnostics import blame
+from lycosa.crawl.diagnostics import user_errors
 from lycosa.crawl.engine.records import resolve_callback
 from lycosa.crawl.middlewares.chain import Method, SpiderChain
 from lycosa.crawl.spiders.failure import Failure
@@ -53,7 +53,7 @@ class Scraper:
         try:
             return await self._called(response, callback, response, **arguments)
         except TypeError as error:
-            if complaint := blame.arguments(callback, arguments):
+            if complaint := user_errors.check_arguments(callback, arguments):
                 raise BadSpider(complaint) from error
             raise
 
@@ -124,7 +124,7 @@ async def _sorted(function: Method, /, *given: Any, **arguments: Any) -> Results
 
 
 def _nonsense(method: Method, found: object) -> BadMiddleware:
-    return BadMiddleware(blame.returned(getattr(method, "__qualname__", "a middleware"), found))
+    return BadMiddleware(user_errors.check_returned(getattr(method, "__qualname__", "a middleware"), found))
 
 
 class _Either:

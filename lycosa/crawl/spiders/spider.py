@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from lycosa.core.errors import BadMiddleware, BadSpider, LycosaError
-from lycosa.crawl.diagnostics import blame
+from lycosa.crawl.diagnostics import user_errors
 from lycosa.crawl.spiders.response import Response
 from lycosa.crawl.workers.threads import on_loop
 from lycosa.frontier.core.keys import KeyResolver
@@ -60,12 +60,13 @@ class Spider:
         if not self.name:
             raise BadSpider(f"{type(self).__name__} has no name: write name = '...' in the class")
         owner = type(self).__name__
-        wrong = blame.start_urls(self.start_urls, owner) or blame.allowed_domains(self.allowed_domains, owner)
-        if wrong := wrong or (blame.start_requests(self) if self.start_urls else ""):
+        wrong = user_errors.check_start_urls(self.start_urls, owner)
+        wrong = wrong or user_errors.check_allowed_domains(self.allowed_domains, owner)
+        if wrong := wrong or (user_errors.check_start_requests(self) if self.start_urls else ""):
             raise BadSpider(wrong)
-        if suspicious := blame.attributes(self):
+        if suspicious := user_errors.check_attributes(self):
             log.warning("%s", suspicious)
-        for lost in blame.lost_returns(self):
+        for lost in user_errors.check_lost_returns(self):
             log.warning("%s", lost)
 
     @classmethod
@@ -126,14 +127,15 @@ async def start_requests(spider: Spider, through: Sequence[Callable[..., Any]] =
         started = spider.start()
     if not isinstance(started, AsyncIterator):
         raise BadSpider(
-            blame.start(spider) or f"{where} returned a {type(started).__name__}: write async def start(self)"
+            user_errors.check_start(spider)
+            or f"{where} returned a {type(started).__name__}: write async def start(self)"
         )
     for method in through:
         where = method.__qualname__
         with users_code(where):
             started = method(started)
         if not isinstance(started, AsyncIterator):
-            raise BadMiddleware(blame.returned(where, started))
+            raise BadMiddleware(user_errors.check_returned(where, started))
     while True:
         try:
             with users_code(where):
@@ -159,7 +161,8 @@ def users_code(name: str) -> Iterator[None]:
 
 def _place(error: BaseException) -> str:
     """Return the user's line that failed, "" where there is none: what was called with what it does not take."""
-    frames = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(blame.OURS)]
+    stack = traceback.extract_tb(error.__traceback__)
+    frames = [each for each in stack if not each.filename.startswith(user_errors.PACKAGE_DIR)]
     folders = [Path(each.filename).parent for each in frames]
     near = [each for each, folder in zip(frames, folders, strict=True) if folder == folders[0]]
     return f" ({Path(near[-1].filename).name}:{near[-1].lineno})" if near else ""

@@ -1,8 +1,8 @@
-"""One line for a mistake that people make: what is wrong, where, and what to write instead.
+"""One line for a mistake in the user's code: what is wrong, where, and what to write instead.
 
-Every function here looks at one thing and returns such a line, or "" when it sees nothing wrong. None of them raises or
-logs: their callers do, some as an error (a callback that cannot be found), some as a warning (a `return` with a value
-in a generator). They are called when something has gone wrong, or once at the start: never for each page.
+Each `check_*` looks at one thing and returns such a line, or "" when it finds nothing wrong. None of them raises or
+logs: the callers do, some as an error (a callback that cannot be found), some as a warning (a `return` with a value in
+a generator). They run after a failure, or once at the start, never for each page.
 """
 
 from __future__ import annotations
@@ -25,16 +25,15 @@ from lycosa.crawl.spiders.response import Response
 from lycosa.http.core.request import Request
 
 SHOWN_MAX = 60
-"""Characters of a wrong value that are shown."""
+"""Maximum characters shown of a wrong value."""
 
 DEPTH_MAX = 50
-"""Levels of lists and dicts that are looked into."""
+"""Maximum levels of nested lists and dicts that are searched."""
 
-NEAR = 0.8
-"""How alike two names must be for one to be a misspelling of the other."""
+SIMILARITY_MIN = 0.8
+"""Two names this similar (`difflib`) count as one and its misspelling."""
 
-OURS = str(Path(__file__).parents[2])
-"""The folder of the package."""
+PACKAGE_DIR = str(Path(__file__).parents[2])
 
 AWAITED = "it has to be awaited"
 FETCHABLE = re.compile(r"(?:https?:)?//?\S+", re.IGNORECASE)
@@ -57,7 +56,7 @@ ELSEWHERE = {
     "process_start_requests": "write async def process_start(self, start)",
     "process_spider_output_async": "process_spider_output may be an async generator itself",
 }
-"""Methods that other parts or other versions have, and what to do about them in a middleware."""
+"""Methods of other kinds of parts, or of old Scrapy versions, and what to do with them in a middleware."""
 
 SETTINGS_ELSEWHERE = {
     "download_delay": "DOWNLOAD_DELAY",
@@ -66,66 +65,67 @@ SETTINGS_ELSEWHERE = {
     "max_concurrent_requests": "CONCURRENT_REQUESTS_PER_DOMAIN",
     "user_agent": "USER_AGENT",
 }
-"""Attributes by which spiders of Scrapy used to have settings of their own, and the settings."""
+"""Spider attributes that Scrapy used to read as settings, and the settings to use instead."""
 
 
-def callback(given: object, spider: object, what: str = "callback") -> str:
-    """Blame a callback or errback that is not a method of the spider."""
+def check_callback(value: object, spider: object, what: str = "callback") -> str:
+    """Check that a callback or errback is a method of the spider."""
     owner = type(spider).__name__
-    if isinstance(given, str):
-        if callable(getattr(spider, given, None)):
+    if isinstance(value, str):
+        if callable(getattr(spider, value, None)):
             return ""
-        near = _nearest(given, _methods(spider), 0.6)
-        return f"{owner} has no method {given!r} for the {what}" + (f": did you mean {near!r}?" if near else "")
-    if called := _called(given):
+        near = _nearest(value, _methods(spider), 0.6)
+        return f"{owner} has no method {value!r} for the {what}" + (f": did you mean {near!r}?" if near else "")
+    if called := _coroutine_name(value):
         return f"the {what} is what {called}() returned: write {what}=self.{called}, without the brackets"
-    if isinstance(given, partial):
+    if isinstance(value, partial):
         return f"the {what} is a functools.partial: give the method itself, and its arguments in cb_kwargs"
-    if not callable(given):
-        return f"the {what} is {_shown(given)}: write {what}=self.method, without brackets"
-    name = getattr(given, "__name__", "")
+    if not callable(value):
+        return f"the {what} is {_shown(value)}: write {what}=self.method, without brackets"
+    name = getattr(value, "__name__", "")
     if callable(getattr(spider, name, None)):
         return ""
-    named = "a lambda" if name == "<lambda>" else f"{name or _kind(given)}, which is no method of {owner}"
+    # A stored request names its callback, so a function that no attribute leads to is lost on a restart.
+    named = "a lambda" if name == "<lambda>" else f"{name or _kind(value)}, which is no method of {owner}"
     return f"the {what} is {named}: it could not be found again after a restart, so make it a method of {owner}"
 
 
-def arguments(function: Callable[..., Any], given: Mapping[str, Any]) -> str:
-    """Blame a callback, a bound method, that takes no response, and `cb_kwargs` that do not fit it."""
+def check_arguments(function: Callable[..., Any], cb_kwargs: Mapping[str, Any]) -> str:
+    """Check that a callback (a bound method) takes a response, and that `cb_kwargs` match its other arguments."""
     try:
-        taken = list(inspect.signature(function).parameters.values())
+        parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         return ""
     name = getattr(function, "__name__", "the callback")
-    if not taken:
+    if not parameters:
         return f"{name} takes no response: write def {name}(self, response)"
-    parameters = taken[1:]
-    names = {each.name for each in parameters}
-    if any(each.kind is each.VAR_KEYWORD for each in parameters):
-        names |= set(given)
-    missing = [each.name for each in parameters if each.default is each.empty and not _is_open(each)]
+    keywords = parameters[1:]
+    names = {each.name for each in keywords}
+    if any(each.kind is each.VAR_KEYWORD for each in keywords):
+        names |= set(cb_kwargs)
+    missing = [each.name for each in keywords if each.default is each.empty and not _is_variadic(each)]
     for each in missing:
-        if each not in given:
+        if each not in cb_kwargs:
             return f"{name} takes {each!r}, which is not in cb_kwargs: put it there, or give it a default"
-    for each in given:
+    for each in cb_kwargs:
         if each not in names:
             return f"cb_kwargs has {each!r}, which {name} does not take: add the argument, or **kwargs"
     return ""
 
 
-def entered(error: BaseException, default: str) -> str:
-    """Return the name of the user's function that an exception came out of: of the first that is not our own."""
+def user_function(error: BaseException, default: str) -> str:
+    """Return the name of the outermost function of the user's that an exception passed through, else `default`."""
     trace = error.__traceback__
     while trace is not None:
         code = trace.tb_frame.f_code
-        if not code.co_filename.startswith((OURS, "<")):
+        if not code.co_filename.startswith((PACKAGE_DIR, "<")):
             return code.co_name
         trace = trace.tb_next
     return default
 
 
-def hint(error: BaseException) -> str:
-    """Return what to add to the text of an exception whose usual cause is another than it says."""
+def usual_cause(error: BaseException) -> str:
+    """Return what to append to the text of an exception that is misleading about its usual cause."""
     if isinstance(error, (AttributeError, TypeError)) and str(error).startswith("'coroutine' object"):
         return ": await what is async, such as self.fetch(...)"
     if isinstance(error, AttributeError) and str(error) == "'str' object has no attribute 'decode'":
@@ -133,22 +133,22 @@ def hint(error: BaseException) -> str:
     return ""
 
 
-def data(where: str, value: object) -> str:
-    """Blame what cannot be stored in `where`: `meta` or `cb_kwargs`, with `value` the whole of it."""
+def check_storable(where: str, value: object) -> str:
+    """Check that `value`, the whole of `meta` or `cb_kwargs` (`where`), can be stored."""
     found = _unstorable(where, value, 0)
     if found is None:
         return ""
     path, wrong = found
-    return f"{path} is {_kind(wrong)}, which cannot be stored: {_instead(wrong)}"
+    return f"{path} is {_kind(wrong)}, which cannot be stored: {_storage_advice(wrong)}"
 
 
-def result(value: object, name: str) -> str:
-    """Blame what the callback `name` yielded and is neither item nor request."""
-    return f"{name} yielded {_shown(value)}: {_instead_of_yielding(value)}"
+def check_result(value: object, name: str) -> str:
+    """Explain what the callback `name` yielded: something that is neither an item nor a request."""
+    return f"{name} yielded {_shown(value)}: {_yield_advice(value)}"
 
 
-def lost_return(function: Callable[..., Any]) -> str:
-    """Blame a generator that returns a value: nobody gets it."""
+def check_lost_return(function: Callable[..., Any]) -> str:
+    """Check that a generator does not return a value: it would be lost."""
     function = inspect.unwrap(function)
     if not inspect.isgeneratorfunction(function):
         return ""
@@ -166,13 +166,13 @@ def lost_return(function: Callable[..., Any]) -> str:
     return ""
 
 
-def lost_returns(spider: object) -> Iterator[str]:
-    """Blame each method of a spider that is a generator and returns a value, but for those whose value is taken."""
+def check_lost_returns(spider: object) -> Iterator[str]:
+    """Yield a line for each generator method of a spider whose return value is lost: no `yield from` takes it."""
     for owner in type(spider).__mro__:
         if owner.__module__.startswith("lycosa."):
             continue
         for name, method in vars(owner).items():
-            line = lost_return(method) if inspect.isfunction(method) else ""
+            line = check_lost_return(method) if inspect.isfunction(method) else ""
             if line and not _is_delegated_to(owner, name):
                 yield line
 
@@ -183,10 +183,10 @@ def _is_delegated_to(owner: type, name: str) -> bool:
     return False
 
 
-def start(spider: object) -> str:
-    """Blame a `start` that is not async, and a `start_requests` that has no `start` beside it."""
+def check_start(spider: object) -> str:
+    """Check that `start` is an async generator, and that `start_requests` is not there without it."""
     owner = type(spider)
-    if never_called := start_requests(spider):
+    if never_called := check_start_requests(spider):
         return never_called
     if inspect.isasyncgenfunction(getattr(owner, "start", None)):
         return ""
@@ -195,19 +195,20 @@ def start(spider: object) -> str:
     return f"{owner.__name__}.start is not async: write async def start(self), and yield Requests"
 
 
-def start_requests(spider: object) -> str:
-    """Blame a `start_requests` that has no `start` beside it: what it wants, a login perhaps, would not happen."""
+def check_start_requests(spider: object) -> str:
+    """Check that a `start_requests` has a `start` beside it: alone it is never called, and a login in it is skipped."""
     owner = type(spider)
-    begins: Mapping[str, Any] = next(
+    # Only the class nearest in the MRO counts: a subclass with its own `start` overrides an inherited `start_requests`.
+    defined: Mapping[str, Any] = next(
         (vars(each) for each in owner.__mro__ if {"start", "start_requests"} & set(vars(each))), {}
     )
-    if "start" in begins or "start_requests" not in begins:
+    if "start" in defined or "start_requests" not in defined:
         return ""
     return f"{owner.__name__}.start_requests is never called: write async def start(self) instead"
 
 
-def start_urls(urls: object, owner: str) -> str:
-    """Blame `start_urls` that are no URLs. `owner` is the name of the spider's class."""
+def check_start_urls(urls: object, owner: str) -> str:
+    """Check that `start_urls` is a list of URLs. `owner` is the name of the spider's class."""
     if isinstance(urls, str):
         return f"start_urls of {owner} is text: write a list, [{urls!r}]"
     if not isinstance(urls, Iterable):
@@ -220,8 +221,8 @@ def start_urls(urls: object, owner: str) -> str:
     return ""
 
 
-def allowed_domains(domains: object, owner: str) -> str:
-    """Blame `allowed_domains` that are no domains. `owner` is the name of the spider's class."""
+def check_allowed_domains(domains: object, owner: str) -> str:
+    """Check that `allowed_domains` is a list of domains. `owner` is the name of the spider's class."""
     if isinstance(domains, str):
         return f"allowed_domains of {owner} is text: write a list, [{domains!r}]"
     if not isinstance(domains, Iterable):
@@ -234,26 +235,26 @@ def allowed_domains(domains: object, owner: str) -> str:
         bare = re.split(r"[/?#]", plain)[0]
         bare = bare if bare.startswith("[") else bare.partition(":")[0]
         if bare != domain.strip().removeprefix("."):
-            return f"allowed_domains of {owner} has {domain!r:.60}: write {bare!r:.60}, which holds its subdomains too"
+            return f"allowed_domains of {owner} has {domain!r:.60}: write {bare!r:.60}, which includes its subdomains"
     return ""
 
 
-def attributes(spider: object) -> str:
-    """Blame an attribute of the spider's class that looks like one with a meaning, and that its code never uses."""
+def check_attributes(spider: object) -> str:
+    """Find a class attribute that looks like a misspelled or former option and that the spider's code never uses."""
     known = ("start_urls", "allowed_domains", "custom_settings")
     owner = type(spider)
     for name in vars(owner):
         if name in SETTINGS_ELSEWHERE and not _is_used(owner, name):
             setting = f"custom_settings = {{{SETTINGS_ELSEWHERE[name]!r}: {vars(owner)[name]!r:.60}}}"
-            return f"{owner.__name__}.{name} is never looked at: write {setting}"
+            return f"{owner.__name__}.{name} has no effect: write {setting}"
         near = _nearest(name, known, 0.9)
         if near and name not in known and not _has_own(owner, near) and not _is_used(owner, name):
-            return f"{owner.__name__}.{name} is never looked at: did you mean {near}?"
+            return f"{owner.__name__}.{name} has no effect: did you mean {near}?"
     return ""
 
 
-def methods(part: object, known: Iterable[str]) -> str:
-    """Blame a method of a middleware or pipeline that nobody calls, but whose name says that it should be called."""
+def check_methods(part: object, known: Iterable[str]) -> str:
+    """Find a method of a middleware or pipeline that is never called although its name looks like one that is."""
     known = list(known)
     owner = part if isinstance(part, type) else type(part)
     for name in dir(owner):
@@ -261,17 +262,17 @@ def methods(part: object, known: Iterable[str]) -> str:
             continue
         if name in ELSEWHERE:
             return f"{owner.__name__}.{name} is never called: {ELSEWHERE[name]}"
-        near = _nearest(name, known, NEAR)
+        near = _nearest(name, known, SIMILARITY_MIN)
         if near:
             return f"{owner.__name__}.{name} is never called: did you mean {near}?"
     return ""
 
 
-def returned(where: str, value: object) -> str:
-    """Blame what a method of a middleware or pipeline returned; `where` is `Class.method`."""
+def check_returned(where: str, value: object) -> str:
+    """Explain a wrong return value of a middleware or pipeline method; `where` is `Class.method`."""
     method = where.rpartition(".")[2]
     right = RETURNS.get(method, "what it is asked for")
-    if _called(value):
+    if _coroutine_name(value):
         right += " (a plain method that calls an async one has to be async too, and await it)"
     elif value is None and method == "process_response":
         right += " (most end with return response)"
@@ -286,13 +287,13 @@ def _kind(value: object) -> str:
 def _shown(value: object) -> str:
     try:
         text = repr(value)
-    except Exception:  # noqa: BLE001  somebody else's __repr__
+    except Exception:  # noqa: BLE001  the __repr__ is not ours
         return _kind(value)
     return f"{_kind(value)} ({text if len(text) <= SHOWN_MAX else text[:SHOWN_MAX] + '...'})"
 
 
-def _called(value: object) -> str:
-    """Return the name of the function that made this generator or coroutine; "" when it is none."""
+def _coroutine_name(value: object) -> str:
+    """Return the name of the function that made this generator or coroutine; "" for any other value."""
     is_running = inspect.isgenerator(value) or inspect.iscoroutine(value) or inspect.isasyncgen(value)
     return str(getattr(value, "__name__", "")) if is_running else ""
 
@@ -305,37 +306,38 @@ def _methods(spider: object) -> list[str]:
     return [name for name in dir(type(spider)) if not name.startswith("_") and callable(getattr(spider, name, None))]
 
 
-def _users(owner: type) -> list[type]:
-    """Return the class and its bases, as far as they are not ours or Python's."""
+def _user_classes(owner: type) -> list[type]:
+    """Return the class and its bases, without ours and Python's."""
     return [each for each in owner.__mro__ if each.__module__.partition(".")[0] not in {"lycosa", "builtins"}]
 
 
 def _has_own(owner: type, name: str) -> bool:
-    """Tell whether the user's classes have this attribute, or a `start` in place of start_urls."""
-    instead = {name, "start"} if name == "start_urls" else {name}
-    return any(instead & vars(each).keys() for each in _users(owner))
+    """Tell whether the user's classes define this attribute, or a `start` that replaces `start_urls`."""
+    accepted = {name, "start"} if name == "start_urls" else {name}
+    return any(accepted & vars(each).keys() for each in _user_classes(owner))
 
 
 def _is_used(owner: type, name: str) -> bool:
-    """Tell whether the user's classes speak of an attribute more than once: where it is set, and elsewhere."""
+    """Tell whether the source of the user's classes mentions an attribute apart from where it is set."""
     mentions = 0
-    for each in _users(owner):
-        with suppress(OSError, TypeError):  # there is no source: a class made by a call, or typed in
+    for each in _user_classes(owner):
+        with suppress(OSError, TypeError):  # no source: made by a call, or typed into a shell
             mentions += len(re.findall(rf"\b{name}\b", inspect.getsource(each)))
     return mentions > 1
 
 
-def _is_open(parameter: inspect.Parameter) -> bool:
+def _is_variadic(parameter: inspect.Parameter) -> bool:
     return parameter.kind in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}
 
 
 def _unstorable(path: str, value: object, depth: int) -> tuple[str, object] | None:
-    """Return the path to the innermost thing that cannot be stored, and the thing."""
+    """Return the path to the innermost value that cannot be stored, and that value; None when all can."""
     try:
         msgspec.msgpack.encode(value)
-    except Exception as error:  # noqa: BLE001  whatever it is, it cannot be stored
+    except Exception as error:  # noqa: BLE001  any failure means that it cannot be stored
+        # Deeper down a RecursionError means that the value contains itself: looking further would not end.
         endless = depth and isinstance(error, RecursionError)
-        for key, inner in _inside(value) if depth < DEPTH_MAX and not endless else ():
+        for key, inner in _children(value) if depth < DEPTH_MAX and not endless else ():
             found = _unstorable(f"{path}[{key!r}]", inner, depth + 1)
             if found is not None:
                 return found
@@ -343,41 +345,41 @@ def _unstorable(path: str, value: object, depth: int) -> tuple[str, object] | No
     return None
 
 
-def _inside(value: object) -> Iterable[tuple[object, object]]:
+def _children(value: object) -> Iterable[tuple[object, object]]:
     if isinstance(value, Mapping):
         return value.items()
-    return enumerate(value) if isinstance(value, (list, tuple)) and not _is_selected(value) else ()
+    return enumerate(value) if isinstance(value, (list, tuple)) and not _is_selector(value) else ()
 
 
-def _instead(value: object) -> str:
-    """Return what to store instead."""
+def _storage_advice(value: object) -> str:
+    """Return what to store instead of a value."""
     if isinstance(value, Response):
         return "keep what you need of it, response.url or response.text"
-    if _is_selected(value):
+    if _is_selector(value):
         return "keep its text, with .get() or .getall()"
     if isinstance(value, Request):
         return "keep its url"
-    if _called(value):
+    if _coroutine_name(value):
         return "keep what it yields, list(...)" if inspect.isgenerator(value) else f"{AWAITED} before"
     if isinstance(value, io.IOBase):
         return "keep the path, and open the file in the callback"
     if isinstance(value, int):
         return "a number this large is kept as text, str(...)"
     if isinstance(value, (dict, list)):
-        return "it holds itself, or too many levels"
+        return "it contains itself, or has too many levels"
     if callable(value):
         return "keep the name of a method"
     return "use numbers, strings, bytes, lists and dicts"
 
 
-def _instead_of_yielding(value: object) -> str:
-    """Return what to yield instead."""
+def _yield_advice(value: object) -> str:
+    """Return what to yield instead of a value."""
     if isinstance(value, str):
         follow = f"yield response.follow({value[:SHOWN_MAX]!r}) to fetch it, or "
         return (follow if FETCHABLE.fullmatch(value) else "") + "yield an item, {'text': ...}"
     if isinstance(value, Response):
         return "yield an item made of it, or response.follow(...) to fetch another page"
-    if _is_selected(value):
+    if _is_selector(value):
         return "yield an item with its text, {'text': selected.get()}"
     if isinstance(value, (list, tuple, set, frozenset)) or inspect.isgenerator(value):
         return "write yield from, to yield each of its elements"
@@ -394,14 +396,14 @@ def _instead_of_yielding(value: object) -> str:
     return "yield items (a dict, a dataclass...) or Requests"
 
 
-def _is_selected(value: object) -> bool:
+def _is_selector(value: object) -> bool:
     return type(value).__module__.partition(".")[0] == "parsel" or (
         hasattr(value, "xpath") and hasattr(value, "getall")
     )
 
 
 def _own_nodes(function: ast.FunctionDef) -> Iterable[ast.AST]:
-    """Yield the nodes of the function, but not of functions and classes within."""
+    """Yield the nodes of a function without those of nested functions and classes."""
     waiting: list[ast.AST] = list(function.body)
     while waiting:
         node = waiting.pop(0)

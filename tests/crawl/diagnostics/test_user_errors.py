@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from parsel import Selector
 
-from lycosa.crawl.diagnostics import blame
+from lycosa.crawl.diagnostics import user_errors
 from lycosa.crawl.middlewares.chain import METHODS
 from lycosa.crawl.spiders.response import Response
 from lycosa.crawl.spiders.spider import Spider
@@ -47,7 +47,7 @@ def outside(response: Any) -> None:
 
 @pytest.mark.parametrize("given", ["parse_book", QUOTES.parse, QUOTES.parse_later])
 def test_a_right_callback(given: Any) -> None:
-    assert blame.callback(given, QUOTES) == ""
+    assert user_errors.check_callback(given, QUOTES) == ""
 
 
 @pytest.mark.parametrize(
@@ -83,12 +83,12 @@ def test_a_right_callback(given: Any) -> None:
     ids=lambda value: str(value).partition(" at 0x")[0],
 )
 def test_a_wrong_callback(given: Any, line: str) -> None:
-    assert blame.callback(given, QUOTES) == line
+    assert user_errors.check_callback(given, QUOTES) == line
 
 
 def test_a_coroutine_as_errback() -> None:
     coroutine = QUOTES.parse_later(PAGE)
-    line = blame.callback(coroutine, QUOTES, "errback")
+    line = user_errors.check_callback(coroutine, QUOTES, "errback")
     coroutine.close()
     assert line == "the errback is what parse_later() returned: write errback=self.parse_later, without the brackets"
 
@@ -113,7 +113,7 @@ def test_a_coroutine_as_errback() -> None:
     ],
 )
 def test_arguments(method: Any, given: dict[str, Any], line: str) -> None:
-    assert blame.arguments(method, given) == line
+    assert user_errors.check_arguments(method, given) == line
 
 
 def itself() -> list[Any]:
@@ -128,7 +128,10 @@ class Point:
 
 
 def test_plain_data_and_what_can_be_written_as_such() -> None:
-    assert blame.data("meta", {"a": [1, 2.5, "x", b"y", None, {"b": (1,)}], 3: True, "point": Point(1)}) == ""
+    assert (
+        user_errors.check_storable("meta", {"a": [1, 2.5, "x", b"y", None, {"b": (1,)}], 3: True, "point": Point(1)})
+        == ""
+    )
 
 
 @pytest.mark.parametrize(
@@ -164,12 +167,12 @@ def test_plain_data_and_what_can_be_written_as_such() -> None:
             {"lock": threading.Lock()},
             "meta['lock'] is a lock, which cannot be stored: use numbers, strings, bytes, lists and dicts",
         ),
-        ({"a": itself()}, "meta['a'] is a list, which cannot be stored: it holds itself, or too many levels"),
+        ({"a": itself()}, "meta['a'] is a list, which cannot be stored: it contains itself, or has too many levels"),
     ],
     ids=lambda value: str(value)[:20],
 )
 def test_data_that_cannot_be_stored(value: dict[str, Any], line: str) -> None:
-    assert blame.data("meta", value) == line
+    assert user_errors.check_storable("meta", value) == line
 
 
 class Odd:
@@ -209,7 +212,10 @@ class Odd:
         ([1], "a list ([1]): write yield from, to yield each of its elements"),
         ({1}, "a set ({1}): write yield from, to yield each of its elements"),
         (ValueError("v"), "a ValueError (ValueError('v')): raise it"),
-        (Point, "a class (<class 'tests.crawl.diagnostics.test_blame.Point'>): yield an object of it, Point(...)"),
+        (
+            Point,
+            "a class (<class 'tests.crawl.diagnostics.test_user_errors.Point'>): yield an object of it, Point(...)",
+        ),
         (3, "an int (3): yield items (a dict, a dataclass...) or Requests"),
         (Odd(), "an Odd: yield items (a dict, a dataclass...) or Requests"),
         ("x" * 99, f"a str ('{'x' * 59}...): yield an item, {{'text': ...}}"),
@@ -217,21 +223,25 @@ class Odd:
     ids=lambda value: type(value).__name__,
 )
 def test_a_wrong_result(value: Any, line: str) -> None:
-    assert blame.result(value, "parse") == f"parse yielded {line}"
+    assert user_errors.check_result(value, "parse") == f"parse yielded {line}"
 
 
 def test_results_that_have_to_be_looped_over_or_awaited() -> None:
-    assert blame.result(QUOTES.parse(PAGE), "p").endswith(": write yield from, to yield each of its elements")
-    assert blame.result(QUOTES.parse_many(PAGE), "p").endswith(": write async for each in ...: yield each")
+    assert user_errors.check_result(QUOTES.parse(PAGE), "p").endswith(
+        ": write yield from, to yield each of its elements"
+    )
+    assert user_errors.check_result(QUOTES.parse_many(PAGE), "p").endswith(": write async for each in ...: yield each")
     coroutine = QUOTES.parse_later(PAGE)
-    assert blame.result(coroutine, "p").endswith(": it has to be awaited, yield await ...")
-    assert blame.data("meta", {"a": coroutine}).endswith("cannot be stored: it has to be awaited before")
+    assert user_errors.check_result(coroutine, "p").endswith(": it has to be awaited, yield await ...")
+    assert user_errors.check_storable("meta", {"a": coroutine}).endswith(
+        "cannot be stored: it has to be awaited before"
+    )
     coroutine.close()
 
 
 def test_an_object_of_scrapy() -> None:
     kind = type("FormRequest", (), {"__module__": "scrapy.http.request.form"})
-    assert blame.result(kind(), "parse").endswith(": write from lycosa import FormRequest")
+    assert user_errors.check_result(kind(), "parse").endswith(": write from lycosa import FormRequest")
 
 
 def returns_late(response: Any) -> Iterator[Any]:
@@ -259,20 +269,20 @@ def plain(response: Any) -> dict[str, Any]:
 def test_a_value_lost_in_a_generator() -> None:
     line = returns_late.__code__.co_firstlineno + 3
     expected = f"returns_late yields, so that `return {{'lost': 1}}` in line {line} is lost: yield it, then return"
-    assert blame.lost_return(returns_late) == expected
+    assert user_errors.check_lost_return(returns_late) == expected
     wrapped = functools.wraps(returns_late)(lambda response: plain(response) or returns_late(response))
-    assert blame.lost_return(wrapped) == expected
+    assert user_errors.check_lost_return(wrapped) == expected
 
 
 @pytest.mark.parametrize("function", [returns_nothing, plain, QUOTES.parse_later, QUOTES.parse, print])
 def test_no_value_lost(function: Any) -> None:
-    assert blame.lost_return(function) == ""
+    assert user_errors.check_lost_return(function) == ""
 
 
 def test_a_generator_without_source() -> None:
     namespace: dict[str, Any] = {}
     exec("def parse(r):\n    yield 1\n    return 2\n", namespace)
-    assert blame.lost_return(namespace["parse"]) == ""
+    assert user_errors.check_lost_return(namespace["parse"]) == ""
 
 
 class Plain(Spider):
@@ -313,7 +323,7 @@ class Both(Old):
     ],
 )
 def test_start(kind: type[Spider], line: str) -> None:
-    assert blame.start(kind()) == line
+    assert user_errors.check_start(kind()) == line
 
 
 @pytest.mark.parametrize(
@@ -329,12 +339,12 @@ def test_start(kind: type[Spider], line: str) -> None:
     ],
 )
 def test_start_urls(urls: Any, line: str) -> None:
-    assert blame.start_urls(urls, "Q") == line
+    assert user_errors.check_start_urls(urls, "Q") == line
 
 
 @pytest.mark.parametrize("domain", ["example.com", ".example.com", "localhost", "127.0.0.1", "[::1]"])
 def test_allowed_domains(domain: str) -> None:
-    assert blame.allowed_domains([domain], "Q") == ""
+    assert user_errors.check_allowed_domains([domain], "Q") == ""
 
 
 @pytest.mark.parametrize(
@@ -349,22 +359,22 @@ def test_allowed_domains(domain: str) -> None:
     ],
 )
 def test_a_url_or_a_port_among_the_domains(domain: str, right: str) -> None:
-    line = blame.allowed_domains(["a.example", domain], "Q")
-    assert line == f"allowed_domains of Q has {domain!r}: write {right!r}, which holds its subdomains too"
+    line = user_errors.check_allowed_domains(["a.example", domain], "Q")
+    assert line == f"allowed_domains of Q has {domain!r}: write {right!r}, which includes its subdomains"
 
 
 def test_domains_that_are_no_list_of_text() -> None:
     text = "allowed_domains of Q is text: write a list, ['example.com']"
-    assert blame.allowed_domains("example.com", "Q") == text
-    assert blame.allowed_domains(7, "Q") == "allowed_domains of Q is an int (7): write a list of domains"
+    assert user_errors.check_allowed_domains("example.com", "Q") == text
+    assert user_errors.check_allowed_domains(7, "Q") == "allowed_domains of Q is an int (7): write a list of domains"
     line = "allowed_domains of Q has a bytes (b'x'): write domains as text, 'example.com'"
-    assert blame.allowed_domains([b"x"], "Q") == line
+    assert user_errors.check_allowed_domains([b"x"], "Q") == line
 
 
 def test_misspelt_attributes() -> None:
     wrong = type("Wrong", (Spider,), {"name": "w", "start_url": "http://a.example/"})
-    assert blame.attributes(wrong()) == "Wrong.start_url is never looked at: did you mean start_urls?"
-    assert blame.attributes(QUOTES) == ""
+    assert user_errors.check_attributes(wrong()) == "Wrong.start_url has no effect: did you mean start_urls?"
+    assert user_errors.check_attributes(QUOTES) == ""
 
 
 class UsesIt(Spider):
@@ -402,12 +412,12 @@ class Forgets(Spider):
 
 @pytest.mark.parametrize("spider", [UsesIt, HasBoth, Starts, BuildsOn])
 def test_attributes_that_the_spider_uses_itself_are_its_own(spider: type[Spider]) -> None:
-    assert blame.attributes(spider(start_url="http://c.example/")) == ""
+    assert user_errors.check_attributes(spider(start_url="http://c.example/")) == ""
 
 
 def test_an_attribute_that_the_source_never_uses_is_blamed() -> None:
-    line = "Forgets.allowed_domain is never looked at: did you mean allowed_domains?"
-    assert blame.attributes(Forgets()) == line
+    line = "Forgets.allowed_domain has no effect: did you mean allowed_domains?"
+    assert user_errors.check_attributes(Forgets()) == line
 
 
 class Good:
@@ -435,20 +445,20 @@ def part(name: str) -> object:
     ],
 )
 def test_methods_of_a_middleware_that_nobody_calls(name: str, rest: str) -> None:
-    assert blame.methods(part(name), METHODS) == f"Part.{name} is never called: {rest}"
-    assert blame.methods(type(part(name)), METHODS) == f"Part.{name} is never called: {rest}"
+    assert user_errors.check_methods(part(name), METHODS) == f"Part.{name} is never called: {rest}"
+    assert user_errors.check_methods(type(part(name)), METHODS) == f"Part.{name} is never called: {rest}"
 
 
 def test_methods_that_are_right_or_nobodys_business() -> None:
-    assert blame.methods(Good(), METHODS) == ""
-    assert blame.methods(part("process_items"), ["process_item"]) == (
+    assert user_errors.check_methods(Good(), METHODS) == ""
+    assert user_errors.check_methods(part("process_items"), ["process_item"]) == (
         "Part.process_items is never called: did you mean process_item?"
     )
-    assert blame.methods(part("process_item"), ["process_item"]) == ""
+    assert user_errors.check_methods(part("process_item"), ["process_item"]) == ""
 
 
 def test_every_method_has_a_line_for_what_it_may_return() -> None:
-    assert set(METHODS) <= set(blame.RETURNS)
+    assert set(METHODS) <= set(user_errors.RETURNS)
 
 
 @pytest.mark.parametrize(
@@ -477,18 +487,18 @@ def test_every_method_has_a_line_for_what_it_may_return() -> None:
     ],
 )
 def test_nonsense_returned(where: str, value: Any, line: str) -> None:
-    assert blame.returned(where, value) == f"{where} {line}"
+    assert user_errors.check_returned(where, value) == f"{where} {line}"
 
 
 def test_a_coroutine_within_what_was_awaited() -> None:
     coroutine = QUOTES.parse_later(PAGE)
-    line = blame.returned("Part.process_exception", coroutine)
+    line = user_errors.check_returned("Part.process_exception", coroutine)
     coroutine.close()
     assert line.endswith("(a plain method that calls an async one has to be async too, and await it)")
 
 
 def test_lines_are_lines() -> None:
-    line = blame.result("two\nlines " * 40, "parse")
+    line = user_errors.check_result("two\nlines " * 40, "parse")
     assert "\n" not in line
     assert len(line) < 250
 
@@ -499,8 +509,8 @@ class Old(Spider):
 
 
 def test_an_attribute_that_is_a_setting_now_is_blamed() -> None:
-    line = "Old.user_agent is never looked at: write custom_settings = {'USER_AGENT': 'Mine/1.0'}"
-    assert blame.attributes(Old()) == line
+    line = "Old.user_agent has no effect: write custom_settings = {'USER_AGENT': 'Mine/1.0'}"
+    assert user_errors.check_attributes(Old()) == line
 
 
 def test_a_start_of_old_is_named_where_there_is_nothing_to_start_with() -> None:
@@ -510,4 +520,7 @@ def test_a_start_of_old_is_named_where_there_is_nothing_to_start_with() -> None:
         def start_requests(self) -> list[Request]:
             return [Request("http://a.example/")]
 
-    assert blame.start(Before()) == "Before.start_requests is never called: write async def start(self) instead"
+    assert (
+        user_errors.check_start(Before())
+        == "Before.start_requests is never called: write async def start(self) instead"
+    )
