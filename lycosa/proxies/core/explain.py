@@ -208,7 +208,7 @@ def _turn(pairs: Mapping[str, ProxyTargetState], seen: TargetSnapshot, wish: Pro
         tier.sort(key=lambda pair: (pair.rank if pair.queued else max(pair.rank, seen.stands), pair.key))
     places = {pair.key: place for tier in tiers.values() for place, pair in enumerate(tier, 1)}
     bound = pairs.get(seen.bound or "")
-    if bound is not None and wish.means(bound) and (bound.usable or bound.held):
+    if bound is not None and wish.means(bound) and (bound.usable or bound.lease_count):
         drawn = frozenset({bound.key} & places.keys())
         return _Turn(seen, wish, now, places, drawn, bound.facts.tier, bound.key)
     for number in sorted({pair.facts.tier for pair in pairs.values()}):
@@ -223,8 +223,8 @@ def _turn(pairs: Mapping[str, ProxyTargetState], seen: TargetSnapshot, wish: Pro
 
 
 def _refuses(pair: ProxyTargetState, policy: TargetPolicy, now: float) -> bool:
-    is_full = 0 < policy.concurrency <= pair.held
-    return pair.barred or pair.facts.dead or is_full or (pair.half and pair.held > 0) or pair.at > now
+    is_full = 0 < policy.concurrency <= pair.lease_count
+    return pair.banned or pair.facts.dead or is_full or (pair.half_open and pair.lease_count > 0) or pair.at > now
 
 
 def _refused(pair: ProxyTargetState, seen: TargetSnapshot, now: float) -> tuple[Why, float]:
@@ -232,13 +232,13 @@ def _refused(pair: ProxyTargetState, seen: TargetSnapshot, now: float) -> tuple[
     deadline = (seen.deadlines or {}).get(pair.key, 0.0)
     if pair.facts.dead:
         return Why.DEAD, 0.0
-    if pair.barred:
+    if pair.banned:
         return Why.BANNED, 0.0
     if pair.rests_until > now:
         return (Why.EXIT if pair.reason.endswith(SAME_EXIT) else Why.COOLING), pair.rests_until
-    if pair.held and pair.half:
+    if pair.lease_count and pair.half_open:
         return Why.TRIED, deadline
-    if 0 < seen.policy.concurrency <= pair.held:
+    if 0 < seen.policy.concurrency <= pair.lease_count:
         return Why.LEASED, deadline
     return Why.PACED, pair.paced_until
 

@@ -25,7 +25,7 @@ from xxhash import xxh3_64_intdigest
 from lycosa.core.errors import ForeignState, NewerState, StateError, StateLocked, StorageError
 from lycosa.infra.disk import not_written
 
-MAGIC, VERSION = b"LyPP", 1
+MAGIC, VERSION = b"LyPP", 2
 IMAGE_HEAD = Struct("<4sIQQ")
 """Magic, version, generation, checksum of the rest."""
 
@@ -158,6 +158,11 @@ class Folder:
         _, version, generation, checksum = IMAGE_HEAD.unpack_from(whole)
         if version > VERSION:
             raise NewerState(f"{path} has version {version}, this Lycosa reads up to {VERSION}: upgrade Lycosa")
+        if version < VERSION:
+            raise ForeignState(
+                f"{path} has version {version}, this Lycosa reads {VERSION}: export the proxies with the Lycosa that "
+                f"wrote it, and add them to a new folder"
+            )
         image = whole[IMAGE_HEAD.size :]
         if xxh3_64_intdigest(image, generation) != checksum:
             raise StorageError(f"{path} is damaged: {REPAIR}")

@@ -171,8 +171,13 @@ def test_what_is_no_pool(tmp_path: Path) -> None:
     newer = tmp_path / "newer"
     newer.mkdir()
     (newer / "pool").write_bytes(IMAGE_HEAD.pack(b"LyPP", 99, 1, 0))
-    with pytest.raises(NewerState, match="version 99, this Lycosa reads up to 1: upgrade"):
+    with pytest.raises(NewerState, match="version 99, this Lycosa reads up to 2: upgrade"):
         keeper(newer)
+    older = tmp_path / "older"
+    older.mkdir()
+    (older / "pool").write_bytes(IMAGE_HEAD.pack(b"LyPP", 1, 1, 0))
+    with pytest.raises(ForeignState, match="version 1, this Lycosa reads 2: export the proxies"):
+        keeper(older)
     below = tmp_path / "file" / "pool"
     with pytest.raises(StorageError, match="cannot be kept: not a directory"):
         keeper(below)

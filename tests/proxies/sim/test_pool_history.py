@@ -32,9 +32,9 @@ def proxies(count: int, **facts: object) -> list[Proxy]:
 
 
 def may_be_lent(pool: TargetPool, pair: ProxyTargetState, now: float) -> bool:
-    full = bool(pool.policy.concurrency) and pair.held >= pool.policy.concurrency
-    barred = pair.barred or pair.facts.dead or (pair.half and pair.held > 0)
-    return not full and not barred and pair.at <= now
+    full = bool(pool.policy.concurrency) and pair.lease_count >= pool.policy.concurrency
+    unusable = pair.banned or pair.facts.dead or (pair.half_open and pair.lease_count > 0)
+    return not full and not unusable and pair.at <= now
 
 
 class History:
@@ -146,8 +146,8 @@ class History:
         for target, pool in self.pool.targets.items():
             pool.expire(self.now)
             for pair in pool.pairs.values():
-                assert pair.held == held[target, pair.key], "a lease that nobody has, or that came back too early"
-                assert not pool.policy.concurrency or pair.held <= pool.policy.concurrency
+                assert pair.lease_count == held[target, pair.key], "a lease that nobody has, or one released early"
+                assert not pool.policy.concurrency or pair.lease_count <= pool.policy.concurrency
                 assert pair.uses == self.uses[target, pair.key]
                 assert not pair.queued or may_be_lent(pool, pair, self.now)
 

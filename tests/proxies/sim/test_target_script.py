@@ -182,4 +182,4 @@ def test_what_is_looked_at_stays_as_it_was_whatever_comes_behind(redis: Any) -> 
         call = both.script
         before, done, after = both.said(call.look(), call.ban(KEYS[0], None, "by hand"), call.look())
         assert done is True
-        assert [looked(told)[0][KEYS[0]].barred for told in (before, after)] == [False, True]
+        assert [looked(told)[0][KEYS[0]].banned for told in (before, after)] == [False, True]

@@ -101,7 +101,7 @@ class TargetPool:
             self._order.out(pair)
             self._leave_exit(pair)
             lost = facts.dead and pair.usable
-            pair.half |= pair.facts.dead and not facts.dead
+            pair.half_open |= pair.facts.dead and not facts.dead
             pair.facts = facts
         if facts.exit_ip:
             self._exits.setdefault(facts.exit_ip, set()).add(key)
@@ -129,7 +129,7 @@ class TargetPool:
         self._wake(now)
         bound = self._bound(wish.session, now) if wish.session else None
         kept = bound if bound is not None and wish.means(bound) else None
-        if kept is not None and (kept.usable or kept.held):
+        if kept is not None and (kept.usable or kept.lease_count):
             chosen, rebound, among = ([kept] if kept.queued else []), False, 0
         else:
             (chosen, among), rebound = _chosen(self._order, self.pairs, draws, wish), bound is not None
@@ -159,7 +159,7 @@ class TargetPool:
             return None
         pair = held.pair
         self._order.out(pair)
-        pair.held -= 1
+        pair.lease_count -= 1
         pair.uses += max(0, len(outcomes) - 1)
         for outcome in outcomes:
             self._judge(pair, outcome, now, draw)
@@ -173,7 +173,7 @@ class TargetPool:
         for pair in self._leases.overdue(now):
             self.leaked += 1
             self._order.out(pair)
-            pair.held -= 1
+            pair.lease_count -= 1
             self._place(pair, now)
 
     def ban(self, key: str, now: float, until: float | None = None, reason: str = "by hand") -> bool:
@@ -184,7 +184,7 @@ class TargetPool:
         self._order.out(pair)
         lost, pair.reason = [pair] if pair.usable else [], reason
         if until is None:
-            pair.barred = True
+            pair.banned = True
         else:
             pair.rest(until)
         self._lost(lost, now, BAN_HOLD_S)
@@ -266,7 +266,7 @@ class TargetPool:
             self._lost([pair] * pair.rest(now + cool_s(DOWN_S, DOWN_MAX_S, 1, draw)), now, DOWN_HOLD_S)
             return
         pair.misses += 1
-        if blame is SITE or pair.half or pair.misses >= self.policy.misses_max:
+        if blame is SITE or pair.half_open or pair.misses >= self.policy.misses_max:
             self._banned(pair, outcome, now, draw)
 
     def _banned(self, pair: ProxyTargetState, outcome: Outcome, now: float, draw: float) -> None:
@@ -276,7 +276,7 @@ class TargetPool:
         pair.misses = 0
         until = now + cool_s(policy.cool_s, policy.cool_max_s, pair.bans, draw, outcome.rest_s)
         lost = [pair] * pair.rest(until)
-        pair.barred = 0 < policy.bans_max <= pair.bans
+        pair.banned = 0 < policy.bans_max <= pair.bans
         for key in self._exits.get(pair.facts.exit_ip, ()):
             other = self.pairs[key]
             if other is not pair:
@@ -295,8 +295,8 @@ class TargetPool:
 
     def _place(self, pair: ProxyTargetState, now: float) -> None:
         """Put a pair that is in no line into the one it belongs to, if to any."""
-        room = not self.policy.concurrency or pair.held < self.policy.concurrency
-        if pair.barred or pair.facts.dead or not room or (pair.half and pair.held):
+        room = not self.policy.concurrency or pair.lease_count < self.policy.concurrency
+        if pair.banned or pair.facts.dead or not room or (pair.half_open and pair.lease_count):
             return
         if pair.at > now:
             self._order.wait(pair, self.pairs)
@@ -315,7 +315,7 @@ class TargetPool:
         order.stands = max(order.stands, pair.rank)
         pair.rank += pair.cost()
         pair.uses += 1
-        pair.held += 1
+        pair.lease_count += 1
         pair.used_at = now
         pair.paced_until = now + least_s
         self.granted += 1
@@ -325,7 +325,7 @@ class TargetPool:
     def _wait(self, now: float, kept: ProxyTargetState | None) -> Wait:
         """Say when to ask again."""
         times = [self._order.next_at(self.pairs), self._leases.next_at()]
-        if kept is not None and kept.at > now and not kept.held:
+        if kept is not None and kept.at > now and not kept.lease_count:
             times = [kept.at]
         return Wait(min((each for each in times if each is not None), default=None))
 

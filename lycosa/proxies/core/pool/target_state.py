@@ -58,9 +58,9 @@ class ProxyFacts:
 
 @dataclass(slots=True, eq=False)
 class ProxyTargetState:
-    """`rank` is its place in the order of use (`Order`), `held` its leases; `paced_until`: the others come first.
+    """`rank` is its place in the order of use (`UseOrder`). Before `paced_until` the others come first.
 
-    `half`: it rests until `rests_until`, or nobody knows yet whether it is well again. `bans` and `misses` are those in
+    `half_open`: it rests until `rests_until`, or nobody knows yet whether it works again. `bans`, `misses`: those in
     a row. `queued`: it stands among the ready ones; `waits`: among those that wait for their time.
     """
 
@@ -68,10 +68,10 @@ class ProxyTargetState:
     facts: ProxyFacts
     rank: float
     paced_until: float = 0.0
-    held: int = 0
-    half: bool = False
+    lease_count: int = 0
+    half_open: bool = False
     rests_until: float = 0.0
-    barred: bool = False
+    banned: bool = False
     bans: int = 0
     misses: int = 0
     uses: int = 0
@@ -89,11 +89,11 @@ class ProxyTargetState:
         """Return the state at this time."""
         if self.facts.dead:
             return ProxyState.DEAD
-        if self.barred:
+        if self.banned:
             return ProxyState.BANNED
-        if self.held:
+        if self.lease_count:
             return ProxyState.LEASED
-        if self.half:
+        if self.half_open:
             return ProxyState.COOLING if self.rests_until > now else ProxyState.HALF_OPEN
         return ProxyState.READY
 
@@ -105,7 +105,7 @@ class ProxyTargetState:
     @property
     def usable(self) -> bool:
         """Whether it takes part: neither cooling (or not known to be well again), nor banned, nor dead."""
-        return not (self.half or self.barred or self.facts.dead)
+        return not (self.half_open or self.banned or self.facts.dead)
 
     @property
     def has_worked(self) -> bool:
@@ -115,18 +115,18 @@ class ProxyTargetState:
     def rest(self, until: float) -> bool:
         """Rest until then, and be tried with one lease at first. Return whether it was usable before."""
         was_usable = self.usable
-        self.half = True
+        self.half_open = True
         self.rests_until = max(self.rests_until, until)
         return was_usable
 
     def recover(self, now: float) -> None:
         """An answer came that is no ban; one that was asked for before a ban says nothing about it."""
-        if not self.half or self.rests_until <= now:
-            self.half, self.bans, self.misses, self.reason = False, 0, 0, ""
+        if not self.half_open or self.rests_until <= now:
+            self.half_open, self.bans, self.misses, self.reason = False, 0, 0, ""
 
     def forgive(self) -> None:
         """Lift bans and rests."""
-        self.barred = self.half = False
+        self.banned = self.half_open = False
         self.bans = self.misses = 0
         self.rests_until = 0.0
 

@@ -70,23 +70,23 @@ if stored then open(stored) else begin() end
 
 local loaded = {}
 
-local function is_usable(pair) return not (pair.half or pair.barred or pair.dead) end
+local function is_usable(pair) return not (pair.half_open or pair.banned or pair.dead) end
 
 -- Fields one behind the other are packed in half of the time that a map takes.
 local function opened(name, text)
-  local rank, paced_until, rests_until, held, half, barred, bans, misses, uses, successes, failures, good, bad, latency_s,
-    used_at, reason, queued, waits, known_latency_s, dead, exit_ip, tier, tags = cmsgpack.unpack(text)
+  local rank, paced_until, rests_until, lease_count, half_open, banned, bans, misses, uses, successes, failures, good, bad,
+    latency_s, used_at, reason, queued, waits, known_latency_s, dead, exit_ip, tier, tags = cmsgpack.unpack(text)
   return {
-    key = name, rank = rank, paced_until = paced_until, rests_until = rests_until, held = held, half = half,
-    barred = barred, bans = bans, misses = misses, uses = uses, successes = successes, failures = failures, good = good,
+    key = name, rank = rank, paced_until = paced_until, rests_until = rests_until,
+    lease_count = lease_count, half_open = half_open, banned = banned, bans = bans, misses = misses, uses = uses, successes = successes, failures = failures, good = good,
     bad = bad, latency_s = latency_s, used_at = used_at, reason = reason, queued = queued, waits = waits,
     known_latency_s = known_latency_s, dead = dead, exit_ip = exit_ip, tier = tier, tags = tags,
   }
 end
 
 local function packed(pair)
-  return pack(pair.rank, pair.paced_until, pair.rests_until, pair.held, pair.half, pair.barred, pair.bans, pair.misses,
-    pair.uses, pair.successes, pair.failures, pair.good, pair.bad, pair.latency_s, pair.used_at, pair.reason,
+  return pack(pair.rank, pair.paced_until, pair.rests_until, pair.lease_count, pair.half_open, pair.banned,
+    pair.bans, pair.misses, pair.uses, pair.successes, pair.failures, pair.good, pair.bad, pair.latency_s, pair.used_at, pair.reason,
     pair.queued, pair.waits, pair.known_latency_s, pair.dead, pair.exit_ip, pair.tier, pair.tags)
 end
 
@@ -131,7 +131,7 @@ local function at_of(pair) return math.max(pair.paced_until, pair.rests_until) e
 -- Note in `gone` that it was usable before.
 local function rest(pair, until_, gone)
   if gone and is_usable(pair) then gone[#gone + 1] = pair end
-  pair.half = true
+  pair.half_open = true
   pair.rests_until = math.max(pair.rests_until, until_)
   changed(pair)
 end
@@ -167,8 +167,8 @@ end
 
 -- Put a pair that is in no line into the one it belongs to, if to any.
 local function place(pair)
-  local room = policy.concurrency == 0 or pair.held < policy.concurrency
-  if pair.barred or pair.dead or not room or (pair.half and pair.held > 0) then return end
+  local room = policy.concurrency == 0 or pair.lease_count < policy.concurrency
+  if pair.banned or pair.dead or not room or (pair.half_open and pair.lease_count > 0) then return end
   local at = at_of(pair)
   if at > now then
     call('ZADD', WAITING, at, pair.key)

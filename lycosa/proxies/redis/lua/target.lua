@@ -10,7 +10,7 @@ local function banned(pair, outcome, draw)
   local until_ = now + cool_s(policy.cool_s, policy.cool_max_s, pair.bans, draw, outcome.rest_s)
   local gone = {}
   rest(pair, until_, gone)
-  pair.barred = policy.bans_max > 0 and policy.bans_max <= pair.bans
+  pair.banned = policy.bans_max > 0 and policy.bans_max <= pair.bans
   changed(pair)
   local exits = pair.exit_ip ~= '' and call('SMEMBERS', key('x|' .. pair.exit_ip)) or {}
   for _, name in ipairs(exits) do
@@ -41,8 +41,8 @@ local function judge(pair, outcome, draw)
   end
   changed(pair)
   if blame == 'none' or blame == 'nobody' then
-    if not pair.half or pair.rests_until <= now then
-      pair.half, pair.bans, pair.misses, pair.reason = false, 0, 0, ''
+    if not pair.half_open or pair.rests_until <= now then
+      pair.half_open, pair.bans, pair.misses, pair.reason = false, 0, 0, ''
       changed(pair)
     end
     return
@@ -55,7 +55,7 @@ local function judge(pair, outcome, draw)
     return
   end
   pair.misses = pair.misses + 1
-  if blame == 'site' or pair.half or pair.misses >= policy.misses_max then banned(pair, outcome, draw) end
+  if blame == 'site' or pair.half_open or pair.misses >= policy.misses_max then banned(pair, outcome, draw) end
 end
 
 -- Leases and sessions -------------------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ local function expire()
     end_lease(token)
     m.leaked = m.leaked + 1
     out(pair)
-    pair.held = pair.held - 1
+    pair.lease_count = pair.lease_count - 1
     changed(pair)
     place(pair)
   end
@@ -196,7 +196,7 @@ local function chosen()
 end
 
 local function wait(kept)
-  if kept and at_of(kept) > now and kept.held == 0 then return at_of(kept) end
+  if kept and at_of(kept) > now and kept.lease_count == 0 then return at_of(kept) end
   local turn, deadline = first_score(WAITING), first_score(DEADLINES)
   if turn and deadline then return math.min(turn, deadline) end
   return turn or deadline or false
@@ -207,7 +207,7 @@ local function grant(pair, interval_s, deadline, rebound, among)
   m.stands = math.max(m.stands, pair.rank)
   pair.rank = pair.rank + cost(pair)
   pair.uses = pair.uses + 1
-  pair.held = pair.held + 1
+  pair.lease_count = pair.lease_count + 1
   pair.used_at = now
   pair.paced_until = now + interval_s
   changed(pair)
@@ -231,7 +231,7 @@ function commands.acquire()
   local bound = name and pair_of(name)
   local kept = bound and means(bound) and bound
   local picked, among, rebound
-  if kept and (is_usable(kept) or kept.held > 0) then
+  if kept and (is_usable(kept) or kept.lease_count > 0) then
     picked, among, rebound = kept.queued and { kept } or {}, 0, false
   else
     picked, among = chosen()
@@ -267,7 +267,7 @@ function commands.release()
   end_lease(args.token)
   local pair = pair_of(name)
   out(pair)
-  pair.held = pair.held - 1
+  pair.lease_count = pair.lease_count - 1
   pair.uses = pair.uses + math.max(0, #args.outcomes - 1)
   changed(pair)
   for _, outcome in ipairs(args.outcomes) do judge(pair, outcome, args.draw) end
@@ -300,7 +300,8 @@ local function learn(name, facts)
   local exit_before = pair and pair.exit_ip or ''
   if not pair then
     pair = {
-      key = name, rank = m.stands, paced_until = 0, rests_until = 0, held = 0, half = false, barred = false, bans = 0,
+      key = name, rank = m.stands, paced_until = 0, rests_until = 0, lease_count = 0, half_open = false, banned = false,
+      bans = 0,
       misses = 0, uses = 0, successes = 0, failures = 0, good = 0, bad = 0, latency_s = false, used_at = 0, reason = '',
       queued = false, waits = false, counted = false, dead = false, exit_ip = '', tier = facts.tier,
     }
@@ -309,7 +310,7 @@ local function learn(name, facts)
     out(pair)
     leave_exit(pair)
     if facts.dead and is_usable(pair) then gone = { pair } end
-    pair.half = pair.half or (pair.dead and not facts.dead)
+    pair.half_open = pair.half_open or (pair.dead and not facts.dead)
   end
   pair.known_latency_s, pair.dead, pair.exit_ip = facts.latency_s, facts.dead, facts.exit_ip
   pair.tier, pair.tags = facts.tier, facts.tags
@@ -363,7 +364,7 @@ function commands.forget_idle()
   local lent = {}
   for _, name in ipairs(args.keys) do
     local pair = pair_of(name)
-    if pair and pair.held > 0 then lent[#lent + 1] = name elseif pair then forget(pair) end
+    if pair and pair.lease_count > 0 then lent[#lent + 1] = name elseif pair then forget(pair) end
   end
   return lent
 end
@@ -374,7 +375,7 @@ function commands.ban()
   out(pair)
   local gone = is_usable(pair) and { pair } or {}
   pair.reason = args.reason
-  if args['until'] then rest(pair, args['until']) else pair.barred = true end
+  if args['until'] then rest(pair, args['until']) else pair.banned = true end
   changed(pair)
   lost(gone, BAN_HOLD_S)
   place(pair)
@@ -385,7 +386,7 @@ function commands.unban()
   local pair = pair_of(args.key)
   if not pair then return false end
   out(pair)
-  pair.barred, pair.half, pair.bans, pair.misses, pair.rests_until = false, false, 0, 0, 0
+  pair.banned, pair.half_open, pair.bans, pair.misses, pair.rests_until = false, false, 0, 0, 0
   changed(pair)
   place(pair)
   return true
