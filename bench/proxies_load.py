@@ -71,29 +71,29 @@ async def memory(load: Load) -> dict[str, Any]:
     pool = LocalPool(load.policies())
     await pool.add(made(load.proxies))
     wish_of = WISHES[load.how]
-    lent = deque([await one(pool, wish_of(number)) for number in range(HELD)])
+    lease = deque([await one(pool, wish_of(number)) for number in range(HELD)])
     if load.how == "ban":
         await ban_some(pool)
     best_s = 1.0
     for begin in range(0, load.pairs, ROUND):
         began = time.process_time()
         for number in range(begin, begin + ROUND):
-            lent.append(await one(pool, wish_of(number)))
-            await pool.release(lent.popleft(), [GOOD[number % len(GOOD)]])
+            lease.append(await one(pool, wish_of(number)))
+            await pool.release(lease.popleft(), [GOOD[number % len(GOOD)]])
         best_s = min(best_s, (time.process_time() - began) / ROUND)
     return {"cpu_s": best_s}
 
 
-async def one(pool: ProxyPool, wish: ProxyRequest) -> Any:
-    (lent,) = await pool.acquire(SITE, wish=wish, wait_s=WAIT_S)
-    return lent
+async def one(pool: ProxyPool, request: ProxyRequest) -> Any:
+    (lease,) = await pool.acquire(SITE, request=request, wait_s=WAIT_S)
+    return lease
 
 
 async def ban_some(pool: ProxyPool) -> None:
     """A third of the proxies is lost on the way."""
     for number in range(300):
-        lent = await one(pool, ProxyRequest())
-        await pool.release(lent, [Outcome(Blame.SITE, "403") if number % 3 == 0 else Outcome()])
+        lease = await one(pool, ProxyRequest())
+        await pool.release(lease, [Outcome(Blame.SITE, "403") if number % 3 == 0 else Outcome()])
 
 
 GERMAN = ProxyRequest({"country": "de"})
@@ -133,8 +133,8 @@ async def ours(load: Load) -> Pair:
     chance = random.Random(load.seed)
 
     async def pair() -> None:
-        lent = await one(pool, PLAIN)
-        assert await pool.release(lent, [GOOD[chance.randrange(len(GOOD))]])
+        lease = await one(pool, PLAIN)
+        assert await pool.release(lease, [GOOD[chance.randrange(len(GOOD))]])
 
     return pair, pool.close
 

@@ -37,28 +37,28 @@ class InTurn:
         self,
         target: str,
         count: int = 1,
-        wish: ProxyRequest = ANY,
+        request: ProxyRequest = ANY,
         *,
         lease_s: float | None = None,
         wait_s: float = 0.0,
     ) -> list[ProxyLease]:
         """See `ProxyPool`: there always is one."""
         self.token += 1
-        proxy = self.proxies_by_key[self.chosen(wish.avoid)]
+        proxy = self.proxies_by_key[self.chosen(request.avoid)]
         return [ProxyLease(target, self.token, proxy, FOR_EVER, rebound=False, among=1)]
 
     def chosen(self, avoid: frozenset[str]) -> str:
         """Return the key of the next one."""
         return next(key for key in islice(self.order, 1 + len(avoid)) if key not in avoid)
 
-    async def renew(self, lent: ProxyLease, lease_s: float | None = None) -> float | None:
+    async def renew(self, lease: ProxyLease, lease_s: float | None = None) -> float | None:
         """See `ProxyPool`."""
         return FOR_EVER
 
-    async def release(self, lent: ProxyLease, outcomes: Sequence[Outcome] = ()) -> bool:
+    async def release(self, lease: ProxyLease, outcomes: Sequence[Outcome] = ()) -> bool:
         """See `ProxyPool`."""
         for outcome in outcomes:
-            self.heard(lent.proxy.key, outcome)
+            self.heard(lease.proxy.key, outcome)
         return True
 
     def heard(self, key: str, outcome: Outcome) -> None:

@@ -93,7 +93,7 @@ class ProxyPool(Protocol):
         self,
         target: str,
         count: int = 1,
-        wish: ProxyRequest = ANY,
+        request: ProxyRequest = ANY,
         *,
         lease_s: float | None = None,
         wait_s: float = 0.0,
@@ -101,11 +101,11 @@ class ProxyPool(Protocol):
         """Lend so many different proxies at once, or none, waiting at most `wait_s` for them. Raises `NoProxy`."""
         ...
 
-    async def renew(self, lent: ProxyLease, lease_s: float | None = None) -> float | None:
+    async def renew(self, lease: ProxyLease, lease_s: float | None = None) -> float | None:
         """Return the new deadline of a lease, None when it is over."""
         ...
 
-    async def release(self, lent: ProxyLease, outcomes: Sequence[Outcome] = ()) -> bool:
+    async def release(self, lease: ProxyLease, outcomes: Sequence[Outcome] = ()) -> bool:
         """End a lease, with an outcome for each use. False when it was over before: then nothing is changed."""
         ...
 
@@ -129,7 +129,7 @@ class ProxyPool(Protocol):
         """Return all targets."""
         ...
 
-    async def explain(self, target: str, wish: ProxyRequest = ANY) -> list[ProxyExplanation]:
+    async def explain(self, target: str, request: ProxyRequest = ANY) -> list[ProxyExplanation]:
         """Say of each proxy why it would be lent for a target now, or why not, those first that would.
 
         Of proxies that the target does not have only the nearest (`proxies.core.explain`). Nothing is changed by it.

@@ -16,9 +16,9 @@ AT_ONCE_MAX = 1_000
 """Proxies that may be asked for at once."""
 
 
-def refuse_counts(count: int, wish: ProxyRequest) -> None:
+def refuse_counts(count: int, request: ProxyRequest) -> None:
     """Raise `UsageError` for a number of proxies that cannot be lent at once."""
-    if not 1 <= count <= AT_ONCE_MAX or (count > 1 and wish.session):
+    if not 1 <= count <= AT_ONCE_MAX or (count > 1 and request.session):
         raise UsageError(f"{count} proxies at once: ask for 1 to {AT_ONCE_MAX:,}, or for one of a session")
 
 
@@ -43,10 +43,12 @@ def facts_of(told: Mapping[str, Mapping[str, Any]]) -> dict[str, ProxyFacts]:
     }
 
 
-def view_on(proxy: Proxy, pair: ProxyTargetState, now: float) -> ProxyView:
+def view_on(proxy: Proxy, member: ProxyTargetState, now: float) -> ProxyView:
     """Return what is known of a proxy on one target."""
-    counts = (pair.uses, pair.good, pair.bad)
-    return ProxyView(proxy, pair.state(now), pair.latency_s, *counts, pair.at, pair.reason, pair.facts.exit_ip)
+    counts = (member.uses, member.good, member.bad)
+    return ProxyView(
+        proxy, member.state(now), member.latency_s, *counts, member.at, member.reason, member.facts.exit_ip
+    )
 
 
 SEEN = ("rests_until", "dead", "latency_s", "reason", "exit_ip")

@@ -32,7 +32,7 @@ def fetchers_of(
     member: Member,
     addresses: HostAddresses,
     report_starts: Callable[[Fetcher], Fetcher],
-    lender: ProxyLeaser | None,
+    leaser: ProxyLeaser | None,
     store: KeyStore,
     clock: Clock,
 ) -> Fetchers:
@@ -47,9 +47,9 @@ def fetchers_of(
     # Reports when each request starts, where somebody else counts the delays of hosts.
     fetcher = report_starts(fetcher)
     # Leases a proxy of the pool for each transfer, and reports what came of it.
-    if lender is not None:
+    if leaser is not None:
         sessions = SessionProxies(store)
-        fetcher = pooled = PooledFetcher(fetcher, lender, sessions, crawler.stats, clock)
+        fetcher = pooled = PooledFetcher(fetcher, leaser, sessions, crawler.stats, clock)
     # Sends headers_received and bytes_received. For pages only: robots.txt is not the spider's.
     pages = SignallingFetcher(fetcher, crawler.signals, crawler.stats, member.spider)
 

@@ -25,7 +25,7 @@ from lycosa.proxies.ports import ProxyPool
 log = logging.getLogger(__name__)
 
 
-async def lender_of(stack: AsyncExitStack, settings: Settings, clock: Clock) -> ProxyLeaser | None:
+async def leaser_of(stack: AsyncExitStack, settings: Settings, clock: Clock) -> ProxyLeaser | None:
     """Open the pool of a crawl, if it has one; the stack closes it. Raises `BadSetting`, `UsageError`, `StateError`."""
     place = settings.proxy_pool
     if not place:
@@ -42,15 +42,15 @@ async def lender_of(stack: AsyncExitStack, settings: Settings, clock: Clock) -> 
         pool = await open_for_lending(place, policies, Path.cwd())
     if listed or place == MEMORY:
         _keep(stack, pool, is_empty=not listed)
-    lender = ProxyLeaser(
+    leaser = ProxyLeaser(
         pool,
         policies.rules_of,
         clock,
         tries=settings.proxy_tries,
         wait_max_s=settings.proxy_wait,
     )
-    stack.push_async_callback(lender.close)
-    return lender
+    stack.push_async_callback(leaser.close)
+    return leaser
 
 
 def _keep(stack: AsyncExitStack, pool: ProxyPool, *, is_empty: bool) -> None:

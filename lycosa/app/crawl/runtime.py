@@ -80,19 +80,19 @@ class Site:
     state: str = ""
     """The folder of the crawl's state: who logs in there is one user."""
     shared_cookies: SharedCookies | None = None
-    lender: ProxyLeaser | None = None
+    leaser: ProxyLeaser | None = None
     """Of the proxies that all of them go through."""
     report_starts: Callable[[Fetcher], Fetcher] = lambda fetcher: fetcher
     """Wrap a fetcher so that it reports when its transfers start, if anyone waits for that."""
 
 
-async def lender_for(stack: AsyncExitStack, settings: Settings, clock: Clock) -> ProxyLeaser | None:
-    """Open the pool of a crawl, if any, as `app.crawl.proxies.lender_of` does; without one, import nothing of pools."""
+async def leaser_for(stack: AsyncExitStack, settings: Settings, clock: Clock) -> ProxyLeaser | None:
+    """Open the pool of a crawl, if any, as `app.crawl.proxies.leaser_of` does; without one, import nothing of pools."""
     if not settings.proxy_pool:
         return None
-    from lycosa.app.crawl.proxies import lender_of
+    from lycosa.app.crawl.proxies import leaser_of
 
-    return await lender_of(stack, settings, clock)
+    return await leaser_of(stack, settings, clock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ async def cast_of(
     """Make what one spider has of its own; the stack closes it."""
     settings, crawler, stats = member.settings, member.target.crawler, member.target.crawler.stats
     crawler.records = site.keeping.store
-    fetchers = fetchers_of(stack, member, addresses, site.report_starts, site.lender, site.keeping.store, site.clock)
+    fetchers = fetchers_of(stack, member, addresses, site.report_starts, site.leaser, site.keeping.store, site.clock)
     policy, now = retry_policy_of(settings), site.clock.now
     guard = PublicOnlyGuard(Allowed(settings.allow_private))
     gate = RobotsGate(frontier, fetchers.robots, settings.user_agent, policy, chance, now, stats, guard)

@@ -23,7 +23,7 @@ from lycosa.app.crawl.runtime import (
     extras_of,
     inline_of,
     join_gates,
-    lender_for,
+    leaser_for,
     spider_chain_of,
     visitor_among,
     visitor_of,
@@ -178,7 +178,7 @@ async def _site(
         set_delay=_delayer(frontier, clock),
         state=str(state.path.resolve()),
         shared_cookies=AllCookies() if settings.processes > 1 else opened.cookies,
-        lender=await lender_for(stack, settings, clock),
+        leaser=await leaser_for(stack, settings, clock),
         report_starts=opened.report_starts(clock),
     )
 

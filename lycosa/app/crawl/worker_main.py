@@ -34,7 +34,7 @@ from lycosa.app.crawl.runtime import (
     downloader_of,
     extras_of,
     inline_of,
-    lender_for,
+    leaser_for,
     spider_chain_of,
     visitor_among,
     visitor_of,
@@ -177,7 +177,7 @@ async def _visit(process: Process) -> None:
 async def _wired(stack: AsyncExitStack, process: Process, crew: Crew, counts: Counts) -> Any:
     """Wire what visits pages. Return what lets the visits begin."""
     frontier, clock = process.frontier, process.clock
-    site = _site(process, crew, await lender_for(stack, crew.settings, clock))
+    site = _site(process, crew, await leaser_for(stack, crew.settings, clock))
     stack.push_async_callback(site.keeping.close)
     visitors: dict[str, Visitor] = {}
     gates = []
@@ -193,7 +193,7 @@ async def _wired(stack: AsyncExitStack, process: Process, crew: Crew, counts: Co
     return partial(process.visits.begin, visitor_among(visitors), gates, process.cookies, counts)
 
 
-def _site(process: Process, crew: Crew, lender: ProxyLeaser | None) -> Site:
+def _site(process: Process, crew: Crew, leaser: ProxyLeaser | None) -> Site:
     frontier, clock, state = process.frontier, process.clock, Path(process.task.state)
     sinks = sinks_of(crew.settings, Folder(state / "items.jsonl"), crew.target.name)
     records = SqliteRecords(state / "records.sqlite", read_only=True)
@@ -207,7 +207,7 @@ def _site(process: Process, crew: Crew, lender: ProxyLeaser | None) -> Site:
         lambda host, delay_s: frontier.set_delay(host, delay_s, clock.now()),
         str(state.resolve()),
         process.cookies,
-        lender,
+        leaser,
         lambda fetcher: OwnerReportingFetcher(fetcher, frontier),
     )
 

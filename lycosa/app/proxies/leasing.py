@@ -58,9 +58,9 @@ class LeasedProxy:
     before the block did, and somebody else may have the proxy.
     """
 
-    def __init__(self, lent: ProxyLease, rules: Sequence[OutcomeRule]) -> None:
+    def __init__(self, lease: ProxyLease, rules: Sequence[OutcomeRule]) -> None:
         self._rules = rules
-        self.lent = lent
+        self.lease = lease
         self.outcomes: list[Outcome] = []
         self.is_lost = False
 
@@ -70,7 +70,7 @@ class LeasedProxy:
     @property
     def url(self) -> str:
         """The address with the login: a secret."""
-        return self.lent.proxy.url
+        return self.lease.proxy.url
 
     @property
     def proxies(self) -> dict[str, str]:
@@ -80,22 +80,22 @@ class LeasedProxy:
     @property
     def name(self) -> str:
         """The address without a login."""
-        return self.lent.proxy.name
+        return self.lease.proxy.name
 
     @property
     def tags(self) -> Mapping[str, str]:
         """What is known of it: country, provider."""
-        return self.lent.proxy.tags
+        return self.lease.proxy.tags
 
     @property
     def target(self) -> str:
         """What it was lent for."""
-        return self.lent.target
+        return self.lease.target
 
     @property
     def rebound(self) -> bool:
         """Whether the session had another proxy before."""
-        return self.lent.rebound
+        return self.lease.rebound
 
     def report(
         self,
@@ -173,10 +173,10 @@ class Pool:
         if lease_s is not None and not LEASE_MIN_S <= lease_s <= LEASE_MAX_S:
             raise UsageError(f"lease_s={lease_s}: write {LEASE_MIN_S} to {LEASE_MAX_S:,.0f} seconds")
         usual_s = self._policies.policy_of(target).lease_s if lease_s is None else lease_s
-        wish = ProxyRequest(dict(tags or {}), session, frozenset(avoid))
-        lents = await self.port.acquire(target, 1 if n is None else n, wish, lease_s=usual_s, wait_s=wait_s)
+        request = ProxyRequest(dict(tags or {}), session, frozenset(avoid))
+        leases = await self.port.acquire(target, 1 if n is None else n, request, lease_s=usual_s, wait_s=wait_s)
         rules = self._policies.rules_of(target)
-        leased = [LeasedProxy(lent, rules) for lent in lents]
+        leased = [LeasedProxy(lease, rules) for lease in leases]
         renewing = asyncio.create_task(self._renew(leased, usual_s, hold_max_s))
         try:
             yield leased[0] if n is None else leased
@@ -223,7 +223,7 @@ class Pool:
                 if each.is_lost:
                     continue
                 try:
-                    each.is_lost = await self.port.renew(each.lent, lease_s) is None
+                    each.is_lost = await self.port.renew(each.lease, lease_s) is None
                 except LycosaError as error:
                     log.warning("the lease of %s for %s was not renewed: %s", each.name, each.target, error)
                 if each.is_lost:
@@ -234,7 +234,7 @@ class Pool:
         errors: list[LycosaError] = []
         for each in leased:
             try:
-                each.is_lost = not await self.port.release(each.lent, each.outcomes)
+                each.is_lost = not await self.port.release(each.lease, each.outcomes)
             except LycosaError as error:
                 errors.append(error)
         if errors:

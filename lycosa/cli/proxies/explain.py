@@ -10,7 +10,16 @@ import click
 from lycosa.cli.crawl import progress
 from lycosa.cli.exit_codes import one_line
 from lycosa.cli.frontier.rows import Table, json_line, print_styled, when
-from lycosa.cli.proxies.pool import COLORS, json_option, meant, pool_option, run, tag_option, target_argument, wish_of
+from lycosa.cli.proxies.pool import (
+    COLORS,
+    json_option,
+    meant,
+    pool_option,
+    proxy_request_of,
+    run,
+    tag_option,
+    target_argument,
+)
 from lycosa.proxies.core.explain import Why, lacks_reason, with_reason, words
 from lycosa.proxies.core.pool.target import ProxyRequest
 from lycosa.proxies.ports import ProxyExplanation, ProxyPool
@@ -44,10 +53,10 @@ def command(
     lycosa proxies explain shop.example --pool pool
     lycosa proxies explain shop.example 10.0.0.1:8080 --tag country=de --pool pool
     """
-    wish = wish_of(tags, session)
+    proxy_request = proxy_request_of(tags, session)
 
     async def story(pool: ProxyPool) -> None:
-        told = await pool.explain(target, wish)
+        told = await pool.explain(target, proxy_request)
         everywhere = await pool.proxies() if proxies or any(lacks_reason(each.verdict) for each in told) else []
         reasons = {view.proxy.key: view.reason for view in everywhere}
         told = [each._replace(verdict=with_reason(each.verdict, reasons)) for each in told]
@@ -57,15 +66,15 @@ def command(
             told = [each for each in told if each.verdict.key in keys]
             if len(told) < len(set(keys)):
                 progress.write([f"{target} does not have all of them, and nearer ones would come first"])
-        _show(target, told, drawn, wish, limit, as_json=as_json)
+        _show(target, told, drawn, proxy_request, limit, as_json=as_json)
 
     run(address, story)
 
 
 def _show(
-    target: str, told: Sequence[ProxyExplanation], drawn: int, wish: ProxyRequest, limit: int, *, as_json: bool
+    target: str, told: Sequence[ProxyExplanation], drawn: int, proxy_request: ProxyRequest, limit: int, *, as_json: bool
 ) -> None:
-    now, asked = time.time(), ", ".join(f"{name}={value}" for name, value in wish.tags.items())
+    now, asked = time.time(), ", ".join(f"{name}={value}" for name, value in proxy_request.tags.items())
     shown = told[: limit or None]
     if as_json:
         for proxy, verdict in shown:

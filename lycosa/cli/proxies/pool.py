@@ -105,7 +105,7 @@ def run(given: str | None, story: Callable[[ProxyPool], Awaitable[T]], *, create
     return asyncio.run(told())
 
 
-def wish_of(tags: Sequence[str], session: str = "") -> ProxyRequest:
+def proxy_request_of(tags: Sequence[str], session: str = "") -> ProxyRequest:
     """Return the wish that options say. Raises `UsageError`."""
     return ProxyRequest(tags_of(tags), session)
 

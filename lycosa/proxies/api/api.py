@@ -28,13 +28,13 @@ from lycosa.proxies.api.params import (
     LIST_MAX,
     asked,
     body_of,
+    proxy_request_of,
     scheme_of,
     tags_of,
     target_of,
     text_of,
     while_there,
     whole_of,
-    wish_of,
 )
 from lycosa.proxies.api.schemas import (
     Added,
@@ -136,31 +136,33 @@ class Api:
         wanted = await asked(request, LeaseRequest)
         if self._held.room(self._now()) < wanted.count or self._waiting >= WAITING_MAX:
             raise HTTPException(503, "too many leases are out, or asked for, at the moment", {"retry-after": "1"})
-        wish = ProxyRequest(wanted.tags, wanted.session, frozenset(wanted.avoid))
+        proxy_request = ProxyRequest(wanted.tags, wanted.session, frozenset(wanted.avoid))
         lending = self._pool.acquire(
-            wanted.target, wanted.count, wish, lease_s=wanted.lease_s, wait_s=wanted.wait_s
+            wanted.target, wanted.count, proxy_request, lease_s=wanted.lease_s, wait_s=wanted.wait_s
         )  # fmt: skip
         asking = in_time(lending, wanted.wait_s)
         began = self._now()
         self._waiting += 1
         try:
-            lent, left = await while_there(request, asking)
+            lease, left = await while_there(request, asking)
         except LycosaError as error:
-            self._choices.note(wanted.target, wish, began, refused=str(error))
+            self._choices.note(wanted.target, proxy_request, began, refused=str(error))
             raise
         finally:
             self._waiting -= 1
         if left:
-            for each in lent or ():
+            for each in lease or ():
                 await self._pool.release(each)
             return Response(status_code=499)  # nobody is there to read it
-        return answered(LeasesGiven([lease_given(self._kept(each, wish, began), each) for each in lent or ()]), 201)
+        return answered(
+            LeasesGiven([lease_given(self._kept(each, proxy_request, began), each) for each in lease or ()]), 201
+        )
 
     async def renew(self, request: Request) -> Response:
         """Set another deadline."""
         wanted = await asked(request, RenewRequest)
-        lent = self._lease(request)
-        deadline = await self._pool.renew(lent, wanted.lease_s)
+        lease = self._lease(request)
+        deadline = await self._pool.renew(lease, wanted.lease_s)
         if deadline is None:
             raise HTTPException(410, OVER)
         self._held.renewed(request.path_params["id"], deadline)
@@ -169,9 +171,9 @@ class Api:
     async def release(self, request: Request) -> Response:
         """End a lease."""
         told = await asked(request, ReleaseRequest)
-        lent = self._lease(request)
-        outcomes = [self._outcome(lent.target, each) for each in told.outcomes]
-        returned = await self._pool.release(lent, outcomes)
+        lease = self._lease(request)
+        outcomes = [self._outcome(lease.target, each) for each in told.outcomes]
+        returned = await self._pool.release(lease, outcomes)
         choice = self._held.take(request.path_params["id"])
         if choice is not None:
             choice.ended(outcomes, in_time=returned)
@@ -192,10 +194,10 @@ class Api:
 
     async def explain(self, request: Request) -> Response:
         """Say why proxies would be lent, or not."""
-        target, wish = target_of(request, needed=True), wish_of(request)
+        target, proxy_request = target_of(request, needed=True), proxy_request_of(request)
         limit = whole_of(request, "limit", LIMIT_MAX, 1, LIMIT_MAX)
-        told = await self._looks.explain(target, wish)
-        shown = [verdict_seen(each, words_of(each, wish)) for each in told[:limit]]
+        told = await self._looks.explain(target, proxy_request)
+        shown = [verdict_seen(each, words_of(each, proxy_request)) for each in told[:limit]]
         lately = [choice_seen(each) for each in self._choices.of(target)]
         return answered(Explanation(target, shown, len(told), lately))
 
@@ -208,16 +210,16 @@ class Api:
         metrics = metrics_of(await self._looks.proxies(), await self._pool.targets(), len(self._held))
         return Response(exposition(metrics), 200, {"content-type": CONTENT_TYPE})
 
-    def _kept(self, lent: ProxyLease, wish: ProxyRequest, began: float) -> str:
+    def _kept(self, lease: ProxyLease, proxy_request: ProxyRequest, began: float) -> str:
         """Return the name under which a lease is remembered."""
-        told: dict[str, Any] = {"proxy": lent.proxy.name, "among": lent.among, "rebound": lent.rebound}
-        return self._held.keep(lent, self._choices.note(lent.target, wish, began, **told))
+        told: dict[str, Any] = {"proxy": lease.proxy.name, "among": lease.among, "rebound": lease.rebound}
+        return self._held.keep(lease, self._choices.note(lease.target, proxy_request, began, **told))
 
     def _lease(self, request: Request) -> ProxyLease:
-        lent = self._held.get(request.path_params["id"])
-        if lent is None:
+        lease = self._held.get(request.path_params["id"])
+        if lease is None:
             raise HTTPException(410, OVER)
-        return lent
+        return lease
 
     def _outcome(self, target: str, told: OutcomeOfUse) -> Outcome:
         """Return what a use says. Raises `HTTPException`."""
@@ -292,9 +294,9 @@ def stats_of(proxies: Sequence[ProxyView], targets: Sequence[TargetView]) -> Sta
     )
 
 
-def words_of(told: ProxyExplanation, wish: ProxyRequest) -> str:
+def words_of(told: ProxyExplanation, proxy_request: ProxyRequest) -> str:
     """Return a verdict in words; times are in UTC."""
-    wanted = ", ".join(f"{name}={value}" for name, value in wish.tags.items())
+    wanted = ", ".join(f"{name}={value}" for name, value in proxy_request.tags.items())
     return words(told.verdict, when, asked=wanted)
 
 

@@ -40,10 +40,10 @@ class HeldLeases:
             del self._held[name]
         return HELD_MAX - len(self._held)
 
-    def keep(self, lent: ProxyLease, choice: Choice) -> str:
+    def keep(self, lease: ProxyLease, choice: Choice) -> str:
         """Remember a lease. Return its name."""
         name = token_urlsafe(NAME_BYTES)
-        self._held[name] = (lent, lent.deadline, choice)
+        self._held[name] = (lease, lease.deadline, choice)
         return name
 
     def get(self, name: str) -> ProxyLease | None:

@@ -83,12 +83,12 @@ class Pages:
         """One target: its proxies, and why each would be lent now, or not."""
         self._history.watch()
         name, number = text_of(request, "name", most=500, needed=True), page_of(request)
-        wish = ProxyRequest(tags_of(request), text_of(request, "session"))
+        proxy_request = ProxyRequest(tags_of(request), text_of(request, "session"))
         view = next((each for each in await self._pool.targets() if each.target == name), None)
-        told = await self._looks.explain(name, wish)
+        told = await self._looks.explain(name, proxy_request)
         known = {each.proxy.key: each for each in await self._pool.proxies(name)}
         shown, pages = cut(told, number)
-        asked = ", ".join(f"{tag}={value}" for tag, value in wish.tags.items())
+        asked = ", ".join(f"{tag}={value}" for tag, value in proxy_request.tags.items())
         rows = [(each, known.get(each.proxy.key), words(each.verdict, self._when, asked=asked)) for each in shown]
         return self._page(
             "target.html",
@@ -98,7 +98,7 @@ class Pages:
             whys=Counter(each.verdict.why for each in told),
             whys_all=list(Why),
             tag=request.query_params.get("tag", ""),
-            session=wish.session,
+            session=proxy_request.session,
             total=len(told),
             number=number,
             pages=pages,

@@ -99,7 +99,7 @@ def tags_of(request: Request) -> dict[str, str]:
     return tags
 
 
-def wish_of(request: Request) -> ProxyRequest:
+def proxy_request_of(request: Request) -> ProxyRequest:
     """Return the wish that parameters tell: `tag`, `session`, `avoid`."""
     avoid = request.query_params.getlist("avoid")
     if len(avoid) > AVOID_MAX:

@@ -318,11 +318,11 @@ def verdict_seen(told: ProxyExplanation, says: str) -> VerdictSeen:
     )
 
 
-def lease_given(name: str, lent: ProxyLease) -> LeaseGiven:
+def lease_given(name: str, lease: ProxyLease) -> LeaseGiven:
     """Return a lease for its holder, under the name by which he gives it back."""
-    proxy = lent.proxy
+    proxy = lease.proxy
     return LeaseGiven(
-        name, lent.target, proxy.key, proxy.name, proxy.url, lent.deadline, lent.rebound, max(0, lent.among)
+        name, lease.target, proxy.key, proxy.name, proxy.url, lease.deadline, lease.rebound, max(0, lease.among)
     )
 
 

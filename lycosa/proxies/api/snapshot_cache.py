@@ -35,9 +35,9 @@ class Looks:
                 self._until = began + took_s * (1 + REST) if took_s > QUICK_S else 0.0
             return self._seen
 
-    async def explain(self, target: str, wish: ProxyRequest) -> list[ProxyExplanation]:
+    async def explain(self, target: str, proxy_request: ProxyRequest) -> list[ProxyExplanation]:
         """Return why proxies would be lent, or not, with the reason of what holds for a proxy everywhere."""
-        told = await self._pool.explain(target, wish)
+        told = await self._pool.explain(target, proxy_request)
         if not any(lacks_reason(each.verdict) for each in told):
             return told
         reasons = {view.proxy.key: view.reason for view in await self.proxies()}

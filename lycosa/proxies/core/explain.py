@@ -92,7 +92,7 @@ class TargetSnapshot:
     """
 
     policy: TargetPolicy
-    pairs: Mapping[str, ProxyTargetState]
+    members: Mapping[str, ProxyTargetState]
     stands: float = 0.0
     deadlines: Mapping[str, float] | None = None
     bound: str | None = None
@@ -101,32 +101,32 @@ class TargetSnapshot:
 
 
 def explain(
-    seen: TargetSnapshot, nearest: Sequence[tuple[str, ProxyFacts]], wish: ProxyRequest, now: float
+    seen: TargetSnapshot, nearest: Sequence[tuple[str, ProxyFacts]], request: ProxyRequest, now: float
 ) -> list[ProxyVerdict]:
     """Return a verdict for each proxy, those that may be lent first. `nearest`: those of the whole pool, in order."""
-    pairs, joining, spare = _filled(seen, nearest, wish, now)
-    turn = _turn(pairs, seen, wish, now)
-    verdicts = [turn.verdict(pair, joins=pair.key in joining) for pair in pairs.values()]
-    verdicts += [_spare(key, facts, wish, now) for key, facts in spare]
+    members, joining, spare = _filled(seen, nearest, request, now)
+    turn = _turn(members, seen, request, now)
+    verdicts = [turn.verdict(member, joins=member.key in joining) for member in members.values()]
+    verdicts += [_spare(key, facts, request, now) for key, facts in spare]
     return sorted(verdicts, key=lambda each: (ORDER[each.why], each.tier, each.place, each.until, each.key))
 
 
 def seen_in(
-    pool: GlobalPool, target: str, wish: ProxyRequest, now: float
+    pool: GlobalPool, target: str, request: ProxyRequest, now: float
 ) -> tuple[TargetSnapshot, list[tuple[str, ProxyFacts]]]:
     """Return what `explain` wants of the machine itself. A target that is not there stays away."""
     its = pool.targets.get(target) or TargetPool(pool.policy_of(target))
     its.expire(now)
-    bound = its.session_key(wish.session, now) if wish.session else None
+    bound = its.session_key(request.session, now) if request.session else None
     seen = TargetSnapshot(
-        its.policy, its.pairs, its.stands, its.deadlines(), bound, its.interval_s(now), wish.kind in its.filled
+        its.policy, its.members, its.stands, its.deadlines(), bound, its.interval_s(now), request.kind in its.filled
     )
     return seen, [(key, pool.facts(key)) for key, _ in zip(pool.nearest(), range(NEAREST_MAX), strict=False)]
 
 
-def explained(pool: GlobalPool, target: str, wish: ProxyRequest, now: float) -> list[ProxyVerdict]:
+def explained(pool: GlobalPool, target: str, request: ProxyRequest, now: float) -> list[ProxyVerdict]:
     """Explain what the machine itself would do."""
-    return explain(*seen_in(pool, target, wish, now), wish, now)
+    return explain(*seen_in(pool, target, request, now), request, now)
 
 
 def lacks_reason(verdict: ProxyVerdict) -> bool:
@@ -155,7 +155,7 @@ def words(verdict: ProxyVerdict, when: Callable[[float], str], *, asked: str = "
         Why.EXIT: f"rests until {until}: {verdict.reason}",
         Why.BANNED: f"banned until somebody lifts it{because}",
         Why.DEAD: f"dead until a check finds it well{because}",
-        Why.AVOIDED: "the wish says: not this one",
+        Why.AVOIDED: "the request excludes it",
         Why.TAGS: f"does not have the tags that were asked for{f' ({asked})' if asked else ''}",
         Why.SPARE: "not in the pool of this target, which takes it in when it needs more",
     }[verdict.why]
@@ -171,107 +171,113 @@ class _Turn:
     """Who may be lent now: `places` in the order of use by key, the `drawn` among which the next one is."""
 
     seen: TargetSnapshot
-    wish: ProxyRequest
+    request: ProxyRequest
     now: float
     places: Mapping[str, int]
     drawn: frozenset[str]
     tier: int | None
     bound: str | None
 
-    def verdict(self, pair: ProxyTargetState, *, joins: bool) -> ProxyVerdict:
+    def verdict(self, member: ProxyTargetState, *, joins: bool) -> ProxyVerdict:
         """Return that of a member."""
-        why, until = self._why(pair)
+        why, until = self._why(member)
         share = 1 / len(self.drawn) if why is Why.NEXT else 0.0
-        place = self.places.get(pair.key, 0) if why in ELIGIBLE else 0
-        state, tier = pair.state(self.now), pair.facts.tier
-        return ProxyVerdict(pair.key, why, state, until, place, 1 / pair.cost(), share, tier, pair.reason, joins)
+        place = self.places.get(member.key, 0) if why in ELIGIBLE else 0
+        state, tier = member.state(self.now), member.facts.tier
+        return ProxyVerdict(member.key, why, state, until, place, 1 / member.cost(), share, tier, member.reason, joins)
 
-    def _why(self, pair: ProxyTargetState) -> tuple[Why, float]:
-        if not self.wish.fits(pair) and pair.key != self.bound:  # a session keeps what it has
-            return (Why.AVOIDED if self.wish.means(pair) else Why.TAGS), 0.0
-        if pair.key not in self.places:
-            return _refused(pair, self.seen, self.now)
-        if pair.key in self.drawn:
+    def _why(self, member: ProxyTargetState) -> tuple[Why, float]:
+        if not self.request.fits(member) and member.key != self.bound:  # a session keeps what it has
+            return (Why.AVOIDED if self.request.means(member) else Why.TAGS), 0.0
+        if member.key not in self.places:
+            return _refused(member, self.seen, self.now)
+        if member.key in self.drawn:
             return Why.NEXT, 0.0
         if self.bound is not None:
             return Why.SESSION, 0.0
-        return (Why.DEARER if self.tier is not None and pair.facts.tier > self.tier else Why.BEHIND), 0.0
+        return (Why.DEARER if self.tier is not None and member.facts.tier > self.tier else Why.BEHIND), 0.0
 
 
-def _turn(pairs: Mapping[str, ProxyTargetState], seen: TargetSnapshot, wish: ProxyRequest, now: float) -> _Turn:
+def _turn(members: Mapping[str, ProxyTargetState], seen: TargetSnapshot, request: ProxyRequest, now: float) -> _Turn:
     """Decide as `TargetPool.acquire` does."""
     tiers: dict[int, list[ProxyTargetState]] = {}
-    for pair in pairs.values():
-        if not _refuses(pair, seen.policy, now):
-            tiers.setdefault(pair.facts.tier, []).append(pair)
+    for member in members.values():
+        if not _refuses(member, seen.policy, now):
+            tiers.setdefault(member.facts.tier, []).append(member)
     for tier in tiers.values():
-        tier.sort(key=lambda pair: (pair.rank if pair.queued else max(pair.rank, seen.stands), pair.key))
-    places = {pair.key: place for tier in tiers.values() for place, pair in enumerate(tier, 1)}
-    bound = pairs.get(seen.bound or "")
-    if bound is not None and wish.means(bound) and (bound.usable or bound.lease_count):
+        tier.sort(key=lambda member: (member.rank if member.queued else max(member.rank, seen.stands), member.key))
+    places = {member.key: place for tier in tiers.values() for place, member in enumerate(tier, 1)}
+    bound = members.get(seen.bound or "")
+    if bound is not None and request.means(bound) and (bound.usable or bound.lease_count):
         drawn = frozenset({bound.key} & places.keys())
-        return _Turn(seen, wish, now, places, drawn, bound.facts.tier, bound.key)
-    for number in sorted({pair.facts.tier for pair in pairs.values()}):
+        return _Turn(seen, request, now, places, drawn, bound.facts.tier, bound.key)
+    for number in sorted({member.facts.tier for member in members.values()}):
         tier = tiers.get(number, [])
         few = min(FEW, max(1, len(tier) // FEW_PART))
-        fitting = [pair for pair in tier if wish.fits(pair)][:few]
+        fitting = [member for member in tier if request.fits(member)][:few]
         if fitting:
-            return _Turn(seen, wish, now, places, frozenset(pair.key for pair in fitting), number, None)
-        if any(pair.usable and pair.facts.tier == number and wish.fits(pair) for pair in pairs.values()):
-            return _Turn(seen, wish, now, places, frozenset(), number, None)
-    return _Turn(seen, wish, now, places, frozenset(), None, None)
+            return _Turn(seen, request, now, places, frozenset(member.key for member in fitting), number, None)
+        if any(member.usable and member.facts.tier == number and request.fits(member) for member in members.values()):
+            return _Turn(seen, request, now, places, frozenset(), number, None)
+    return _Turn(seen, request, now, places, frozenset(), None, None)
 
 
-def _refuses(pair: ProxyTargetState, policy: TargetPolicy, now: float) -> bool:
-    is_full = 0 < policy.concurrency <= pair.lease_count
-    return pair.banned or pair.facts.dead or is_full or (pair.half_open and pair.lease_count > 0) or pair.at > now
+def _refuses(member: ProxyTargetState, policy: TargetPolicy, now: float) -> bool:
+    is_full = 0 < policy.concurrency <= member.lease_count
+    return (
+        member.banned
+        or member.facts.dead
+        or is_full
+        or (member.half_open and member.lease_count > 0)
+        or member.at > now
+    )
 
 
-def _refused(pair: ProxyTargetState, seen: TargetSnapshot, now: float) -> tuple[Why, float]:
+def _refused(member: ProxyTargetState, seen: TargetSnapshot, now: float) -> tuple[Why, float]:
     """Say why a pair is in no line, the longest cause first."""
-    deadline = (seen.deadlines or {}).get(pair.key, 0.0)
-    if pair.facts.dead:
+    deadline = (seen.deadlines or {}).get(member.key, 0.0)
+    if member.facts.dead:
         return Why.DEAD, 0.0
-    if pair.banned:
+    if member.banned:
         return Why.BANNED, 0.0
-    if pair.rests_until > now:
-        return (Why.EXIT if pair.reason.endswith(SAME_EXIT) else Why.COOLING), pair.rests_until
-    if pair.lease_count and pair.half_open:
+    if member.rests_until > now:
+        return (Why.EXIT if member.reason.endswith(SAME_EXIT) else Why.COOLING), member.rests_until
+    if member.lease_count and member.half_open:
         return Why.TRIED, deadline
-    if 0 < seen.policy.concurrency <= pair.lease_count:
+    if 0 < seen.policy.concurrency <= member.lease_count:
         return Why.LEASED, deadline
-    return Why.PACED, pair.paced_until
+    return Why.PACED, member.paced_until
 
 
 def _filled(
-    seen: TargetSnapshot, nearest: Sequence[tuple[str, ProxyFacts]], wish: ProxyRequest, now: float
+    seen: TargetSnapshot, nearest: Sequence[tuple[str, ProxyFacts]], request: ProxyRequest, now: float
 ) -> tuple[dict[str, ProxyTargetState], set[str], list[tuple[str, ProxyFacts]]]:
     """Return the members after the target was filled up, which of them are new, and the others (`GlobalPool.acquire`)."""
-    pairs, joining, spare = dict(seen.pairs), set[str](), []
-    usable = sum(pair.usable and wish.means(pair) for pair in pairs.values())
+    members, joining, spare = dict(seen.members), set[str](), []
+    usable = sum(member.usable and request.means(member) for member in members.values())
     missing = 0 if seen.is_filled else seen.policy.members - usable
     for key, facts in nearest:
-        if key in pairs:
+        if key in members:
             continue
-        if facts.dead or missing <= 0 or not wish.tags.items() <= facts.tags.items():
+        if facts.dead or missing <= 0 or not request.tags.items() <= facts.tags.items():
             spare.append((key, facts))
             continue
         joining.add(key)
-        pairs[key] = pair = ProxyTargetState(key, facts, seen.stands)
+        members[key] = member = ProxyTargetState(key, facts, seen.stands)
         if facts.rests_until > now:
-            pair.rest(facts.rests_until)
-        at_its_exit = (each for each in seen.pairs.values() if facts.exit_ip and each.facts.exit_ip == facts.exit_ip)
-        rest_with(pair, at_its_exit, now)
-        missing -= pair.usable
-    return pairs, joining, spare
+            member.rest(facts.rests_until)
+        at_its_exit = (each for each in seen.members.values() if facts.exit_ip and each.facts.exit_ip == facts.exit_ip)
+        rest_with(member, at_its_exit, now)
+        missing -= member.usable
+    return members, joining, spare
 
 
-def _spare(key: str, facts: ProxyFacts, wish: ProxyRequest, now: float) -> ProxyVerdict:
-    pair = ProxyTargetState(key, facts, 0.0)
+def _spare(key: str, facts: ProxyFacts, request: ProxyRequest, now: float) -> ProxyVerdict:
+    member = ProxyTargetState(key, facts, 0.0)
     if facts.rests_until > now:
-        pair.rest(facts.rests_until)
-    why = Why.DEAD if facts.dead else Why.SPARE if wish.tags.items() <= facts.tags.items() else Why.TAGS
-    return ProxyVerdict(key, why, pair.state(now), 0.0, 0, 1 / pair.cost(), 0.0, facts.tier)
+        member.rest(facts.rests_until)
+    why = Why.DEAD if facts.dead else Why.SPARE if request.tags.items() <= facts.tags.items() else Why.TAGS
+    return ProxyVerdict(key, why, member.state(now), 0.0, 0, 1 / member.cost(), 0.0, facts.tier)
 
 
 def _th(number: int) -> str:

@@ -22,7 +22,7 @@ class KeptTarget(msgspec.Struct):
 
     name: str
     policy: TargetPolicy
-    pairs: list[ProxyTargetState]
+    members: list[ProxyTargetState]
     pace: RateGuard
     counts: tuple[int, int, int]
     filled: list[list[tuple[str, str]]]
@@ -77,7 +77,7 @@ def _target_image(name: str, target: TargetPool) -> KeptTarget:
     return KeptTarget(
         name,
         target.policy,
-        list(target.pairs.values()),
+        list(target.members.values()),
         target.pace,
         (target.leaked, target.stale, target.granted),
         [sorted(kind) for kind in target.filled],
@@ -90,11 +90,11 @@ def _target_image(name: str, target: TargetPool) -> KeptTarget:
 
 
 def _restore(target: TargetPool, kept: KeptTarget) -> None:
-    target.restore(kept.pairs)
+    target.restore(kept.members)
     target.pace = kept.pace
     target.leaked, target.stale, target.granted = kept.counts
     target.filled = {frozenset(kind) for kind in kept.filled}
     order, leases, sessions = target.parts()
-    order.restore(kept.stands, kept.tiers, target.pairs)
-    leases.restore(kept.token, kept.leases, target.pairs)
+    order.restore(kept.stands, kept.tiers, target.members)
+    leases.restore(kept.token, kept.leases, target.members)
     sessions.restore(kept.sessions)

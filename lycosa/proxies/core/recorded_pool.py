@@ -239,13 +239,13 @@ class RecordedPool(GlobalPool):
         return gone
 
     def acquire(
-        self, target: str, now: float, draws: Sequence[float], wish: ProxyRequest = ANY, lease_s: float | None = None
+        self, target: str, now: float, draws: Sequence[float], request: ProxyRequest = ANY, lease_s: float | None = None
     ) -> list[Grant] | Wait:
         """See `GlobalPool`."""
-        grants = super().acquire(target, now, draws, wish, lease_s)
+        grants = super().acquire(target, now, draws, request, lease_s)
         if not isinstance(grants, Wait):
             keys = [grant.key for grant in grants]
-            self._tell_of(GrantRecord(now, target, grants[0].token, keys, grants[0].deadline, wish.session))
+            self._tell_of(GrantRecord(now, target, grants[0].token, keys, grants[0].deadline, request.session))
         return grants
 
     def renew(self, target: str, token: int, now: float, lease_s: float | None = None) -> float | None:
@@ -302,13 +302,13 @@ class RecordedPool(GlobalPool):
         super().forget(name)
         self._tell_of(ForgetTargetRecord(name))
 
-    def _fill(self, pool: TargetPool, now: float, wish: ProxyRequest) -> None:
-        before = len(pool.pairs)
-        super()._fill(pool, now, wish)
+    def _fill(self, pool: TargetPool, now: float, request: ProxyRequest) -> None:
+        before = len(pool.members)
+        super()._fill(pool, now, request)
         name = next(reversed(self.targets))  # the one that was just asked for
-        joined = list(islice(pool.pairs, before, None))
+        joined = list(islice(pool.members, before, None))
         for start in range(0, max(1, len(joined)), ADDED_MAX):
-            self._tell_of(FillRecord(now, name, sorted(wish.kind), joined[start : start + ADDED_MAX]))
+            self._tell_of(FillRecord(now, name, sorted(request.kind), joined[start : start + ADDED_MAX]))
 
     def _tell_of(self, record: JournalRecord) -> None:
         if self.write is not None:

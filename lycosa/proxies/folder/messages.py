@@ -37,14 +37,14 @@ class Asked(NamedTuple):
     avoid: list[str]
 
     @property
-    def wish(self) -> ProxyRequest:
+    def request(self) -> ProxyRequest:
         """The wish that is meant."""
         return ProxyRequest(self.tags, self.session, frozenset(self.avoid))
 
 
-def asked(wish: ProxyRequest) -> Asked:
+def asked(request: ProxyRequest) -> Asked:
     """Return a wish as it is sent."""
-    return Asked(dict(wish.tags), wish.session, list(wish.avoid))
+    return Asked(dict(request.tags), request.session, list(request.avoid))
 
 
 METHODS: dict[str, tuple[Any, Any]] = {

@@ -199,29 +199,29 @@ class EmbeddedPool:
         self,
         target: str,
         count: int = 1,
-        wish: ProxyRequest = ANY,
+        request: ProxyRequest = ANY,
         *,
         lease_s: float | None = None,
         wait_s: float = 0.0,
     ) -> list[ProxyLease]:
         """See `ProxyPool`."""
         if self._owner is not None:
-            return await self._owner.pool.acquire(target, count, wish, lease_s=lease_s, wait_s=wait_s)
+            return await self._owner.pool.acquire(target, count, request, lease_s=lease_s, wait_s=wait_s)
         until = time.monotonic() + wait_s
 
         def ask(pool: ProxyPool) -> Awaitable[list[ProxyLease]]:
             left_s = max(0.0, until - time.monotonic())
-            return pool.acquire(target, count, wish, lease_s=lease_s, wait_s=left_s)
+            return pool.acquire(target, count, request, lease_s=lease_s, wait_s=left_s)
 
         return await self._do(ask)
 
-    async def renew(self, lent: ProxyLease, lease_s: float | None = None) -> float | None:
+    async def renew(self, lease: ProxyLease, lease_s: float | None = None) -> float | None:
         """See `ProxyPool`."""
-        return await self._do(lambda pool: pool.renew(lent, lease_s))
+        return await self._do(lambda pool: pool.renew(lease, lease_s))
 
-    async def release(self, lent: ProxyLease, outcomes: Sequence[Outcome] = ()) -> bool:
+    async def release(self, lease: ProxyLease, outcomes: Sequence[Outcome] = ()) -> bool:
         """See `ProxyPool`."""
-        return await self._do(lambda pool: pool.release(lent, outcomes))
+        return await self._do(lambda pool: pool.release(lease, outcomes))
 
     async def ban(self, target: str, key: str, until: float | None = None, reason: str = "by hand") -> bool:
         """See `ProxyPool`."""
@@ -243,9 +243,9 @@ class EmbeddedPool:
         """See `ProxyPool`."""
         return await self._do(lambda pool: pool.targets())
 
-    async def explain(self, target: str, wish: ProxyRequest = ANY) -> list[ProxyExplanation]:
+    async def explain(self, target: str, request: ProxyRequest = ANY) -> list[ProxyExplanation]:
         """See `ProxyPool`."""
-        return await self._do(lambda pool: pool.explain(target, wish))
+        return await self._do(lambda pool: pool.explain(target, request))
 
     async def close(self) -> None:
         """See `ProxyPool`."""

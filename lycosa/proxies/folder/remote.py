@@ -75,23 +75,25 @@ class RemotePool:
         self,
         target: str,
         count: int = 1,
-        wish: ProxyRequest = ANY,
+        request: ProxyRequest = ANY,
         *,
         lease_s: float | None = None,
         wait_s: float = 0.0,
     ) -> list[ProxyLease]:
         """See `ProxyPool`."""
-        lent: list[ProxyLease] = await self._ask("acquire", target, count, asked(wish), lease_s, wait_s, wait_s=wait_s)
-        return lent
+        lease: list[ProxyLease] = await self._ask(
+            "acquire", target, count, asked(request), lease_s, wait_s, wait_s=wait_s
+        )
+        return lease
 
-    async def renew(self, lent: ProxyLease, lease_s: float | None = None) -> float | None:
+    async def renew(self, lease: ProxyLease, lease_s: float | None = None) -> float | None:
         """See `ProxyPool`."""
-        until: float | None = await self._ask("renew", lent, lease_s)
+        until: float | None = await self._ask("renew", lease, lease_s)
         return until
 
-    async def release(self, lent: ProxyLease, outcomes: Sequence[Outcome] = ()) -> bool:
+    async def release(self, lease: ProxyLease, outcomes: Sequence[Outcome] = ()) -> bool:
         """See `ProxyPool`."""
-        done: bool = await self._ask("release", lent, list(outcomes))
+        done: bool = await self._ask("release", lease, list(outcomes))
         return done
 
     async def ban(self, target: str, key: str, until: float | None = None, reason: str = "by hand") -> bool:
@@ -119,9 +121,9 @@ class RemotePool:
         found: list[TargetView] = await self._ask("targets")
         return found
 
-    async def explain(self, target: str, wish: ProxyRequest = ANY) -> list[ProxyExplanation]:
+    async def explain(self, target: str, request: ProxyRequest = ANY) -> list[ProxyExplanation]:
         """See `ProxyPool`."""
-        found: list[ProxyExplanation] = await self._ask("explain", target, asked(wish))
+        found: list[ProxyExplanation] = await self._ask("explain", target, asked(request))
         return found
 
     async def close(self) -> None:
@@ -188,9 +190,9 @@ class RemotePool:
 
     def _give_back(self, value: list[msgspec.Raw]) -> None:
         """Send back what nobody waits for any more; the answer is of no interest."""
-        for lent in self._read("acquire", value):
+        for lease in self._read("acquire", value):
             self._number += 1
-            self._say(encode(Call(self._number, "release", msgspec.Raw(encode((lent, ()))))))
+            self._say(encode(Call(self._number, "release", msgspec.Raw(encode((lease, ()))))))
 
     def _say(self, body: bytes) -> None:
         if self._writer.transport.is_closing():

@@ -165,14 +165,14 @@ class Client:
             raise UsageError(f"{call.method}: {error}") from None
         if call.method == "acquire":
             target, count, wanted, lease_s, wait_s = arguments
-            return await self._pool.acquire(target, count, wanted.wish, lease_s=lease_s, wait_s=wait_s)
+            return await self._pool.acquire(target, count, wanted.request, lease_s=lease_s, wait_s=wait_s)
         if call.method == "add":
             return await self._pool.add(arguments[0], unchecked=arguments[1])
-        arguments = tuple(each.wish if isinstance(each, Asked) else each for each in arguments)
+        arguments = tuple(each.request if isinstance(each, Asked) else each for each in arguments)
         return await getattr(self._pool, call.method)(*arguments)
 
-    async def _give_back(self, lent: list[ProxyLease]) -> None:
-        for each in lent:
+    async def _give_back(self, lease: list[ProxyLease]) -> None:
+        for each in lease:
             await self._pool.release(each)
 
 

@@ -145,7 +145,7 @@ class Exchange:
         """See `Use`."""
         assert self._way is not None
         self._hold, self._latency_s = hold, None
-        proxy = hold.lent.proxy
+        proxy = hold.lease.proxy
         whole = proxy.scheme in ("http", "https") and not self._way.pinned
         key = (proxy.key, "" if whole else self._way.to.authority)
         login = login_of(proxy) if whole else b""

@@ -53,12 +53,12 @@ class GatewayLease:
     `on_end` are told when it ends before they are done.
     """
 
-    __slots__ = ("choice", "id", "key", "lent", "name", "on_end", "outcomes", "over", "users")
+    __slots__ = ("choice", "id", "key", "lease", "name", "on_end", "outcomes", "over", "users")
 
-    def __init__(self, id_: str, name: Name, lent: ProxyLease, key: SessionKey | None, choice: Choice) -> None:
+    def __init__(self, id_: str, name: Name, lease: ProxyLease, key: SessionKey | None, choice: Choice) -> None:
         self.id = id_
         self.name = name
-        self.lent = lent
+        self.lease = lease
         self.key = key
         self.choice = choice
         self.users = 0
@@ -91,12 +91,12 @@ class GatewayLeases:
     async def take(self, asked: Asked, target: str, avoid: frozenset[str] = frozenset()) -> GatewayLease:
         """Return a lease for a use, which ends with `leave`. Raises `NoProxy`, `StateError`."""
         session = self._stickies.session(asked, self._now())
-        wish = ProxyRequest(asked.tags, session, avoid) if asked.tags or session or avoid else ANY
+        proxy_request = ProxyRequest(asked.tags, session, avoid) if asked.tags or session or avoid else ANY
         name = (asked.account, asked.session, target)
         if not session:
-            hold = await self._acquired(name, wish, None)
+            hold = await self._acquired(name, proxy_request, None)
         else:
-            hold = await self._shared(name, wish, (target, session))
+            hold = await self._shared(name, proxy_request, (target, session))
         hold.users += 1
         return hold
 
@@ -128,13 +128,13 @@ class GatewayLeases:
     async def renew(self) -> None:
         """Renew what would end soon. A lease that the pool took back ends, with its tunnels."""
         soon = self._now() + self._limits.lease_s * (RENEWALS - 1) / RENEWALS
-        for hold in [each for each in self._held.values() if each.lent.deadline <= soon]:
+        for hold in [each for each in self._held.values() if each.lease.deadline <= soon]:
             if not hold.users:  # who asked for it went before it came
                 await self._return(hold)
                 continue
-            deadline = await self._pool.renew(hold.lent, self._limits.lease_s)
+            deadline = await self._pool.renew(hold.lease, self._limits.lease_s)
             if deadline is not None:
-                hold.lent = hold.lent._replace(deadline=deadline)
+                hold.lease = hold.lease._replace(deadline=deadline)
             elif not hold.over:
                 self._counts.leases_lost += 1
                 self._forget(hold)
@@ -150,13 +150,13 @@ class GatewayLeases:
         for hold in list(self._held.values()):
             await self._end(hold)
 
-    async def _shared(self, name: Name, wish: ProxyRequest, key: SessionKey) -> GatewayLease:
+    async def _shared(self, name: Name, proxy_request: ProxyRequest, key: SessionKey) -> GatewayLease:
         """Return the lease that a session has, or the one that is asked for just now."""
         hold = self._sessions.get(key)
         while hold is None or hold.over:
             coming = self._coming.get(key)
             if coming is None:
-                coming = asyncio.create_task(self._acquired(name, wish, key))
+                coming = asyncio.create_task(self._acquired(name, proxy_request, key))
                 self._coming[key] = coming
                 coming.add_done_callback(lambda done: self._came(key, done))
             hold = await asyncio.shield(coming)
@@ -167,25 +167,25 @@ class GatewayLeases:
         if not done.cancelled():
             done.exception()  # whoever asked for it may have gone
 
-    async def _acquired(self, name: Name, wish: ProxyRequest, key: SessionKey | None) -> GatewayLease:
+    async def _acquired(self, name: Name, proxy_request: ProxyRequest, key: SessionKey | None) -> GatewayLease:
         began, (account, _, target) = self._now(), name
         try:
-            lent = await self._lent(target, wish)
+            lease = await self._lent(target, proxy_request)
         except LycosaError as error:
-            self.choices.note(target, wish, began, account, refused=str(error))
+            self.choices.note(target, proxy_request, began, account, refused=str(error))
             raise
-        told = {"proxy": lent.proxy.name, "among": lent.among, "rebound": lent.rebound}
-        choice = self.choices.note(target, wish, began, account, **told)
+        told = {"proxy": lease.proxy.name, "among": lease.among, "rebound": lease.rebound}
+        choice = self.choices.note(target, proxy_request, began, account, **told)
         self._count += 1
-        hold = GatewayLease(f"{self._prefix}-{self._count:x}", name, lent, key, choice)
+        hold = GatewayLease(f"{self._prefix}-{self._count:x}", name, lease, key, choice)
         self._held[hold.id] = hold
         if key is not None:
             self._sessions[key] = self._named[name] = hold
         return hold
 
-    async def _lent(self, target: str, wish: ProxyRequest) -> ProxyLease:
+    async def _lent(self, target: str, proxy_request: ProxyRequest) -> ProxyLease:
         limits = self._limits
-        asking = self._pool.acquire(target, 1, wish, lease_s=limits.lease_s, wait_s=limits.wait_s)
+        asking = self._pool.acquire(target, 1, proxy_request, lease_s=limits.lease_s, wait_s=limits.wait_s)
         return (await in_time(asking, limits.wait_s))[0]
 
     async def _end(self, hold: GatewayLease) -> None:
@@ -196,7 +196,7 @@ class GatewayLeases:
     async def _return(self, hold: GatewayLease) -> None:
         self._forget(hold)
         try:
-            if not await self._pool.release(hold.lent, hold.outcomes):
+            if not await self._pool.release(hold.lease, hold.outcomes):
                 self._counts.leases_lost += 1
         except StateError as error:
             log.warning("a lease could not be returned, and ends by itself: %s", error)
@@ -232,7 +232,7 @@ class GatewayLeases:
 
     async def _late(self, hold: GatewayLease, outcome: Outcome) -> str:
         """A report on a lease that is over: a ban is a ban, the rest has been counted."""
-        key, target = hold.lent.proxy.key, hold.lent.target
+        key, target = hold.lease.proxy.key, hold.lease.target
         hold.choice.ended([*hold.outcomes, outcome])
         if any(each.blame in BAD for each in hold.outcomes):
             return "late, and known"

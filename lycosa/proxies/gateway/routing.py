@@ -112,7 +112,7 @@ async def attempt(parts: Parts, asked: Asked, target: str, use: Use) -> None:
             outcome = await use.go(hold)
         except FetchError as error:
             await parts.holds.leave(hold, outcome_of(error))
-            avoid, last = avoid | {hold.lent.proxy.key}, error
+            avoid, last = avoid | {hold.lease.proxy.key}, error
             if len(avoid) >= parts.limits.attempts or not use.may_repeat():
                 raise
             parts.counts.retries += 1

@@ -56,7 +56,7 @@ class Tunnel:
 
     async def go(self, hold: GatewayLease) -> Outcome | None:
         """See `Use`."""
-        proxy = hold.lent.proxy
+        proxy = hold.lease.proxy
         way = await located(self._parts, self._way, proxy)
         upstream, came = await self._parts.dialer.through(proxy, way.through(proxy))
         if hold.over:

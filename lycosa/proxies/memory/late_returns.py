@@ -20,11 +20,11 @@ class LateReturns:
         self._said_at = -SAY_S
         self._since = 0
 
-    def note(self, lent: ProxyLease) -> None:
+    def note(self, lease: ProxyLease) -> None:
         """A return was refused."""
         self._since += 1
         now = time.monotonic()
         if now - self._said_at >= SAY_S:
             more = f" ({self._since:,} such since the last line)" if self._since > 1 else ""
-            log.warning("%s came back for %s when its lease was over: refused%s", lent.proxy.name, lent.target, more)
+            log.warning("%s came back for %s when its lease was over: refused%s", lease.proxy.name, lease.target, more)
             self._said_at, self._since = now, 0

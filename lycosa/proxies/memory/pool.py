@@ -68,31 +68,31 @@ class LocalPool:
         self,
         target: str,
         count: int = 1,
-        wish: ProxyRequest = ANY,
+        request: ProxyRequest = ANY,
         *,
         lease_s: float | None = None,
         wait_s: float = 0.0,
     ) -> list[ProxyLease]:
         """See `ProxyPool`."""
-        refuse_counts(count, wish)
-        grants = self._ask(target, count, wish, lease_s) if target not in self._lines else IN_LINE
+        refuse_counts(count, request)
+        grants = self._ask(target, count, request, lease_s) if target not in self._lines else IN_LINE
         if isinstance(grants, Wait):
-            waiter = Waiter(count, wish, lease_s, asyncio.get_running_loop().create_future())
+            waiter = Waiter(count, request, lease_s, asyncio.get_running_loop().create_future())
             grants = await self._wait(target, waiter, wait_s)
         return [
             ProxyLease(target, grant.token, self._pool.proxies[grant.key], grant.deadline, grant.rebound, grant.among)
             for grant in grants
         ]
 
-    async def renew(self, lent: ProxyLease, lease_s: float | None = None) -> float | None:
+    async def renew(self, lease: ProxyLease, lease_s: float | None = None) -> float | None:
         """See `ProxyPool`."""
-        return self._pool.renew(lent.target, lent.token, self._now(), lease_s)
+        return self._pool.renew(lease.target, lease.token, self._now(), lease_s)
 
-    async def release(self, lent: ProxyLease, outcomes: Sequence[Outcome] = ()) -> bool:
+    async def release(self, lease: ProxyLease, outcomes: Sequence[Outcome] = ()) -> bool:
         """See `ProxyPool`."""
-        done = self._release(lent.target, lent.token, outcomes)
+        done = self._release(lease.target, lease.token, outcomes)
         if not done:
-            self._late.note(lent)
+            self._late.note(lease)
         return done
 
     async def ban(self, target: str, key: str, until: float | None = None, reason: str = "by hand") -> bool:
@@ -127,7 +127,7 @@ class LocalPool:
         if pool is None:
             return []
         pool.expire(now)
-        return [view_on(self._pool.proxies[pair.key], pair, now) for pair in pool.pairs.values()]
+        return [view_on(self._pool.proxies[member.key], member, now) for member in pool.members.values()]
 
     async def targets(self) -> list[TargetView]:
         """See `ProxyPool`."""
@@ -137,9 +137,9 @@ class LocalPool:
             for name, pool in self._pool.targets.items()
         ]
 
-    async def explain(self, target: str, wish: ProxyRequest = ANY) -> list[ProxyExplanation]:
+    async def explain(self, target: str, request: ProxyRequest = ANY) -> list[ProxyExplanation]:
         """See `ProxyPool`."""
-        verdicts = explained(self._pool, target, wish, self._now())
+        verdicts = explained(self._pool, target, request, self._now())
         return [ProxyExplanation(self._pool.proxies[verdict.key], verdict) for verdict in verdicts]
 
     async def close(self) -> None:
@@ -149,14 +149,14 @@ class LocalPool:
             line.close(NoProxy(CLOSED))
         self._lines.clear()
 
-    def _ask(self, target: str, count: int, wish: ProxyRequest, lease_s: float | None) -> list[Grant] | Wait:
+    def _ask(self, target: str, count: int, request: ProxyRequest, lease_s: float | None) -> list[Grant] | Wait:
         if self._closed:
             raise NoProxy(CLOSED)
         draws = [self._draw() for _ in range(count)]
-        return self._pool.acquire(target, self._now(), draws, wish, lease_s)
+        return self._pool.acquire(target, self._now(), draws, request, lease_s)
 
     def _ask_for(self, target: str, waiter: Waiter) -> list[Grant] | Wait:
-        return self._ask(target, waiter.count, waiter.wish, waiter.lease_s)
+        return self._ask(target, waiter.count, waiter.request, waiter.lease_s)
 
     async def _wait(self, target: str, waiter: Waiter, wait_s: float) -> list[Grant]:
         """Wait in line. Who is cancelled at the moment he gets one gives it back."""
@@ -169,7 +169,7 @@ class LocalPool:
         except TimeoutError:
             if grants := waiter.got():  # in the last moment
                 return grants
-            raise NoProxy(self._why(target, waiter.count, waiter.wish, wait_s)) from None
+            raise NoProxy(self._why(target, waiter.count, waiter.request, wait_s)) from None
         except asyncio.CancelledError:
             for grant in waiter.got():
                 self._release(target, grant.token, ())
@@ -196,18 +196,18 @@ class LocalPool:
         for target in list(self._lines):
             self._serve(target)
 
-    def _why(self, target: str, count: int, wish: ProxyRequest, wait_s: float) -> str:
+    def _why(self, target: str, count: int, request: ProxyRequest, wait_s: float) -> str:
         now = self._now()
         is_empty = not self._pool.proxies
-        counts = {} if is_empty else self._pool.target(target, now).counts(now, wish)
+        counts = {} if is_empty else self._pool.target(target, now).counts(now, request)
         return why_not(target, count, self._pool.policy_of(target).members, wait_s, counts, is_empty=is_empty)
 
     def _everywhere(self, now: float) -> list[ProxyView]:
         known, health = self._pool.proxies, self._pool.health
         sums: dict[str, tuple[int, int, int]] = {}
         for target in self._pool.targets.values():
-            for key, pair in target.pairs.items():
+            for key, member in target.members.items():
                 uses, good, bad = sums.get(key, (0, 0, 0))
-                sums[key] = (uses + pair.uses, good + pair.good, bad + pair.bad)
+                sums[key] = (uses + member.uses, good + member.good, bad + member.bad)
         told = ((key, {name: getattr(health[key], name) for name in SEEN}) for key in self._pool.nearest())
         return [view_everywhere(known[key], seen, sums.get(key, (0, 0, 0)), now) for key, seen in told]

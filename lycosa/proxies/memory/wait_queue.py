@@ -20,14 +20,14 @@ class Waiter:
     """One of them. `lease_s` as in `ProxyPool.acquire`."""
 
     count: int
-    wish: ProxyRequest
+    request: ProxyRequest
     lease_s: float | None
     granted: asyncio.Future[list[Grant]]
 
     @property
     def is_plain(self) -> bool:
         """Whether nobody else can have a proxy, either, when there is none for this one."""
-        return self.count == 1 and not (self.wish.tags or self.wish.session or self.wish.avoid)
+        return self.count == 1 and not (self.request.tags or self.request.session or self.request.avoid)
 
     def got(self) -> list[Grant]:
         """Return what he was granted, if anything."""

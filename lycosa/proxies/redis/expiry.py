@@ -44,6 +44,6 @@ async def forget_dead(calls: Calls, script_of: Callable[[str], TargetScript], ke
 async def _let_go(calls: Calls, script_of: Callable[[str], TargetScript], keys: Sequence[str]) -> Sequence[str]:
     """Return those that no target lends."""
     for target in await calls.targets() if keys else ():
-        lent = await calls.target(target, script_of(target).forget_idle(keys))
-        keys = [key for key in keys if key not in lent]
+        lease = await calls.target(target, script_of(target).forget_idle(keys))
+        keys = [key for key in keys if key not in lease]
     return keys

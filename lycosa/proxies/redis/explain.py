@@ -21,17 +21,17 @@ Find = Callable[[str], Awaitable[Proxy | None]]
 
 
 async def explained(
-    calls: Calls, policy: TargetPolicy, target: str, wish: ProxyRequest, now: float, find: Find
+    calls: Calls, policy: TargetPolicy, target: str, request: ProxyRequest, now: float, find: Find
 ) -> list[ProxyExplanation]:
     """See `ProxyPool.explain`. `find` returns the proxies that are not among the nearest."""
     told, version = await calls.everywhere("nearest", count=NEAREST_MAX)
     facts = facts_of({key: each for key, _, each in told})
     proxies = {key: read_stored(each) for key, each, _ in told}
-    answer = await calls.target(target, script_of(policy).explain(wish, version))
+    answer = await calls.target(target, script_of(policy).explain(request, version))
     told_now = seen(answer, policy)
-    verdicts = explain(replace(told_now, is_filled=True), list(facts.items()), wish, now)
+    verdicts = explain(replace(told_now, is_filled=True), list(facts.items()), request, now)
     if verdicts and verdicts[0].why is not Why.NEXT:
-        verdicts = explain(told_now, list(facts.items()), wish, now)
+        verdicts = explain(told_now, list(facts.items()), request, now)
     found = []
     for verdict in verdicts:
         proxy = proxies.get(verdict.key) or await find(verdict.key)

@@ -104,39 +104,39 @@ class RedisPool:
         self,
         target: str,
         count: int = 1,
-        wish: ProxyRequest = ANY,
+        request: ProxyRequest = ANY,
         *,
         lease_s: float | None = None,
         wait_s: float = 0.0,
     ) -> list[ProxyLease]:
         """See `ProxyPool`."""
-        refuse_counts(count, wish)
+        refuse_counts(count, request)
         loop = asyncio.get_running_loop()
         ends = loop.time() + wait_s
-        asker = Asker(count, wish, lease_s, ends, max(ends, ends - wait_s + AT_LEAST_S), loop.create_future())
-        self._line(target, wish).join(asker)
+        asker = Asker(count, request, lease_s, ends, max(ends, ends - wait_s + AT_LEAST_S), loop.create_future())
+        self._line(target, request).join(asker)
         try:
             grants = await asker.granted
-            return [self._remembered(target, each, wish) or await self._asked(target, each) for each in grants]
+            return [self._remembered(target, each, request) or await self._asked(target, each) for each in grants]
         except BaseException as wrong:
             self._give_back(target, asker.got())  # in the moment in which he stopped waiting
             if isinstance(wrong, TimeoutError):
-                raise NoProxy(await self._why(target, count, wish, wait_s)) from None
+                raise NoProxy(await self._why(target, count, request, wait_s)) from None
             raise
 
-    async def renew(self, lent: ProxyLease, lease_s: float | None = None) -> float | None:
+    async def renew(self, lease: ProxyLease, lease_s: float | None = None) -> float | None:
         """See `ProxyPool`."""
-        until = await self._calls.target(lent.target, self._script(lent.target).renew(lent.token, lease_s))
+        until = await self._calls.target(lease.target, self._script(lease.target).renew(lease.token, lease_s))
         return None if until is False else float(until)
 
-    async def release(self, lent: ProxyLease, outcomes: Sequence[Outcome] = ()) -> bool:
+    async def release(self, lease: ProxyLease, outcomes: Sequence[Outcome] = ()) -> bool:
         """See `ProxyPool`."""
-        call = self._script(lent.target).release(lent.token, outcomes, self._draw())
-        if await self._calls.target(lent.target, call) is False:
-            self._late.note(lent)
+        call = self._script(lease.target).release(lease.token, outcomes, self._draw())
+        if await self._calls.target(lease.target, call) is False:
+            self._late.note(lease)
             return False
-        self._woken(lent.target, 1)
-        await self._hearing.hear(lent.proxy.key, outcomes)
+        self._woken(lease.target, 1)
+        await self._hearing.hear(lease.proxy.key, outcomes)
         return True
 
     async def ban(self, target: str, key: str, until: float | None = None, reason: str = "by hand") -> bool:
@@ -193,9 +193,9 @@ class RedisPool:
             views.append(TargetView(name, states, leases, *numbers, interval_s))
         return views
 
-    async def explain(self, target: str, wish: ProxyRequest = ANY) -> list[ProxyExplanation]:
+    async def explain(self, target: str, request: ProxyRequest = ANY) -> list[ProxyExplanation]:
         """See `ProxyPool`."""
-        return await explained(self._calls, self._policy_of(target), target, wish, self._now(), self._proxy)
+        return await explained(self._calls, self._policy_of(target), target, request, self._now(), self._proxy)
 
     async def is_there(self, *, create: bool = False) -> bool:
         """Whether there is a pool of this name on the server; with `create` there is one now."""
@@ -220,15 +220,15 @@ class RedisPool:
 
     # ----------------------------------------------------------------------------------------------------------------
 
-    def _line(self, target: str, wish: ProxyRequest) -> Line:
+    def _line(self, target: str, request: ProxyRequest) -> Line:
         """Return the line for this wish, a new one if nobody waits with it."""
         if self._closed:
             raise NoProxy(CLOSED)
         lines = self._lines.setdefault(target, {})
-        which = kind_of(wish), wish.session
+        which = kind_of(request), request.session
         line = lines.get(which)
         if line is None:
-            plain = ProxyRequest(wish.tags)
+            plain = ProxyRequest(request.tags)
             ask, fill = partial(self._ask, target), partial(self._filling.fill, target, plain)
             ended = partial(self._end_line, target, which)
             line = lines[which] = Line(ask, fill, partial(self._give_back, target), ended, self._now)
@@ -246,13 +246,13 @@ class RedisPool:
         await self._filling.see()
         script = self._script(target)
         calls = [
-            script.acquire([self._draw() for _ in range(each.count)], each.wish, each.lease_s, self._filling.version)
+            script.acquire([self._draw() for _ in range(each.count)], each.request, each.lease_s, self._filling.version)
             for each in askers
         ]
         answers = [granted(answer) for answer in await self._calls.together(target, calls)]
         is_filled = all(filled for _, filled in answers)
         if not is_filled and not any(isinstance(answer, Wait) for answer, _ in answers):
-            self._filling.begin(target, ProxyRequest(askers[0].wish.tags))
+            self._filling.begin(target, ProxyRequest(askers[0].request.tags))
         return Answers([answer for answer, _ in answers], is_filled)
 
     def _give_back(self, target: str, grants: Sequence[Grant]) -> None:
@@ -267,12 +267,12 @@ class RedisPool:
         if not returning.cancelled() and returning.exception() is None:  # otherwise its time brings it back
             self._woken(target, 1)
 
-    def _remembered(self, target: str, grant: Grant, wish: ProxyRequest) -> ProxyLease | None:
+    def _remembered(self, target: str, grant: Grant, request: ProxyRequest) -> ProxyLease | None:
         """Return the lease if this process knows its proxy."""
         proxy = self._known.get(grant.key)
         if proxy is None:
             return None
-        if wish.tags and not wish.tags.items() <= proxy.tags.items():  # others have given it other tags
+        if request.tags and not request.tags.items() <= proxy.tags.items():  # others have given it other tags
             del self._known[grant.key]
             return None
         return ProxyLease(target, grant.token, proxy, grant.deadline, grant.rebound, grant.among)
@@ -326,14 +326,14 @@ class RedisPool:
             facts = facts_of(await self._calls.everywhere("facts", keys=list(pairs)))
             await self._calls.target(target, self._script(target).update(facts))
 
-    async def _why(self, target: str, count: int, wish: ProxyRequest, wait_s: float) -> str:
+    async def _why(self, target: str, count: int, request: ProxyRequest, wait_s: float) -> str:
         try:
             async with asyncio.timeout(SAY_WHY_S):
                 pairs, *_ = await self._look(target)
                 is_empty = not pairs and not await self.count()
         except TimeoutError:
             return f"no proxy for {target}: the server of the pool does not answer"
-        counts = Counter(pair.state(self._now()) for pair in pairs.values() if wish.fits(pair))
+        counts = Counter(pair.state(self._now()) for pair in pairs.values() if request.fits(pair))
         return why_not(target, count, self._policy_of(target).members, wait_s, counts, is_empty=is_empty)
 
     def _woken(self, target: str | None = None, returned: int = ASKED_MAX) -> None:

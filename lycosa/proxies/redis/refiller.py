@@ -47,16 +47,16 @@ class Refiller:
         """Look at once, the next time."""
         self._seen_at = 0.0
 
-    async def fill(self, target: str, wish: ProxyRequest) -> None:
+    async def fill(self, target: str, request: ProxyRequest) -> None:
         """Fill a target up, once for all who want that for the same kind of wish. Raises `StateError`."""
-        await asyncio.shield(self.begin(target, wish))
+        await asyncio.shield(self.begin(target, request))
 
-    def begin(self, target: str, wish: ProxyRequest) -> asyncio.Task[None]:
+    def begin(self, target: str, request: ProxyRequest) -> asyncio.Task[None]:
         """Begin to fill it up; nobody has to wait for it."""
-        which = target, kind_of(wish)
+        which = target, kind_of(request)
         task = self._tasks.get(which)
         if task is None:
-            task = self._tasks[which] = asyncio.create_task(self._fill(target, wish))
+            task = self._tasks[which] = asyncio.create_task(self._fill(target, request))
             task.add_done_callback(partial(self._end, which))
         return task
 
@@ -70,15 +70,15 @@ class Refiller:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.warning("%s was not filled up with proxies: %s", which[0], error)
 
-    async def _fill(self, target: str, wish: ProxyRequest) -> None:
+    async def _fill(self, target: str, request: ProxyRequest) -> None:
         """Let a target have as many proxies that fit as its policy says, the nearest first."""
         policy = self._policy_of(target)
         script = script_of(policy)
-        keys, usable = await self._calls.target(target, script.members(wish))
+        keys, usable = await self._calls.target(target, script.members(request))
         missing = max(0, policy.members - usable)
-        asked = {"target": target, "tags": dict(wish.tags), "has": list(keys), "count": missing}
+        asked = {"target": target, "tags": dict(request.tags), "has": list(keys), "count": missing}
         told, self.version, forgotten = await self._calls.everywhere("fill", **asked)
-        await self._calls.target(target, script.learn(facts_of(told), wish, self.version))
+        await self._calls.target(target, script.learn(facts_of(told), request, self.version))
         for name in forgotten:
             if not await self._calls.target(name, script_of(self._policy_of(name)).drop()):
                 await self._calls.everywhere("keep", target=name)

@@ -38,13 +38,18 @@ class TargetScript:
         self._policy = PACKER.encode({name: value for name, value in asdict(policy).items() if name in USED})
 
     def acquire(
-        self, draws: Sequence[float], wish: ProxyRequest = ANY, lease_s: float | None = None, version: int = 0
+        self, draws: Sequence[float], request: ProxyRequest = ANY, lease_s: float | None = None, version: int = 0
     ) -> Call:
         """Lend as many proxies as there are draws, or none: see `granted`."""
         lease_s = self._lease_s if lease_s is None else lease_s
-        if not (wish.tags or wish.session or wish.avoid):  # the usual one takes less to say
+        if not (request.tags or request.session or request.avoid):  # the usual one takes less to say
             return self._call("acquire", draws=draws, lease_s=lease_s, version=version)
-        named = {"tags": dict(wish.tags), "avoid": list(wish.avoid), "session": wish.session, "kind": kind_of(wish)}
+        named = {
+            "tags": dict(request.tags),
+            "avoid": list(request.avoid),
+            "session": request.session,
+            "kind": kind_of(request),
+        }
         return self._call("acquire", draws=draws, lease_s=lease_s, version=version, **named)
 
     def renew(self, token: int, lease_s: float | None = None) -> Call:
@@ -55,9 +60,9 @@ class TargetScript:
         """End a lease; the key of its proxy is answered, or False."""
         return self._call("release", token=str(token), outcomes=outcomes, draw=draw)
 
-    def learn(self, facts: Mapping[str, ProxyFacts], wish: ProxyRequest | None = None, version: int = 0) -> Call:
-        """Tell what the global pool knows of proxies; of all that fit `wish`, if it is given."""
-        filled = {} if wish is None else {"fills": kind_of(wish), "version": version}
+    def learn(self, facts: Mapping[str, ProxyFacts], request: ProxyRequest | None = None, version: int = 0) -> Call:
+        """Tell what the global pool knows of proxies; of all that fit `request`, if it is given."""
+        filled = {} if request is None else {"fills": kind_of(request), "version": version}
         return self._call("learn", facts=facts, **filled)
 
     def update(self, facts: Mapping[str, ProxyFacts]) -> Call:
@@ -84,17 +89,17 @@ class TargetScript:
         """Forget the target, unless it has leases."""
         return self._call("drop")
 
-    def members(self, wish: ProxyRequest) -> Call:
+    def members(self, request: ProxyRequest) -> Call:
         """Ask for the keys of all proxies, and how many of the usable ones fit."""
-        return self._call("members", tags=dict(wish.tags), avoid=())
+        return self._call("members", tags=dict(request.tags), avoid=())
 
     def look(self) -> Call:
         """Ask for all there is: see `looked`."""
         return self._call("look")
 
-    def explain(self, wish: ProxyRequest, version: int) -> Call:
+    def explain(self, request: ProxyRequest, version: int) -> Call:
         """Ask for all there is, what a session has, and whether there may be more: see `seen`."""
-        return self._call("explain", session=wish.session, kind=kind_of(wish), version=version)
+        return self._call("explain", session=request.session, kind=kind_of(request), version=version)
 
     def _call(self, command: str, **arguments: Any) -> Call:
         return Call(command, arguments, self._policy)
@@ -106,11 +111,11 @@ def script_of(policy: TargetPolicy) -> TargetScript:
     return TargetScript(policy)
 
 
-def kind_of(wish: ProxyRequest) -> str:
+def kind_of(request: ProxyRequest) -> str:
     """Return the kind of a wish as text."""
-    if not wish.tags:
+    if not request.tags:
         return ""
-    return "\0".join(f"{name}={value}" for name, value in sorted(wish.tags.items()))
+    return "\0".join(f"{name}={value}" for name, value in sorted(request.tags.items()))
 
 
 def together(calls: Sequence[Call]) -> bytes:

@@ -31,7 +31,7 @@ class Asker:
     """One of them. He waits until `ends` (time of the loop), but is asked for once at least, until `over` at most."""
 
     count: int
-    wish: ProxyRequest
+    request: ProxyRequest
     lease_s: float | None
     ends: float
     over: float
@@ -40,7 +40,7 @@ class Asker:
     @property
     def is_plain(self) -> bool:
         """Whether those behind him have nothing to hope for when there is nothing for him."""
-        return self.count == 1 and not self.wish.avoid
+        return self.count == 1 and not self.request.avoid
 
     def got(self) -> list[Grant]:
         """Return what he was granted, if anything."""

@@ -28,10 +28,10 @@ OWN = OpenFrontier(object(), object()).report_starts(Clock())  # type: ignore[ar
 ALONE = ["SignallingFetcher", "ResolvedHostFetcher", "CurlFetcher"]
 
 
-def built(stack: AsyncExitStack, report_starts: Any = lambda fetcher: fetcher, lender: Any = None) -> Fetchers:
+def built(stack: AsyncExitStack, report_starts: Any = lambda fetcher: fetcher, leaser: Any = None) -> Fetchers:
     crawler = SimpleNamespace(signals=Signals(), stats=StatsCollector())
     member = SimpleNamespace(settings=Settings(), spider=None, target=SimpleNamespace(crawler=crawler))
-    return fetchers_of(stack, member, FarAddresses(), report_starts, lender, MemoryRecords(), Clock())  # type: ignore[arg-type]
+    return fetchers_of(stack, member, FarAddresses(), report_starts, leaser, MemoryRecords(), Clock())  # type: ignore[arg-type]
 
 
 def shared() -> Any:
@@ -52,7 +52,7 @@ def inwards(fetcher: Any) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("report_starts", "lender", "order"),
+    ("report_starts", "leaser", "order"),
     [
         (lambda: OWN, None, ALONE),
         (lambda: OWN, object(), [ALONE[0], "PooledFetcher", *ALONE[1:]]),
@@ -63,13 +63,13 @@ def inwards(fetcher: Any) -> list[str]:
     ],
     ids=["alone", "alone, pool", "shared", "shared, pool", "worker process", "worker process, pool"],
 )
-def test_the_order_of_the_wrappers(report_starts, lender, order):
+def test_the_order_of_the_wrappers(report_starts, leaser, order):
     async def main() -> None:
         async with AsyncExitStack() as stack:
-            fetchers = built(stack, report_starts(), lender)
+            fetchers = built(stack, report_starts(), leaser)
             assert inwards(fetchers.pages) == order
             assert inwards(fetchers.robots) == order[1:], "signals are for the pages of the spider only"
-            assert fetchers.pooled is (fetchers.robots if lender is not None else None)
+            assert fetchers.pooled is (fetchers.robots if leaser is not None else None)
 
     asyncio.run(main())
 

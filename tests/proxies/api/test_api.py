@@ -309,9 +309,9 @@ def test_keys_that_can_be_guessed_are_refused(key: str) -> None:
 def test_a_login_is_seen_by_the_holder_of_a_lease_only() -> None:
     with desk(name="the pool") as server:
         plain, secret = added(server)
-        lent = lease(server, avoid=[plain])
-        assert lent["url"] == "socks5h://ann-session-9:hunter2@10.0.0.2:1080"
-        ask(server, "POST", f"/api/leases/{lent['id']}/release", {"outcomes": [{"status": 403}]})
+        leased = lease(server, avoid=[plain])
+        assert leased["url"] == "socks5h://ann-session-9:hunter2@10.0.0.2:1080"
+        ask(server, "POST", f"/api/leases/{leased['id']}/release", {"outcomes": [{"status": 403}]})
         paths = ["/api/proxies", "/api/proxies?target=a.example", "/api/targets", "/api/explain?target=a.example"]
         paths += ["/api/stats", "/metrics", "/", "/proxies", "/target?name=a.example"]
         answers = [server.ask("GET", path).text for path in paths]
@@ -345,8 +345,8 @@ def test_why_proxies_were_lent_is_told_afterwards() -> None:
     now = Now()
     with desk(now=now) as server:
         added(server)
-        lent = lease(server, tags={"country": "de"})
-        released = f"/api/leases/{lent['id']}/release"
+        leased = lease(server, tags={"country": "de"})
+        released = f"/api/leases/{leased['id']}/release"
         assert ask(server, "POST", released, {"outcomes": [{"status": 200}, {"status": 403}]})[0] == 200
         again = {"target": "a.example", "tags": {"country": "de"}}
         assert ask(server, "POST", "/api/leases", again)[0] == 409
@@ -398,8 +398,8 @@ def test_what_came_of_a_use_is_judged_here(told: dict[str, Any], states: set[str
     rules = {"a.example": [OutcomeRule(Blame.SITE, "soft", body="slow down")]}
     with desk(rules_of=lambda target: rules.get(target, ())) as server:
         added(server, "10.0.0.1:8080\n")
-        lent = lease(server)
-        assert ask(server, "POST", f"/api/leases/{lent['id']}/release", {"outcomes": [told]})[0] == 200
+        leased = lease(server)
+        assert ask(server, "POST", f"/api/leases/{leased['id']}/release", {"outcomes": [told]})[0] == 200
         _, seen = ask(server, "GET", "/api/proxies?target=a.example")
         assert {each["state"] for each in seen["proxies"]} == states
 
@@ -494,9 +494,9 @@ def test_a_store_that_is_waited_for_is_told(monkeypatch: pytest.MonkeyPatch) -> 
         for page in ("/", "/proxies", "/target?name=a.example"):
             answer = server.get(page)
             assert (answer.status, "did not answer" in answer.text) == (503, True), page
-        wish = {"target": "a.example", "wait_s": 0}
+        request = {"target": "a.example", "wait_s": 0}
         looks = [("GET", path) for path in ("/healthz", "/api/targets", "/api/proxies")]
-        for asked in (*looks, ("POST", "/api/leases", wish)):
+        for asked in (*looks, ("POST", "/api/leases", request)):
             status, told = ask(server, *asked)
             assert (status, told["error"]) == (503, "the pool did not answer within 0.1 s: its store may be away")
 

@@ -54,12 +54,12 @@ async def filled(pool: LocalPool, now: Now) -> None:
     for _ in range(5):
         now.now += 4000
         await pool.checked(many[11].key, Outcome(Blame.PROXY, "connection refused"))
-    (held,) = await pool.acquire("shop.example", wish=ProxyRequest({"country": "de"}))
+    (held,) = await pool.acquire("shop.example", request=ProxyRequest({"country": "de"}))
     others = [each for each in many[:11] if each != held.proxy]
     await pool.ban("shop.example", others[0].key, reason="complaint")
     only = frozenset(each.key for each in [*many, dear] if each != others[1])
-    (lent,) = await pool.acquire("shop.example", wish=ProxyRequest(avoid=only))
-    await pool.release(lent, [Outcome(Blame.SITE, "429 <b>slow</b>", rest_s=600.0)])
+    (lease,) = await pool.acquire("shop.example", request=ProxyRequest(avoid=only))
+    await pool.release(lease, [Outcome(Blame.SITE, "429 <b>slow</b>", rest_s=600.0)])
     await pool.acquire(EVIL)
 
 

@@ -76,7 +76,7 @@ def clients_of(owner: EmbeddedPool) -> int:
 
 def test_the_next_one_takes_over_with_all_that_was_lent(tmp_path: Path) -> None:
     async def story(owner: EmbeddedPool, client: EmbeddedPool) -> None:
-        (first,) = await owner.acquire(SITE, wish=ProxyRequest(session="s"))
+        (first,) = await owner.acquire(SITE, request=ProxyRequest(session="s"))
         (mine,) = await client.acquire(SITE)
         await owner.close()
         (third,) = await client.acquire(SITE)
@@ -84,7 +84,7 @@ def test_the_next_one_takes_over_with_all_that_was_lent(tmp_path: Path) -> None:
         assert third.token > mine.token
         assert len({first.proxy.key, mine.proxy.key, third.proxy.key}) == 3
         assert await client.release(first, [Outcome()]), "the holder has ended, and its lease has not"
-        (again,) = await client.acquire(SITE, wish=ProxyRequest(session="s"))
+        (again,) = await client.acquire(SITE, request=ProxyRequest(session="s"))
         assert again.proxy == first.proxy
 
     play(tmp_path / "pool", story)
@@ -93,11 +93,11 @@ def test_the_next_one_takes_over_with_all_that_was_lent(tmp_path: Path) -> None:
 def test_who_waits_goes_on_waiting_with_the_next_owner(tmp_path: Path) -> None:
     async def story(owner: EmbeddedPool, client: EmbeddedPool) -> None:
         third = await embedded_pool(tmp_path / "pool", print)
-        lent = await owner.acquire(SITE, 5)
+        lease = await owner.acquire(SITE, 5)
         waiting = [asyncio.create_task(each.acquire(SITE, wait_s=LONG_S)) for each in (client, third) for _ in range(2)]
         await until(lambda: waiting_at(owner) == 4)
         await owner.close()
-        for each in lent:
+        for each in lease:
             assert await client.release(each)
         assert len({one.proxy.key for each in await asyncio.gather(*waiting) for one in each}) == 4
         assert client.owns != third.owns
@@ -109,15 +109,15 @@ def test_who_waits_goes_on_waiting_with_the_next_owner(tmp_path: Path) -> None:
 def test_who_is_cancelled_takes_nothing_with_him(tmp_path: Path) -> None:
     async def story(owner: EmbeddedPool, client: EmbeddedPool) -> None:
         for _ in range(20):
-            lent = await owner.acquire(SITE, 5)
+            lease = await owner.acquire(SITE, 5)
             waiter = asyncio.create_task(client.acquire(SITE, wait_s=LONG_S))
             await until(lambda: waiting_at(owner) == 1)
-            await owner.release(lent[0])  # it is granted in this moment, and cancelled before it hears of it
+            await owner.release(lease[0])  # it is granted in this moment, and cancelled before it hears of it
             await asyncio.sleep(0)
             waiter.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await waiter
-            for each in lent[1:]:
+            for each in lease[1:]:
                 await owner.release(each)
             for each in await client.acquire(SITE, 5, wait_s=LONG_S):
                 await client.release(each)
@@ -129,12 +129,12 @@ def test_who_is_cancelled_takes_nothing_with_him(tmp_path: Path) -> None:
 
 def test_what_was_lent_to_who_has_gone_before_the_answer_comes_back_at_once(tmp_path: Path) -> None:
     async def story(owner: EmbeddedPool, client: EmbeddedPool) -> None:
-        lent = await owner.acquire(SITE, 5)
+        lease = await owner.acquire(SITE, 5)
         waiters = [asyncio.create_task(client.acquire(SITE, wait_s=LONG_S)) for _ in range(5)]
         await until(lambda: waiting_at(owner) == 5)
         assert client._remote is not None
         client._remote._writer.transport.abort()
-        for each in lent:
+        for each in lease:
             await owner.release(each)
         assert len(await owner.acquire(SITE, 3, wait_s=LONG_S)) == 3
         for waiter in waiters:

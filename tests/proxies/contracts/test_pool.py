@@ -110,25 +110,25 @@ def proxies(count: int) -> list[Proxy]:
 
 def test_a_proxy_is_lent_once_for_a_target(play: Callable[..., None]) -> None:
     async def story(pool: ProxyPool, clock: Set) -> None:
-        (lent,) = await pool.acquire(SITE)
+        (lease,) = await pool.acquire(SITE)
         with pytest.raises(NoProxy, match=r"no proxy for a\.example is free \(1 leased\)"):
             await pool.acquire(SITE)
-        assert (await pool.acquire("b.example"))[0].proxy == lent.proxy, "another site may use it meanwhile"
-        assert await pool.release(lent, [Outcome()])
-        assert not await pool.release(lent, [Outcome()]), "only once"
-        assert (await pool.acquire(SITE))[0].token != lent.token
+        assert (await pool.acquire("b.example"))[0].proxy == lease.proxy, "another site may use it meanwhile"
+        assert await pool.release(lease, [Outcome()])
+        assert not await pool.release(lease, [Outcome()]), "only once"
+        assert (await pool.acquire(SITE))[0].token != lease.token
 
     play(story)
 
 
 def test_how_near_a_proxy_is_shows_whatever_goes_on_through_its_connection(play: Callable[..., None]) -> None:
     async def story(pool: ProxyPool, clock: Set) -> None:
-        (lent,) = await pool.acquire(SITE)
-        assert await pool.release(lent, [Outcome(latency_s=0.2), *(Outcome() for _ in range(50))])
-        (other,) = [view.proxy for view in await pool.proxies() if view.proxy != lent.proxy]
+        (lease,) = await pool.acquire(SITE)
+        assert await pool.release(lease, [Outcome(latency_s=0.2), *(Outcome() for _ in range(50))])
+        (other,) = [view.proxy for view in await pool.proxies() if view.proxy != lease.proxy]
         assert await pool.checked(other.key, Outcome(Blame.NOBODY)), "what waits to be told is told with it"
         found = {view.proxy.key: (view.latency_s, view.uses) for view in await pool.proxies()}
-        assert found == {lent.proxy.key: (0.2, 51), other.key: (None, 0)}
+        assert found == {lease.proxy.key: (0.2, 51), other.key: (None, 0)}
 
     play(story, 2)
 
@@ -136,7 +136,7 @@ def test_how_near_a_proxy_is_shows_whatever_goes_on_through_its_connection(play:
 def test_who_asks_for_tags_that_none_has_hears_that_none_fits(play: Callable[..., None]) -> None:
     async def story(pool: ProxyPool, clock: Set) -> None:
         with pytest.raises(NoProxy, match=r"no proxy for a\.example is free within 0\.05 s \(none fits\)"):
-            await pool.acquire(SITE, wish=ProxyRequest(tags={"country": "xx"}), wait_s=0.0512345)
+            await pool.acquire(SITE, request=ProxyRequest(tags={"country": "xx"}), wait_s=0.0512345)
         assert await pool.acquire(SITE), "the others are ready all the same"
 
     play(story, 2)
@@ -144,16 +144,16 @@ def test_who_asks_for_tags_that_none_has_hears_that_none_fits(play: Callable[...
 
 def test_several_at_once_or_none(play: Callable[..., None]) -> None:
     async def story(pool: ProxyPool, clock: Set) -> None:
-        lent = await pool.acquire(SITE, 3)
-        assert len({each.proxy.key for each in lent}) == 3
+        lease = await pool.acquire(SITE, 3)
+        assert len({each.proxy.key for each in lease}) == 3
         with pytest.raises(NoProxy, match=r"^no 3 proxies for a.example were free at once \(.*2 ready"):
             await pool.acquire(SITE, 3)
         assert len(await pool.acquire(SITE, 2)) == 2, "what was not enough for three is still there for two"
         with pytest.raises(NoProxy, match=r"; it has 200 at a time: members = 201$"):
             await pool.acquire(SITE, 201)
-        for count, wish in ((0, ProxyRequest()), (1001, ProxyRequest()), (2, ProxyRequest(session="s"))):
+        for count, request in ((0, ProxyRequest()), (1001, ProxyRequest()), (2, ProxyRequest(session="s"))):
             with pytest.raises(UsageError):
-                await pool.acquire(SITE, count, wish)
+                await pool.acquire(SITE, count, request)
 
     play(story, 5)
 
@@ -204,9 +204,9 @@ def test_a_target_that_was_never_lent_for_hears_of_its_proxies_too(play: Callabl
 
 def test_a_lease_that_was_over_when_its_proxy_was_removed_has_leaked(play: Callable[..., None]) -> None:
     async def story(pool: ProxyPool, clock: Set) -> None:
-        (lent,) = await pool.acquire(SITE, lease_s=10.0)
+        (lease,) = await pool.acquire(SITE, lease_s=10.0)
         clock.now += 20
-        assert await pool.remove([lent.proxy.key]) == 1
+        assert await pool.remove([lease.proxy.key]) == 1
         assert [view.leaked for view in await pool.targets()] == [1]
 
     play(story, 2)
@@ -223,11 +223,11 @@ def test_who_looks_sees_no_lease_that_is_over(play: Callable[..., None]) -> None
 
 def test_a_long_job_renews_its_lease(play: Callable[..., None]) -> None:
     async def story(pool: ProxyPool, clock: Set) -> None:
-        (lent,) = await pool.acquire(SITE, lease_s=10)
+        (lease,) = await pool.acquire(SITE, lease_s=10)
         for _ in range(5):
             clock.now += 9
-            assert await pool.renew(lent, 10) == pytest.approx(clock.now + 10)
-        assert await pool.release(lent)
+            assert await pool.renew(lease, 10) == pytest.approx(clock.now + 10)
+        assert await pool.release(lease)
 
     play(story)
 
@@ -235,8 +235,8 @@ def test_a_long_job_renews_its_lease(play: Callable[..., None]) -> None:
 def test_each_use_of_a_lease_counts(play: Callable[..., None]) -> None:
     async def story(pool: ProxyPool, clock: Set) -> None:
         for outcomes in ([], [Outcome()], [Outcome(), Outcome(Blame.NOBODY, "404"), Outcome()]):
-            (lent,) = await pool.acquire(SITE)
-            await pool.release(lent, outcomes)
+            (lease,) = await pool.acquire(SITE)
+            await pool.release(lease, outcomes)
         await pool.acquire(SITE)
         (view,) = await pool.proxies(SITE)
         assert (view.uses, view.good, view.bad) == (1 + 1 + 3 + 1, 3, 0)
@@ -246,8 +246,8 @@ def test_each_use_of_a_lease_counts(play: Callable[..., None]) -> None:
 
 def test_whose_fault_it_was_decides_where_a_proxy_rests(play: Callable[..., None]) -> None:
     async def story(pool: ProxyPool, clock: Set) -> None:
-        (lent,) = await pool.acquire(SITE)
-        await pool.release(lent, [Outcome(Blame.SITE, "429", rest_s=100.0)])
+        (lease,) = await pool.acquire(SITE)
+        await pool.release(lease, [Outcome(Blame.SITE, "429", rest_s=100.0)])
         with pytest.raises(NoProxy, match="1 cooling"):
             await pool.acquire(SITE)
         (other,) = await pool.acquire("b.example")
@@ -269,10 +269,10 @@ def test_a_proxy_that_fails_everywhere_is_dead_until_a_check_finds_it_well(play:
         await pool.add([other])
         for _ in range(5):
             clock.now += 10_000
-            (lent,) = await pool.acquire("b.example", 1, ProxyRequest(other.tags))
-            await pool.release(lent, [Outcome()])
-            (lent,) = await pool.acquire(SITE, 1, ProxyRequest(avoid=frozenset({other.key})))
-            await pool.release(lent, [Outcome(Blame.PROXY, "connection refused")])
+            (lease,) = await pool.acquire("b.example", 1, ProxyRequest(other.tags))
+            await pool.release(lease, [Outcome()])
+            (lease,) = await pool.acquire(SITE, 1, ProxyRequest(avoid=frozenset({other.key})))
+            await pool.release(lease, [Outcome(Blame.PROXY, "connection refused")])
         clock.now += 100_000
         assert await pool.remove([other.key]) == 1
         with pytest.raises(NoProxy, match="1 dead"):
@@ -293,8 +293,8 @@ def test_when_none_can_be_reached_it_is_our_network_and_nobody_dies(play: Callab
         for outcome, times in ((Outcome(), 3), (Outcome(Blame.PROXY, "network unreachable"), 60)):
             for _ in range(times):
                 clock.now += 100
-                (lent,) = await pool.acquire(SITE)
-                await pool.release(lent, [outcome])
+                (lease,) = await pool.acquire(SITE)
+                await pool.release(lease, [outcome])
         assert {view.state for view in await pool.proxies()} <= {ProxyState.READY, ProxyState.COOLING}
         clock.now += 80
         assert len(await pool.acquire(SITE)) == 1
@@ -317,11 +317,11 @@ def test_a_proxy_dies_when_another_one_was_reached(play: Callable[..., None], be
         bad, other = proxies(2)
         for _ in range(7):
             clock.now += 10_000
-            (lent,) = await pool.acquire("b.example", wish=ProxyRequest(avoid=frozenset({bad.key})))
-            await pool.release(lent, [between])
+            (lease,) = await pool.acquire("b.example", request=ProxyRequest(avoid=frozenset({bad.key})))
+            await pool.release(lease, [between])
             if ProxyState.DEAD not in {view.state for view in await pool.proxies()}:
-                (lent,) = await pool.acquire(SITE, wish=ProxyRequest(avoid=frozenset({other.key})))
-                await pool.release(lent, [Outcome(Blame.PROXY, "connection refused")])
+                (lease,) = await pool.acquire(SITE, request=ProxyRequest(avoid=frozenset({other.key})))
+                await pool.release(lease, [Outcome(Blame.PROXY, "connection refused")])
         assert (ProxyState.DEAD in {view.state for view in await pool.proxies()}) is dies
 
     play(story, 2)
@@ -341,8 +341,8 @@ def test_a_check_that_reaches_its_judge_knows_that_it_is_not_our_network(play: C
 def test_an_unfit_proxy_is_dead_at_once_until_a_check_finds_it_well(play: Callable[..., None]) -> None:
     async def story(pool: ProxyPool, clock: Set) -> None:
         (proxy,) = proxies(1)
-        (lent,) = await pool.acquire(SITE)
-        await pool.release(lent)
+        (lease,) = await pool.acquire(SITE)
+        await pool.release(lease)
         under_way = [(await pool.acquire(target, lease_s=1e6))[0] for target in ("c.example", "d.example")]
         assert await pool.checked(proxy.key, Outcome(Blame.UNFIT, "not fit: alters the page"))
         clock.now += 100_000
@@ -379,10 +379,10 @@ def test_bans_by_hand(play: Callable[..., None]) -> None:
 def test_who_is_banned_by_hand_or_by_a_check_is_replaced(play: Callable[..., None]) -> None:
     async def story(pool: ProxyPool, clock: Set) -> None:
         for until in (None, clock.now + 600):
-            lents = [lent for _ in range(2) for lent in await pool.acquire(SITE)]
-            for lent in lents:
-                assert await pool.release(lent, [Outcome()])
-                assert await pool.ban(SITE, lent.proxy.key, until)
+            leases = [lease for _ in range(2) for lease in await pool.acquire(SITE)]
+            for lease in leases:
+                assert await pool.release(lease, [Outcome()])
+                assert await pool.ban(SITE, lease.proxy.key, until)
         (last,) = await pool.acquire(SITE)
         waiting = asyncio.create_task(pool.acquire(SITE, wait_s=LONG_S))
         await asyncio.sleep(0)
@@ -396,31 +396,31 @@ def test_who_is_banned_by_hand_or_by_a_check_is_replaced(play: Callable[..., Non
 def test_several_at_once_are_those_of_the_cheapest_that_have_enough(play: Callable[..., None]) -> None:
     async def story(pool: ProxyPool, clock: Set) -> None:
         await pool.add([replace(each, host=f"dear-{each.host}", price_gb=1.0) for each in proxies(3)])
-        lents = await pool.acquire(SITE, 4)
-        assert sum(lent.proxy.price_gb for lent in lents) == 2.0, "the cheap ones are too few"
+        leases = await pool.acquire(SITE, 4)
+        assert sum(lease.proxy.price_gb for lease in leases) == 2.0, "the cheap ones are too few"
         with pytest.raises(NoProxy):
             await pool.acquire(SITE, 2)  # which are busy, and would be enough
-        await pool.release(lents[0])
+        await pool.release(leases[0])
         with pytest.raises(NoProxy):
             await pool.acquire(SITE, 2)
         with pytest.raises(NoProxy):
             await pool.acquire(SITE, 5)
-        for lent in lents[1:]:
-            await pool.release(lent)
-        assert sum(lent.proxy.price_gb for lent in await pool.acquire(SITE, 2)) == 0.0
+        for lease in leases[1:]:
+            await pool.release(lease)
+        assert sum(lease.proxy.price_gb for lease in await pool.acquire(SITE, 2)) == 0.0
 
     play(story, 2)
 
 
 def test_one_that_was_dead_for_long_is_lent_soon_after_a_check(play: Callable[..., None]) -> None:
     async def story(pool: ProxyPool, clock: Set) -> None:
-        (lent,) = await pool.acquire(SITE)
-        await pool.release(lent, [Outcome()])
+        (lease,) = await pool.acquire(SITE)
+        await pool.release(lease, [Outcome()])
         for _ in range(15):
-            assert await pool.checked(lent.proxy.key, Outcome(Blame.PROXY, "refused"))
+            assert await pool.checked(lease.proxy.key, Outcome(Blame.PROXY, "refused"))
             clock.now += 7200
-        assert await pool.checked(lent.proxy.key, Outcome(Blame.PROXY, "refused"))
-        assert await pool.checked(lent.proxy.key, Outcome())
+        assert await pool.checked(lease.proxy.key, Outcome(Blame.PROXY, "refused"))
+        assert await pool.checked(lease.proxy.key, Outcome())
         assert len(await pool.acquire(SITE)) == 1
 
     play(story)
@@ -440,9 +440,9 @@ def test_one_that_comes_out_at_another_address_each_time_has_none(play: Callable
 
 def test_what_is_removed_is_gone_whoever_has_it(play: Callable[..., None]) -> None:
     async def story(pool: ProxyPool, clock: Set) -> None:
-        (lent,) = await pool.acquire(SITE)
-        assert await pool.remove([lent.proxy.key, "nobody"]) == 1
-        assert not await pool.release(lent, [Outcome()])
+        (lease,) = await pool.acquire(SITE)
+        assert await pool.remove([lease.proxy.key, "nobody"]) == 1
+        assert not await pool.release(lease, [Outcome()])
         with pytest.raises(NoProxy, match="the pool has no proxies"):
             await pool.acquire(SITE)
         assert await pool.add(proxies(1)) == 1
@@ -455,15 +455,15 @@ def test_what_is_removed_is_gone_whoever_has_it(play: Callable[..., None]) -> No
 def test_proxies_with_the_tags_that_were_asked_for(play: Callable[..., None]) -> None:
     async def story(pool: ProxyPool, clock: Set) -> None:
         await pool.add([Proxy("http", "10.1.0.1", 1, tags={"country": "de", "provider": "acme"})])
-        (lent,) = await pool.acquire(SITE, wish=ProxyRequest({"country": "de"}))
-        assert lent.proxy.host == "10.1.0.1"
+        (lease,) = await pool.acquire(SITE, request=ProxyRequest({"country": "de"}))
+        assert lease.proxy.host == "10.1.0.1"
         with pytest.raises(NoProxy):
-            await pool.acquire(SITE, wish=ProxyRequest({"country": "de"}))
+            await pool.acquire(SITE, request=ProxyRequest({"country": "de"}))
         with pytest.raises(NoProxy):
-            await pool.acquire(SITE, wish=ProxyRequest({"country": "fr"}))
-        await pool.release(lent)
+            await pool.acquire(SITE, request=ProxyRequest({"country": "fr"}))
+        await pool.release(lease)
         with pytest.raises(NoProxy):
-            await pool.acquire(SITE, wish=ProxyRequest({"country": "de"}, avoid=frozenset({lent.proxy.key})))
+            await pool.acquire(SITE, request=ProxyRequest({"country": "de"}, avoid=frozenset({lease.proxy.key})))
 
     play(story, 3, members=2)
 
@@ -473,21 +473,21 @@ def test_a_proxy_that_is_told_anew_is_known_to_its_targets(play: Callable[..., N
 
     async def story(pool: ProxyPool, clock: Set) -> None:
         for _ in range(2):
-            (lent,) = await pool.acquire(SITE)
-            await pool.release(lent)
+            (lease,) = await pool.acquire(SITE)
+            await pool.release(lease)
         await pool.add([Proxy("http", "10.0.0.1", 8080, tags={"country": "fr"})])
-        (lent,) = await pool.acquire(SITE, wish=ProxyRequest({"country": "fr"}))
-        assert (lent.proxy.host, lent.proxy.tags) == ("10.0.0.1", {"country": "fr"})
-        await pool.release(lent)
+        (lease,) = await pool.acquire(SITE, request=ProxyRequest({"country": "fr"}))
+        assert (lease.proxy.host, lease.proxy.tags) == ("10.0.0.1", {"country": "fr"})
+        await pool.release(lease)
         with pytest.raises(NoProxy):
-            await pool.acquire(SITE, wish=ProxyRequest({"country": "de"}))
+            await pool.acquire(SITE, request=ProxyRequest({"country": "de"}))
         await pool.add([Proxy("http", "10.0.0.3", 8080, price_gb=1.0)])  # a price that nobody had
         await pool.add([Proxy("http", "10.0.0.2", 8080, price_gb=1.0)])
         hosts = set()
         for _ in range(12):
-            (lent,) = await pool.acquire(SITE)
-            await pool.release(lent, [Outcome()])
-            hosts.add(lent.proxy.host)
+            (lease,) = await pool.acquire(SITE)
+            await pool.release(lease, [Outcome()])
+            hosts.add(lease.proxy.host)
         assert hosts == {"10.0.0.1"}, "the others are dearer now"
 
     play(story, 2)
@@ -500,11 +500,11 @@ def test_one_that_joins_shares_the_bans_of_its_exit(play: Callable[..., None]) -
         first, second, third = (each.key for each in proxies(3))
         for key, latency_s, exit_ip in ((first, 0.1, "9.9.9.9"), (second, 0.2, "9.9.9.9"), (third, 0.3, "8.8.8.8")):
             assert await pool.checked(key, Outcome(latency_s=latency_s), exit_ip)
-        (lent,) = await pool.acquire(SITE)
-        assert lent.proxy.key == first
-        await pool.release(lent, [Outcome(Blame.SITE, "403", 100.0)])
-        (lent,) = await pool.acquire(SITE)
-        assert lent.proxy.key == third
+        (lease,) = await pool.acquire(SITE)
+        assert lease.proxy.key == first
+        await pool.release(lease, [Outcome(Blame.SITE, "403", 100.0)])
+        (lease,) = await pool.acquire(SITE)
+        assert lease.proxy.key == third
         views = {view.proxy.key: (view.state, view.reason) for view in await pool.proxies(SITE)}
         assert views[second] == (ProxyState.COOLING, "403, at the same exit")
         clock.now += 200
@@ -519,23 +519,23 @@ def test_tags_are_found_behind_however_many_others(play: Callable[..., None]) ->
     async def story(pool: ProxyPool, clock: Set) -> None:
         german = Proxy("http", "10.9.9.9", 8080, tags={"country": "de"})
         await pool.add([german])
-        (lent,) = await pool.acquire(SITE)
-        await pool.release(lent)
+        (lease,) = await pool.acquire(SITE)
+        await pool.release(lease)
         for _ in range(3):
-            (lent,) = await pool.acquire(SITE, wish=ProxyRequest({"country": "de"}))
-            assert lent.proxy == german
-            await pool.release(lent, [Outcome()])
+            (lease,) = await pool.acquire(SITE, request=ProxyRequest({"country": "de"}))
+            assert lease.proxy == german
+            await pool.release(lease, [Outcome()])
             not_these = frozenset(each.key for each in proxies(100))
-            (lent,) = await pool.acquire(SITE, wish=ProxyRequest(avoid=not_these))
-            assert lent.proxy == german
-            await pool.release(lent, [Outcome()])
+            (lease,) = await pool.acquire(SITE, request=ProxyRequest(avoid=not_these))
+            assert lease.proxy == german
+            await pool.release(lease, [Outcome()])
 
     play(story, 100)
 
 
 def test_who_waits_is_served_in_turn(play: Callable[..., None]) -> None:
     async def story(pool: ProxyPool, clock: Set) -> None:
-        (lent,) = await pool.acquire(SITE)
+        (lease,) = await pool.acquire(SITE)
         order: list[int] = []
 
         async def one(number: int) -> None:
@@ -547,7 +547,7 @@ def test_who_waits_is_served_in_turn(play: Callable[..., None]) -> None:
         waiting = [asyncio.create_task(one(number)) for number in range(20)]
         await asyncio.sleep(0.01)
         assert not order
-        await pool.release(lent, [Outcome()])
+        await pool.release(lease, [Outcome()])
         await asyncio.gather(*waiting)
         assert order == list(range(20))
 
@@ -558,13 +558,13 @@ def waits_for_another(lose: Callable[[ProxyPool, Proxy], Awaitable[object]]) -> 
     """Somebody waits for the one proxy that a target has; it is lost, and there is another one for the target."""
 
     async def story(pool: ProxyPool, clock: Set) -> None:
-        (lent,) = await pool.acquire(SITE)
+        (lease,) = await pool.acquire(SITE)
         waiting = asyncio.create_task(pool.acquire(SITE, wait_s=LONG_S))
         await asyncio.sleep(0)
-        await lose(pool, lent.proxy)
+        await lose(pool, lease.proxy)
         async with asyncio.timeout(LONG_S / 2):
             (other,) = await waiting
-        assert other.proxy != lent.proxy
+        assert other.proxy != lease.proxy
 
     return story
 
@@ -588,15 +588,15 @@ def test_who_waits_gets_another_one_when_his_cannot_be_reached_for_others(play: 
 
 def test_who_stops_waiting_takes_nothing_with_him(play: Callable[..., None]) -> None:
     async def story(pool: ProxyPool, clock: Set) -> None:
-        (lent,) = await pool.acquire(SITE)
+        (lease,) = await pool.acquire(SITE)
         for _ in range(3):
             waiter = asyncio.create_task(pool.acquire(SITE, wait_s=LONG_S))
             await asyncio.sleep(0.01)
-            await pool.release(lent)  # it is granted in this moment, and cancelled before it hears of it
+            await pool.release(lease)  # it is granted in this moment, and cancelled before it hears of it
             waiter.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await waiter
-            (lent,) = await pool.acquire(SITE, wait_s=LONG_S)
+            (lease,) = await pool.acquire(SITE, wait_s=LONG_S)
 
     play(story)
 
@@ -607,14 +607,14 @@ def test_who_gets_one_in_the_last_moment_has_it() -> None:
     async def whole() -> None:
         pool = LocalPool()
         await pool.add(proxies(1))
-        (lent,) = await pool.acquire(SITE)
+        (lease,) = await pool.acquire(SITE)
         waiting = asyncio.create_task(pool.acquire(SITE, wait_s=0.05))
         await asyncio.sleep(0)
-        asyncio.get_running_loop().call_soon(asyncio.ensure_future, pool.release(lent))
+        asyncio.get_running_loop().call_soon(asyncio.ensure_future, pool.release(lease))
         await asyncio.sleep(0)  # the next turn of the loop returns it, and finds the time over
         time.sleep(0.1)  # noqa: ASYNC251  nobody runs meanwhile
-        (lent,) = await waiting
-        assert await pool.release(lent)
+        (lease,) = await waiting
+        assert await pool.release(lease)
         assert [view.leases for view in await pool.targets()] == [0]
 
     asyncio.run(whole())
@@ -644,8 +644,8 @@ def test_it_says_why_a_proxy_is_lent_or_refused(play: Callable[..., None]) -> No
         many = proxies(9)
         assert {why for _, (_, why, *_) in await pool.explain(SITE)} == {Why.NEXT, Why.BEHIND}
         assert not await pool.targets(), "who only looks makes no target"
-        (lent,) = await pool.acquire(SITE)
-        others = [each for each in many if each != lent.proxy]
+        (lease,) = await pool.acquire(SITE)
+        others = [each for each in many if each != lease.proxy]
         cooling, banned, dead, paced, avoided = others[:5]
         await pool.ban(SITE, cooling.key, clock.now + 100, "429")
         await pool.ban(SITE, banned.key, reason="complaint")
@@ -655,15 +655,15 @@ def test_it_says_why_a_proxy_is_lent_or_refused(play: Callable[..., None]) -> No
             await pool.checked(dead.key, Outcome(Blame.PROXY, "connection refused"))
         await pool.unban(SITE, cooling.key)
         await pool.ban(SITE, cooling.key, clock.now + 100, "429")
-        (lent,) = await pool.acquire(SITE, wish=ProxyRequest(session="s", avoid=_but(many, lent.proxy)))
-        (brief,) = await pool.acquire(SITE, wish=ProxyRequest(avoid=_but(many, paced)))
+        (lease,) = await pool.acquire(SITE, request=ProxyRequest(session="s", avoid=_but(many, lease.proxy)))
+        (brief,) = await pool.acquire(SITE, request=ProxyRequest(avoid=_but(many, paced)))
         await pool.release(brief, [Outcome()])
         told = {
             proxy.key: verdict
             for proxy, verdict in await pool.explain(SITE, ProxyRequest(avoid=frozenset({avoided.key})))
         }
         assert len(told) == len(many)
-        assert told[lent.proxy.key][:4] == (lent.proxy.key, Why.LEASED, ProxyState.LEASED, clock.now + 60)
+        assert told[lease.proxy.key][:4] == (lease.proxy.key, Why.LEASED, ProxyState.LEASED, clock.now + 60)
         assert (told[cooling.key].why, told[cooling.key].until) == (Why.COOLING, clock.now + 100)
         assert (told[cooling.key].reason, told[banned.key].reason) == ("429", "complaint")
         assert (told[banned.key].why, told[dead.key].why) == (Why.BANNED, Why.DEAD)
@@ -706,9 +706,9 @@ def test_dead_proxies_are_forgotten_after_a_time_those_that_somebody_has_later(p
         well, dead, *held = proxies(4)
         for proxy in (dead, *held):
             assert await pool.ban("c.example", proxy.key), "this target has it, too"
-        lent = {each.proxy.key: each for each in await pool.acquire(SITE, 4, lease_s=200.0)}
+        lease = {each.proxy.key: each for each in await pool.acquire(SITE, 4, lease_s=200.0)}
         for proxy in (well, dead):
-            await pool.release(lent[proxy.key])
+            await pool.release(lease[proxy.key])
         for proxy in (dead, *held):
             assert await pool.checked(proxy.key, Outcome(Blame.UNFIT, "not fit: alters the page"))
         clock.now += 99.9
@@ -719,7 +719,7 @@ def test_dead_proxies_are_forgotten_after_a_time_those_that_somebody_has_later(p
         assert {view.proxy.key for view in await pool.proxies()} == {each.key for each in (well, *held)}
         assert {view.proxy.key for view in await pool.proxies("c.example")} <= {each.key for each in held}
         assert await pool.count() == 3
-        assert await pool.release(lent[held[0].key], [Outcome()])
+        assert await pool.release(lease[held[0].key], [Outcome()])
         assert await pool.forget_dead(100.0) == [held[0].key]
         clock.now += 100.0
         assert await pool.forget_dead(100.0) == [held[1].key], "a lease that is over holds nothing"
@@ -759,8 +759,8 @@ def test_one_that_was_forgotten_comes_back_as_new(play: Callable[..., None]) -> 
             await pool.acquire(SITE)
         assert await pool.add([proxy]) == 1
         assert [(view.state, view.uses, view.reason) for view in await pool.proxies()] == [(ProxyState.READY, 0, "")]
-        (lent,) = await pool.acquire(SITE, wait_s=LONG_S)
-        assert lent.proxy == proxy
+        (lease,) = await pool.acquire(SITE, wait_s=LONG_S)
+        assert lease.proxy == proxy
 
     play(story)
 
@@ -782,8 +782,8 @@ def test_new_ones_that_are_unchecked_are_lent_when_a_check_finds_them_well(play:
     async def story(pool: ProxyPool, clock: Set) -> None:
         known, new = proxies(2)
         assert await pool.add([known, new], unchecked=True) == 1
-        (lent,) = await pool.acquire(SITE)
-        assert lent.proxy == known, "what the pool knows already stays as it is"
+        (lease,) = await pool.acquire(SITE)
+        assert lease.proxy == known, "what the pool knows already stays as it is"
         with pytest.raises(NoProxy):
             await pool.acquire(SITE, wait_s=0.01)
         found = {view.proxy.key: (view.state, view.reason) for view in await pool.proxies()}
@@ -802,10 +802,10 @@ def test_a_session_has_a_proxy_with_the_tags_that_are_asked_for(play: Callable[.
         await pool.add([german, french])
 
         async def lend(**tags: str) -> tuple[str, bool]:
-            (lent,) = await pool.acquire(SITE, wish=ProxyRequest(tags, session="ann"))
-            await pool.release(lent, [Outcome()])
+            (lease,) = await pool.acquire(SITE, request=ProxyRequest(tags, session="ann"))
+            await pool.release(lease, [Outcome()])
             clock.now += 10
-            return lent.proxy.key, lent.rebound
+            return lease.proxy.key, lease.rebound
 
         assert await lend(country="de") == (german.key, False)
         assert await lend() == (german.key, False)
@@ -817,6 +817,6 @@ def test_a_session_has_a_proxy_with_the_tags_that_are_asked_for(play: Callable[.
         }
         assert told == {german.key: Why.NEXT, french.key: Why.TAGS}
         with pytest.raises(NoProxy):
-            await pool.acquire(SITE, wish=ProxyRequest({"country": "it"}, session="ann"))
+            await pool.acquire(SITE, request=ProxyRequest({"country": "it"}, session="ann"))
 
     play(story, 0)

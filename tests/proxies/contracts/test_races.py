@@ -26,9 +26,9 @@ __all__ = ["play"]
 async def used(pool: ProxyPool, times: int, session: str = "") -> str:
     """Use a proxy so often; return its key."""
     for _ in range(times):
-        (lent,) = await pool.acquire(SITE, wish=ProxyRequest(session=session))
-        assert await pool.release(lent, [Outcome()])
-    return lent.proxy.key
+        (lease,) = await pool.acquire(SITE, request=ProxyRequest(session=session))
+        assert await pool.release(lease, [Outcome()])
+    return lease.proxy.key
 
 
 async def uses(pool: ProxyPool) -> dict[str, int]:
@@ -40,11 +40,11 @@ def test_the_race_that_reset_counts(play: Callable[..., None]) -> None:
 
     async def story(pool: ProxyPool, clock: Set) -> None:
         key = await used(pool, 11)
-        (lent,) = await pool.acquire(SITE)
+        (lease,) = await pool.acquire(SITE)
         assert await pool.add(proxies(1)) == 0  # all sites may be filled up anew
         with pytest.raises(NoProxy):
             await pool.acquire(SITE)
-        assert await pool.release(lent, [Outcome()])
+        assert await pool.release(lease, [Outcome()])
         assert await uses(pool) == {key: 12}
 
     play(story)
@@ -56,12 +56,12 @@ def test_the_race_that_lent_in_the_wrong_order(play: Callable[..., None]) -> Non
     async def story(pool: ProxyPool, clock: Set) -> None:
         much, little = await used(pool, 3, "much"), await used(pool, 3, "little")
         await used(pool, 8, "much")
-        (lent,) = await pool.acquire(SITE, wish=ProxyRequest(session="much"))
-        assert (lent.proxy.key, lent.proxy.key != little) == (much, True)
+        (lease,) = await pool.acquire(SITE, request=ProxyRequest(session="much"))
+        assert (lease.proxy.key, lease.proxy.key != little) == (much, True)
         await pool.add(proxies(2))
         with pytest.raises(NoProxy):
             await pool.acquire(SITE, 2)  # which fills up
-        await pool.release(lent, [Outcome()])
+        await pool.release(lease, [Outcome()])
         assert await uses(pool) == {much: 12, little: 3}
         assert (await pool.acquire(SITE))[0].proxy.key == little
 
@@ -88,13 +88,13 @@ def test_the_fault_that_lent_what_is_held(play: Callable[..., None]) -> None:
 def test_a_late_return_is_refused_and_said(play: Callable[..., None], caplog: pytest.LogCaptureFixture) -> None:
     async def story(pool: ProxyPool, clock: Set) -> None:
         await pool.add([Proxy("http", "10.9.9.9", 80, "ann", "secret")])
-        (lent,) = await pool.acquire(SITE, lease_s=5)
+        (lease,) = await pool.acquire(SITE, lease_s=5)
         clock.now += 6
         (after,) = await pool.acquire(SITE)
         with caplog.at_level(logging.WARNING):
             for _ in range(10):
-                assert not await pool.release(lent, [Outcome()])
-        assert await uses(pool) == {lent.proxy.key: 2}
+                assert not await pool.release(lease, [Outcome()])
+        assert await uses(pool) == {lease.proxy.key: 2}
         assert await pool.release(after)
 
     play(story, 0)

@@ -61,9 +61,9 @@ def test_many_ask_in_few_round_trips(redis: Any) -> None:
         (first,) = await pool.acquire(SITE)  # fills up
         await pool.release(first)
         before = trips(redis)
-        lent = [each for (each,) in await asyncio.gather(*(pool.acquire(SITE) for _ in range(100)))]
-        assert len({each.proxy.key for each in lent}) == 100
-        assert all(await asyncio.gather(*(pool.release(each, [Outcome()]) for each in lent)))
+        lease = [each for (each,) in await asyncio.gather(*(pool.acquire(SITE) for _ in range(100)))]
+        assert len({each.proxy.key for each in lease}) == 100
+        assert all(await asyncio.gather(*(pool.release(each, [Outcome()]) for each in lease)))
         assert trips(redis) - before <= 2 * ceil(100 / TOGETHER_MAX)
 
     play(redis, story, 100)
@@ -117,8 +117,8 @@ def test_few_round_trips_however_many_wait(redis: Any) -> None:
 
     async def story(pool: ProxyPool) -> None:
         async def one() -> None:
-            (lent,) = await pool.acquire(SITE, wait_s=LONG_S)
-            await pool.release(lent, [Outcome()])
+            (lease,) = await pool.acquire(SITE, wait_s=LONG_S)
+            await pool.release(lease, [Outcome()])
 
         await one()
         before = trips(redis)
@@ -130,7 +130,7 @@ def test_few_round_trips_however_many_wait(redis: Any) -> None:
 
 def test_who_does_not_want_to_wait_is_told_at_once_though_others_wait(redis: Any) -> None:
     async def story(pool: ProxyPool) -> None:
-        (lent,) = await pool.acquire(SITE)
+        (lease,) = await pool.acquire(SITE)
         waiting = [asyncio.create_task(pool.acquire(SITE, wait_s=LONG_S)) for _ in range(5)]
         picky = asyncio.create_task(pool.acquire(SITE, 2, wait_s=LONG_S))
         await asyncio.sleep(0.05)
@@ -138,10 +138,10 @@ def test_who_does_not_want_to_wait_is_told_at_once_though_others_wait(redis: Any
             with pytest.raises(NoProxy, match="1 leased"):
                 await pool.acquire(SITE)
             with pytest.raises(NoProxy, match="1 leased"):
-                await pool.acquire(SITE, wish=ProxyRequest(session="s"))
+                await pool.acquire(SITE, request=ProxyRequest(session="s"))
         for task in waiting:
-            await pool.release(lent)
-            (lent,) = await task
+            await pool.release(lease)
+            (lease,) = await task
         picky.cancel()
 
     play(redis, story, 1)
@@ -149,15 +149,15 @@ def test_who_does_not_want_to_wait_is_told_at_once_though_others_wait(redis: Any
 
 def test_a_server_that_stands_still_is_told_when_the_wait_is_over(redis: Any) -> None:
     async def story(pool: ProxyPool) -> None:
-        (lent,) = await pool.acquire(SITE)
-        await pool.release(lent)
+        (lease,) = await pool.acquire(SITE)
+        await pool.release(lease)
         redis.process.send_signal(signal.SIGSTOP)
         began = time.monotonic()
         try:
             waits = [
                 pool.acquire(SITE),
                 pool.acquire(SITE, wait_s=1.0),
-                pool.acquire(SITE, wish=ProxyRequest(session="s")),
+                pool.acquire(SITE, request=ProxyRequest(session="s")),
             ]
             told = await asyncio.gather(*waits, return_exceptions=True)
         finally:
@@ -172,8 +172,8 @@ def test_a_server_that_stands_still_is_told_when_the_wait_is_over(redis: Any) ->
 def test_what_was_asked_for_is_done_whoever_still_listens(redis: Any) -> None:
     async def story(pool: ProxyPool) -> None:
         for _ in range(20):
-            (lent,) = await pool.acquire(SITE, wait_s=LONG_S)
-            returning = asyncio.create_task(pool.release(lent, [Outcome()]))
+            (lease,) = await pool.acquire(SITE, wait_s=LONG_S)
+            returning = asyncio.create_task(pool.release(lease, [Outcome()]))
             await asyncio.sleep(0)
             returning.cancel()
             asking = asyncio.create_task(pool.acquire(SITE, wait_s=LONG_S))
@@ -194,19 +194,19 @@ def test_who_is_killed_while_he_removes_a_proxy_leaves_no_ghost(redis: Any) -> N
         remover, other = [await redis_pool(redis.url, name, print) for name in [token_hex(4)] * 2]
         await remover.add(proxies(2))
         both = await remover.acquire(SITE, 2)
-        for lent in both:
-            await remover.release(lent)
+        for lease in both:
+            await remover.release(lease)
         await remover._calls.everywhere("remove", keys=[both[0].proxy.key])  # and here he is killed
         refused = 0
         for _ in range(10):
             try:
-                (lent,) = await other.acquire(SITE)
+                (lease,) = await other.acquire(SITE)
             except NoProxy as why:
                 assert "was removed" in str(why)
                 refused += 1
             else:
-                assert lent.proxy == both[1].proxy
-                await other.release(lent, [Outcome()])
+                assert lease.proxy == both[1].proxy
+                await other.release(lease, [Outcome()])
         assert refused == 1
         await remover.close()
         await other.close()
@@ -221,13 +221,13 @@ def test_a_target_with_leases_is_not_lost_when_there_are_too_many(redis: Any) ->
         name = token_hex(4)
         pool = await redis_pool(redis.url, name, print)
         await pool.add(proxies(1))
-        (lent,) = await pool.acquire(SITE)
+        (lease,) = await pool.acquire(SITE)
         with driver.Redis.from_url(redis.url) as client:
             client.zadd(f"lycosa:proxies:{{{name}}}:t", {f"{number}.example": 1e12 for number in range(TARGETS_MAX)})
         (another,) = await pool.acquire("b.example")
         known = await pool._calls.targets()
         assert {SITE, "b.example"} <= set(known)
-        await pool.release(lent)
+        await pool.release(lease)
         await pool.release(another)
         await pool.close()
 
@@ -260,8 +260,8 @@ def test_who_asks_for_tags_that_others_have_given_a_proxy_is_told_them(redis: An
         one, other = [await redis_pool(redis.url, name, print) for name in [token_hex(4)] * 2]
         await one.add([Proxy("http", "10.0.0.1", 1, tags={"country": "de"})])
         await other.add([Proxy("http", "10.0.0.1", 1, tags={"country": "fr"})])
-        (lent,) = await one.acquire(SITE, wish=ProxyRequest({"country": "fr"}), wait_s=10.0)
-        assert lent.proxy.tags == {"country": "fr"}
+        (lease,) = await one.acquire(SITE, request=ProxyRequest({"country": "fr"}), wait_s=10.0)
+        assert lease.proxy.tags == {"country": "fr"}
         await one.close()
         await other.close()
 
@@ -273,15 +273,15 @@ def test_what_others_say_of_a_proxy_is_known_soon(redis: Any, monkeypatch: pytes
     monkeypatch.setattr(refiller, "SEE_S", 0.0)
 
     async def story(pool: ProxyPool) -> None:
-        (lent,) = await pool.acquire(SITE)
-        await pool.release(lent)
+        (lease,) = await pool.acquire(SITE)
+        await pool.release(lease)
         other = await redis_pool(redis.url, NAME, print)
         (proxy,) = proxies(1)
         await other.add([replace(proxy, price_gb=4.5, tags={"country": "de"})])
         await other.close()
-        (lent,) = await pool.acquire(SITE, wait_s=LONG_S)
-        assert (lent.proxy.price_gb, dict(lent.proxy.tags)) == (4.5, {"country": "de"})
-        await pool.release(lent)
+        (lease,) = await pool.acquire(SITE, wait_s=LONG_S)
+        assert (lease.proxy.price_gb, dict(lease.proxy.tags)) == (4.5, {"country": "de"})
+        await pool.release(lease)
 
     play(redis, story, 1, NAME)
 
@@ -308,9 +308,9 @@ def test_a_policy_with_more_members_fills_up(redis: Any, tags: dict[str, str]) -
             if members == 2:
                 await pool.add(replace(each, tags={"country": "de"}) for each in proxies(6))
             for _ in range(2):
-                await pool.release((await pool.acquire(SITE, wish=ProxyRequest(tags)))[0])
-            lent = await pool.acquire(SITE, 4 if members > 2 else 2, ProxyRequest(tags), wait_s=LONG_S)
-            for each in lent:
+                await pool.release((await pool.acquire(SITE, request=ProxyRequest(tags)))[0])
+            lease = await pool.acquire(SITE, 4 if members > 2 else 2, ProxyRequest(tags), wait_s=LONG_S)
+            for each in lease:
                 await pool.release(each)
             assert len(await pool.proxies(SITE)) == (4 if members > 2 else 2)
             await pool.close()

@@ -43,9 +43,9 @@ def test_nobody_has_a_proxy_of_somebody_else_while_it_moves(cluster: RedisCluste
         assert not asking.done()
         going.end()
         second = await asyncio.wait_for(asking, END_MAX_S)
-        assert len({lent.proxy.key for lent in [*first, *second]}) == PROXIES
-        for lent in [*first, *second]:
-            assert await pool.release(lent)
+        assert len({lease.proxy.key for lease in [*first, *second]}) == PROXIES
+        for lease in [*first, *second]:
+            assert await pool.release(lease)
         await pool.close()
 
     asyncio.run(story())

@@ -31,26 +31,26 @@ async def borrow(pool: ProxyPool, diary: Diary, held: Path, stop: asyncio.Event)
     while not stop.is_set():
         diary.write("ask")
         try:
-            (lent,) = await pool.acquire(random.choice(TARGETS), lease_s=LEASE_S, wait_s=WAIT_S)
+            (lease,) = await pool.acquire(random.choice(TARGETS), lease_s=LEASE_S, wait_s=WAIT_S)
         except NoProxy as error:
             diary.write("none", error)
             return
-        diary.write("got", lent.target, lent.token, lent.proxy.key)
+        diary.write("got", lease.target, lease.token, lease.proxy.key)
         uses = random.randrange(4)
-        await hold(lent, diary, held)
-        diary.write("return", lent.target, lent.proxy.key, uses)
-        was_in_time = await pool.release(lent, [Outcome()] * uses)
+        await hold(lease, diary, held)
+        diary.write("return", lease.target, lease.proxy.key, uses)
+        was_in_time = await pool.release(lease, [Outcome()] * uses)
         diary.write("returned" if was_in_time else "late")
 
 
-async def hold(lent: ProxyLease, diary: Diary, held: Path) -> None:
+async def hold(lease: ProxyLease, diary: Diary, held: Path) -> None:
     """Be the only one who uses it."""
-    handle = os.open(held / f"{lent.target}-{lent.proxy.key}", os.O_RDWR | os.O_CREAT)
+    handle = os.open(held / f"{lease.target}-{lease.proxy.key}", os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         await asyncio.sleep(random.choice([0.0, 0.0, 0.001, 0.01, 0.3]))
     except BlockingIOError:
-        diary.write("double", lent.target, lent.proxy.key)
+        diary.write("double", lease.target, lease.proxy.key)
     finally:
         os.close(handle)
 

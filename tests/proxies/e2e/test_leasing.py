@@ -123,13 +123,13 @@ def test_sessions_tags_and_what_is_not_wanted() -> None:
             assert again.url == first.url
         async with pool.lease(SITE, tags={"country": "de"}) as german:
             assert german.tags == {"country": "de"}
-        async with pool.lease(SITE, avoid=[german.lent.proxy.key]) as other:
+        async with pool.lease(SITE, avoid=[german.lease.proxy.key]) as other:
             assert other.url != german.url
         with pytest.raises(BadProxy):
             await pool.add("nonsense")
-        assert await pool.ban(SITE, german.lent.proxy.key)
-        assert await pool.unban(SITE, german.lent.proxy.key)
-        assert await pool.remove(german.lent.proxy.key) == 1
+        assert await pool.ban(SITE, german.lease.proxy.key)
+        assert await pool.unban(SITE, german.lease.proxy.key)
+        assert await pool.remove(german.lease.proxy.key) == 1
         assert [view.target for view in await pool.targets()] == [SITE]
 
     play(story, 3)

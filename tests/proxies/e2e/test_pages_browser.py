@@ -50,8 +50,8 @@ async def with_long_names(pool: LocalPool) -> None:
         await pool.checked(proxy.key, Outcome(latency_s=1.234), "2001:db8:ffff:ffff:ffff:ffff:ffff:1")
     for proxy in proxies:
         others = frozenset(each.key for each in proxies if each != proxy)
-        (lent,) = await pool.acquire("shop.example", wish=ProxyRequest(avoid=others))
-        await pool.release(lent, [Outcome(latency_s=12.345)] * 1234)
+        (lease,) = await pool.acquire("shop.example", request=ProxyRequest(avoid=others))
+        await pool.release(lease, [Outcome(latency_s=12.345)] * 1234)
     await pool.ban("shop.example", proxies[1].key, reason="x" * 200)
 
 

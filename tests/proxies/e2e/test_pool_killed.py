@@ -151,8 +151,8 @@ async def check(members: Members, account: Account, owners: int) -> None:
     try:
         unheard = 0
         for target in TARGETS:
-            lent = await pool.acquire(target, len(PROXIES), lease_s=LEASE_S, wait_s=LEASE_S + 1.0)
-            assert len({each.proxy.key for each in lent}) == len(PROXIES)
+            lease = await pool.acquire(target, len(PROXIES), lease_s=LEASE_S, wait_s=LEASE_S + 1.0)
+            assert len({each.proxy.key for each in lease}) == len(PROXIES)
             for view in await pool.proxies(target):
                 unheard += compare(view, (target, view.proxy.key), account)
         # A lease that was given and never heard of: by who was killed, or by who lost the owner.
@@ -183,16 +183,16 @@ def test_leases_outlive_the_owner_and_are_returned_to_the_next(tmp_path: Path) -
 
     async def story() -> None:
         pool = await open_pool(members.pool)
-        lent = [(await pool.acquire("c.example", wait_s=LONG_S))[0] for _ in range(3)]
+        lease = [(await pool.acquire("c.example", wait_s=LONG_S))[0] for _ in range(3)]
         members.kill(members.owner())
-        assert await pool.release(lent[0], [Outcome()] * 5)
+        assert await pool.release(lease[0], [Outcome()] * 5)
         assert members.owner() not in members.running
-        assert not await pool.release(lent[0], [Outcome()] * 5)
+        assert not await pool.release(lease[0], [Outcome()] * 5)
         more = await pool.acquire("c.example", 4)
-        assert {each.proxy.key for each in more}.isdisjoint({lent[1].proxy.key, lent[2].proxy.key})
-        assert min(each.token for each in more) > lent[2].token
+        assert {each.proxy.key for each in more}.isdisjoint({lease[1].proxy.key, lease[2].proxy.key})
+        assert min(each.token for each in more) > lease[2].token
         uses = {view.proxy.key: view.uses for view in await pool.proxies("c.example")}
-        assert uses[lent[0].proxy.key] == 6, "five, and the lease of now"
+        assert uses[lease[0].proxy.key] == 6, "five, and the lease of now"
         await pool.close()
 
     try:

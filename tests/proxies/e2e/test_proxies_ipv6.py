@@ -58,8 +58,8 @@ def test_everything_goes_through_proxies_at_an_ipv6_address(tmp_path: Path) -> N
             found = (await done("proxies", "check", *pool, "--judge", judge.address.url, "--json")).splitlines()
             assert sorted(json.loads(line)["exit_ip"] for line in found) == sorted([http.exit, socks.exit])
 
-            async with open_pool(tmp_path / "pool") as opened, opened.lease("shop.example", n=2) as lent:
-                assert {each.url for each in lent} == {http.url, socks.url}
+            async with open_pool(tmp_path / "pool") as opened, opened.lease("shop.example", n=2) as lease:
+                assert {each.url for each in lease} == {http.url, socks.url}
 
             await done("crawl", server.url(), "--proxy-pool", "pool", "-o", "items.jsonl")
             assert len(items(tmp_path / "items.jsonl")) == 20

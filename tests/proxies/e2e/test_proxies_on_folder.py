@@ -73,8 +73,8 @@ def used(pool: str, outcome: Outcome) -> None:
         opened = await open_pool(pool)
         try:
             for _ in range(3):
-                (lent,) = await opened.acquire(SITE)
-                await opened.release(lent, [outcome])
+                (lease,) = await opened.acquire(SITE)
+                await opened.release(lease, [outcome])
         finally:
             await opened.close()
 

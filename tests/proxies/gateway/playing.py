@@ -118,9 +118,9 @@ class Recorded(LocalPool):
         super().__init__(*args, **more)
         self.returned: list[tuple[ProxyLease, list[Outcome]]] = []
 
-    async def release(self, lent: ProxyLease, outcomes: Any = ()) -> bool:
-        self.returned.append((lent, list(outcomes)))
-        return await super().release(lent, outcomes)
+    async def release(self, lease: ProxyLease, outcomes: Any = ()) -> bool:
+        self.returned.append((lease, list(outcomes)))
+        return await super().release(lease, outcomes)
 
     @property
     def outcomes(self) -> list[tuple[str, str]]:

@@ -57,8 +57,8 @@ def test_a_request_goes_through_a_proxy(played):
             + b64encode(b"ann:secret") + b"\r\n\r\n"
         ]  # fmt: skip
         assert stage.pool.outcomes == [("none", "")]
-        lent, outcomes = stage.pool.returned[0]
-        assert lent.target == "shop.example"
+        lease, outcomes = stage.pool.returned[0]
+        assert lease.target == "shop.example"
         assert 0 < outcomes[0].latency_s < 5
 
     played(play)
@@ -321,7 +321,7 @@ def test_attempts_are_bounded(played):
         answer = await stage.ask(LAST)
         assert status_of(answer) == 502
         assert sum(len(each.heard) for each in proxies) == 4
-        assert len({lent.proxy.key for lent, _ in stage.pool.returned}) == 4
+        assert len({lease.proxy.key for lease, _ in stage.pool.returned}) == 4
 
     played(play, attempts=4)
 
@@ -505,7 +505,7 @@ def test_an_account_asks_for_what_it_wants(played):
             login = b64encode(f"{user}:secret".encode())
             answer = await stage.ask(LAST.replace(b"Conn", b"Proxy-Authorization: Basic " + login + b"\r\nConn"))
             assert body_of(answer) == said
-        assert [lent.target for lent, _ in stage.pool.returned] == ["shop.example", "x"]
+        assert [lease.target for lease, _ in stage.pool.returned] == ["shop.example", "x"]
 
     played(play, users={"ann": "secret"})
 

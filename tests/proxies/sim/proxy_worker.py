@@ -80,23 +80,23 @@ class Process:
         self.chance = random.Random(job.seed)
         self.file = os.open(job.journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
-    def note(self, kind: bytes, lent: ProxyLease, number: float) -> None:
-        target = int(lent.target.partition(".")[0])
-        os.write(self.file, RECORD.pack(kind, target, int(lent.proxy.key, 16), lent.token, time.time(), number))
+    def note(self, kind: bytes, lease: ProxyLease, number: float) -> None:
+        target = int(lease.target.partition(".")[0])
+        os.write(self.file, RECORD.pack(kind, target, int(lease.proxy.key, 16), lease.token, time.time(), number))
 
     async def work(self) -> None:
         while self.left > 0:
             self.left -= 1
             target = f"{self.chance.randrange(self.job.targets)}.example"
-            (lent,) = await self.pool.acquire(target, wait_s=WAIT_S)
-            self.note(b"G", lent, lent.deadline)
+            (lease,) = await self.pool.acquire(target, wait_s=WAIT_S)
+            self.note(b"G", lease, lease.deadline)
             if self.chance.random() < self.job.leaked:
                 continue
             late_s = self.job.lease_s + 0.2 if self.chance.random() < LATE else 0.0
             await asyncio.sleep(late_s)
             outcomes = [Outcome(latency_s=0.1)] * self.chance.choice(USES)
-            self.note(b"S", lent, len(outcomes))
-            self.note(b"R" if await self.pool.release(lent, outcomes) else b"L", lent, len(outcomes))
+            self.note(b"S", lease, len(outcomes))
+            self.note(b"R" if await self.pool.release(lease, outcomes) else b"L", lease, len(outcomes))
 
 
 async def main(job: Job) -> None:

@@ -52,8 +52,8 @@ class Told(History):
 
     def acquire(self, target: str) -> None:
         """As it is, but without a check that knows of no tiers."""
-        wish = ProxyRequest(session=self.random.choice(["", "", "s1", "s2"]))
-        answer = self.pool.acquire(target, self.now, [self.random.random()], wish)
+        request = ProxyRequest(session=self.random.choice(["", "", "s1", "s2"]))
+        answer = self.pool.acquire(target, self.now, [self.random.random()], request)
         if not isinstance(answer, Wait):
             (grant,) = answer
             self.leases[target, grant.token] = grant
@@ -73,32 +73,32 @@ class Told(History):
             ProxyRequest(session="s1"),
             ProxyRequest(german, "s2", avoid),
         ]
-        wish = self.random.choice(wishes)
-        verdicts = explained(self.pool, target, wish, self.now)
+        request = self.random.choice(wishes)
+        verdicts = explained(self.pool, target, request, self.now)
         self.seen |= {verdict.why for verdict in verdicts}
         assert sorted(verdict.key for verdict in verdicts) == sorted(self.pool.proxies), "each proxy, once"
-        self.lent_as_told(target, wish, verdicts)
-        self.free_as_told(target, wish, verdicts)
+        self.lent_as_told(target, request, verdicts)
+        self.free_as_told(target, request, verdicts)
 
-    def lent_as_told(self, target: str, wish: ProxyRequest, verdicts: list[ProxyVerdict]) -> None:
+    def lent_as_told(self, target: str, request: ProxyRequest, verdicts: list[ProxyVerdict]) -> None:
         next_ones = {verdict.key for verdict in verdicts if verdict.why is Why.NEXT}
         count = len(next_ones) or 1
-        lent = set()
+        lease = set()
         for number in range(count):
-            answer = deepcopy(self.pool).acquire(target, self.now, [(number + 0.5) / count], wish)
-            lent |= set() if isinstance(answer, Wait) else {grant.key for grant in answer}
-        assert lent == next_ones
+            answer = deepcopy(self.pool).acquire(target, self.now, [(number + 0.5) / count], request)
+            lease |= set() if isinstance(answer, Wait) else {grant.key for grant in answer}
+        assert lease == next_ones
         assert sum(verdict.share for verdict in verdicts) == pytest.approx(1.0 if next_ones else 0.0)
 
-    def free_as_told(self, target: str, wish: ProxyRequest, verdicts: list[ProxyVerdict]) -> None:
+    def free_as_told(self, target: str, request: ProxyRequest, verdicts: list[ProxyVerdict]) -> None:
         later = [each for each in verdicts if each.until > self.now]
         if not later:
             return
         one = self.random.choice(later)
-        then = {each.key: each for each in explained(deepcopy(self.pool), target, wish, one.until)}[one.key]
-        no_session_keeps_it = {Why.TAGS, Why.AVOIDED} if wish.session else set()
+        then = {each.key: each for each in explained(deepcopy(self.pool), target, request, one.until)}[one.key]
+        no_session_keeps_it = {Why.TAGS, Why.AVOIDED} if request.session else set()
         assert then.why in ELIGIBLE | no_session_keeps_it or then.until > one.until
-        just_before = explained(deepcopy(self.pool), target, wish, one.until - 1e-3)
+        just_before = explained(deepcopy(self.pool), target, request, one.until - 1e-3)
         if one.until - 1e-3 > self.now:
             assert {each.key: each for each in just_before}[one.key].why not in ELIGIBLE
 

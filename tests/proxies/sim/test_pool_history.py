@@ -31,10 +31,10 @@ def proxies(count: int, **facts: object) -> list[Proxy]:
     return [Proxy("http", f"10.0.{number // 250}.{number % 250 + 1}", 8080, **facts) for number in range(count)]  # type: ignore[arg-type]
 
 
-def may_be_lent(pool: TargetPool, pair: ProxyTargetState, now: float) -> bool:
-    full = bool(pool.policy.concurrency) and pair.lease_count >= pool.policy.concurrency
-    unusable = pair.banned or pair.facts.dead or (pair.half_open and pair.lease_count > 0)
-    return not full and not unusable and pair.at <= now
+def may_be_lent(pool: TargetPool, member: ProxyTargetState, now: float) -> bool:
+    full = bool(pool.policy.concurrency) and member.lease_count >= pool.policy.concurrency
+    unusable = member.banned or member.facts.dead or (member.half_open and member.lease_count > 0)
+    return not full and not unusable and member.at <= now
 
 
 class History:
@@ -75,7 +75,9 @@ class History:
             target, self.now, [self.random.random() for _ in range(count)], ProxyRequest(session=session)
         )
         if isinstance(answer, Wait):
-            free = [pair for pair in self.pairs(target) if may_be_lent(self.pool.targets[target], pair, self.now)]
+            free = [
+                member for member in self.members(target) if may_be_lent(self.pool.targets[target], member, self.now)
+            ]
             assert session or len(free) < count, "nothing is lent, although there is something"
             assert answer.at is None or answer.at > self.now, "it would be asked for at once, for ever"
             return
@@ -119,8 +121,8 @@ class History:
             self.pool.revive(key, self.now, self.random.choice(["", "9.9.9.9"]))
         elif act == 3 and len(self.pool.proxies) > 1 and self.pool.remove(key, self.now):
             self.gone |= {lease for lease, grant in self.leases.items() if grant.key == key}
-            self.uses = Counter({pair: count for pair, count in self.uses.items() if pair[1] != key})
-            self.started = {pair: at for pair, at in self.started.items() if pair[1] != key}
+            self.uses = Counter({member: count for member, count in self.uses.items() if member[1] != key})
+            self.started = {member: at for member, at in self.started.items() if member[1] != key}
         elif act == 4:
             self.forget_dead(self.random.choice([0.0, 3.0]))
         else:
@@ -131,13 +133,13 @@ class History:
         for key in self.random.sample(sorted(self.pool.proxies), min(2, len(self.pool.proxies))):
             self.pool.hear(key, [Outcome(Blame.UNFIT, "x")], self.now - self.random.choice([0.0, 4.0]), 0.5)
         dead = {key for key, health in self.pool.health.items() if health.dead and health.dead_at <= self.now - kept_s}
-        lent = {grant.key for (target, _), grant in self.leases.items() if not self.over(target, grant)}
-        assert set(self.pool.forget_dead(kept_s, self.now)) == dead - lent
-        self.uses = Counter({pair: count for pair, count in self.uses.items() if pair[1] not in dead - lent})
-        self.started = {pair: at for pair, at in self.started.items() if pair[1] not in dead - lent}
+        lease = {grant.key for (target, _), grant in self.leases.items() if not self.over(target, grant)}
+        assert set(self.pool.forget_dead(kept_s, self.now)) == dead - lease
+        self.uses = Counter({member: count for member, count in self.uses.items() if member[1] not in dead - lease})
+        self.started = {member: at for member, at in self.started.items() if member[1] not in dead - lease}
 
-    def pairs(self, target: str) -> list[ProxyTargetState]:
-        return list(self.pool.targets[target].pairs.values()) if target in self.pool.targets else []
+    def members(self, target: str) -> list[ProxyTargetState]:
+        return list(self.pool.targets[target].members.values()) if target in self.pool.targets else []
 
     def check(self) -> None:
         held: defaultdict[tuple[str, str], int] = defaultdict(int)
@@ -145,11 +147,11 @@ class History:
             held[target, grant.key] += not self.over(target, grant)
         for target, pool in self.pool.targets.items():
             pool.expire(self.now)
-            for pair in pool.pairs.values():
-                assert pair.lease_count == held[target, pair.key], "a lease that nobody has, or one released early"
-                assert not pool.policy.concurrency or pair.lease_count <= pool.policy.concurrency
-                assert pair.uses == self.uses[target, pair.key]
-                assert not pair.queued or may_be_lent(pool, pair, self.now)
+            for member in pool.members.values():
+                assert member.lease_count == held[target, member.key], "a lease that nobody has, or one released early"
+                assert not pool.policy.concurrency or member.lease_count <= pool.policy.concurrency
+                assert member.uses == self.uses[target, member.key]
+                assert not member.queued or may_be_lent(pool, member, self.now)
 
 
 @pytest.mark.parametrize("part", range(4))
@@ -162,8 +164,8 @@ def test_random_histories(part: int) -> None:
                 history.step()
 
 
-def one(pool: GlobalPool, target: str, now: float, **wish: object) -> Grant:
-    answer = pool.acquire(target, now, [0.0], ProxyRequest(**wish))  # type: ignore[arg-type]
+def one(pool: GlobalPool, target: str, now: float, **request: object) -> Grant:
+    answer = pool.acquire(target, now, [0.0], ProxyRequest(**request))  # type: ignore[arg-type]
     assert not isinstance(answer, Wait)
     return answer[0]
 
@@ -183,7 +185,7 @@ def test_the_race_that_reset_counts() -> None:
         pool.target("a.example", float(now)).filled.clear()
         assert isinstance(pool.acquire("a.example", float(now), [0.0]), Wait)
         pool.release("a.example", grant.token, [Outcome()], float(now), 0.0)
-    assert pool.targets["a.example"].pairs[grant.key].uses == 12
+    assert pool.targets["a.example"].members[grant.key].uses == 12
 
 
 def test_the_race_that_lent_in_the_wrong_order() -> None:
@@ -193,7 +195,7 @@ def test_the_race_that_lent_in_the_wrong_order() -> None:
         for _ in range(uses):
             grant = one(pool, "a.example", 1.0, session=session)
             pool.release("a.example", grant.token, [Outcome()], 1.0, 0.0)
-    counts = {key: pair.uses for key, pair in pool.targets["a.example"].pairs.items()}
+    counts = {key: member.uses for key, member in pool.targets["a.example"].members.items()}
     assert sorted(counts.values()) == [3, 12]
     assert counts[one(pool, "a.example", 2.0).key] == 3
 
@@ -225,10 +227,10 @@ def test_a_ban_ends_with_one_canary() -> None:
     target, now = pool.target("a.example", 0.0), 1.0
     grant = one(pool, "a.example", now)
     pool.release("a.example", grant.token, [Outcome(Blame.SITE, "429", rest_s=30.0)], now, 0.0)
-    ((key, pair),) = target.pairs.items()
-    assert pair.state(now) is ProxyState.COOLING
+    ((key, member),) = target.members.items()
+    assert member.state(now) is ProxyState.COOLING
     assert pool.acquire("a.example", now, [0.0]) == Wait(31.0)
-    assert pair.state(32.0) is ProxyState.HALF_OPEN
+    assert member.state(32.0) is ProxyState.HALF_OPEN
     canary = one(pool, "a.example", 32.0)
     assert isinstance(pool.acquire("a.example", 32.0, [0.0]), Wait), "one at a time"
     pool.release("a.example", canary.token, [Outcome(Blame.SITE, "429")], 33.0, 1.0)
@@ -273,7 +275,7 @@ def test_a_target_is_filled_up_in_one_walk_however_many_rest(monkeypatch: pytest
         pool.hear(key, [Outcome(Blame.PROXY, "down")], 0.0, 0.5)
     monkeypatch.setattr(pool, "nearest", lambda: walks.append(1) or GlobalPool.nearest(pool))
     assert one(pool, "a.example", 1.0)
-    assert sum(pair.usable for pair in pool.targets["a.example"].pairs.values()) == 10
+    assert sum(member.usable for member in pool.targets["a.example"].members.values()) == 10
     one(pool, "a.example", 1.0)
     assert len(walks) == 1
 
@@ -405,17 +407,17 @@ def test_who_was_banned_from_the_beginning_slows_nobody(well: Outcome, *, has_wo
         banned = answer[0].key == bad.key and number >= 80
         outcome = Outcome(Blame.SITE, "403") if banned else well
         pool.release("a.example", answer[0].token, [outcome], now, 1.0)
-    assert pool.targets["a.example"].pairs[bad.key].bans == 1
+    assert pool.targets["a.example"].members[bad.key].bans == 1
     assert (served == 200) is not has_worked
 
 
 def test_failures_are_forgotten_where_nobody_sees_what_comes_through() -> None:
     """A tunnel says nothing of the site: it brings the proxy back to where new ones stand, and no further."""
-    pair = ProxyTargetState("k", ProxyFacts(), 0.0)
-    new = pair.cost()
-    pair.answered(False)
-    assert pair.cost() > 2 * new
+    member = ProxyTargetState("k", ProxyFacts(), 0.0)
+    new = member.cost()
+    member.answered(False)
+    assert member.cost() > 2 * new
     for _ in range(200):
-        pair.answered(None)
-    assert pair.cost() == pytest.approx(new, rel=0.01)
-    assert (pair.good, pair.bad) == (0, 1)
+        member.answered(None)
+    assert member.cost() == pytest.approx(new, rel=0.01)
+    assert (member.good, member.bad) == (0, 1)

@@ -93,15 +93,15 @@ class Both:
     def hear(self) -> None:
         """Of some uses: those of a proxy that is none any more say nothing."""
         self.meet_all()
-        pairs = self.model.target(SITE, self.now).pairs
-        before = {key: pair.facts for key, pair in pairs.items()}
+        members = self.model.target(SITE, self.now).members
+        before = {key: member.facts for key, member in members.items()}
         heard = {any_proxy(self.chance).key: (self.outcomes(), self.chance.random()) for _ in range(3)}
         if any(proves_reached(each) for outcomes, _ in heard.values() for each in outcomes):
             self.model.hear(NOBODYS, REACHED, self.now, 0.0)  # by whichever it was
         for key, (outcomes, draw) in heard.items():
             self.model.hear(key, outcomes, self.now, draw)
         told = {key: {"outcomes": outcomes, "draw": draw} for key, (outcomes, draw) in heard.items()}
-        expected = {key: self.model.facts(key) for key, pair in pairs.items() if pair.facts is not before[key]}
+        expected = {key: self.model.facts(key) for key, member in members.items() if member.facts is not before[key]}
         assert facts_of(self.asked("hear", heard=told)) == expected
 
     def outcomes(self) -> list[Outcome]:
@@ -145,7 +145,7 @@ class Both:
         """The target has all proxies."""
         target = self.model.target(SITE, self.now)
         for key in self.model.proxies:
-            if key not in target.pairs:
+            if key not in target.members:
                 target.learn(key, self.model.facts(key), self.now)
 
     def changed(self, are_others: bool = False) -> None:

@@ -73,9 +73,9 @@ def seen(pool: RecordedPool, now: float) -> Image:
     whole = pool_image.decode(pool_image.encode(image_of(pool)))
     for target in whole.targets:
         target.sessions = [each for each in target.sessions if each.until > now]
-        for pair in target.pairs:  # what is not ready now begins where the order stands
-            pair.rank = pair.rank if pair.queued else max(pair.rank, target.stands)
-        target.pairs.sort(key=lambda pair: pair.key)
+        for member in target.members:  # what is not ready now begins where the order stands
+            member.rank = member.rank if member.queued else max(member.rank, target.stands)
+        target.members.sort(key=lambda member: member.key)
         target.filled.sort()
     whole.targets.sort(key=lambda target: target.name)
     return msgspec.to_builtins(whole)
@@ -163,7 +163,7 @@ def test_other_policies_hold_from_the_next_start() -> None:
     again.targets["a.example"].use(replace(TargetPolicy(), concurrency=1), 2.0)
     assert one(again, "a.example", 2.0).key != held.key
     assert isinstance(again.acquire("a.example", 2.0, [0.0]), Wait)
-    assert again.targets["a.example"].pairs[held.key].state(2.0) is ProxyState.LEASED
+    assert again.targets["a.example"].members[held.key].state(2.0) is ProxyState.LEASED
 
 
 def test_a_lease_waits_for_the_cheaper_tier_after_a_start_too() -> None:

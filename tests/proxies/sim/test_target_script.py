@@ -84,9 +84,9 @@ class Both:
         session = self.random.choice(["", "", "s1", "s2"])
         draws = [self.random.random() for _ in range(1 if session else self.random.choice([1, 1, 3]))]
         tags = self.random.choice([{}, {}, {"country": "de"}])
-        wish = ProxyRequest(tags, session, frozenset(self.random.sample(KEYS, self.random.choice([0, 0, 2]))))
-        expected = self.model.acquire(self.now, draws, wish)
-        self.expect(self.script.acquire(draws, wish), lambda answer: granted(answer)[0], expected)
+        request = ProxyRequest(tags, session, frozenset(self.random.sample(KEYS, self.random.choice([0, 0, 2]))))
+        expected = self.model.acquire(self.now, draws, request)
+        self.expect(self.script.acquire(draws, request), lambda answer: granted(answer)[0], expected)
         if not isinstance(expected, Wait):
             self.tokens += [grant.token for grant in expected]
 
@@ -126,13 +126,13 @@ class Both:
         elif act == 1:
             self.expect(self.script.unban(key), as_it_is, self.model.unban(key, self.now))
         else:
-            self.expect(self.script.forget(key), as_it_is, key in self.model.pairs)
+            self.expect(self.script.forget(key), as_it_is, key in self.model.members)
             self.model.expire(self.now)  # as the pool of all proxies does
             self.model.forget(key)
 
     def compare(self) -> None:
         self.model.expire(self.now)
-        pairs, counts, leases, interval_s = looked(self.said(self.script.look())[0])
+        members, counts, leases, interval_s = looked(self.said(self.script.look())[0])
         assert leases == self.model.leases
         assert interval_s == self.model.interval_s(self.now)
         assert {name: counts[name] for name in ("granted", "leaked", "stale")} == {
@@ -143,30 +143,30 @@ class Both:
         assert told.deadlines == self.model.deadlines()
         assert told.bound == self.model.session_key("s1", self.now)
         assert (told.stands, told.interval_s) == (self.model.stands, interval_s)
-        assert pairs.keys() == self.model.pairs.keys()
-        for key, pair in pairs.items():
-            mine = self.model.pairs[key]
-            for each in fields(pair):
+        assert members.keys() == self.model.members.keys()
+        for key, member in members.items():
+            mine = self.model.members[key]
+            for each in fields(member):
                 if each.name != "facts":
-                    assert getattr(pair, each.name) == getattr(mine, each.name), (key, each.name)
+                    assert getattr(member, each.name) == getattr(mine, each.name), (key, each.name)
 
 
 def test_nothing_is_left_of_a_target_that_is_forgotten(redis: Any) -> None:
     with driver.Redis.from_url(redis.url) as client:
         both = Both(client, 1)
-        call, wish = both.script, ProxyRequest({"country": "de"}, "s")
+        call, request = both.script, ProxyRequest({"country": "de"}, "s")
         facts = {key: ProxyFacts(exit_ip="9.9.9.9", tier=2, tags={"country": "de"}) for key in KEYS}
-        both.said(call.learn(facts, wish, 3))
-        ((lent,), is_filled) = granted(both.said(call.acquire([0.5], wish, version=3))[0])  # type: ignore[misc]
+        both.said(call.learn(facts, request, 3))
+        ((lease,), is_filled) = granted(both.said(call.acquire([0.5], request, version=3))[0])  # type: ignore[misc]
         assert is_filled
         assert both.said(call.drop())[0] is False, "somebody has one"
-        both.said(call.release(lent.token, [Outcome(Blame.SITE, "403")], 0.5))
+        both.said(call.release(lease.token, [Outcome(Blame.SITE, "403")], 0.5))
         assert both.said(call.drop())[0] is True
         assert client.keys(f"{both.prefix}*") == []
         learned, members, dropped = both.said(call.learn(facts), call.members(ProxyRequest()), call.drop())
         assert [learned, dropped] == [True, True]
         assert sorted(members[0]) == sorted(KEYS)
-        _, (names, count) = both.said(call.drop(), call.members(wish))
+        _, (names, count) = both.said(call.drop(), call.members(request))
         assert (names, count) == ([], 0)
 
 

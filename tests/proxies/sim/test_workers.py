@@ -59,31 +59,31 @@ class Bookkeeper:
         self.uses: Counter[tuple[str, str]] = Counter()
         self.leaked = self.twice = 0
 
-    def lent(self, lent: ProxyLease) -> None:
+    def lease(self, lease: ProxyLease) -> None:
         """Note it; what another still has, and will return in time, is lent twice."""
-        which = lent.target, lent.proxy.key
+        which = lease.target, lease.proxy.key
         until = self.held.pop(which, None)
         if until is not None:
             self.twice += time.time() < until - TICK_S
         self.uses[which] += 1
 
-    def returned(self, lent: ProxyLease, uses: int) -> None:
-        self.uses[lent.target, lent.proxy.key] += max(0, uses - 1)
+    def returned(self, lease: ProxyLease, uses: int) -> None:
+        self.uses[lease.target, lease.proxy.key] += max(0, uses - 1)
 
 
 async def work(pool: ProxyPool, books: Bookkeeper, acquires: int, chance: random.Random) -> None:
     for _ in range(acquires):
-        (lent,) = await pool.acquire(f"site{chance.randrange(TARGETS)}.example", wait_s=60.0)
-        books.lent(lent)
-        books.held[lent.target, lent.proxy.key] = lent.deadline
+        (lease,) = await pool.acquire(f"site{chance.randrange(TARGETS)}.example", wait_s=60.0)
+        books.lease(lease)
+        books.held[lease.target, lease.proxy.key] = lease.deadline
         await asyncio.sleep(0)
         if chance.random() < LEAKED:
             books.leaked += 1
             continue
         uses = chance.choice([0, 1, 1, 1, 3])
-        del books.held[lent.target, lent.proxy.key]  # from now on another may have it
-        assert await pool.release(lent, [Outcome()] * uses) or time.time() > lent.deadline
-        books.returned(lent, uses)
+        del books.held[lease.target, lease.proxy.key]  # from now on another may have it
+        assert await pool.release(lease, [Outcome()] * uses) or time.time() > lease.deadline
+        books.returned(lease, uses)
 
 
 def test_a_hundred_workers_of_one_process() -> None:
@@ -111,8 +111,8 @@ async def looked_at(pool: ProxyPool) -> tuple[list[TargetView], list[tuple[str, 
     names = [view.target for view in await pool.targets()]
     views = [(name, view) for name in names for view in await pool.proxies(name)]
     for name in names:
-        lent = await pool.acquire(name, PROXIES)
-        assert len({each.proxy.key for each in lent}) == PROXIES, "every lease that leaked is back in time"
+        lease = await pool.acquire(name, PROXIES)
+        assert len({each.proxy.key for each in lease}) == PROXIES, "every lease that leaked is back in time"
     targets = await pool.targets()
     assert sum(view.leases for view in targets) == PROXIES * TARGETS
     return targets, views

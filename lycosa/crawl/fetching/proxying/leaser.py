@@ -58,27 +58,27 @@ class ProxyLeaser:
 
         Raises `NoProxyYet`, and `CloseSpider` when there was none for too long.
         """
-        lent = await self._another(wanted, avoid) if avoid and not wanted.session else None
-        if lent is None:
-            lent = await self._waited_for(wanted)
-        self._flows.lent(wanted.target, self._clock.now())
-        self._renew_later(lent, lent.deadline)
-        return lent
+        lease = await self._another(wanted, avoid) if avoid and not wanted.session else None
+        if lease is None:
+            lease = await self._waited_for(wanted)
+        self._flows.lease_granted(wanted.target, self._clock.now())
+        self._renew_later(lease, lease.deadline)
+        return lease
 
     def worked(self) -> None:
         """An answer came through a proxy."""
         if lasted_s := self._drought.worked(self._clock.now()):
             log.warning("proxies work again, after %.0f s", lasted_s)
 
-    async def give_back(self, lent: ProxyLease, outcomes: Sequence[Outcome]) -> bool:
+    async def give_back(self, lease: ProxyLease, outcomes: Sequence[Outcome]) -> bool:
         """End the lease, also when the caller is cancelled meanwhile. False when it was over before."""
-        renewal = self._renewals.pop((lent.target, lent.token), None)
+        renewal = self._renewals.pop((lease.target, lease.token), None)
         if renewal is not None:
             renewal.cancel()
         try:
-            return await self._pool.release(lent, outcomes)
+            return await self._pool.release(lease, outcomes)
         except asyncio.CancelledError:  # nobody knows how far it came; what is over already is not ended twice
-            self._started(self._pool.release(lent, outcomes))
+            self._started(self._pool.release(lease, outcomes))
             raise
 
     async def close(self) -> None:
@@ -92,7 +92,7 @@ class ProxyLeaser:
 
     async def _another(self, wanted: ProxySelector, avoid: frozenset[str]) -> ProxyLease | None:
         try:
-            return (await self._pool.acquire(wanted.target, wish=wanted.wish(avoid)))[0]
+            return (await self._pool.acquire(wanted.target, request=wanted.proxy_request(avoid)))[0]
         except NoProxy:
             return None
 
@@ -106,7 +106,7 @@ class ProxyLeaser:
             wait_s = min(wait_s, self._drought.most_s / 4)  # it is told before it ends the crawl
         try:
             with self._flows.waiting(wanted.target, which, began):
-                return (await self._pool.acquire(wanted.target, wish=wanted.wish(), wait_s=wait_s))[0]
+                return (await self._pool.acquire(wanted.target, request=wanted.proxy_request(), wait_s=wait_s))[0]
         except NoProxy as none:
             raise self._none(wanted.target, began, none) from None
 
@@ -125,20 +125,20 @@ class ProxyLeaser:
         again_s = self._flows.again_s(target, began, now)
         return NoProxyYet(str(none), now + (again_s if dry.left_s is None else min(again_s, dry.left_s)))
 
-    def _renew_later(self, lent: ProxyLease, deadline: float) -> None:
+    def _renew_later(self, lease: ProxyLease, deadline: float) -> None:
         after_s = max((deadline - self._clock.now()) / 2, RENEW_MIN_S)
-        self._renewals[lent.target, lent.token] = asyncio.get_running_loop().call_later(
-            after_s, lambda: self._started(self._renewed(lent))
+        self._renewals[lease.target, lease.token] = asyncio.get_running_loop().call_later(
+            after_s, lambda: self._started(self._renewed(lease))
         )
 
-    async def _renewed(self, lent: ProxyLease) -> None:
+    async def _renewed(self, lease: ProxyLease) -> None:
         """Go on having it; one that is lost, or whose pool is away, is heard of when it is given back."""
         try:
-            deadline = await self._pool.renew(lent)
+            deadline = await self._pool.renew(lease)
         except StateError:
             return
-        if deadline is not None and (lent.target, lent.token) in self._renewals:
-            self._renew_later(lent, deadline)
+        if deadline is not None and (lease.target, lease.token) in self._renewals:
+            self._renew_later(lease, deadline)
 
     def _started(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.create_task(work)

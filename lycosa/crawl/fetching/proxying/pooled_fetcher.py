@@ -38,10 +38,10 @@ class PooledFetcher(FetcherWrapper):
     """See the module; for one spider. `afresh(request)` gives a request cookies of a new session."""
 
     def __init__(
-        self, fetcher: Fetcher, lender: ProxyLeaser, sessions: SessionProxies, stats: StatsCollector, clock: Clock
+        self, fetcher: Fetcher, leaser: ProxyLeaser, sessions: SessionProxies, stats: StatsCollector, clock: Clock
     ) -> None:
         super().__init__(fetcher)
-        self._lender = lender
+        self._leaser = leaser
         self._sessions = sessions
         self._count = stats.inc_value
         self._clock = clock
@@ -60,28 +60,28 @@ class PooledFetcher(FetcherWrapper):
         if proxy is not None or request.asked("proxy", UNSAID) is not UNSAID:
             return await self._fetcher.fetch(request, address=address, into=into, proxy=proxy, **options)
         wanted, key = selector_of(request), _key(request)
-        lent = await self._lent(wanted, key)
+        lease = await self._lent(wanted, key)
         outcome: Outcome | None = None
         try:
-            self._same_session(request, wanted, lent)
-            found = await self._transferred(request, lent.proxy.url, options, into)
+            self._same_session(request, wanted, lease)
+            found = await self._transferred(request, lease.proxy.url, options, into)
             outcome = self._judged(request, wanted, found, is_read=into is None)
-            told = None if outcome is None else self._lender.attempts.judged(key, outcome)
+            told = None if outcome is None else self._leaser.attempts.judged(key, outcome)
         except BaseException:
-            await self._lender.give_back(lent, ())
+            await self._leaser.give_back(lease, ())
             raise
-        if not await self._lender.give_back(lent, () if told is None else (told,)):
+        if not await self._leaser.give_back(lease, () if told is None else (told,)):
             self._count("proxy/leases_lost")
-        return self._decided(key, lent, found, outcome)
+        return self._decided(key, lease, found, outcome)
 
     async def _lent(self, wanted: ProxySelector, key: Hashable) -> ProxyLease:
         try:
-            lent = await self._lender.lend(wanted, self._lender.attempts.avoided(key))
+            lease = await self._leaser.lend(wanted, self._leaser.attempts.avoided(key))
         except NoProxyYet:
             self._count("proxy/waits")
             raise
         self._count("proxy/leases")
-        return lent
+        return lease
 
     async def _transferred(
         self, request: Request, proxy: str, options: dict[str, Any], into: Into | None
@@ -91,8 +91,8 @@ class PooledFetcher(FetcherWrapper):
         except FetchError as error:
             return error
 
-    def _same_session(self, request: Request, wanted: ProxySelector, lent: ProxyLease) -> None:
-        if wanted.session and self._sessions.changes(wanted.target, wanted.session, lent.proxy.key):
+    def _same_session(self, request: Request, wanted: ProxySelector, lease: ProxyLease) -> None:
+        if wanted.session and self._sessions.changes(wanted.target, wanted.session, lease.proxy.key):
             self._count("proxy/sessions_rebound")
             self.afresh(request)
 
@@ -103,7 +103,7 @@ class PooledFetcher(FetcherWrapper):
         if isinstance(found, FetchError):
             return None if isinstance(found, PrivateAddress) else judge_error(found)
         is_read = is_read and not found.skipped and request.method != "HEAD" and found.status not in WITHOUT_BODY
-        rules = [rule for rule in self._lender.rules_of(wanted.target) if is_read or not _reads(rule)]
+        rules = [rule for rule in self._leaser.rules_of(wanted.target) if is_read or not _reads(rule)]
         location = redirected(request.url, found.headers.get("location")) if 300 <= found.status < 400 else None
         return judge(
             found.status,
@@ -116,20 +116,20 @@ class PooledFetcher(FetcherWrapper):
         )
 
     def _decided(
-        self, key: Hashable, lent: ProxyLease, found: Response | FetchError, outcome: Outcome | None
+        self, key: Hashable, lease: ProxyLease, found: Response | FetchError, outcome: Outcome | None
     ) -> Response:
         if outcome is not None:
             self._count(f"proxy/outcomes/{outcome.blame}")
         if outcome is None or outcome.blame not in FAILED:
-            self._lender.attempts.over(key)
+            self._leaser.attempts.over(key)
             if outcome is not None:
-                self._lender.worked()
+                self._leaser.worked()
             return _or_raise(found)
         self._count(f"proxy/reason_count/{outcome.reason}")
-        many = self._lender.attempts.failed(key, lent.proxy.key, outcome)
+        many = self._leaser.attempts.failed(key, lease.proxy.key, outcome)
         if not many:
             self._count("proxy/sent_again")
-            raise NoProxyYet(f"through {lent.proxy.name}: {outcome.reason}", self._clock.now())
+            raise NoProxyYet(f"through {lease.proxy.name}: {outcome.reason}", self._clock.now())
         self._count("proxy/given_up")
         why = f"through {many} {'proxies' if many > 1 else 'proxy'}: {outcome.reason}"
         if isinstance(found, Response):

@@ -37,7 +37,7 @@ class ProxySelector(NamedTuple):
     session: str = ""
     tags: Mapping[str, str] = NO_TAGS
 
-    def wish(self, avoid: frozenset[str] = frozenset()) -> ProxyRequest:
+    def proxy_request(self, avoid: frozenset[str] = frozenset()) -> ProxyRequest:
         """Return it as the pool wants it."""
         if not (self.session or self.tags or avoid):
             return ANY

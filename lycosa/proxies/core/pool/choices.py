@@ -32,7 +32,7 @@ class Choice:
 
     at: float
     by: str
-    wish: ProxyRequest
+    request: ProxyRequest
     waited_s: float
     proxy: str = ""
     among: int = 0
@@ -44,13 +44,13 @@ class Choice:
         """Say why it was this one."""
         if self.refused:
             return self.refused
-        asked = ", ".join(f"{name}={value}" for name, value in self.wish.tags.items())
+        asked = ", ".join(f"{name}={value}" for name, value in self.request.tags.items())
         return "".join(
             (
                 f"drawn among {self.among:,}" if self.among else "its session has it",
                 f" with {asked}" if asked else "",
                 ", since its session can have its own no more" if self.rebound else "",
-                f", without {len(self.wish.avoid):,} that the wish leaves out" if self.wish.avoid else "",
+                f", without {len(self.request.avoid):,} excluded by the request" if self.request.avoid else "",
                 f", waited {self.waited_s:.1f} s" if self.waited_s >= WAITED_S else "",
             )
         )
@@ -72,10 +72,10 @@ class Choices:
         self._now = now
         self._of: OrderedDict[str, deque[Choice]] = OrderedDict()
 
-    def note(self, target: str, wish: ProxyRequest, began: float, by: str = "", **what: Any) -> Choice:
+    def note(self, target: str, request: ProxyRequest, began: float, by: str = "", **what: Any) -> Choice:
         """Remember that somebody asked since `began`, and `what` he hears now: fields of `Choice`."""
         now = self._now()
-        choice = Choice(now, by, wish, now - began, **what)
+        choice = Choice(now, by, request, now - began, **what)
         self._of.setdefault(target, deque(maxlen=EACH_MAX)).append(choice)
         self._of.move_to_end(target)
         if len(self._of) > TARGETS_MAX:

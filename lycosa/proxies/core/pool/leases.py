@@ -40,7 +40,7 @@ class KeptSession(NamedTuple):
 class LeaseEntry:
     """A lease under way."""
 
-    pair: ProxyTargetState
+    member: ProxyTargetState
     deadline: float
     session: str
 
@@ -66,19 +66,19 @@ class LeaseTable:
 
     def kept(self) -> list[KeptLease]:
         """Return all of them, for who keeps them elsewhere."""
-        return [KeptLease(token, held.pair.key, held.deadline, held.session) for token, held in self._held.items()]
+        return [KeptLease(token, held.member.key, held.deadline, held.session) for token, held in self._held.items()]
 
-    def restore(self, token: int, leases: Iterable[KeptLease], pairs: Mapping[str, ProxyTargetState]) -> None:
+    def restore(self, token: int, leases: Iterable[KeptLease], members: Mapping[str, ProxyTargetState]) -> None:
         """Have the leases that were kept, and go on counting tokens."""
         self._token = token
         for lease in leases:
-            self._held[lease.token] = LeaseEntry(pairs[lease.key], lease.deadline, lease.session)
+            self._held[lease.token] = LeaseEntry(members[lease.key], lease.deadline, lease.session)
             self._remember(lease.deadline, lease.token)
 
-    def begin(self, pair: ProxyTargetState, deadline: float, session: str, now: float) -> int:
+    def begin(self, member: ProxyTargetState, deadline: float, session: str, now: float) -> int:
         """Return the token of a new lease."""
         self._token = max(self._token + 1, int(now * TOKENS_PER_S))
-        self._held[self._token] = LeaseEntry(pair, deadline, session)
+        self._held[self._token] = LeaseEntry(member, deadline, session)
         self._remember(deadline, self._token)
         return self._token
 
@@ -94,24 +94,24 @@ class LeaseTable:
         """Return the lease that ends, None when it was over before."""
         return self._held.pop(token, None)
 
-    def end_of(self, pair: ProxyTargetState) -> None:
+    def end_of(self, member: ProxyTargetState) -> None:
         """End all of a pair."""
-        self._held = {token: held for token, held in self._held.items() if held.pair is not pair}
+        self._held = {token: held for token, held in self._held.items() if held.member is not member}
 
     def overdue(self, now: float) -> Sequence[ProxyTargetState]:
         """End what was not returned in time; return the pair of each."""
         if not self._deadlines or self._deadlines[0][0] > now:
             return ()  # as nearly always
-        pairs = []
+        members = []
         while (deadline := self.next_at()) is not None and deadline <= now:
-            pairs.append(self._held.pop(heappop(self._deadlines)[1]).pair)
-        return pairs
+            members.append(self._held.pop(heappop(self._deadlines)[1]).member)
+        return members
 
     def deadlines(self) -> dict[str, float]:
         """Return, by the key of a proxy that is lent, when the first of its leases ends."""
         first: dict[str, float] = {}
         for held in self._held.values():
-            first[held.pair.key] = min(held.deadline, first.get(held.pair.key, held.deadline))
+            first[held.member.key] = min(held.deadline, first.get(held.member.key, held.deadline))
         return first
 
     def next_at(self) -> float | None:

@@ -32,48 +32,48 @@ class UseOrder:
         self._waiting: list[tuple[float, str]] = []
         self.stands = 0.0
 
-    def ready(self, pair: ProxyTargetState) -> None:
+    def ready(self, member: ProxyTargetState) -> None:
         """Put it where its rank says."""
-        pair.rank = max(pair.rank, self.stands)
-        ready = self._ready.get(pair.facts.tier)
+        member.rank = max(member.rank, self.stands)
+        ready = self._ready.get(member.facts.tier)
         if ready is None:
-            ready = self._ready[pair.facts.tier] = []
-            insort(self.tiers, pair.facts.tier)
-        insort(ready, (pair.rank, pair.key))
-        pair.queued = True
+            ready = self._ready[member.facts.tier] = []
+            insort(self.tiers, member.facts.tier)
+        insort(ready, (member.rank, member.key))
+        member.queued = True
 
-    def out(self, pair: ProxyTargetState) -> None:
+    def out(self, member: ProxyTargetState) -> None:
         """Take it out, wherever it is."""
-        pair.waits = False
-        if pair.queued:
-            tier = self._ready[pair.facts.tier]
-            del tier[bisect_left(tier, (pair.rank, pair.key))]
-            pair.queued = False
+        member.waits = False
+        if member.queued:
+            tier = self._ready[member.facts.tier]
+            del tier[bisect_left(tier, (member.rank, member.key))]
+            member.queued = False
 
-    def wait(self, pair: ProxyTargetState, pairs: Mapping[str, ProxyTargetState]) -> None:
+    def wait(self, member: ProxyTargetState, members: Mapping[str, ProxyTargetState]) -> None:
         """Look at it again when its time has come."""
-        pair.waits = True
-        heappush(self._waiting, (pair.at, pair.key))
-        if len(self._waiting) > WAITING_FACTOR * (len(pairs) + FEW):
-            self._waiting = sorted((each.at, each.key) for each in pairs.values() if each.waits)
+        member.waits = True
+        heappush(self._waiting, (member.at, member.key))
+        if len(self._waiting) > WAITING_FACTOR * (len(members) + FEW):
+            self._waiting = sorted((each.at, each.key) for each in members.values() if each.waits)
 
-    def due(self, now: float, pairs: Mapping[str, ProxyTargetState]) -> ProxyTargetState | None:
+    def due(self, now: float, members: Mapping[str, ProxyTargetState]) -> ProxyTargetState | None:
         """Take out a pair whose time has come, if there is one."""
         if not self._waiting or self._waiting[0][0] > now:
             return None  # as nearly always
-        at = self.next_at(pairs)
+        at = self.next_at(members)
         if at is None or at > now:
             return None
-        pair = pairs[heappop(self._waiting)[1]]
-        pair.waits = False
-        return pair
+        member = members[heappop(self._waiting)[1]]
+        member.waits = False
+        return member
 
-    def next_at(self, pairs: Mapping[str, ProxyTargetState]) -> float | None:
+    def next_at(self, members: Mapping[str, ProxyTargetState]) -> float | None:
         """Return when a pair may be ready next, None when none waits."""
         while self._waiting:
             at, key = self._waiting[0]
-            pair = pairs.get(key)
-            if pair is not None and pair.waits and pair.at == at:
+            member = members.get(key)
+            if member is not None and member.waits and member.at == at:
                 return at
             heappop(self._waiting)
         return None
@@ -86,17 +86,17 @@ class UseOrder:
         """Return what `restore` has to know of tiers."""
         return sorted(self._ready)
 
-    def restore(self, stands: float, tiers: Iterable[int], pairs: Mapping[str, ProxyTargetState]) -> None:
+    def restore(self, stands: float, tiers: Iterable[int], members: Mapping[str, ProxyTargetState]) -> None:
         """Stand as it stood when it was kept; the pairs say themselves who is ready, and who waits."""
         for tier in tiers:
             nobody = ProxyTargetState("", ProxyFacts(tier=tier), 0.0)
             self.ready(nobody)
             self.out(nobody)
-        for pair in pairs.values():
-            if pair.queued:
-                self.ready(pair)
-            elif pair.waits:
-                self.wait(pair, pairs)
+        for member in members.values():
+            if member.queued:
+                self.ready(member)
+            elif member.waits:
+                self.wait(member, members)
         self.stands = stands
 
     def first(
@@ -104,10 +104,10 @@ class UseOrder:
         tier: int,
         count: int,
         fits: Callable[[ProxyTargetState], bool] | None,
-        pairs: Mapping[str, ProxyTargetState],
+        members: Mapping[str, ProxyTargetState],
     ) -> list[ProxyTargetState]:
         """Return the first ready pairs of a tier that fit, in order."""
         ready = self._ready[tier]
         if fits is None:
-            return [pairs[key] for _, key in ready[:count]]
-        return list(islice(filter(fits, (pairs[key] for _, key in ready)), count))
+            return [members[key] for _, key in ready[:count]]
+        return list(islice(filter(fits, (members[key] for _, key in ready)), count))

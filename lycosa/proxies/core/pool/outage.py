@@ -72,7 +72,7 @@ class WaitQueueStats:
     def __init__(self) -> None:
         self._flows: OrderedDict[str, TargetWaitStats] = OrderedDict()
 
-    def lent(self, target: str, now: float) -> None:
+    def lease_granted(self, target: str, now: float) -> None:
         """One was lent."""
         flow = self._of(target, now)
         flow.since, flow.any_lent = now, True
@@ -83,22 +83,22 @@ class WaitQueueStats:
         flow = self._flows.get(target)
         return FLOWS_S if flow is not None and flow.any_lent and now - flow.since <= FLOWS_S else DRY_WAIT_S
 
-    def has_room(self, target: str, wish: Hashable, now: float) -> bool:
+    def has_room(self, target: str, request: Hashable, now: float) -> bool:
         """Whether another one may wait who wishes the same."""
         flow = self._flows.get(target)
-        return flow is None or flow.waiting[wish] < max(QUEUE_MIN, flow.rate(now) * QUEUE_S)
+        return flow is None or flow.waiting[request] < max(QUEUE_MIN, flow.rate(now) * QUEUE_S)
 
     @contextmanager
-    def waiting(self, target: str, wish: Hashable, now: float) -> Iterator[None]:
+    def waiting(self, target: str, request: Hashable, now: float) -> Iterator[None]:
         """Count one who waits."""
         waiting = self._of(target, now).waiting
-        waiting[wish] += 1
+        waiting[request] += 1
         try:
             yield
         finally:
-            waiting[wish] -= 1
-            if not waiting[wish]:
-                del waiting[wish]
+            waiting[request] -= 1
+            if not waiting[request]:
+                del waiting[request]
 
     def again_s(self, target: str, began: float, now: float) -> float:
         """None came. Return when to ask again; `began` is when this one did."""

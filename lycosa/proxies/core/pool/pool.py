@@ -102,13 +102,13 @@ class GlobalPool:
         return self.remove_all(islice(filterfalse(lent.__contains__, over), FORGOTTEN_MAX), now)
 
     def acquire(
-        self, target: str, now: float, draws: Sequence[float], wish: ProxyRequest = ANY, lease_s: float | None = None
+        self, target: str, now: float, draws: Sequence[float], request: ProxyRequest = ANY, lease_s: float | None = None
     ) -> list[Grant] | Wait:
         """Lend as many proxies as there are draws for a target, or none."""
         pool = self.target(target, now)
-        if wish.kind not in pool.filled:
-            self._fill(pool, now, wish)
-        return pool.acquire(now, draws, wish, lease_s)
+        if request.kind not in pool.filled:
+            self._fill(pool, now, request)
+        return pool.acquire(now, draws, request, lease_s)
 
     def renew(self, target: str, token: int, now: float, lease_s: float | None = None) -> float | None:
         """Return the new deadline of a lease, None when it is over."""
@@ -205,30 +205,30 @@ class GlobalPool:
         if self._prices[place : place + 1] != [price] and len(self._prices) < PRICES_MAX:
             self._prices.insert(place, price)
 
-    def _fill(self, pool: TargetPool, now: float, wish: ProxyRequest) -> None:
+    def _fill(self, pool: TargetPool, now: float, request: ProxyRequest) -> None:
         """Let a target have as many proxies that fit as its policy says, the nearest first; those that rest beside."""
-        missing = pool.policy.members - sum(pair.usable and wish.means(pair) for pair in pool.pairs.values())
-        for key in self._others(pool, wish) if missing > 0 else ():
+        missing = pool.policy.members - sum(member.usable and request.means(member) for member in pool.members.values())
+        for key in self._others(pool, request) if missing > 0 else ():
             pool.learn(key, self.facts(key), now)
-            missing -= pool.pairs[key].usable
+            missing -= pool.members[key].usable
             if missing <= 0:
                 break
-        note_filled(pool, wish.kind)
+        note_filled(pool, request.kind)
 
     def _has(self, target: str, key: str, now: float) -> TargetPool:
         """Return the pool of a target, which has this proxy now."""
         pool = self.target(target, now)
-        if key not in pool.pairs:
+        if key not in pool.members:
             pool.learn(key, self.facts(key), now)
         return pool
 
-    def _others(self, pool: TargetPool, wish: ProxyRequest) -> Iterator[str]:
+    def _others(self, pool: TargetPool, request: ProxyRequest) -> Iterator[str]:
         """Yield living proxies that fit and the target does not have yet, the nearest first."""
         for key in self.nearest():
             if (
-                key not in pool.pairs
+                key not in pool.members
                 and not self.health[key].dead
-                and wish.tags.items() <= self.proxies[key].tags.items()
+                and request.tags.items() <= self.proxies[key].tags.items()
             ):
                 yield key
 
@@ -246,10 +246,10 @@ class GlobalPool:
         known = dict.fromkeys(keys)
         if len(known) == 1:  # as nearly always
             key, *_ = known
-            yield from ((pool, [key]) for pool in self.targets.values() if key in pool.pairs)
+            yield from ((pool, [key]) for pool in self.targets.values() if key in pool.members)
             return
         for pool in self.targets.values() if known else ():
-            few, many = (known, pool.pairs) if len(known) < len(pool.pairs) else (pool.pairs, known)
+            few, many = (known, pool.members) if len(known) < len(pool.members) else (pool.members, known)
             if theirs := [key for key in few if key in many]:
                 yield pool, theirs
 

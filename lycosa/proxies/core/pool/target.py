@@ -43,13 +43,13 @@ class ProxyRequest:
         """Work out the kind, which is asked for often."""
         object.__setattr__(self, "kind", frozenset(self.tags.items()))
 
-    def means(self, pair: ProxyTargetState) -> bool:
+    def means(self, member: ProxyTargetState) -> bool:
         """Whether the proxy of this pair has the tags."""
-        return self.tags.items() <= pair.facts.tags.items()
+        return self.tags.items() <= member.facts.tags.items()
 
-    def fits(self, pair: ProxyTargetState) -> bool:
+    def fits(self, member: ProxyTargetState) -> bool:
         """Whether this pair may be lent."""
-        return pair.key not in self.avoid and self.means(pair)
+        return member.key not in self.avoid and self.means(member)
 
 
 ANY = ProxyRequest()
@@ -82,7 +82,7 @@ class TargetPool:
 
     def __init__(self, policy: TargetPolicy, first_token: int = 0) -> None:
         self.policy = policy
-        self.pairs: dict[str, ProxyTargetState] = {}
+        self.members: dict[str, ProxyTargetState] = {}
         self.pace = RateGuard()
         self.leaked = self.stale = self.granted = 0
         self.filled: set[frozenset[tuple[str, str]]] = set()
@@ -93,56 +93,56 @@ class TargetPool:
 
     def learn(self, key: str, facts: ProxyFacts, now: float) -> None:
         """Take what the global pool knows of a proxy; one that is new here joins, and loses nothing it had before."""
-        pair = self.pairs.get(key)
-        lost, exit_before = False, "" if pair is None else pair.facts.exit_ip
-        if pair is None:
-            pair = self.pairs[key] = ProxyTargetState(key, facts, self._order.stands)
+        member = self.members.get(key)
+        lost, exit_before = False, "" if member is None else member.facts.exit_ip
+        if member is None:
+            member = self.members[key] = ProxyTargetState(key, facts, self._order.stands)
         else:
-            self._order.out(pair)
-            self._leave_exit(pair)
-            lost = facts.dead and pair.usable
-            pair.half_open |= pair.facts.dead and not facts.dead
-            pair.facts = facts
+            self._order.out(member)
+            self._leave_exit(member)
+            lost = facts.dead and member.usable
+            member.half_open |= member.facts.dead and not facts.dead
+            member.facts = facts
         if facts.exit_ip:
             self._exits.setdefault(facts.exit_ip, set()).add(key)
         if facts.exit_ip != exit_before:
-            lost |= rest_with(pair, (self.pairs[each] for each in self._exits.get(facts.exit_ip, ())), now)
-        if facts.rests_until > max(now, pair.rests_until):
-            lost |= pair.rest(facts.rests_until)
-        self._lost([pair] * lost, now, DOWN_HOLD_S)
-        self._place(pair, now)
+            lost |= rest_with(member, (self.members[each] for each in self._exits.get(facts.exit_ip, ())), now)
+        if facts.rests_until > max(now, member.rests_until):
+            lost |= member.rest(facts.rests_until)
+        self._lost([member] * lost, now, DOWN_HOLD_S)
+        self._place(member, now)
 
     def forget(self, key: str) -> None:
         """A proxy left the global pool: its leases here are lost."""
-        pair = self.pairs.pop(key, None)
-        if pair is not None:
+        member = self.members.pop(key, None)
+        if member is not None:
             self.filled.clear()
-            self._order.out(pair)
-            self._leave_exit(pair)
-            self._leases.end_of(pair)
+            self._order.out(member)
+            self._leave_exit(member)
+            self._leases.end_of(member)
 
     def acquire(
-        self, now: float, draws: Sequence[float], wish: ProxyRequest = ANY, lease_s: float | None = None
+        self, now: float, draws: Sequence[float], request: ProxyRequest = ANY, lease_s: float | None = None
     ) -> list[Grant] | Wait:
         """Lend as many different proxies as there are draws, or none."""
         self.expire(now)
         self._wake(now)
-        bound = self._bound(wish.session, now) if wish.session else None
-        kept = bound if bound is not None and wish.means(bound) else None
+        bound = self._bound(request.session, now) if request.session else None
+        kept = bound if bound is not None and request.means(bound) else None
         if kept is not None and (kept.usable or kept.lease_count):
             chosen, rebound, among = ([kept] if kept.queued else []), False, 0
         else:
-            (chosen, among), rebound = _chosen(self._order, self.pairs, draws, wish), bound is not None
+            (chosen, among), rebound = _chosen(self._order, self.members, draws, request), bound is not None
         if not chosen:
             return self._wait(now, kept)
         until = now + (self.policy.lease_s if lease_s is None else lease_s)
-        return self._lend(chosen, now, until, wish.session, rebound=rebound, among=among)
+        return self._lend(chosen, now, until, request.session, rebound=rebound, among=among)
 
     def lend_again(self, keys: Sequence[str], now: float, until: float, session: str) -> list[Grant]:
         """Lend what `acquire` has chosen before, when this is played again."""
         self.expire(now)
         self._wake(now)
-        return self._lend([self.pairs[key] for key in keys], now, until, session)
+        return self._lend([self.members[key] for key in keys], now, until, session)
 
     def renew(self, token: int, now: float, lease_s: float | None = None) -> float | None:
         """Return the new deadline of a lease, None when it is over."""
@@ -157,48 +157,48 @@ class TargetPool:
         if held is None:
             self.stale += 1
             return None
-        pair = held.pair
-        self._order.out(pair)
-        pair.lease_count -= 1
-        pair.uses += max(0, len(outcomes) - 1)
+        member = held.member
+        self._order.out(member)
+        member.lease_count -= 1
+        member.uses += max(0, len(outcomes) - 1)
         for outcome in outcomes:
-            self._judge(pair, outcome, now, draw)
-        if held.session and self._sessions.key(held.session, now) == pair.key:
-            self._sessions.bind(held.session, pair.key, now)
-        self._place(pair, now)
-        return pair.key
+            self._judge(member, outcome, now, draw)
+        if held.session and self._sessions.key(held.session, now) == member.key:
+            self._sessions.bind(held.session, member.key, now)
+        self._place(member, now)
+        return member.key
 
     def expire(self, now: float) -> None:
         """Take back what was not returned in time."""
-        for pair in self._leases.overdue(now):
+        for member in self._leases.overdue(now):
             self.leaked += 1
-            self._order.out(pair)
-            pair.lease_count -= 1
-            self._place(pair, now)
+            self._order.out(member)
+            member.lease_count -= 1
+            self._place(member, now)
 
     def ban(self, key: str, now: float, until: float | None = None, reason: str = "by hand") -> bool:
         """Lend a proxy no more, or not before a time. False when it is not here."""
-        pair = self.pairs.get(key)
-        if pair is None:
+        member = self.members.get(key)
+        if member is None:
             return False
-        self._order.out(pair)
-        lost, pair.reason = [pair] if pair.usable else [], reason
+        self._order.out(member)
+        lost, member.reason = [member] if member.usable else [], reason
         if until is None:
-            pair.banned = True
+            member.banned = True
         else:
-            pair.rest(until)
+            member.rest(until)
         self._lost(lost, now, BAN_HOLD_S)
-        self._place(pair, now)
+        self._place(member, now)
         return True
 
     def unban(self, key: str, now: float) -> bool:
         """Lift bans and rests. False when it is not here."""
-        pair = self.pairs.get(key)
-        if pair is None:
+        member = self.members.get(key)
+        if member is None:
             return False
-        self._order.out(pair)
-        pair.forgive()
-        self._place(pair, now)
+        self._order.out(member)
+        member.forgive()
+        self._place(member, now)
         return True
 
     @property
@@ -213,12 +213,12 @@ class TargetPool:
 
     def usable(self) -> int:
         """Return how many proxies take part."""
-        return sum(pair.usable for pair in self.pairs.values())
+        return sum(member.usable for member in self.members.values())
 
-    def counts(self, now: float, wish: ProxyRequest = ANY) -> Counter[ProxyState]:
+    def counts(self, now: float, request: ProxyRequest = ANY) -> Counter[ProxyState]:
         """Return how many of the proxies that may be meant are in each state."""
         self.expire(now)
-        return Counter(pair.state(now) for pair in self.pairs.values() if wish.fits(pair))
+        return Counter(member.state(now) for member in self.members.values() if request.fits(member))
 
     @property
     def stands(self) -> float:
@@ -239,7 +239,7 @@ class TargetPool:
 
     def _lend(
         self,
-        pairs: Sequence[ProxyTargetState],
+        members: Sequence[ProxyTargetState],
         now: float,
         until: float,
         session: str,
@@ -247,84 +247,91 @@ class TargetPool:
         rebound: bool = False,
         among: int = 0,
     ) -> list[Grant]:
-        if self.pace.granted(now, len(pairs)):
+        if self.pace.granted(now, len(members)):
             self.pace.measured(now, self.usable())
         least_s = self.interval_s(now)
         if session:
-            self._sessions.bind(session, pairs[0].key, now)
-        return [self._grant(pair, now, least_s, until, session, rebound, among) for pair in pairs]
+            self._sessions.bind(session, members[0].key, now)
+        return [self._grant(member, now, least_s, until, session, rebound, among) for member in members]
 
-    def _judge(self, pair: ProxyTargetState, outcome: Outcome, now: float, draw: float) -> None:
+    def _judge(self, member: ProxyTargetState, outcome: Outcome, now: float, draw: float) -> None:
         blame = outcome.blame
-        pair.took(outcome.latency_s)
-        pair.answered(None if blame is NOBODY else blame is NONE)
+        member.took(outcome.latency_s)
+        member.answered(None if blame is NOBODY else blame is NONE)
         if blame is NONE or blame is NOBODY:
-            pair.recover(now)
+            member.recover(now)
             return
-        pair.reason = outcome.reason
+        member.reason = outcome.reason
         if blame in (PROXY, UNFIT):
-            self._lost([pair] * pair.rest(now + cool_s(DOWN_S, DOWN_MAX_S, 1, draw)), now, DOWN_HOLD_S)
+            self._lost([member] * member.rest(now + cool_s(DOWN_S, DOWN_MAX_S, 1, draw)), now, DOWN_HOLD_S)
             return
-        pair.misses += 1
-        if blame is SITE or pair.half_open or pair.misses >= self.policy.misses_max:
-            self._banned(pair, outcome, now, draw)
+        member.misses += 1
+        if blame is SITE or member.half_open or member.misses >= self.policy.misses_max:
+            self._banned(member, outcome, now, draw)
 
-    def _banned(self, pair: ProxyTargetState, outcome: Outcome, now: float, draw: float) -> None:
+    def _banned(self, member: ProxyTargetState, outcome: Outcome, now: float, draw: float) -> None:
         """It rests here, and with it all that leave by the same address."""
         policy = self.policy
-        pair.bans += 1
-        pair.misses = 0
-        until = now + cool_s(policy.cool_s, policy.cool_max_s, pair.bans, draw, outcome.rest_s)
-        lost = [pair] * pair.rest(until)
-        pair.banned = 0 < policy.bans_max <= pair.bans
-        for key in self._exits.get(pair.facts.exit_ip, ()):
-            other = self.pairs[key]
-            if other is not pair:
+        member.bans += 1
+        member.misses = 0
+        until = now + cool_s(policy.cool_s, policy.cool_max_s, member.bans, draw, outcome.rest_s)
+        lost = [member] * member.rest(until)
+        member.banned = 0 < policy.bans_max <= member.bans
+        for key in self._exits.get(member.facts.exit_ip, ()):
+            other = self.members[key]
+            if other is not member:
                 self._order.out(other)
                 lost += [other] * other.rest(until)
                 other.reason = outcome.reason + SAME_EXIT
                 self._place(other, now)
         self._lost(lost, now, BAN_HOLD_S)
 
-    def _lost(self, pairs: Sequence[ProxyTargetState], now: float, hold_s: float) -> None:
+    def _lost(self, members: Sequence[ProxyTargetState], now: float, hold_s: float) -> None:
         """These take part no more; the load of those that have worked here would be that of the others now."""
-        if pairs:
+        if members:
             self.filled.clear()
-            if self.policy.guarded and any(pair.has_worked for pair in pairs):
+            if self.policy.guarded and any(member.has_worked for member in members):
                 self.pace.lost(now, hold_s)
 
-    def _place(self, pair: ProxyTargetState, now: float) -> None:
+    def _place(self, member: ProxyTargetState, now: float) -> None:
         """Put a pair that is in no line into the one it belongs to, if to any."""
-        room = not self.policy.concurrency or pair.lease_count < self.policy.concurrency
-        if pair.banned or pair.facts.dead or not room or (pair.half_open and pair.lease_count):
+        room = not self.policy.concurrency or member.lease_count < self.policy.concurrency
+        if member.banned or member.facts.dead or not room or (member.half_open and member.lease_count):
             return
-        if pair.at > now:
-            self._order.wait(pair, self.pairs)
+        if member.at > now:
+            self._order.wait(member, self.members)
         else:
-            self._order.ready(pair)
+            self._order.ready(member)
 
     def _wake(self, now: float) -> None:
-        while (pair := self._order.due(now, self.pairs)) is not None:
-            self._place(pair, now)
+        while (member := self._order.due(now, self.members)) is not None:
+            self._place(member, now)
 
     def _grant(
-        self, pair: ProxyTargetState, now: float, least_s: float, until: float, session: str, rebound: bool, among: int
+        self,
+        member: ProxyTargetState,
+        now: float,
+        least_s: float,
+        until: float,
+        session: str,
+        rebound: bool,
+        among: int,
     ) -> Grant:
         order = self._order
-        order.out(pair)
-        order.stands = max(order.stands, pair.rank)
-        pair.rank += pair.cost()
-        pair.uses += 1
-        pair.lease_count += 1
-        pair.used_at = now
-        pair.paced_until = now + least_s
+        order.out(member)
+        order.stands = max(order.stands, member.rank)
+        member.rank += member.cost()
+        member.uses += 1
+        member.lease_count += 1
+        member.used_at = now
+        member.paced_until = now + least_s
         self.granted += 1
-        self._place(pair, now)
-        return Grant(self._leases.begin(pair, until, session, now), pair.key, until, rebound, among)
+        self._place(member, now)
+        return Grant(self._leases.begin(member, until, session, now), member.key, until, rebound, among)
 
     def _wait(self, now: float, kept: ProxyTargetState | None) -> Wait:
         """Say when to ask again."""
-        times = [self._order.next_at(self.pairs), self._leases.next_at()]
+        times = [self._order.next_at(self.members), self._leases.next_at()]
         if kept is not None and kept.at > now and not kept.lease_count:
             times = [kept.at]
         return Wait(min((each for each in times if each is not None), default=None))
@@ -332,7 +339,7 @@ class TargetPool:
     def _bound(self, session: str, now: float) -> ProxyTargetState | None:
         """Return the pair a session has, if it still has one."""
         key = self._sessions.key(session, now)
-        return None if key is None else self.pairs.get(key)
+        return None if key is None else self.members.get(key)
 
     def parts(self) -> tuple[UseOrder, LeaseTable, Sessions]:
         """Return what it is made of, beside its public parts, for who keeps it elsewhere."""
@@ -343,46 +350,48 @@ class TargetPool:
         self.policy = policy
         self._sessions.sticky_s = policy.sticky_s
         self.filled.clear()  # it may have other members
-        for pair in self.pairs.values():
-            self._order.out(pair)
-            self._place(pair, now)
+        for member in self.members.values():
+            self._order.out(member)
+            self._place(member, now)
 
-    def restore(self, pairs: Sequence[ProxyTargetState]) -> None:
+    def restore(self, members: Sequence[ProxyTargetState]) -> None:
         """Have the pairs that were kept; its parts are restored by themselves."""
-        self.pairs = {pair.key: pair for pair in pairs}
-        for pair in pairs:
-            if pair.facts.exit_ip:
-                self._exits.setdefault(pair.facts.exit_ip, set()).add(pair.key)
+        self.members = {member.key: member for member in members}
+        for member in members:
+            if member.facts.exit_ip:
+                self._exits.setdefault(member.facts.exit_ip, set()).add(member.key)
 
-    def _leave_exit(self, pair: ProxyTargetState) -> None:
-        if pair.facts.exit_ip:
-            self._exits[pair.facts.exit_ip].discard(pair.key)
-            if not self._exits[pair.facts.exit_ip]:
-                del self._exits[pair.facts.exit_ip]
+    def _leave_exit(self, member: ProxyTargetState) -> None:
+        if member.facts.exit_ip:
+            self._exits[member.facts.exit_ip].discard(member.key)
+            if not self._exits[member.facts.exit_ip]:
+                del self._exits[member.facts.exit_ip]
 
 
 def _chosen(
-    order: UseOrder, pairs: Mapping[str, ProxyTargetState], draws: Sequence[float], wish: ProxyRequest
+    order: UseOrder, members: Mapping[str, ProxyTargetState], draws: Sequence[float], request: ProxyRequest
 ) -> tuple[list[ProxyTargetState], int]:
     """Return as many ready pairs as there are draws, or none: of the cheapest tier that works.
 
     One that has too few for all gives those that are ready; the others come from the next.
     """
-    asks = wish.fits if wish.avoid else wish.means
-    fits = asks if wish.tags or wish.avoid else None
+    asks = request.fits if request.avoid else request.means
+    fits = asks if request.tags or request.avoid else None
     chosen: list[ProxyTargetState] = []
     for tier in order.tiers:
         few, missing = order.few(tier), draws[len(chosen) :]
-        found = order.first(tier, len(missing) + few - 1, fits, pairs)
+        found = order.first(tier, len(missing) + few - 1, fits, members)
         if len(found) >= len(missing):
             return chosen + [found.pop(int(draw * min(few, len(found)))) for draw in missing], few
-        if tier != order.tiers[-1] and _works(tier, pairs, wish, len(missing)):
+        if tier != order.tiers[-1] and _works(tier, members, request, len(missing)):
             break  # and is worth waiting for
         chosen += found
     return [], 0
 
 
-def _works(tier: int, pairs: Mapping[str, ProxyTargetState], wish: ProxyRequest, count: int) -> bool:
+def _works(tier: int, members: Mapping[str, ProxyTargetState], request: ProxyRequest, count: int) -> bool:
     """Whether so many of a tier take part."""
-    its = (pair for pair in pairs.values() if pair.facts.tier == tier and pair.usable and wish.fits(pair))
+    its = (
+        member for member in members.values() if member.facts.tier == tier and member.usable and request.fits(member)
+    )
     return next(islice(its, count - 1, None), None) is not None

@@ -155,17 +155,17 @@ class ProxyTargetState:
             self.latency_s = smoothed(self.latency_s, latency_s)
 
 
-def rest_with(pair: ProxyTargetState, others: Iterable[ProxyTargetState], now: float) -> bool:
+def rest_with(member: ProxyTargetState, others: Iterable[ProxyTargetState], now: float) -> bool:
     """Let a proxy of which is known now that it leaves where these do rest as long as those of them that were banned.
 
     Return whether it was usable before, and is no more.
     """
-    banned = [other for other in others if other is not pair and other.bans and other.rests_until > now]
+    banned = [other for other in others if other is not member and other.bans and other.rests_until > now]
     if not banned:
         return False
     last = max(banned, key=lambda other: (other.rests_until, other.key))
-    pair.reason = last.reason + SAME_EXIT
-    return pair.rest(last.rests_until)
+    member.reason = last.reason + SAME_EXIT
+    return member.rest(last.rests_until)
 
 
 def smoothed(mean: float | None, newest: float) -> float:

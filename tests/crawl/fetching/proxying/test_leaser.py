@@ -44,12 +44,12 @@ def playing(
 ) -> None:
     async def main() -> None:
         pool = FarPool(lambda _: TargetPolicy(**policy))
-        lender = ProxyLeaser(pool, lambda _: (), Clock(), tries=5, wait_max_s=wait_s)
+        leaser = ProxyLeaser(pool, lambda _: (), Clock(), tries=5, wait_max_s=wait_s)
         try:
             async with asyncio.timeout(30):
-                await play(lender, pool)
+                await play(leaser, pool)
         finally:
-            await lender.close()
+            await leaser.close()
 
     asyncio.run(main())
 
@@ -58,44 +58,44 @@ async def leases(pool: LocalPool) -> int:
     return sum(view.leases for view in await pool.targets())
 
 
-async def refusal(lender: ProxyLeaser) -> Exception:
+async def refusal(leaser: ProxyLeaser) -> Exception:
     with pytest.raises((NoProxyYet, CloseSpider)) as told:
-        await lender.lend(SHOP)
+        await leaser.lend(SHOP)
     return told.value
 
 
 def test_who_failed_is_avoided_while_there_is_another() -> None:
-    async def play(lender: ProxyLeaser, pool: FarPool) -> None:
+    async def play(leaser: ProxyLeaser, pool: FarPool) -> None:
         await pool.add([A, B])
-        first = await lender.lend(SHOP, frozenset({A.key}))
+        first = await leaser.lend(SHOP, frozenset({A.key}))
         assert first.proxy == B
-        second = await lender.lend(SHOP, frozenset({A.key}))
+        second = await leaser.lend(SHOP, frozenset({A.key}))
         assert second.proxy == A, "rather this one than none"
 
     playing(play)
 
 
 def test_a_lease_is_renewed_as_long_as_its_transfer_lasts() -> None:
-    async def play(lender: ProxyLeaser, pool: FarPool) -> None:
+    async def play(leaser: ProxyLeaser, pool: FarPool) -> None:
         await pool.add([A])
-        lent = await lender.lend(SHOP)
+        lent = await leaser.lend(SHOP)
         with pytest.raises(NoProxyYet):  # for longer than the lease would last by itself
-            await lender.lend(SHOP)
+            await leaser.lend(SHOP)
         [view] = await pool.targets()
         assert (view.leases, view.leaked) == (1, 0)
-        assert await lender.give_back(lent, [Outcome(Blame.NONE)])
-        assert not await lender.give_back(lent, [Outcome(Blame.NONE)])
+        assert await leaser.give_back(lent, [Outcome(Blame.NONE)])
+        assert not await leaser.give_back(lent, [Outcome(Blame.NONE)])
         assert await leases(pool) == 0
-        assert (await lender.lend(SHOP)).proxy == A
+        assert (await leaser.lend(SHOP)).proxy == A
 
     playing(play, lease_s=0.3, wait_s=4.0)  # it waits for a quarter of that
 
 
 def test_without_renewal_it_is_over() -> None:
-    async def play(lender: ProxyLeaser, pool: FarPool) -> None:
+    async def play(leaser: ProxyLeaser, pool: FarPool) -> None:
         await pool.add([A])
         lent = (await pool.acquire(SHOP.target))[0]
-        assert (await lender.lend(SHOP)).proxy == A, "it waits until the other one is over"
+        assert (await leaser.lend(SHOP)).proxy == A, "it waits until the other one is over"
         assert not await pool.release(lent)
         assert (await pool.targets())[0].leaked == 1
 
@@ -103,17 +103,17 @@ def test_without_renewal_it_is_over() -> None:
 
 
 def test_who_is_cancelled_gives_back_all_the_same() -> None:
-    async def play(lender: ProxyLeaser, pool: FarPool) -> None:
+    async def play(leaser: ProxyLeaser, pool: FarPool) -> None:
         await pool.add([A])
         has_it = asyncio.Event()
 
         async def work() -> None:
-            lent = await lender.lend(SHOP)
+            lent = await leaser.lend(SHOP)
             has_it.set()
             try:
                 await asyncio.Event().wait()
             finally:
-                await lender.give_back(lent, ())
+                await leaser.give_back(lent, ())
 
         task = asyncio.create_task(work())
         await has_it.wait()
@@ -128,13 +128,13 @@ def test_who_is_cancelled_gives_back_all_the_same() -> None:
 
 
 def test_an_empty_pool_is_told_at_once_and_ends_the_crawl_at_last(caplog: pytest.LogCaptureFixture) -> None:
-    async def play(lender: ProxyLeaser, _pool: FarPool) -> None:
+    async def play(leaser: ProxyLeaser, _pool: FarPool) -> None:
         with pytest.raises(NoProxyYet, match="no proxies") as told:
-            await lender.lend(SHOP)
+            await leaser.lend(SHOP)
         assert 0 < told.value.until - Clock().now() <= 0.4
         assert len(caplog.messages) == 1
         assert "waits, for up to 0.4 s (proxy_wait)" in caplog.messages[0]
-        while not isinstance(error := await refusal(lender), CloseSpider):
+        while not isinstance(error := await refusal(leaser), CloseSpider):
             assert isinstance(error, NoProxyYet)
             await asyncio.sleep(0.05)
         assert (str(error), len(caplog.messages)) == ("no proxy", 2)
@@ -143,16 +143,16 @@ def test_an_empty_pool_is_told_at_once_and_ends_the_crawl_at_last(caplog: pytest
 
 
 def test_that_there_are_proxies_again_is_told_too(caplog: pytest.LogCaptureFixture) -> None:
-    async def play(lender: ProxyLeaser, pool: FarPool) -> None:
+    async def play(leaser: ProxyLeaser, pool: FarPool) -> None:
         with pytest.raises(NoProxyYet):
-            await lender.lend(SHOP)
+            await leaser.lend(SHOP)
         assert "the crawl waits" in caplog.messages[0]
         assert not caplog.messages[0].endswith("(proxy_wait)")
         await pool.add([A])
-        await lender.lend(SHOP)
+        await leaser.lend(SHOP)
         assert len(caplog.messages) == 1, "it may be as dead as the others"
-        lender.worked()
-        lender.worked()
+        leaser.worked()
+        leaser.worked()
         assert len(caplog.messages) == 2
         assert caplog.messages[1].startswith("proxies work again, after")
 

@@ -38,14 +38,14 @@ def playing(
         async with asyncio.timeout(30), banning(**options) as server, proxying(exit="127.0.5.5") as proxy:
             pool = LocalPool()
             await pool.add([parse_proxy(proxy.url)])
-            lender = ProxyLeaser(pool, lambda _: rules, Clock(), tries=tries, wait_max_s=4)
+            leaser = ProxyLeaser(pool, lambda _: rules, Clock(), tries=tries, wait_max_s=4)
             sessions = SessionProxies(MemoryRecords())
-            fetcher = PooledFetcher(CurlFetcher(FetchSettings()), lender, sessions, StatsCollector(), Clock())
+            fetcher = PooledFetcher(CurlFetcher(FetchSettings()), leaser, sessions, StatsCollector(), Clock())
             try:
                 await play(fetcher, pool, server)
             finally:
                 await fetcher.close()
-                await lender.close()
+                await leaser.close()
 
     asyncio.run(main())
 

@@ -34,8 +34,8 @@ def test_what_the_meta_says_wins() -> None:
         "http://a.example/", meta={"proxy_target": "api", "proxy_session": "s", "proxy_tags": {"c": "de"}}
     )
     assert selector_of(request) == ProxySelector("api", "s", {"c": "de"})
-    assert selector_of(request).wish(frozenset({"k"})) == ProxyRequest({"c": "de"}, "s", frozenset({"k"}))
-    assert selector_of(Request("http://a.example/")).wish() is ANY
+    assert selector_of(request).proxy_request(frozenset({"k"})) == ProxyRequest({"c": "de"}, "s", frozenset({"k"}))
+    assert selector_of(Request("http://a.example/")).proxy_request() is ANY
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from lycosa.proxies.core.pool.target import ProxyRequest
         ),
         (
             Choice(1.0, "", ProxyRequest(avoid=frozenset("ab")), 0.01, "p", among=1),
-            "drawn among 1, without 2 that the wish leaves out",
+            "drawn among 1, without 2 excluded by the request",
         ),
         (Choice(1.0, "", ProxyRequest(), 30.0, refused="no proxy is free"), "no proxy is free"),
     ],

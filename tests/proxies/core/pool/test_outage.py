@@ -55,7 +55,7 @@ def test_no_patience_at_all() -> None:
 def test_who_waits_keeps_its_place_only_where_proxies_flow() -> None:
     flows = WaitQueueStats()
     assert flows.wait_s("shop", 100.0) == DRY_WAIT_S
-    flows.lent("shop", 100.0)
+    flows.lease_granted("shop", 100.0)
     assert flows.wait_s("shop", 100.0 + FLOWS_S) == FLOWS_S
     assert flows.wait_s("shop", 100.1 + FLOWS_S) == DRY_WAIT_S
     assert flows.wait_s("other", 100.0) == DRY_WAIT_S
@@ -71,7 +71,7 @@ def test_as_many_wait_as_are_lent_in_a_moment() -> None:
         assert flows.has_room("shop", "a session", 100.0), "whose proxy is another one"
         assert flows.has_room("other", "any", 100.0)
         for number in range(1, 501):
-            flows.lent("shop", 100.0 + number / 500)
+            flows.lease_granted("shop", 100.0 + number / 500)
         for _ in range(round(500 * QUEUE_S) - QUEUE_MIN):
             assert flows.has_room("shop", "any", 101.0), "where they flow faster"
             waiting.enter_context(flows.waiting("shop", "any", 101.0))
@@ -89,15 +89,15 @@ def test_it_asks_less_and_less_often() -> None:
     assert flows.again_s("shop", 119.0, 120.0) == 5.0, "since it was first asked for"
     assert flows.again_s("shop", 999.0, 1000.0) == AGAIN_MAX_S
     assert flows.wait_s("shop", 1000.0) == DRY_WAIT_S, "that it was asked for says nothing"
-    flows.lent("shop", 1000.0)
+    flows.lease_granted("shop", 1000.0)
     assert flows.again_s("shop", 1000.0, 1008.0) == 2.0
 
 
 def test_targets_that_nobody_asked_for_longest_are_forgotten() -> None:
     flows = WaitQueueStats()
     for number in range(TARGETS_MAX + 1):
-        flows.lent(str(number), 100.0)
-        flows.lent("0", 100.0)
+        flows.lease_granted(str(number), 100.0)
+        flows.lease_granted("0", 100.0)
     assert [flows.wait_s(target, 100.0) for target in ("0", "1", "2")] == [FLOWS_S, DRY_WAIT_S, FLOWS_S]
     flows.again_s("nobody's", 100.0, 100.0)
     assert [flows.wait_s(target, 100.0) for target in ("0", "2", "3")] == [FLOWS_S, DRY_WAIT_S, FLOWS_S]
