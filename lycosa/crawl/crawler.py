@@ -48,7 +48,7 @@ class Crawler:
             raise BadSpider("crawler.crawl works while a crawl runs: yield the first requests in start")
         return await self.push(request)
 
-    def stops_with(self, stop: Callable[[str], None]) -> None:
+    def set_stop(self, stop: Callable[[str], None]) -> None:
         """Say what `stop` calls; before that it does nothing."""
         self._stop = stop
 

@@ -91,8 +91,8 @@ class Job:
         self._committer = storage.committer
         self._engine = engine
         self._stats = monitor.stats
-        self._audience = monitor.audience
-        self._endings = monitor.endings
+        self._dispatcher = monitor.dispatcher
+        self._close_monitor = monitor.close_monitor
         self.operations = operations
         self._begins = hooks.begins
         self._feeds = hooks.feeds
@@ -114,7 +114,7 @@ class Job:
         before = await self._frontier.stats()
         self._resumed = bool(before.done or before.dead)
         self._to_look_up = SEEDS_LOOKED_UP if before.dead else 0
-        needed = not (self._resumed or before.unfinished or self._audience.hears_idle)
+        needed = not (self._resumed or before.unfinished or self._dispatcher.has_idle_handlers)
         self._seeding = Seeding(self._crew, self._begins, self, needed=needed)
         await self._seeding.begin()
         if self._begun is None:
@@ -132,8 +132,8 @@ class Job:
 
     async def take(self, seeds: list[UrlRecord]) -> None:
         """Queue start requests, durably; slowly where there is no room."""
-        await self._engine.until_room()
-        await self._audience.push(self._frontier, seeds)
+        await self._engine.wait_for_space()
+        await self._dispatcher.push(self._frontier, seeds)
         await self._committer.commit()
         self._engine.wake()
         looked_up, self._to_look_up = seeds[: self._to_look_up], max(0, self._to_look_up - len(seeds))
@@ -147,7 +147,7 @@ class Job:
 
     async def nothing_to_do(self) -> bool:
         """Whether the crawl is finished already, and nobody wants to be asked for more."""
-        if self._audience.hears_idle or not self._seeding.is_over:
+        if self._dispatcher.has_idle_handlers or not self._seeding.is_over:
             return False
         return (await self._frontier.stats()).unfinished == 0 and await self._opened.is_finished()
 
@@ -187,7 +187,7 @@ class Job:
                 await self._send(spider_opened, of_spider=True)
                 with _signals(self.interrupt) if signals else nullcontext():
                     await self._watched(observe)
-                reason = self._engine.closing or ("shutdown" if self._interrupted else await self._finished())
+                reason = self._engine.close_reason or ("shutdown" if self._interrupted else await self._finished())
                 if self._processes is not None:
                     await self._processes.end(reason)
         except BaseException as error:
@@ -203,7 +203,7 @@ class Job:
         await self._tell_the_spiders(reason)
 
     async def _finished(self) -> str:
-        left = self._engine.enough and (await self._frontier.stats()).unfinished
+        left = self._engine.quota_reached and (await self._frontier.stats()).unfinished
         return "closespider_pagecount" if left else "finished"
 
     async def _tell_the_spiders(self, reason: str, *, away: bool = False) -> None:
@@ -224,8 +224,8 @@ class Job:
 
     async def _count_up(self, *, away: bool) -> None:
         """Set the stats that are counted elsewhere, unless the server that counts them is away, and was waited for."""
-        if self._endings is not None:
-            self._endings.end()
+        if self._close_monitor is not None:
+            self._close_monitor.measure_memory()
         if away:
             return
         try:
@@ -233,8 +233,8 @@ class Job:
                 frontier = await self._frontier.stats()
         except (StateError, TimeoutError):  # it is why the crawl ends
             return
-        filtered = frontier.offered - frontier.added + self._stats.known
-        counts = {"scheduler/enqueued": frontier.added, "scheduler/dequeued": self._stats.lent}
+        filtered = frontier.offered - frontier.added + self._stats.known_links
+        counts = {"scheduler/enqueued": frontier.added, "scheduler/dequeued": self._stats.leased}
         for name, count in {**counts, "dupefilter/filtered": filtered}.items():
             if count:
                 self._counted.set_value(name, count)
@@ -272,7 +272,7 @@ class Job:
 
     async def end(self) -> None:
         """There was nothing to do."""
-        await self._committer.end()
+        await self._committer.finish()
 
     def shutdown_deadline(self) -> asyncio.Timeout:
         """Bound what is asked at the end of a run. See `engine.patience`."""
@@ -282,7 +282,7 @@ class Job:
         """Tell how it ended."""
         stats = await self._frontier.stats()
         dead = await self._frontier.dead(DEAD_SHOWN)
-        enough = self._engine.enough and stats.unfinished > 0
+        enough = self._engine.quota_reached and stats.unfinished > 0
         snapshot = await self._engine.snapshot()
         return Summary(
             finished=stats.unfinished == 0,
@@ -300,7 +300,7 @@ class Job:
             items_path=items_place(self._settings),
             state_path=str(self._state.path),
             closed=self._closed,
-            closing=self._engine.closing,
+            closing=self._engine.close_reason,
             stats=self._counted.get_stats(),
         )
 
@@ -323,7 +323,7 @@ class Job:
 
     def interrupt(self) -> None:
         """Stop; called again, at once."""
-        if not self._interrupted and self._engine.busy:
+        if not self._interrupted and self._engine.active_count:
             log.warning("stopping: what is under way gets %g s to end; once more ends it at once", STOP_GRACE_S)
         self.stop()
 
@@ -333,7 +333,7 @@ class Job:
         self._engine.stop()
         if at_once:
             self._engine.stop()
-        if self._engine.hurries:
+        if self._engine.fast_shutdown:
             self.hurry()
 
     async def _watched(self, observe: Observer | None) -> None:
@@ -358,7 +358,7 @@ class Job:
             await asyncio.sleep(every_s)
             seen = await self._engine.snapshot()
             observe(seen)
-            await self._engine.until_stirred(seen)
+            await self._engine.wait_for_activity(seen)
 
 
 @contextmanager

@@ -73,7 +73,7 @@ class Site:
     known: Callable[[str, Sequence[int]], AbstractSet[int]]
     prepare: Callable[[Any], Sequence[Any]]
     stats: RunStats
-    keeping: StateSaver
+    state_saver: StateSaver
     clock: Clock
     rest: BlockHost | None = None
     set_delay: SetDelay | None = None
@@ -121,8 +121,10 @@ async def cast_of(
 ) -> Cast:
     """Make what one spider has of its own; the stack closes it."""
     settings, crawler, stats = member.settings, member.target.crawler, member.target.crawler.stats
-    crawler.records = site.keeping.store
-    fetchers = fetchers_of(stack, member, addresses, site.report_starts, site.leaser, site.keeping.store, site.clock)
+    crawler.records = site.state_saver.store
+    fetchers = fetchers_of(
+        stack, member, addresses, site.report_starts, site.leaser, site.state_saver.store, site.clock
+    )
     policy, now = retry_policy_of(settings), site.clock.now
     guard = PublicOnlyGuard(Allowed(settings.allow_private))
     gate = RobotsGate(frontier, fetchers.robots, settings.user_agent, policy, chance, now, stats, guard)
@@ -130,7 +132,7 @@ async def cast_of(
     rules = rules_of(settings, member.target, seeds)
     rules = replace(rules, scope=CountingScope(rules.scope, stats))
     if not member.target.generic:
-        site.keeping.keepers.append(SpiderState(site.keeping.store, member.spider).keep)
+        site.state_saver.save_hooks.append(SpiderState(site.state_saver.store, member.spider).save)
     in_thread = None
     if settings.callback_mode == "thread":
         threads = CallbackThreads(settings.callback_threads)
@@ -148,7 +150,7 @@ def _robots_parsed(signals: Signals, robots: Robots, request: Request) -> None:
 def join_gates(gates: Sequence[RobotsGate]) -> Sequence[RobotsGate]:
     """Let each of the gates know what any of them learns. The first one answers the frontier's questions."""
     for gate in gates:
-        gate.others = [each for each in gates if each is not gate]
+        gate.peers = [each for each in gates if each is not gate]
     return gates
 
 
@@ -189,7 +191,7 @@ def inline_of(
     """Return what fetches for the callbacks of a spider, and give it to them."""
     gate = cast.gate if cast.member.settings.robots else None
     spider, naming = cast.member.spider, cast.member.target.naming
-    inline = InlineFetcher(frontier, downloader, gate, spider, naming, clock, addresses.tell)
+    inline = InlineFetcher(frontier, downloader, gate, spider, naming, clock, addresses.update)
     cast.crawler.download = partial(_received, cast, inline)
     return inline
 
@@ -287,8 +289,8 @@ def _metarefresh(cast: Cast) -> MetaRefresh | None:
 
 def _cookies(cast: Cast, site: Site) -> Cookies:
     owner, debug = cast.member.target.naming.spider, cast.member.settings.cookies_debug
-    cookies = Cookies(site.keeping.store, site.clock, owner=owner, debug=debug, shared=site.shared_cookies)
-    site.keeping.keepers.append(cookies.keep)
+    cookies = Cookies(site.state_saver.store, site.clock, owner=owner, debug=debug, shared=site.shared_cookies)
+    site.state_saver.save_hooks.append(cookies.save)
     if cast.pooled is not None:
         cast.pooled.afresh = cookies.afresh
     return cookies
@@ -306,7 +308,7 @@ def _cache(cast: Cast, site: Site) -> HttpCache | None:
             rules = rules._replace(ignore_http_codes=frozenset(settings.http_cache_ignore_statuses))
     folder = Path(settings.http_cache_dir or Path(settings.home) / CACHE_FOLDER)
     store = SqliteCache(folder, settings.http_cache_size)
-    site.keeping.closers.append(store.close)
+    site.state_saver.close_hooks.append(store.close)
     usual = {name.lower(): value for name, value in fetch_settings_of(settings).headers.items()}
     usual.setdefault("user-agent", settings.user_agent)
     stats = cast.crawler.stats

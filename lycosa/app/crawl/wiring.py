@@ -117,7 +117,7 @@ async def _build(
     if processes is not None:
         processes.begin(engine)
     for cast, inline in zip(troupe, spiders.inlines, strict=True):
-        cast.crawler.stops_with(engine.close)
+        cast.crawler.set_stop(engine.close)
         inline.wake = engine.wake
 
     # The run: start requests, signals, `lycosa frontier`, the summary.
@@ -132,7 +132,7 @@ class _Outputs(NamedTuple):
 
     storage: RunStorage
     feeds: Feeds
-    keeping: StateSaver
+    state_saver: StateSaver
 
 
 async def _open_outputs(
@@ -152,10 +152,10 @@ async def _open_outputs(
         indexer.start()
         stack.push_async_callback(_ended, indexer)
         listener(starts)
-    keeping = StateSaver(SqliteRecords(state.records, sync=settings.sync))
-    stack.push_async_callback(keeping.close)
-    committer.keep = keeping.keep
-    return _Outputs(RunStorage(frontier, sinks, committer, space), feeds, keeping)
+    state_saver = StateSaver(SqliteRecords(state.records, sync=settings.sync))
+    stack.push_async_callback(state_saver.close)
+    committer.save = state_saver.save
+    return _Outputs(RunStorage(frontier, sinks, committer, space), feeds, state_saver)
 
 
 async def _site(
@@ -172,7 +172,7 @@ async def _site(
         known=_known(frontier, stats),
         prepare=_preparer(outputs.storage.sinks),
         stats=stats,
-        keeping=outputs.keeping,
+        state_saver=outputs.state_saver,
         clock=clock,
         rest=frontier.block_host,
         set_delay=_delayer(frontier, clock),
@@ -258,7 +258,7 @@ def _known(frontier: Frontier, stats: RunStats) -> Callable[[str, Sequence[int]]
 
     def known(segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
         found = frontier.known(segment, fingerprints)
-        stats.known += len(found)
+        stats.known_links += len(found)
         return found
 
     return known

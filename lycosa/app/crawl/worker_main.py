@@ -127,7 +127,7 @@ class Process:
     def among(self, segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
         """Return those that are known, and count them."""
         found = self.known.among(segment, fingerprints)
-        self.stats.known += len(found)
+        self.stats.known_links += len(found)
         return found
 
 
@@ -178,7 +178,7 @@ async def _wired(stack: AsyncExitStack, process: Process, crew: Crew, counts: Co
     """Wire what visits pages. Return what lets the visits begin."""
     frontier, clock = process.frontier, process.clock
     site = _site(process, crew, await leaser_for(stack, crew.settings, clock))
-    stack.push_async_callback(site.keeping.close)
+    stack.push_async_callback(site.state_saver.close)
     visitors: dict[str, Visitor] = {}
     gates = []
     for member in crew.members:
@@ -188,7 +188,7 @@ async def _wired(stack: AsyncExitStack, process: Process, crew: Crew, counts: Co
         pipelines = await extras_of(stack, cast, None)
         visitors[member.target.naming.spider] = visitor_of(cast, site, downloader, spider_chain_of(cast), pipelines)
         gates.append(cast.gate)
-        cast.crawler.stops_with(lambda reason: process.send(Close(reason)))
+        cast.crawler.set_stop(lambda reason: process.send(Close(reason)))
         cast.crawler.push = partial(_push, process, member)
     return partial(process.visits.begin, visitor_among(visitors), gates, process.cookies, counts)
 

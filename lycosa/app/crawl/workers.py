@@ -124,7 +124,7 @@ class Processes:
     async def end(self, reason: str) -> None:
         """The crawl is over: let them close what they opened, and wait for their end."""
         self._ending = True
-        self._hands.tell(Close(reason, at_once=self._engine is not None and self._engine.hurries))
+        self._hands.tell(Close(reason, at_once=self._engine is not None and self._engine.fast_shutdown))
         await asyncio.gather(*self._keepers)
         if self._broken.done():
             self._broken.result()
@@ -204,7 +204,7 @@ class Herald:
     def __init__(self, processes: Processes) -> None:
         self._processes = processes
 
-    def told(self, host: str, facts: HostFacts) -> float:
+    def apply(self, host: str, facts: HostFacts) -> float:
         """See `crawl.fetching.robots.Told`."""
         self._processes.tell(Forget(host))
         return 0.0
@@ -221,17 +221,17 @@ def processes_of(
     gates: Sequence[RobotsGate],
 ) -> Processes:
     """Return the processes of a crawl; `begin` tells them its engine, and the stack ends them."""
-    clock, store, stats = site.clock, site.keeping.store, crew.target.crawler.stats
+    clock, store, stats = site.clock, site.state_saver.store, crew.target.crawler.stats
 
     async def learned(host: str, facts: HostFacts) -> None:
         await gates[0].remember(host, facts, clock.now())
 
     assert isinstance(site.shared_cookies, AllCookies)
     owned = Owned(frontier, addresses, clock, site.stats, stats, store, _paces(frontier), learned, site.shared_cookies)
-    processes = Processes(task_of(crew, state.path, seeds), owned, site.keeping.keep)
+    processes = Processes(task_of(crew, state.path, seeds), owned, site.state_saver.save)
     stack.push_async_callback(processes.close)
     for gate in gates:
-        gate.others = [*gate.others, Herald(processes)]
+        gate.peers = [*gate.peers, Herald(processes)]
     return processes
 
 

@@ -75,13 +75,13 @@ class OpenFrontier:
     def set_reporter(self, reporter: WorkerReporter) -> None:
         """Let this worker report, while it lives and when it leaves, if there are others."""
         if self.shared is not None:
-            self.shared.set_reporter(reporter.packed, partial(reporter.packed, ended=True))
+            self.shared.set_reporter(reporter.encoded, partial(reporter.encoded, ended=True))
 
     async def totals(self, reporter: WorkerReporter) -> dict[str, int]:
         """Return the totals of a shared crawl with our last report; nothing for our own, or if the server is away."""
         if self.shared is not None:
             with suppress(StateError):  # no reason for the crawl to fail
-                return await self.shared.totals(reporter.packed())
+                return await self.shared.totals(reporter.encoded())
         return {}
 
 

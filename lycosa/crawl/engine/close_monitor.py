@@ -34,7 +34,7 @@ class CloseMonitor:
             reason = reason or self._memory.look()
         return reason
 
-    def end(self) -> None:
+    def measure_memory(self) -> None:
         """Note the memory once more."""
         if self._memory is not None:
             self._memory.measure()

@@ -77,19 +77,19 @@ class Committer:
         self._changed = asyncio.Event()
         self._full = asyncio.Event()
         self._broken = False
-        self.keep: Callable[[], Awaitable[None]] | None = None
+        self.save: Callable[[], Awaitable[None]] | None = None
         """Makes durable what the crawl keeps beside its frontier, before the frontier commits."""
-        self.settling = SettleLock()
+        self.settle_lock = SettleLock()
         """Held while leases are settled (ack and items belong to one commit), alone while a commit takes its cut."""
 
-    def settled(self) -> None:
+    def note_change(self) -> None:
         """A lease was settled, or something else changed, since the last commit."""
         self._acks += 1
         self._changed.set()
         if self._acks >= self._acks_max:
             self._full.set()
 
-    def give_up(self) -> None:
+    def abandon(self) -> None:
         """A lease was settled by half: nothing since the last commit may become durable."""
         self._broken = True
 
@@ -107,15 +107,15 @@ class Committer:
 
         False when something was settled by half: then nothing becomes durable any more.
         """
-        async with self.settling.alone():
+        async with self.settle_lock.alone():
             self._acks = 0
             self._changed.clear()
             self._full.clear()
             if self._broken:
                 return False
             positions = {sink.name: await sink.flush() for sink in self._sinks}
-            if self.keep is not None:
-                await self.keep()
+            if self.save is not None:
+                await self.save()
             await self._frontier.commit({**positions, **marks})
         self._on_commit(positions)
         return True
@@ -135,7 +135,7 @@ class Committer:
         await self._frontier.commit({**starts, CLEAN: 0})
         return starts
 
-    async def end(self) -> None:
+    async def finish(self) -> None:
         """Commit, and note that nothing of ours lies behind the positions."""
         await self.commit()
         if not self._broken:

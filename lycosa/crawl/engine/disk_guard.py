@@ -81,7 +81,7 @@ class FreeSpace:
         if self.shortage or self._elsewhere():
             self.check()
 
-    async def until_room(self, *, runs: bool) -> None:
+    async def wait_for_space(self, *, runs: bool) -> None:
         """Return when there is room; in a crawl that does not run yet, and so does not look, at once."""
         self.look()
         while runs and self.shortage:  # noqa: ASYNC110  whoever lends looks as often

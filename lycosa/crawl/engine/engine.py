@@ -116,24 +116,24 @@ class Engine:
         self._questions = questions
         self._limits = limits
         self._stats = monitor.stats
-        self._endings = monitor.endings
-        self._audience = monitor.audience
+        self._close_monitor = monitor.close_monitor
+        self._dispatcher = monitor.dispatcher
         self._clock = clock
         self._leases = LeaseRenewer(storage.frontier, limits.lease_max_s)
         self._idle_again_at = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
-        self._alarm = Wakeup()
-        self.still = ACTIVE
-        self._stirred = asyncio.Event()
+        self._wakeup = Wakeup()
+        self.idle_status = ACTIVE
+        self._activity = asyncio.Event()
         self._settler = Settler(storage, monitor, clock, self.close)
         self._error: BaseException | None = None
         self._quota = PageQuota(limits.max_pages, monitor.stats)
         self._running: asyncio.Task[Any] | None = None
         self._steps: list[asyncio.Task[None]] = []
         self._gives_up = False
-        self.hurries = False  # stopped twice
+        self.fast_shutdown = False  # stopped twice
         self.stopping = False
-        self.closing = ""
+        self.close_reason = ""
         """Why a spider or a condition ended the crawl, "" when none did."""
         self.idle_until = 0.0
         """When the crawl ended because it was idle: when it goes on, in unix seconds."""
@@ -158,11 +158,11 @@ class Engine:
             await _over(pumping)
             await self._wind_down()
         finally:
-            self._alarm.cancel()
+            self._wakeup.cancel()
             await self._cancel([*beside, pumping, *self._tasks])
         if self._error is not None:
             raise self._error
-        self._steps = [ending := asyncio.create_task(self._committer.end())]
+        self._steps = [ending := asyncio.create_task(self._committer.finish())]
         with suppress(asyncio.CancelledError, TimeoutError):
             async with shutdown_deadline(self):
                 await ending
@@ -170,7 +170,7 @@ class Engine:
     def stop(self) -> None:
         """Lend no more; let what is under way end, within the grace. Called again: without waiting for anything."""
         if self.stopping:
-            self._gives_up = self.hurries = True
+            self._gives_up = self.fast_shutdown = True
             for task in (*self._tasks, *self._steps):
                 task.cancel()
         self.stopping = True
@@ -179,7 +179,7 @@ class Engine:
     def close(self, reason: str) -> None:
         """End the crawl for this reason: lend no more, and let what is under way end."""
         if not self.stopping:
-            self.closing = reason
+            self.close_reason = reason
             self.stop()
 
     def fail(self, error: BaseException) -> None:
@@ -189,53 +189,53 @@ class Engine:
 
     def wake(self) -> None:
         """Look at the frontier now: something was pushed from outside, or is due earlier than it was."""
-        self._alarm.ring()
+        self._wakeup.set()
 
     async def push(self, records: Sequence[UrlRecord]) -> int:
         """Queue records from outside, and look at the frontier. Return how many were new."""
-        pushed = await self._audience.push(self._frontier, records)
+        pushed = await self._dispatcher.push(self._frontier, records)
         if pushed:
-            self._committer.settled()
+            self._committer.note_change()
             self.wake()
         return pushed
 
     async def snapshot(self) -> Snapshot:
         """Return the state of the crawl."""
         snapshot = self._stats.snapshot(await self._frontier.stats(), self._clock.now())
-        return snapshot._replace(waiting_until=self.still.until, paused=self.still.paused)
+        return snapshot._replace(waiting_until=self.idle_status.until, paused=self.idle_status.paused)
 
-    async def until_stirred(self, seen: Snapshot) -> None:
+    async def wait_for_activity(self, seen: Snapshot) -> None:
         """Return at once, but when the snapshot shows a crawl that waits or is paused: when that is over."""
-        while self.still == (seen.waiting_until, seen.paused) != ACTIVE:
-            self._stirred.clear()
-            await self._stirred.wait()
+        while self.idle_status == (seen.waiting_until, seen.paused) != ACTIVE:
+            self._activity.clear()
+            await self._activity.wait()
 
-    async def until_room(self) -> None:
+    async def wait_for_space(self) -> None:
         """Return at once, but during a shortage in a crawl that runs: when it is over."""
-        await self._space.until_room(runs=self._running is not None)
+        await self._space.wait_for_space(runs=self._running is not None)
 
     @property
-    def busy(self) -> int:
+    def active_count(self) -> int:
         """How many are under way."""
         return len(self._tasks)
 
     @property
-    def enough(self) -> bool:
+    def quota_reached(self) -> bool:
         """Whether the crawl has its `max_pages`."""
         return self._quota.left(1) <= 0
 
     async def _pump(self) -> None:
         while not self.stopping and self._error is None:
-            self._alarm.hush()
+            self._wakeup.clear()
             self._space.look()
             now = self._clock.now()
-            if self._endings is not None and (reason := self._endings.look(now)):
+            if self._close_monitor is not None and (reason := self._close_monitor.look(now)):
                 self.close(reason)
                 return
             self._leases.give_up(now)
             await self._leases.renew(now)
             if await self._frontier.expire(now):  # those of other workers: ours were renewed for this very moment
-                self._committer.settled()
+                self._committer.note_change()
             await self._lend(now)
             if not self._tasks and await self._is_over(now):
                 return
@@ -247,17 +247,17 @@ class Engine:
         for lease in leases:
             self._start(lease, now)
         if free and not leases:
-            await self._audience.empty()
+            await self._dispatcher.empty()
 
     async def _is_over(self, now: float) -> bool:
         due = self._frontier.next_ready(now)
-        if self.enough:
+        if self.quota_reached:
             return True
         if due is not None and not (self._limits.exit_when_idle and await self._is_idle(due, now)):
             return False
         if self._more is not None and await self._more(now):
             return False
-        if self._audience.hears_idle and await self._is_kept(now):
+        if self._dispatcher.has_idle_handlers and await self._is_kept(now):
             return False
         self.idle_until = due or 0.0
         return True
@@ -267,7 +267,7 @@ class Engine:
         if now < self._idle_again_at:
             return True
         due = self._frontier.next_ready(now)
-        kept = await self._audience.idle()
+        kept = await self._dispatcher.idle()
         self._idle_again_at = now + IDLE_AGAIN_S if kept else 0.0
         return kept or self._frontier.next_ready(now) != due
 
@@ -289,7 +289,7 @@ class Engine:
         now = self._clock.now()
         due = self._frontier.next_ready(now) if self._free() else None
         look_at = now + (SHORTAGE_CHECK_S if self._space.shortage else CLOCK_CHECK_S)
-        end_at = self._endings.next_at() if self._endings is not None else None
+        end_at = self._close_monitor.next_at() if self._close_monitor is not None else None
         again_at = self._idle_again_at or None
         wait_s = min(at for at in (due, self._leases.next_renewal(), look_at, end_at, again_at) if at is not None) - now
         if wait_s <= 0:
@@ -297,20 +297,20 @@ class Engine:
             return
         if not self._tasks:
             self._stand_still(due, now)
-        await self._alarm.sleep(wait_s)
+        await self._wakeup.sleep(wait_s)
 
     def _stand_still(self, due: float | None, now: float) -> None:
         if self._space.shortage:
-            self._be(IdleStatus(paused=self.still.paused or str(self._space.shortage)))
+            self._be(IdleStatus(paused=self.idle_status.paused or str(self._space.shortage)))
         elif due is not None and due - now > WAITING_S:
             self._be(IdleStatus(until=due))
         else:
             self._be(ACTIVE)
 
     def _be(self, still: IdleStatus) -> None:
-        if self.still != still:
-            self.still = still
-            self._stirred.set()
+        if self.idle_status != still:
+            self.idle_status = still
+            self._activity.set()
 
     def _start(self, lease: Lease, now: float) -> None:
         self._be(ACTIVE)
@@ -326,12 +326,12 @@ class Engine:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             self._error = self._error or task.exception()
-        self._alarm.ring()
+        self._wakeup.set()
 
     async def _work(self, lease: Lease) -> None:
         try:
             if lease.record.kind == RecordKind.PAGE:
-                self._stats.lent += 1
+                self._stats.leased += 1
                 await self._settler.settle(lease, await self._visited(lease))
             else:
                 await self._learn(lease)
@@ -362,7 +362,7 @@ class Engine:
         except asyncio.CancelledError:
             await self._frontier.release(lease, self._clock.now())
             raise
-        self._committer.settled()
+        self._committer.note_change()
 
     async def _learn_robots(self, lease: Lease) -> None:
         again = await self._questions.robots.asked(lease, now := self._clock.now())
@@ -378,7 +378,7 @@ class Engine:
             await work
         except Exception as error:  # noqa: BLE001  kept for `run`, which raises it
             self._error = self._error or error
-            self._alarm.ring()
+            self._wakeup.set()
 
     async def _wind_down(self) -> None:
         if self._tasks and self._error is None:
@@ -392,7 +392,7 @@ class Engine:
 
 def shutdown_deadline(engine: Engine) -> asyncio.Timeout:
     """Bound what is asked of frontier and sinks at the end of a crawl: who stopped it twice waits for no server."""
-    return asyncio.timeout(HURRY_S if engine.hurries else None)
+    return asyncio.timeout(HURRY_S if engine.fast_shutdown else None)
 
 
 async def _ended(tasks: Sequence[asyncio.Task[None]]) -> None:

@@ -41,5 +41,5 @@ class RunMonitor:
     spiders."""
 
     stats: RunStats
-    endings: CloseMonitor | None = None
-    audience: EventDispatcher = field(default_factory=EventDispatcher)
+    close_monitor: CloseMonitor | None = None
+    dispatcher: EventDispatcher = field(default_factory=EventDispatcher)

@@ -26,14 +26,14 @@ class Settler:
         self._sinks = storage.sinks
         self._committer = storage.committer
         self._stats = monitor.stats
-        self._audience = monitor.audience
+        self._dispatcher = monitor.dispatcher
         self._clock = clock
         self._close = close
         self.retry_until = 0.0
 
     async def settle(self, lease: Lease, outcome: Outcome) -> None:
         """Do what the outcome says. An exception means that nothing since the last commit may become durable."""
-        async with self._committer.settling:
+        async with self._committer.settle_lock:
             try:
                 if isinstance(outcome, Completed):
                     await self._done(lease, outcome)
@@ -46,14 +46,14 @@ class Settler:
                     else:
                         await self._frontier.block_host(lease.record.host, outcome.until)
             except BaseException:
-                self._committer.give_up()
+                self._committer.abandon()
                 raise
-        self._committer.settled()
+        self._committer.note_change()
 
     async def _done(self, lease: Lease, done: Completed) -> None:
         children = done.children
-        if children and self._audience.hears_requests:
-            await self._audience.push(self._frontier, children)  # of the same commit: nobody commits meanwhile
+        if children and self._dispatcher.has_request_handlers:
+            await self._dispatcher.push(self._frontier, children)  # of the same commit: nobody commits meanwhile
             children = ()
         now = self._clock.now()
         if not await self._frontier.ack(

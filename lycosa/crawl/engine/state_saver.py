@@ -14,22 +14,22 @@ TABLE = "spider state"
 
 
 class StateSaver:
-    """Calls its `keepers`, each of which puts what has changed, and flushes the store."""
+    """Calls its `save_hooks`, each of which puts what has changed, and flushes the store."""
 
     def __init__(self, store: KeyStore) -> None:
         self.store = store
-        self.keepers: list[Callable[[], None]] = []
-        self.closers: list[Callable[[], Awaitable[None]]] = []
+        self.save_hooks: list[Callable[[], None]] = []
+        self.close_hooks: list[Callable[[], Awaitable[None]]] = []
 
-    async def keep(self) -> None:
-        """Make durable what the keepers have to say. Raises `StorageError`, or `BadSpider` for what cannot be kept."""
-        for keeper in self.keepers:
+    async def save(self) -> None:
+        """Make durable what the save_hooks have to say. Raises `StorageError`, or `BadSpider` for what cannot be kept."""
+        for keeper in self.save_hooks:
             keeper()
         await self.store.flush()
 
     async def close(self) -> None:
         """Close the store, and what else was opened beside it."""
-        for close in (*self.closers, self.store.close):
+        for close in (*self.close_hooks, self.store.close):
             await close()
 
 
@@ -42,7 +42,7 @@ class SpiderState:
         self._kept = store.get(TABLE, spider.name)
         spider.state = msgspec.msgpack.decode(self._kept) if self._kept else {}
 
-    def keep(self) -> None:
+    def save(self) -> None:
         """Put the dict if it has changed."""
         if not self._spider.state and self._kept is None:
             return

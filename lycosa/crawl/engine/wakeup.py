@@ -13,14 +13,14 @@ class Wakeup:
         self._sleeper: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    def ring(self) -> None:
+    def set(self) -> None:
         """End the sleep, or the next one."""
         self._rung = True
         sleeper = self._sleeper
         if sleeper is not None and not sleeper.done():
             sleeper.set_result(None)
 
-    def hush(self) -> None:
+    def clear(self) -> None:
         """What rang until now was heard."""
         self._rung = False
 
@@ -47,4 +47,4 @@ class Wakeup:
 
     def _time_is_up(self) -> None:
         self._timer = None
-        self.ring()
+        self.set()

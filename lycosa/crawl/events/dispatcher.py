@@ -23,7 +23,7 @@ class SpiderListener(NamedTuple):
     signals: Signals
 
     @property
-    def hears_requests(self) -> bool:
+    def has_request_handlers(self) -> bool:
         """Whether it wants to know of every request."""
         return bool(self.signals.on_request_scheduled or self.signals.on_request_dropped)
 
@@ -36,18 +36,18 @@ class EventDispatcher:
         self._all = list(listeners)
 
     @property
-    def hears_requests(self) -> bool:
+    def has_request_handlers(self) -> bool:
         """Whether anybody wants to know of every request."""
-        return any(each.hears_requests for each in self._all)
+        return any(each.has_request_handlers for each in self._all)
 
     @property
-    def hears_idle(self) -> bool:
+    def has_idle_handlers(self) -> bool:
         """Whether anybody is asked before the crawl ends."""
         return any(each.signals.on_spider_idle for each in self._all)
 
     async def push(self, frontier: Frontier, records: Sequence[UrlRecord]) -> int:
         """Queue the records, and say so of each. Return how many were new."""
-        if not self.hears_requests:
+        if not self.has_request_handlers:
             return await frontier.push(records)
         pushed = 0
         for record in records:
@@ -73,7 +73,7 @@ class EventDispatcher:
 
     async def _push_one(self, frontier: Frontier, record: UrlRecord) -> int:
         listener = self._listeners.get(record.extras.spider if record.extras is not None else "")
-        if listener is None or not listener.hears_requests:
+        if listener is None or not listener.has_request_handlers:
             return await frontier.push([record])
         request = to_request(record)
         await listener.signals.send(request_scheduled, request=request, spider=listener.spider)

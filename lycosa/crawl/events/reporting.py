@@ -43,7 +43,7 @@ class WorkerReporter:
         self._concurrency = concurrency
         self._began = time.monotonic()
         self._cpu_before_s = time.process_time()
-        self._lent, self._lent_at = 0, -WAITING_AFTER_S
+        self._leased, self._leased_at = 0, -WAITING_AFTER_S
 
     def report(self, *, ended: bool = False) -> WorkerReport:
         """Return what there is to tell now, or at the end."""
@@ -55,13 +55,13 @@ class WorkerReporter:
             time.monotonic() - self._began,
             state,
             why[:REASON_MAX],
-            self._engine.busy,
+            self._engine.active_count,
             self._concurrency,
             resident_bytes(),
             self._counts(),
         )
 
-    def packed(self, *, ended: bool = False) -> bytes:
+    def encoded(self, *, ended: bool = False) -> bytes:
         """Return it as it travels, nothing when it cannot be made: a worker lives, and leaves, all the same."""
         try:
             return encode(self.report(ended=ended))
@@ -75,17 +75,17 @@ class WorkerReporter:
     def _state(self) -> tuple[str, str]:
         engine = self._engine
         if engine.stopping:
-            return ENDING, engine.closing or "interrupted"
-        if engine.still.paused:
-            return PAUSED, engine.still.paused
-        return (CRAWLING, "") if engine.busy or self._was_busy() else (WAITING, "")
+            return ENDING, engine.close_reason or "interrupted"
+        if engine.idle_status.paused:
+            return PAUSED, engine.idle_status.paused
+        return (CRAWLING, "") if engine.active_count or self._was_busy() else (WAITING, "")
 
     def _was_busy(self) -> bool:
         """Whether something was lent lately: between two turns of its hosts a polite crawl is idle most of the time."""
         now = time.monotonic()
-        if self._stats.lent != self._lent:
-            self._lent, self._lent_at = self._stats.lent, now
-        return now - self._lent_at < WAITING_AFTER_S
+        if self._stats.leased != self._leased:
+            self._leased, self._leased_at = self._stats.leased, now
+        return now - self._leased_at < WAITING_AFTER_S
 
     def _counts(self) -> dict[str, int]:
         stats = self._stats

@@ -53,8 +53,8 @@ class RunStats:
     retries: int = 0
     failures: int = 0
     """Visits that failed, whether they are tried again or not."""
-    lent: int = 0
-    known: int = 0
+    leased: int = 0
+    known_links: int = 0
     """Links of which memory alone could tell that they are no news."""
     skipped: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)

@@ -44,10 +44,10 @@ class HostAddresses:
 
     async def learn(self, lease: Lease) -> None:
         """Tell the frontier the address of the lease's host, or that it has none, and give the lease back."""
-        await self.tell(lease.record.host)
+        await self.update(lease.record.host)
         await self._frontier.ack(lease, "resolved", (), self._clock.now(), contacted=False)
 
-    async def tell(self, host: str) -> None:
+    async def update(self, host: str) -> None:
         """Tell the frontier the address of a host, or that it has none."""
         try:
             addresses, ttl_s = await self._resolver.resolve(name_of(host))
@@ -61,7 +61,7 @@ class HostAddresses:
         now = self._clock.now()
         await self._frontier.set_address(host, address, now + holds_s, now)
 
-    def why_lost(self, url: str) -> str:
+    def lookup_error(self, url: str) -> str:
         """Return why the host of a URL could not be found; "" when it was, or was never asked for."""
         return self._lost.get(host_key(url), "") if self._lost else ""
 
@@ -91,7 +91,7 @@ class ResolvedHostFetcher(FetcherWrapper):
         proxy: str | None = None,
     ) -> Response:
         """Do one transfer, or raise why the host is lost."""
-        if not address and (why := self._addresses.why_lost(request.url)):
+        if not address and (why := self._addresses.lookup_error(request.url)):
             through = request.asked("proxy") if proxy is None else proxy
             if not through:
                 raise ConnectFailed(why)

@@ -53,7 +53,7 @@ InTurn = Callable[[str, Callable[[str], Awaitable[None]]], Awaitable[None]]
 class HostFactsListener(Protocol):
     """Who is told what a host says."""
 
-    def told(self, host: str, facts: HostFacts) -> float:
+    def apply(self, host: str, facts: HostFacts) -> float:
         """Take what a host says anew. Return the seconds that it asks for between two requests."""
         ...
 
@@ -81,7 +81,7 @@ class RobotsGate:
         self._chance = chance
         self._parsed: OrderedDict[str, tuple[Robots, float]] = OrderedDict()
         self._stats = stats
-        self.others: Sequence[HostFactsListener] = ()
+        self.peers: Sequence[HostFactsListener] = ()
         """The gates of this crawl with other user agents, say: what one learns is news to all."""
         self.on_parsed: Callable[[Robots, Request], None] | None = None
         """Hears of every robots.txt that was read."""
@@ -190,11 +190,11 @@ class RobotsGate:
 
     async def remember(self, host: str, facts: HostFacts, now: float) -> None:
         """Keep what a host says, and tell the others."""
-        delay_s = max(gate.told(host, facts) for gate in (self, *self.others))  # they share the host
+        delay_s = max(gate.apply(host, facts) for gate in (self, *self.peers))  # they share the host
         known = HostFacts(facts.robots, facts.robots_status, facts.robots_at, delay_s)
         await self._frontier.set_host_facts(host, known, now)
 
-    def told(self, host: str, facts: HostFacts) -> float:
+    def apply(self, host: str, facts: HostFacts) -> float:
         """Take what a host says anew. Return the seconds that it asks for between two requests."""
         rules = self._keep(host, facts)
         if facts.robots != NOT_ASKED and self.on_parsed is not None:

@@ -105,7 +105,7 @@ class Cookies:
             self._jar(request).clear()
             self.process_request(request)
 
-    def keep(self) -> None:
+    def save(self) -> None:
         """Put the jars that changed into the store; its next flush makes them durable."""
         changed = self._jars.changed()
         if self._default.changed:

@@ -69,11 +69,11 @@ class Counts:
             of.last,
             stats.skipped,
             stats.dropped,
-            stats.known,
+            stats.known_links,
             stats.notes[self._noted :],
             self._memory(),
         )
         of.sums, of.most, of.least, of.last = {}, {}, {}, {}
-        stats.skipped, stats.dropped, stats.known = {}, 0, 0
+        stats.skipped, stats.dropped, stats.known_links = {}, 0, 0
         self._noted = len(stats.notes)
         return new

@@ -144,7 +144,7 @@ class FarAddresses:
     def __init__(self) -> None:
         self._lost: OrderedDict[str, str] = OrderedDict()
 
-    def why_lost(self, url: str) -> str:
+    def lookup_error(self, url: str) -> str:
         """Return why the host of a URL could not be found."""
         return self._lost.get(host_key(url), "") if self._lost else ""
 

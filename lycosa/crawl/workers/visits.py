@@ -111,7 +111,7 @@ class Visits:
             for segment in {each.segment for each in children}
         }
         new = [each for each in children if each.dont_filter or each.fingerprint not in known[each.segment]]
-        self._stats.known += len(children) - len(new)
+        self._stats.known_links += len(children) - len(new)
         return new
 
     def _ended(self, token: int, task: asyncio.Task[None]) -> None:

@@ -140,7 +140,7 @@ class Hand:
         visiting = self._visits[token] = _Visiting(lease, asyncio.get_running_loop().create_future(), start)
         if start is not None:
             self._starting[record.host] = start
-        lost = "" if lease.address else owned.addresses.why_lost(record.url)
+        lost = "" if lease.address else owned.addresses.lookup_error(record.url)
         self.link.send(say.Visit(token, record, lease.address, start is not None, lost))
         try:
             outcome = await visiting.done
@@ -243,7 +243,7 @@ class Hand:
         if holder is not None and holder.start is not None:  # or it would wait for itself, when it has not started yet
             self._over(holder.lease.record.host, holder.start)
         try:
-            turn = claim_host(said.host, owned.frontier, owned.clock, lease, owned.addresses.tell, owned.engine.wake)
+            turn = claim_host(said.host, owned.frontier, owned.clock, lease, owned.addresses.update, owned.engine.wake)
             async with turn as address:
                 await self._hold_turn(said, address)
         except LycosaError as error:
@@ -257,7 +257,7 @@ class Hand:
         if start is not None:
             self._starting[said.host] = start
         try:
-            lost = "" if address else self._owned.addresses.why_lost(said.host + "/")
+            lost = "" if address else self._owned.addresses.lookup_error(said.host + "/")
             over = self._granted[said.number] = asyncio.Event()
             self.link.send(say.Granted(said.number, address, start is not None, lost))
             await over.wait()
@@ -331,7 +331,7 @@ class Hand:
         for reason, count in said.skipped.items():
             stats.skipped[reason] = stats.skipped.get(reason, 0) + count
         stats.dropped += said.dropped
-        stats.known += said.known
+        stats.known_links += said.known
         for line in said.notes:
             stats.note(line)
 

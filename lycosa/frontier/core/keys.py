@@ -88,9 +88,12 @@ DropRule = Callable[[str, str], bool]
 
 @dataclass(frozen=True, slots=True)
 class FingerprintRules:
-    """How a crawl identifies requests. Make it with `parse_rules`. `split_rules` say it, sorted, the name of a resolver last."""
+    """How a crawl identifies requests. Make it with `parse_rules`.
 
-    split_rules: tuple[str, ...] = ()
+    `words` is the setting, sorted, with the name of the resolver last.
+    """
+
+    words: tuple[str, ...] = ()
     leaves: tuple[DropRule, ...] = ()
     sort: bool = False
     slash: bool = False

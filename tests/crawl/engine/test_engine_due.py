@@ -77,7 +77,7 @@ def test_a_push_from_outside_wakes_it_and_so_does_a_stop():
             at = time.time()
             await crawl.operations.push([to_record(Request(url + "2"), spider)])
             seen = await crawl.engine.snapshot()
-            await asyncio.wait_for(crawl.engine.until_stirred(seen), SOON_S)
+            await asyncio.wait_for(crawl.engine.wait_for_activity(seen), SOON_S)
             await until_waiting(crawl)
             assert [page for _, page in spider.seen] == ["2"]
             assert spider.seen[0][0] - at < SOON_S

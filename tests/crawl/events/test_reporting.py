@@ -16,34 +16,36 @@ from lycosa.frontier.core.telemetry import COUNTS, REASON_MAX, decode
 
 
 def reporter(stats: RunStats | None = None, counted: StatsCollector | None = None, **engine: object) -> WorkerReporter:
-    looked_at = SimpleNamespace(**{"busy": 0, "stopping": False, "closing": "", "still": ACTIVE, **engine})
+    looked_at = SimpleNamespace(
+        **{"active_count": 0, "stopping": False, "close_reason": "", "idle_status": ACTIVE, **engine}
+    )
     return WorkerReporter(looked_at, stats or RunStats(0.0), counted or StatsCollector(), 64)
 
 
 @pytest.mark.parametrize(
     ("engine", "state", "why"),
     [
-        ({"busy": 3}, "crawling", ""),
+        ({"active_count": 3}, "crawling", ""),
         ({}, "waiting", ""),
-        ({"still": IdleStatus(until=9e9)}, "waiting", ""),
-        ({"still": IdleStatus(paused="disk full")}, "paused", "disk full"),
-        ({"still": IdleStatus(paused="x" * 1000)}, "paused", "x" * REASON_MAX),
-        ({"busy": 1, "stopping": True}, "ending", "interrupted"),
-        ({"stopping": True, "closing": "closespider_timeout"}, "ending", "closespider_timeout"),
+        ({"idle_status": IdleStatus(until=9e9)}, "waiting", ""),
+        ({"idle_status": IdleStatus(paused="disk full")}, "paused", "disk full"),
+        ({"idle_status": IdleStatus(paused="x" * 1000)}, "paused", "x" * REASON_MAX),
+        ({"active_count": 1, "stopping": True}, "ending", "interrupted"),
+        ({"stopping": True, "close_reason": "closespider_timeout"}, "ending", "closespider_timeout"),
     ],
 )
 def test_what_it_is_at(engine, state, why):
     told = reporter(**engine).report()
-    assert (told.state, told.why, told.under_way) == (state, why, engine.get("busy", 0))
+    assert (told.state, told.why, told.under_way) == (state, why, engine.get("active_count", 0))
 
 
 def test_between_two_turns_it_crawls():
     stats = RunStats(0.0)
     asked = reporter(stats)
     assert asked.report().state == "waiting"
-    stats.lent += 1
+    stats.leased += 1
     assert [asked.report().state for _ in range(3)] == ["crawling"] * 3
-    asked._lent_at -= WAITING_AFTER_S
+    asked._leased_at -= WAITING_AFTER_S
     assert asked.report().state == "waiting"
 
 
@@ -51,17 +53,17 @@ def test_its_end_has_the_word_of_the_run():
     counted = StatsCollector()
     assert reporter(counted=counted).report(ended=True).why == "nothing to do"
     counted.end(9.0, "shutdown")
-    told = reporter(counted=counted, busy=2).report(ended=True)
+    told = reporter(counted=counted, active_count=2).report(ended=True)
     assert (told.state, told.why) == ("ended", "shutdown")
 
 
 def test_one_that_cannot_tell_of_itself(caplog):
     """Nothing that is told is worth a life: the heart beats on, and whoever ends leaves."""
     broken = reporter()
-    del broken._engine.busy
+    del broken._engine.active_count
     with pytest.raises(AttributeError):
         broken.report()
-    assert broken.packed() == b""
+    assert broken.encoded() == b""
     assert "no report of this worker" in caplog.text
 
 
@@ -71,7 +73,7 @@ def test_its_numbers():
     counted.inc_value("retry/count", 7)
     counted.begin(0.0)
     counted.set_value("of the user", 1.5)
-    told = decode(reporter(stats, counted).packed())
+    told = decode(reporter(stats, counted).encoded())
     cpu_ms = told.counts.pop("cpu_ms")
     assert 0 <= cpu_ms < 60_000
     assert told.counts == {
@@ -96,7 +98,7 @@ def test_it_is_asked_while_others_count():
     counting = threading.Thread(target=count)
     counting.start()
     try:
-        assert all(asked.packed() for _ in range(300))
+        assert all(asked.encoded() for _ in range(300))
     finally:
         stop.set()
         counting.join()

@@ -77,7 +77,7 @@ def test_what_one_gate_learns_again_all_know():
         frontier = memory_frontier(Policy())
         fetcher = CurlFetcher(FetchSettings())
         one, other = (RobotsGate(frontier, fetcher, name, RetryPolicy(), lambda: 0.5, lambda: 0.0) for name in "ab")
-        one.others, other.others = [other], [one]
+        one.peers, other.peers = [other], [one]
         host = server.url("").rstrip("/")
         record = UrlRecord(RECORD_VERSION, 0, f"{host}/robots.txt", host)
 

@@ -205,7 +205,7 @@ def test_what_was_kept_comes_back_session_cookies_too():
     receive(first, SITE, "named=2; path=/; Max-Age=1000", meta={"cookiejar": "a"})
     lost = Cookies(store, clock)
     assert sent(lost, SITE) is None  # not kept yet
-    first.keep()
+    first.save()
     again = Cookies(store, clock)
     assert sent(again, SITE) == "session=1"
     assert sent(again, SITE, meta={"cookiejar": "a"}) == "named=2"
@@ -221,7 +221,7 @@ def test_two_spiders_share_a_store_and_no_cookie():
                 assert sent(middleware, SITE, cookiejar="x") == owner + "=x"
             receive(middleware, SITE, owner + round_)
             receive(middleware, SITE, owner + "=x", cookiejar="x")
-            middleware.keep()
+            middleware.save()
 
 
 def test_only_what_changed_is_kept():
@@ -234,17 +234,17 @@ def test_only_what_changed_is_kept():
 
     store = Counting()
     middleware = Cookies(store, Clock())
-    middleware.keep()
+    middleware.save()
     assert store.puts == 0
     receive(middleware, SITE, "a=b")
-    middleware.keep()
-    middleware.keep()
+    middleware.save()
+    middleware.save()
     sent(middleware, SITE)
     receive(middleware, SITE, "a=b")
-    middleware.keep()
+    middleware.save()
     assert store.puts == 1
     receive(middleware, SITE, "a=; Max-Age=0")
-    middleware.keep()
+    middleware.save()
     assert list(store.items(TABLE)) == []
 
 

@@ -130,7 +130,9 @@ def test_who_does_not_speak_our_language_is_left(data):
     asyncio.run(play())
 
 
-VISITED: Any = SimpleNamespace(addresses=SimpleNamespace(why_lost=lambda _: ""), engine=SimpleNamespace(stopping=False))
+VISITED: Any = SimpleNamespace(
+    addresses=SimpleNamespace(lookup_error=lambda _: ""), engine=SimpleNamespace(stopping=False)
+)
 OTHERS: Any = SimpleNamespace(outcome_of_death=lambda *_, **__: Deferred(1.0), stirred=lambda: None)
 
 
@@ -299,7 +301,7 @@ def test_links_left_out_dropped_items_and_hints_are_told_once():
     stats = RunStats(0.0)
     counts = Counts(SharedStats(), stats, lambda: 7)
     stats.skip("scope")
-    stats.dropped, stats.known = 2, 3
+    stats.dropped, stats.known_links = 2, 3
     stats.note("a hint")
     assert counts.taken() == say.Counted(skipped={"scope": 1}, dropped=2, known=3, notes=["a hint"], memory_bytes=7)
     stats.note("a hint")

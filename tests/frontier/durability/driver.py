@@ -247,12 +247,12 @@ class Crawl:
         )
         self.sink = Sink(folder / ITEMS, sync=self.order.sync)
         self.sink.on_step = self.on_step
-        self.keeping = StateSaver(self._records(state))
+        self.state_saver = StateSaver(self._records(state))
         try:
             if not state.description.name:
                 state.describe(Description(name="made up", seeds=["http://h0.example/0"]))
             self.committer = Committer(self.frontier, [self.sink], 1e9, self.order.acks, self._committed)
-            self.committer.keep = self.keeping.keep
+            self.committer.save = self.state_saver.save
             self.operations = LocalOperations(self.frontier, self.committer.commit)
             await self.opened()
             starts = await self.committer.open_sinks()
@@ -263,11 +263,11 @@ class Crawl:
             await self.frontier.push([self.site.record(root) for root in range(ROOTS)])
             while await self._lease():
                 await self._settle_some()
-            await self.committer.end()
+            await self.committer.finish()
             await self.ended()
         finally:
             await self.sink.close()
-            await self.keeping.close()
+            await self.state_saver.close()
             await self.frontier.close()
             state.close()
 
@@ -299,7 +299,7 @@ class Crawl:
         while True:
             for lease in await self.frontier.lease(CONCURRENCY - len(self.held), self.now):
                 page = self.site.page(lease.record)
-                forgotten = self.order.keeps and page >= ROOTS and self.keeping.store.get(FOUND, str(page)) is None
+                forgotten = self.order.keeps and page >= ROOTS and self.state_saver.store.get(FOUND, str(page)) is None
                 assert not forgotten, f"page {page} was committed without the record of it"
                 self.held.append(lease)
                 self.fetched(page)
@@ -358,7 +358,7 @@ class Crawl:
     async def _finish(self, lease: Lease, page: int) -> None:
         children = [self.site.record(child) for child in self.site.children(page)]
         for child in self.site.children(page):
-            self.keeping.store.put(FOUND, str(child), b"%d" % page)
+            self.state_saver.store.put(FOUND, str(child), b"%d" % page)
         assert await self.frontier.ack(lease, self.site.reason(page), children, self.now)
         self.sink.write(
             self.sink.prepare({"page": page, "attempts": lease.record.attempts}),
