@@ -44,10 +44,11 @@ types: ## mypy, strict
 	@scripts/venv dev
 	$(bin)/mypy
 
-docs: ## write what the documents take from the code: commands, the life of a URL, limits
+docs: ## write what the documents take from the code: commands, the life of a URL, limits, pictures
 	@scripts/venv
 	$(bin)/python scripts/docs-commands
 	$(bin)/python scripts/docs-frontier
+	$(bin)/python scripts/docs-pictures
 
 compiled: ## compile the frontier (mypyc), which makes it a third faster
 	@scripts/venv dev

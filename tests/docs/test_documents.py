@@ -38,7 +38,7 @@ def frontier_docs() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("script", ["docs-commands", "docs-frontier"])
+@pytest.mark.parametrize("script", ["docs-commands", "docs-frontier", "docs-pictures"])
 def test_what_is_generated_is_what_the_code_says(script):
     command = [sys.executable, ROOT / "scripts" / script, "--check"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
