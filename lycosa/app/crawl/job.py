@@ -229,7 +229,7 @@ class Job:
         if away:
             return
         try:
-            async with self.patience():
+            async with self.shutdown_deadline():
                 frontier = await self._frontier.stats()
         except (StateError, TimeoutError):  # it is why the crawl ends
             return
@@ -275,7 +275,7 @@ class Job:
         await self._committer.finish()
 
     def shutdown_deadline(self) -> asyncio.Timeout:
-        """Bound what is asked at the end of a run. See `engine.patience`."""
+        """Bound what is asked at the end of a run. See `engine.shutdown_deadline`."""
         return shutdown_deadline(self._engine)
 
     async def summary(self, *, nothing_to_do: bool) -> Summary:

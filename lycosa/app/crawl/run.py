@@ -116,7 +116,7 @@ async def _crawl(crew: Crew, observe: Observer | None, patient: Patience, *, aga
         else:
             await job.run(observe)
         try:
-            async with job.patience():
+            async with job.shutdown_deadline():
                 summary = await job.summary(nothing_to_do=idle)
                 return replace(summary, shared=await opened.totals(job.reporter))
         except TimeoutError:  # of who was interrupted twice: how far the crawl is remains unknown
