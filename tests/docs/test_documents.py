@@ -209,3 +209,10 @@ def test_the_crawl_of_the_readme_runs_in_the_loop_that_is_there(capsys):
 
     asyncio.run(story())
     assert sorted(capsys.readouterr().out.splitlines()) == ["{'title': 'Quotes 1'}", "{'title': 'Quotes 2'}"]
+
+
+def test_the_index_lists_every_page():
+    listed = set(re.findall(r"\]\(([\w/.-]+)\)", (ROOT / "docs" / "index.md").read_text()))
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"index.md"}
+    assert pages - listed == set()
+    assert {link for link in listed if not (ROOT / "docs" / link).exists()} == set()

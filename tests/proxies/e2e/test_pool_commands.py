@@ -264,7 +264,7 @@ def test_a_wrong_password_is_bad_usage_wherever_it_is_written(tmp_path, words):
     assert "wrong" not in done.stderr + away.stderr
 
 
-@pytest.mark.parametrize("page", ["proxy-api.md", "proxy-gateway.md", "architecture.md"])
+@pytest.mark.parametrize("page", ["proxy-api.md", "proxy-gateway.md", "semantics.md"])
 def test_the_documentation_says_which_exit_code_that_is(page):
     text = (ROOT / "docs" / page).read_text()
     assert re.search(r"\b2\b[^;]*?wrong password|wrong password[^;]*\b2\b", text)
