@@ -149,7 +149,7 @@ class Memtable:
         work = len(self.writes)
         self._journal.append(encode(self.writes))
         self._on_step("frame written")
-        self._journal.force()
+        self._journal.sync()
         self._on_step("frame forced")
         self.writes = []
         if self.frozen:

@@ -60,7 +60,7 @@ class WriteAheadLog:
         """Bytes of all its frames."""
         return self._size
 
-    def sync_logs(self) -> None:
+    def sync(self) -> None:
         """Have it on the disk, when that was asked for."""
         if not self._sync:
             return
