@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lycosa.core.errors import UsageError
-from lycosa.core.redis_url import is_address
+from lycosa.core.redis_url import is_redis_url
 from lycosa.queues.folder import queue
 from lycosa.queues.memory import MemoryQueue
 from lycosa.queues.redis.queue import RedisQueue
@@ -21,7 +21,7 @@ class Queue(queue.Queue):
 
     def __new__(cls, path: Any, *arguments: Any, **options: Any) -> Any:
         """Return a queue on Redis, which is no subclass, when `path` is a URL."""
-        if is_address(path):
+        if is_redis_url(path):
             return RedisQueue(path, *arguments, order=cls.order, **options)
         if isinstance(path, str) and "://" in path:
             shown = path.rpartition("@")[2].partition("?")[0].rpartition("://")[2]  # without a login

@@ -1,7 +1,8 @@
-"""Which addresses are the public internet, and which host names can only mean this machine or this network.
+"""Tell public IP addresses from private ones, and names that can only be local from all other names.
 
-For the guard that keeps links of public pages away from private services. Total, and on the safe side: what cannot be
-read is not public. An address that carries another one inside (mapped, translated, 6to4) is as public as that one.
+The guard that keeps links of public pages away from private services asks here. Nothing raises, and doubt means
+private: text that is no address is not public. An address that embeds another one (mapped, NAT64, 6to4) is as public as
+the embedded one.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 
 import ada_url
 
-# The special-purpose registries of IANA (RFC 6890 and its updates), what is not globally reachable.
+# IANA's special-purpose registries (RFC 6890 and its updates): the blocks that are not globally reachable.
 NOT_PUBLIC_V4 = [
     IPv4Network(block)
     for block in (
@@ -34,7 +35,7 @@ NOT_PUBLIC_V4 = [
     )
 ]
 PUBLIC_V6 = IPv6Network("2000::/3")
-"""All that has ever been assigned to the public."""
+"""The only block assigned for global unicast (RFC 4291)."""
 
 NOT_PUBLIC_V6 = [
     IPv6Network(block)
@@ -45,20 +46,20 @@ NOT_PUBLIC_V6 = [
     )
 ]
 SIX_TO_FOUR = IPv6Network("2002::/16")
-CARRIERS_OF_V4 = [
+EMBEDDING_V4 = [
     IPv6Network("::ffff:0:0/96"),  # mapped
     IPv6Network("64:ff9b::/96"),  # NAT64
 ]
 
 HOSTS_MAX = 16_384
-"""Hosts whose answer is remembered: links of a page are asked about one by one, and lead to few hosts."""
+"""Hosts whose answer is cached: the links of a page are checked one by one, and lead to few hosts."""
 
 PRIVATE_NAMES = ("localhost", "localdomain", "local", "internal", "home.arpa")
-"""Names that are never delegated (RFC 6761, 6762, 8375, ICANN's `internal`): they and all below stay at home."""
+"""Names that are never delegated (RFC 6761, 6762, 8375, ICANN's `internal`). They and their subdomains are local."""
 
 
 def is_public(ip: str) -> bool:
-    """True for an IPv4 or IPv6 address that anybody can reach; False for every other one, and for no address at all."""
+    """Return whether this is an IPv4 or IPv6 address that anybody can reach; False for text that is no address."""
     try:
         address = ip_address(ip)
     except ValueError:
@@ -68,8 +69,11 @@ def is_public(ip: str) -> bool:
 
 @lru_cache(HOSTS_MAX)
 def looks_private(host: str) -> bool:
-    """True when a host, as written in a URL, needs no look-up to be known as private: an address in any spelling that
-    is not public, a name such as `localhost` or `printer.local`, or nothing a URL can hold."""
+    """Return whether a host, as written in a URL, is private without a look-up.
+
+    That is an address that is not public, in any spelling, a name such as `localhost` or `printer.local`, or text that
+    is no host at all.
+    """
     name = host.strip("[]")
     try:
         url = ada_url.URL(f"http://[{name}]/" if ":" in name else f"http://{host}/")
@@ -86,8 +90,8 @@ def _public_v4(address: IPv4Address) -> bool:
 
 
 def _public_v6(address: IPv6Address) -> bool:
-    address = IPv6Address(int(address))  # without the zone of a link
-    if any(address in block for block in CARRIERS_OF_V4):
+    address = IPv6Address(int(address))  # drops the zone: `in` is False for fe80::1%eth0
+    if any(address in block for block in EMBEDDING_V4):
         return _public_v4(IPv4Address(int(address) & 0xFFFF_FFFF))
     if address in SIX_TO_FOUR:
         return _public_v4(IPv4Address(int(address) >> 80 & 0xFFFF_FFFF))

@@ -3,40 +3,40 @@
     LycosaError
     |-- UsageError            the user wrote something wrong: exit 2, one line says what to write instead
     |   |-- BadUrl            not an absolute http(s) URL
-    |   |-- BadSetting        unknown name, or a value outside its range
+    |   |-- BadSetting        an unknown setting, or a value out of range
     |   |-- BadProxy          not the address of a proxy, or a list with such lines
     |   `-- BadSpider         a spider file or class that cannot run
-    |       `-- BadMiddleware a middleware that cannot be used, or returned nonsense
+    |       `-- BadMiddleware a middleware that cannot be used, or returned something else than it may
     |-- StateError            the crawl cannot start or go on: exit 3
     |   |-- StateLocked       another process owns the state
     |   |-- ForeignState      the folder holds something else
     |   |-- NewerState        written by a newer Lycosa
     |   |-- StorageFull       no room left on the device
     |   `-- StorageError      any other failure of the disk or the database
-    |-- NoProxy               the pool has none for this target, now or in the time given
-    |   `-- NoProxyYet        the request is to wait, and then to be sent through another one
-    |-- NoJudge               no judge answers, so that nothing can be said of proxies
-    |-- BadMessage            bytes that are not HTTP/1 or SOCKS, or that two readers could read in two ways
+    |-- NoProxy               the pool has no proxy for this target in the time given
+    |   `-- NoProxyYet        the request waits, and is then sent through another proxy
+    |-- NoJudge               no judge answers: proxies cannot be checked
+    |-- BadMessage            bytes that are not HTTP/1 or SOCKS, or are ambiguous
     |-- Forbidden             a client of the gateway may not do this: destination, port, login
     |-- IndexFailure          the search index is missing, foreign, or refuses the query
-    |-- FetchError            a transfer failed; `retry` says whether trying again can help
-    |   |-- ConnectFailed     no address, no connection: the host is to blame
+    |-- FetchError            a transfer failed; `retry` says whether another attempt can help
+    |   |-- ConnectFailed     no address or no connection: the host is at fault
     |   |   `-- ProxyFailed   no connection through a proxy; `behind` it, or to it
-    |   |-- ConnectionLost    it ended before the answer was complete
+    |   |-- ConnectionLost    the connection ended before the response was complete
     |   |-- FetchTimeout      too slow
     |   |-- TlsFailed         certificate or handshake
     |   |-- BodyTooLarge      more bytes than allowed, before or after decompression
-    |   |-- PrivateAddress    a link from a public page leads to an address that is not public
+    |   |-- PrivateAddress    a link on a public page leads to an address that is not public
     |   `-- BadResponse       bytes that are not HTTP, or cannot be decoded
-    |-- BadItem               a spider's item holds something that cannot be written
-    |-- DropItem              raised by a pipeline: this item goes nowhere
+    |-- BadItem               an item holds something that cannot be written
+    |-- DropItem              raised by a pipeline: drop this item
     |-- IgnoreRequest         raised by a middleware: the request is done, with this reason
-    |   |-- HttpError         a status that the callback did not ask for
-    |   `-- StopDownload      raised by a receiver of headers_received or bytes_received: enough of this body
+    |   |-- HttpError         a status that the callback does not handle
+    |   `-- StopDownload      raised by a receiver of headers_received or bytes_received: stop reading the body
     |-- RetryRequest          raised by a callback or middleware: fetch this again
     |-- CloseSpider           raised by a callback: end the crawl, with this reason
-    |-- DontCloseSpider       raised by a receiver of spider_idle: there is more to come
-    `-- NotConfigured         raised by a part that is being made: leave it out
+    |-- DontCloseSpider       raised by a receiver of spider_idle: do not end the crawl yet
+    `-- NotConfigured         raised while a part is created: leave the part out
 
 The class docstring is the default message.
 """
@@ -62,7 +62,7 @@ class BadUrl(UsageError):
 
 
 class BadSetting(UsageError):
-    """Unknown setting or bad value."""
+    """Unknown setting, or a bad value."""
 
 
 class BadProxy(UsageError):
@@ -98,7 +98,7 @@ class StorageFull(StateError):
 
 
 class WorkerLost(StateError):
-    """A worker of a shared crawl was not heard for too long: others go on with its URLs."""
+    """This worker of a shared crawl missed too many heartbeats: the other workers have taken over its URLs."""
 
 
 class StorageError(StateError):
@@ -118,11 +118,11 @@ class NoProxyYet(NoProxy):
 
 
 class NoJudge(LycosaError):
-    """No judge answers: nothing can be said of proxies."""
+    """No judge answers: proxies cannot be checked."""
 
 
 class BadMessage(LycosaError):
-    """Not a message of HTTP/1 or SOCKS."""
+    """Not an HTTP/1 or SOCKS message."""
 
     def __init__(self, message: str = "", status: int = 400) -> None:
         super().__init__(message)
@@ -144,8 +144,8 @@ class IndexFailure(LycosaError):
 class FetchError(LycosaError):
     """The transfer failed."""
 
-    # Through a proxy: `reached` says that there was a connection to it, so that what failed lies behind; `latency_s` is
-    # how long the new connection took through it to the host, None where there was none or one was kept.
+    # For transfers through a proxy. `reached`: there was a connection to the proxy, so the failure lies behind it.
+    # `latency_s`: how long a new connection through the proxy to the host took; None without one, or on a kept one.
 
     retry = True
     reached = False
@@ -161,8 +161,8 @@ class ConnectFailed(FetchError):
     """The connection failed."""
 
 
-LOGIN_WANTED = "proxy wants another login"
-"""The reason of a `ConnectFailed`: every way to a proxy says the same."""
+PROXY_LOGIN_REFUSED = "proxy refused the login"
+"""The reason of a `ConnectFailed`: the same words for HTTP and SOCKS proxies, since outcomes are told apart by them."""
 
 
 class ProxyFailed(ConnectFailed):
@@ -192,13 +192,13 @@ class BodyTooLarge(FetchError):
 
 
 class PrivateAddress(FetchError):
-    """A page that anybody can write may not lead to this address."""
+    """A public page may not lead to this address."""
 
     retry = False
 
 
 class BadResponse(FetchError):
-    """The answer cannot be decoded."""
+    """The response cannot be decoded."""
 
     retry = False
 
@@ -219,11 +219,11 @@ class IgnoreRequest(LycosaError):
     """The request was ignored."""
 
     inline = False
-    """Whether the request was that of an `await self.fetch`, and not the one whose page is in work."""
+    """Whether this is about a request of `await self.fetch` instead of the request that is being visited."""
 
 
 class HttpError(IgnoreRequest):
-    """The status was not asked for."""
+    """The callback does not handle this status."""
 
     def __init__(self, response: Any, message: str = "") -> None:
         super().__init__(message or str(response.status))
@@ -231,9 +231,9 @@ class HttpError(IgnoreRequest):
 
 
 class RetryRequest(LycosaError):
-    """The request is to be tried again. It counts as a failed attempt; `delay_s` replaces the usual back-off."""
+    """Fetch the request again. It counts as a failed attempt; `delay_s` replaces the usual back-off."""
 
-    def __init__(self, reason: str = "asked for", delay_s: float | None = None) -> None:
+    def __init__(self, reason: str = "requested", delay_s: float | None = None) -> None:
         super().__init__(reason)
         self.reason = reason
         self.delay_s = delay_s
@@ -252,9 +252,9 @@ class DontCloseSpider(LycosaError):
 
 
 class StopDownload(IgnoreRequest):
-    """The rest of the body is not wanted."""
+    """Stop reading the body."""
 
-    # With `fail` the request goes to its errback, with what came so far as `response`; else the callback gets that.
+    # With `fail` the request goes to its errback, with what was read as `response`; else the callback gets that.
 
     response: Any = None
 

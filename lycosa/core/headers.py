@@ -1,6 +1,6 @@
-"""HTTP header fields as received: names compare without case, repeated fields are kept, bytes are parsed on first use.
+"""HTTP header fields as received: names ignore case, repeated fields are kept, bytes are parsed on first use.
 
-Never raises: what cannot be split into a name and a value is left out.
+Never raises: a line that cannot be split into a name and a value is left out.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 
 class Headers:
-    """The fields of one response (RFC 9110 §5). Values are decoded as Latin-1, as they travel."""
+    """The fields of one response (RFC 9110 §5). Values are decoded as Latin-1, so that no byte is lost."""
 
     __slots__ = ("_fields", "_raw")
 
@@ -32,7 +32,7 @@ class Headers:
         return self._fields
 
     def may_have(self, name: bytes) -> bool:
-        """False when no field has this lower-case name; True may be wrong. Does not parse what was not parsed yet."""
+        """Return False when no field has this lower-case name; True may be wrong. Does not trigger parsing."""
         if self._fields is not None:
             return name.decode("latin-1") in self._fields
         return name in self._raw.lower()
@@ -43,7 +43,6 @@ class Headers:
         return values[-1] if values else default
 
     def getlist(self, name: str) -> list[str]:
-        """Return every value of a field, in order."""
         return self._parsed().get(name.lower(), [])
 
     def items(self) -> Iterator[tuple[str, str]]:

@@ -1,6 +1,6 @@
-"""Metrics in the text format of Prometheus (version 0.0.4), which OpenMetrics scrapers read too.
+"""Metrics in the text format of Prometheus (version 0.0.4), which OpenMetrics scrapers also read.
 
-Names end in their unit, those of counters in `_total`.
+Names end in their unit; those of counters in `_total`.
 """
 
 from __future__ import annotations
@@ -11,16 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
-
 NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
-
 
 Samples = Sequence[tuple[Mapping[str, str], float]]
 
 
 class Metric(NamedTuple):
-    """One metric: `kind` is counter or gauge, each sample has its labels and its value."""
+    """One metric. `kind` is counter or gauge; a sample is its labels and its value."""
 
     name: str
     kind: str
@@ -29,11 +26,11 @@ class Metric(NamedTuple):
 
 
 def exposition(metrics: Iterable[Metric]) -> bytes:
-    """Return metrics as text. Raises `ValueError` for a name that is none."""
+    """Return metrics as text. Raises `ValueError` for an invalid name."""
     lines: list[str] = []
     for metric in metrics:
         if not NAME.fullmatch(metric.name) or (metric.kind == "counter") != metric.name.endswith("_total"):
-            raise ValueError(f"{metric.name} is no name of a {metric.kind}")
+            raise ValueError(f"{metric.name} is not a valid name of a {metric.kind}")
         lines += [f"# HELP {metric.name} {_escaped(metric.help)}", f"# TYPE {metric.name} {metric.kind}"]
         lines += [f"{metric.name}{_labels(labels)} {_number(value)}" for labels, value in metric.samples]
     return "".join(f"{line}\n" for line in lines).encode("utf-8", "replace")
@@ -44,7 +41,7 @@ def _labels(labels: Mapping[str, str]) -> str:
         return ""
     for name in labels:
         if not NAME.fullmatch(name) or ":" in name:
-            raise ValueError(f"{name} is no name of a label")
+            raise ValueError(f"{name} is not a valid name of a label")
     return "{" + ",".join(f'{name}="{_quoted(value)}"' for name, value in labels.items()) + "}"
 
 

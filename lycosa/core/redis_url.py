@@ -1,12 +1,12 @@
-"""The URL of a Redis, read. Pure: files that it names may not be there.
+"""Parse the URL of a Redis. Pure: nothing is connected or opened, and files it names need not exist.
 
     redis://[USER:PASSWORD@]HOST[:PORT][/DB]                          one server, or any node of a cluster
     unix://[USER:PASSWORD@]/PATH.sock[?db=N]                          the same through a socket
     redis+cluster://[USER:PASSWORD@]HOST[:PORT],HOST...               a cluster, by some of its nodes
-    redis+sentinel://[USER:PASSWORD@]HOST[:PORT],HOST.../NAME[/DB]    what Sentinels, at these hosts, watch as NAME
+    redis+sentinel://[USER:PASSWORD@]HOST[:PORT],HOST.../NAME[/DB]    the master that these Sentinels know as NAME
 
-With rediss instead of redis it is TLS; then ?ca=FILE trusts another authority, ?cert=FILE&key=FILE is who we are.
-?sentinel_user=USER&sentinel_password=PASSWORD is for the Sentinels themselves. An adapter may take options of its own.
+`rediss` instead of `redis` means TLS; then ?ca=FILE trusts another authority, and ?cert=FILE&key=FILE is our certificate.
+?sentinel_user=USER&sentinel_password=PASSWORD is the login at the Sentinels. A caller may accept further options.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from lycosa.core.errors import UsageError
 
 PORT, SENTINEL_PORT = 6379, 26379
 DIGITS_MAX = 9
-"""Of the number of a database."""
+"""Digits in the number of a database."""
 
-FILES = ("ca", "cert", "key")
+TLS_FILES = ("ca", "cert", "key")
 SENTINEL_OPTIONS = ("sentinel_user", "sentinel_password")
 
 
-class Form(Enum):
-    """What is behind an address."""
+class RedisMode(Enum):
+    """What the URL leads to."""
 
     SERVER = "server"
     CLUSTER = "cluster"
     SENTINEL = "sentinel"
 
 
-FORMS = {
-    "redis": Form.SERVER, "rediss": Form.SERVER, "unix": Form.SERVER,
-    "redis+cluster": Form.CLUSTER, "rediss+cluster": Form.CLUSTER,
-    "redis+sentinel": Form.SENTINEL, "rediss+sentinel": Form.SENTINEL,
+MODES = {
+    "redis": RedisMode.SERVER, "rediss": RedisMode.SERVER, "unix": RedisMode.SERVER,
+    "redis+cluster": RedisMode.CLUSTER, "rediss+cluster": RedisMode.CLUSTER,
+    "redis+sentinel": RedisMode.SENTINEL, "rediss+sentinel": RedisMode.SENTINEL,
 }  # fmt: skip
 
 
-class Address(NamedTuple):
-    """`text` is the URL without its secrets, for messages. `own` are the options of whoever connects."""
+class RedisAddress(NamedTuple):
+    """A parsed URL. `text` is the URL without its secrets, for messages; `extra` holds the options of the caller."""
 
     text: str
-    form: Form
+    mode: RedisMode
     nodes: list[tuple[str, int]]
     socket: str
     database: int
@@ -54,27 +54,27 @@ class Address(NamedTuple):
     sentinel_login: tuple[str | None, str | None]
     tls: bool
     files: dict[str, str]
-    own: dict[str, str]
+    extra: dict[str, str]
 
 
-def is_address(path: object) -> bool:
-    """Tell whether this names a Redis, and no folder."""
-    return isinstance(path, str) and "://" in path and path.partition("://")[0] in FORMS
+def is_redis_url(path: object) -> bool:
+    """Return whether this is the URL of a Redis, and not the path of a folder."""
+    return isinstance(path, str) and "://" in path and path.partition("://")[0] in MODES
 
 
-def read_address(url: str, own: Collection[str] = ()) -> Address:
-    """Return what a URL says; `own` names the options that the caller takes. Raises `UsageError`."""
+def parse_redis_url(url: str, extra: Collection[str] = ()) -> RedisAddress:
+    """Parse a URL; `extra` names the further options that the caller accepts. Raises `UsageError`."""
     try:
         parts = urlsplit(url)
     except ValueError:
-        raise UsageError("this is no address of a Redis: write redis://host:6379/0") from None
+        raise UsageError("this is not the address of a Redis: write redis://host:6379/0") from None
     login, _, hosts = parts.netloc.rpartition("@")
     user, _, password = login.partition(":")
     text = f"{parts.scheme}://{hosts}{parts.path}"
-    form = FORMS.get(parts.scheme)
-    if form is None:
+    mode = MODES.get(parts.scheme)
+    if mode is None:
         shown = url.rpartition("@")[2].partition("?")[0]
-        raise UsageError(f"{shown} is no address of a Redis: write redis://host:6379/0")
+        raise UsageError(f"{shown} is not the address of a Redis: write redis://host:6379/0")
     if parts.scheme != "unix" and any(
         "@" in rest for rest in (parts.path, parts.fragment, parts.query.partition("=")[0])
     ):
@@ -82,54 +82,51 @@ def read_address(url: str, own: Collection[str] = ()) -> Address:
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     socket = unquote(parts.path) if parts.scheme == "unix" else ""
     tls = parts.scheme.startswith("rediss")
-    master, database = _within(text, parts, form, options)
-    files = {name: options.pop(name) for name in FILES if tls and name in options}
+    master, database = _master_and_database(text, parts, mode, options)
+    files = {name: options.pop(name) for name in TLS_FILES if tls and name in options}
     if "key" in files and "cert" not in files:
-        raise UsageError(f"{text}: key= is that of a certificate; write cert=FILE, too")
-    sentinel = [options.pop(name, "") if form is Form.SENTINEL else "" for name in SENTINEL_OPTIONS]
-    mine = {name: options.pop(name) for name in own if name in options}
+        raise UsageError(f"{text}: key= needs its certificate; write cert=FILE, too")
+    sentinel = [options.pop(name, "") if mode is RedisMode.SENTINEL else "" for name in SENTINEL_OPTIONS]
+    accepted = {name: options.pop(name) for name in extra if name in options}
     if options:
-        known = [*own, *(FILES if tls else ()), *(SENTINEL_OPTIONS if form is Form.SENTINEL else ())]
+        known = [*extra, *(TLS_FILES if tls else ()), *(SENTINEL_OPTIONS if mode is RedisMode.SENTINEL else ())]
         instead = f"write {', '.join(f'{name}=' for name in known)} only" if known else "write none"
-        raise UsageError(f"{text}: there is no option {next(iter(options))!r}; {instead}")
-    port = SENTINEL_PORT if form is Form.SENTINEL else PORT
-    nodes = [] if socket else [_node(text, host, port) for host in _hosts(form, hosts)]
-    return Address(
-        text, form, nodes, socket, database, master, (unquote(user) or None, unquote(password) or None),
-        (sentinel[0] or None, sentinel[1] or None), tls, files, mine,
+        raise UsageError(f"{text}: unknown option {next(iter(options))!r}; {instead}")
+    port = SENTINEL_PORT if mode is RedisMode.SENTINEL else PORT
+    listed = [] if socket else [hosts] if mode is RedisMode.SERVER else hosts.split(",")
+    nodes = [_node(text, host, port) for host in listed]
+    return RedisAddress(
+        text, mode, nodes, socket, database, master, (unquote(user) or None, unquote(password) or None),
+        (sentinel[0] or None, sentinel[1] or None), tls, files, accepted,
     )  # fmt: skip
-
-
-def _hosts(form: Form, hosts: str) -> list[str]:
-    return [hosts] if form is Form.SERVER else hosts.split(",")
 
 
 def _node(text: str, host: str, port: int) -> tuple[str, int]:
     try:
         parts = urlsplit(f"//{host}")
         if parts.hostname and "," not in host:
-            parts.hostname.encode("idna")  # as whoever looks it up does
+            parts.hostname.encode("idna")  # the resolver does the same later, with a worse message
             return parts.hostname, parts.port or port
     except ValueError:
         pass
-    raise UsageError(f"{text}: {host!r} is no host; write HOST or HOST:PORT (several with redis+cluster://)")
+    raise UsageError(f"{text}: {host!r} is not a host; write HOST or HOST:PORT (several with redis+cluster://)")
 
 
-def _within(text: str, parts: SplitResult, form: Form, options: dict[str, str]) -> tuple[str, int]:
-    """Return the name under which Sentinels know it, "" without them, and the number of the database."""
+def _master_and_database(text: str, parts: SplitResult, mode: RedisMode, options: dict[str, str]) -> tuple[str, int]:
+    """Return the name of the master ("" without Sentinels) and the number of the database."""
     path = parts.path.strip("/")
     if parts.scheme == "unix":
         if not path:
             raise UsageError(f"{text} names no socket; write unix:///run/redis/redis.sock")
         path = options.pop("db", "")
     master = ""
-    if form is Form.SENTINEL:
+    if mode is RedisMode.SENTINEL:
         master, _, path = path.partition("/")
         if not master:
-            raise UsageError(f"{text}: say what the Sentinels watch, {text.rstrip('/')}/NAME")
+            raise UsageError(f"{text}: name the master that the Sentinels watch: {text.rstrip('/')}/NAME")
     if not path:
         return unquote(master), 0
-    if form is Form.CLUSTER or not (path.isascii() and path.isdigit() and len(path) <= DIGITS_MAX):
-        what = "none: a cluster has one" if form is Form.CLUSTER else "a number"
-        raise UsageError(f"{text}: /{path} is no database; write {what}")
+    if mode is RedisMode.CLUSTER or not (path.isascii() and path.isdigit() and len(path) <= DIGITS_MAX):
+        what = "none: a cluster has one" if mode is RedisMode.CLUSTER else "a number"
+        raise UsageError(f"{text}: /{path} is not a database; write {what}")
     return unquote(master), int(path)

@@ -1,11 +1,10 @@
-"""What a URL is to a crawl: its canonical form, the host it belongs to, and its fingerprint.
+"""URLs as a crawl sees them: the canonical form, the host key and the fingerprint.
 
-The canonical form is the WHATWG serialisation by ada with the fragment dropped: scheme and host in lower case, default
-port dropped, dots in the path resolved, query order kept, pure ASCII. Only http and https. URLs that carry a user name
-or password are refused everywhere: the canonical URL is stored, logged and written to the output, where no secret
-belongs.
+The canonical form is the WHATWG serialisation by ada without the fragment: scheme and host in lower case, default port
+dropped, dots in the path resolved, query order kept, pure ASCII. Only http and https are accepted. URLs with a user name
+or password are refused, because the canonical URL is stored, logged and written to the output, where no secret belongs.
 
-Everything here is total: text of any kind comes out canonical, or as `BadUrl` (`canonicalize`) or None (`join`).
+Any text is accepted: `canonicalize` returns a canonical URL or raises `BadUrl`, `join` returns None.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from xxhash import xxh3_64_intdigest
 from lycosa.core.errors import BadUrl
 
 URL_MAX = 8192
-"""Characters in a URL, before and after it is made canonical."""
+"""Characters in a URL, both as written and canonical."""
 
 FINGERPRINT_KEY = 0x4C79_636F_7361_0001
 PARTS_KEY = 0x4C79_636F_7361_0002
-"""Keys of the two forms of `fingerprint`. Changing them makes every stored state foreign."""
+"""Hash keys of the two forms of `fingerprint`. A change makes every stored state unreadable."""
 
 JOINED_MAX = 4096
-"""Results of `join` that are remembered: what is followed is asked for in its canonical form at once."""
+"""Results of `join` that are cached: a link that is followed is canonicalized right after it was joined."""
 
 _joined: set[str] = set()
 
@@ -32,7 +31,7 @@ SHOWN_MAX = 100
 
 
 def canonicalize(url: str) -> str:
-    """Return the canonical form of an absolute http(s) URL. Raises `BadUrl`, which says what to write instead."""
+    """Return the canonical form of an absolute http(s) URL. Raises `BadUrl` with a message that says what to write."""
     if url in _joined:
         return url
     if len(url) <= URL_MAX:
@@ -42,11 +41,11 @@ def canonicalize(url: str) -> str:
             canonical = None
         if canonical is not None:
             return canonical
-    raise BadUrl(_complaint(url))
+    raise BadUrl(_explain(url))
 
 
 def join(base_url: str, href: str) -> str | None:
-    """Return the canonical form of what `href` means on the page `base_url`, None when that cannot be crawled."""
+    """Return the canonical URL of `href` on the page `base_url`; None when it cannot be crawled."""
     if len(href) > URL_MAX:
         return None
     try:
@@ -61,17 +60,17 @@ def join(base_url: str, href: str) -> str | None:
 
 
 def redirected(url: str, location: str) -> str | None:
-    """Return the canonical form of where a Location field of `url` leads, None when that is nowhere.
+    """Return the canonical URL that a Location field of `url` leads to; None when it cannot be crawled.
 
-    Octets beyond ASCII, read as Latin-1, are escaped as they are: no server says what they are to mean.
+    Octets beyond ASCII (read as Latin-1) are percent-escaped one by one, since their encoding is unknown.
     """
     if not location:
-        return None  # it would mean the page itself
+        return None  # joined, an empty one would mean the page itself
     return join(url, location if location.isascii() else "".join(map(_escaped, location)))
 
 
 def host_key(canonical: str) -> str:
-    """Return scheme, host and port of a canonical URL, the port always written: `https://example.com:443`."""
+    """Return scheme, host and port of a canonical URL, always with the port: `https://example.com:443`."""
     origin = canonical[: canonical.find("/", 8)]
     if origin.find(":", 6) == -1 or origin[-1] == "]":
         return origin + (":443" if canonical[4] == "s" else ":80")
@@ -79,16 +78,17 @@ def host_key(canonical: str) -> str:
 
 
 def fingerprint(method: str, url: str, body: bytes = b"") -> int:
-    """Return 64 unsigned bits that identify method, canonical URL and body. The case of the method does not count."""
+    """Return a 64-bit hash of method (in any case), canonical URL and body."""
     if not body and (method == "GET" or method.upper() == "GET"):
         return xxh3_64_intdigest(url.encode(), FINGERPRINT_KEY)
     verb = method.upper()
-    head = f"{len(verb)} {len(url)} {verb}{url}".encode("utf-8", "surrogatepass")  # no part can pose as two
+    # The lengths make the concatenation unambiguous.
+    head = f"{len(verb)} {len(url)} {verb}{url}".encode("utf-8", "surrogatepass")
     return xxh3_64_intdigest(head + body, PARTS_KEY)
 
 
 def _accepted(href: str) -> str | None:
-    """Drop the fragment of what ada serialised. None when it is too long, not http(s), or carries credentials."""
+    """Drop the fragment of a URL that ada serialised. Return None if it is too long, not http(s), or has credentials."""
     if "#" in href:  # ada escapes every other '#'
         href = href[: href.index("#")]
     if len(href) > URL_MAX or not href.startswith(("http://", "https://")):
@@ -102,7 +102,7 @@ def _escaped(character: str) -> str:
     return character if character.isascii() else f"%{ord(character):02X}"
 
 
-def _complaint(url: str) -> str:
+def _explain(url: str) -> str:
     shown = repr(url if len(url) <= SHOWN_MAX else url[:SHOWN_MAX] + "...")
     text = url.strip()
     if not text:
@@ -111,7 +111,7 @@ def _complaint(url: str) -> str:
         return f"{shown} is {len(url)} characters long: write at most {URL_MAX}"
     scheme, colon, rest = text.partition(":")
     if scheme.lower() in ("http", "https") and colon:
-        return _complaint_http(shown, text, rest)
+        return _explain_http(shown, text, rest)
     if "://" in text:
         return f"{shown} is not http: write a URL that begins with http:// or https://"
     if colon and scheme.isalpha() and not rest[:1].isdigit():
@@ -119,7 +119,7 @@ def _complaint(url: str) -> str:
     return f"{shown} has no scheme: write {_shortened('https://' + text.lstrip('/'))}"
 
 
-def _complaint_http(shown: str, text: str, rest: str) -> str:
+def _explain_http(shown: str, text: str, rest: str) -> str:
     authority = rest.lstrip("/\\").partition("/")[0]
     if not authority:
         return f"{shown} has no host name: write one like https://example.com"

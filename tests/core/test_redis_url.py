@@ -5,45 +5,45 @@ from __future__ import annotations
 import pytest
 
 from lycosa.core.errors import UsageError
-from lycosa.core.redis_url import Form, read_address
+from lycosa.core.redis_url import RedisMode, parse_redis_url
 
 
 def test_addresses():
-    assert read_address("redis://host").nodes == [("host", 6379)]
-    assert read_address("redis+cluster://ann:p%40ss@a,b:7/").login == ("ann", "p@ss")
-    assert read_address("redis+cluster://a,b:7").nodes == [("a", 6379), ("b", 7)]
-    watched = read_address("rediss+sentinel://:s@a,b:7/shop/3?sentinel_password=t")
-    assert (watched.form, watched.nodes, watched.master) == (Form.SENTINEL, [("a", 26379), ("b", 7)], "shop")
+    assert parse_redis_url("redis://host").nodes == [("host", 6379)]
+    assert parse_redis_url("redis+cluster://ann:p%40ss@a,b:7/").login == ("ann", "p@ss")
+    assert parse_redis_url("redis+cluster://a,b:7").nodes == [("a", 6379), ("b", 7)]
+    watched = parse_redis_url("rediss+sentinel://:s@a,b:7/shop/3?sentinel_password=t")
+    assert (watched.mode, watched.nodes, watched.master) == (RedisMode.SENTINEL, [("a", 26379), ("b", 7)], "shop")
     assert (watched.database, watched.login, watched.sentinel_login) == (3, (None, "s"), (None, "t"))
     assert watched.text == "rediss+sentinel://a,b:7/shop/3"
-    assert read_address("redis+cluster://a,[::1]:3").nodes == [("a", 6379), ("::1", 3)]
-    found = read_address("unix:///run/r.sock?db=3")
+    assert parse_redis_url("redis+cluster://a,[::1]:3").nodes == [("a", 6379), ("::1", 3)]
+    found = parse_redis_url("unix:///run/r.sock?db=3")
     assert (found.socket, found.database, found.nodes) == ("/run/r.sock", 3, [])
-    assert read_address("rediss://h?ca=/nowhere").files == {"ca": "/nowhere"}
-    assert read_address("redis://h/1?stream=s", own=["stream"]).own == {"stream": "s"}
+    assert parse_redis_url("rediss://h?ca=/nowhere").files == {"ca": "/nowhere"}
+    assert parse_redis_url("redis://h/1?stream=s", extra=["stream"]).extra == {"stream": "s"}
 
 
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        ("http://host/", "http://host/ is no address of a Redis: write redis://host:6379/0"),
-        ("redis://h:0x1/0", "'h:0x1' is no host; write HOST or HOST:PORT"),
-        ("redis+sentinel://:secret@a,b", "say what the Sentinels watch, redis.sentinel://a,b/NAME"),
-        ("redis+sentinel://a/shop/x", "/x is no database; write a number"),
-        ("redis://host/9999999999", "is no database; write a number"),
-        ("redis+cluster://a,b/1", "/1 is no database; write none: a cluster has one"),
-        ("redis://a,b", "'a,b' is no host; write HOST or HOST:PORT .several with redis.cluster"),
-        ("redis://host:99999", "is no host"),
-        ("redis://a..b:6379/0", "'a..b:6379' is no host"),
-        (f"redis://{'a' * 64}/0", "is no host"),
-        ("rediss://host?key=me.key", "key= is that of a certificate; write cert=FILE, too"),
-        ("redis://:secret@", "'' is no host"),
+        ("http://host/", "http://host/ is not the address of a Redis: write redis://host:6379/0"),
+        ("redis://h:0x1/0", "'h:0x1' is not a host; write HOST or HOST:PORT"),
+        ("redis+sentinel://:secret@a,b", "name the master that the Sentinels watch: redis.sentinel://a,b/NAME"),
+        ("redis+sentinel://a/shop/x", "/x is not a database; write a number"),
+        ("redis://host/9999999999", "is not a database; write a number"),
+        ("redis+cluster://a,b/1", "/1 is not a database; write none: a cluster has one"),
+        ("redis://a,b", "'a,b' is not a host; write HOST or HOST:PORT .several with redis.cluster"),
+        ("redis://host:99999", "is not a host"),
+        ("redis://a..b:6379/0", "'a..b:6379' is not a host"),
+        (f"redis://{'a' * 64}/0", "is not a host"),
+        ("rediss://host?key=me.key", "key= needs its certificate; write cert=FILE, too"),
+        ("redis://:secret@", "'' is not a host"),
         ("unix://", "names no socket; write unix:///run/redis/redis.sock"),
-        ("redis://:secret@host?ca=x", "there is no option 'ca'; write none"),
-        ("rediss://host?password=secret", "there is no option 'password'; write ca=, cert=, key= only"),
-        ("redis://[::1", "no address of a Redis"),
-        ("127.0.0.1:6379", "^127.0.0.1:6379 is no address of a Redis"),
-        ("http://me:secret@host/?secret", "^host/ is no address of a Redis"),
+        ("redis://:secret@host?ca=x", "unknown option 'ca'; write none"),
+        ("rediss://host?password=secret", "unknown option 'password'; write ca=, cert=, key= only"),
+        ("redis://[::1", "not the address of a Redis"),
+        ("127.0.0.1:6379", "^127.0.0.1:6379 is not the address of a Redis"),
+        ("http://me:secret@host/?secret", "^host/ is not the address of a Redis"),
         ("redis://:a/secret@host/0", "write %2F for /"),
         ("redis://:a?secret@host/0", "%3F for [?]"),
         ("redis://:a#secret@host/0", "%23 for #"),
@@ -51,6 +51,6 @@ def test_addresses():
 )
 def test_addresses_that_are_none(url, says):
     with pytest.raises(UsageError, match=says) as told:
-        read_address(url)
+        parse_redis_url(url)
     assert "secret" not in str(told.value)
     assert "\n" not in str(told.value)

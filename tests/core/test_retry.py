@@ -17,7 +17,7 @@ from lycosa.core.errors import (
     FetchTimeout,
     TlsFailed,
 )
-from lycosa.core.retry import RETRY_STATUSES, Decision, RetryPolicy, decide_error, decide_status, parse_retry_after
+from lycosa.core.retry import RETRY_STATUSES, RetryDecision, RetryPolicy, decide_error, decide_status, parse_retry_after
 
 NOW = 1_784_111_777.0  # Wed, 15 Jul 2026 10:36:17 GMT
 POLICY = RetryPolicy()
@@ -110,17 +110,17 @@ def test_three_attempts_in_all():
 
 @pytest.mark.parametrize("status", [429, 503])
 def test_an_overloaded_host_rests_as_a_whole(status):
-    assert decide_status(POLICY, 0, status, "", NOW, 1.0) == Decision(NOW + 1, NOW + 1, str(status))
-    assert decide_status(POLICY, 0, status, "90", NOW, 1.0) == Decision(LATER, LATER, str(status))
+    assert decide_status(POLICY, 0, status, "", NOW, 1.0) == RetryDecision(NOW + 1, NOW + 1, str(status))
+    assert decide_status(POLICY, 0, status, "90", NOW, 1.0) == RetryDecision(LATER, LATER, str(status))
 
 
 def test_an_overloaded_host_rests_even_when_the_page_is_given_up():
-    assert decide_status(POLICY, 2, 503, "90", NOW, 1.0) == Decision(None, LATER, "503")
+    assert decide_status(POLICY, 2, 503, "90", NOW, 1.0) == RetryDecision(None, LATER, "503")
 
 
 @pytest.mark.parametrize("status", [408, 500, 502, 504])
 def test_a_page_that_fails_alone_does_not_hold_up_its_host(status):
-    assert decide_status(POLICY, 0, status, "", NOW, 1.0) == Decision(NOW + 1, 0.0, str(status))
+    assert decide_status(POLICY, 0, status, "", NOW, 1.0) == RetryDecision(NOW + 1, 0.0, str(status))
 
 
 def test_retry_after_counts_for_every_status_and_never_shortens_the_back_off():
@@ -130,16 +130,16 @@ def test_retry_after_counts_for_every_status_and_never_shortens_the_back_off():
 
 def test_no_server_can_park_a_page_for_ever():
     policy = RetryPolicy(retry_after_max_s=10)
-    assert decide_status(policy, 0, 503, "999999999", NOW, 0.0) == Decision(NOW + 10, NOW + 10, "503")
+    assert decide_status(policy, 0, 503, "999999999", NOW, 0.0) == RetryDecision(NOW + 10, NOW + 10, "503")
 
 
 @pytest.mark.parametrize("kind", [ConnectFailed, ConnectionLost, FetchTimeout, TlsFailed, FetchError])
 def test_errors_that_may_pass_are_tried_again(kind):
     rests = NOW + 1 if kind is ConnectFailed else 0.0
-    assert decide_error(POLICY, 0, kind("went wrong"), NOW, 1.0) == Decision(NOW + 1, rests, "went wrong")
+    assert decide_error(POLICY, 0, kind("went wrong"), NOW, 1.0) == RetryDecision(NOW + 1, rests, "went wrong")
     assert decide_error(POLICY, 2, kind("went wrong"), NOW, 1.0).retry_at is None
 
 
 @pytest.mark.parametrize("error", [BadResponse("no HTTP"), BodyTooLarge("no HTTP"), TlsFailed("no HTTP", retry=False)])
 def test_errors_that_stay_are_final(error):
-    assert decide_error(POLICY, 0, error, NOW, 1.0) == Decision(None, 0.0, "no HTTP")
+    assert decide_error(POLICY, 0, error, NOW, 1.0) == RetryDecision(None, 0.0, "no HTTP")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from lycosa.core.errors import BadSpider, CloseSpider, FetchError, HttpError, IgnoreRequest
-from lycosa.core.retry import Decision
+from lycosa.core.retry import RetryDecision
 from lycosa.crawl.spiders.response import Response
 from lycosa.http.core.model import Validators
 from lycosa.http.core.request import Request
@@ -78,7 +78,7 @@ Verdict = Failed | Replace | Ignored | Unchanged | AnsweredWithItem | CloseCrawl
 VERDICTS = (Failed, Replace, Ignored, Unchanged, AnsweredWithItem, CloseCrawl, Deferred)
 
 
-def failed_after(decision: Decision, cause: Any = None) -> Failed:
+def failed_after(decision: RetryDecision, cause: Any = None) -> Failed:
     """Return the failure that a retry decision means."""
     return Failed(decision.reason, decision.retry_at, decision.block_host_until, cause=cause)
 

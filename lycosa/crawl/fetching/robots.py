@@ -14,7 +14,7 @@ from typing import Protocol
 import msgspec
 
 from lycosa.core.errors import CloseSpider, FetchError, NoProxyYet, PrivateAddress
-from lycosa.core.retry import Decision, RetryPolicy, decide_error, decide_status
+from lycosa.core.retry import RetryDecision, RetryPolicy, decide_error, decide_status
 from lycosa.core.url import host_key, redirected
 from lycosa.crawl.engine.verdict import CloseCrawl, Deferred
 from lycosa.crawl.events.stats_collector import StatsCollector
@@ -114,7 +114,7 @@ class RobotsGate:
         url, tries = f"{host}/robots.txt", self._retry.retries_max
         return Lease(0, UrlRecord(RECORD_VERSION, 0, url, host, attempts=tries, guarded=guarded), 0.0, address)
 
-    async def asked(self, lease: Lease, now: float) -> Decision | Deferred | CloseCrawl | None:
+    async def asked(self, lease: Lease, now: float) -> RetryDecision | Deferred | CloseCrawl | None:
         """`learn` for a lease of the frontier, which may have to wait for a proxy."""
         try:
             again = await self.learn(lease, now)
@@ -126,10 +126,10 @@ class RobotsGate:
             log.info("robots.txt of %s: %s, again later", lease.record.host, again.reason)
         return again
 
-    async def learn(self, lease: Lease, now: float) -> Decision | None:
+    async def learn(self, lease: Lease, now: float) -> RetryDecision | None:
         """Fetch the host's robots.txt; a decision to try again later, or None when it is known now."""
         host, attempts = lease.record.host, lease.record.attempts
-        decision: Decision | None
+        decision: RetryDecision | None
         self._count("request_count")
         try:
             status, body, retry_after = await self._fetch(lease)

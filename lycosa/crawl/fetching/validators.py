@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from lycosa.core.dates import HTTP_DATE
 from lycosa.core.headers import Headers
-from lycosa.core.retry import DATE
 from lycosa.frontier.core.model import UrlRecord
 from lycosa.http.core.cache_rules import CONDITIONS, ETAG
 from lycosa.http.core.model import Validators
@@ -33,7 +33,7 @@ def validators_of(headers: Headers, fetched_at: float) -> Validators | None:
     """Return what the next request can be made conditional with; None when the host gave nothing."""
     etag, modified = headers.get("etag"), headers.get("last-modified")
     etag = etag if ETAG.fullmatch(etag) else ""
-    modified = modified if DATE.fullmatch(modified) else ""
+    modified = modified if HTTP_DATE.fullmatch(modified) else ""
     return Validators(etag, modified, fetched_at) if etag or modified else None
 
 

@@ -22,8 +22,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from lycosa.core.dates import HTTP_DATE, http_date
 from lycosa.core.headers import Headers
-from lycosa.core.retry import DATE, RETRY_STATUSES, http_date
+from lycosa.core.retry import RETRY_STATUSES
 from lycosa.core.url import host_key, join
 from lycosa.http.core.model import Response
 
@@ -254,7 +255,7 @@ def conditions_of(headers: Headers) -> dict[str, str]:
     """Return the fields that ask whether a response still holds (§4.3.1); {} when it cannot be asked about."""
     etag, modified = headers.get("etag"), headers.get("last-modified")
     conditions = {"If-None-Match": etag} if ETAG.fullmatch(etag) else {}
-    return {**conditions, "If-Modified-Since": modified} if DATE.fullmatch(modified) else conditions
+    return {**conditions, "If-Modified-Since": modified} if HTTP_DATE.fullmatch(modified) else conditions
 
 
 def freshened(stored: StoredResponse, response: Response, received_at: float) -> StoredResponse:

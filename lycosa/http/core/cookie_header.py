@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 import re
-from datetime import UTC, datetime
 from typing import NamedTuple
+
+from lycosa.core.dates import cookie_date
 
 PAIR_MAX = 4096
 """Octets of a name and its value together; a longer cookie is ignored."""
@@ -30,12 +31,6 @@ SESSION = math.inf
 BLANKS = " \t"
 CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 SECONDS = re.compile(r"-?[0-9]+")
-DELIMITERS = re.compile(r"[\x09\x20-\x2f\x3b-\x40\x5b-\x60\x7b-\x7e]+")
-TIME = re.compile(r"([0-9]{1,2}):([0-9]{1,2}):([0-9]{1,2})(?![0-9])")
-DAY = re.compile(r"([0-9]{1,2})(?![0-9])")
-YEAR = re.compile(r"([0-9]{2,4})(?![0-9])")
-MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-FIRST_YEAR = 1601
 
 
 class SetCookie(NamedTuple):
@@ -80,32 +75,6 @@ def parse_set_cookie(line: str, now: float) -> SetCookie | None:
     )
 
 
-def parse_date(text: str) -> float | None:
-    """Return the unix seconds of a cookie date in any of the forms that browsers take (§5.1.1), None for no date."""
-    time = day = month = year = None
-    for token in DELIMITERS.split(text):
-        if time is None and (found := TIME.match(token)):
-            time = found
-        elif day is None and (found := DAY.match(token)):
-            day = int(found[1])
-        elif month is None and token[:3].lower() in MONTHS:
-            month = MONTHS.index(token[:3].lower()) + 1
-        elif year is None and (found := YEAR.match(token)):
-            year = _full_year(int(found[1]))
-    if time is None or day is None or month is None or year is None or year < FIRST_YEAR:
-        return None
-    try:
-        return datetime(year, month, day, int(time[1]), int(time[2]), int(time[3]), tzinfo=UTC).timestamp()
-    except ValueError:  # the 31st of February, 25:00:00
-        return None
-
-
-def _full_year(year: int) -> int:
-    if 70 <= year <= 99:
-        return year + 1900
-    return year + 2000 if year <= 69 else year
-
-
 def _attributes(parts: list[str]) -> dict[str, str]:
     """Return the last value of each attribute, names in lower case."""
     attributes = {}
@@ -123,7 +92,7 @@ def _expiry(attributes: dict[str, str], now: float) -> float:
     if SECONDS.fullmatch(age):
         seconds = min(int(age), LIFETIME_MAX_S)
         return now + seconds if seconds > 0 else -math.inf
-    until = parse_date(attributes["expires"]) if "expires" in attributes else None
+    until = cookie_date(attributes["expires"]) if "expires" in attributes else None
     return SESSION if until is None else min(until, now + LIFETIME_MAX_S)
 
 

@@ -11,7 +11,7 @@ import re
 import pycurl
 
 from lycosa.core.errors import (
-    LOGIN_WANTED,
+    PROXY_LOGIN_REFUSED,
     BadResponse,
     BodyTooLarge,
     ConnectFailed,
@@ -150,7 +150,7 @@ def _refused_by_socks(message: str) -> FetchError:
     if reply is not None:
         return ConnectFailed(f"proxy could not connect ({SOCKS_REPLIES.get(reply[1], 'failed')})")
     if "authentication" in message or "rejected by the socks5" in message:
-        return ConnectFailed(LOGIN_WANTED)
+        return ConnectFailed(PROXY_LOGIN_REFUSED)
     return ConnectFailed("proxy refused the connection")
 
 

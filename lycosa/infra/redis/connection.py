@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, TypeVar
 
 from lycosa.core.errors import LycosaError
-from lycosa.core.redis_url import Address, Form, read_address
+from lycosa.core.redis_url import RedisAddress, RedisMode, parse_redis_url
 from lycosa.infra.connections import is_closed
 from lycosa.infra.redis import server
 from lycosa.infra.shutdown import patience_of_this_run
@@ -45,7 +45,7 @@ class Server:
     def __init__(
         self, url: str, say: Callable[[str], None], *, what: str = "a crawl", name: str = "--crawl-name"
     ) -> None:
-        self.address = read_address(url)
+        self.address = parse_redis_url(url)
         self.text = self.address.text
         self._say = say
         self._what = what
@@ -109,9 +109,9 @@ class Server:
         return server.ours(self.text, error, tls=self.address.tls, what=self._name)
 
 
-def _made(address: Address) -> Clients:
+def _made(address: RedisAddress) -> Clients:
     found = server.look(address, ANSWER_MAX_S)
     loop, blocking = server.loop_client(found, ANSWER_MAX_S), server.blocking_client(found, ANSWER_MAX_S)
-    if found.form is not Form.CLUSTER:
+    if found.mode is not RedisMode.CLUSTER:
         blocking.ping()  # one for a cluster has connected
     return Clients(loop, blocking)

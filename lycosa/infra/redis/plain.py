@@ -9,12 +9,12 @@ import socket
 import ssl
 
 from lycosa.core.errors import UsageError
-from lycosa.core.redis_url import Address
+from lycosa.core.redis_url import RedisAddress
 
 HANDSHAKE_MAX_S, PLAIN_MAX_S = 1.0, 0.5
 
 
-def refuse_plain(address: Address) -> None:
+def refuse_plain(address: RedisAddress) -> None:
     """Raise `UsageError` when TLS is meant and a server answers without it. Blocks, hardly ever for long."""
     if address.tls and any(_is_plain(node) for node in address.nodes):
         raise UsageError(

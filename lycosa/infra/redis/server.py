@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lycosa.core.errors import ForeignState, LycosaError, StorageError, StorageFull, UsageError
-from lycosa.core.redis_url import Address, Form
+from lycosa.core.redis_url import RedisAddress, RedisMode
 from lycosa.infra.redis.plain import refuse_plain
 
 VERSION_MIN = (7, 0)
@@ -31,21 +31,21 @@ OTHER_FORM = {
 MISSING = "a Redis needs the packages redis and hiredis: pip install 'lycosa[redis]'"
 
 
-def blocking_client(address: Address, answer_max_s: float) -> Any:
+def blocking_client(address: RedisAddress, answer_max_s: float) -> Any:
     """Return a client of redis-py that blocks. One for a cluster connects at once. Raises `UsageError`, or `errors`."""
     package = package_redis()
     options = _options(address, answer_max_s)
-    if address.form is Form.CLUSTER:
+    if address.mode is RedisMode.CLUSTER:
         nodes = [package.cluster.ClusterNode(host, port) for host, port in address.nodes]
         return _patient(package.RedisCluster)(startup_nodes=nodes, **options)
-    if address.form is Form.SENTINEL:
+    if address.mode is RedisMode.SENTINEL:
         from redis.sentinel import Sentinel
 
         return _watched(Sentinel, address, options)
     return package.Redis(**_place(address), **options)
 
 
-def loop_client(address: Address, answer_max_s: float) -> Any:
+def loop_client(address: RedisAddress, answer_max_s: float) -> Any:
     """Return a client of redis-py for asyncio, which connects when it is used. Raises `UsageError`."""
     package_redis()
     from redis import asyncio as package
@@ -53,10 +53,10 @@ def loop_client(address: Address, answer_max_s: float) -> Any:
     from redis.asyncio.sentinel import Sentinel
 
     options = _options(address, answer_max_s)
-    if address.form is Form.CLUSTER:
+    if address.mode is RedisMode.CLUSTER:
         nodes = [ClusterNode(host, port) for host, port in address.nodes]
         return _patient(package.RedisCluster)(startup_nodes=nodes, **options)
-    if address.form is Form.SENTINEL:
+    if address.mode is RedisMode.SENTINEL:
         return _watched(Sentinel, address, options)
     return package.Redis(**_place(address), **options)
 
@@ -80,11 +80,11 @@ def _patient(client: type[Any]) -> type[Any]:
     return Patient
 
 
-def look(address: Address, answer_max_s: float) -> Address:
+def look(address: RedisAddress, answer_max_s: float) -> RedisAddress:
     """Return the address, as that of a cluster if the server is a node of one. Raises `UsageError`, or `errors`."""
     _refuse_missing(address)
     refuse_plain(address)
-    if address.form is not Form.SERVER:
+    if address.mode is not RedisMode.SERVER:
         return address
     client = blocking_client(address, answer_max_s)
     try:
@@ -95,7 +95,7 @@ def look(address: Address, answer_max_s: float) -> Address:
         is_cluster = False
     finally:
         client.close()
-    return address._replace(form=Form.CLUSTER) if is_cluster else address
+    return address._replace(form=RedisMode.CLUSTER) if is_cluster else address
 
 
 def hides_info(error: Exception) -> bool:
@@ -228,7 +228,7 @@ def is_full(error: Exception) -> bool:
     return isinstance(error, package_redis().exceptions.OutOfMemoryError) or str(error).startswith(full)
 
 
-def _options(address: Address, answer_max_s: float) -> dict[str, Any]:
+def _options(address: RedisAddress, answer_max_s: float) -> dict[str, Any]:
     package = package_redis()
     options: dict[str, Any] = {
         "username": address.login[0],
@@ -247,20 +247,20 @@ def _options(address: Address, answer_max_s: float) -> dict[str, Any]:
     return options
 
 
-def _refuse_missing(address: Address) -> None:
+def _refuse_missing(address: RedisAddress) -> None:
     for name, file in address.files.items():
         if not Path(file).is_file():
             raise UsageError(f"{address.text}: {name}={file} is no file")
 
 
-def _place(address: Address) -> dict[str, Any]:
+def _place(address: RedisAddress) -> dict[str, Any]:
     if address.socket:
         return {"unix_socket_path": address.socket, "db": address.database}
     ((host, port),) = address.nodes
     return {"host": host, "port": port, "db": address.database}
 
 
-def _watched(sentinel: Any, address: Address, options: Mapping[str, Any]) -> Any:
+def _watched(sentinel: Any, address: RedisAddress, options: Mapping[str, Any]) -> Any:
     user, password = address.sentinel_login
     asked = {**options, "username": user, "password": password}
     return sentinel(address.nodes, sentinel_kwargs=asked, **options).master_for(address.master, db=address.database)

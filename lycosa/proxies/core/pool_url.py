@@ -44,7 +44,7 @@ def read_address(address: str) -> PoolAddress:
     """Return what an address says. Raises `UsageError`, without the password."""
     if address == MEMORY:
         return PoolAddress(MEMORY)
-    if not redis_url.is_address(address):
+    if not redis_url.is_redis_url(address):
         if not address or "://" in address or address.startswith(MEMORY) or "\0" in address:
             shown = address.rpartition("@")[2].partition("?")[0]
             raise UsageError(f"{shown!r} is no pool of proxies: write memory:, a folder, or redis://HOST:6379/0")
@@ -53,8 +53,8 @@ def read_address(address: str) -> PoolAddress:
         ):
             raise UsageError(f"{address[:40]!r}... is no pool of proxies: the name is too long")
         return PoolAddress(address, folder=address)
-    read = redis_url.read_address(address, own=(OPTION,))
-    name = read.own.get(OPTION, DEFAULT)
+    read = redis_url.parse_redis_url(address, extra=(OPTION,))
+    name = read.extra.get(OPTION, DEFAULT)
     if not (0 < len(name) <= NAME_MAX and name.isprintable()) or set(name) & set("{}/"):
         raise UsageError(f"{read.text}: {OPTION}={name:.{NAME_MAX}} is no name: at most {NAME_MAX} letters, no {{}}/")
     server, _, query = address.partition("?")

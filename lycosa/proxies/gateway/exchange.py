@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from lycosa.core.errors import LOGIN_WANTED, BadMessage, BadResponse, ConnectionLost, FetchTimeout, ProxyFailed
+from lycosa.core.errors import PROXY_LOGIN_REFUSED, BadMessage, BadResponse, ConnectionLost, FetchTimeout, ProxyFailed
 from lycosa.http.core import codings
 from lycosa.http.core.destination import Destination
 from lycosa.http.core.http1.forward import IDEMPOTENT, is_bound, is_kept, is_reusable, request_bytes, response_bytes
@@ -250,7 +250,7 @@ class Exchange:
     def _begin(self, head: Response) -> None:
         """Begin the answer for the client."""
         if head.status == 407:
-            raise ProxyFailed(f"{LOGIN_WANTED} (407)")
+            raise ProxyFailed(f"{PROXY_LOGIN_REFUSED} (407)")
         assert self._hold is not None
         self._answer_body = body = response_body(head, self._head.method)
         self.keep &= not body.open_ended and self.body.done

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from lycosa.core import redis_url
 from lycosa.core.errors import LycosaError, StateError, StorageError, UsageError
-from lycosa.core.redis_url import Form
+from lycosa.core.redis_url import RedisMode
 from lycosa.infra.redis import server as redis
 
 NAME_MAX = 200
@@ -26,14 +26,14 @@ class Address(NamedTuple):
     """Where a queue is. `text` is its URL without its secrets, for messages."""
 
     text: str
-    server: redis_url.Address
+    server: redis_url.RedisAddress
     queue: str
 
 
 def read_address(url: str) -> Address:
     """Return what a URL with ?queue=NAME says. Raises `UsageError`."""
-    server = redis_url.read_address(url, own=("queue",))
-    name = server.own.get("queue", "")
+    server = redis_url.parse_redis_url(url, extra=("queue",))
+    name = server.extra.get("queue", "")
     if not name or len(name) > NAME_MAX or not name.isprintable() or set(name) & set("{}"):
         text = server.text
         raise UsageError(f"{text}: say which queue, {text}?queue=NAME (without braces, at most {NAME_MAX} characters)")
@@ -53,7 +53,7 @@ class Server:
     def check(self, *, sync: bool) -> None:
         """Connect, and refuse a server that cannot keep a queue."""
         client = self._connected()
-        is_cluster = self.address.server.form is Form.CLUSTER
+        is_cluster = self.address.server.mode is RedisMode.CLUSTER
         where = {"target_nodes": client.get_node_from_key(self._keys[0])} if is_cluster else {}
         try:
             for section in ("server", "memory"):

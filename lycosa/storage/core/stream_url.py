@@ -19,7 +19,7 @@ class StreamAddress(NamedTuple):
     """An address, read. `place` is the stream without secrets and options: for messages, and as its identity."""
 
     place: str
-    server: redis_url.Address
+    server: redis_url.RedisAddress
     stream: str
     maxlen: int
 
@@ -32,17 +32,17 @@ def is_address(output: object) -> bool:
 def read_address(url: str) -> StreamAddress:
     """Return what an address says. Raises `UsageError`, without the password."""
     scheme, _, rest = url.partition("://")
-    if scheme not in redis_url.FORMS:
+    if scheme not in redis_url.MODES:
         shown = f"{scheme}://{rest.rpartition('@')[2]}"
         raise UsageError(f"{shown}: items go to a file, or to a stream in Redis: redis://HOST:6379/0?stream=NAME")
     try:
-        server = redis_url.read_address(url, own=("stream", "maxlen"))
+        server = redis_url.parse_redis_url(url, extra=("stream", "maxlen"))
     except UsageError as error:
         raise UsageError(f"{error} (a stream: redis://HOST:6379/0?stream=NAME)") from None
-    name = _name(server.text, server.own.get("stream", ""))
+    name = _name(server.text, server.extra.get("stream", ""))
     database = f"db={server.database}&" if server.socket and server.database else ""
     place = f"{server.text}?{database}stream={name}"
-    return StreamAddress(place, server, name, _length(server.text, server.own.get("maxlen")))
+    return StreamAddress(place, server, name, _length(server.text, server.extra.get("maxlen")))
 
 
 def _name(server: str, name: str) -> str:

@@ -260,7 +260,7 @@ def test_the_document_shows_the_code_of_the_example():
     ("server", "output", "says"),
     [
         ({}, "redis://127.0.0.1:{port}/0", "-o: redis://127.0.0.1:{port}/0: say which stream"),
-        ({}, "redis://:hidden@127.0.0.1:{port}/0?queue=a", "there is no option 'queue'"),
+        ({}, "redis://:hidden@127.0.0.1:{port}/0?queue=a", "unknown option 'queue'"),
         ({}, "kafka://127.0.0.1/items", "-o: kafka://127.0.0.1/items: items go to a file, or to a stream in Redis"),
         ({"password": "right"}, "redis://:hidden@127.0.0.1:{port}/0?stream=a", "refuses this user and password"),
         ({}, "redis://127.0.0.1:1/0?stream=a", "no answer from the server"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
@@ -17,7 +16,6 @@ from lycosa.http.core.cookie_header import (
     PAIR_MAX,
     SESSION,
     SetCookie,
-    parse_date,
     parse_set_cookie,
 )
 from lycosa.http.core.cookies import DOMAIN_MAX, JAR_MAX, LINES_MAX, Jar, Jars, default_path, path_matches
@@ -100,53 +98,6 @@ def test_a_line_that_is_ignored(line: str):
 
 def test_attributes_are_bounded():
     assert parse_set_cookie("a=b" + "; x=y" * 10_000 + "; Secure", NOW) == SetCookie("a", "b")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Wed, 21 Oct 2015 07:28:09 GMT",
-        "Wednesday, 21-Oct-15 07:28:09 GMT",
-        "Wed Oct 21 07:28:09 2015",
-        "21 oct 2015 07:28:09",
-        "07:28:9 2015 21 October",
-        "Wed, 21 Oct 2015 7:28:09 -0700 (whatever)",
-        "Wed,21/Oct/2015\t07:28:09",
-        "21 Oct 15 2016 07:28:09 08:00:00 22 Nov",
-        "21th Oct 2015 07:28:09",
-    ],
-)
-def test_dates_in_every_form(text: str):
-    assert parse_date(text) == datetime(2015, 10, 21, 7, 28, 9, tzinfo=UTC).timestamp()
-
-
-@pytest.mark.parametrize(
-    ("text", "year"), [("69", 2069), ("70", 1970), ("99", 1999), ("00", 2000), ("1601", 1601), ("9999", 9999)]
-)
-def test_years(text: str, year: int):
-    assert parse_date(f"1 Jan {text} 00:00:00") == datetime(year, 1, 1, tzinfo=UTC).timestamp()
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "21 Oct 2015",
-        "21 2015 07:28:00",
-        "Oct 2015 07:28:00",
-        "21 Oct 07:28:00",
-        "31 Feb 2015 07:28:00",
-        "0 Oct 2015 07:28:00",
-        "21 Oct 1600 07:28:00",
-        "21 Oct 2015 24:00:00",
-        "21 Oct 2015 07:60:00",
-        "21 Oct 2015 07:28",
-        "21 Oct 20155 07:28:00",
-        "\u0662\u0661 Oct 2015 07:28:00",
-    ],
-)
-def test_no_dates(text: str):
-    assert parse_date(text) is None
 
 
 @given(st.text(st.characters(max_codepoint=255)) | st.text(), st.floats(0, 4e9))

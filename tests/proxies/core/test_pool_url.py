@@ -47,8 +47,8 @@ def test_addresses(address: str, expected: PoolAddress) -> None:
         ("http://ann:secret@h/", "'h/' is no pool of proxies"),
         ("redis://ann:secret@h?pool=", "redis://h: pool= is no name: at most 100 letters, no {}/"),
         ("redis://ann:secret@h?pool=a/b", "redis://h: pool=a/b is no name"),
-        ("redis://ann:secret@h?queue=b", "redis://h: there is no option 'queue'; write pool= only"),
-        ("redis://ann:secret@h/x", "redis://h/x: /x is no database; write a number"),
+        ("redis://ann:secret@h?queue=b", "redis://h: unknown option 'queue'; write pool= only"),
+        ("redis://ann:secret@h/x", "redis://h/x: /x is not a database; write a number"),
     ],
 )
 def test_mistakes(address: str, message: str) -> None:

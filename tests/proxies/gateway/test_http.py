@@ -253,7 +253,7 @@ def test_a_proxy_that_wants_another_login_is_replaced(played):
         answer = b"HTTP/1.1 407 Who?\r\nProxy-Authenticate: Basic\r\nContent-Length: 0\r\n\r\n"
         await two(stage, await stage.proxy(plays(answer), login="ann:wrong@"))
         assert body_of(await stage.ask(LAST)) == b"hi"
-        assert stage.pool.outcomes == [("proxy", "proxy wants another login (407)"), ("none", "")]
+        assert stage.pool.outcomes == [("proxy", "proxy refused the login (407)"), ("none", "")]
 
     played(play)
 

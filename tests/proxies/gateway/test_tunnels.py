@@ -215,7 +215,7 @@ def test_a_tunnel_that_brings_nothing_is_a_miss(played):
     ("answer", "outcome"),
     [
         (b"HTTP/1.1 502 No\r\n\r\n", ("miss", "proxy answered 502")),
-        (b"HTTP/1.1 407 No\r\n\r\n", ("proxy", "proxy wants another login (407)")),
+        (b"HTTP/1.1 407 No\r\n\r\n", ("proxy", "proxy refused the login (407)")),
         (b"nonsense\r\n\r\n", ("proxy", "proxy answered what is not HTTP")),
     ],
 )

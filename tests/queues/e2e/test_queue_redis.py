@@ -440,11 +440,11 @@ def test_a_name_that_holds_something_else(redis, url):
     [
         ("redis://host", "say which queue, redis://host.queue=NAME"),
         ("redis://:secret@host?queue={a}", "say which queue"),
-        ("redis://:secret@host?queue=a&db=7", "there is no option 'db'"),
-        ("redis://:secret@host/name?queue=a", "/name is no database; write a number"),
-        ("redis+cluster://host:1/1?queue=a", "/1 is no database; write none"),
-        ("redis://host:port?queue=a", "'host:port' is no host"),
-        ("redis://?queue=a", "'' is no host"),
+        ("redis://:secret@host?queue=a&db=7", "unknown option 'db'"),
+        ("redis://:secret@host/name?queue=a", "/name is not a database; write a number"),
+        ("redis+cluster://host:1/1?queue=a", "/1 is not a database; write none"),
+        ("redis://host:port?queue=a", "'host:port' is not a host"),
+        ("redis://?queue=a", "'' is not a host"),
     ],
 )
 def test_a_url_that_is_none(url, says):

@@ -11,8 +11,8 @@ from lycosa.storage.core.stream_url import is_address, read_address
 
 def test_all_that_an_address_may_say():
     found = read_address("rediss://me:p%40ss@host:7000/3?stream=items&maxlen=1000&ca=a.pem")
-    server = redis_url.read_address("rediss://me:p%40ss@host:7000/3?ca=a.pem")
-    assert found.server._replace(own={}) == server
+    server = redis_url.parse_redis_url("rediss://me:p%40ss@host:7000/3?ca=a.pem")
+    assert found.server._replace(extra={}) == server
     assert found[:1] + found[2:] == ("rediss://host:7000/3?stream=items", "items", 1000)
 
 
@@ -40,9 +40,9 @@ def test_its_place_has_no_secrets(address, place):
         ("redis://host/0?stream={a}", "no braces"),
         ("redis://host/0?stream=a%0Ab", "say which stream"),
         ("redis://host/0?stream=" + "a" * 201, "at most 200 characters"),
-        ("redis://host/0?queue=a", "there is no option 'queue'; write stream=, maxlen= only"),
-        ("redis://host/items", "/items is no database; write a number (a stream: redis://HOST:6379/0?stream=NAME)"),
-        ("redis://:secret@[host?stream=a", "no address of a Redis"),
+        ("redis://host/0?queue=a", "unknown option 'queue'; write stream=, maxlen= only"),
+        ("redis://host/items", "/items is not a database; write a number (a stream: redis://HOST:6379/0?stream=NAME)"),
+        ("redis://:secret@[host?stream=a", "not the address of a Redis"),
         ("redis://host?stream=a&maxlen=0", "maxlen=0 is no number of entries; write maxlen=1000000"),
         ("redis://host?stream=a&maxlen=", "maxlen= is no number"),
         ("redis://host?stream=a&maxlen=10k", "maxlen=10k is no number"),

@@ -15,7 +15,7 @@ from base64 import b64encode
 from ipaddress import IPv4Address, ip_address
 from typing import Protocol
 
-from lycosa.core.errors import LOGIN_WANTED, BadMessage, ProxyFailed
+from lycosa.core.errors import PROXY_LOGIN_REFUSED, BadMessage, ProxyFailed
 from lycosa.http.core.destination import Destination
 from lycosa.http.core.http1.head import head_end, read_response
 from lycosa.proxies.core.gateway import socks
@@ -93,7 +93,7 @@ class HttpConnect:
 
     def _answered(self, status: int) -> None:
         if status == 407:
-            raise ProxyFailed(f"{LOGIN_WANTED} (407)")
+            raise ProxyFailed(f"{PROXY_LOGIN_REFUSED} (407)")
         if status >= 300:
             raise ProxyFailed(f"proxy answered {status}", behind=True)
         self.done, self.rest = True, self._came
@@ -127,7 +127,7 @@ class Socks4:
         if len(self._came) >= SOCKS4_REPLY:
             code = self._came[1]
             if code in SOCKS4_LOGIN:
-                raise ProxyFailed(LOGIN_WANTED)
+                raise ProxyFailed(PROXY_LOGIN_REFUSED)
             if code != GRANTED:
                 raise ProxyFailed("proxy could not connect", behind=True)
             self.done, self.rest = True, self._came[SOCKS4_REPLY:]
@@ -172,7 +172,7 @@ class Socks5:
             user, password = self._login
             return bytes((socks.LOGIN_VERSION, len(user))) + user + bytes((len(password),)) + password
         if method != socks.NO_LOGIN:
-            raise ProxyFailed(LOGIN_WANTED)
+            raise ProxyFailed(PROXY_LOGIN_REFUSED)
         return self._request()
 
     def _logged_in(self) -> bytes:
@@ -181,7 +181,7 @@ class Socks5:
         status = self._came[1]
         self._came = self._came[2:]
         if status:
-            raise ProxyFailed(LOGIN_WANTED)
+            raise ProxyFailed(PROXY_LOGIN_REFUSED)
         return self._request()
 
     def _request(self) -> bytes:

@@ -24,7 +24,7 @@ from enum import StrEnum
 from functools import lru_cache
 
 from lycosa.core.errors import (
-    LOGIN_WANTED,
+    PROXY_LOGIN_REFUSED,
     BadProxy,
     ConnectFailed,
     ConnectionLost,
@@ -149,7 +149,7 @@ def judge_error(error: FetchError, latency_s: float | None = None) -> Outcome:
 
 def _usual(status: int, body: bytes) -> tuple[Blame, str]:
     if status == PROXY_LOGIN:
-        return Blame.PROXY, f"{LOGIN_WANTED} (407)"
+        return Blame.PROXY, f"{PROXY_LOGIN_REFUSED} (407)"
     if status in CHALLENGE_STATUSES and (mark := _captcha(body)):
         return Blame.SITE, f"captcha ({mark})"
     if status in SITE_STATUSES:
@@ -181,7 +181,7 @@ def _of_connecting(error: ConnectFailed) -> Blame:
     if reason == NOT_FOUND:  # by ourselves, for SOCKS proxies that want an address
         return Blame.NOBODY
     status = re.fullmatch(r"proxy answered (\d{3})", reason)
-    if reason == LOGIN_WANTED or (status and status[1] in LOGIN_STATUSES):
+    if reason == PROXY_LOGIN_REFUSED or (status and status[1] in LOGIN_STATUSES):
         return Blame.PROXY
     return Blame.MISS if status or error.reached else Blame.PROXY
 

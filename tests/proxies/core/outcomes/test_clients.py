@@ -41,7 +41,7 @@ class Stream:
         (200, Blame.NONE, ""),
         (403, Blame.SITE, "403"),
         (SimpleNamespace(status=429), Blame.SITE, "429"),
-        (SimpleNamespace(status=407, headers=None), Blame.PROXY, "proxy wants another login (407)"),
+        (SimpleNamespace(status=407, headers=None), Blame.PROXY, "proxy refused the login (407)"),
         (answered(404), Blame.NOBODY, "404"),
         (answered(503, b"<div class='h-captcha' data-x='hcaptcha.com'>"), Blame.SITE, "captcha (hcaptcha.com)"),
         (answered(200, None), Blame.NONE, ""),
@@ -101,7 +101,7 @@ def named(name: str, *bases: type[Exception], **attributes: object) -> Exception
         (requests.exceptions.ProxyError("OSError('Tunnel connection failed: 503 Service Unavailable')"), Blame.MISS),
         (requests.exceptions.ProxyError("OSError('Tunnel connection failed: 407 Login')"), Blame.PROXY),
         (named("ClientHttpProxyError", status=502), Blame.MISS),
-        (ConnectFailed("proxy wants another login (407)"), Blame.PROXY),
+        (ConnectFailed("proxy refused the login (407)"), Blame.PROXY),
     ],
 )
 def test_errors(error: Exception, blame: Blame) -> None:
