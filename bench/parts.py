@@ -18,7 +18,7 @@ from lycosa.frontier.core.scope import Scope
 from lycosa.html import links
 from lycosa.html.charset import detect_encoding
 from lycosa.html.links import extract_links, join
-from lycosa.html.nesting import tamed
+from lycosa.html.nesting import limit_nesting
 from lycosa.html.page import extract_page, parse_html
 from lycosa.http.core.robots import Robots
 
@@ -70,7 +70,7 @@ def _round(pages: list[tuple[str, bytes]]) -> dict[str, float]:
     links_seen = 0
     for url, body in pages:
         encoding = timed("detect_encoding, nothing in the header", detect_encoding, body, "text/html")
-        timed("  tamed (in parse_html)", tamed, body)
+        timed("  limit_nesting (in parse_html)", limit_nesting, body)
         tree = timed("parse_html", parse_html, body, encoding)
         found = timed("extract_links", extract_links, tree, url)
         timed("  the walk alone", links._Hrefs, tree)  # noqa: SLF001

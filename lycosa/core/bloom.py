@@ -1,8 +1,8 @@
 """A Bloom filter that grows with its contents and keeps its rate of false positives.
 
-It consists of layers of fixed size (rbloom). Each layer has `GROWTH` times the room of the one before, up to `ROOM_MAX`,
-and half its rate of false positives, so that the total rate stays below twice the first one (Almeida et al., Scalable
-Bloom Filters, 2007). Every look-up asks every layer: hence few layers, and a small first one.
+It consists of layers of fixed size (rbloom). Each layer has `GROWTH` times the room of the one before, up to
+`ROOM_MAX`, and half its rate of false positives, so that the total rate stays below twice the first one (Almeida et
+al., Scalable Bloom Filters, 2007). Every look-up asks every layer: hence few layers, and a small first one.
 
 Elements are 64-bit fingerprints, which are hashes already. Pure: bytes in and out; damaged bytes raise `ValueError`.
 """

@@ -5,8 +5,9 @@
     redis+cluster://[USER:PASSWORD@]HOST[:PORT],HOST...               a cluster, by some of its nodes
     redis+sentinel://[USER:PASSWORD@]HOST[:PORT],HOST.../NAME[/DB]    the master that these Sentinels know as NAME
 
-`rediss` instead of `redis` means TLS; then ?ca=FILE trusts another authority, and ?cert=FILE&key=FILE is our certificate.
-?sentinel_user=USER&sentinel_password=PASSWORD is the login at the Sentinels. A caller may accept further options.
+`rediss` instead of `redis` means TLS; then ?ca=FILE trusts another authority, and ?cert=FILE&key=FILE is our
+certificate. ?sentinel_user=USER&sentinel_password=PASSWORD is the login at the Sentinels. A caller may accept further
+options.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """URLs as a crawl sees them: the canonical form, the host key and the fingerprint.
 
 The canonical form is the WHATWG serialisation by ada without the fragment: scheme and host in lower case, default port
-dropped, dots in the path resolved, query order kept, pure ASCII. Only http and https are accepted. URLs with a user name
-or password are refused, because the canonical URL is stored, logged and written to the output, where no secret belongs.
+dropped, dots in the path resolved, query order kept, pure ASCII. Only http and https are accepted. URLs with a user
+name or password are refused, because the canonical URL is stored, logged and written to the output, where no secret
+belongs.
 
 Any text is accepted: `canonicalize` returns a canonical URL or raises `BadUrl`, `join` returns None.
 """
@@ -59,7 +60,7 @@ def join(base_url: str, href: str) -> str | None:
     return joined
 
 
-def redirected(url: str, location: str) -> str | None:
+def redirect_target(url: str, location: str) -> str | None:
     """Return the canonical URL that a Location field of `url` leads to; None when it cannot be crawled.
 
     Octets beyond ASCII (read as Latin-1) are percent-escaped one by one, since their encoding is unknown.
@@ -88,7 +89,8 @@ def fingerprint(method: str, url: str, body: bytes = b"") -> int:
 
 
 def _accepted(href: str) -> str | None:
-    """Drop the fragment of a URL that ada serialised. Return None if it is too long, not http(s), or has credentials."""
+    """Drop the fragment of a URL that ada serialised. Return None if it is too long, not http(s), or has
+    credentials."""
     if "#" in href:  # ada escapes every other '#'
         href = href[: href.index("#")]
     if len(href) > URL_MAX or not href.startswith(("http://", "https://")):

@@ -1,9 +1,9 @@
-"""Which encoding a page is in, decided as browsers do (WHATWG encoding and HTML standards).
+"""Detect the character encoding of a page as browsers do (WHATWG Encoding and HTML standards).
 
 Byte order mark > charset of the HTTP header > XML declaration or meta element in the first 1024 bytes > UTF-8 if the
-bytes are valid UTF-8 > windows-1252. Labels are WHATWG's and no others: `latin1` means windows-1252, `gb2312` gbk, and
-a page cannot name one of Python's own codecs (`rot13`, `utf-7`). The answer is always a codec that Python knows. The
-`replacement` encodings (hz, ISO-2022-CN and -KR), which browsers refuse to decode, come out as `ascii`.
+bytes are valid UTF-8 > windows-1252. Labels are WHATWG's and no others: `latin1` means windows-1252, `gb2312` means
+gbk, and a page cannot select one of Python's own codecs (`rot13`, `utf-7`). The result is always a codec that Python
+knows. The `replacement` encodings (hz, ISO-2022-CN and -KR), which browsers refuse to decode, become `ascii`.
 
 Never raises.
 """
@@ -15,13 +15,13 @@ import re
 from functools import lru_cache
 
 PRESCAN_MAX = 1024
-"""Bytes in which a page may name its encoding."""
+"""Bytes in which a page may declare its encoding."""
 
 SAMPLE_MAX = 65_536
-"""Bytes that are looked at to tell whether a page is UTF-8."""
+"""Bytes that are decoded to check whether a page is UTF-8."""
 
 CONTENT_TYPE_MAX = 1_000
-"""Characters of a Content-Type header that are looked at."""
+"""Characters of a Content-Type header that are searched."""
 
 _BOMS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xfe\xff", "utf-16-be"), (b"\xff\xfe", "utf-16-le"))
 
@@ -101,7 +101,7 @@ _USUAL = re.compile(
     % {b"any": _ATTRIBUTES % _NAME, b"others": _ATTRIBUTES % (rb"(?!charset|http-equiv)" + _NAME)},
     re.IGNORECASE | re.VERBOSE,
 )
-"""The beginning of most pages; what `_prescan` finds there, ten times as fast."""
+"""Matches the beginning of most pages: the same result as `_prescan`, ten times as fast."""
 
 _ATTRIBUTE = re.compile(
     rb"[\t\n\f\r /]*([^\t\n\f\r />][^\t\n\f\r />=]*)"
@@ -110,28 +110,29 @@ _ATTRIBUTE = re.compile(
 
 
 def detect_encoding(body: bytes, content_type: str) -> str:
-    """Return the name of the Python codec for this page. `content_type` is the HTTP header, "" if there is none."""
+    """Return the name of the Python codec for this page. `content_type` is the HTTP header, "" without one."""
     if body[:1] in _BOMS_BEGIN:
         for mark, codec in _BOMS:
             if body.startswith(mark):
                 return codec
-    return _of_header(content_type) or _of_page(body[:PRESCAN_MAX]) or _of_bytes(body)
+    return _from_header(content_type) or _from_page(body[:PRESCAN_MAX]) or _from_bytes(body)
 
 
 def codec_of(label: str) -> str:
-    """Return the codec of a WHATWG label, "" when it is none."""
+    """Return the Python codec of a WHATWG label, "" for an unknown label."""
     return _CODECS.get(label.strip("\t\n\f\r ").lower(), "")
 
 
 @lru_cache(256)
-def _of_header(content_type: str) -> str:
+def _from_header(content_type: str) -> str:
     charset = _HTTP_CHARSET.search(content_type[:CONTENT_TYPE_MAX])
     return codec_of(charset[1] or charset[2] or "") if charset else ""
 
 
-def _of_page(head: bytes) -> str:
-    """The codec a page names for itself. Where ASCII could be read this far it is not UTF-16, whatever it says."""
-    usual = None if b"\v" in head else _USUAL.match(head)  # the one white space of Python that is none of HTML's
+def _from_page(head: bytes) -> str:
+    """Return the codec that a page declares. A declared UTF-16 is UTF-8, since the declaration was readable as
+    ASCII."""
+    usual = None if b"\v" in head else _USUAL.match(head)  # \v is white space for `re`, but not for HTML
     codec = codec_of((usual[1] or usual[2] or usual[3] or usual[4]).decode("latin-1")) if usual else ""
     if not codec:
         lower = head.lower()
@@ -144,7 +145,7 @@ def _of_page(head: bytes) -> str:
 
 
 def _prescan(head: bytes) -> str:
-    """WHATWG's "prescan a byte stream to determine its encoding", one `<` at a time."""
+    """Implement WHATWG's "prescan a byte stream to determine its encoding", one `<` at a time."""
     at = head.find(b"<")
     while at >= 0:
         if head.startswith(b"<!--", at):
@@ -154,7 +155,7 @@ def _prescan(head: bytes) -> str:
             at = end
         elif tag := _META.match(head, at) or _TAG.match(head, at):
             attributes, at = _attributes(head, tag.end() - (tag.re is _META))
-            if tag.re is _META and (codec := _of_meta(attributes)):
+            if tag.re is _META and (codec := _from_meta(attributes)):
                 return codec
         elif head[at + 1 : at + 2] in (b"!", b"/", b"?"):
             at = head.find(b">", at)
@@ -165,17 +166,18 @@ def _prescan(head: bytes) -> str:
 
 
 def _attributes(head: bytes, at: int) -> tuple[dict[bytes, bytes], int]:
-    """Return the attributes of the tag, the first of each name, and where they end; none when they do not end."""
+    """Return the attributes of a tag (of repeated ones the first) and their end; no attributes if the tag has no
+    end."""
     attributes: dict[bytes, bytes] = {}
     while found := _ATTRIBUTE.match(head, at):
-        if found[4] is not None:  # a quote that is never closed
+        if found[4] is not None:  # an unclosed quote
             return {}, len(head)
         attributes.setdefault(found[1].lower(), found[2] or found[3] or found[5] or b"")
         at = found.end()
     return (attributes, at) if b">" in head[at:] else ({}, len(head))
 
 
-def _of_meta(attributes: dict[bytes, bytes]) -> str:
+def _from_meta(attributes: dict[bytes, bytes]) -> str:
     if b"charset" in attributes:
         return codec_of(attributes[b"charset"].decode("latin-1"))
     if attributes.get(b"http-equiv", b"").lower() == b"content-type":
@@ -185,7 +187,7 @@ def _of_meta(attributes: dict[bytes, bytes]) -> str:
     return ""
 
 
-def _of_bytes(body: bytes) -> str:
+def _from_bytes(body: bytes) -> str:
     try:
         codecs.utf_8_decode(body[:SAMPLE_MAX], "strict", len(body) <= SAMPLE_MAX)
     except UnicodeDecodeError:

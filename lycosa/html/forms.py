@@ -1,8 +1,8 @@
-"""What a form sends: fields in, bytes out, as browsers encode them (HTML standard, "Form submission").
+"""Encode the fields of a form as browsers do (HTML standard, "Form submission"): fields in, bytes out.
 
-Fields come as a dict or as pairs; a list or tuple holds several values of one field, None leaves the field out. Text is
-encoded in the encoding of the form; what that lacks becomes a character reference (`&#8364;`). Bytes stay as they are.
-The boundary of a multipart body is made from the body, so that equal forms are equal requests.
+Fields are a dict or pairs; a list or tuple holds several values of one field, None omits the field. Text is encoded in
+the encoding of the form; a character that it lacks becomes a character reference (`&#8364;`). Bytes stay as they are.
+The boundary of a multipart body is a hash of the body, so that equal forms are equal requests.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ Field = tuple[str | bytes, Any]
 
 
 class BadForm(UsageError, ValueError):
-    """The form cannot be filled in or found."""
+    """The form cannot be found or filled in."""
 
 
 class FormFile(NamedTuple):
-    """A file to upload; only a multipart body carries its content, the others its name."""
+    """A file to upload. Only a multipart body carries its content; other bodies carry its name."""
 
     name: str
     content: bytes
@@ -36,7 +36,7 @@ class FormFile(NamedTuple):
 
 
 def fields_of(formdata: FormData) -> list[Field]:
-    """Return (name, value) pairs in the order given; None for a field without any value. Raises `BadForm`."""
+    """Return (name, value) pairs in their order; the value is None for a field without values. Raises `BadForm`."""
     pairs = formdata.items() if isinstance(formdata, Mapping) else formdata
     try:
         return [field for name, value in pairs for field in _values(name, value)]
@@ -45,22 +45,22 @@ def fields_of(formdata: FormData) -> list[Field]:
         raise BadForm(f"formdata is {type(formdata).__name__}: give it {wanted}") from None
 
 
-def encoded(fields: Iterable[Field], kind: str = URLENCODED, encoding: str = "utf-8") -> tuple[bytes, str]:
+def encode_form(fields: Iterable[Field], kind: str = URLENCODED, encoding: str = "utf-8") -> tuple[bytes, str]:
     """Return the body and its Content-Type. `kind` is one of URLENCODED, MULTIPART, PLAIN."""
-    given = [(name, value) for name, value in fields if value is not None]
+    present = [(name, value) for name, value in fields if value is not None]
     if kind == MULTIPART:
-        parts = [_part(name, value, encoding) for name, value in given]
+        parts = [_part(name, value, encoding) for name, value in present]
         boundary = "----form" + xxh3_128_hexdigest(b"".join(parts))
         body = b"".join(b"--%s\r\n%s\r\n" % (boundary.encode(), part) for part in parts)
         return body + b"--%s--\r\n" % boundary.encode(), f"{MULTIPART}; boundary={boundary}"
     if kind == PLAIN:
-        lines = (_bytes(name, encoding) + b"=" + _bytes(value, encoding) for name, value in given)
+        lines = (_bytes(name, encoding) + b"=" + _bytes(value, encoding) for name, value in present)
         return b"".join(line + b"\r\n" for line in lines), PLAIN
-    return urlencoded(given, encoding).encode(), URLENCODED
+    return encode_query(present, encoding).encode(), URLENCODED
 
 
-def urlencoded(fields: Iterable[Field], encoding: str = "utf-8") -> str:
-    """Return the fields as a query."""
+def encode_query(fields: Iterable[Field], encoding: str = "utf-8") -> str:
+    """Return the fields as the query of a URL."""
     return "&".join(
         f"{quote_plus(_bytes(name, encoding), '*')}={quote_plus(_bytes(value, encoding), '*')}"
         for name, value in fields
@@ -69,7 +69,7 @@ def urlencoded(fields: Iterable[Field], encoding: str = "utf-8") -> str:
 
 
 def has_files(fields: Iterable[Field]) -> bool:
-    """Tell whether only a multipart body can carry these fields."""
+    """Return whether the fields hold files, which only a multipart body can carry."""
     return any(isinstance(value, FormFile) for _, value in fields)
 
 

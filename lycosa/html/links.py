@@ -1,11 +1,11 @@
-"""The links of a page: bytes or a parsed tree in, canonical URLs out. Pure, and the seam a compiled twin may take over.
+"""Extract the links of a page: bytes or a parsed tree in, canonical URLs out. Pure.
 
-Links are: href of `a` and `area`; src of `iframe` and `frame`; href of `link rel=next|canonical|alternate`; the URL of
-a meta refresh. They are resolved as browsers do (WHATWG), against the first `<base href>` if there is one. What is in
-comments, scripts and templates is no link; neither is what cannot be crawled (`mailto:`, unparsable, too long).
+Links are the href of `a` and `area`, the src of `iframe` and `frame`, the href of `link rel=next|canonical|alternate`,
+and the URL of a meta refresh. They are resolved as in browsers (WHATWG), against the first `<base href>` if there is
+one. Comments, scripts and templates are ignored, and so are URLs that cannot be crawled (`mailto:`, invalid, too long).
 
-One walk over the tree finds all candidates; raw hrefs are deduplicated, without their fragments, before any is
-resolved; and `_resolve` remembers what it resolved, since pages of a site repeat the same navigation.
+One query finds all candidates in the tree. Raw hrefs are deduplicated without their fragments before they are resolved,
+and `_resolve` has a cache, since the pages of a site repeat the same navigation.
 """
 
 from __future__ import annotations
@@ -20,31 +20,34 @@ from selectolax.lexbor import LexborHTMLParser
 from lycosa.core.url import URL_MAX, canonicalize, fingerprint, host_key, join
 from lycosa.html.page import parse_html
 
-__all__ = ["LINKS_MAX", "Link", "extract_links", "join", "resolver"]
+__all__ = ["LINKS_MAX", "PageLink", "extract_links", "join", "resolver"]
 
 LINKS_MAX = 50_000
-"""Links of one page; those beyond are not followed."""
+"""Links of one page; further ones are ignored."""
 
 ELEMENTS_MAX = 200_000
-"""Elements of one page with an href, src or content attribute that are looked at."""
+"""Elements of one page with an href, src or content attribute that are examined."""
 
 RESOLVED_MAX = 16_384
-"""Resolved hrefs remembered."""
+"""Resolved hrefs in the cache."""
 
-REMEMBERED_LENGTH_MAX = 256
-"""Characters of an href, and of its base, that is worth remembering; it bounds the memory of the cache to 60 MB."""
+CACHED_LENGTH_MAX = 256
+"""Characters of an href, and of its base URL, that is cached: this bounds the memory of the cache to 60 MB."""
 
 _CANDIDATES = "[href],[src],[content]"
-_BLANK = "".join(map(chr, range(0x21)))  # C0 controls and space: what WHATWG strips at both ends
-_NEVER = frozenset({"javascript", "mailto", "data", "tel"})
+_BLANK = "".join(map(chr, range(0x21)))  # C0 controls and space, which WHATWG strips at both ends
+_SCHEMES_IGNORED = frozenset({"javascript", "mailto", "data", "tel"})
 _FOLLOWED_RELS = frozenset({"next", "canonical", "alternate"})
 _REFRESH = re.compile(
     r"\s*[\d.]+\s*(?:[;,]|\s)\s*(?:url\s*=\s*)?(?:\"([^\"]*)|'([^']*)|(.*))", re.IGNORECASE | re.DOTALL
 )
 
 
-class Link(NamedTuple):
-    """A canonical URL, the fingerprint of its GET, its host key, and whether every mention of it said nofollow."""
+class PageLink(NamedTuple):
+    """A link of a page: the canonical URL, the fingerprint of its GET, its host key.
+
+    `nofollow`: every element with this URL says rel=nofollow.
+    """
 
     url: str
     fingerprint: int
@@ -52,21 +55,21 @@ class Link(NamedTuple):
     nofollow: bool
 
 
-def extract_links(html: bytes | LexborHTMLParser, base_url: str, encoding: str = "utf-8") -> list[Link]:
-    """Return the links of a page, unique by URL, in document order. A page that links to itself is among them.
+def extract_links(html: bytes | LexborHTMLParser, base_url: str, encoding: str = "utf-8") -> list[PageLink]:
+    """Return the links of a page, unique by URL, in document order, links to the page itself included.
 
-    `base_url` is the URL the page came from (after redirects). Raises `BadUrl` when that is not one.
+    `base_url` is the URL of the page (after redirects). Raises `BadUrl` if it is invalid.
     """
     tree = html if isinstance(html, LexborHTMLParser) else parse_html(html, encoding)
-    hrefs = _Hrefs(tree)
+    hrefs = _RawLinks(tree)
     base_url = canonicalize(base_url)
     if hrefs.base is not None:
         base_url = join(base_url, hrefs.base) or base_url
     return _resolved(hrefs.found, base_url, hrefs.nofollow)
 
 
-class _Hrefs:
-    """What the walk finds: `found` maps each raw href, without its fragment, to its nofollow."""
+class _RawLinks:
+    """The unresolved links of a tree: `found` maps each href, without its fragment, to its nofollow."""
 
     def __init__(self, tree: LexborHTMLParser) -> None:
         self.found: dict[str, bool] = {}
@@ -79,7 +82,7 @@ class _Hrefs:
                 attributes = node.attributes
                 href = attributes.get("href")
                 if href is None:
-                    if "href" not in attributes:  # SVG's xlink:href, which the selector finds too
+                    if "href" not in attributes:  # the selector also matches SVG's xlink:href
                         continue
                     href = ""
                 if "#" in href:
@@ -113,20 +116,20 @@ class _Hrefs:
             refresh = _REFRESH.match(content[: 2 * URL_MAX])
             return (refresh[1] or refresh[2] or refresh[3]) if refresh else None
         if (attributes.get("name") or "").lower() == "robots":
-            says = content.lower().replace(",", " ").split()
-            self.nofollow = self.nofollow or "nofollow" in says or "none" in says
+            directives = content.lower().replace(",", " ").split()
+            self.nofollow = self.nofollow or "nofollow" in directives or "none" in directives
         return None
 
 
 def _unfragmented(href: str) -> str:
-    """Drop the fragment. After a blank the '#' stays, for without it the blank would be stripped, not escaped."""
+    """Drop the fragment. After a blank the '#' stays: without it the blank would be stripped instead of escaped."""
     before = href.partition("#")[0]
     return before + "#" if before and before[-1] <= " " and "#" in href else before
 
 
-def _resolved(hrefs: Mapping[str, bool], base_url: str, nofollow: bool) -> list[Link]:
+def _resolved(hrefs: Mapping[str, bool], base_url: str, nofollow: bool) -> list[PageLink]:
     resolve = resolver(base_url)
-    links: dict[str, Link] = {}
+    links: dict[str, PageLink] = {}
     for raw, marked in hrefs.items():
         link = resolve(raw.strip(_BLANK) if raw and (raw[0] <= " " or raw[-1] <= " ") else raw)
         if link is None:
@@ -140,37 +143,37 @@ def _resolved(hrefs: Mapping[str, bool], base_url: str, nofollow: bool) -> list[
     return list(links.values())
 
 
-def resolver(base_url: str) -> Callable[[str], Link | None]:
-    """Return what makes a link of an href without blanks around it, None of what cannot be crawled.
+def resolver(base_url: str) -> Callable[[str], PageLink | None]:
+    """Return a function that resolves an href (stripped of blanks) to a link; None for one that cannot be crawled.
 
     `base_url` is canonical.
     """
     origin = base_url[: base_url.index("/", 8)]
     directory = base_url[: base_url.rindex("/", 0, base_url.find("?") if "?" in base_url else None) + 1]
-    if len(directory) > REMEMBERED_LENGTH_MAX:
+    if len(directory) > CACHED_LENGTH_MAX:
         return partial(_resolve.__wrapped__, base_url)
     return partial(_resolve_in, base_url, origin, directory)
 
 
-def _resolve_in(base_url: str, origin: str, directory: str, href: str) -> Link | None:
-    """Resolve through the memory, under the least part of the base URL that the result depends on."""
-    if not href or href[0] in "?#" or len(href) > REMEMBERED_LENGTH_MAX:
+def _resolve_in(base_url: str, origin: str, directory: str, href: str) -> PageLink | None:
+    """Resolve through the cache, whose key is the shortest part of the base URL that the result depends on."""
+    if not href or href[0] in "?#" or len(href) > CACHED_LENGTH_MAX:
         return _resolve.__wrapped__(base_url, href)
     if href[0] == "/":
         return _resolve(origin, href)
     if ":" not in href:
         return _resolve(directory, href)
     if href.startswith(("http://", "https://")):
-        return _resolve("http://a/", href)  # an absolute URL needs a base only because the call does
-    if href.partition(":")[0].lower() in _NEVER:
+        return _resolve("http://a/", href)  # the base of an absolute URL does not matter
+    if href.partition(":")[0].lower() in _SCHEMES_IGNORED:
         return None
-    return _resolve.__wrapped__(base_url, href)  # "https:page" is relative to an https page, query and all
+    return _resolve.__wrapped__(base_url, href)  # "https:page" is relative to an https page
 
 
 @lru_cache(RESOLVED_MAX)
-def _resolve(base_url: str, href: str) -> Link | None:
+def _resolve(base_url: str, href: str) -> PageLink | None:
     url = join(base_url, href)
-    return None if url is None else Link(url, fingerprint("GET", url), host_key(url), False)
+    return None if url is None else PageLink(url, fingerprint("GET", url), host_key(url), False)
 
 
 def _tag_id(name: str) -> int:

@@ -1,7 +1,7 @@
-"""Where a page sends its reader on by itself: `<meta http-equiv=refresh content="5; url=...">`, as HTML says.
+"""Find the meta refresh of a page: `<meta http-equiv=refresh content="5; url=...">`, as in the HTML standard.
 
-Pure. Only the head of a page is looked at, and nearly every page is done with after a look at the letter q: 0.4 µs.
-Comments, and what stands in scripts, are no elements; of those in `ignore_tags` the refresh is not meant for us.
+Pure. Only the first bytes of a page are searched, and for nearly every page a search for the letter q is enough: 0.4
+µs. Comments and scripts hold no elements; a refresh inside of one of `ignore_tags` is ignored.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 from lycosa.core.url import join
 from lycosa.html.page import parse_html
 
-HEAD_BYTES = 4096
+SEARCHED_BYTES = 4096
 """Bytes at the start of a page that are searched (as in Scrapy)."""
 
-NEAR = 32
-"""Bytes behind the name of the attribute within which its value begins."""
+VALUE_WITHIN = 32
+"""Bytes behind `http-equiv` within which `refresh` must begin."""
 
 IGNORE_TAGS = ("script", "noscript")
 DELAY_DIGITS_MAX = 9
@@ -33,35 +33,38 @@ _CONTENT = re.compile(
 
 
 class Refresh(NamedTuple):
-    """The page shows the canonical `url` after so many seconds."""
+    """The page loads the canonical `url` after `delay_s` seconds."""
 
     delay_s: int
     url: str
 
 
 def may_refresh(body: bytes) -> bool:
-    """Return whether the head of a page may hold a meta refresh; False is certain."""
+    """Return False when the start of a page certainly holds no meta refresh."""
     find = body.find
-    for letter in (b"q", b"Q"):  # rare in pages, and quicker to find than a word
-        at = find(letter, 0, HEAD_BYTES)
+    for letter in (b"q", b"Q"):  # rare in pages, and found faster than a word
+        at = find(letter, 0, SEARCHED_BYTES)
         while at >= 0:
-            if body[at - 6 : at + 4].lower() == b"http-equiv" and b"refresh" in body[at + 4 : at + NEAR].lower():
+            if (
+                body[at - 6 : at + 4].lower() == b"http-equiv"
+                and b"refresh" in body[at + 4 : at + VALUE_WITHIN].lower()
+            ):
                 return True
-            at = find(letter, at + 1, HEAD_BYTES)
+            at = find(letter, at + 1, SEARCHED_BYTES)
     return False
 
 
 def meta_refresh(
     body: bytes, encoding: str, base_url: str, ignore_tags: Collection[str] = IGNORE_TAGS
 ) -> Refresh | None:
-    """Return the first meta refresh of a page; None when it leads to no URL that can be fetched.
+    """Return the first meta refresh of a page; None without one, and when its URL cannot be fetched.
 
-    One without a URL reloads the page itself, and counts as none. Raises LookupError for an encoding that Python does
+    A refresh without a URL, which reloads the page, counts as none. Raises LookupError for an encoding that Python does
     not know.
     """
     if not may_refresh(body):
         return None
-    tree = parse_html(body[:HEAD_BYTES], encoding)
+    tree = parse_html(body[:SEARCHED_BYTES], encoding)
     for node in tree.css("meta[http-equiv][content]")[:METAS_MAX]:
         attributes = node.attributes
         if (attributes.get("http-equiv") or "").lower() != "refresh" or _is_within(node, ignore_tags):

@@ -1,12 +1,12 @@
-"""What a page says: the parsed tree, and the title, headings, visible text and language in it.
+"""Parse a page, and extract its title, headings, visible text and language.
 
-`parse_html` is the one parse of a page; `extract_links` and `extract_page` both read that tree and neither changes it,
-so that their order does not matter and a spider finds its scripts where they were.
+A page is parsed once, by `parse_html`. `extract_links` and `extract_page` read the tree and do not change it, so that
+their order does not matter and a spider still finds the scripts.
 
-Text nodes are joined with a space, so that the words of neighbouring blocks (`<td>Name</td><td>Age</td>`) never grow
-together; punctuation that begins a node is then drawn to the word before it (`<a>here</a>, there`). A word split by
-inline markup (`<b>J</b>ohn`) comes out in two. Telling inline from block exactly means visiting each node from Python,
-which costs more than everything else in this module (`bench/parts.py`), for a word or two a page.
+Text nodes are joined with a space, so that the words of neighbouring blocks (`<td>Name</td><td>Age</td>`) stay apart;
+punctuation at the start of a node then moves to the word before it (`<a>here</a>, there`). A word split by inline
+markup (`<b>J</b>ohn`) becomes two words. An exact distinction of inline and block elements would visit each node from
+Python, which costs more than everything else in this module (`bench/parts.py`), for a word or two a page.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from selectolax.lexbor import LexborCSSSelector, LexborHTMLParser, LexborNode
 
-from lycosa.html.nesting import tamed
+from lycosa.html.nesting import limit_nesting
 
 TEXT_MAX = 1_000_000
 """Characters of visible text kept of a page."""
@@ -28,7 +28,7 @@ TITLE_MAX = 1_000
 """Headings kept of a page, and the characters kept of each and of the title."""
 
 HIDDEN_MAX = 1_000
-"""Elements (scripts, styles, ...) whose content is taken out of the text; what a page holds beyond them stays in."""
+"""Elements (scripts, styles, ...) whose content is removed from the text; that of further ones stays."""
 
 LANG_MAX = 35
 """Characters in a language tag (RFC 5646 §4.4.1)."""
@@ -39,7 +39,8 @@ _LANG = re.compile(r"[a-zA-Z]{2,8}(?:-[a-zA-Z0-9]{1,8})*", re.ASCII)
 
 
 class PageText(NamedTuple):
-    """What a page says. `text` is what a reader sees, white space collapsed; `lang` is lower case, "" if unknown."""
+    """The text of a page. `text` is the visible text with white space collapsed; `lang` is lower case, "" if
+    unknown."""
 
     title: str
     headings: list[str]
@@ -47,16 +48,16 @@ class PageText(NamedTuple):
     lang: str
 
 
-class _Shared:
-    """One engine for the searches of all pages.
+class _SharedSelector:
+    """One CSS engine for all pages.
 
-    Whether something matches is asked of another one each time: there selectolax does not tell that it is at work.
+    `any_matches` uses an engine of its own: during it, selectolax does not set `current_node`, which tells that the
+    shared engine is in use.
     """
 
     def __init__(self) -> None:
         engine: Any = LexborCSSSelector()  # type: ignore[no-untyped-call]
         self.find, self.find_first = engine.find, engine.find_first
-        self.tells = hasattr(engine, "current_node")
         self.engine = engine
 
     def any_matches(self, query: str, node: LexborNode) -> Any:
@@ -65,28 +66,28 @@ class _Shared:
         return other.any_matches(query, node)
 
 
-_SHARED = _Shared()
-_ENGINE, _TELLS = _SHARED.engine, _SHARED.tells
+_SHARED = _SharedSelector()
+_ENGINE = _SHARED.engine
+_TELLS_USE = hasattr(_ENGINE, "current_node")
 
 
 class Tree(LexborHTMLParser):
-    """selectolax's tree, whose searches share one engine with those of all pages: one of its own costs 10 us a page."""
+    """selectolax's tree with a shared CSS engine: a new engine costs 10 us a page."""
 
     @property
     def selector(self) -> Any:
-        """The engine; another one in the middle of a search, where finalizers may search too, and would crash it.
+        """The shared engine, or a new one while the shared one is in use: a finalizer that searches would crash it.
 
-        Nothing is called between the look and the return, so that no other thread comes in between.
+        Nothing is called between the check and the return, so that no other thread can run in between.
         """
-        return _SHARED if _TELLS and _ENGINE.current_node is None else LexborCSSSelector()  # type: ignore[no-untyped-call]
+        return _SHARED if _TELLS_USE and _ENGINE.current_node is None else LexborCSSSelector()  # type: ignore[no-untyped-call]
 
 
 def parse_html(body: bytes, encoding: str) -> LexborHTMLParser:
-    """Parse a page, decoded with `encoding` whatever its own meta elements say; what cannot be decoded becomes U+FFFD.
+    """Parse a page, decoded with `encoding` whatever its meta elements say. Invalid bytes become U+FFFD.
 
-    A page nested so deeply that it would block the parser (`html.nesting`) is parsed up to there.
-
-    Raises LookupError for an encoding that Python does not know; `detect_encoding` never names one.
+    A page that nests too deeply is cut (`html.nesting`). Raises LookupError for an encoding that Python does not know;
+    `detect_encoding` never returns one.
     """
     if encoding == "utf-8":
         if not body.isascii():
@@ -96,23 +97,24 @@ def parse_html(body: bytes, encoding: str) -> LexborHTMLParser:
                 body = body.decode("utf-8", "replace").encode()
     else:
         body = body.decode(encoding, "replace").encode("utf-8", "replace")
-    return Tree(tamed(body.removeprefix(b"\xef\xbb\xbf")))
+    return Tree(limit_nesting(body.removeprefix(b"\xef\xbb\xbf")))
 
 
 def extract_page(tree: LexborHTMLParser, content_language: str = "") -> PageText:
-    """Return what the page says. `content_language` is the HTTP header, used where the page names no language."""
+    """Return the text of a page. `content_language` is the HTTP header, used where the page names no language."""
     headings: list[str] = []
     text = ""
     body = tree.body
     if body is not None:
-        found = [node for node in body.traverse() if node.tag_id in _READ]  # quicker than a selector of twelve names
+        # One traversal is faster than a selector of twelve names.
+        found = [node for node in body.traverse() if node.tag_id in _READ]
         headings = list(_headings(found))
         text = _visible(body, found)
     return PageText(_title(tree, headings), headings, text, _lang(tree, content_language))
 
 
 def _clean(text: str) -> str:
-    """Collapse white space and the borders between nodes."""
+    """Collapse white space and the separators between nodes."""
     if _NODE in text:
         text = _PUNCTUATION.sub("", text)
     return " ".join(text.split())
@@ -137,7 +139,7 @@ def _visible(body: LexborNode, found: Iterable[LexborNode]) -> str:
 
 
 def _without(text: str, hidden: Iterable[LexborNode]) -> str:
-    """Take the text of these nodes, given in document order, out of the text of the body."""
+    """Remove the text of these nodes (in document order) from the text of the body."""
     kept = []
     at = 0
     text = f"{_NODE}{text}{_NODE}"
@@ -145,7 +147,7 @@ def _without(text: str, hidden: Iterable[LexborNode]) -> str:
         content = node.text(separator=_NODE)
         if content:
             start = text.find(f"{_NODE}{content}{_NODE}", at)
-            if start >= 0:  # else it was inside the one before
+            if start >= 0:  # else the node lies in the previous one
                 kept.append(text[at : start + 1])
                 at = start + 1 + len(content)
     kept.append(text[at:])
@@ -167,8 +169,8 @@ def _title(tree: LexborHTMLParser, headings: list[str]) -> str:
 def _lang(tree: LexborHTMLParser, content_language: str) -> str:
     root = tree.root
     attributes = root.attributes if root is not None else {}
-    for said in (attributes.get("lang"), attributes.get("xml:lang"), content_language.partition(",")[0]):
-        tag = (said or "").strip().replace("_", "-")
+    for value in (attributes.get("lang"), attributes.get("xml:lang"), content_language.partition(",")[0]):
+        tag = (value or "").strip().replace("_", "-")
         if len(tag) <= LANG_MAX and _LANG.fullmatch(tag):
             return tag.lower()
     return ""

@@ -23,7 +23,7 @@ from typing import Any
 
 from lycosa.core.addresses import is_public
 from lycosa.core.errors import BadProxy, FetchError, StateError
-from lycosa.core.url import redirected
+from lycosa.core.url import redirect_target
 from lycosa.http.core.origin import place_of
 from lycosa.http.core.request import Request
 from lycosa.http.ports import Fetcher
@@ -124,7 +124,7 @@ class Reader:
             location = response.headers.get("location")
             if response.status == 200:
                 return response.body.decode("utf-8", "replace")
-            target = redirected(url, location) if response.status in {301, 302, 303, 307, 308} and location else None
+            target = redirect_target(url, location) if response.status in {301, 302, 303, 307, 308} and location else None
             if target is None:
                 raise BadProxy(f"answered {response.status}")
             public_only = public_only or is_public(response.ip)

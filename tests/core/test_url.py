@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lycosa.core.errors import BadUrl
-from lycosa.core.url import URL_MAX, canonicalize, fingerprint, host_key, join, redirected
+from lycosa.core.url import URL_MAX, canonicalize, fingerprint, host_key, join, redirect_target
 
 
 @pytest.mark.parametrize(
@@ -172,4 +172,4 @@ POST_FINGERPRINT = 4061896238395794603
     ],
 )
 def test_where_a_location_leads(location: str, url: str | None) -> None:
-    assert redirected("http://a.example/d/p", location) == url
+    assert redirect_target("http://a.example/d/p", location) == url

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lycosa.html.forms import MULTIPART, PLAIN, BadForm, FormFile, encoded, fields_of, has_files, urlencoded
+from lycosa.html.forms import MULTIPART, PLAIN, BadForm, FormFile, encode_form, encode_query, fields_of, has_files
 
 
 def parts_of(body: bytes, content_type: str) -> list[Message]:
@@ -32,13 +32,13 @@ def test_what_is_no_formdata(wrong):
 
 
 def test_characters_an_encoding_lacks():
-    assert urlencoded([("price", "£ 100"), ("€", "€")], "latin-1") == "price=%A3+100&%26%238364%3B=%26%238364%3B"
-    assert urlencoded([(b"\xb5 one", b"two*"), ("n", 7), ("none", None)]) == "%B5+one=two*&n=7"
+    assert encode_query([("price", "£ 100"), ("€", "€")], "latin-1") == "price=%A3+100&%26%238364%3B=%26%238364%3B"
+    assert encode_query([(b"\xb5 one", b"two*"), ("n", 7), ("none", None)]) == "%B5+one=two*&n=7"
 
 
 @given(st.lists(st.tuples(st.text(), st.text())))
 def test_a_query_can_be_read_again(fields):
-    assert parse_qsl(urlencoded(fields), keep_blank_values=True) == [
+    assert parse_qsl(encode_query(fields), keep_blank_values=True) == [
         (name.encode("utf-8", "xmlcharrefreplace").decode(), value.encode("utf-8", "xmlcharrefreplace").decode())
         for name, value in fields
     ]
@@ -47,15 +47,15 @@ def test_a_query_can_be_read_again(fields):
 def test_multipart():
     fields = [("a", "1"), ('quo"te\r\n', "ü"), ("up", FormFile("b.txt", b"\0\xff\r\n--", "text/x-b")), ("none", None)]
     assert has_files(fields)
-    body, content_type = encoded(fields, MULTIPART)
+    body, content_type = encode_form(fields, MULTIPART)
     parts = parts_of(body, content_type)
     assert [part.get_payload(decode=True) for part in parts] == [b"1", "ü".encode(), b"\0\xff\r\n--"]
     assert b'name="quo%22te%0D%0A"' in body
     assert parts[2].get_filename() == "b.txt"
     assert parts[2].get_content_type() == "text/x-b"
-    assert encoded(fields, MULTIPART) == (body, content_type)
-    assert encoded(fields[:1], MULTIPART)[1] != content_type
+    assert encode_form(fields, MULTIPART) == (body, content_type)
+    assert encode_form(fields[:1], MULTIPART)[1] != content_type
 
 
 def test_plain():
-    assert encoded([("a", "1 2"), ("b", FormFile("f", b"no"))], PLAIN) == (b"a=1 2\r\nb=f\r\n", "text/plain")
+    assert encode_form([("a", "1 2"), ("b", FormFile("f", b"no"))], PLAIN) == (b"a=1 2\r\nb=f\r\n", "text/plain")

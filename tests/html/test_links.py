@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lycosa.core.errors import BadUrl
 from lycosa.core.url import URL_MAX, fingerprint, host_key
 from lycosa.html import links as links_module
-from lycosa.html.links import LINKS_MAX, REMEMBERED_LENGTH_MAX, extract_links, join
+from lycosa.html.links import CACHED_LENGTH_MAX, LINKS_MAX, extract_links, join
 from lycosa.html.page import parse_html
 
 BASE = "https://example.com/dir/page.html?q=1"
@@ -127,7 +127,7 @@ def test_bounds() -> None:
     many = b"".join(b"<a href=%d>" % number for number in range(LINKS_MAX + 10))
     assert len(extract_links(many, BASE)) == LINKS_MAX
     assert urls("<a href='" + "a" * URL_MAX + "'>") == []
-    long = "a" * (REMEMBERED_LENGTH_MAX + 1)
+    long = "a" * (CACHED_LENGTH_MAX + 1)
     assert urls(f"<a href={long}>", f"https://example.com/{long}/x") == [f"https://example.com/{long}/{long}"]
 
 

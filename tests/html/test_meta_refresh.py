@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from lycosa.html.meta_refresh import HEAD_BYTES, Refresh, may_refresh, meta_refresh
+from lycosa.html.meta_refresh import SEARCHED_BYTES, Refresh, may_refresh, meta_refresh
 
 BASE = "http://a.example/dir/page"
 THERE = "http://a.example/there"
@@ -112,8 +112,8 @@ def test_however_it_is_written(body):
         b"q",
         b"equiv",
         b"",
-        b" " * HEAD_BYTES + b"<meta http-equiv=refresh content='5; url=/there'>",
-        b" " * (HEAD_BYTES - 45) + b"<meta http-equiv=refresh content='5; url=/there'>",
+        b" " * SEARCHED_BYTES + b"<meta http-equiv=refresh content='5; url=/there'>",
+        b" " * (SEARCHED_BYTES - 45) + b"<meta http-equiv=refresh content='5; url=/there'>",
     ],
 )
 def test_where_there_is_none(body):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lycosa.html import nesting
 from lycosa.html.links import extract_links
-from lycosa.html.nesting import DEPTH_MAX, tamed
+from lycosa.html.nesting import DEPTH_MAX, limit_nesting
 from lycosa.html.page import extract_page, parse_html
 
 COUNT = 100_000
@@ -59,26 +59,26 @@ def test_deep_pages_cost_little(body: bytes) -> None:
 )
 def test_wide_and_shallow_pages_are_whole(body: bytes) -> None:
     started = time.process_time()
-    assert tamed(body) == body
+    assert limit_nesting(body) == body
     assert time.process_time() - started < SECONDS_MAX
 
 
 def test_the_cut_is_at_the_tag_that_is_too_deep() -> None:
     body = b"<p>x</p>" + b"<div>" * (DEPTH_MAX + 500)
-    assert tamed(body) == b"<p>x</p>" + b"<div>" * DEPTH_MAX
+    assert limit_nesting(body) == b"<p>x</p>" + b"<div>" * DEPTH_MAX
 
 
 def test_formatting_that_would_be_copied_into_every_block_is_cut() -> None:
     """Outlined only, never parsed: uncut it would make 30 million nodes."""
     unclosed = b"<div>" + b"".join(b"<b id=%d>" % number for number in range(1500)) + b"</div>"
     whole = unclosed + b"<p>x</p>" * 20_000
-    assert len(unclosed) < len(tamed(whole)) < len(unclosed) + 8 * 200
+    assert len(unclosed) < len(limit_nesting(whole)) < len(unclosed) + 8 * 200
 
 
 def test_end_tags_do_not_reach_through_walls() -> None:
     """`</div>` inside a table does not close the div around it."""
     body = b"<div><table></div>" * COUNT
-    assert len(nesting.tamed(body[: 18 * 3000] + b"<div>" * 3000)) < 18 * 1001
+    assert len(nesting.limit_nesting(body[: 18 * 3000] + b"<div>" * 3000)) < 18 * 1001
 
 
 @given(
@@ -88,4 +88,4 @@ def test_end_tags_do_not_reach_through_walls() -> None:
 )
 def test_any_order_of_tags_is_read(pieces: list[bytes]) -> None:
     body = b"".join(pieces)
-    assert nesting._bound(body) == len(body)
+    assert nesting._offset_of_excess(body) == len(body)

@@ -62,7 +62,7 @@ from lycosa.crawl.spiders.scrape import Scraper
 from lycosa.crawl.spiders.spider import Spider
 from lycosa.frontier.core.model import RECORD_VERSION, Lease, UrlRecord
 from lycosa.frontier.core.scope import Scope
-from lycosa.html.links import Link
+from lycosa.html.links import PageLink
 from lycosa.http.core.model import Validators
 from lycosa.http.core.request import Request
 
@@ -251,7 +251,7 @@ class Visitor:
             self._hinted = True
             self._stats.note(f"Request({url!r:.60}) on {parent.url} is no whole URL: write response.follow(...)")
 
-    def _followed(self, links: Sequence[Link], parent: UrlRecord, *, guarded: bool) -> list[UrlRecord]:
+    def _followed(self, links: Sequence[PageLink], parent: UrlRecord, *, guarded: bool) -> list[UrlRecord]:
         segment, depth = parent.segment, parent.depth + 1
         named = self._naming.fingerprint
         if named is not fingerprint:  # links come with the one that needs no choice; only of ours can a resolver tell

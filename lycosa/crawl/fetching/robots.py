@@ -15,7 +15,7 @@ import msgspec
 
 from lycosa.core.errors import CloseSpider, FetchError, NoProxyYet, PrivateAddress
 from lycosa.core.retry import RetryDecision, RetryPolicy, decide_error, decide_status
-from lycosa.core.url import host_key, redirected
+from lycosa.core.url import host_key, redirect_target
 from lycosa.crawl.engine.verdict import CloseCrawl, Deferred
 from lycosa.crawl.events.stats_collector import StatsCollector
 from lycosa.crawl.fetching.guard import NO_GUARD, PublicOnlyGuard
@@ -182,7 +182,7 @@ class RobotsGate:
                 break  # the host has none that anybody may see
             guarded = guarded or self._guard.guards(lease.record, response.ip)
             location = response.headers.get("location") if 300 <= response.status < 400 else ""
-            target = redirected(url, location)
+            target = redirect_target(url, location)
             if target is None:
                 return response.status, response.body, response.headers.get("retry-after")
             url = target

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from lycosa.core.retry import REDIRECTS
-from lycosa.core.url import redirected
+from lycosa.core.url import redirect_target
 from lycosa.crawl.engine.verdict import Failed, Ignored, Replace
 from lycosa.crawl.fetching.redirects import REDIRECT_URLS, redirect_request, replacement_count
 from lycosa.crawl.fetching.statuses import HandledStatuses
@@ -30,7 +30,7 @@ class Redirect:
         if status not in REDIRECTS or request.asked("dont_redirect") or self._statuses.kept(request, status):
             return response
         size = response.raw.size_bytes
-        target = redirected(request.url, response.headers.get("location"))
+        target = redirect_target(request.url, response.headers.get("location"))
         if target is None:
             wanted = self._statuses.handled(request, status)
             return response if wanted else Ignored("redirect to nowhere", bytes=size, cause=response)

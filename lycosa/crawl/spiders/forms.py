@@ -24,10 +24,10 @@ from lycosa.html.forms import (
     Field,
     FormData,
     FormFile,
-    encoded,
+    encode_form,
+    encode_query,
     fields_of,
     has_files,
-    urlencoded,
 )
 from lycosa.http.core.request import Callback, Request
 
@@ -110,9 +110,9 @@ class FormRequest(Request):
     def _send(self, fields: list[Field], kind: str) -> None:
         """Put the fields into the body, or with GET into the URL."""
         if self.method == "GET":
-            self.url = urlunsplit(urlsplit(self.url)._replace(query=urlencoded(fields, self.encoding)))
+            self.url = urlunsplit(urlsplit(self.url)._replace(query=encode_query(fields, self.encoding)))
             return
-        self.body, content_type = encoded(fields, kind, self.encoding)
+        self.body, content_type = encode_form(fields, kind, self.encoding)
         if kind == MULTIPART:
             self.headers["Content-Type"] = content_type  # the boundary must be this one
         else:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from lycosa.core.errors import BadSpider, CloseSpider
 from lycosa.crawl.diagnostics import user_errors
 from lycosa.crawl.items.items import is_item
-from lycosa.html.links import Link
+from lycosa.html.links import PageLink
 from lycosa.http.core.request import Request
 
 __all__ = ["RESULTS_MAX", "Results", "collect", "collect_now", "is_item"]
@@ -32,7 +32,7 @@ class Results(NamedTuple):
 
     items: list[Any]
     requests: list[Request]
-    links: list[Link]
+    links: list[PageLink]
     closing: str = ""
 
 
@@ -72,13 +72,13 @@ def collect_now(call: Callable[[], Any], name: str) -> Any:
 def _elements(returned: Any) -> Iterable[Any]:
     if returned is None:
         return ()
-    if isinstance(returned, (list, tuple, Iterator)) and not isinstance(returned, Link):
+    if isinstance(returned, (list, tuple, Iterator)) and not isinstance(returned, PageLink):
         return returned
     return (returned,)
 
 
 def _sort(result: Any, results: Results, name: str) -> None:
-    if type(result) is Link:
+    if type(result) is PageLink:
         results.links.append(result)
     elif isinstance(result, Request):
         results.requests.append(result)

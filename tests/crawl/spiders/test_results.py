@@ -12,11 +12,11 @@ import pytest
 
 from lycosa.core.errors import BadSpider
 from lycosa.crawl.spiders.results import Results, collect
-from lycosa.html.links import Link
+from lycosa.html.links import PageLink
 from lycosa.http.core.request import Request
 
 A, B = {"n": 1}, Request("http://a.example/")
-LINK = Link("http://a.example/l", 1, "http://a.example:80", False)
+LINK = PageLink("http://a.example/l", 1, "http://a.example:80", False)
 
 
 def collected(returned: Any) -> Results:

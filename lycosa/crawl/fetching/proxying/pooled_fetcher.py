@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from lycosa.core.errors import FetchError, NoProxyYet, PrivateAddress
-from lycosa.core.url import redirected
+from lycosa.core.url import redirect_target
 from lycosa.crawl.events.stats_collector import StatsCollector
 from lycosa.crawl.fetching.proxying.leaser import ProxyLeaser
 from lycosa.crawl.fetching.proxying.selector import ProxySelector, selector_of
@@ -104,7 +104,7 @@ class PooledFetcher(FetcherWrapper):
             return None if isinstance(found, PrivateAddress) else judge_error(found)
         is_read = is_read and not found.skipped and request.method != "HEAD" and found.status not in WITHOUT_BODY
         rules = [rule for rule in self._leaser.rules_of(wanted.target) if is_read or not _reads(rule)]
-        location = redirected(request.url, found.headers.get("location")) if 300 <= found.status < 400 else None
+        location = redirect_target(request.url, found.headers.get("location")) if 300 <= found.status < 400 else None
         return judge(
             found.status,
             _waits(found),
