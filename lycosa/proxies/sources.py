@@ -41,11 +41,11 @@ from lycosa.proxies.core.sources.sources import (
     RefreshResult,
     SourceAddress,
     SourceKind,
-    merged,
-    places,
+    merge_results,
     read_answer,
     read_entries,
     read_template,
+    source_addresses,
 )
 from lycosa.proxies.ports import ProxyPool
 
@@ -102,22 +102,22 @@ class Reader:
         return reading, problem
 
     async def _fetched(self, source: ProxySource, thread: OwnThread) -> tuple[ReadResult, str]:
-        """Read all places; one that fails leaves the others."""
+        """Read all source_addresses; one that fails leaves the others."""
         readings, problems = [], []
-        for place in places(source):
+        for place in source_addresses(source):
             try:
                 text = await self._body(source, place)
                 readings.append(await thread.call(partial(read_answer, source, text, place)))  # a long list takes long
             except (FetchError, BadProxy) as error:
                 named = " ".join(place.tags.values())
                 problems.append(f"{named}: {error}" if named else str(error))
-        return merged(readings), problems[0] if problems else ""
+        return merge_results(readings), problems[0] if problems else ""
 
     async def _body(self, source: ProxySource, place: SourceAddress) -> str:
         """Fetch a list, wherever redirects lead; its fields go to no other site, and not to ours from a public one."""
-        url, public_only = place.where, False
+        url, public_only = place.location, False
         for _ in range(REDIRECTS_MAX + 1):
-            is_home = place_of(url) == place_of(place.where)
+            is_home = place_of(url) == place_of(place.location)
             headers: Mapping[str, str] = source.headers if is_home else {}
             request = Request(url, headers=headers, timeout=FETCH_MAX_S)
             response = await self._fetcher.fetch(request, max_body=LIST_MAX, public_only=public_only, proxy="")
@@ -132,7 +132,7 @@ class Reader:
         raise BadProxy(f"more than {REDIRECTS_MAX} redirects")
 
     def _from_file(self, source: ProxySource) -> ReadResult:
-        path = self._folder / source.where
+        path = self._folder / source.location
         try:
             if not path.is_file():
                 raise BadProxy("is not there" if not path.exists() else "is not a file")
@@ -140,7 +140,7 @@ class Reader:
                 text = file.read(LIST_MAX + 1).decode("utf-8", "replace")
         except OSError as error:
             raise BadProxy(f"cannot be read: {(error.strerror or str(error)).lower()}") from None
-        return read_answer(source, text, SourceAddress(source.where, {}))
+        return read_answer(source, text, SourceAddress(source.location, {}))
 
 
 class Refresher:
@@ -235,7 +235,7 @@ class Refresher:
             self._listed.add(source.name)
         removed = await self._sweep(source)
         listed = len(reading.proxies)
-        return RefreshResult(source.name, listed, added, removed, reading.faults, reading.faulty, problem)
+        return RefreshResult(source.name, listed, added, removed, reading.faults, reading.fault_count, problem)
 
     async def _tell(self, name: str, changed: Sequence[Proxy]) -> int:
         """Tell the pool, and return how many are new there. Those that it had, dead, are checked first, if any is."""
@@ -281,7 +281,7 @@ class Refresher:
 
 def _from_python(source: ProxySource) -> ReadResult:
     """Call a function of somebody else's, which may return any kind of iterator."""
-    module, _, name = source.where.partition(":")
+    module, _, name = source.location.partition(":")
     try:
         found = getattr(importlib.import_module(module), name)()
         if isawaitable(found) or hasattr(found, "__aiter__"):
@@ -291,7 +291,7 @@ def _from_python(source: ProxySource) -> ReadResult:
         raise
     except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001  whatever somebody's code raises
         told = SECRETS.sub("…", LOGINS.sub("//", " ".join(str(error).split())))[:ERROR_MAX]
-        raise BadProxy(f"{source.where} failed: {type(error).__name__}: {told}") from None
+        raise BadProxy(f"{source.location} failed: {type(error).__name__}: {told}") from None
 
 
 def _iterated(found: Any) -> Iterable[object]:

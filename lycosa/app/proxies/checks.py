@@ -16,7 +16,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from lycosa.config.project import find_project, read_proxies
-from lycosa.core.errors import BadProxy, BadSetting, UsageError
+from lycosa.core.errors import BadSetting, UsageError
 from lycosa.http.curl.fetcher import CurlFetcher, FetchSettings
 from lycosa.proxies.checking.checker import Checker, check_pool
 from lycosa.proxies.checking.upkeep import Upkeep
@@ -37,7 +37,7 @@ def project_checks(folder: Path) -> Checks:
     place, table = read_proxies(folder)
     try:
         return checks_from(table.get("checks", {}))
-    except (BadSetting, BadProxy) as wrong:
+    except BadSetting as wrong:
         raise BadSetting(f"{place}: {wrong}") from None
 
 

@@ -6,10 +6,10 @@ import asyncio
 import os
 import signal
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import click
+from msgspec.structs import replace
 
 from lycosa.cli.crawl import progress
 from lycosa.cli.exit_codes import DONE, INTERRUPTED, one_line
@@ -88,7 +88,7 @@ class ChangeReporter:
         """A source was read. That it failed, or is there again, is in the log already."""
         if report.problem:
             return
-        changes = [(report.added, "new"), (report.removed, "removed"), (report.faulty, "with faults")]
+        changes = [(report.added, "new"), (report.removed, "removed"), (report.fault_count, "with faults")]
         parts = [f"{number:,} {what}" for number, what in changes if number]
         text = ", ".join([progress.count(report.listed, "proxy"), *parts])
         if parts or self._changed(f"source {report.source}", text):

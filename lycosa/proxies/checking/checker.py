@@ -22,7 +22,7 @@ from lycosa.http.core.request import Request
 from lycosa.http.ports import Fetcher
 from lycosa.proxies.checking.judges import Judges, Ready
 from lycosa.proxies.core.checks.anonymity import Seen, anonymity, exit_ip
-from lycosa.proxies.core.checks.checks import LOOKED_AT, Checks, Finding, Site
+from lycosa.proxies.core.checks.checks import LOOKED_AT, Checks, Finding, TargetPage
 from lycosa.proxies.core.checks.judging import PAGE_FIELDS
 from lycosa.proxies.core.checks.tampering import CERTIFICATE, PAGE, answer_changes, request_changes
 from lycosa.proxies.core.proxy import Proxy
@@ -106,7 +106,7 @@ class Checker:
             return await self._as_others(judge, found) if self.checks.other_kinds and not found.changes else found
         page = await self._page(judge, proxy) if plain.seen is not None else ()
         seen = [each.seen for each in carried if each.seen is not None]
-        levels = [anonymity(each, judge.direct, self.checks.own) for each in seen]
+        levels = [anonymity(each, judge.direct, self.checks.own_addresses) for each in seen]
         return Finding(
             proxy,
             tuple(name for name, each in ((HTTP, plain), (HTTPS, secure)) if each.seen is not None),
@@ -157,7 +157,7 @@ class Checker:
         problems = {site.target: await self._site(site, finding.proxy) for site in self.checks.sites}
         return replace(finding, sites=problems)
 
-    async def _site(self, site: Site, proxy: Proxy) -> str:
+    async def _site(self, site: TargetPage, proxy: Proxy) -> str:
         request = Request(site.url, timeout=self.checks.timeout_s)
         try:
             response = await self._sites.fetch(request, max_body=LOOKED_AT, cut=True, proxy=proxy.url)

@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Literal
 from urllib.parse import quote, unquote
 
 import ada_url
@@ -20,6 +21,7 @@ from xxhash import xxh3_64_hexdigest
 
 from lycosa.core.errors import BadProxy
 
+Scheme = Literal["http", "https", "socks4", "socks4a", "socks5", "socks5h"]
 PORTS = {"http": 80, "https": 443, "socks4": 1080, "socks4a": 1080, "socks5": 1080, "socks5h": 1080}
 """The schemes, and the port that is meant where none stands."""
 

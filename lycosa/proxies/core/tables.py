@@ -1,130 +1,157 @@
-"""One table of a TOML file, read strictly: an unknown key or a bad value is one line that says what to write."""
+"""Tables of a project's file, converted to a type and checked: a mistake is one line that says what to write.
+
+    proxies.checks.timeout: write a number from 0.1 to 300, or a duration such as "10m"
+    proxies.sources[2]: there is no 'evry': did you mean every?
+
+The type is a dataclass or `msgspec.Struct`, its constraints are `msgspec.Meta`, whose `description` replaces the text
+made from them. Besides what msgspec accepts, one value may stand for a list of one, and a duration for its seconds.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from math import inf, isfinite
+import re
+from collections.abc import Callable, Collection, Mapping
+from difflib import get_close_matches
+from functools import cache
+from typing import Annotated, Any, Final, TypeVar
 
-from lycosa.core.errors import BadSetting
+import msgspec
+from msgspec import Meta, inspect
+
+from lycosa.core.errors import BadProxy, BadSetting
 from lycosa.core.units import parse_duration
 
-TEXT_MAX = 4096
-"""Characters of a value."""
-
-ENTRIES_MAX = 1000
-"""Entries of an array, or of a table in the table."""
+T = TypeVar("T")
 
 SHOWN_MAX = 60
+"""Characters of a wrong value that an error repeats."""
+
+Text = Annotated[str, Meta(max_length=4096)]
+Texts = Annotated[tuple[Text, ...], Meta(max_length=1000)]
+TextTable = Annotated[dict[str, Text], Meta(max_length=1000)]
+DURATION: Final = {"duration": True}
+"""The `extra` of a `msgspec.Meta`: seconds, or a text such as "10m"."""
+
+SEQUENCES = (inspect.ListType, inspect.VarTupleType, inspect.FrozenSetType)
+RECORDS = (inspect.StructType, inspect.DataclassType)
+ERROR = re.compile(r"(?P<what>.*?)(?: - at (?:`key` in )?`\$(?P<path>.*)`)?", re.DOTALL)
+STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
+MISSING = re.compile(r"Object missing required field `(\w+)`")
+
+Parsers = Mapping[type, Callable[[str], object]]
 
 
-class Table:
-    """The values of a table; `place` says in messages where it stands, `known` which keys it may have.
+def read_table(values: object, kind: type[T], place: str, *, secret: bool = False, parsers: Parsers | None = None) -> T:
+    """Return a table as a value of a type. Raises `BadSetting`.
 
-    Each method returns the value of a key, or the default. All raise `BadSetting`.
+    `place` names the table in errors, which do not repeat values of a `secret` one. `parsers` read texts as values of a
+    dataclass; they raise `BadProxy`.
     """
-
-    def __init__(self, place: str, values: object, known: Collection[str]) -> None:
-        if not isinstance(values, Mapping):
-            raise BadSetting(f"{place}: not a table: write [{place.rsplit(maxsplit=1)[-1]}]")
-        unknown = next((str(name) for name in values if name not in known), None)
-        if unknown is not None:
-            raise BadSetting(f"{place}: unknown key {_shown(unknown)}: write one of {', '.join(known)}")
-        self.place = place
-        self._values: Mapping[str, object] = values
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._values
-
-    def wrong(self, name: str, instead: str) -> BadSetting:
-        """Return the error for a value, which is not repeated: it may be a secret."""
-        return BadSetting(f"{self.place}: {name}: {instead}")
-
-    def text(self, name: str, default: str = "") -> str:
-        """A text."""
-        value = self._values.get(name, default)
-        if not isinstance(value, str) or len(value) > TEXT_MAX:
-            raise self.wrong(name, f"write a text of at most {TEXT_MAX:,} characters")
-        return value
-
-    def one_of(self, name: str, default: str, choices: Collection[str]) -> str:
-        """One of a few words."""
-        value = self.text(name, default)
-        if value not in choices:
-            raise self.wrong(name, f"{_shown(value)} is none of {', '.join(choices)}")
-        return value
-
-    def number(self, name: str, default: float = 0.0, least: float = 0.0, most: float = inf) -> float:
-        """A number."""
-        value = self._values.get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-            raise self.wrong(name, f"write a number{_range(least, most)}")
-        if not isfinite(value):
-            raise self.wrong(name, "write a number")
-        return float(value)
-
-    def whole(self, name: str, default: int, least: int, most: int) -> int:
-        """A whole number."""
-        value = self._values.get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            raise self.wrong(name, f"write a whole number{_range(least, most)}")
-        return value
-
-    def yes(self, name: str, *, default: bool) -> bool:
-        """True or false."""
-        value = self._values.get(name, default)
-        if not isinstance(value, bool):
-            raise self.wrong(name, "write true or false")
-        return value
-
-    def seconds(self, name: str, default: float, least: float, most: float) -> float:
-        """A time: seconds, or a text such as "10m"."""
-        value = self._values.get(name, default)
-        if isinstance(value, str):
-            value = parse_duration(value)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-            raise self.wrong(name, f'write seconds, or a text such as "10m" or "1d"{_range(least, most)}')
-        return float(value)
-
-    def texts(self, name: str) -> tuple[str, ...]:
-        """An array of texts, or one text."""
-        return _texts(self, name, self._values.get(name, ()))
-
-    def pairs(self, name: str) -> dict[str, str]:
-        """A table of texts."""
-        return {key: str(value) for key, value in self._table(name, str | int).items()}
-
-    def choices(self, name: str) -> dict[str, tuple[str, ...]]:
-        """A table of texts, or of arrays of them."""
-        return {key: _texts(self, f"{name}.{key}", value) for key, value in self._table(name, object).items()}
-
-    def entries(self, name: str) -> list[object]:
-        """An array of whatever it is."""
-        value = self._values.get(name, [])
-        if not isinstance(value, list) or len(value) > ENTRIES_MAX:
-            raise self.wrong(name, f"write at most {ENTRIES_MAX:,} tables, each as [[{name}]]")
-        return value
-
-    def _table(self, name: str, kind: object) -> dict[str, object]:
-        value = self._values.get(name, {})
-        if not isinstance(value, Mapping) or len(value) > ENTRIES_MAX:
-            raise self.wrong(name, 'write a table, { name = "value" }')
-        if not all(isinstance(each, kind) for each in value.values()):  # type: ignore[arg-type]
-            raise self.wrong(name, 'write texts in it, { name = "value" }')
-        return {str(key): each for key, each in value.items()}
+    node = _type_of(kind)
+    prepared = _prepared(values, node, place, parsers or {})
+    try:
+        return msgspec.convert(prepared, kind)
+    except msgspec.ValidationError as error:
+        raise _mistake(str(error), prepared, node, place, secret=secret) from None
 
 
-def _texts(table: Table, name: str, value: object) -> tuple[str, ...]:
-    listed = [value] if isinstance(value, str) else value
-    if not isinstance(listed, list | tuple) or len(listed) > ENTRIES_MAX:
-        raise table.wrong(name, 'write texts, ["one", "two"]')
-    if not all(isinstance(each, str) and len(each) <= TEXT_MAX for each in listed):
-        raise table.wrong(name, 'write texts, ["one", "two"]')
-    return tuple(listed)
+def refuse_unknown(keys: Collection[object], known: Collection[str], place: str) -> None:
+    """Raise `BadSetting` for the first key that is not known, with the one that may be meant, or with all."""
+    unknown = next((str(key) for key in keys if key not in known), None)
+    if unknown is not None:
+        near = get_close_matches(unknown, known, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"write {', '.join(known)}"
+        raise BadSetting(f"{place}: there is no {shown(unknown)}: {hint}")
 
 
-def _range(least: float, most: float) -> str:
-    return f", {least:g} or more" if most == inf else f", {least:,g} to {most:,g}"
+def shown(value: object) -> str:
+    """Return a wrong value as an error shows it."""
+    text = repr(value)
+    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…"
 
 
-def _shown(text: str) -> str:
-    return repr(text[:SHOWN_MAX])
+@cache
+def _type_of(kind: Any) -> inspect.Type:
+    return inspect.type_info(kind)
+
+
+def _prepared(value: object, node: inspect.Type, place: str, parsers: Parsers) -> object:
+    """Return a value as msgspec wants it, without unknown keys."""
+    if isinstance(node, inspect.Metadata):
+        seconds = parse_duration(value) if node.extra == DURATION and isinstance(value, str) else None
+        return _prepared(value, node.type, place, parsers) if seconds is None else seconds
+    if isinstance(node, RECORDS) and isinstance(value, Mapping):
+        fields = {field.encode_name: field.type for field in node.fields}
+        refuse_unknown(value, fields, place)
+        return {key: _prepared(each, fields[key], f"{place}.{key}", parsers) for key, each in value.items()}
+    if isinstance(node, inspect.DictType) and isinstance(value, Mapping):
+        is_text = isinstance(_plain(node.value_type), inspect.StrType)  # then { asn = 64512 } is one, too
+        return {
+            key: str(each) if is_text and type(each) is int else _prepared(each, node.value_type, place, parsers)
+            for key, each in value.items()
+        }
+    if isinstance(node, SEQUENCES):
+        item = _plain(node.item_type)
+        stands_alone = isinstance(value, str | int) and (not isinstance(item, RECORDS) or item.cls in parsers)
+        several = [value] if stands_alone else value
+        if isinstance(several, list | tuple):
+            each_of = enumerate(several, 1)
+            return [_prepared(each, node.item_type, f"{place}[{number}]", parsers) for number, each in each_of]
+    if isinstance(node, inspect.DataclassType) and node.cls in parsers and isinstance(value, str):
+        try:
+            return parsers[node.cls](value)
+        except BadProxy as error:
+            raise BadSetting(f"{place}: {error}") from None
+    return value
+
+
+def _mistake(error: str, value: Any, node: Any, place: str, *, secret: bool) -> BadSetting:
+    """Return the error for a message of msgspec, `Expected ... - at `$.rules[0].blame``."""
+    found = ERROR.fullmatch(error)
+    path = found["path"] if found else ""
+    for name, index in STEP.findall((path or "").partition("[...]")[0]):  # that is a key of a dict, which has no name
+        node = _plain(node)
+        if name:
+            node = next(field.type for field in node.fields if field.encode_name == name)
+            value, place = value[name], f"{place}.{name}"
+        else:
+            node, value, place = node.item_type, value[int(index)], f"{place}[{int(index) + 1}]"
+    if missing := MISSING.match(error):
+        node = next(field.type for field in _plain(node).fields if field.encode_name == missing[1])
+        return BadSetting(f"{place}.{missing[1]}: it is missing: write {_expected(node, place)}")
+    return BadSetting(f"{place}: {'this' if secret else shown(value)} is not {_expected(node, place)}")
+
+
+def _plain(node: Any) -> Any:
+    """Return a type without its description, and without None beside it."""
+    if isinstance(node, inspect.Metadata):
+        return _plain(node.type)
+    if isinstance(node, inspect.UnionType):
+        return _plain(next(each for each in node.types if not isinstance(each, inspect.NoneType)))
+    return node
+
+
+def _is_table(node: inspect.Type) -> bool:
+    return isinstance(_plain(node), RECORDS)
+
+
+def _expected(node: inspect.Type, place: str) -> str:
+    """Say what a type accepts."""
+    if isinstance(node, inspect.Metadata):
+        text = (node.extra_json_schema or {}).get("description") or _expected(node.type, place)
+        return f'{text}, or a duration such as "10m"' if node.extra == DURATION else text
+    node = _plain(node)
+    if isinstance(node, inspect.IntType | inspect.FloatType):
+        kind = "a whole number" if isinstance(node, inspect.IntType) else "a number"
+        return f"{kind} from {node.ge or 0:g} to {node.le or 0:,.0f}"
+    if isinstance(node, inspect.StrType):
+        return f"a text of {node.min_length or 0} to {node.max_length or 0:,} characters"
+    if isinstance(node, inspect.EnumType | inspect.LiteralType):
+        values = [each.value for each in node.cls] if isinstance(node, inspect.EnumType) else node.values
+        return f"one of {', '.join(map(str, values))}"
+    if isinstance(node, RECORDS):
+        return f"a table: write [{place}]"
+    if isinstance(node, SEQUENCES):
+        most = "" if node.max_length is None else f"at most {node.max_length:,} "
+        return f"a list of {most}tables: write [[{place}]]" if _is_table(node.item_type) else f"a list of {most}values"
+    return 'a table: write { name = "value" }' if isinstance(node, inspect.DictType) else "true or false"

@@ -18,7 +18,7 @@ from lycosa.proxies.checking.checker import Checker, check_pool
 from lycosa.proxies.checking.judge_server import Certificate, Judge, judging
 from lycosa.proxies.checking.upkeep import Upkeep
 from lycosa.proxies.core.checks.anonymity import Anonymity
-from lycosa.proxies.core.checks.checks import Checks, Finding, Site
+from lycosa.proxies.core.checks.checks import Checks, Finding, TargetPage
 from lycosa.proxies.core.checks.judging import JudgeAddress
 from lycosa.proxies.core.outcomes.outcome import Blame
 from lycosa.proxies.core.pool.target_state import ProxyState
@@ -209,9 +209,9 @@ def test_a_proxy_of_another_kind_is_named(certificate: Certificate) -> None:
 def test_sites_are_asked_for_what_must_be_in_them(certificate: Certificate) -> None:
     async def main() -> None:
         async with serving() as web:
-            good = Site("good.example", web.url("/good"), contains=("All is well.",))
-            other = Site("other.example", web.url("/good"), contains=("add to basket",))
-            gone = Site("gone.example", web.url("/503"))
+            good = TargetPage("good.example", web.url("/good"), contains=("All is well.",))
+            other = TargetPage("other.example", web.url("/good"), contains=("add to basket",))
+            gone = TargetPage("gone.example", web.url("/503"))
             sites = (good, other, gone)
             async with checking(certificate, sites=sites) as (_, checker), proxying(exit=new_address()) as proxy:
                 mine = parse_proxy(proxy.url)
@@ -418,7 +418,7 @@ def test_a_pool_that_is_away_is_told_later() -> None:
 
 def test_checks_of_a_project(tmp_path: Path) -> None:
     (tmp_path / "lycosa.toml").write_text('[proxies.checks]\nanonymity = "elite"\n[proxies.default]\nlease_s = 5\n')
-    assert project_checks(tmp_path) == Checks(least=Anonymity.ELITE)
+    assert project_checks(tmp_path) == Checks(anonymity=Anonymity.ELITE)
     (tmp_path / "lycosa.toml").write_text('[proxies.checks]\nanonymity = "high"\n')
-    with pytest.raises(BadSetting, match=r"^lycosa.toml: proxies.checks: anonymity: 'high' is none of transparent"):
+    with pytest.raises(BadSetting, match=r"^lycosa.toml: proxies.checks.anonymity: 'high' is not one of transparent"):
         project_checks(tmp_path)

@@ -12,19 +12,16 @@ from lycosa.core.errors import BadSetting
 from lycosa.proxies.core.outcomes.outcome import Blame, OutcomeRule
 from lycosa.proxies.core.policy import TargetPolicy
 from lycosa.proxies.core.project_policies import (
-    KNOWN_MAX,
-    OTHERS,
-    POLICY_KEYS,
-    RANGES,
-    RULE_KEYS,
-    SWITCHES,
+    CACHE_MAX,
     Policies,
+    ProxiesTable,
+    TargetTable,
     policies_from,
 )
 from tests.conftest import ROOT
 
 BLAMES = ", ".join(Blame)
-OTHER_TABLES = ", ".join(sorted(OTHERS))
+TABLES = ", ".join(ProxiesTable.__struct_fields__)
 
 WHOLE = """
 [default]
@@ -103,16 +100,16 @@ def test_what_is_said() -> None:
     )
 
 
-def test_every_field_of_a_policy_and_a_rule_can_be_written() -> None:
-    assert {*RANGES, *SWITCHES} == set(POLICY_KEYS)
-    assert set(RULE_KEYS) == {field.name for field in fields(OutcomeRule)}
+def test_every_field_of_a_policy_can_be_set() -> None:
+    policy_fields = {field.name for field in fields(TargetPolicy)}
+    assert set(TargetTable.__struct_fields__) == {*policy_fields, "rules"}
 
 
 def test_what_is_known_of_targets_is_bounded() -> None:
     policies = read(WHOLE)
-    for number in range(KNOWN_MAX + 10):
+    for number in range(CACHE_MAX + 10):
         policies.policy_of(f"{number}.example")
-    assert len(policies._known) <= KNOWN_MAX
+    assert len(policies._cache) <= CACHE_MAX
     assert policies.policy_of("shop.example").concurrency == 2
 
 
@@ -120,17 +117,17 @@ def test_what_is_known_of_targets_is_bounded() -> None:
     ("text", "message"),
     [
         ("defaults.lease_s = 1", "proxies: there is no 'defaults': did you mean default?"),
-        ("colour = 1", f"proxies: there is no 'colour': write default, targets, {OTHER_TABLES}"),
+        ("colour = 1", f"proxies: there is no 'colour': write {TABLES}"),
         ("default.lease = 1", "proxies.default: there is no 'lease': did you mean lease_s?"),
-        ("default = 1", "proxies.default: 1 is no table: write [proxies.default]"),
-        ("targets = []", "proxies.targets: [] is no table: write [proxies.targets]"),
+        ("default = 1", "proxies.default: 1 is not a table: write [proxies.default]"),
+        ("targets = []", 'proxies.targets: [] is not a table: write { name = "value" }'),
         (
             'targets."a.example" = 3',
-            'proxies.targets."a.example": 3 is no table: write [proxies.targets."a.example"]',
+            'proxies.targets."a.example": 3 is not a table: write [proxies.targets."a.example"]',
         ),
         (
             'targets."http://a.example/".members = 1',
-            'proxies.targets."http://a.example/": no target: write a domain, "shop.example", or a pattern, "*.example"',
+            'proxies.targets."http://a.example/": not a target: write a domain, "shop.example", or a pattern, "*.example"',
         ),
         (
             'targets."a.example".members = 1\ntargets."A.example".members = 2',
@@ -150,15 +147,15 @@ def test_what_is_known_of_targets_is_bounded() -> None:
             "default.cool_s = 7200",
             "proxies.default: cool_s (7200) is more than cool_max_s (3600): write cool_max_s, too",
         ),
-        ("default.rules = 1", "proxies.default.rules: 1 is no list of rules: write [[proxies.default.rules]]"),
-        ("default.rules = [1]", "proxies.default.rules[1]: 1 is no table: write [proxies.default.rules[1]]"),
+        ("default.rules = 1", "proxies.default.rules: 1 is not a list of tables: write [[proxies.default.rules]]"),
+        ("default.rules = [1]", "proxies.default.rules[1]: 1 is not a table: write [proxies.default.rules[1]]"),
         (
             "default.rules = [{statuses = 403}]",
             f"proxies.default.rules[1].blame: it is missing: write one of {BLAMES}",
         ),
         (
             'default.rules = [{blame = "site", body = "x"}, {blame = "me"}]',
-            f"proxies.default.rules[2].blame: 'me' is nobody: write one of {BLAMES}",
+            f"proxies.default.rules[2].blame: 'me' is not one of {BLAMES}",
         ),
         (
             'default.rules = [{blame = "site", status = 403}]',
@@ -166,19 +163,19 @@ def test_what_is_known_of_targets_is_bounded() -> None:
         ),
         (
             'default.rules = [{blame = "site", statuses = [99]}]',
-            "proxies.default.rules[1].statuses: 99 is not a whole number from 100 to 599",
+            "proxies.default.rules[1].statuses[1]: 99 is not a whole number from 100 to 599",
         ),
         (
             'default.rules = [{blame = "site", body = "("}]',
-            "proxies.default.rules[1].body: '(' is not a pattern: missing ), unterminated subpattern at position 0",
+            "proxies.default.rules: rule 1: body is not a pattern: missing ), unterminated subpattern at position 0",
         ),
         (
             'default.rules = [{blame = "site", location = "["}]',
-            "proxies.default.rules[1]: '[' is not a pattern: unterminated character set at position 0",
+            "proxies.default.rules: rule 1: location is not a pattern: unterminated character set at position 0",
         ),
         (
             'default.rules = [{blame = "site", reason = "x"}]',
-            "proxies.default.rules[1]: the rule 'x' says nothing to look for: give statuses, body, location, …",
+            "proxies.default.rules: rule 1 (x) has no condition: write statuses, body, location, …",
         ),
         (
             'default.rules = [{blame = "site", body = ""}]',

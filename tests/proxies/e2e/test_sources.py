@@ -431,5 +431,5 @@ def test_sources_of_a_project(tmp_path: Path) -> None:
 
     asyncio.run(main())
     (tmp_path / "lycosa.toml").write_text('[[proxies.sources]]\nname = "mine"\nkind = "ftp"\n')
-    with pytest.raises(BadSetting, match=r"^lycosa.toml: proxies.sources, number 1 \(mine\): kind: 'ftp' is none of"):
+    with pytest.raises(BadSetting, match=r"^lycosa.toml: proxies.sources\[1\].kind: this is not one of"):
         project_sources(tmp_path)

@@ -1,62 +1,55 @@
-"""What a check asks of a proxy, what it has found, and what that means for a pool. `[proxies.checks]` says the first.
+"""How proxies are checked (`[proxies.checks]`), what a check has found, and what that means for a pool.
 
-A proxy that cannot be reached, or reaches no judge, rests like one that failed at work. One that is not fit, as it
-alters pages or shows more of us than may be, is dead at once: whatever it does, its answers are not wanted. Sites that
-it does not serve are their own affair: it is banned there until the next check.
+A proxy that cannot be reached, or reaches no judge, cools down like one that failed at work. One that alters pages, or
+shows more of us than allowed, is dead at once. Sites that a proxy does not serve concern only themselves: it is banned
+there until the next check.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Annotated
+
+from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from lycosa.core.errors import BadSetting, BadUrl
+from lycosa.core.units import DAY_S
 from lycosa.core.url import canonicalize
 from lycosa.proxies.core.checks.anonymity import Anonymity, canonical
 from lycosa.proxies.core.checks.judging import JudgeAddress, read_address
 from lycosa.proxies.core.checks.tampering import CERTIFICATE, PAGE
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
 from lycosa.proxies.core.proxy import Proxy
-from lycosa.proxies.core.tables import Table
+from lycosa.proxies.core.tables import DURATION, Text, Texts, read_table
 
-EVERY_S, EVERY_MIN_S, EVERY_MAX_S = 600.0, 1.0, 30 * 86_400.0
-TIMEOUT_S, TIMEOUT_MIN_S, TIMEOUT_MAX_S = 10.0, 0.1, 300.0
-CONCURRENCY, CONCURRENCY_MAX = 64, 1000
-DEAD_KEPT_S, DEAD_KEPT_MAX_S = 7 * 86_400.0, 365 * 86_400.0
-"""A proxy is forgotten when it is dead for so long; 0: never."""
-
-JUDGES_MAX = 100
-SITES_MAX = 100
+TIMEOUT_MIN_S, TIMEOUT_MAX_S = 0.1, 300.0
+CONCURRENCY_MAX = 1000
 LOOKED_AT = 1 << 20
-"""Bytes of a page of a site in which texts are looked for."""
+"""Bytes of a page in which texts are searched."""
 
 GRAVE = (PAGE, CERTIFICATE)
-"""Changes that make a proxy unfit unless they are allowed; others are told only."""
+"""Changes that make a proxy unfit unless they are allowed; other changes are only reported."""
 
 UNFIT = "not fit"
-KEYS = (
-    "judges", "every", "timeout", "concurrency", "anonymity", "own_addresses", "may_alter", "other_kinds", "sites",
-    "dead_kept",
-)  # fmt: skip
-SITE_KEYS = ("target", "url", "statuses", "contains", "lacks")
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
-    """A page by which a proxy is known to serve a target.
+class TargetPage:
+    """A page that shows whether a proxy serves a target.
 
     It comes with one of `statuses`, with all texts of `contains` in it, and none of `lacks`.
     """
 
-    target: str
-    url: str
-    statuses: frozenset[int] = frozenset({200})
-    contains: tuple[str, ...] = ()
-    lacks: tuple[str, ...] = ()
+    target: Annotated[str, Meta(min_length=1, max_length=255)]
+    url: Text
+    statuses: Annotated[frozenset[Annotated[int, Meta(ge=100, le=599)]], Meta(min_length=1)] = frozenset({200})
+    contains: Texts = ()
+    lacks: Texts = ()
 
     def problem(self, status: int, body: bytes) -> str:
-        """Return why an answer is not that page, "" when it is."""
+        """Return why a response is not that page, "" when it is."""
         if status not in self.statuses:
             return f"answered {status}"
         if any(text.encode() not in body[:LOOKED_AT] for text in self.contains):
@@ -66,34 +59,32 @@ class Site:
         return ""
 
 
-@dataclass(frozen=True, slots=True)
-class Checks:
-    """How to check. `own` are addresses of ours that no judge sees; `may_alter` are changes that are put up with.
+class Checks(Struct, frozen=True, rename={"every_s": "every", "timeout_s": "timeout", "dead_kept_s": "dead_kept"}):
+    """How to check. `own_addresses` are addresses of ours that no judge sees; `may_alter` are changes to accept.
 
-    `dead_kept_s`: a proxy that is dead for so long is forgotten, 0: none is.
-    `other_kinds`: what answers in no way as the kind of proxy it is said to be is tried as the others.
+    A proxy that is dead for `dead_kept_s` is forgotten, 0: never. `other_kinds`: what does not answer as the kind of
+    proxy it claims to be is tried as the other kinds.
     """
 
-    judges: tuple[JudgeAddress, ...] = ()
-    every_s: float = EVERY_S
-    timeout_s: float = TIMEOUT_S
-    concurrency: int = CONCURRENCY
-    least: Anonymity = Anonymity.TRANSPARENT
-    own: tuple[str, ...] = ()
-    may_alter: frozenset[str] = frozenset()
+    judges: Annotated[tuple[JudgeAddress, ...], Meta(max_length=100, description="a list of up to 100 judges")] = ()
+    every_s: Annotated[float, Meta(ge=1, le=30 * DAY_S, extra=DURATION)] = 600.0
+    timeout_s: Annotated[float, Meta(ge=TIMEOUT_MIN_S, le=TIMEOUT_MAX_S, extra=DURATION)] = 10.0
+    concurrency: Annotated[int, Meta(ge=1, le=CONCURRENCY_MAX)] = 64
+    anonymity: Anonymity = Anonymity.TRANSPARENT
+    own_addresses: Texts = ()
+    may_alter: frozenset[Text] = frozenset()
     other_kinds: bool = False
-    sites: tuple[Site, ...] = ()
-    dead_kept_s: float = DEAD_KEPT_S
+    sites: Annotated[tuple[TargetPage, ...], Meta(max_length=100)] = ()
+    dead_kept_s: Annotated[float, Meta(ge=0, le=365 * DAY_S, extra=DURATION)] = 7 * DAY_S
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check has found of one proxy.
+    """What a check has found about one proxy.
 
-    `protocols` are what it carries: "http", and "https" (by CONNECT, or through SOCKS); none: it is of no use, and
-    `problem` says why. `kinds` are the schemes as which it answers, where others were tried. `changes` are those of
-    `tampering`. `latency_s` is TCP and TLS connect to the proxy. `exit_ip` "" when it changes. `sites` has a problem
-    for each target, "" for none.
+    `protocols`: what it carries, "http" and "https" (by CONNECT, or through SOCKS); if none, `problem` says why.
+    `kinds`: the schemes it answers to, where others were tried. `changes`: those of `tampering`. `latency_s`: TCP and
+    TLS connect to the proxy. `exit_ip`: "" when it changes. `sites`: a problem for each target, "" for none.
     """
 
     proxy: Proxy
@@ -108,20 +99,19 @@ class Finding:
 
     @property
     def alive(self) -> bool:
-        """Whether it carries anything."""
         return bool(self.protocols)
 
     def unfit(self, checks: Checks) -> str:
-        """Return why it must not be used though it may work, "" for nothing."""
+        """Return why the proxy must not be used although it may work, "" when it may be used."""
         altered = [each for each in self.changes if each in GRAVE and each not in checks.may_alter]
         if altered:
             return f"{UNFIT}: alters the {altered[0]}"
-        if self.anonymity is not None and not self.anonymity.reaches(checks.least):
+        if self.anonymity is not None and not self.anonymity.reaches(checks.anonymity):
             return f"{UNFIT}: {self.anonymity}"
         return ""
 
     def outcome(self, checks: Checks) -> Outcome:
-        """Return what the pool is to hear."""
+        """Return the outcome to report to the pool."""
         if reason := self.unfit(checks):
             return Outcome(Blame.UNFIT, reason, None, self.latency_s)
         if not self.alive:
@@ -130,60 +120,17 @@ class Finding:
 
 
 def checks_from(values: object, place: str = "proxies.checks") -> Checks:
-    """Return what `[proxies.checks]` says. Raises `BadSetting`."""
-    table = Table(place, values, KEYS)
-    judges = table.texts("judges")
-    if len(judges) > JUDGES_MAX:
-        raise table.wrong("judges", f"write at most {JUDGES_MAX}")
-    return Checks(
-        tuple(read_address(each) for each in judges),
-        table.seconds("every", EVERY_S, EVERY_MIN_S, EVERY_MAX_S),
-        table.seconds("timeout", TIMEOUT_S, TIMEOUT_MIN_S, TIMEOUT_MAX_S),
-        table.whole("concurrency", CONCURRENCY, 1, CONCURRENCY_MAX),
-        Anonymity(table.one_of("anonymity", Anonymity.TRANSPARENT, [str(each) for each in Anonymity])),
-        _addresses(table),
-        frozenset(table.texts("may_alter")),
-        table.yes("other_kinds", default=False),
-        _sites(table),
-        table.seconds("dead_kept", DEAD_KEPT_S, 0, DEAD_KEPT_MAX_S),
-    )
-
-
-def _addresses(table: Table) -> tuple[str, ...]:
-    found = tuple(canonical(each) for each in table.texts("own_addresses"))
-    if not all(found):
-        raise table.wrong("own_addresses", "write IP addresses")
-    return found
-
-
-def _sites(table: Table) -> tuple[Site, ...]:
-    entries = table.entries("sites")
-    if len(entries) > SITES_MAX:
-        raise table.wrong("sites", f"write at most {SITES_MAX}")
-    sites = tuple(_site(entry, f"{table.place}.sites, number {number}") for number, entry in enumerate(entries, 1))
-    targets = [each.target for each in sites]
-    twice = next((each for each in targets if targets.count(each) > 1), None)
-    if twice is not None:
-        raise BadSetting(f"{table.place}.sites: two for the target {twice[:60]!r}: put all texts into one")
-    return sites
-
-
-def _site(entry: object, place: str) -> Site:
-    table = Table(place, entry, SITE_KEYS)
-    target, url = table.text("target"), table.text("url")
-    if not target:
-        raise table.wrong("target", "is missing: write the target of the pool that this page stands for")
-    try:
-        canonicalize(url)
-    except BadUrl:
-        raise table.wrong("url", "is not a URL: write http:// or https://") from None
-    statuses = table.entries("statuses") if "statuses" in table else [200]
-    if not statuses or not all(isinstance(each, int) and re.fullmatch(r"[1-5]\d\d", str(each)) for each in statuses):
-        raise table.wrong("statuses", "write statuses, [200]")
-    return Site(
-        target,
-        url,
-        frozenset(each for each in statuses if isinstance(each, int)),
-        table.texts("contains"),
-        table.texts("lacks"),
-    )
+    """Read the table `[proxies.checks]`. Raises `BadSetting`, which says what to write instead."""
+    checks = read_table(values, Checks, place, parsers={JudgeAddress: read_address})
+    own_addresses = tuple(canonical(each) for each in checks.own_addresses)
+    if not all(own_addresses):
+        raise BadSetting(f"{place}.own_addresses: write IP addresses")
+    for number, page in enumerate(checks.sites, 1):
+        try:
+            canonicalize(page.url)
+        except BadUrl:
+            raise BadSetting(f"{place}.sites[{number}].url: this is not a URL: write http:// or https://") from None
+    targets = [each.target for each in checks.sites]
+    if repeated := [each for each in targets if targets.count(each) > 1]:
+        raise BadSetting(f"{place}.sites: two for the target {repeated[0][:60]!r}: put all texts into one")
+    return replace(checks, own_addresses=own_addresses)

@@ -22,6 +22,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
+from typing import Annotated
+
+from msgspec import Meta
 
 from lycosa.core.errors import (
     PROXY_LOGIN_REFUSED,
@@ -37,8 +40,10 @@ from lycosa.core.retry import parse_retry_after
 LOOKED_AT = 65_536
 """Bytes of a body in which marks are looked for."""
 
-MARKS_MAX = 100
-"""Marks in one rule, and rules of one site."""
+RULES_MAX = 100
+"""Rules of one site."""
+
+RuleText = Annotated[str, Meta(min_length=1, max_length=1_000)]
 
 PROXY_LOGIN = 407
 LOGIN_STATUSES = frozenset({"401", "407"})
@@ -82,22 +87,21 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class OutcomeRule:
-    """What an answer of one site means. All that is given has to be so; what is not given is not looked at.
+    """What a response of one site means. It matches when all conditions that are set hold.
 
-    `statuses`, one of them; `body`, a pattern in the first LOOKED_AT bytes; `location`, a pattern in the address that
-    answered, or that the answer leads to; `longer`, `shorter`: more, less bytes of body.
+    `statuses`: the status is one of them. `body`: the pattern is found in the first LOOKED_AT bytes. `location`: it is
+    found in the URL of the response or of its redirect. `shorter`, `longer`: the body has fewer, more bytes.
     """
 
     blame: Blame
-    reason: str = "rule"
-    statuses: frozenset[int] = frozenset()
-    body: str = ""
-    location: str = ""
-    shorter: int | None = None
-    longer: int | None = None
+    reason: RuleText = "rule"
+    statuses: frozenset[Annotated[int, Meta(ge=100, le=599)]] = frozenset()
+    body: RuleText = ""
+    location: RuleText = ""
+    shorter: Annotated[int, Meta(ge=1, le=1 << 40)] | None = None
+    longer: Annotated[int, Meta(ge=0, le=1 << 40)] | None = None
 
     def matches(self, status: int, body: bytes, locations: Sequence[str]) -> bool:
-        """Whether an answer is meant."""
         return (
             (not self.statuses or status in self.statuses)
             and (self.shorter is None or len(body) < self.shorter)
@@ -108,17 +112,17 @@ class OutcomeRule:
 
 
 def checked_rules(rules: Sequence[OutcomeRule]) -> tuple[OutcomeRule, ...]:
-    """Return the rules. Raises `BadProxy` for a pattern that is none, a rule that matches everything, or too many."""
-    if len(rules) > MARKS_MAX:
-        raise BadProxy(f"{len(rules)} rules for one site: write at most {MARKS_MAX}")
-    for rule in rules:
+    """Return the rules. Raises `BadProxy` for an invalid pattern, a rule without conditions, or too many rules."""
+    if len(rules) > RULES_MAX:
+        raise BadProxy(f"{len(rules)} rules for one site: write at most {RULES_MAX}")
+    for number, rule in enumerate(rules, 1):
         if not (rule.statuses or rule.body or rule.location or rule.shorter or rule.longer is not None):
-            raise BadProxy(f"the rule {rule.reason!r} says nothing to look for: give statuses, body, location, …")
-        for text in (rule.body, rule.location):
+            raise BadProxy(f"rule {number} ({rule.reason}) has no condition: write statuses, body, location, …")
+        for name, pattern in (("body", rule.body.encode()), ("location", rule.location)):
             try:
-                re.compile(text)
-            except re.error as wrong:
-                raise BadProxy(f"{text!r} is not a pattern: {wrong}") from None
+                re.compile(pattern)
+            except re.error as error:
+                raise BadProxy(f"rule {number}: {name} is not a pattern: {error}") from None
     return tuple(rules)
 
 

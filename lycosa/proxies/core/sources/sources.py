@@ -1,56 +1,57 @@
-"""Where proxies come from, as `[[proxies.sources]]` says it, and what is made of a source's answer.
+"""Where proxies come from (`[[proxies.sources]]`), and how the answer of a source is read.
 
     kind       where                                                what it is
     ----       -----                                                ----------
     file       path                                                 a list, in lines or JSON (`lists`)
     url        url                                                  the same, from a server
-    api        url, variables, headers, and items, fields or line   what a provider answers, in his own form
-    template   address, variables, sessions                         a provider's gate: the login says what is wanted
+    api        url, variables, headers, and items, fields or line   the answer of a provider, in its own format
+    template   address, variables, sessions                         a gateway of a provider: the login selects the exit
     python     iterator = "module:function"                         yields addresses, lines, objects or proxies
 
 `{country}` in a URL or an address stands for each value of `variables.country` in turn, which becomes a tag of those
-proxies; `{session}` for s1, s2, ... to `sessions`. `${NAME}` is a variable of the environment: no secret has to stand
-in the file. `items` is the path of the array in a JSON answer ("data.proxies", "result[0].list"), `fields` says where
-in an entry its parts are ({ host = "addr.ip" }); `line` is the form of each line of a text ("{host};{port};{_}").
+proxies; `{session}` for s1, s2, ... to `sessions`. `${NAME}` is an environment variable, so the file needs no secrets.
+`items` is the path of the array in a JSON answer ("data.proxies", "result[0].list"), `fields` says where in an entry
+its parts are ({ host = "addr.ip" }); `line` is the format of each line of a text ("{host};{port};{_}").
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace as replace_fields
 from enum import StrEnum
 from itertools import islice, product
 from math import prod
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from lycosa.core.errors import BadProxy, BadSetting, BadUrl
+from lycosa.core.units import DAY_S
 from lycosa.core.url import canonicalize
-from lycosa.proxies.core.proxy import PORTS, Proxy
+from lycosa.proxies.core.proxy import Proxy, Scheme
 from lycosa.proxies.core.sources.json_array import Step, read_array
 from lycosa.proxies.core.sources.lists import LIST_MAX, VALUE_MAX, Fault, lines_of, parse_entry, read_list
-from lycosa.proxies.core.tables import Table
+from lycosa.proxies.core.tables import DURATION, Text, Texts, TextTable, read_table
 
 SOURCES_MAX = 1000
-EVERY_S, EVERY_MIN_S, EVERY_MAX_S = 600.0, 1.0, 30 * 86_400.0
-KEEP_S, KEEP_MAX_S = 86_400.0, 365 * 86_400.0
-"""How long a proxy stays that its source does not list any more."""
-
+PRICE_MAX = 1e9
 REQUESTS_MAX = 100
-"""Requests that one refresh of a source makes: all values of its variables with each other."""
+"""Requests of one refresh of a source: the combinations of its variables."""
 
 FROM_TEMPLATE_MAX = 10_000
 PROXIES_MAX = 1_000_000
 """Proxies of one source."""
 
 FAULTS_MAX = 100
-"""Faults of one answer that are told; the others are counted."""
+"""Faults of one answer that are reported; the others are counted."""
 
 DEPTH_MAX = 20
 """Steps of a path into JSON."""
 
 SOURCE = "source"
-"""The tag that says where a proxy came from."""
+"""The tag that names the source of a proxy."""
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
 VALUE = re.compile(r"[A-Za-z0-9._~-]{1,100}")
@@ -59,12 +60,9 @@ SECRET = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]{0,63})\}")
 STEP = re.compile(r"([^.\[\]]+)|\[(\d{1,6})\]")
 FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 PARTS = frozenset({"host", "port", "user", "password", "kind", "country", "provider", "price_gb", "price_request"})
-"""What `fields` and `line` may call the parts of an address; all other names become tags."""
+"""Names that `fields` and `line` may give to the parts of an address; all other names become tags."""
 
-KEYS = (
-    "name", "kind", "path", "url", "address", "iterator", "every", "keep", "scheme", "provider", "tags", "price_gb",
-    "price_request", "variables", "sessions", "headers", "items", "fields", "line",
-)  # fmt: skip
+Price = Annotated[float, Meta(ge=0, le=PRICE_MAX)]
 
 
 class SourceKind(StrEnum):
@@ -77,155 +75,170 @@ class SourceKind(StrEnum):
     PYTHON = "python"
 
 
-WHERE = {
-    SourceKind.FILE: "path", SourceKind.URL: "url", SourceKind.API: "url", SourceKind.TEMPLATE: "address", SourceKind.PYTHON: "iterator",
+LOCATION = {
+    SourceKind.FILE: "path", SourceKind.URL: "url", SourceKind.API: "url", SourceKind.TEMPLATE: "address",
+    SourceKind.PYTHON: "iterator",
 }  # fmt: skip
 """The key that says where the source is."""
 
-ONLY = {
-    "variables": {SourceKind.API, SourceKind.TEMPLATE}, "sessions": {SourceKind.API, SourceKind.TEMPLATE}, "headers": {SourceKind.URL, SourceKind.API},
+KINDS_OF_KEY = {key: {kind for kind, name in LOCATION.items() if name == key} for key in LOCATION.values()} | {
+    "variables": {SourceKind.API, SourceKind.TEMPLATE}, "sessions": {SourceKind.API, SourceKind.TEMPLATE},
+    "headers": {SourceKind.URL, SourceKind.API},
     "items": {SourceKind.API}, "fields": {SourceKind.API}, "line": {SourceKind.API},
 }  # fmt: skip
-"""Keys that mean something for these kinds only."""
+"""Keys that only these kinds have."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProxySource:
-    """One of them. `where` and `headers` may hold secrets, so neither is shown; `name` is for everybody.
+class ProxySource(Struct, frozen=True, rename={"every_s": "every", "keep_s": "keep"}):
+    """A source, with its keys in TOML as fields. `headers` and the location may hold secrets; `name` is public.
 
-    `every_s` between two refreshes; `keep_s` until a proxy goes that is no longer listed. `tags` and prices are those
-    of proxies that have none of their own.
+    `every_s` is the time between two refreshes; a proxy that is no longer listed stays for `keep_s`. `tags` and prices
+    are those of proxies without their own.
     """
 
-    name: str
+    name: Annotated[str, Meta(pattern=rf"^{NAME.pattern}\Z", description="a name of small letters, digits, - and _")]
     kind: SourceKind
-    where: str = field(repr=False)
-    every_s: float = EVERY_S
-    keep_s: float = KEEP_S
-    scheme: str = "http"
-    tags: Mapping[str, str] = field(default_factory=dict)
-    price_gb: float = 0.0
-    price_request: float = 0.0
-    variables: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    items: str = ""
-    fields: Mapping[str, str] = field(default_factory=dict)
-    line: str = ""
+    path: Text = ""
+    url: Text = ""
+    address: Text = ""
+    iterator: Text = ""
+    every_s: Annotated[float, Meta(ge=1, le=30 * DAY_S, extra=DURATION)] = 600.0
+    keep_s: Annotated[float, Meta(ge=0, le=365 * DAY_S, extra=DURATION)] = DAY_S
+    scheme: Scheme = "http"
+    provider: Text = ""
+    tags: TextTable = {}
+    price_gb: Price = 0.0
+    price_request: Price = 0.0
+    variables: dict[str, Texts] = {}
+    sessions: Annotated[int, Meta(ge=0, le=FROM_TEMPLATE_MAX)] = 0
+    headers: TextTable = {}
+    items: Text = ""
+    fields: TextTable = {}
+    line: Text = ""
+
+    def __repr__(self) -> str:
+        return f"<source {self.name}>"
+
+    @property
+    def location(self) -> str:
+        """The path, URL, address or function, by kind: may hold a secret."""
+        return str(getattr(self, LOCATION[self.kind]))
 
 
 class SourceAddress(NamedTuple):
-    """One of the places of a source: its address with the variables filled in, and the tags that follow from them."""
+    """A location of a source with the variables filled in, and the tags that follow from them."""
 
-    where: str
+    location: str
     tags: Mapping[str, str]
 
 
 class ReadResult(NamedTuple):
-    """What was made of the answer of a source: proxies, the first faults, and how many there are of those."""
+    """What an answer holds: proxies, the first faults, and the number of all faults."""
 
     proxies: list[Proxy]
     faults: list[Fault]
-    faulty: int
+    fault_count: int
 
 
 class RefreshResult(NamedTuple):
-    """What a refresh of one source came to. `listed` proxies, of which `added` are new; `removed` were, whose time was
-    over. `faults` are the first of `faulty`. `problem` says why there is no list, "" when there is."""
+    """The result of refreshing one source.
+
+    `added` of the `listed` proxies are new to the pool; `removed` had not been listed for `keep_s`. `faults` are the
+    first of `fault_count`. `problem` says why there is no list, "" when there is one.
+    """
 
     source: str
     listed: int = 0
     added: int = 0
     removed: int = 0
     faults: Sequence[Fault] = ()
-    faulty: int = 0
+    fault_count: int = 0
     problem: str = ""
 
 
 def sources_from(
     entries: object, environ: Mapping[str, str], place: str = "proxies.sources"
 ) -> tuple[ProxySource, ...]:
-    """Return the sources of `[[proxies.sources]]`. Raises `BadSetting`."""
+    """Read the tables `[[proxies.sources]]`. Raises `BadSetting`, which says what to write instead."""
     if not isinstance(entries, list) or len(entries) > SOURCES_MAX:
         raise BadSetting(f"{place}: write at most {SOURCES_MAX:,} tables, each as [[{place}]]")
-    found = [_source(entry, f"{place}, number {number}", environ) for number, entry in enumerate(entries, 1)]
-    names = [each.name for each in found]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise BadSetting(f"{place}: two sources have the name {twice}")
-    return tuple(found)
+    sources = [_source(entry, f"{place}[{number}]", environ) for number, entry in enumerate(entries, 1)]
+    names = [each.name for each in sources]
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise BadSetting(f"{place}: two sources have the name {repeated[0]}")
+    return tuple(sources)
 
 
-def places(source: ProxySource) -> Iterator[SourceAddress]:
-    """Yield the places of a source, one if it has no variables."""
-    names = _variables(source.where) if source.kind in {SourceKind.API, SourceKind.TEMPLATE} else []
+def source_addresses(source: ProxySource) -> Iterator[SourceAddress]:
+    """Yield the addresses of a source, one for each combination of its variables."""
+    names = _variables(source.location) if source.kind in KINDS_OF_KEY["variables"] else []
     for values in product(*(source.variables[name] for name in names)):
         chosen = dict(zip(names, values, strict=True))
-        where = source.where
+        location = source.location
         for name, value in chosen.items():
-            where = where.replace(f"{{{name}}}", value)
-        yield SourceAddress(where, {name: value for name, value in chosen.items() if name != "session"})
+            location = location.replace(f"{{{name}}}", value)
+        yield SourceAddress(location, {name: value for name, value in chosen.items() if name != "session"})
 
 
-def read_answer(source: ProxySource, text: str, place: SourceAddress) -> ReadResult:
-    """Return what one place has answered. Raises `BadProxy` when it is no list."""
+def read_answer(source: ProxySource, text: str, address: SourceAddress) -> ReadResult:
+    """Read the answer of one address. Raises `BadProxy` when it is not a list."""
     if len(text) > LIST_MAX:
         raise BadProxy(f"a list of {len(text):,} characters: write at most {LIST_MAX:,}")
     if source.line:
-        return gathered(source, _by_lines(source, text), place)
+        return _collect(source, _by_lines(source, text), address.tags)
     if source.items or source.fields:
-        return gathered(source, _by_paths(source, text), place)
-    return gathered(source, read_list(text, source.scheme), place)
+        return _collect(source, _by_paths(source, text), address.tags)
+    return _collect(source, read_list(text, source.scheme), address.tags)
 
 
 def read_entries(source: ProxySource, entries: Iterable[object]) -> ReadResult:
-    """Return what an iterator of Python has yielded: proxies, and what `lists` can read."""
-    return gathered(source, _each(source, entries), SourceAddress(source.where, {}))
+    """Read what a Python iterator yields: proxies, and whatever `lists` can read."""
+    return _collect(source, _parsed(source, entries), {})
 
 
 def read_template(source: ProxySource) -> ReadResult:
     """Return the proxies that a template stands for."""
-    found = [gathered(source, _each(source, [place.where]), place) for place in places(source)]
-    return merged(found)
+    addresses = source_addresses(source)
+    return merge_results(_collect(source, _parsed(source, [each.location]), each.tags) for each in addresses)
 
 
-def merged(readings: Iterable[ReadResult]) -> ReadResult:
-    """Return several readings as one."""
+def merge_results(results: Iterable[ReadResult]) -> ReadResult:
+    """Return several results as one."""
     proxies: dict[str, Proxy] = {}
     faults: list[Fault] = []
-    faulty = 0
-    for reading in readings:
-        proxies.update((each.key, each) for each in reading.proxies)
-        faults += reading.faults[: FAULTS_MAX - len(faults)]
-        faulty += reading.faulty
-    return ReadResult(list(proxies.values())[:PROXIES_MAX], faults, faulty)
+    fault_count = 0
+    for each in results:
+        proxies.update((proxy.key, proxy) for proxy in each.proxies)
+        faults += each.faults[: FAULTS_MAX - len(faults)]
+        fault_count += each.fault_count
+    return ReadResult(list(proxies.values())[:PROXIES_MAX], faults, fault_count)
 
 
-def gathered(source: ProxySource, found: Iterable[Proxy | Fault], place: SourceAddress) -> ReadResult:
+def _collect(source: ProxySource, found: Iterable[Proxy | Fault], tags: Mapping[str, str]) -> ReadResult:
     """Return what was found, each proxy with the tags and prices of its source."""
     proxies: dict[str, Proxy] = {}
     faults: list[Fault] = []
-    faulty = 0
+    fault_count = 0
     for each in found:
         if isinstance(each, Fault):
-            faulty += 1
+            fault_count += 1
             faults += [each][: FAULTS_MAX - len(faults)]
         elif len(proxies) < PROXIES_MAX:
-            proxies[each.key] = _tagged(source, each, place)
-    return ReadResult(list(proxies.values()), faults, faulty)
+            proxies[each.key] = replace_fields(
+                each,
+                tags={**source.tags, **tags, **each.tags, SOURCE: source.name},
+                price_gb=each.price_gb or source.price_gb,
+                price_request=each.price_request or source.price_request,
+            )
+    return ReadResult(list(proxies.values()), faults, fault_count)
 
 
-def _tagged(source: ProxySource, proxy: Proxy, place: SourceAddress) -> Proxy:
-    tags = {**source.tags, **place.tags, **proxy.tags, SOURCE: source.name}
-    prices = (proxy.price_gb or source.price_gb, proxy.price_request or source.price_request)
-    return replace(proxy, tags=tags, price_gb=prices[0], price_request=prices[1])
-
-
-def _each(source: ProxySource, entries: Iterable[object]) -> Iterator[Proxy | Fault]:
+def _parsed(source: ProxySource, entries: Iterable[object]) -> Iterator[Proxy | Fault]:
     for number, entry in enumerate(islice(entries, PROXIES_MAX), 1):
         try:
             yield from [entry] if isinstance(entry, Proxy) else parse_entry(entry, source.scheme)
-        except BadProxy as wrong:
-            yield Fault(number, str(wrong))
+        except BadProxy as error:
+            yield Fault(number, str(error))
 
 
 def _by_lines(source: ProxySource, text: str) -> Iterator[Proxy | Fault]:
@@ -237,35 +250,35 @@ def _by_lines(source: ProxySource, text: str) -> Iterator[Proxy | Fault]:
         if match is None:
             yield Fault(number, f"is not {source.line}")
             continue
-        yield from _made(source, dict(zip(names, match.groups(), strict=True)), number)
+        yield from _from_parts(source, dict(zip(names, match.groups(), strict=True)), number)
 
 
 def _by_paths(source: ProxySource, text: str) -> Iterator[Proxy | Fault]:
     array = read_array(text.removeprefix("\ufeff"), _steps(source.items), source.items or "its top")
     for number, (line, entry) in enumerate(array, 1):
-        found: Iterable[Proxy | Fault] = _each(source, [entry])
+        found: Iterable[Proxy | Fault] = _parsed(source, [entry])
         if source.fields and isinstance(entry, dict):
-            parts = {name: _at(entry, path) for name, path in source.fields.items()}
-            found = _made(source, {name: value for name, value in parts.items() if value is not None}, line)
+            parts = {name: _value_at(entry, path) for name, path in source.fields.items()}
+            found = _from_parts(source, {name: value for name, value in parts.items() if value is not None}, line)
         for each in found:
             yield Fault(line, f"entry {number:,}: {each.problem}") if isinstance(each, Fault) else each
 
 
 def _steps(path: str) -> list[Step]:
-    """Return the steps of a path: names, and places in arrays."""
+    """Return the steps of a path: names, and indexes of arrays."""
     return [name or int(index) for name, index in islice(STEP.findall(path), DEPTH_MAX)]
 
 
-def _made(source: ProxySource, parts: Mapping[str, Any], number: int) -> Iterator[Proxy | Fault]:
-    """Yield the proxies of an entry whose parts have our names; what is no part of an address is a tag."""
+def _from_parts(source: ProxySource, parts: Mapping[str, Any], number: int) -> Iterator[Proxy | Fault]:
+    """Yield the proxies of an entry whose parts have our names; parts that are not of an address are tags."""
     tags = {name: str(value) for name, value in parts.items() if name not in PARTS and name != "_"}
     entry = {"scheme" if name == "kind" else name: value for name, value in parts.items() if name in PARTS}
     try:
         _refuse_long(tags)
         for proxy in parse_entry(entry, source.scheme):
-            yield replace(proxy, tags={**tags, **proxy.tags})
-    except BadProxy as wrong:
-        yield Fault(number, str(wrong))
+            yield replace_fields(proxy, tags={**tags, **proxy.tags})
+    except BadProxy as error:
+        yield Fault(number, str(error))
 
 
 def _refuse_long(tags: Mapping[str, str]) -> None:
@@ -274,8 +287,8 @@ def _refuse_long(tags: Mapping[str, str]) -> None:
             raise BadProxy(f"{name} is longer than {VALUE_MAX} characters")
 
 
-def _at(data: object, path: str) -> object:
-    """Return what is at a path, None when nothing is."""
+def _value_at(data: object, path: str) -> object:
+    """Return the value at a path, None when there is none."""
     for step in _steps(path):
         if isinstance(step, str):
             data = data.get(step) if isinstance(data, dict) else None
@@ -285,9 +298,9 @@ def _at(data: object, path: str) -> object:
 
 
 def _line_pattern(line: str) -> tuple[re.Pattern[str], list[str]]:
-    """Return the pattern for a form such as `{host}:{port}`, and the names of its groups, in order.
+    """Return the pattern for a format such as `{host}:{port}`, and the names of its groups, in order.
 
-    A part ends where the text behind it begins, so that no line takes long.
+    A part ends where the text behind it begins. So no pattern backtracks, and no line takes long.
     """
     pieces = VARIABLE.split(line)
     names, pattern = pieces[1::2], re.escape(pieces[0])
@@ -296,118 +309,83 @@ def _line_pattern(line: str) -> tuple[re.Pattern[str], list[str]]:
     return re.compile(pattern), names
 
 
-# ---------------------------------------------------------------------------------------------------- what TOML says
+# ---------------------------------------------------------------------------------------------------------- settings
 
 
 def _source(entry: object, place: str, environ: Mapping[str, str]) -> ProxySource:
-    table = Table(place, entry, KEYS)
-    name = table.text("name")
-    if not NAME.fullmatch(name):
-        raise table.wrong("name", "write a name of small letters, digits, - and _, at most 32")
-    table.place = f"{place} ({name})"
-    kind = SourceKind(table.one_of("kind", "", [str(each) for each in SourceKind]))
-    _refuse_strays(table, kind)
-    source = ProxySource(
-        name,
-        kind,
-        _revealed(table, WHERE[kind], table.text(WHERE[kind]), environ),
-        table.seconds("every", EVERY_S, EVERY_MIN_S, EVERY_MAX_S),
-        table.seconds("keep", KEEP_S, 0, KEEP_MAX_S),
-        table.one_of("scheme", "http", PORTS),
-        _tags(table),
-        table.number("price_gb"),
-        table.number("price_request"),
-        _values(table),
-        {field_: _revealed(table, "headers", text, environ) for field_, text in table.pairs("headers").items()},
-        table.text("items"),
-        table.pairs("fields"),
-        table.text("line"),
-    )
-    _refuse_nonsense(table, source)
+    source = read_table(entry, ProxySource, place, secret=True)
+    key = LOCATION[source.kind]
+    for name, kinds in KINDS_OF_KEY.items():
+        if getattr(source, name) and source.kind not in kinds:
+            raise BadSetting(f"{place}.{name}: means nothing for kind = {str(source.kind)!r}: leave it out")
+    location = _revealed(source.location, environ, f"{place}.{key}")
+    headers = {name: _revealed(text, environ, f"{place}.headers") for name, text in source.headers.items()}
+    tags = source.tags | ({"provider": source.provider} if source.provider else {})
+    variables = source.variables
+    if source.sessions:
+        variables = variables | {"session": tuple(f"s{number}" for number in range(1, source.sessions + 1))}
+    source = replace(source, **{key: location, "headers": headers, "tags": tags, "variables": variables})
+    if problem := _problem(source, key):
+        raise BadSetting(f"{place}.{problem}")
     return source
 
 
-def _refuse_strays(table: Table, kind: SourceKind) -> None:
-    """Refuse keys that another kind has."""
-    strays = [key for key, kinds in ONLY.items() if key in table and kind not in kinds]
-    strays += [key for key in set(WHERE.values()) if key in table and key != WHERE[kind]]
-    if strays:
-        raise table.wrong(strays[0], f"means nothing for kind = {str(kind)!r}: leave it out")
-
-
-def _refuse_nonsense(table: Table, source: ProxySource) -> None:
-    key = WHERE[source.kind]
-    if not source.where:
-        raise table.wrong(key, f"is missing: a source of this kind needs it{_like(source.kind)}")
-    if source.kind is SourceKind.PYTHON and not FUNCTION.fullmatch(source.where):
-        raise table.wrong(key, "write module:function")
-    if source.kind in {SourceKind.API, SourceKind.TEMPLATE}:
-        _refuse_variables(table, key, source)
-    if source.kind in {SourceKind.URL, SourceKind.API}:
-        try:
-            canonicalize(next(places(source)).where)
-        except (BadUrl, StopIteration):
-            raise table.wrong(key, "is not a URL: write http:// or https://") from None
-    if source.kind is SourceKind.TEMPLATE and (faults := read_template(source).faults):
-        raise table.wrong(key, faults[0].problem)
-    if source.line and not {"host", "port"} <= set(VARIABLE.findall(source.line)):
-        raise table.wrong("line", 'write its form, with {host} and {port} in it, as "{host}:{port}"')
-    if source.line and re.search(r"\}\{", source.line):
-        raise table.wrong("line", "write something between two parts")
-    if source.line and (source.items or source.fields):
-        raise table.wrong("line", "is for text, items and fields are for JSON: write one of them")
-    if source.fields and not {"host"} <= source.fields.keys():
-        raise table.wrong("fields", 'say where the host is: { host = "ip", port = "port" }')
-
-
-def _refuse_variables(table: Table, key: str, source: ProxySource) -> None:
-    missing = next((name for name in _variables(source.where) if not source.variables.get(name)), None)
-    if missing is not None:
-        instead = "sessions = 10" if missing == "session" else f'variables = {{ {missing} = ["one", "two"] }}'
-        raise table.wrong(key, f"{{{missing}}} has no values: write {instead}")
-    unused = next((name for name in source.variables if name not in _variables(source.where)), None)
-    if unused is not None:
-        raise table.wrong("variables", f"{{{unused}}} stands nowhere in {key}")
-    count = prod(len(source.variables[name]) for name in _variables(source.where))
-    most = REQUESTS_MAX if source.kind is SourceKind.API else FROM_TEMPLATE_MAX
-    if count > most:
-        raise table.wrong("variables", f"{count:,} combinations: write at most {most:,}")
-
-
-def _values(table: Table) -> dict[str, tuple[str, ...]]:
-    found = table.choices("variables")
-    for name, values in found.items():
-        if not VARIABLE.fullmatch(f"{{{name}}}") or not all(VALUE.fullmatch(value) for value in values):
-            raise table.wrong(f"variables.{name}", "write values of letters, digits, . _ ~ and -")
-    sessions = table.whole("sessions", 0, 0, FROM_TEMPLATE_MAX)
-    if sessions:
-        found["session"] = tuple(f"s{number}" for number in range(1, sessions + 1))
-    return found
-
-
-def _tags(table: Table) -> dict[str, str]:
-    tags = table.pairs("tags")
-    if table.text("provider"):
-        tags["provider"] = table.text("provider")
-    wrong = next((name for name in tags if not NAME.fullmatch(name) or name == SOURCE), None)
-    if wrong is not None:
-        raise table.wrong("tags", f"{wrong[:32]!r} is no name of a tag")
-    return tags
-
-
-def _revealed(table: Table, key: str, text: str, environ: Mapping[str, str]) -> str:
-    """Return a text with the variables of the environment in it."""
+def _revealed(text: str, environ: Mapping[str, str], place: str) -> str:
+    """Return a text with the environment variables filled in."""
     missing = next((name for name in SECRET.findall(text) if not environ.get(name)), None)
     if missing is not None:
-        raise table.wrong(key, f"${{{missing}}} is not set in the environment")
+        raise BadSetting(f"{place}: ${{{missing}}} is not set in the environment")
     return SECRET.sub(lambda found: environ[found[1]], text)
 
 
-def _variables(where: str) -> list[str]:
-    return list(dict.fromkeys(VARIABLE.findall(where)))
+def _problem(source: ProxySource, key: str) -> str:
+    """Return what is wrong with a source, with the key before it, "" for nothing."""
+    if not source.location:
+        return f"{key}: is missing: a source of this kind needs it{_example(source.kind)}"
+    if source.kind is SourceKind.PYTHON and not FUNCTION.fullmatch(source.location):
+        return f"{key}: write module:function"
+    if wrong := next((name for name in source.tags if not NAME.fullmatch(name) or name == SOURCE), None):
+        return f"tags: {wrong[:32]!r} is not a name of a tag"
+    if problem := _problem_of_variables(source, key) if source.kind in KINDS_OF_KEY["variables"] else "":
+        return problem
+    if source.kind in KINDS_OF_KEY["url"]:
+        try:
+            canonicalize(next(source_addresses(source)).location)
+        except (BadUrl, StopIteration):
+            return f"{key}: is not a URL: write http:// or https://"
+    if source.kind is SourceKind.TEMPLATE and (faults := read_template(source).faults):
+        return f"{key}: {faults[0].problem}"
+    if source.line and not {"host", "port"} <= set(VARIABLE.findall(source.line)):
+        return 'line: write its format, with {host} and {port} in it, as "{host}:{port}"'
+    if "}{" in source.line:
+        return "line: write something between two parts"
+    if source.line and (source.items or source.fields):
+        return "line: is for text, items and fields are for JSON: write one of them"
+    if source.fields and "host" not in source.fields:
+        return 'fields: say where the host is: { host = "ip", port = "port" }'
+    return ""
 
 
-def _like(kind: SourceKind) -> str:
+def _problem_of_variables(source: ProxySource, key: str) -> str:
+    names, variables = _variables(source.location), source.variables
+    for name, values in variables.items():
+        if not VARIABLE.fullmatch(f"{{{name}}}") or not all(VALUE.fullmatch(value) for value in values):
+            return f"variables.{name}: write values of letters, digits, . _ ~ and -"
+    if missing := next((name for name in names if not variables.get(name)), None):
+        instead = "sessions = 10" if missing == "session" else f'variables = {{ {missing} = ["one", "two"] }}'
+        return f"{key}: {{{missing}}} has no values: write {instead}"
+    if unused := next((name for name in variables if name not in names), None):
+        return f"variables: {{{unused}}} is not in {key}"
+    count = prod(len(variables[name]) for name in names)
+    most = REQUESTS_MAX if source.kind is SourceKind.API else FROM_TEMPLATE_MAX
+    return f"variables: {count:,} combinations: write at most {most:,}" if count > most else ""
+
+
+def _variables(location: str) -> list[str]:
+    return list(dict.fromkeys(VARIABLE.findall(location)))
+
+
+def _example(kind: SourceKind) -> str:
     if kind is SourceKind.TEMPLATE:
         return ', as "http://user-{country}-{session}:${SECRET}@gate.example:8000"'
     return ', as "module:function"' if kind is SourceKind.PYTHON else ""

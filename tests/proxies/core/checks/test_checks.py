@@ -6,9 +6,9 @@ import tomllib
 
 import pytest
 
-from lycosa.core.errors import BadProxy, BadSetting
+from lycosa.core.errors import BadSetting
 from lycosa.proxies.core.checks.anonymity import Anonymity
-from lycosa.proxies.core.checks.checks import Checks, Finding, Site, checks_from
+from lycosa.proxies.core.checks.checks import Checks, Finding, TargetPage, checks_from
 from lycosa.proxies.core.checks.judging import JudgeAddress
 from lycosa.proxies.core.outcomes.outcome import Blame
 from lycosa.proxies.core.proxy import parse_proxy
@@ -38,7 +38,7 @@ statuses = [200, 304]
 contains = "add to basket"
 lacks = ["are you a robot", "blocked"]
 """)
-    site = Site("shop.example", "https://www.shop.example/", frozenset({200, 304}), ("add to basket",),
+    site = TargetPage("shop.example", "https://www.shop.example/", frozenset({200, 304}), ("add to basket",),
                 ("are you a robot", "blocked"))  # fmt: skip
     assert found == Checks(
         (JudgeAddress("203.0.113.1", 8300, KEY),), 300.0, 3.5, 10, Anonymity.ANONYMOUS, ("2001:db8::1",),
@@ -50,17 +50,20 @@ lacks = ["are you a robot", "blocked"]
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("judge = 'x'", "unknown key 'judge': write one of judges"),
-        ("timeout = 0", "timeout: write seconds"),
-        ("concurrency = 2000", "concurrency: write a whole number, 1 to 1,000"),
-        ("concurrency = 2.5", "concurrency: write a whole number"),
-        ("anonymity = 'high'", "'high' is none of transparent, anonymous, elite"),
+        ("judge = 'x'", "there is no 'judge': did you mean judges?"),
+        ("timeout = 0", 'timeout: 0 is not a number from 0.1 to 300, or a duration such as "10m"'),
+        ("concurrency = 2000", "concurrency: 2000 is not a whole number from 1 to 1,000"),
+        ("concurrency = 2.5", "concurrency: 2.5 is not a whole number"),
+        ("anonymity = 'high'", "'high' is not one of transparent, anonymous, elite"),
         ("own_addresses = ['home']", "own_addresses: write IP addresses"),
-        ("other_kinds = 1", "other_kinds: write true or false"),
-        ("[[sites]]\nurl = 'http://a.example/'", "target: is missing"),
-        ("[[sites]]\ntarget = 'a'\nurl = 'a.example'", "url: is not a URL"),
-        ("[[sites]]\ntarget = 'a'\nurl = 'http://a.example/'\nstatuses = ['ok']", "statuses: write statuses"),
-        ("[[sites]]\ntarget = 'a'\nurl = 'http://a.example/'\nhas = 'x'", "unknown key 'has'"),
+        ("other_kinds = 1", "other_kinds: 1 is not true or false"),
+        ("[[sites]]\nurl = 'http://a.example/'", "sites[1].target: it is missing: write a text"),
+        ("[[sites]]\ntarget = 'a'\nurl = 'a.example'", "sites[1].url: this is not a URL"),
+        (
+            "[[sites]]\ntarget = 'a'\nurl = 'http://a.example/'\nstatuses = ['ok']",
+            "statuses[1]: 'ok' is not a whole number from 100 to 599",
+        ),
+        ("[[sites]]\ntarget = 'a'\nurl = 'http://a.example/'\nhas = 'x'", "there is no 'has': write target, url"),
         ("[[sites]]\ntarget = 'a'\nurl = 'http://a.example/'\n" * 2, "two for the target 'a'"),
     ],
 )
@@ -71,8 +74,8 @@ def test_wrong_checks_are_one_line_that_says_where_and_what(text: str, says: str
     assert str(told.value).startswith("proxies.checks")
 
 
-def test_what_is_no_judge_is_told() -> None:
-    with pytest.raises(BadProxy, match="write judge://"):
+def test_a_bad_address_of_a_judge_is_an_error() -> None:
+    with pytest.raises(BadSetting, match=r"^proxies\.checks\.judges\[1\]: not the address of a judge: write judge://"):
         read("judges = ['http://judge.example/']")
 
 
@@ -86,7 +89,7 @@ def test_what_is_no_judge_is_told() -> None:
     ],
 )
 def test_a_page_of_a_site(status: int, body: bytes, problem: str) -> None:
-    site = Site("a", "http://a.example/", contains=("add to basket",), lacks=("prüfe",))
+    site = TargetPage("a", "http://a.example/", contains=("add to basket",), lacks=("prüfe",))
     assert site.problem(status, body) == problem
 
 
@@ -104,8 +107,8 @@ def works(**more: object) -> Finding:
         (works(changes=("certificate",)), Checks(may_alter=frozenset({"page"})), Blame.UNFIT,
          "not fit: alters the certificate"),
         (works(changes=("answer adds set-cookie",)), Checks(), Blame.NONE, ""),
-        (works(), Checks(least=Anonymity.ELITE), Blame.UNFIT, "not fit: anonymous"),
-        (works(), Checks(least=Anonymity.ANONYMOUS), Blame.NONE, ""),
+        (works(), Checks(anonymity=Anonymity.ELITE), Blame.UNFIT, "not fit: anonymous"),
+        (works(), Checks(anonymity=Anonymity.ANONYMOUS), Blame.NONE, ""),
         (works(sites={"a": "answered 403"}), Checks(), Blame.NONE, ""),
         (Finding(PROXY, changes=("certificate",), problem="x"), Checks(), Blame.UNFIT,
          "not fit: alters the certificate"),

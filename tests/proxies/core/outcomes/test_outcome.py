@@ -111,7 +111,7 @@ def test_the_first_rule_that_matches_decides() -> None:
 @pytest.mark.parametrize(
     ("rules", "says"),
     [
-        ([OutcomeRule(Blame.SITE, "all")], "says nothing to look for"),
+        ([OutcomeRule(Blame.SITE, "all")], "has no condition"),
         ([OutcomeRule(Blame.SITE, "x", body="(")], "is not a pattern"),
         ([OutcomeRule(Blame.SITE, "x", shorter=1)] * 101, "at most 100"),
     ],

@@ -16,11 +16,11 @@ from lycosa.proxies.core.sources.sources import (
     ProxySource,
     SourceAddress,
     SourceKind,
-    merged,
-    places,
+    merge_results,
     read_answer,
     read_entries,
     read_template,
+    source_addresses,
     sources_from,
 )
 
@@ -77,14 +77,14 @@ kind = "python"
 iterator = "my.proxies:all"
 """
     mine, api, gate, code = read(text)
-    assert (mine.kind, mine.where, mine.every_s, mine.keep_s) == (SourceKind.FILE, "proxies.txt", 60.0, 0.0)
+    assert (mine.kind, mine.location, mine.every_s, mine.keep_s) == (SourceKind.FILE, "proxies.txt", 60.0, 0.0)
     assert (api.every_s, api.keep_s, api.scheme, api.price_gb) == (300.0, 86_400.0, "socks5h", 4.5)
     assert api.tags == {"kind-of": "residential", "provider": "acme"}
     assert api.headers == {"Authorization": "Bearer secret-token"}
-    assert [each.where for each in places(api)] == [
+    assert [each.location for each in source_addresses(api)] == [
         "https://api.acme.example/list?country=de", "https://api.acme.example/list?country=fr",
     ]  # fmt: skip
-    assert code.where == "my.proxies:all"
+    assert code.location == "my.proxies:all"
     found = read_template(gate).proxies
     assert len(found) == 6
     assert found[0].url == "http://user-de-s1:p%40ss@gate.acme.example:8000"
@@ -95,33 +95,39 @@ iterator = "my.proxies:all"
 
 def test_what_may_hold_a_secret_is_not_shown() -> None:
     source = one("kind='api'\nurl='https://x.example/${ACME_TOKEN}'\nheaders={ A = '${ACME_TOKEN}' }")
-    assert "secret-token" in source.where
+    assert "secret-token" in source.location
     assert "secret-token" not in repr(source)
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("kind = 'ftp'", "'ftp' is none of file, url, api, template, python"),
+        ("kind = 'ftp'", "kind: this is not one of file, url, api, template, python"),
         ("kind = 'file'", "path: is missing"),
         ("kind = 'file'\npath = 'a'\nurl = 'http://x.example/'", "url: means nothing for kind = 'file'"),
         ("kind = 'file'\npath = 'a'\nitems = 'b'", "items: means nothing for kind = 'file'"),
-        ("kind = 'file'\npath = 'a'\nevry = 5", "unknown key 'evry': write one of name, kind, path"),
-        ("kind = 'file'\npath = 'a'\nevery = 0", "every: write seconds"),
-        ("kind = 'file'\npath = 'a'\nevery = '5 parsecs'", "every: write seconds"),
-        ("kind = 'file'\npath = 'a'\nkeep = true", "keep: write seconds"),
-        ("kind = 'file'\npath = 'a'\nprice_gb = -1", "price_gb: write a number, 0 or more"),
-        ("kind = 'file'\npath = 'a'\nprice_gb = nan", "price_gb: write a number"),
-        ("kind = 'file'\npath = 'a'\nscheme = 'gopher'", "scheme: 'gopher' is none of http"),
-        ("kind = 'file'\npath = 'a'\ntags = { source = 'x' }", "'source' is no name of a tag"),
+        ("kind = 'file'\npath = 'a'\nevry = 5", "there is no 'evry': did you mean every?"),
+        (
+            "kind = 'file'\npath = 'a'\nevery = 0",
+            'every: this is not a number from 1 to 2,592,000, or a duration such as "10m"',
+        ),
+        (
+            "kind = 'file'\npath = 'a'\nevery = '5 parsecs'",
+            'every: this is not a number from 1 to 2,592,000, or a duration such as "10m"',
+        ),
+        ("kind = 'file'\npath = 'a'\nkeep = true", "keep: this is not a number"),
+        ("kind = 'file'\npath = 'a'\nprice_gb = -1", "price_gb: this is not a number from 0"),
+        ("kind = 'file'\npath = 'a'\nprice_gb = nan", "price_gb: this is not a number"),
+        ("kind = 'file'\npath = 'a'\nscheme = 'gopher'", "scheme: this is not one of http"),
+        ("kind = 'file'\npath = 'a'\ntags = { source = 'x' }", "'source' is not a name of a tag"),
         ("kind = 'url'\nurl = 'x.example/list'", "url: is not a URL"),
         ("kind = 'url'\nurl = 'https://x.example/${NOT_SET}'", "${NOT_SET} is not set in the environment"),
         ("kind = 'api'\nurl = 'https://x.example/{country}'", "{country} has no values: write variables = "),
         ("kind = 'api'\nurl = 'https://x.example/{session}'", "{session} has no values: write sessions = 10"),
-        ("kind = 'api'\nurl = 'https://x.example/'\nvariables = { a = 'b' }", "{a} stands nowhere in url"),
+        ("kind = 'api'\nurl = 'https://x.example/'\nvariables = { a = 'b' }", "{a} is not in url"),
         ("kind = 'api'\nurl = 'https://x.example/{session}'\nsessions = 101", "101 combinations: write at most 100"),
         ("kind = 'api'\nurl = 'https://x.example/{a}'\nvariables = { a = 'b c' }", "write values of letters"),
-        ("kind = 'api'\nurl = 'https://x.example/'\nline = '{host}'", "write its form, with {host} and {port}"),
+        ("kind = 'api'\nurl = 'https://x.example/'\nline = '{host}'", "write its format, with {host} and {port}"),
         ("kind = 'api'\nurl = 'https://x.example/'\nline = '{host}{port}'", "write something between two parts"),
         ("kind = 'api'\nurl = 'https://x.example/'\nline = '{host}:{port}'\nitems = 'a'", "line: is for text"),
         ("kind = 'api'\nurl = 'https://x.example/'\nfields = { port = 'p' }", "say where the host is"),
@@ -133,23 +139,23 @@ def test_a_wrong_source_is_one_line_that_says_where_and_what(text: str, says: st
     with pytest.raises(BadSetting) as told:
         one(text)
     assert says in str(told.value)
-    assert str(told.value).startswith("proxies.sources, number 1")
+    assert str(told.value).startswith("proxies.sources[1]")
     assert "\n" not in str(told.value)
 
 
 def test_names_are_names_and_one_source_has_one() -> None:
-    with pytest.raises(BadSetting, match="name: write a name of small letters"):
+    with pytest.raises(BadSetting, match="name: this is not a name of small letters"):
         read("[[proxies.sources]]\nname = 'Two Words'\nkind='file'\npath='a'")
     with pytest.raises(BadSetting, match="two sources have the name x"):
         read("[[proxies.sources]]\nname='x'\nkind='file'\npath='a'\n" * 2)
     with pytest.raises(BadSetting, match="write at most"):
         sources_from({"name": "x"}, {})
-    with pytest.raises(BadSetting, match="not a table"):
+    with pytest.raises(BadSetting, match="this is not a table"):
         sources_from(["x"], {})
 
 
 def answered(source: ProxySource, text: str) -> tuple[list[str], list[str]]:
-    found = read_answer(source, text, next(places(source)))
+    found = read_answer(source, text, next(source_addresses(source)))
     return addresses(found.proxies), [str(each) for each in found.faults]
 
 
@@ -179,7 +185,7 @@ fields={ host = 'addr.ip', port = 'addr.port', user = 'login', password = 'pass'
     assert [each.rpartition(": ")[0] for each in faults] == ["line 1: entry 3", "line 1: entry 5"]
     _, faults = answered(source, json.dumps({"result": [None, {"list": entries}]}, indent=1))
     assert [each.rpartition(": ")[0] for each in faults] == ["line 22: entry 3", "line 28: entry 5"]
-    (first, *_) = read_answer(source, text, next(places(source))).proxies
+    (first, *_) = read_answer(source, text, next(source_addresses(source))).proxies
     assert first.tags["asn"] == "64512"
 
 
@@ -204,7 +210,7 @@ def test_lines_of_a_form_of_their_own() -> None:
     found, faults = answered(source, text)
     assert found[0] == "socks5://1.2.3.4:80"
     assert faults[0] == "line 4: is not {kind}|{host}:{port}|{country}|{_}"
-    (first, *_) = read_answer(source, text, next(places(source))).proxies
+    (first, *_) = read_answer(source, text, next(source_addresses(source))).proxies
     assert first.tags == {"country": "de", "source": "acme"}
 
 
@@ -218,7 +224,7 @@ def test_a_line_takes_no_long_time_whatever_it_is() -> None:
 def test_a_tag_that_is_a_book_is_a_fault() -> None:
     source = one("kind='api'\nurl='https://x.example/'\nfields={ host = 'h', port = 'p', asn = 'asn' }")
     entries = [{"h": "1.2.3.4", "p": 80, "asn": ["x" * 1000]}, {"h": "1.2.3.4", "p": 81, "asn": 1}]
-    reading = read_answer(source, json.dumps(entries), next(places(source)))
+    reading = read_answer(source, json.dumps(entries), next(source_addresses(source)))
     assert [str(each) for each in reading.faults] == ["line 1: entry 1: asn is longer than 100 characters"]
     assert [dict(each.tags) for each in reading.proxies] == [{"asn": "1", "source": "acme"}]
 
@@ -239,9 +245,9 @@ def test_an_iterator_may_yield_all_that_is_a_proxy() -> None:
 def test_faults_are_told_up_to_a_number_and_counted() -> None:
     source = one("kind='url'\nurl='http://x.example/'")
     reading = read_answer(source, "nonsense\n" * 500, SourceAddress("", {}))
-    assert (len(reading.faults), reading.faulty) == (FAULTS_MAX, 500)
-    both = merged([reading, reading])
-    assert (len(both.faults), both.faulty) == (FAULTS_MAX, 1000)
+    assert (len(reading.faults), reading.fault_count) == (FAULTS_MAX, 500)
+    both = merge_results([reading, reading])
+    assert (len(both.faults), both.fault_count) == (FAULTS_MAX, 1000)
 
 
 def test_any_answer_is_a_list_or_none() -> None:
