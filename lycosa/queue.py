@@ -4,7 +4,7 @@ from lycosa.queue import Queue
 
 with Queue("jobs") as queue:
     queue.put({"url": "https://example.org/"})
-    with queue.lease() as job:  # comes back if this process dies before the block ends
+    with queue.lease() as job:  # goes back to the queue if this process dies before the block ends
         print(job)
 """
 
@@ -13,6 +13,6 @@ from __future__ import annotations
 from queue import Empty, Full
 
 from lycosa.app.queues import LifoQueue, MemoryQueue, PriorityQueue, Queue
-from lycosa.queues.ports import ShutDown
+from lycosa.queues.blocking import ShutDown
 
 __all__ = ["Empty", "Full", "LifoQueue", "MemoryQueue", "PriorityQueue", "Queue", "ShutDown"]

@@ -1,4 +1,4 @@
-"""Queues by themselves, in a folder or, by URL, on Redis; `lycosa.queue` is the door to them."""
+"""Durable queues, in a folder or, by URL, on Redis; users import them from `lycosa.queue`."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ from typing import Any
 
 from lycosa.core.errors import UsageError
 from lycosa.core.redis_url import is_redis_url
-from lycosa.queues.folder import queue
+from lycosa.queues.folder.queue import FolderQueue
 from lycosa.queues.memory import MemoryQueue
+from lycosa.queues.order import Order
 from lycosa.queues.redis.queue import RedisQueue
 
 __all__ = ["LifoQueue", "MemoryQueue", "PriorityQueue", "Queue"]
 
 
-class Queue(queue.Queue):
+class Queue(FolderQueue):
     """First in, first out: `queue.Queue`, in a folder or at a `redis://` URL.
 
-    See `queues.folder.queue.Queue` and docs/queue.md.
+    See `queues.folder.queue.FolderQueue` for the arguments, and docs/queue.md.
     """
 
     def __new__(cls, path: Any, *arguments: Any, **options: Any) -> Any:
-        """Return a queue on Redis, which is no subclass, when `path` is a URL."""
+        """Return a `RedisQueue`, which is no subclass, when `path` is a URL. Raises `UsageError` for other URLs."""
         if is_redis_url(path):
             return RedisQueue(path, *arguments, order=cls.order, **options)
         if isinstance(path, str) and "://" in path:
@@ -31,9 +32,16 @@ class Queue(queue.Queue):
         return super().__new__(cls)
 
 
-class LifoQueue(Queue, queue.LifoQueue):
+class LifoQueue(Queue):
     """Last in, first out: `queue.LifoQueue`. See `Queue`."""
 
+    order = Order.LIFO
 
-class PriorityQueue(Queue, queue.PriorityQueue):
-    """Lowest priority first: `queue.PriorityQueue`. See `Queue`."""
+
+class PriorityQueue(Queue):
+    """Lowest priority first: `queue.PriorityQueue`. See `Queue`.
+
+    The priority is the item itself or the first thing in it, a number or text; equal ones come first in, first out.
+    """
+
+    order = Order.PRIORITY

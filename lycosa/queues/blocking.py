@@ -1,13 +1,14 @@
-"""The calls of `queue.Queue`, made of four steps that a store does at once: offer, take, finish, wait.
+"""The interface of `queue.Queue`, built on four steps that a back end does at once: put, take, check for the end, wait.
 
-A step never blocks. One that cannot be done now returns None and, with `arm`, leaves word that somebody waits; `_wait`
-then sleeps until it may be worth another try. So no store has a loop of its own, and none can lose a wake-up: what
-happened since `_heard` was asked ends the wait at once.
+A step never blocks. One that cannot be done now returns None and, with `register`, notes that this queue object waits;
+`_wait` then sleeps until another try may succeed. So no back end has a loop of its own, and none can lose a wake-up:
+one that came after `_wakeup_count` was read ends the wait at once.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from queue import Empty, Full
@@ -16,7 +17,14 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
 from lycosa.core.errors import UsageError
-from lycosa.queues.ports import QueueLease
+
+if sys.version_info >= (3, 13):
+    from queue import ShutDown
+else:
+
+    class ShutDown(Exception):
+        """The queue takes no more items, or has none left and will get none (`queue.ShutDown` from Python 3.13 on)."""
+
 
 WAIT_MAX_S = 3600.0
 """A longer wait is made of several."""
@@ -27,26 +35,26 @@ COUNT_MAX = 1 << 62
 Done = TypeVar("Done")
 
 
-class Taken(NamedTuple):
-    """What came out of the store. `id` is what that knows it by; `attempts` counts leases that ended without an ack."""
+class TakenItem(NamedTuple):
+    """An item out of the back end, which knows it by `id`. `attempts` counts earlier leases without an ack."""
 
     id: Any
     item: Any
     attempts: int
 
 
-def checked_bound(maxsize: object) -> int:
-    """Return a `maxsize` that a store can keep. Raises `UsageError`."""
+def checked_maxsize(maxsize: object) -> int:
+    """Return a `maxsize` that a back end can keep. Raises `UsageError`."""
     if type(maxsize) is not int or abs(maxsize) > COUNT_MAX:
         raise UsageError(f"maxsize={maxsize!r:.40}: write a whole number, 0 for no bound")
     return maxsize
 
 
 class BlockingQueue(ABC):
-    """See `queues.ports.Queue`."""
+    """`queue.Queue` with its exceptions, and batches and leases; for threads and processes."""
 
     lazy = False
-    """With True `maxsize` is a mark, not a limit: what is put together goes in together while fewer items wait."""
+    """With True `maxsize` is a mark, not a limit: a batch goes in as a whole while fewer items wait."""
 
     @property
     @abstractmethod
@@ -56,7 +64,7 @@ class BlockingQueue(ABC):
     @property
     @abstractmethod
     def unfinished_tasks(self) -> int:
-        """Items that were put and not yet reported done."""
+        """Items that were put and not yet reported done; those of a process that has ended are not counted."""
 
     @abstractmethod
     def qsize(self) -> int:
@@ -68,43 +76,46 @@ class BlockingQueue(ABC):
 
     @abstractmethod
     def shutdown(self, immediate: bool = False) -> None:
-        """Take no more items; with `immediate` drop those that wait, too. Blocked calls raise `ShutDown`."""
+        """Take no more items, in any process, until all have closed the queue; with `immediate` drop those that wait.
+
+        Then `put` raises `ShutDown`, and `get` when the queue is empty. Blocked calls raise it at once.
+        """
 
     @abstractmethod
     def close(self) -> None:
-        """Give back what is leased and leave."""
+        """Give back what is leased and leave; stored items stay. A closed queue raises `ValueError`."""
 
     @abstractmethod
     def _pack(self, item: Any) -> Any:
         """Return the item in the form that is stored. Raises `TypeError`."""
 
     @abstractmethod
-    def _offer(self, packed: list[Any], arm: bool) -> bool | None:
+    def _put(self, packed: list[Any], register: bool) -> bool | None:
         """Store all, or nothing without `_room_for` them. Raises `ShutDown`, `ValueError` if there never will be."""
 
     @abstractmethod
-    def _take(self, limit: int, lend: bool, arm: bool) -> list[Taken] | None:
-        """Remove or lend the next items. Raises `ShutDown` when there are none and never will be."""
+    def _take(self, limit: int, lease: bool, register: bool) -> list[TakenItem] | None:
+        """Remove or lease the next items. Raises `ShutDown` when there are none and never will be."""
 
     @abstractmethod
-    def _finished(self, arm: bool) -> bool | None:
-        """True when no task is unfinished."""
+    def _all_done(self, register: bool) -> bool | None:
+        """Return True when no task is unfinished."""
 
     @abstractmethod
-    def _ack(self, taken: Taken) -> None:
-        """Forget a lent item. Raises `ValueError` when it is not lent to us any more."""
+    def _ack(self, taken: TakenItem) -> None:
+        """Forget a leased item. Raises `ValueError` when the lease has ended."""
 
     @abstractmethod
-    def _nack(self, taken: Taken) -> None:
-        """Put a lent item back in its place. Raises `ValueError` likewise."""
+    def _nack(self, taken: TakenItem) -> None:
+        """Put a leased item back in its place. Raises `ValueError` when the lease has ended."""
 
     @abstractmethod
-    def _heard(self) -> int:
+    def _wakeup_count(self) -> int:
         """Return a number that changes with every wake-up."""
 
     @abstractmethod
-    def _wait(self, heard: int, timeout_s: float) -> None:
-        """Sleep until a wake-up, at once if there was one after `heard`, or until the time is over."""
+    def _wait(self, wakeup_count: int, timeout_s: float) -> None:
+        """Sleep until there were more wake-ups than `wakeup_count`, or the timeout."""
 
     def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
         """Store an item, waiting at most `timeout` seconds for room. Raises `Full`, `ShutDown`, `TypeError`."""
@@ -113,10 +124,11 @@ class BlockingQueue(ABC):
     def put_many(self, items: Iterable[Any], block: bool = True, timeout: float | None = None) -> None:
         """Store all items in one step, or none: one transaction is faster than many."""
         packed = [self._pack(item) for item in items]
+        # queue.Queue checks the timeout of a put only where there is a bound.
         if block and timeout is not None and timeout < 0 and self.maxsize > 0:
             raise ValueError("'timeout' must be a non-negative number")
         if packed:
-            self._until(lambda arm: self._offer(packed, arm), Full, block, timeout)
+            self._until_done(lambda register: self._put(packed, register), Full, block, timeout)
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         """Remove and return the next item, waiting at most `timeout` seconds. Raises `Empty`, `ShutDown`."""
@@ -127,8 +139,8 @@ class BlockingQueue(ABC):
         return [taken.item for taken in self._get(limit, False, block, timeout)]
 
     def lease(self, block: bool = True, timeout: float | None = None) -> QueueLease:
-        """Borrow the next item: it is gone with `ack`, and back in its place with `nack` or when this process dies."""
-        return Lease(self, self._get(1, True, block, timeout)[0])
+        """Lease the next item: `ack` removes it, `nack` or the death of this process puts it back in its place."""
+        return QueueLease(self, self._get(1, True, block, timeout)[0])
 
     def put_nowait(self, item: Any) -> None:
         """Store an item if there is room now. Raises `Full`."""
@@ -139,16 +151,16 @@ class BlockingQueue(ABC):
         return self.get(block=False)
 
     def empty(self) -> bool:
-        """True when no item can be had now."""
+        """Return True when no item can be had now."""
         return not self.qsize()
 
     def full(self) -> bool:
-        """True when no item can be put now."""
+        """Return True when no item can be put now."""
         return 0 < self.maxsize <= self.qsize()
 
     def join(self) -> None:
         """Wait until every item that was put is reported done."""
-        self._until(self._finished, Empty, True, None)
+        self._until_done(self._all_done, Empty, True, None)
 
     def __enter__(self) -> Self:
         return self
@@ -159,45 +171,45 @@ class BlockingQueue(ABC):
         self.close()
 
     def _room_for(self, count: int) -> int:
-        """Return how many items must fit before so many are put."""
+        """Return how many places must be free before so many items are put."""
         return 1 if self.lazy else count
 
-    def _get(self, limit: int, lend: bool, block: bool, timeout: float | None) -> list[Taken]:
+    def _get(self, limit: int, lease: bool, block: bool, timeout: float | None) -> list[TakenItem]:
         if limit < 1:
             raise ValueError("'limit' must be a positive number")
         if block and timeout is not None and timeout < 0:
             raise ValueError("'timeout' must be a non-negative number")
-        return self._until(lambda arm: self._take(limit, lend, arm), Empty, block, timeout)
+        return self._until_done(lambda register: self._take(limit, lease, register), Empty, block, timeout)
 
-    def _until(
+    def _until_done(
         self, step: Callable[[bool], Done | None], failure: type[Exception], block: bool, timeout: float | None
     ) -> Done:
         if not block:
             timeout = -math.inf
-        ends = math.inf if timeout is None else monotonic() + timeout
+        deadline = math.inf if timeout is None else monotonic() + timeout
         while True:
-            heard = self._heard()
-            left_s = ends - monotonic()
+            # Read before the step: a wake-up between the step and the wait must not be lost.
+            wakeup_count = self._wakeup_count()
+            left_s = deadline - monotonic()
             done = step(left_s > 0)
             if done is not None:
                 return done
             if left_s <= 0:
                 raise failure
-            self._wait(heard, min(left_s, WAIT_MAX_S))
+            self._wait(wakeup_count, min(left_s, WAIT_MAX_S))
 
 
-class Lease:
-    """See `queues.ports.QueueLease`."""
+class QueueLease:
+    """A leased item. `with queue.lease() as item:` ends with an ack, or with a nack after an exception."""
 
     __slots__ = ("_queue", "_taken")
 
-    def __init__(self, queue: BlockingQueue, taken: Taken) -> None:
+    def __init__(self, queue: BlockingQueue, taken: TakenItem) -> None:
         self._queue = queue
         self._taken = taken
 
     @property
     def item(self) -> Any:
-        """The item."""
         return self._taken.item
 
     @property
@@ -206,8 +218,8 @@ class Lease:
         return self._taken.attempts
 
     def ack(self) -> None:
-        """The item is done: forget it, and count it as `task_done`. Raises `ValueError` if the lease has ended."""
-        self._queue._ack(self._taken)  # noqa: SLF001  the two are one
+        """Remove the item, and count it as `task_done`. Raises `ValueError` if the lease has ended."""
+        self._queue._ack(self._taken)  # noqa: SLF001  part of the queue
 
     def nack(self) -> None:
         """Put the item back in its place. Raises `ValueError` if the lease has ended."""

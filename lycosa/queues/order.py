@@ -1,6 +1,6 @@
-"""In which order items come out, and the priority of an item: numbers before text, the lowest first.
+"""The order in which items come out, and the priority of an item: numbers before text, the lowest first.
 
-SQLite sorts so by itself; `sortable` makes keys of the same order for the other back ends.
+SQLite sorts values this way by itself; `sort_key` makes bytes of the same order for Redis.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Order(Enum):
 
 
 def priority_of(item: Any) -> int | float | str:
-    """Return the item itself, or the first thing in it. Raises `TypeError` when that is no number and no text."""
+    """Return the item itself, or its first element or field. Raises `TypeError` when that is no number and no text."""
     first = item
     if isinstance(item, tuple | list) and item:
         first = item[0]
@@ -38,15 +38,18 @@ def priority_of(item: Any) -> int | float | str:
     raise TypeError(f"{first!r} is no priority: put a number or text, or a tuple that begins with one")
 
 
-def sortable(priority: float | str) -> bytes:
-    """Return bytes that sort as priorities do, numbers before text; none is the beginning of another.
+def sort_key(priority: float | str) -> bytes:
+    """Return bytes that sort as priorities do, numbers before text; none is a prefix of another.
 
-    A number is the float next to it, and how far that is from it: no float has all the digits of a large integer.
+    A number is stored as the nearest float and its distance from that, because no float holds all digits of a large
+    integer.
     """
     if isinstance(priority, str):
+        # NUL is escaped, so that the two NULs at the end cannot be a part of the text.
         return b">" + priority.encode().replace(b"\0", b"\0\xff") + b"\0\0"
     number = float(priority) + 0.0  # -0.0 is 0.0
     (bits,) = struct.unpack(">Q", struct.pack(">d", number))
+    # Floats sort as their bits do once the sign bit is flipped, and for negative ones all bits.
     bits ^= (1 << 64) - 1 if bits >> 63 else 1 << 63
     rest = int(priority) - int(number) if isinstance(priority, int) else 0
     return b"=" + struct.pack(">QH", bits, rest + (1 << 15))

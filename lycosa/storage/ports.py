@@ -1,4 +1,4 @@
-"""Where a crawl keeps what it made and what it has to remember: items and keys."""
+"""Where a crawl stores its items and its small durable data."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from lycosa.storage.core.item_key import ItemKey
 
 
 class Sink(Protocol):
-    """Where items go, exactly once: what was written after the committed position is cut off on resume."""
+    """Where items go, exactly once: on resume, what was written after the committed position is cut off."""
 
     name: str
     """Identity of the sink in the state: the same output has the same name in every run."""
 
     async def check(self) -> None:
-        """Raise what `open` would raise for an output that nobody can write to, and change nothing."""
+        """Raise what `open` would raise for an output that cannot be written, and change nothing."""
         ...
 
     async def open(self, position: int | None, *, keep: bool = False) -> int:
         """Start to write at `position`, cutting off what is behind it, or at the end when None. Return where.
 
-        With `keep` what is behind `position` is somebody else's: write behind that.
+        With `keep` what is behind `position` belongs to others: write behind that.
         """
         ...
 
     def prepare(self, item: Any) -> Any:
-        """Return the item in the form that `write` takes. Raises `BadItem` when it has none."""
+        """Return the item in the form that `write` takes, so that it may change afterwards. Raises `BadItem`."""
         ...
 
     def write(self, prepared: Any, key: ItemKey) -> None:
@@ -34,9 +34,9 @@ class Sink(Protocol):
         ...
 
     async def flush(self) -> int:
-        """Hand everything written to the operating system (to the disk with sync). Return the position.
+        """Hand everything written to the operating system or server (to the disk with sync). Return the position.
 
-        Raises `StorageError` when it is not open: it has no position then, and 0 would cut everything off.
+        Raises `StorageError` when the sink is not open: it has no position then, and 0 would cut everything off.
         """
         ...
 
@@ -46,9 +46,10 @@ class Sink(Protocol):
 
 
 class KeyStore(Protocol):
-    """A small durable memory of a crawl beside its frontier: cookies, what a spider keeps, what media were fetched.
+    """Small durable data of a crawl beside its frontier: cookies, spider state, which media were fetched.
 
-    What is put counts at once, and is durable after the next `flush`: before the frontier commits, as with sinks.
+    A value that was put can be read at once, and is durable after the next `flush`. As with sinks, that comes before
+    the commit of the frontier.
     """
 
     def get(self, table: str, key: str) -> bytes | None:
@@ -56,11 +57,11 @@ class KeyStore(Protocol):
         ...
 
     def put(self, table: str, key: str, value: bytes | None) -> None:
-        """Keep a value; None forgets the key."""
+        """Set a value; None removes the key."""
         ...
 
     def items(self, table: str) -> Iterator[tuple[str, bytes]]:
-        """Return the keys of a table and their values, as they are now, in the order of the keys."""
+        """Return the keys of a table and their current values, in the order of the keys."""
         ...
 
     async def flush(self) -> None:

@@ -173,7 +173,7 @@ def test_an_output_that_was_changed_between_two_runs_is_refused_until_it_is_put_
         changes = {
             "was cut, edited or replaced (holds": lambda: output.write_bytes(whole[: len(whole) // 2]),
             "was cut, edited or replaced (has other lines": lambda: output.write_bytes(whole.replace(b"\n", b" ")),
-            "is gone, but the crawl wrote items to it": output.unlink,
+            "does not exist any more, but the crawl wrote items to it": output.unlink,
         }
         for says, change in changes.items():
             change()

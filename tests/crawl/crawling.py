@@ -31,7 +31,7 @@ from lycosa.frontier.operations import LocalOperations
 from lycosa.http.curl.fetcher import CurlFetcher, FetchSettings
 from lycosa.http.resolver import SystemResolver
 from lycosa.infra.clock import Clock
-from lycosa.storage.keystore.memory import MemoryRecords
+from lycosa.storage.keystore.memory import MemoryKeyStore
 from lycosa.storage.sinks.memory import MemorySink
 
 
@@ -66,7 +66,7 @@ async def wired(
     gate = RobotsGate(frontier, fetcher, "Lycosa", RetryPolicy(), lambda: 0.5, clock.now)
     crawler = Crawler({}, StatsCollector(), spider)
     member = Member(Settings(robots=policy.robots), Target(spider, spider.name, [], generic=False, crawler=crawler))
-    site = Site(frontier.known, lambda item: [sink.prepare(item)], stats, StateSaver(MemoryRecords()), clock)
+    site = Site(frontier.known, lambda item: [sink.prepare(item)], stats, StateSaver(MemoryKeyStore()), clock)
     cast = Cast(member, crawler, rules, fetcher, gate, statuses_of(member), retrying_of(member, site))
     visitor = visitor_of(cast, site, downloader_of(cast, site), spider_chain_of(cast), Pipelines((), spider))
     addresses = HostAddresses(frontier, SystemResolver(5.0), clock)

@@ -13,7 +13,7 @@ from lycosa.crawl.items.media.pipeline import MediaInfo, MediaPipeline, MediaSet
 from lycosa.crawl.spiders.response import Response
 from lycosa.http.core.request import Request
 from lycosa.http.curl.fetcher import CurlFetcher, FetchSettings
-from lycosa.storage.keystore.memory import MemoryRecords
+from lycosa.storage.keystore.memory import MemoryKeyStore
 
 PIECE = 1000
 TRIES = 3
@@ -122,7 +122,7 @@ async def opened(
     values = {"urls_field": kind.URLS_FIELD, "result_field": kind.RESULT_FIELD, **settings}
     info = MediaInfo(None, download, Counts())
     more = {"now": now} if now else {}
-    pipeline = kind(MediaSettings(str(folder), **values), info, memory or MemoryRecords(), **more)
+    pipeline = kind(MediaSettings(str(folder), **values), info, memory or MemoryKeyStore(), **more)
     pipeline.open_spider()
     try:
         yield pipeline

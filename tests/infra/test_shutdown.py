@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("redis")
 
 from lycosa.core.errors import StorageError
+from lycosa.frontier.redis.server import crawl_server
 from lycosa.infra import shutdown as patient
-from lycosa.infra.redis.connection import Server
 
 LONG_S = 30.0
 
@@ -26,13 +26,13 @@ def hurried(*acts: Any, before: Any = None) -> tuple[list[Any], dict[str, str]]:
 
     async def story() -> tuple[list[Any], dict[str, str]]:
         with patient.patience() as mine:
-            server = Server("redis://127.0.0.1:1/0", lambda _: None)
-            first = asyncio.create_task(server.patiently(before)) if before else None
+            server = crawl_server("redis://127.0.0.1:1/0", lambda _: None)
+            first = asyncio.create_task(server.retry(before)) if before else None
             await asyncio.sleep(0.01)
             mine.hurry()
             told = await asyncio.gather(*[first] if first else [], return_exceptions=True)
             for act in acts:
-                told += await asyncio.gather(server.patiently(act), return_exceptions=True)
+                told += await asyncio.gather(server.retry(act), return_exceptions=True)
             return told, mine.left
 
     return asyncio.run(asyncio.wait_for(story(), LONG_S))
@@ -82,6 +82,6 @@ def test_a_run_beside_it_goes_on_waiting() -> None:
                 raise answer
             return str(answer)
 
-        return str(await Server("redis://127.0.0.1:1/0", lambda _: None).patiently(act))
+        return str(await crawl_server("redis://127.0.0.1:1/0", lambda _: None).retry(act))
 
     assert asyncio.run(story()) == "there"

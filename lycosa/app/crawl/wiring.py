@@ -54,7 +54,7 @@ from lycosa.frontier.ports import Frontier
 from lycosa.frontier.state_dir import StateDir
 from lycosa.http.resolver import SystemResolver
 from lycosa.infra.clock import Clock
-from lycosa.storage.keystore.sqlite import SqliteRecords
+from lycosa.storage.keystore.sqlite import SqliteKeyStore
 from lycosa.storage.ports import Sink
 
 
@@ -152,7 +152,7 @@ async def _open_outputs(
         indexer.start()
         stack.push_async_callback(_ended, indexer)
         listener(starts)
-    state_saver = StateSaver(SqliteRecords(state.records, sync=settings.sync))
+    state_saver = StateSaver(SqliteKeyStore(state.records, sync=settings.sync))
     stack.push_async_callback(state_saver.close)
     committer.save = state_saver.save
     return _Outputs(RunStorage(frontier, sinks, committer, space), feeds, state_saver)

@@ -60,7 +60,7 @@ from lycosa.crawl.workers.visits import Visits
 from lycosa.frontier.core.recent_fingerprints import RecentFingerprints
 from lycosa.http.core.request import Request
 from lycosa.infra.clock import Clock
-from lycosa.storage.keystore.sqlite import SqliteRecords
+from lycosa.storage.keystore.sqlite import SqliteKeyStore
 
 log = logging.getLogger(__name__)
 
@@ -196,7 +196,7 @@ async def _wired(stack: AsyncExitStack, process: Process, crew: Crew, counts: Co
 def _site(process: Process, crew: Crew, leaser: ProxyLeaser | None) -> Site:
     frontier, clock, state = process.frontier, process.clock, Path(process.task.state)
     sinks = sinks_of(crew.settings, Folder(state / "items.jsonl"), crew.target.name)
-    records = SqliteRecords(state / "records.sqlite", read_only=True)
+    records = SqliteKeyStore(state / "records.sqlite", read_only=True)
     return Site(
         process.among,
         lambda item: [sink.prepare(item) for sink in sinks],

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from lycosa.core.errors import UsageError
-from lycosa.infra.redis.server import MISSING
+from lycosa.infra.redis.driver import MISSING
 
 try:
     import hiredis

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from lycosa.frontier.redis.worker.partition import Partition
-from lycosa.infra.redis.server import errors
+from lycosa.infra.redis.driver import driver_errors
 
 REPLICATED_MAX_S = 1.0
 """A replica that is so far behind is not waited for any longer."""
@@ -41,5 +41,5 @@ class Replicas:
                 asked.execute_command("WAIT", self._wanted, int(REPLICATED_MAX_S * 1000))
                 written, count = asked.execute(raise_on_error=False)
                 return int(count) if isinstance(written, int) else 0
-        except errors():
+        except driver_errors():
             return 0  # whoever asks next hears of it

@@ -1,280 +1,250 @@
-"""How adapters reach a Redis: clients for an address, what a server must be like, what its errors mean.
+"""A Redis server, cluster or group of Sentinels: connecting, waiting while it is away, errors in one line.
 
-redis-py's own retries are off: whoever asks again has to know what was asked before. All errors that `errors()` names
-become one of ours, in one line, with `ours`; `passes` says whether it is worth asking again.
+redis-py's own retries are off, because a call that changes something may be made again only by a caller that knows how
+the script recognises a repetition. Such callers use `RedisServer.retry` on a loop and `retry_blocking` in threads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
-from hashlib import sha1
-from importlib.resources import files
-from pathlib import Path
-from typing import Any
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from threading import Event
+from time import monotonic
+from typing import Any, NamedTuple, TypeVar
 
-from lycosa.core.errors import ForeignState, LycosaError, StorageError, StorageFull, UsageError
-from lycosa.core.redis_url import RedisAddress, RedisMode
-from lycosa.infra.redis.plain import refuse_plain
+from lycosa.core.errors import LycosaError, StorageError, StorageFull, UsageError
+from lycosa.core.redis_url import RedisAddress
+from lycosa.infra.connections import is_closed
+from lycosa.infra.redis.clients import all_masters, asyncio_client, blocking_client, resolve_mode
+from lycosa.infra.redis.driver import driver_errors, hides_info, is_resharding, is_transient, translate
+from lycosa.infra.shutdown import patience_of_this_run
 
 VERSION_MIN = (7, 0)
-CONNECT_MAX_S = 3.0
-"""A server that cannot be connected to within so long is away; whoever waits for it tries again."""
 
-OTHER_FORM = {
-    "Cluster mode is not enabled": "this server is no node of a cluster; write redis://",
-    "unknown command 'SENTINEL'": "this server is no Sentinel; write redis://",
-    "DB index is out of range": "the server has no database of this number; write a smaller one",
-}
-"""What a server says that is asked for what it is not or has not, and what to write instead."""
+CALL_TIMEOUT_S = 10.0
+"""How long a call on a loop waits for its answer, before it is made again."""
 
-MISSING = "a Redis needs the packages redis and hiredis: pip install 'lycosa[redis]'"
+BLOCKING_TIMEOUT_S = 5.0
+"""The same for a call in a thread."""
 
+RECONNECT_MAX_S = 60.0
+"""How long to wait for a server that is away: restarted, or a replica takes over."""
 
-def blocking_client(address: RedisAddress, answer_max_s: float) -> Any:
-    """Return a client of redis-py that blocks. One for a cluster connects at once. Raises `UsageError`, or `errors`."""
-    package = package_redis()
-    options = _options(address, answer_max_s)
-    if address.mode is RedisMode.CLUSTER:
-        nodes = [package.cluster.ClusterNode(host, port) for host, port in address.nodes]
-        return _patient(package.RedisCluster)(startup_nodes=nodes, **options)
-    if address.mode is RedisMode.SENTINEL:
-        from redis.sentinel import Sentinel
+JOIN_MAX_S = 2.0
+"""The same when the process starts: the address may be wrong. Waits this short are not reported."""
 
-        return _watched(Sentinel, address, options)
-    return package.Redis(**_place(address), **options)
+FULL_MAX_S = 600.0
+"""How long a call that can wait is made again on a server that has reached its maxmemory."""
 
+RESHARD_MAX_S = 600.0
+"""How long a cluster may take to move keys to another server."""
 
-def loop_client(address: RedisAddress, answer_max_s: float) -> Any:
-    """Return a client of redis-py for asyncio, which connects when it is used. Raises `UsageError`."""
-    package_redis()
-    from redis import asyncio as package
-    from redis.asyncio.cluster import ClusterNode
-    from redis.asyncio.sentinel import Sentinel
+PAUSE_MIN_S, PAUSE_MAX_S = 0.05, 1.0
+"""Pause before a call is made again; it doubles with each failure."""
 
-    options = _options(address, answer_max_s)
-    if address.mode is RedisMode.CLUSTER:
-        nodes = [ClusterNode(host, port) for host, port in address.nodes]
-        return _patient(package.RedisCluster)(startup_nodes=nodes, **options)
-    if address.mode is RedisMode.SENTINEL:
-        return _watched(Sentinel, address, options)
-    return package.Redis(**_place(address), **options)
+Result = TypeVar("Result")
+Report = Callable[[str], None]
 
 
-@cache
-def _patient(client: type[Any]) -> type[Any]:
-    """Return a client of a cluster that tries again when keys are on their way to a server that it does not know yet.
+class RetryLimits(NamedTuple):
+    """How long one call is made again, in seconds, by what is wrong with the server; 0: not at all."""
 
-    redis-py hears of new servers when all keys have arrived, and stumbles over those that it is sent to before.
+    away_s: float
+    full_s: float = 0.0
+    resharding_s: float = RESHARD_MAX_S
+
+
+class Failure(NamedTuple):
+    """A failed try: our error, and the pause before the next try, None when there is none."""
+
+    error: LycosaError
+    is_transient: bool
+    pause_s: float | None
+
+
+class Clients(NamedTuple):
+    """One for the loop, and one that blocks."""
+
+    loop: Any
+    blocking: Any
+
+
+class RedisServer:
+    """The server behind an address. `report` is called with a line when a call waits for it, and when it is back.
+
+    `subject` is what is kept there ("a crawl"), `option` keeps it apart from others of its kind ("--crawl-name"), and
+    `text` names it in messages; the default is the address without its secrets.
     """
-    again = package_redis().exceptions.TryAgainError
 
-    class Patient(client):  # type: ignore[misc]
-        def get_node(self, host: str | None = None, port: int | None = None, node_name: str | None = None) -> Any:
-            """Return a server of the cluster."""
-            found = super().get_node(host, port, node_name)
-            if found is None and node_name is not None:
-                raise again(f"{node_name} is not known yet")
-            return found
+    def __init__(
+        self, address: RedisAddress, report: Report = lambda _: None, *, subject: str, option: str, text: str = ""
+    ) -> None:
+        self.address = address
+        self.text = text or address.text
+        self.report = report
+        self._subject = subject
+        self._option = option
+        self._shutdown = patience_of_this_run()
 
-    return Patient
+    async def clients(self, away_max_s: float = JOIN_MAX_S) -> Clients:
+        """Connect. Raises `UsageError`, or `StateError` for a server that is away, too old, or may drop keys."""
+        limits = RetryLimits(away_max_s)
+        clients = await self.retry(lambda: asyncio.to_thread(self._clients), limits)
+        try:
+            await self.retry(lambda: self._refuse_unfit_of(clients.loop), limits)
+        except BaseException:
+            clients.blocking.close()
+            await clients.loop.aclose()
+            raise
+        return clients
+
+    def blocking_client(self, key: str, *, sync_option: str = "") -> Any:
+        """Return a connected blocking client; `key` names the server of a cluster that is meant.
+
+        Raises `UsageError`, `StateError` for a server that is too old or may drop keys, and `driver_errors`.
+
+        With `sync_option` ("--sync") the server has to have each write on its disk before it answers.
+        """
+        self.address = resolve_mode(self.address, BLOCKING_TIMEOUT_S)
+        client = blocking_client(self.address, BLOCKING_TIMEOUT_S)
+        try:
+            node = {"target_nodes": client.get_node_from_key(key)} if all_masters(client) else {}
+            with _hidden_info():
+                for section in ("server", "memory"):
+                    self.refuse_unfit(client.info(section, **node))
+            if sync_option and not _fsyncs_always(client.config_get("append*", **node)):
+                needs = "a server with appendonly yes and appendfsync always"
+                raise UsageError(f"{self.text}: {sync_option} needs {needs}")
+        except BaseException:
+            client.close()
+            raise
+        return client
+
+    def refuse_unfit(self, info: Mapping[str, Any]) -> None:
+        """Raise `StorageError` for a server that is too old, or would drop keys when its memory is full.
+
+        `info` is a part of its INFO; of a cluster, that of each node.
+        """
+        for each in info_of_nodes(info):
+            version = str(each.get("redis_version", "7.0"))
+            if tuple(int(part) for part in version.split(".")[:2]) < VERSION_MIN:
+                needs = f"{self._subject} needs 7.0 or later, or Valkey"
+                raise StorageError(f"{self.text}: the server is Redis {version}; {needs}")
+            policy = each.get("maxmemory_policy", "noeviction")
+            if policy != "noeviction":  # even without a maxmemory: one may be set at any time
+                drops = f"the server would drop parts of {self._subject}; set it to noeviction"
+                raise StorageError(f"{self.text}: with maxmemory-policy {policy} {drops}")
+
+    def translate(self, error: Exception) -> LycosaError:
+        """Return our error for one of the driver's."""
+        return translate(self.text, error, tls=self.address.tls, option=self._option)
+
+    async def retry(self, call: Callable[[], Awaitable[Result]], limits: RetryLimits | None = None) -> Result:
+        """Make a call, again and again while the server is away. Raises `LycosaError` when that takes too long.
+
+        When the run shuts down fast, a failed call is not made again, and the server is not called any more.
+        """
+        loop = asyncio.get_running_loop()
+        retries = _Retries(self, limits or RetryLimits(RECONNECT_MAX_S), loop.time())
+        failures = (RuntimeError, *driver_errors())
+        while True:
+            deadline = self._shutdown.begun(self.text)
+            try:
+                async with deadline:
+                    result = await call()
+                retries.succeeded()
+                return result
+            except failures as error:
+                if isinstance(error, RuntimeError) and not is_closed(error):
+                    raise
+                cause = TimeoutError("none at once") if deadline.expired() else error
+                failure = retries.failed(cause, loop.time(), gives_up=self._shutdown.hurries)
+                if self._shutdown.hurries and failure.is_transient:
+                    self._shutdown.leave(self.text, str(failure.error))
+                if failure.pause_s is None:
+                    raise failure.error from error
+            finally:
+                self._shutdown.over(deadline)
+            await self._shutdown.pause(failure.pause_s)
+
+    def retry_blocking(
+        self, call: Callable[[], Result], limits: RetryLimits, stop: Event | None = None
+    ) -> Result:
+        """Make a call likewise in a thread; when `stop` is set, a failed call is not made again."""
+        stop = stop or Event()
+        retries = _Retries(self, limits, monotonic())
+        while True:
+            try:
+                result = call()
+            except driver_errors() as error:
+                failure = retries.failed(error, monotonic(), gives_up=stop.is_set())
+                if failure.pause_s is None:
+                    raise failure.error from error
+            else:
+                retries.succeeded()
+                return result
+            stop.wait(failure.pause_s)
+
+    def _clients(self) -> Clients:
+        address = resolve_mode(self.address, CALL_TIMEOUT_S)
+        blocking = blocking_client(address, CALL_TIMEOUT_S)
+        if not all_masters(blocking):
+            blocking.ping()  # one for a cluster has connected already
+        return Clients(asyncio_client(address, CALL_TIMEOUT_S), blocking)
+
+    async def _refuse_unfit_of(self, client: Any) -> None:
+        with _hidden_info():
+            for section in ("server", "memory"):
+                self.refuse_unfit(await client.info(section, **all_masters(client)))
 
 
-def look(address: RedisAddress, answer_max_s: float) -> RedisAddress:
-    """Return the address, as that of a cluster if the server is a node of one. Raises `UsageError`, or `errors`."""
-    _refuse_missing(address)
-    refuse_plain(address)
-    if address.mode is not RedisMode.SERVER:
-        return address
-    client = blocking_client(address, answer_max_s)
+class _Retries:
+    """Decides whether one call, begun at `now` (monotonic seconds), is made again, and reports the first failure."""
+
+    def __init__(self, server: RedisServer, limits: RetryLimits, now: float) -> None:
+        self._server = server
+        self._limits = limits
+        self._since = now
+        self._last_limit = ""
+        self._pause_s = PAUSE_MIN_S
+        self._reported = False
+
+    def failed(self, error: Exception, now: float, *, gives_up: bool) -> Failure:
+        ours, transient = self._server.translate(error), is_transient(error)
+        limit = "full_s" if isinstance(ours, StorageFull) else "resharding_s" if is_resharding(error) else "away_s"
+        if self._last_limit not in {"", limit}:  # something else is wrong than before: its own time begins
+            self._since = now
+        self._last_limit = limit
+        max_s = getattr(self._limits, limit) if transient or limit == "full_s" else 0.0
+        if gives_up or now - self._since >= max_s:
+            return Failure(ours, transient, None)
+        if not self._reported and max_s > JOIN_MAX_S:
+            self._reported = True
+            self._server.report(f"{ours}: trying again for at most {max_s:g} s")
+        pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, PAUSE_MAX_S)
+        return Failure(ours, transient, pause_s)
+
+    def succeeded(self) -> None:
+        if self._reported:
+            self._server.report(f"{self._server.text}: the server answers again")
+
+
+def info_of_nodes(info: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+    """Return the INFO of each node that was asked; a single server answers with its own fields."""
+    is_cluster = all(isinstance(value, Mapping) for value in info.values())
+    return info.values() if is_cluster else [info]
+
+
+@contextmanager
+def _hidden_info() -> Iterator[None]:
+    """Let a server be taken as it is when this user may not call INFO."""
     try:
-        is_cluster = bool(client.info("cluster").get("cluster_enabled"))
-    except package_redis().exceptions.ResponseError as error:
+        yield
+    except driver_errors() as error:
         if not hides_info(error):
             raise
-        is_cluster = False
-    finally:
-        client.close()
-    return address._replace(form=RedisMode.CLUSTER) if is_cluster else address
 
 
-def hides_info(error: Exception) -> bool:
-    """Tell whether the server does not let us see its INFO, as some do that others run for us."""
-    said = str(error).lower()
-    refused = isinstance(error, package_redis().exceptions.NoPermissionError) or said.startswith("unknown command")
-    return refused and "'info'" in said
-
-
-def everywhere(client: Any) -> dict[str, Any]:
-    """Return the options that let a command go to all masters, where there are several."""
-    return {"target_nodes": client.PRIMARIES} if hasattr(client, "PRIMARIES") else {}
-
-
-def refuse_unfit(text: str, info: Mapping[str, Any], what: str) -> None:
-    """Refuse a server that is too old for `what`, or would drop keys when its memory is full, by a part of its INFO.
-
-    Raises `StorageError`.
-    """
-    for each in _each(info):
-        version = str(each.get("redis_version", "7.0"))
-        if tuple(int(part) for part in version.split(".")[:2]) < VERSION_MIN:
-            raise StorageError(f"{text}: the server is Redis {version}; {what} needs 7.0 or later, or Valkey")
-        policy = each.get("maxmemory_policy", "noeviction")
-        if policy != "noeviction":  # also without a maxmemory: it may be given one at any time
-            raise StorageError(
-                f"{text}: with maxmemory-policy {policy} the server would drop parts of {what}; set it to noeviction"
-            )
-
-
-def evaluate(client: Any, package: str, script: str, keys: Sequence[str], arguments: Sequence[Any]) -> list[Any]:
-    """Run a script of a package; return its reply, the first part as text. Raises `errors`."""
-    source, digest = _script(package, script)
-    given = (len(keys), *keys, *arguments)
-    try:
-        reply = client.evalsha(digest, *given)
-    except package_redis().exceptions.NoScriptError:
-        reply = client.eval(source, *given)
-    return [reply[0].decode(), *reply[1:]]
-
-
-def keeps_at_once(client: Any, where: Mapping[str, Any]) -> bool:
-    """Tell whether the server forces all that is written to its disk before it answers."""
-    found = client.config_get("append*", **where)
-    return (found.get("appendonly"), found.get("appendfsync")) == ("yes", "always")
-
-
-@cache
-def _script(package: str, name: str) -> tuple[bytes, str]:
-    """Return a script and its digest. Only the first line may say what the script needs."""
-    folder = files(package) / "lua"
-    head, _, body = (folder / f"{name}.lua").read_bytes().partition(b"\n")
-    source = b"\n".join([head, (folder / "common.lua").read_bytes(), body])
-    return source, sha1(source, usedforsecurity=False).hexdigest()
-
-
-def package_redis() -> Any:
-    """Return the package. Raises `UsageError` when it is not installed."""
-    try:
-        import redis
-    except ImportError as error:
-        raise UsageError(MISSING) from error
-    return redis
-
-
-def errors() -> tuple[type[Exception], ...]:
-    """Return what a client may raise."""
-    exceptions = package_redis().exceptions
-    return (exceptions.RedisError, exceptions.RedisClusterException, OSError)
-
-
-def passes(error: Exception) -> bool:
-    """Tell whether asking again can help: the server is away, or a replica is about to take over."""
-    exceptions = package_redis().exceptions
-    if isinstance(error, exceptions.AuthenticationError | exceptions.AuthorizationError | exceptions.DataError):
-        return False
-    if isinstance(error, exceptions.ResponseError):
-        away = (exceptions.ClusterDownError, exceptions.ReadOnlyError, exceptions.TryAgainError, exceptions.AskError)
-        starts = ("BUSY", "NOREPLICAS", "MASTERDOWN", "MISCONF", "UNBLOCKED")
-        return isinstance(error, away) or str(error).startswith(starts)
-    return not _is_tls(str(error)) and not _is_any(str(error), *OTHER_FORM)
-
-
-def moves(error: Exception) -> bool:
-    """Tell whether a cluster moves to another server what was asked for, and says to try again until that is done."""
-    return isinstance(error, package_redis().exceptions.TryAgainError) or "TTL exhausted" in str(error)
-
-
-def ours(text: str, error: Exception, *, tls: bool, what: str) -> LycosaError:
-    """Return what a driver's error means, in one line. `what` is kept there, with the option that would rename it."""
-    exceptions = package_redis().exceptions
-    said = "the connection was closed" if isinstance(error, RuntimeError) else " ".join(str(error).split())
-    if isinstance(error, exceptions.NoPermissionError) or "The user executing the script can't" in said:
-        return UsageError(f"{text}: this user may not do there what is needed ({said.partition(' script:')[0]})")
-    if isinstance(error, exceptions.AuthenticationError) or _is_any(
-        said, "NOAUTH", "WRONGPASS", "Authentication required", "invalid username-password"
-    ):
-        return UsageError(f"{text}: the server refuses this user and password, or none ({said})")
-    if is_full(error):
-        return StorageFull(f"{text}: the server has reached its maxmemory; nothing is lost, give it more and go on")
-    if _is_any(said, "CERTIFICATE_VERIFY_FAILED"):
-        return UsageError(f"{text}: the certificate of the server is not trusted; name its authority with ca=FILE")
-    if moves(error):
-        return StorageError(f"{text}: the cluster moves a part of this to another server")
-    if type(error).__name__ == "MasterNotFoundError":
-        return StorageError(f"{text}: {_no_master(said)}")
-    if wrong := next((instead for part, instead in OTHER_FORM.items() if part in said), ""):
-        return UsageError(f"{text}: {wrong}")
-    if _is_tls(said):
-        return UsageError(f"{text}: no TLS with this server ({said}); without TLS write redis://")
-    if said.startswith("WRONGTYPE"):
-        return ForeignState(f"{text}: the server holds something else under this name; give another {what}")
-    if isinstance(error, exceptions.InvalidResponse) or _is_any(said, "Connection closed by server", "reset by peer"):
-        return StorageError(f"{text}: the server ended the connection ({said}); does it want TLS, rediss://?")
-    if isinstance(error, exceptions.ResponseError):
-        return StorageError(f"{text}: the server refuses the call ({said})")
-    hint = "; without TLS write redis://" if tls else ""
-    return StorageError(f"{text}: no answer from the server ({said}){hint}")
-
-
-def _no_master(said: str) -> str:
-    """Return what the driver means: it names its own parts."""
-    what, _, failures = said.partition(" : ")
-    return "no answer from any of these Sentinels" if failures else f"these Sentinels say: {what[:1].lower()}{what[1:]}"
-
-
-def is_full(error: Exception) -> bool:
-    """Tell whether the server refuses to write, for it has reached its maxmemory."""
-    full = ("OOM", "command not allowed when used memory")
-    return isinstance(error, package_redis().exceptions.OutOfMemoryError) or str(error).startswith(full)
-
-
-def _options(address: RedisAddress, answer_max_s: float) -> dict[str, Any]:
-    package = package_redis()
-    options: dict[str, Any] = {
-        "username": address.login[0],
-        "password": address.login[1],
-        "protocol": 2,
-        "socket_timeout": answer_max_s,
-        "socket_connect_timeout": min(answer_max_s, CONNECT_MAX_S),
-        "retry": package.retry.Retry(package.backoff.NoBackoff(), 0),
-    }
-    if not address.socket:
-        options["socket_keepalive"] = True
-    if address.tls:
-        _refuse_missing(address)
-        named = {"ca": "ssl_ca_certs", "cert": "ssl_certfile", "key": "ssl_keyfile"}
-        options |= {"ssl": True, **{named[name]: file for name, file in address.files.items()}}
-    return options
-
-
-def _refuse_missing(address: RedisAddress) -> None:
-    for name, file in address.files.items():
-        if not Path(file).is_file():
-            raise UsageError(f"{address.text}: {name}={file} is no file")
-
-
-def _place(address: RedisAddress) -> dict[str, Any]:
-    if address.socket:
-        return {"unix_socket_path": address.socket, "db": address.database}
-    ((host, port),) = address.nodes
-    return {"host": host, "port": port, "db": address.database}
-
-
-def _watched(sentinel: Any, address: RedisAddress, options: Mapping[str, Any]) -> Any:
-    user, password = address.sentinel_login
-    asked = {**options, "username": user, "password": password}
-    return sentinel(address.nodes, sentinel_kwargs=asked, **options).master_for(address.master, db=address.database)
-
-
-def _each(info: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
-    """Return what each node of a cluster says, or the only one."""
-    several = all(isinstance(value, Mapping) for value in info.values())
-    return info.values() if several else [info]
-
-
-def _is_tls(said: str) -> bool:
-    return _is_any(said, "SSL", "[TLS")
-
-
-def _is_any(said: str, *parts: str) -> bool:
-    return any(part in said for part in parts)
+def _fsyncs_always(config: Mapping[str, Any]) -> bool:
+    return (config.get("appendonly"), config.get("appendfsync")) == ("yes", "always")

@@ -9,21 +9,18 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from functools import cache
-from hashlib import sha1
-from importlib.resources import files
 from itertools import islice
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import msgspec
 
-from lycosa.infra.redis.connection import Server
-from lycosa.infra.redis.server import package_redis
+from lycosa.infra.redis.scripts import LuaScript
+from lycosa.infra.redis.server import RedisServer
 from lycosa.proxies.redis.target_script import Call, apart, together
 
-PARTS = {"everywhere": ("common", "everywhere"), "target": ("common", "pairs", "target")}
-"""The files of a script."""
+POOL_SCRIPT = LuaScript("lycosa.proxies.redis", ("common", "everywhere"))
+TARGET_SCRIPT = LuaScript("lycosa.proxies.redis", ("common", "pairs", "target"))
 
 TOGETHER_MAX = 32
 """Calls in one round trip: while the server works on them the process uses the answers to those before."""
@@ -35,18 +32,10 @@ AT_ONCE_MAX = 64
 """Round trips at a time, each of which has a connection."""
 
 
-@cache
-def script(name: str) -> tuple[bytes, str]:
-    """Return the text of a script and its checksum."""
-    folder = files("lycosa.proxies.redis") / "lua"
-    text = b"\n".join((folder / f"{part}.lua").read_bytes() for part in PARTS[name])
-    return text, sha1(text, usedforsecurity=False).hexdigest()
-
-
 class Calls:
     """The calls of one pool. `now` returns the time for the scripts (unix seconds), "" for that of the server."""
 
-    def __init__(self, server: Server, client: Any, pool: str, now: Callable[[], str]) -> None:
+    def __init__(self, server: RedisServer, client: Any, pool: str, now: Callable[[], str]) -> None:
         self._server = server
         self._client = client
         self._pool = pool
@@ -69,7 +58,7 @@ class Calls:
 
             async def run(calls: Sequence[Call]) -> list[Any]:
                 prefix = f"lycosa:proxies:{{{self._pool}/{quote(target, safe='/:')}}}:"
-                return apart(await self._run("target", prefix, [calls[-1].policy, together(calls)]))
+                return apart(await self._run(TARGET_SCRIPT, prefix, [calls[-1].policy, together(calls)]))
 
             gathered = self._gathered[target] = Gathered(run, lambda: self._gathered.pop(target))
         return gathered.add(calls)
@@ -77,11 +66,11 @@ class Calls:
     async def everywhere(self, command: str, **arguments: Any) -> Any:
         """Make a call about proxies as such. Raises `StateError`."""
         given = [command, msgspec.msgpack.encode(arguments)]
-        return msgspec.msgpack.decode(await self._run("everywhere", f"lycosa:proxies:{{{self._pool}}}:", given))
+        return msgspec.msgpack.decode(await self._run(POOL_SCRIPT, f"lycosa:proxies:{{{self._pool}}}:", given))
 
     async def targets(self) -> list[str]:
         """Return the targets, the one first that was used longest ago."""
-        found = await self._server.patiently(lambda: self._client.zrange(f"lycosa:proxies:{{{self._pool}}}:t", 0, -1))
+        found = await self._server.retry(lambda: self._client.zrange(f"lycosa:proxies:{{{self._pool}}}:t", 0, -1))
         return [name.decode() for name in found]
 
     async def close(self) -> None:
@@ -90,19 +79,11 @@ class Calls:
             await asyncio.wait([gathered.is_over for gathered in self._gathered.values()])
         await self._client.aclose()
 
-    async def _run(self, name: str, prefix: str, given: Sequence[Any]) -> Any:
-        text, checksum = script(name)
+    async def _run(self, script: LuaScript, prefix: str, arguments: Sequence[Any]) -> Any:
         # A key that is there and one that never is: so a cluster that moves them to another server says to try again.
-        arguments = (2, prefix, f"{prefix}p", self._now(), *given)
-
-        async def act() -> Any:
-            try:
-                return await self._client.execute_command("EVALSHA", checksum, *arguments)
-            except package_redis().exceptions.NoScriptError:
-                return await self._client.execute_command("EVAL", text, *arguments)
-
+        keys, arguments = (prefix, f"{prefix}p"), (self._now(), *arguments)
         async with self._room:
-            return await self._server.patiently(act)
+            return await self._server.retry(lambda: script.run_async(self._client, keys, arguments))
 
 
 class Gathered:

@@ -14,8 +14,9 @@ from itertools import islice
 from typing import Any
 
 from lycosa.core.errors import NoProxy
+from lycosa.core.redis_url import parse_redis_url
 from lycosa.infra import clock
-from lycosa.infra.redis.connection import Server
+from lycosa.infra.redis.server import RedisServer
 from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
 from lycosa.proxies.core.policy import TargetPolicy
 from lycosa.proxies.core.pool.health import NOBODYS, REACHED
@@ -360,7 +361,7 @@ async def redis_pool(
 
     Raises `UsageError` for what is no address or is not let in, `StateError` for a server that is not there or unfit.
     """
-    server = Server(url, say, what="a pool of proxies", name="?pool=")
+    server = RedisServer(parse_redis_url(url), say, subject="a pool of proxies", option="?pool=")
     clients = await server.clients()
     clients.blocking.close()
     told = (lambda: "") if now is None else (lambda: repr(now()))

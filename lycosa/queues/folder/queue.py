@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from lycosa.core.errors import StorageError
-from lycosa.queues.blocking import BlockingQueue, Taken, checked_bound
-from lycosa.queues.folder.store import DONE, ITEMS, ROOM, Folder, State
+from lycosa.queues.blocking import BlockingQueue, ShutDown, TakenItem, checked_maxsize
+from lycosa.queues.folder.store import DONE, ITEMS, ROOM, QueueFolder, QueueState
+from lycosa.queues.item_codec import CorruptItem, item_codec
 from lycosa.queues.order import Order, priority_of
-from lycosa.queues.packing import BadBytes, packing
-from lycosa.queues.ports import ShutDown
 
 NEXT = {
     Order.FIFO: "SELECT id, attempts, value, rank FROM items ORDER BY id LIMIT ?",
@@ -25,14 +24,13 @@ NEXT = {
 }
 
 
-class Queue(BlockingQueue):
-    """First in, first out: `queue.Queue` in a folder.
+class FolderQueue(BlockingQueue):
+    """`queue.Queue` in a folder; subclasses give the `order`.
 
     `maxsize` holds for all processes; None leaves it as it is, unbounded when new. With `lazy` this object's `put_many`
-    waits for one place only and may then exceed it. `serializer` is "msgpack", with
-    `type` for dataclasses and msgspec Structs, or "pickle". Choose pickle only when you trust everybody who can write
-    to the folder: loading a pickle runs whatever code it names. `sync` survives a power loss, at the price of a disk
-    write for every call.
+    waits for one free place only and may then exceed it. `serializer` is "msgpack", with `type` for dataclasses and
+    msgspec Structs, or "pickle". Choose pickle only when you trust everybody who can write to the folder: loading a
+    pickle runs whatever code it names. `sync` survives a power loss, at the price of a disk write for every call.
 
     Raises `UsageError`, `ForeignState`, `NewerState`, `StorageFull` or `StorageError`.
     """
@@ -46,14 +44,14 @@ class Queue(BlockingQueue):
         *,
         lazy: bool = False,
         serializer: str = "msgpack",
-        type: Any = None,  # noqa: A002  what msgspec calls it
+        type: Any = None,  # noqa: A002  msgspec's word
         sync: bool = False,
     ) -> None:
-        self._packing = packing(serializer, type)
-        bound = None if maxsize is None else checked_bound(maxsize)
+        self._codec = item_codec(serializer, type)
+        bound = None if maxsize is None else checked_maxsize(maxsize)
         self.lazy = lazy
-        self._opened = {"lazy": lazy, "serializer": serializer, "type": type, "sync": sync}
-        self._folder = Folder(Path(path), self.order, self._packing.name, sync=sync)
+        self._options = {"lazy": lazy, "serializer": serializer, "type": type, "sync": sync}
+        self._folder = QueueFolder(Path(path), self.order, self._codec.name, sync=sync)
         try:
             with self._folder.change() as (_, state):
                 if bound is not None:
@@ -64,40 +62,32 @@ class Queue(BlockingQueue):
 
     @property
     def maxsize(self) -> int:
-        """The number of items it holds at most; no bound at 0 or below."""
         with self._folder.change() as (_, state):
             return state.maxsize
 
     @maxsize.setter
     def maxsize(self, maxsize: int) -> None:
-        bound = checked_bound(maxsize)
+        maxsize = checked_maxsize(maxsize)
         with self._folder.change() as (_, state):
-            state.maxsize = bound
+            state.maxsize = maxsize
 
     @property
     def unfinished_tasks(self) -> int:
-        """Items that were put and not yet reported done; those of a process that ended are not counted."""
         with self._folder.change() as (_, state):
             return state.unfinished
 
     def qsize(self) -> int:
-        """Return the number of items that can be had now."""
         with self._folder.change() as (_, state):
             return state.size
 
     def task_done(self, count: int = 1) -> None:
-        """Report got items as done. Raises `ValueError` when there were not so many."""
         with self._folder.change() as (_, state):
             if count > state.unfinished:
                 raise ValueError("task_done() called too many times")
             state.unfinished -= count
-            state.report(self._folder.member, count)
+            state.report_done(self._folder.member, count)
 
     def shutdown(self, immediate: bool = False) -> None:
-        """Take no more items, in any process, until all have closed the queue; with `immediate` drop those that wait.
-
-        Then `put` raises `ShutDown`, and `get` when the queue is empty.
-        """
         with self._folder.change() as (database, state):
             state.shut = True
             if immediate:
@@ -106,16 +96,15 @@ class Queue(BlockingQueue):
                 state.size = 0
 
     def close(self) -> None:
-        """Give back what is leased and leave; the items stay. A closed queue raises `ValueError`."""
         self._folder.close()
 
     def __reduce__(self) -> Any:
-        return _reopen, (type(self), str(self._folder.path.absolute()), self._opened)
+        return _reopen, (type(self), str(self._folder.path.absolute()), self._options)
 
     def _pack(self, item: Any) -> tuple[bytes, Any]:
-        return self._packing.pack(item), None
+        return self._codec.pack(item), priority_of(item) if self.order is Order.PRIORITY else None
 
-    def _offer(self, packed: list[Any], arm: bool) -> bool | None:
+    def _put(self, packed: list[Any], register: bool) -> bool | None:
         with self._folder.change() as (database, state):
             if state.shut:
                 raise ShutDown
@@ -123,8 +112,8 @@ class Queue(BlockingQueue):
             if state.room() < room:
                 if room > max(1, state.maxsize):
                     raise ValueError(f"{len(packed)} items never fit into a queue with maxsize {state.maxsize}")
-                if arm:
-                    state.want(self._folder.member, ROOM, room)
+                if register:
+                    state.register(self._folder.member, ROOM, room)
                 return None
             rows = ((number, rank, value) for number, (value, rank) in enumerate(packed, state.next_id))
             database.executemany("INSERT INTO items VALUES (?, ?, 0, ?)", rows)
@@ -133,39 +122,40 @@ class Queue(BlockingQueue):
             state.unfinished += len(packed)
             return True
 
-    def _take(self, limit: int, lend: bool, arm: bool) -> list[Taken] | None:
+    def _take(self, limit: int, lease: bool, register: bool) -> list[TakenItem] | None:
         with self._folder.change() as (database, state):
             if not state.size:
                 if state.shut:
                     raise ShutDown
-                if arm:
-                    state.want(self._folder.member, ITEMS)
+                if register:
+                    state.register(self._folder.member, ITEMS)
                 return None
-            rows = self._next(database, state, limit)
-            taken = [Taken(number, self._unpack(number, value), attempts) for number, attempts, value, _ in rows]
-            if lend:
-                lent = [(number, self._folder.member, rank, attempts, value) for number, attempts, value, rank in rows]
-                database.executemany("INSERT INTO leased VALUES (?, ?, ?, ?, ?)", lent)
+            member = self._folder.member
+            rows = self._next_rows(database, state, limit)
+            taken = [TakenItem(number, self._unpack(number, value), attempts) for number, attempts, value, _ in rows]
+            if lease:
+                leased = [(number, member, rank, attempts, value) for number, attempts, value, rank in rows]
+                database.executemany("INSERT INTO leased VALUES (?, ?, ?, ?, ?)", leased)
             else:
-                state.members[self._folder.member].got += len(rows)
+                state.members[member].got += len(rows)
             database.executemany("DELETE FROM items WHERE id = ?", [(number,) for number, *_ in rows])
             state.size -= len(rows)
             return taken
 
-    def _finished(self, arm: bool) -> bool | None:
+    def _all_done(self, register: bool) -> bool | None:
         with self._folder.change() as (_, state):
             if not state.unfinished:
                 return True
-            if arm:
-                state.want(self._folder.member, DONE)
+            if register:
+                state.register(self._folder.member, DONE)
             return None
 
-    def _ack(self, taken: Taken) -> None:
+    def _ack(self, taken: TakenItem) -> None:
         with self._folder.change() as (database, state):
             self._end_lease(database, taken)
             state.unfinished = max(0, state.unfinished - 1)
 
-    def _nack(self, taken: Taken) -> None:
+    def _nack(self, taken: TakenItem) -> None:
         with self._folder.change() as (database, state):
             database.execute(
                 "INSERT INTO items SELECT id, rank, attempts + 1, value FROM leased WHERE id = ?", (taken.id,)
@@ -173,13 +163,15 @@ class Queue(BlockingQueue):
             self._end_lease(database, taken)
             state.size += 1
 
-    def _heard(self) -> int:
-        return self._folder.wakes
+    def _wakeup_count(self) -> int:
+        return self._folder.wakeup_count
 
-    def _wait(self, heard: int, timeout_s: float) -> None:
-        self._folder.sleep(heard, timeout_s)
+    def _wait(self, wakeup_count: int, timeout_s: float) -> None:
+        self._folder.sleep(wakeup_count, timeout_s)
 
-    def _next(self, database: sqlite3.Connection, state: State, limit: int) -> list[tuple[int, int, bytes, Any]]:
+    def _next_rows(
+        self, database: sqlite3.Connection, state: QueueState, limit: int
+    ) -> list[tuple[int, int, bytes, Any]]:
         limit = min(limit, state.size)
         rows = database.execute(NEXT[self.order], (limit,)).fetchall()
         if len(rows) < limit:
@@ -188,33 +180,16 @@ class Queue(BlockingQueue):
 
     def _unpack(self, number: int, value: bytes) -> Any:
         try:
-            return self._packing.unpack(value)
-        except BadBytes as error:
+            return self._codec.unpack(value)
+        except CorruptItem as error:
             raise StorageError(f"{self._folder.path}: item {number} cannot be read ({error})") from error
 
-    def _end_lease(self, database: sqlite3.Connection, taken: Taken) -> None:
+    def _end_lease(self, database: sqlite3.Connection, taken: TakenItem) -> None:
+        # A forked child has the leases of its parent in memory; they are not its own.
         ended = database.execute("DELETE FROM leased WHERE id = ? AND member = ?", (taken.id, self._folder.member))
         if not ended.rowcount:
             raise ValueError("the lease has ended already")
 
 
-class LifoQueue(Queue):
-    """Last in, first out: `queue.LifoQueue` in a folder. See `Queue`."""
-
-    order = Order.LIFO
-
-
-class PriorityQueue(Queue):
-    """Lowest priority first: `queue.PriorityQueue` in a folder. See `Queue`.
-
-    The priority is the item itself or the first thing in it, a number or text; equal ones come first in, first out.
-    """
-
-    order = Order.PRIORITY
-
-    def _pack(self, item: Any) -> tuple[bytes, Any]:
-        return self._packing.pack(item), priority_of(item)
-
-
-def _reopen(kind: type[Queue], path: str, opened: dict[str, Any]) -> Queue:
-    return kind(path, **opened)
+def _reopen(kind: type[FolderQueue], path: str, options: dict[str, Any]) -> FolderQueue:
+    return kind(path, **options)

@@ -1,12 +1,12 @@
-"""The folder of a queue that many processes share: one SQLite database, one lock, a bell for each process.
+"""The folder of a queue that many processes share: one SQLite database, one lock, a named pipe for each process.
 
-DIR/queue.db   state: one row, see `State`; items: what can be had; leased: what is lent, and to whom
+DIR/queue.db   state: one row, see `QueueState`; items: what can be had; leased: items and the members that lease them
 DIR/lock       held for the time of one transaction, and dropped by the operating system with a process that dies
-DIR/bells/     see `bells`
+DIR/bells/     see `wakeup_pipes`
 
-Everything happens in `change`: lock, begin, read the state, let the caller work, ring the members whose wish has come
-true, write the state, commit, unlock. A process that is killed in between has changed nothing. SQLite, not LMDB: what
-lies in the folder may be damaged or hostile, and LMDB follows a wrong pointer to the end of the process.
+Everything happens in `change`: lock, begin, read the state, let the caller work, wake the members that can go on, write
+the state, commit, unlock. A process that is killed in between has changed nothing. SQLite, not LMDB: the folder may be
+damaged or hostile, and LMDB follows a wrong pointer to the end of the process.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ import msgspec
 from lycosa.core.errors import ForeignState, LycosaError, NewerState, StateError, StorageError, UsageError
 from lycosa.infra.sqlite import DatabaseHeader, code_of, opened, storage_error
 from lycosa.queues.blocking import COUNT_MAX
-from lycosa.queues.folder.bells import Bells
+from lycosa.queues.folder.wakeup_pipes import WakeupPipes
 from lycosa.queues.order import Order
 
 FORMAT = 0x4C795131
 """SQLite's application id: "LyQ1"."""
 VERSION = 1
-DATABASE, LOCK, BELLS = "queue.db", "lock", "bells"
-OURS = {DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", f"{DATABASE}-journal", LOCK, BELLS}
+DATABASE, LOCK, PIPES = "queue.db", "lock", "bells"
+OURS = {DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", f"{DATABASE}-journal", LOCK, PIPES}
 
 PAGE_BYTES = 4096
 QUEUE_MAX_BYTES = 1 << 40
@@ -66,19 +66,22 @@ FULL = "for the queue; nothing is lost, free some and go on"
 Count = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
 
 
-class Member(msgspec.Struct, array_like=True):
-    """`got` items are not yet reported done; `waits` for ITEMS, DONE or for so much `room`."""
+class FolderMember(msgspec.Struct, array_like=True):
+    """An open queue object: items it `got` and has not reported done; what it `waits` for, a set of ITEMS, ROOM, DONE.
+
+    `room` is the least number of free places that one of its threads waits for.
+    """
 
     got: Count = 0
     waits: Count = 0
     room: Count = 0
 
 
-class State(msgspec.Struct, array_like=True):
+class QueueState(msgspec.Struct, array_like=True):
     """What all processes know of the queue. `size` items can be had; `generation` counts changes of the members."""
 
     order: Order
-    packing: str
+    codec: str
     maxsize: int = 0
     size: Count = 0
     unfinished: Count = 0
@@ -86,31 +89,31 @@ class State(msgspec.Struct, array_like=True):
     next_member: Count = 1
     generation: Count = 0
     shut: bool = False
-    members: dict[int, Member] = {}
+    members: dict[int, FolderMember] = {}
 
     def room(self) -> int:
-        """How many items fit."""
+        """Return how many more items fit."""
         return self.maxsize - self.size if self.maxsize > 0 else COUNT_MAX
 
-    def want(self, number: int, what: int, room: int = 0) -> None:
-        """A member waits for this; the least room that a thread of it needs counts."""
+    def register(self, number: int, event: int, room: int = 0) -> None:
+        """Note that a member waits for an event, of several threads the one that needs the least room."""
         member = self.members[number]
-        member.waits |= what
+        member.waits |= event
         if room:
             member.room = min(room, member.room or room)
 
-    def report(self, number: int, count: int) -> None:
-        """So many got items are done: those of this member, or else of those it may have them from."""
+    def report_done(self, number: int, count: int) -> None:
+        """Count so many got items as done: of this member first, then of others that may have passed theirs on."""
         for member in (self.members[number], *self.members.values()):
             done = min(count, member.got)
             member.got -= done
             count -= done
 
-    def came_true(self) -> list[int]:
-        """Return the members whose wish has come true."""
-        return [number for number, member in self.members.items() if member.waits and self._has_come_true(member)]
+    def can_go_on(self) -> list[int]:
+        """Return the waiting members whose event has happened."""
+        return [number for number, member in self.members.items() if member.waits and self._has_happened(member)]
 
-    def _has_come_true(self, member: Member) -> bool:
+    def _has_happened(self, member: FolderMember) -> bool:
         return bool(
             self.shut
             or (member.waits & ITEMS and self.size)
@@ -120,33 +123,33 @@ class State(msgspec.Struct, array_like=True):
 
 
 encode_state = msgspec.msgpack.Encoder().encode
-decode_state = msgspec.msgpack.Decoder(State).decode
+decode_state = msgspec.msgpack.Decoder(QueueState).decode
 
 
-class Folder:
+class QueueFolder:
     """One member of a queue: a queue object of one process. In a forked child it becomes a member of its own.
 
     Raises `ForeignState`, `NewerState`, `StorageFull` or `StorageError`; `ValueError` once it is closed.
     """
 
-    def __init__(self, path: Path, order: Order, packing: str, *, sync: bool) -> None:
+    def __init__(self, path: Path, order: Order, codec: str, *, sync: bool) -> None:
         self.path = path
         self.member = 0
-        self._made = State(order, packing)
+        self._expected = QueueState(order, codec)
         self._sync = sync
-        self._turn = threading.RLock()
+        self._mutex = threading.RLock()
         self._busy = False
         self._closed = False
         self._database: sqlite3.Connection | None = None
-        self._bells: Bells | None = None
+        self._pipes: WakeupPipes | None = None
         self._lock = -1
         self._generation = 0
         _folders.add(self)
 
     @contextmanager
-    def change(self) -> Iterator[tuple[sqlite3.Connection, State]]:
+    def change(self) -> Iterator[tuple[sqlite3.Connection, QueueState]]:
         """Let the caller change state and tables, alone among all processes; nothing is changed when it raises."""
-        with self._turn:
+        with self._mutex:
             if self._closed:
                 raise ValueError(f"the queue {self.path} is closed")
             if self._busy:
@@ -155,16 +158,16 @@ class Folder:
             try:
                 self._take_lock()
                 database = self._database or self._open()
-                bells = self._bells or self._join(database)
+                pipes = self._pipes or self._join(database)
                 state, before = self._begin(database)
-                self._look_after(database, state, bells)
+                self._update_members(database, state, pipes)
                 yield database, state
-                self._wake(bells, state.came_true(), state)
+                self._wake(pipes, state.can_go_on(), state)
                 _commit(database, state, before)
             except (sqlite3.Error, OSError, OverflowError, UnicodeDecodeError) as error:
                 raise _storage_error(self.path, error) from error
             finally:
-                # No call of ours on the usual way out: Ctrl-C could come in between and leave the lock taken.
+                # No function calls on the usual way out: Ctrl-C could come in between and leave the lock taken.
                 self._busy = False
                 if self._database is not None and self._database.in_transaction:
                     self._roll_back()
@@ -172,34 +175,34 @@ class Folder:
                     fcntl.flock(self._lock, fcntl.LOCK_UN)
 
     @property
-    def wakes(self) -> int:
+    def wakeup_count(self) -> int:
         """How often this member was woken."""
-        return self._bells.rings if self._bells else 0
+        return self._pipes.count if self._pipes else 0
 
-    def sleep(self, wakes: int, timeout_s: float) -> None:
-        """See `Bells.sleep`."""
-        if self._bells:
-            self._bells.sleep(wakes, timeout_s)
+    def sleep(self, wakeup_count: int, timeout_s: float) -> None:
+        """See `WakeupPipes.sleep`."""
+        if self._pipes:
+            self._pipes.sleep(wakeup_count, timeout_s)
 
     def close(self) -> None:
-        """Leave: what is lent to us goes back."""
-        with self._turn:
+        """Leave: what this member leases goes back."""
+        with self._mutex:
             if self._closed:
                 return
-            # When that fails (a full disk), those who stay do it as for one who has died.
+            # If this fails (a full disk), the other members do it, as for one that has died.
             with suppress(LycosaError), self.change() as (database, state):
                 _leave(database, state, self.member)
             self.abandon()
 
     def abandon(self) -> None:
-        """Let go of the folder without a word, as a process that dies does."""
+        """Release the folder as a process that dies does."""
         self._closed = True
         self.close_database()
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
-        if self._bells:
-            self._bells.close()
+        if self._pipes:
+            self._pipes.close()
 
     def __del__(self) -> None:
         if not self._closed:
@@ -207,27 +210,27 @@ class Folder:
             self.abandon()
 
     def close_database(self) -> None:
-        """SQLite's locks do not survive a fork: nothing of it may be open then."""
+        """Close the connection, as before a fork: SQLite's locks do not survive one."""
         if self._database:
             self._database.close()
             self._database = None
 
     def before_fork(self) -> None:
-        """Wait until no thread of ours is in a transaction, and keep them out."""
-        self._turn.acquire()
+        """Wait until no thread is in a transaction, and keep them out."""
+        self._mutex.acquire()
         self.close_database()
 
     def after_fork(self, *, child: bool) -> None:
         """Go on; in the child as a new member, without what belongs to the parent."""
         if not child:
-            self._turn.release()
+            self._mutex.release()
             return
-        self._turn = threading.RLock()
+        self._mutex = threading.RLock()
         if self._lock >= 0:
             os.close(self._lock)
-        if self._bells:
-            self._bells.abandon()
-        self._lock, self._bells, self.member = -1, None, 0
+        if self._pipes:
+            self._pipes.abandon()
+        self._lock, self._pipes, self.member = -1, None, 0
 
     def _take_lock(self) -> None:
         if self._lock < 0:
@@ -244,9 +247,9 @@ class Folder:
             self.close_database()
 
     @staticmethod
-    def _wake(bells: Bells, numbers: list[int], state: State) -> None:
-        # Before the commit: whoever is woken waits for the lock, and if we die here they have lost nothing.
-        bells.ring(numbers)
+    def _wake(pipes: WakeupPipes, numbers: list[int], state: QueueState) -> None:
+        # Before the commit: members that wake wait for the lock, and have lost nothing if this process dies here.
+        pipes.wake(numbers)
         for number in numbers:
             state.members[number].waits = state.members[number].room = 0
 
@@ -254,7 +257,7 @@ class Folder:
         file = self.path / DATABASE
         if file.exists() and not file.is_file():
             raise StorageError(f"{file} is no database of a queue")
-        make = _statements(self._made)
+        make = _statements(self._expected)
         self._database = opened(file, self._refuse, make, sync=self._sync, busy_s=BUSY_S, settings=SETTINGS)
         return self._database
 
@@ -267,41 +270,43 @@ class Folder:
         if found.tables and found.tables not in ({*TABLES}, {*TABLES, RANKS}):
             raise StorageError(f"{self.path}: the tables of the queue are damaged")
 
-    def _join(self, database: sqlite3.Connection) -> Bells:
+    def _join(self, database: sqlite3.Connection) -> WakeupPipes:
         state, before = self._begin(database)
-        _refuse_other(self.path, state, self._made)
+        _refuse_other(self.path, state, self._expected)
         number = state.next_member
-        bells = Bells(self.path / BELLS, number)
+        pipes = WakeupPipes(self.path / PIPES, number)
         try:
-            bells.watch(state.members)
-            for dead in bells.dead():
+            pipes.watch(state.members)
+            for dead in pipes.dead():
                 _leave(database, state, dead)
-                bells.remove(dead)
-            _refuse_crowd(self.path, state)
+                pipes.remove(dead)
+            _refuse_too_many(self.path, state)
             state.shut = state.shut and bool(state.members)
-            # Those who wait have to watch the newcomer, too.
-            self._wake(bells, [each for each, member in state.members.items() if member.waits], state)
-            state.members[number] = Member()
+            # Members that sleep have to watch the new one, too.
+            self._wake(pipes, [each for each, member in state.members.items() if member.waits], state)
+            state.members[number] = FolderMember()
             state.next_member += 1
             state.generation += 1
             _commit(database, state, before)
         except BaseException:
-            bells.close()
+            pipes.close()
             raise
-        self._bells, self.member, self._generation = bells, number, -1
-        return bells
+        self._pipes, self.member, self._generation = pipes, number, -1
+        return pipes
 
-    def _look_after(self, database: sqlite3.Connection, state: State, bells: Bells) -> None:
+    def _update_members(self, database: sqlite3.Connection, state: QueueState, pipes: WakeupPipes) -> None:
+        """Watch the members of now, and give back what dead ones lease."""
         if self.member not in state.members:
-            raise StorageError(f"{self.path}: others took this process for dead, its bell is gone; open the queue anew")
+            lost = f"its pipe in {PIPES}/ is gone, so other processes found this one dead"
+            raise StorageError(f"{self.path}: {lost}; open the queue again")
         if state.generation != self._generation:
-            bells.watch(state.members)
+            pipes.watch(state.members)
             self._generation = state.generation
-        for number in bells.dead() & state.members.keys():
+        for number in pipes.dead() & state.members.keys():
             _leave(database, state, number)
-            bells.remove(number)
+            pipes.remove(number)
 
-    def _begin(self, database: sqlite3.Connection) -> tuple[State, bytes]:
+    def _begin(self, database: sqlite3.Connection) -> tuple[QueueState, bytes]:
         database.execute("BEGIN")
         row = database.execute("SELECT value FROM state").fetchone()
         try:
@@ -310,32 +315,32 @@ class Folder:
             raise StorageError(f"{self.path}: the state of the queue is damaged ({error})") from error
 
 
-def _commit(database: sqlite3.Connection, state: State, before: bytes) -> None:
+def _commit(database: sqlite3.Connection, state: QueueState, before: bytes) -> None:
     after = encode_state(state)
     if after != before:
         database.execute("UPDATE state SET value = ?", (after,))
     database.execute("COMMIT")
 
 
-def _leave(database: sqlite3.Connection, state: State, number: int) -> None:
-    """Take a member out of the state, and put back what is lent to it."""
+def _leave(database: sqlite3.Connection, state: QueueState, number: int) -> None:
+    """Remove a member, and put back what it leases."""
     moved = database.execute(
         "INSERT INTO items SELECT id, rank, attempts + 1, value FROM leased WHERE member = ?", (number,)
     ).rowcount
     if moved:
         database.execute("DELETE FROM leased WHERE member = ?", (number,))
         state.size += moved
-    # Nobody will report done what it got, and nobody should wait for that.
+    # Nobody will report what it got as done, and `join` should not wait for that.
     state.unfinished = max(0, state.unfinished - state.members.pop(number).got)
     state.generation += 1
 
 
-def _statements(made: State) -> list[str]:
-    """Return what makes the database of a new queue."""
+def _statements(state: QueueState) -> list[str]:
+    """Return the statements that make the database of a new queue."""
     return [
         *TABLES,
-        *([RANKS] if made.order is Order.PRIORITY else []),
-        f"INSERT INTO state VALUES (1, x'{encode_state(made).hex()}')",  # noqa: S608  bytes of our own
+        *([RANKS] if state.order is Order.PRIORITY else []),
+        f"INSERT INTO state VALUES (1, x'{encode_state(state).hex()}')",  # noqa: S608  our own bytes
         f"PRAGMA application_id={FORMAT}",
         f"PRAGMA user_version={VERSION}",
     ]
@@ -349,16 +354,14 @@ def _refuse_foreign(path: Path) -> None:
         raise ForeignState(f"{path} holds something else than a queue; give an empty or new folder")
 
 
-def _refuse_other(path: Path, state: State, asked: State) -> None:
-    if state.order is not asked.order:
+def _refuse_other(path: Path, state: QueueState, expected: QueueState) -> None:
+    if state.order is not expected.order:
         raise UsageError(f"{path} was made as a {state.order.value}; open it as one")
-    if state.packing != asked.packing:
-        raise UsageError(
-            f"{path} was made with serializer {state.packing}, not {asked.packing}; open it as it was made"
-        )
+    if state.codec != expected.codec:
+        raise UsageError(f"{path} was made with serializer {state.codec}, not {expected.codec}; open it as it was made")
 
 
-def _refuse_crowd(path: Path, state: State) -> None:
+def _refuse_too_many(path: Path, state: QueueState) -> None:
     if len(state.members) >= MEMBERS_MAX:
         raise StateError(f"{path}: the queue is open {MEMBERS_MAX} times already; close some")
 
@@ -369,13 +372,13 @@ def _storage_error(path: Path, error: Exception) -> StateError:
     return storage_error(path, error, FULL, what)
 
 
-_folders: WeakSet[Folder] = WeakSet()
-_forking: list[Folder] = []
-_fork_turn = threading.Lock()
+_folders: WeakSet[QueueFolder] = WeakSet()
+_forking: list[QueueFolder] = []
+_fork_lock = threading.Lock()
 
 
 def _before_fork() -> None:
-    _fork_turn.acquire()
+    _fork_lock.acquire()
     for folder in list(_folders):
         folder.before_fork()
         _forking.append(folder)
@@ -385,7 +388,7 @@ def _after_fork(*, child: bool) -> None:
     for folder in _forking:
         folder.after_fork(child=child)
     _forking.clear()
-    _fork_turn.release()
+    _fork_lock.release()
 
 
 os.register_at_fork(

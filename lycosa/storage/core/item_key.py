@@ -1,4 +1,4 @@
-"""What tells an item apart from all others of a crawl."""
+"""The key of an item, unique in its crawl."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 
 class ItemKey(NamedTuple):
-    """The item of this `number` (from 0) of a page. It is the same when the page is fetched again.
+    """Item `number` (from 0) of a page. A page that is fetched again yields the same keys.
 
-    `fingerprint` is that of the page's request (64 bits), `segment` the part of the crawl it is in. `repeatable` says
-    that the page is fetched as often as it is asked for: each time its items are new ones.
+    `fingerprint` is that of the page's request (64 bits), `segment` the part of the crawl it is in. `repeatable` pages
+    (dont_filter) are fetched as often as they are requested, and each time their items are new ones.
     """
 
     url: str

@@ -1,7 +1,4 @@
-"""The address of a stream in Redis as an output. Pure.
-
-It is that of a Redis (`core.redis_url`) with ?stream=NAME[&maxlen=N].
-"""
+"""The address of a Redis stream as an output: that of a Redis (`core.redis_url`) with ?stream=NAME[&maxlen=N]. Pure."""
 
 from __future__ import annotations
 
@@ -12,25 +9,28 @@ from lycosa.core.errors import UsageError
 
 NAME_MAX = 200
 LENGTH_MAX = 10**15
-OURS = "lycosa:"
+RESERVED_PREFIX = "lycosa:"
 
 
 class StreamAddress(NamedTuple):
-    """An address, read. `place` is the stream without secrets and options: for messages, and as its identity."""
+    """`text` is the stream without secrets and options: its name in messages, and its identity in the state.
 
-    place: str
+    `maxlen` is the most entries that the stream keeps, 0 for no limit.
+    """
+
+    text: str
     server: redis_url.RedisAddress
     stream: str
     maxlen: int
 
 
 def is_address(output: object) -> bool:
-    """Tell whether an output is an address, and no file."""
+    """Return True for an address, False for a file."""
     return isinstance(output, str) and "://" in output
 
 
 def read_address(url: str) -> StreamAddress:
-    """Return what an address says. Raises `UsageError`, without the password."""
+    """Parse an address. Raises `UsageError`, without the password."""
     scheme, _, rest = url.partition("://")
     if scheme not in redis_url.MODES:
         shown = f"{scheme}://{rest.rpartition('@')[2]}"
@@ -41,20 +41,21 @@ def read_address(url: str) -> StreamAddress:
         raise UsageError(f"{error} (a stream: redis://HOST:6379/0?stream=NAME)") from None
     name = _name(server.text, server.extra.get("stream", ""))
     database = f"db={server.database}&" if server.socket and server.database else ""
-    place = f"{server.text}?{database}stream={name}"
-    return StreamAddress(place, server, name, _length(server.text, server.extra.get("maxlen")))
+    text = f"{server.text}?{database}stream={name}"
+    return StreamAddress(text, server, name, _maxlen(server.text, server.extra.get("maxlen")))
 
 
 def _name(server: str, name: str) -> str:
-    if name.startswith(OURS):
-        raise UsageError(f"{server}: names that begin with {OURS} are for crawls: give the stream another one")
+    if name.startswith(RESERVED_PREFIX):
+        raise UsageError(
+            f"{server}: names that begin with {RESERVED_PREFIX} are for crawls: give the stream another one"
+        )
     if name and len(name) <= NAME_MAX and name.isprintable() and not set(name) & set("{}"):
         return name
     raise UsageError(f"{server}: say which stream, {server}?stream=NAME (no braces, at most {NAME_MAX} characters)")
 
 
-def _length(server: str, text: str | None) -> int:
-    """Return most entries, 0 for no limit."""
+def _maxlen(server: str, text: str | None) -> int:
     if text is None:
         return 0
     if text.isascii() and text.isdigit() and 0 < int(text[:20]) <= LENGTH_MAX:

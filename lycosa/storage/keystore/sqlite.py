@@ -1,11 +1,11 @@
-"""A key store in one SQLite file of the state, records.sqlite. What is put stays in memory until `flush` writes it.
+"""A key store in one SQLite file of the state, records.sqlite. Values stay in memory until `flush` writes them.
 
     kept   (table, key) -> value
 
-One transaction a flush (WAL): a process that is killed leaves what the last flush wrote, and nothing of a later one;
-with `sync` that survives a power loss, too. The file is made by the first flush that has something to write: a crawl
-that keeps nothing has none. The state is locked by its owner, so that nobody else writes. Everything happens on the
-loop: a flush of 100 rows takes less than a millisecond.
+Each flush is one transaction (WAL): a process that is killed leaves what the last flush wrote, and nothing of a later
+one; with `sync` that survives a power loss, too. The first flush with something to write makes the file: a crawl that
+stores nothing here has none. The owner of the state holds its lock, so no other process writes. Everything happens on
+the loop: a flush of 100 rows takes less than a millisecond.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ TABLE = (
     " WITHOUT ROWID"
 )
 FULL = "on the device; free some and run the same command again"
-UNUSABLE = "what the crawl keeps beside its frontier cannot be used ({}); -O starts afresh"
+UNUSABLE = "the key store of the crawl cannot be used ({}); -O starts afresh"
 
 
-class SqliteRecords:
+class SqliteKeyStore:
     """See `storage.ports.KeyStore`. `path` is the file; with `sync` a flush is on the disk when it returns.
 
-    With `read_only` it reads what another process writes, and is not flushed.
+    With `read_only` it reads what another process writes.
     Raises `StorageError` for a file that is damaged or something else, `StorageFull`.
     """
 
@@ -40,29 +40,26 @@ class SqliteRecords:
         self._read_only = read_only
         self._database: sqlite3.Connection | None = None
         self._absent = False
-        """There is no file, nobody else makes one, so there is nothing to read."""
+        """True when there is no file: nothing to read until the first flush makes it."""
         self._waiting: dict[tuple[str, str], bytes | None] = {}
 
     def get(self, table: str, key: str) -> bytes | None:
-        """Return the value, or None."""
         if (table, key) in self._waiting:
             return self._waiting[table, key]
         rows = self._read("SELECT key, value FROM kept WHERE name = ? AND key = ?", _bytes(table), _bytes(key))
         return rows[0][1] if rows else None
 
     def put(self, table: str, key: str, value: bytes | None) -> None:
-        """Keep a value; None forgets the key."""
         self._waiting[table, key] = value
 
     def items(self, table: str) -> Iterator[tuple[str, bytes]]:
-        """Return the keys of a table and their values, in the order of the keys."""
         rows = self._read("SELECT key, value FROM kept WHERE name = ?", _bytes(table))
         found: dict[str, bytes | None] = {key.decode("utf-8", "surrogatepass"): value for key, value in rows}
         found |= {key: value for (name, key), value in self._waiting.items() if name == table}
         return iter(sorted((key, value) for key, value in found.items() if value is not None))
 
     async def flush(self) -> None:
-        """Write what was put, in one transaction. What cannot be written stays for the next flush."""
+        """Write what was put. After an error it stays for the next flush."""
         if not self._waiting:
             return
         try:
@@ -72,7 +69,6 @@ class SqliteRecords:
         self._waiting.clear()
 
     async def close(self) -> None:
-        """Close the file. What was not flushed is dropped."""
         self._waiting.clear()
         if self._database is not None:
             self._database.close()
@@ -86,7 +82,7 @@ class SqliteRecords:
         try:
             return self._open().execute(query, values).fetchall()
         except (sqlite3.Error, OSError) as error:
-            if self._read_only and "no such table" in str(error):  # its owner makes it just now
+            if self._read_only and "no such table" in str(error):  # its owner is just making it
                 return []
             raise storage_error(self.path, error, FULL, UNUSABLE) from error
 
@@ -108,7 +104,7 @@ class SqliteRecords:
 
     def _refuse(self, found: DatabaseHeader) -> None:
         if (found.mark or found.tables) and (found.mark, found.tables) != (FORMAT, {TABLE}):
-            raise StorageError(f"{self.path} holds something else than the records of a crawl; -O starts afresh")
+            raise StorageError(f"{self.path} holds something else than the key store of a crawl; -O starts afresh")
 
 
 def _bytes(text: str) -> bytes:

@@ -1,9 +1,8 @@
-"""What the sinks of JSON lines share: an item in, one line of bytes out; a failed system call in, our error out.
+"""An item as one line of JSON, and the errors of the sinks that write such lines.
 
-Understood: dicts, msgspec structs, dataclasses, attrs, pydantic and Scrapy items, and within them text, numbers, dates
-(ISO 8601), decimals and UUIDs (as text), bytes (base64), enums, sets and sequences. What JSON does not have becomes
-what comes nearest: NaN and infinity null, half a surrogate pair U+FFFD. Anything else is a `BadItem` that names the
-field.
+Supported are dicts, msgspec structs, dataclasses, attrs, pydantic and Scrapy items, and within them text, numbers,
+dates (ISO 8601), decimals and UUIDs (as text), bytes (base64), enums, sets and sequences. NaN and infinity become null,
+half a surrogate pair U+FFFD, since JSON has neither. Anything else raises `BadItem`, which names the field.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ import msgspec
 from lycosa.core.errors import BadItem, StateError, StorageError, StorageFull
 from lycosa.infra.disk import NO_ROOM
 
-CULPRIT_DEPTH_MAX = 50
+SEARCH_DEPTH_MAX = 50
 
 
 def to_line(item: Any) -> bytes:
-    """Return the item as JSON, without line ends. Raises `BadItem`."""
+    """Return the item as JSON without line ends. Raises `BadItem`."""
     try:
         return _ENCODER.encode(item)
     except UnicodeEncodeError:
@@ -32,41 +31,41 @@ def to_line(item: Any) -> bytes:
     except Exception as error:
         raise BadItem(_complaint(item)) from error
     try:
-        return _encode_mended(item)
+        return _encode_with_surrogates(item)
     except Exception as error:
         raise BadItem(_complaint(item)) from error
 
 
-def failed(where: str, error: OSError) -> StateError:
-    """Return the error to raise for a system call that failed on the output."""
+def write_error(where: str, error: OSError) -> StateError:
+    """Return the error for a system call that failed on the output."""
     if error.errno in NO_ROOM:
         return StorageFull(f"{where}: no space left for items ({error.strerror}); make room and run the command again")
     return StorageError(f"{where}: items cannot be written: {error.strerror or error}")
 
 
-def not_open(where: str) -> StateError:
-    """Return the error to raise for an output that is not open: nobody may take a position from it."""
+def not_open_error(where: str) -> StateError:
+    """Return the error for an output that is not open, and so has no position."""
     return StorageError(f"{where} is not open: items cannot be written to it before `open` or after `close`")
 
 
-def _encode_mended(item: Any) -> bytes:
-    """Encode what may hold surrogates, which is several times slower."""
-    return _ENCODER.encode(_mended(msgspec.to_builtins(item, str_keys=True, enc_hook=_convert)))
+def _encode_with_surrogates(item: Any) -> bytes:
+    """Encode an item that may hold surrogates, which is several times slower."""
+    return _ENCODER.encode(_without_surrogates(msgspec.to_builtins(item, str_keys=True, enc_hook=_convert)))
 
 
-def _mended(value: Any) -> Any:
-    """Join surrogate pairs, and replace what is left of them: UTF-8 has none."""
+def _without_surrogates(value: Any) -> Any:
+    """Join surrogate pairs, and replace single ones: UTF-8 has none."""
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, dict):
-        return {_mended(key): _mended(each) for key, each in value.items()}
+        return {_without_surrogates(key): _without_surrogates(each) for key, each in value.items()}
     if isinstance(value, list):
-        return [_mended(each) for each in value]
+        return [_without_surrogates(each) for each in value]
     return value
 
 
 def _convert(value: Any) -> Any:
-    """Turn what msgspec does not know into something that it does."""
+    """Turn a value that msgspec does not know into one that it does."""
     if isinstance(value, Mapping):  # Scrapy's items and our own are mappings
         return dict(value)
     if isinstance(value, (Sequence, AbstractSet)):
@@ -77,7 +76,7 @@ def _convert(value: Any) -> Any:
         return float(value)
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    from itemadapter import ItemAdapter  # loads what it adapts, Scrapy too where it is installed
+    from itemadapter import ItemAdapter  # slow to import: it loads all it adapts, Scrapy too where it is installed
 
     if ItemAdapter.is_item(value):
         return ItemAdapter(value).asdict()
@@ -88,8 +87,8 @@ _ENCODER = msgspec.json.Encoder(enc_hook=_convert)
 
 
 def _complaint(item: Any) -> str:
-    """Say what is wrong, as all complaints about items do: field, complaint, class of the item."""
-    path, value = _culprit(item, "", 0)
+    """Return the message for an item that cannot be encoded: field, complaint, class of the item."""
+    path, value = _unencodable_part(item, "", 0)
     where = f"{path}: " if path else ""
     kind = type(item).__qualname__
     if isinstance(value, Mapping):
@@ -98,13 +97,13 @@ def _complaint(item: Any) -> str:
     return f"{where}{what}, only text, numbers, dates, bytes, lists, dicts and items ({kind})"
 
 
-def _culprit(value: Any, path: str, depth: int) -> tuple[str, Any]:
-    """Find the innermost value that cannot be encoded."""
-    for name, part in _parts(value) if depth < CULPRIT_DEPTH_MAX else ():
+def _unencodable_part(value: Any, path: str, depth: int) -> tuple[str, Any]:
+    """Return the innermost value that cannot be encoded, and its path."""
+    for name, part in _parts(value) if depth < SEARCH_DEPTH_MAX else ():
         try:
-            _encode_mended(part)
-        except Exception:  # noqa: BLE001  whatever it is: here it is
-            return _culprit(part, f"{path}{name}" if path else name.removeprefix("."), depth + 1)
+            _encode_with_surrogates(part)
+        except Exception:  # noqa: BLE001  the same error, of whatever class, that the whole item raised
+            return _unencodable_part(part, f"{path}{name}" if path else name.removeprefix("."), depth + 1)
     return path, value
 
 

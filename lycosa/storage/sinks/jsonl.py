@@ -1,7 +1,7 @@
 """Items as JSON lines in a file, exactly once: `open(position)` cuts off what was written after the committed position.
 
-Positions are bytes from the start of the file. The file ends in a whole line after every `flush`, failed ones included.
-One process writes a file at a time (an advisory lock). Every failure is one line: `StorageFull` or `StorageError`.
+Positions are bytes from the start of the file. The file ends with a complete line after every `flush`, failed ones
+included. One process writes a file at a time (an advisory lock). Raises `StorageFull` or `StorageError`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any
 
 from lycosa.core.errors import StorageError
 from lycosa.storage.core.item_key import ItemKey
-from lycosa.storage.sinks.json_lines import failed, not_open, to_line
+from lycosa.storage.sinks.json_lines import not_open_error, to_line, write_error
 
 BUFFER_MAX = 8 * 1024**2
-"""Most bytes held in memory; `write` hands them to the operating system when there are more."""
+"""Bytes held in memory; with more, `write` hands them to the operating system."""
 
 
 class JsonlSink:
@@ -37,7 +37,6 @@ class JsonlSink:
         self._pending_bytes = 0
 
     async def check(self) -> None:
-        """Look at the file, or where it would be made."""
         folder = self._folder()
         with self._our_errors():
             try:
@@ -52,12 +51,12 @@ class JsonlSink:
             os.close(fd)
 
     async def open(self, position: int | None, *, keep: bool = False) -> int:
-        """Start to write at `position`, or at the end when None or to `keep` it, on a line of its own. Return where."""
+        """See `Sink`; the position is always at the start of a line."""
         assert self._fd < 0, "open"
         self._fd = self._open_file(must_exist=bool(position))
         try:
             if position is not None:
-                self._check(position)
+                self._check_position(position)
             cut = position is not None and not keep
             self._position = self._cut_back(position or 0) if cut else self._end_of_lines()
         except BaseException:
@@ -66,21 +65,16 @@ class JsonlSink:
         return self._position
 
     def prepare(self, item: Any) -> bytes:
-        """Encode the item, so that it may change afterwards. Raises `BadItem`."""
         return to_line(item)
 
     def write(self, line: bytes, key: ItemKey) -> None:
-        """Take what `prepare` returned."""
         self._lines.append(line)
         self._pending_bytes += len(line) + 1
         if self._pending_bytes >= BUFFER_MAX:
             self._drain()
 
     async def flush(self) -> int:
-        """Hand the lines to the operating system, and to the disk with `sync`. Return the end of the file.
-
-        Blocks the loop for the time of one write. After an error nothing is lost: the next flush tries again.
-        """
+        """See `Sink`. Blocks the loop for one write. After an error the next flush writes everything again."""
         self._drain()
         if self._sync:
             with self._our_errors():
@@ -88,7 +82,6 @@ class JsonlSink:
         return self._position
 
     async def close(self) -> None:
-        """Release the file. What was not flushed is dropped."""
         self._lines.clear()
         self._pending_bytes = 0
         with self._our_errors():
@@ -96,7 +89,7 @@ class JsonlSink:
 
     def _drain(self) -> None:
         if self._fd < 0:
-            raise not_open(self._shown)
+            raise not_open_error(self._shown)
         if not self._lines:
             return
         data = memoryview(b"\n".join([*self._lines, b""]))
@@ -105,9 +98,9 @@ class JsonlSink:
             while written < len(data):
                 written += os.pwrite(self._fd, data[written:], self._position + written)
         except OSError as error:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # no part of a line stays behind
                 os.ftruncate(self._fd, self._position)
-            raise failed(self._shown, error) from error
+            raise write_error(self._shown, error) from error
         self._position += written
         self._lines.clear()
         self._pending_bytes = 0
@@ -115,13 +108,13 @@ class JsonlSink:
     def _open_file(self, *, must_exist: bool) -> int:
         fresh = not os.path.lexists(self.path)
         if fresh and must_exist:
-            raise StorageError(f"{self._shown} is gone, but the crawl wrote items to it: {_ADVICE}")
+            raise StorageError(f"{self._shown} does not exist any more, but the crawl wrote items to it: {_ADVICE}")
         parent = self._folder()
         with self._our_errors():
             fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             self._claim(fd)
-            if self._sync:  # also when it is there: whoever made it may have been killed before this
+            if self._sync:  # even if the file was there: the process that made it may have been killed before this
                 self._sync_folder(parent)
         except BaseException:
             os.close(fd)
@@ -142,9 +135,9 @@ class JsonlSink:
         except BlockingIOError:
             raise StorageError(f"{self._shown}: another process writes to it; give every crawl its own file") from None
         except OSError as error:
-            # Some network file systems know no locks: that is no reason not to write.
+            # Some network file systems have no locks: write without one.
             if error.errno not in {errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL}:
-                raise failed(self._shown, error) from error
+                raise write_error(self._shown, error) from error
 
     def _sync_folder(self, folder: Path) -> None:
         with self._our_errors():
@@ -155,7 +148,7 @@ class JsonlSink:
                 os.close(fd)
 
     def _end_of_lines(self) -> int:
-        """Where a new line starts; a last line without its end, as others leave behind, is given one."""
+        """Return where a new line starts; a last line without its end, left by another program, gets one."""
         with self._our_errors():
             end = os.fstat(self._fd).st_size
             if end and os.pread(self._fd, 1, end - 1) != b"\n":
@@ -167,13 +160,13 @@ class JsonlSink:
             os.ftruncate(self._fd, position)
         return position
 
-    def _check(self, position: int) -> None:
+    def _check_position(self, position: int) -> None:
         with self._our_errors():
             size = os.fstat(self._fd).st_size
             last = os.pread(self._fd, 1, position - 1) if position else b"\n"
         if last == b"\n":
             return
-        what = f"holds {size:,} bytes, but the crawl wrote {position:,}" if size < position else "has other lines now"
+        what = f"holds {size:,} bytes, but the crawl wrote {position:,}" if size < position else "has other content now"
         raise StorageError(f"{self._shown} was cut, edited or replaced ({what}): {_ADVICE}")
 
     def _close_file(self) -> None:
@@ -186,7 +179,7 @@ class JsonlSink:
         try:
             yield
         except OSError as error:
-            raise failed(self._shown, error) from error
+            raise write_error(self._shown, error) from error
 
 
 _ADVICE = "put the file back as it was, or start afresh with -O"

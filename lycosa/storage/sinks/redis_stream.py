@@ -1,9 +1,9 @@
 """Items as entries of a Redis stream, once: `open(position)` cuts off what was written after the committed position.
 
-Positions hold the number of the writer (one crawl, or one worker of a shared one) and how many entries it wrote; each
-writer cuts off its own entries only. Entries travel in batches, a script call each, which the server takes once however
-often they are sent. It is waited for when it is away or full (`storage.sinks.redis_server`); what it lost of what it
-had taken, when it comes back without its last second, is sent again as long as it is kept here.
+A position holds the number of the writer (one crawl, or one worker of a shared one) and how many entries it wrote; each
+writer cuts off its own entries only. Entries travel in batches, one script call each, which the server takes once
+however often they are sent. The sink waits for a server that is away or full. One that comes back without its last
+second is sent the lost batches again, as long as they are kept here.
 """
 
 from __future__ import annotations
@@ -17,37 +17,33 @@ from typing import Any, NamedTuple
 from lycosa.core.errors import BadItem, StateError, StorageError
 from lycosa.storage.core.item_key import ItemKey
 from lycosa.storage.core.stream_url import read_address
-from lycosa.storage.sinks.json_lines import not_open, to_line
-from lycosa.storage.sinks.redis_server import Say, StreamServer
+from lycosa.storage.sinks.json_lines import not_open_error, to_line
+from lycosa.storage.sinks.stream_server import FIELDS, Report, StreamServer
 
 BATCH_ITEMS = 512
 BATCH_BYTES = 1024**2
 BUFFER_MAX = 8 * 1024**2
-"""Most bytes that wait in memory; with more, `write` waits for the server itself, and the whole crawl with it."""
+"""Bytes that wait in memory; with more, `write` waits for the server itself, and the whole crawl with it."""
 
-KEPT_MAX = 8 * 1024**2
+SENT_MAX = 8 * 1024**2
 """Bytes of batches that are kept after the server has taken them."""
 
 ITEM_MAX = 256 * 1024**2
 """Largest item, in bytes; Redis takes half a gigabyte."""
 
 FLUSHES_KEPT = 64
-"""The crawl may return to the positions of so many flushes: a frontier that fails over may have lost some seconds."""
+"""Flushes whose positions the crawl may return to: a frontier that fails over may have lost some seconds."""
 
 CLOSE_MAX_S = 0.3
-"""A flush that was given up, and whose server is away, is waited for so long at the end."""
+"""How long `close` waits for a cancelled flush, before it cuts the connection of its thread."""
 
 WRITERS = 1 << 26
 ENTRIES_BITS = 37
-"""A position is the number of the writer, and in so many bits that of its entries."""
+"""A position is the number of the writer and, in this many low bits, the number of its entries."""
 
 
-FIELDS = 4
-"""Of an entry, as the script takes them: key, segment, url, item."""
-
-
-class Batch(NamedTuple):
-    """Entries that travel together; `start` were written before them."""
+class EntryBatch(NamedTuple):
+    """Entries that travel together; `start` entries of the writer come before them."""
 
     start: int
     size_bytes: int
@@ -55,48 +51,43 @@ class Batch(NamedTuple):
 
 
 class RedisStreamSink:
-    """The stream at an address, for one crawl. `sync`: only a server that has every flush on the disk.
+    """The stream at an address, for one crawl. With `sync` the server has to have every flush on its disk.
 
-    Raises `UsageError` for an address that cannot be. `say` hears when the server is waited for.
+    `report` is called with a line when the sink waits for the server. Raises `UsageError` for a bad address.
     """
 
-    def __init__(self, address: str, crawl: str, say: Say, *, sync: bool = False) -> None:
+    def __init__(self, address: str, crawl: str, report: Report, *, sync: bool = False) -> None:
         self._address = read_address(address)
-        self.name = f"stream:{self._address.place}"
-        self._server = StreamServer(self._address, say)
-        self._crawl, self._say, self._sync = crawl, say, sync
+        self.name = f"stream:{self._address.text}"
+        self._server = StreamServer(self._address, report)
+        self._crawl, self._report, self._sync = crawl, report, sync
         self._lock = threading.Lock()
         self._token = ""
-        """Of this time that it is open, "" when it is not."""
+        """Fences off other processes that open this writer; "" when the sink is closed."""
         self._writer = self._next = self._size_bytes = 0
         self._entries: list[str | bytes] = []
-        self._unsent: deque[Batch] = deque()
-        self._kept: deque[Batch] = deque()
-        self._given_bytes = self._sent_bytes = self._kept_bytes = 0
+        self._unsent: deque[EntryBatch] = deque()
+        self._sent: deque[EntryBatch] = deque()
+        self._unsent_bytes = self._sent_bytes = 0
         self._flushed: deque[int] = deque(maxlen=FLUSHES_KEPT)
 
     async def check(self) -> None:
-        """Connect as a new writer, which is not there before it has written."""
+        # A new writer is stored with its first batch, so this changes nothing.
         await self.open(None)
         await self.close()
 
     async def open(self, position: int | None, *, keep: bool = False) -> int:
-        """Connect, and cut off what this crawl wrote behind `position`, unless to `keep` it. Return where it writes.
-
-        None begins a new writer, 0 empties the stream as well, for all who write to it.
-        """
+        """See `Sink`. None begins a new writer; 0 does too, and empties the stream for all writers."""
         assert not self._token, "open"
         return await asyncio.to_thread(self._open, position, keep=keep)
 
     def prepare(self, item: Any) -> bytes:
-        """Encode the item, so that it may change afterwards. Raises `BadItem`."""
         line = to_line(item)
         if len(line) > ITEM_MAX:
             raise BadItem(f"an item of {len(line):,} bytes is too large for a stream ({type(item).__qualname__})")
         return line
 
     def write(self, line: bytes, key: ItemKey) -> None:
-        """Take what `prepare` returned."""
         name = key.text(self._crawl)
         if key.repeatable:
             name = f"{name}/{self._token}-{self._next + len(self._entries) // FIELDS}"
@@ -104,35 +95,34 @@ class RedisStreamSink:
         self._size_bytes += len(line) + len(name) + len(key.url)
         if self._size_bytes >= BATCH_BYTES or len(self._entries) >= FIELDS * BATCH_ITEMS:
             self._close_batch()
-            if self._given_bytes - self._sent_bytes >= BUFFER_MAX:
+            if self._unsent_bytes >= BUFFER_MAX:
                 self._drain(threading.Event())
 
     async def flush(self) -> int:
-        """Send everything written, and wait until the server has it. Return the position."""
         self._close_batch()
-        hurry = threading.Event()
+        stop = threading.Event()
         try:
-            await asyncio.to_thread(self._drain, hurry)
+            await asyncio.to_thread(self._drain, stop)
         except asyncio.CancelledError:
-            hurry.set()  # the thread ends by itself; what it has not sent is sent by the next flush
+            stop.set()  # the thread ends by itself; the next flush sends what it has not sent
             raise
         if self._flushed[-1] != self._next:
             self._flushed.append(self._next)
         return self._position
 
     async def close(self) -> None:
-        """Let go of the server. What was not flushed is dropped."""
         await asyncio.to_thread(self._close)
 
     @property
     def _position(self) -> int:
         if self._next >> ENTRIES_BITS:
-            raise StorageError(f"{self._address.place}: too many items for one crawl; give another stream=")
+            raise StorageError(f"{self._address.text}: too many items for one crawl; give another stream=")
         return self._writer << ENTRIES_BITS | self._next
 
     def _keys(self) -> list[str]:
-        ours = f"lycosa:stream:{{{self._address.stream}}}:{self._writer}"
-        return [self._address.stream, ours, f"{ours}:batches"]
+        # The hash tag puts them into the slot of the stream itself.
+        writer = f"lycosa:stream:{{{self._address.stream}}}:{self._writer}"
+        return [self._address.stream, writer, f"{writer}:batches"]
 
     def _open(self, position: int | None, *, keep: bool) -> int:
         self._server.connect(sync=self._sync)
@@ -140,9 +130,9 @@ class RedisStreamSink:
         try:
             if position:
                 self._writer, committed = position >> ENTRIES_BITS, position & (1 << ENTRIES_BITS) - 1
-                self._next = self._begin(token, committed, "keep" if keep else "cut")
+                self._next = self._open_writer(token, committed, "keep" if keep else "cut")
             else:
-                self._next = self._begin_anew(token, "new" if position is None else "empty")
+                self._next = self._open_new_writer(token, "new" if position is None else "empty")
         except BaseException:
             self._server.close()
             raise
@@ -151,15 +141,15 @@ class RedisStreamSink:
         self._flushed.append(self._next)
         return self._position
 
-    def _begin_anew(self, token: str, how: str) -> int:
+    def _open_new_writer(self, token: str, mode: str) -> int:
         while True:
             self._writer = 1 + secrets.randbelow(WRITERS - 1)
-            if (written := self._begin(token, 0, how)) >= 0:
+            if (written := self._open_writer(token, 0, mode)) >= 0:
                 return written
 
-    def _begin(self, token: str, committed: int, how: str) -> int:
+    def _open_writer(self, token: str, committed: int, mode: str) -> int:
         """Return how many entries this writer has, -1 when its number is taken."""
-        status, *more = self._server.run("open", self._keys(), (token, committed, how), threading.Event())
+        status, *more = self._server.run("open_writer", self._keys(), (token, committed, mode), threading.Event())
         if status == "ok":
             return int(more[0])
         if status == "taken":
@@ -168,73 +158,68 @@ class RedisStreamSink:
 
     def _close_batch(self) -> None:
         if self._entries:
-            self._unsent.append(Batch(self._next, self._size_bytes, self._entries))
-            self._given_bytes += self._size_bytes
+            self._unsent.append(EntryBatch(self._next, self._size_bytes, self._entries))
+            self._unsent_bytes += self._size_bytes
             self._next += len(self._entries) // FIELDS
             self._entries, self._size_bytes = [], 0
 
-    def _drain(self, hurry: threading.Event) -> None:
+    def _drain(self, stop: threading.Event) -> None:
         with self._lock:
             if not self._token:
-                raise not_open(self._address.place)
-            while self._unsent and not hurry.is_set():
-                self._send(self._unsent[0], hurry)
+                raise not_open_error(self._address.text)
+            while self._unsent and not stop.is_set():
+                self._send(self._unsent[0], stop)
 
-    def _send(self, batch: Batch, hurry: threading.Event) -> None:
+    def _send(self, batch: EntryBatch, stop: threading.Event) -> None:
         safe = self._flushed[0] if len(self._flushed) == FLUSHES_KEPT else 0
-        told = (self._token, batch.start, safe, self._address.maxlen, self._crawl)
-        status, *more = self._server.run("write", self._keys(), (*told, *batch.arguments), hurry)
+        header = (self._token, batch.start, safe, self._address.maxlen, self._crawl)
+        status, *more = self._server.run("write_batch", self._keys(), (*header, *batch.arguments), stop)
         if status == "behind":
-            self._take_back(int(more[0]))
+            self._requeue_lost(int(more[0]))
         elif status != "ok":
             raise self._refusal(status, batch.start, *more)
         else:
-            self._unsent.popleft()
+            self._sent.append(self._unsent.popleft())
+            self._unsent_bytes -= batch.size_bytes
             self._sent_bytes += batch.size_bytes
-            self._keep(batch)
+            while self._sent_bytes > SENT_MAX:
+                self._sent_bytes -= self._sent.popleft().size_bytes
 
-    def _keep(self, batch: Batch) -> None:
-        self._kept.append(batch)
-        self._kept_bytes += batch.size_bytes
-        while self._kept_bytes > KEPT_MAX:
-            self._kept_bytes -= self._kept.popleft().size_bytes
-
-    def _take_back(self, written: int) -> None:
-        """Let be sent again what the server has lost. Raises `StorageError` when it is not kept any more."""
+    def _requeue_lost(self, written: int) -> None:
+        """Queue again what the server has lost. Raises `StorageError` when it is not kept any more."""
         had = self._unsent[0].start
-        while self._kept and self._unsent[0].start > written:
-            batch = self._kept.pop()
-            self._kept_bytes -= batch.size_bytes
+        while self._sent and self._unsent[0].start > written:
+            batch = self._sent.pop()
             self._sent_bytes -= batch.size_bytes
+            self._unsent_bytes += batch.size_bytes
             self._unsent.appendleft(batch)
         if self._unsent[0].start > written:
             raise self._refusal("lost", had, written)
-        self._say(f"{self._address.place}: the server has lost its last {had - written:,} items; they are sent again")
+        self._report(f"{self._address.text}: the server has lost its last {had - written:,} items; they are sent again")
 
     def _refusal(self, status: str, committed: int, more: Any = 0) -> StateError:
-        place = self._address.place
+        """Return the error for a status of a script; `more` is what came with it."""
+        stream = self._address.text
         match status:
             case "lost":
                 what = f"the server has lost {committed - int(more):,} of {committed:,} items that this crawl wrote"
-                return StorageError(f"{place}: {what}: {_ADVICE}")
-            case "old":
+                return StorageError(f"{stream}: {what}: {_ADVICE}")
+            case "too old":
                 what = f"it has {int(more):,} items that the state of this crawl does not know, an old copy"
-                return StorageError(f"{place}: {what}: {_ADVICE}")
+                return StorageError(f"{stream}: {what}: {_ADVICE}")
             case "type":
-                return StorageError(
-                    f"{place}: there is a {more.decode()} of this name, no stream; give another stream="
-                )
+                return StorageError(f"{stream}: a {more.decode()} has this name, no stream; give another stream=")
         what = "another process has opened it since with a copy of this state"
-        return StorageError(f"{place}: {what}: each needs a --state of its own")
+        return StorageError(f"{stream}: {what}: each needs a --state of its own")
 
     def _close(self) -> None:
         while not self._lock.acquire(timeout=CLOSE_MAX_S):
-            self._server.cut()  # a flush that nobody waits for stands before a server that is away
+            self._server.disconnect()  # the thread of a cancelled flush may still wait for a server that is away
         try:
             self._entries, self._size_bytes = [], 0
             self._unsent.clear()
-            self._kept.clear()
-            self._given_bytes = self._sent_bytes = self._kept_bytes = 0
+            self._sent.clear()
+            self._unsent_bytes = self._sent_bytes = 0
             self._token = ""
             self._server.close()
         finally:

@@ -1,8 +1,7 @@
-"""Items as JSON lines on standard output, at least once: what was written cannot be cut off, so the
-position is always 0.
+"""Items as JSON lines on standard output, at least once: output cannot be cut off, so the position is always 0.
 
-A slow reader slows the crawl down (`flush` waits for it, the loop runs on); a reader that goes away ends it with a
-`StorageError`.
+A slow reader slows the crawl down (`flush` waits for it, the loop runs on); when the reader closes the pipe the crawl
+ends with a `StorageError`.
 """
 
 from __future__ import annotations
@@ -16,17 +15,17 @@ from typing import Any
 
 from lycosa.core.errors import StorageError
 from lycosa.storage.core.item_key import ItemKey
-from lycosa.storage.sinks.json_lines import failed, not_open, to_line
+from lycosa.storage.sinks.json_lines import not_open_error, to_line, write_error
 
 BUFFER_MAX = 1024**2
-"""Most bytes held in memory; with more, `write` waits for the reader itself, and the whole crawl with it."""
+"""Bytes held in memory; with more, `write` waits for the reader itself, and the whole crawl with it."""
 
 CHUNK_BYTES = select.PIPE_BUF
 """A pipe that is ready takes this much without blocking."""
 
 
 class StdoutSink:
-    """JSON lines on a file descriptor, standard output unless told otherwise. Leaves it open."""
+    """JSON lines on a file descriptor, by default standard output, which stays open."""
 
     name = "stdout"
 
@@ -39,7 +38,6 @@ class StdoutSink:
         self._poll = select.poll()
 
     async def check(self) -> None:
-        """Look whether there is an output at all."""
         try:
             writable = fcntl.fcntl(self._fd, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY
         except OSError:
@@ -48,7 +46,6 @@ class StdoutSink:
             raise StorageError("standard output is closed: write the items to a file with -o FILE")
 
     async def open(self, position: int | None, *, keep: bool = False) -> int:
-        """Look whether there is an output at all. Return 0."""
         await self.check()
         self._never_blocks = stat.S_ISREG(os.fstat(self._fd).st_mode)
         self._poll.register(self._fd, select.POLLOUT)
@@ -56,27 +53,22 @@ class StdoutSink:
         return 0
 
     def prepare(self, item: Any) -> bytes:
-        """Encode the item, so that it may change afterwards. Raises `BadItem`."""
         return to_line(item)
 
     def write(self, line: bytes, key: ItemKey) -> None:
-        """Take what `prepare` returned."""
         self._lines.append(line)
         self._pending_bytes += len(line) + 1
         if self._pending_bytes >= BUFFER_MAX:
             if not self._is_open:
-                raise not_open("standard output")
+                raise not_open_error("standard output")
             self._take_lines()
             while self._unsent:
                 self._send(len(self._unsent))
 
     async def flush(self) -> int:
-        """Write everything, waiting for the reader where it is slow. Return 0.
-
-        That includes what is written meanwhile: the caller may commit every item there is when this returns.
-        """
+        """Write everything, also what is written meanwhile: the caller may commit every item when this returns."""
         if not self._is_open:
-            raise not_open("standard output")
+            raise not_open_error("standard output")
         while self._lines or self._unsent:
             self._take_lines()
             if self._never_blocks:
@@ -87,7 +79,6 @@ class StdoutSink:
         return 0
 
     async def close(self) -> None:
-        """Drop what was not flushed."""
         self._is_open = False
         self._lines.clear()
         self._unsent = memoryview(b"")
@@ -100,10 +91,10 @@ class StdoutSink:
         self._pending_bytes = 0
 
     def _until_room(self) -> None:
-        """Wait for the reader. With poll: select knows no descriptors above 1,024, which a crawl may have."""
-        waiting = select.poll()
-        waiting.register(self._fd, select.POLLOUT)
-        waiting.poll()
+        # With poll: select takes no descriptors above 1,024, and a crawl may have more.
+        writable = select.poll()
+        writable.register(self._fd, select.POLLOUT)
+        writable.poll()
 
     def _send(self, size_max: int) -> None:
         try:
@@ -111,9 +102,11 @@ class StdoutSink:
         except BlockingIOError:
             self._until_room()
         except (BrokenPipeError, ConnectionResetError) as error:
-            raise StorageError("standard output was closed by its reader; run the command again to go on") from error
+            raise StorageError(
+                "standard output was closed by its reader; the same command resumes the crawl"
+            ) from error
         except OSError as error:
-            raise failed("standard output", error) from error
+            raise write_error("standard output", error) from error
 
     async def _wait_for_room(self) -> None:
         if self._poll.poll(0):

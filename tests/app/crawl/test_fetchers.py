@@ -21,7 +21,7 @@ from lycosa.frontier.local import LocalFrontier
 from lycosa.frontier.redis.worker.frontier import RedisFrontier
 from lycosa.http.core.request import Request
 from lycosa.infra.clock import Clock
-from lycosa.storage.keystore.memory import MemoryRecords
+from lycosa.storage.keystore.memory import MemoryKeyStore
 from tests.crawl.fetching.recording import StartedHosts
 
 OWN = OpenFrontier(object(), object()).report_starts(Clock())  # type: ignore[arg-type]
@@ -31,7 +31,7 @@ ALONE = ["SignallingFetcher", "ResolvedHostFetcher", "CurlFetcher"]
 def built(stack: AsyncExitStack, report_starts: Any = lambda fetcher: fetcher, leaser: Any = None) -> Fetchers:
     crawler = SimpleNamespace(signals=Signals(), stats=StatsCollector())
     member = SimpleNamespace(settings=Settings(), spider=None, target=SimpleNamespace(crawler=crawler))
-    return fetchers_of(stack, member, FarAddresses(), report_starts, leaser, MemoryRecords(), Clock())  # type: ignore[arg-type]
+    return fetchers_of(stack, member, FarAddresses(), report_starts, leaser, MemoryKeyStore(), Clock())  # type: ignore[arg-type]
 
 
 def shared() -> Any:

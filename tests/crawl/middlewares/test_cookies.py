@@ -24,7 +24,7 @@ from lycosa.http.core.request import Request
 from lycosa.http.curl.fetcher import CurlFetcher, FetchSettings
 from lycosa.http.public_suffixes import is_suffix
 from lycosa.infra.clock import Clock
-from lycosa.storage.keystore.memory import MemoryRecords
+from lycosa.storage.keystore.memory import MemoryKeyStore
 from tests.servers.misbehaving import serving
 
 SITE = "http://site.org/"
@@ -32,7 +32,7 @@ SITE = "http://site.org/"
 
 @pytest.fixture
 def cookies():
-    return Cookies(MemoryRecords(), Clock())
+    return Cookies(MemoryKeyStore(), Clock())
 
 
 def sent(middleware: Cookies, url: str, **arguments) -> str | None:
@@ -60,7 +60,7 @@ def test_what_a_site_sets_it_gets(cookies):
 def test_the_name_of_the_field_is_read_in_any_case_parsed_or_not():
     for raw in (b"SET-COOKIE: a=b\r\n", b"set-cookie: a=b\r\n", b"X: y\r\nsEt-CoOkIe:a=b\r\n"):
         for headers in (Headers(raw), Headers(raw)):
-            middleware = Cookies(MemoryRecords(), Clock())
+            middleware = Cookies(MemoryKeyStore(), Clock())
             request = Request(SITE)
             response = Response(SITE, headers=headers)
             middleware.process_response(request, response)
@@ -116,7 +116,7 @@ def test_cookies_of_a_request_with_path_and_domain(cookies):
 def test_nobody_sets_a_cookie_for_a_public_suffix(cookies, url, next_url, domain, first, second):
     assert sent(cookies, url, cookies=[{"name": "a", "value": "b", "domain": domain}]) == first
     assert sent(cookies, next_url) == second
-    other = Cookies(MemoryRecords(), Clock())
+    other = Cookies(MemoryKeyStore(), Clock())
     receive(other, url, f"a=b; Domain={domain}")
     assert sent(other, next_url) == second
 
@@ -184,7 +184,7 @@ def test_cookies_that_cannot_be_sent_are_told_a_few_times(cookies, caplog):
 
 @pytest.mark.parametrize("debug", [True, False])
 def test_debug(debug, caplog):
-    middleware = Cookies(MemoryRecords(), Clock(), debug=debug)
+    middleware = Cookies(MemoryKeyStore(), Clock(), debug=debug)
     with caplog.at_level(logging.DEBUG, logger="lycosa"):
         sent(middleware, SITE)
         receive(middleware, SITE)
@@ -199,7 +199,7 @@ def test_debug(debug, caplog):
 
 
 def test_what_was_kept_comes_back_session_cookies_too():
-    store, clock = MemoryRecords(), Clock()
+    store, clock = MemoryKeyStore(), Clock()
     first = Cookies(store, clock)
     receive(first, SITE, "session=1; path=/")
     receive(first, SITE, "named=2; path=/; Max-Age=1000", meta={"cookiejar": "a"})
@@ -212,7 +212,7 @@ def test_what_was_kept_comes_back_session_cookies_too():
 
 
 def test_two_spiders_share_a_store_and_no_cookie():
-    store, clock = MemoryRecords(), Clock()
+    store, clock = MemoryKeyStore(), Clock()
     for round_ in ("=1", "=2"):
         for owner in ("a", "b"):
             middleware = Cookies(store, clock, owner=owner)
@@ -225,7 +225,7 @@ def test_two_spiders_share_a_store_and_no_cookie():
 
 
 def test_only_what_changed_is_kept():
-    class Counting(MemoryRecords):
+    class Counting(MemoryKeyStore):
         puts = 0
 
         def put(self, table, key, value):
@@ -249,7 +249,7 @@ def test_only_what_changed_is_kept():
 
 
 def test_a_jar_that_left_the_memory_loses_nothing():
-    middleware = Cookies(MemoryRecords(), Clock(), jars_max=2)
+    middleware = Cookies(MemoryKeyStore(), Clock(), jars_max=2)
     for number in range(5):
         receive(middleware, SITE, f"n={number}; path=/", meta={"cookiejar": number})
     for number in range(5):
@@ -257,7 +257,7 @@ def test_a_jar_that_left_the_memory_loses_nothing():
 
 
 def test_stored_cookies_that_cannot_be_read_are_told():
-    store = MemoryRecords()
+    store = MemoryKeyStore()
     store.put(TABLE, '["",null]', b"\xff")
     with pytest.raises(StorageError, match="cookies"):
         Cookies(store, Clock())
@@ -294,7 +294,7 @@ def run(story):
 
 def test_a_server_that_redirects_to_itself_until_its_cookie_comes():
     async def story(server, fetcher):
-        download = downloader(fetcher, Cookies(MemoryRecords(), Clock()))
+        download = downloader(fetcher, Cookies(MemoryKeyStore(), Clock()))
         for jar in ("a", "b", "a", None):
             request = Request(server.url("/identity"), meta={"cookiejar": jar})
             who = {"a": b"You are 1", "b": b"You are 2", None: b"You are 3"}[jar]
@@ -307,7 +307,7 @@ def test_what_a_server_may_set_comes_back_to_it():
     lines = ["a=1", "b=2; Path=/", "c=3; Path=/show-cookies; Secure", "d=4; Domain=example.com", "e=5; Max-Age=0"]
 
     async def story(server, fetcher):
-        download = downloader(fetcher, Cookies(MemoryRecords(), Clock()))
+        download = downloader(fetcher, Cookies(MemoryKeyStore(), Clock()))
         await visited(download, Request(server.url("/set-cookies?" + urlencode({"line": lines}, doseq=True))))
         shown = await visited(download, Request(server.url("/show-cookies"), cookies={"mine": "\xe9"}))
         assert shown.json() == {"a": "1", "b": "2", "c": "3"}  # what is no ASCII, this server cannot read

@@ -29,8 +29,8 @@ from lycosa.frontier.core.model import Extras, HostFacts, Lease, UrlRecord
 from lycosa.frontier.core.recent_fingerprints import RecentFingerprints
 from lycosa.frontier.ports import VisitFrontier
 from lycosa.http.core.model import Validators
-from lycosa.storage.keystore.memory import MemoryRecords
-from lycosa.storage.keystore.sqlite import SqliteRecords
+from lycosa.storage.keystore.memory import MemoryKeyStore
+from lycosa.storage.keystore.sqlite import SqliteKeyStore
 
 HOST = "http://a.example:80"
 RECORD = UrlRecord(1, 2**64 - 1, f"{HOST}/é", HOST, "day", 3, extras=Extras("POST", body=b"\0\xff", meta={"a": [1]}))
@@ -347,7 +347,7 @@ def test_a_question_is_answered_or_refused():
 
 def test_what_a_process_keeps_is_read_from_it_first_and_told():
     sent: list[say.Message] = []
-    committed = MemoryRecords()
+    committed = MemoryKeyStore()
     committed.put("t", "a", b"1")
     committed.put("t", "b", b"2")
     store = FarStore(committed, sent.append)
@@ -360,7 +360,7 @@ def test_what_a_process_keeps_is_read_from_it_first_and_told():
 
 def test_what_another_process_has_kept_is_read_when_it_is_there(tmp_path):
     async def play():
-        ours, theirs = SqliteRecords(tmp_path / "r"), SqliteRecords(tmp_path / "r", read_only=True)
+        ours, theirs = SqliteKeyStore(tmp_path / "r"), SqliteKeyStore(tmp_path / "r", read_only=True)
         assert theirs.get("t", "a") is None
         (tmp_path / "r").touch()
         assert theirs.get("t", "a") is None, "its table is not made yet"

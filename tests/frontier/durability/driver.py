@@ -40,8 +40,8 @@ from lycosa.frontier.lsm import filters, frontier, levels, memtable, open_segmen
 from lycosa.frontier.operations import LocalOperations
 from lycosa.frontier.state_dir import StateDir
 from lycosa.storage.core.item_key import ItemKey
-from lycosa.storage.keystore.memory import MemoryRecords
-from lycosa.storage.keystore.sqlite import SqliteRecords
+from lycosa.storage.keystore.memory import MemoryKeyStore
+from lycosa.storage.keystore.sqlite import SqliteKeyStore
 from lycosa.storage.ports import KeyStore
 from lycosa.storage.sinks.jsonl import JsonlSink
 
@@ -206,7 +206,7 @@ class Sink(JsonlSink):
         return position
 
 
-class Records(SqliteRecords):
+class Records(SqliteKeyStore):
     """Say when they have been flushed."""
 
     on_step: Callable[[str], None] = staticmethod(lambda _: None)
@@ -273,7 +273,7 @@ class Crawl:
 
     def _records(self, state: StateDir) -> KeyStore:
         if not self.order.keeps:
-            return MemoryRecords()
+            return MemoryKeyStore()
         records = Records(state.records, sync=self.order.sync)
         records.on_step = self.on_step
         return records

@@ -17,7 +17,7 @@ from lycosa.frontier.core.model import RECORD_VERSION, HostFacts, UrlRecord
 from lycosa.frontier.core.states import Policy
 from lycosa.frontier.redis.packing import pack_in_c
 from lycosa.frontier.redis.worker.frontier import RedisFrontier
-from lycosa.frontier.redis.worker.heartbeat import Heart
+from lycosa.frontier.redis.worker.heartbeat import WorkerHeartbeat
 from lycosa.frontier.redis.worker.join import redis_frontier
 from lycosa.frontier.redis.worker.lease_pacing import GATHER_MAX_S
 from lycosa.frontier.redis.worker.membership import Membership
@@ -178,7 +178,7 @@ class Listener:
 @pytest.mark.parametrize(("heard_at", "silent"), [(time.monotonic, False), (lambda: 0.0, True)])
 def test_whoever_is_heard_beats_only_to_report(heard_at: Callable[[], float], silent: bool) -> None:
     client = Listener()
-    heart = Heart(client, "key", "worker", heard_at)
+    heart = WorkerHeartbeat(client, "key", "worker", heard_at)
     heart.report = lambda: b"report"
     until_at = time.monotonic() + 60.0
     while client.told.count(b"report") < 3 and time.monotonic() < until_at:

@@ -283,9 +283,9 @@ IMPATIENT = f"""
 import sys
 from lycosa.app.frontier import shared
 from lycosa.cli.crawl import progress
-from lycosa.infra.redis.connection import Server
+from lycosa.infra.redis import server
 progress.PLAIN_EVERY_S, shared.LEAVE_MAX_S = 0.2, {LEAVE_S}
-Server.patiently.__defaults__ = ({PATIENCE_S},)
+server.RECONNECT_MAX_S = {PATIENCE_S}
 from lycosa.cli.main import main
 sys.exit(main())
 """
@@ -407,7 +407,7 @@ def test_a_state_is_that_of_one_crawl(tmp_path: Path, redis) -> None:
     [
         (("-o", "items.jsonl"), "another process writes to it"),
         (("-o", "no/folder/items.jsonl"), "there is no folder"),
-        (("-o", "redis://127.0.0.1:1/0?stream=x"), "no answer from the server"),
+        (("-o", "redis://127.0.0.1:1/0?stream=x"), "the connection was refused: is Redis running there?"),
         (("-o", "other.jsonl", "--index", "other"), "not a search index"),
     ],
 )

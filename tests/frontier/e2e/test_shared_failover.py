@@ -82,7 +82,7 @@ def test_what_sentinels_watch(tmp_path: Path, sentinels: int, program: str) -> N
         items = running.items()
         assert (set(items), items.total()) == (set(range(PAGES)), PAGES)
         said = (tmp_path / "0.log").read_text()
-        assert "waiting for it, 60 s at most" in said
+        assert "trying again for at most 60 s" in said
         assert "Traceback" not in said
 
 

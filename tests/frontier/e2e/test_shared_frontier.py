@@ -180,7 +180,7 @@ def test_a_crawl_that_runs_is_asked_in_two_ways(tmp_path: Path, server, ask, cap
     ("address", "says", "code"),
     [
         ("http://127.0.0.1/", "write redis://host:6379/0", 2),
-        ("redis://127.0.0.1:1/0", "redis://127.0.0.1:1/0: no answer from the server", 3),
+        ("redis://127.0.0.1:1/0", "redis://127.0.0.1:1/0: the connection was refused: is Redis running there?", 3),
         ("redis://:wrong@127.0.0.1:{port}/0", "refuses this user and password", 2),
     ],
 )

@@ -14,7 +14,7 @@ from lycosa.proxies.core.policy import TargetPolicy
 from lycosa.proxies.core.pool.health import NOBODYS, REACHED, ProxyHealth, proves_reached
 from lycosa.proxies.core.pool.pool import ROTATING, GlobalPool
 from lycosa.proxies.core.proxy import Proxy
-from lycosa.proxies.redis.calls import script
+from lycosa.proxies.redis.calls import POOL_SCRIPT
 from lycosa.proxies.views import facts_of, read_stored, stored
 from tests.conftest import PROVE
 from tests.proxies.sim.proxy_steps import run_beside, run_histories
@@ -40,7 +40,7 @@ class Both:
     def __init__(self, client: Any, seed: int, change: Callable[[bytes], bytes] = lambda text: text) -> None:
         self.chance = random.Random(seed)
         self.client = client
-        self.sha = client.script_load(change(script("everywhere")[0]))
+        self.sha = client.script_load(change(POOL_SCRIPT.text))
         self.prefix = f"lycosa:proxies:{{everywhere{seed}}}:"
         self.now = 1_000_000.0
         self.model = GlobalPool(lambda _: TargetPolicy(members=1000))

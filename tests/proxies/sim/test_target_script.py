@@ -14,7 +14,7 @@ from lycosa.proxies.core.outcomes.outcome import Blame, Outcome
 from lycosa.proxies.core.policy import TargetPolicy
 from lycosa.proxies.core.pool.target import ProxyRequest, TargetPool, Wait
 from lycosa.proxies.core.pool.target_state import ProxyFacts
-from lycosa.proxies.redis.calls import script
+from lycosa.proxies.redis.calls import TARGET_SCRIPT
 from lycosa.proxies.redis.target_script import Call, TargetScript, apart, granted, looked, seen, together
 from tests.conftest import PROVE
 from tests.proxies.sim.proxy_steps import run_beside, run_histories
@@ -49,7 +49,7 @@ class Both:
         self.model = TargetPool(self.policy)
         self.script = TargetScript(self.policy)
         self.client = client
-        self.sha = client.script_load(change(script("target")[0]))
+        self.sha = client.script_load(change(TARGET_SCRIPT.text))
         self.prefix = f"lycosa:proxies:{{{seed}}}:"
         self.tokens = [0]
         for key in KEYS[:8]:

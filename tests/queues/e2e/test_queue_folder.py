@@ -338,7 +338,7 @@ def test_what_lies_where_a_bell_should_be_is_not_written_to(path, tmp_path):
         (path / "bells" / "2").symlink_to(tmp_path / "precious")
         with Queue(path):
             assert queue.empty()
-        with pytest.raises(StorageError, match="its bell is gone"):
+        with pytest.raises(StorageError, match="its pipe in bells/ is gone"):
             other.get_nowait()
     assert (tmp_path / "precious").read_text() == "precious"
 

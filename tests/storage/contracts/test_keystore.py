@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from lycosa.core.errors import StorageError, StorageFull
-from lycosa.storage.keystore.memory import MemoryRecords
-from lycosa.storage.keystore.sqlite import SqliteRecords
+from lycosa.storage.keystore.memory import MemoryKeyStore
+from lycosa.storage.keystore.sqlite import SqliteKeyStore
 from lycosa.storage.ports import KeyStore
 from tests.conftest import ROOT
 
@@ -28,9 +28,9 @@ Open = Callable[[], KeyStore]
 def open_store(request, tmp_path) -> Open:
     """Return what opens the same store again and again."""
     if request.param == "memory":
-        store = MemoryRecords()
+        store = MemoryKeyStore()
         return lambda: store
-    return lambda: SqliteRecords(tmp_path / "records.sqlite", sync="sync" in request.param)
+    return lambda: SqliteKeyStore(tmp_path / "records.sqlite", sync="sync" in request.param)
 
 
 def test_what_is_put_is_there_at_once_and_after_a_flush(open_store: Open):
@@ -118,12 +118,12 @@ def test_a_random_history_against_a_dict(open_store: Open):
 
 def test_closed_without_a_flush_it_forgets(tmp_path: Path):
     async def play():
-        store = SqliteRecords(tmp_path / "records.sqlite")
+        store = SqliteKeyStore(tmp_path / "records.sqlite")
         store.put("t", "a", b"1")
         await store.flush()
         store.put("t", "a", b"2")
         await store.close()
-        store = SqliteRecords(tmp_path / "records.sqlite")
+        store = SqliteKeyStore(tmp_path / "records.sqlite")
         assert store.get("t", "a") == b"1"
         await store.close()
 
@@ -132,7 +132,7 @@ def test_closed_without_a_flush_it_forgets(tmp_path: Path):
 
 def test_a_crawl_that_keeps_nothing_has_no_file(tmp_path: Path):
     async def play():
-        store = SqliteRecords(tmp_path / "state" / "records.sqlite")
+        store = SqliteKeyStore(tmp_path / "state" / "records.sqlite")
         assert (store.get("t", "a"), list(store.items("t"))) == (None, [])
         await store.flush()
         await store.close()
@@ -143,7 +143,7 @@ def test_a_crawl_that_keeps_nothing_has_no_file(tmp_path: Path):
 
 def test_a_flush_with_nothing_new_writes_nothing(tmp_path: Path):
     async def play():
-        store = SqliteRecords(tmp_path / "records.sqlite")
+        store = SqliteKeyStore(tmp_path / "records.sqlite")
         store.put("t", "a", b"1")
         await store.flush()
         changes = store._database.total_changes
@@ -156,7 +156,7 @@ def test_a_flush_with_nothing_new_writes_nothing(tmp_path: Path):
 
 def test_sync_asks_for_the_disk(tmp_path: Path):
     async def mode(sync: bool) -> int:
-        store = SqliteRecords(tmp_path / f"{sync}.sqlite", sync=sync)
+        store = SqliteKeyStore(tmp_path / f"{sync}.sqlite", sync=sync)
         store.put("t", "a", b"1")
         await store.flush()
         found = store._database.execute("PRAGMA synchronous").fetchone()[0]
@@ -174,7 +174,7 @@ def damaged(path: Path) -> None:
 
 
 async def filled(path: Path) -> None:
-    store = SqliteRecords(path)
+    store = SqliteKeyStore(path)
     for number in range(1000):
         store.put("t", str(number), b"v" * 100)
     await store.flush()
@@ -197,7 +197,7 @@ def test_a_file_that_is_not_ours_is_one_line(tmp_path: Path, spoil: Callable[[Pa
     spoil(path)
     before = path.read_bytes() if path.is_file() else b""
     for use in (lambda store: store.get("t", "1"), lambda store: list(store.items("t")), put_and_flush):
-        store = SqliteRecords(path)
+        store = SqliteKeyStore(path)
         with pytest.raises(StorageError) as caught:
             use(store)
         assert str(caught.value).startswith(str(path))
@@ -216,7 +216,7 @@ def test_what_could_not_be_written_is_written_by_the_next_flush(tmp_path: Path):
     path = tmp_path / "records.sqlite"
 
     async def play():
-        store = SqliteRecords(path)
+        store = SqliteKeyStore(path)
         store.put("t", "first", b"1")
         await store.flush()
         store.put("t", "large", b"x" * 3_000_000)
@@ -232,7 +232,7 @@ def test_what_could_not_be_written_is_written_by_the_next_flush(tmp_path: Path):
         assert store.get("t", "first") == b"1"
         await store.flush()
         await store.close()
-        store = SqliteRecords(path)
+        store = SqliteKeyStore(path)
         assert (store.get("t", "first"), len(store.get("t", "large"))) == (b"1", 3_000_000)
         await store.close()
 
@@ -242,10 +242,10 @@ def test_what_could_not_be_written_is_written_by_the_next_flush(tmp_path: Path):
 WRITER = """
     import asyncio, sys
     from pathlib import Path
-    from lycosa.storage.keystore.sqlite import SqliteRecords
+    from lycosa.storage.keystore.sqlite import SqliteKeyStore
 
     async def main():
-        store = SqliteRecords(Path(sys.argv[1]))
+        store = SqliteKeyStore(Path(sys.argv[1]))
         for number in range(1_000_000):
             for key in range(5):
                 store.put("t", str(key), b"%d" % number)
@@ -268,7 +268,7 @@ def test_killed_it_has_every_flush_as_a_whole(tmp_path: Path):
             told = max([told, *map(int, writer.stdout.read().splitlines())])
 
         async def look() -> set[bytes]:
-            store = SqliteRecords(path)
+            store = SqliteKeyStore(path)
             values = {value for _, value in store.items("t")}
             await store.close()
             return values

@@ -24,8 +24,8 @@ import redis
 
 from lycosa.config import Settings
 from lycosa.core.errors import BadItem, LycosaError, StorageError, StorageFull, UsageError
+from lycosa.infra.redis import server as limits
 from lycosa.storage.core.item_key import ItemKey
-from lycosa.storage.sinks import redis_server as limits
 from lycosa.storage.sinks import redis_stream
 from lycosa.storage.sinks.redis_stream import RedisStreamSink
 from tests.servers.redis import RedisServer, redis_cluster, redis_sentinels, redis_server
@@ -380,18 +380,18 @@ def test_a_server_that_is_restarted_is_waited_for(own):
     asyncio.run(write_while(own, own.server.kill, own.server.start))
     assert own.items() == [1, 2, 3]
     waits, goes_on = own.said
-    assert "the crawl waits for it, 60 s at most" in waits
-    assert goes_on == f"{own.address}: the crawl goes on"
+    assert "trying again for at most 60 s" in waits
+    assert goes_on == f"{own.address}: the server answers again"
 
 
 def test_a_batch_whose_answer_was_lost_is_taken_once(own, monkeypatch):
-    monkeypatch.setattr(limits, "ANSWER_MAX_S", 0.2)
+    monkeypatch.setattr(limits, "BLOCKING_TIMEOUT_S", 0.2)
     asyncio.run(write_while(own, own.server.pause, own.server.resume))
     assert own.items() == [1, 2, 3]
 
 
 def test_a_flush_that_is_given_up_is_taken_up_by_the_next(own, monkeypatch):
-    monkeypatch.setattr(limits, "ANSWER_MAX_S", 0.2)
+    monkeypatch.setattr(limits, "BLOCKING_TIMEOUT_S", 0.2)
 
     async def write() -> None:
         sink = own.sink()
@@ -423,7 +423,7 @@ def test_who_gives_up_on_a_server_needs_not_wait_for_it(own):
         flushing.cancel()
         with suppress(asyncio.CancelledError):
             await flushing
-        await asyncio.wait_for(sink.close(), limits.ANSWER_MAX_S)
+        await asyncio.wait_for(sink.close(), limits.BLOCKING_TIMEOUT_S)
 
     asyncio.run(write())
 
@@ -454,7 +454,7 @@ def test_what_the_server_lost_is_sent_again(own):
 
 @pytest.mark.parametrize("kept", [0, 50_000])
 def test_what_the_server_lost_and_is_not_kept_ends_the_crawl(own, monkeypatch, kept):
-    monkeypatch.setattr(redis_stream, "KEPT_MAX", kept)
+    monkeypatch.setattr(redis_stream, "SENT_MAX", kept)
 
     async def write() -> int:
         sink = own.sink()
@@ -499,7 +499,7 @@ def test_a_server_that_is_full_is_waited_for(monkeypatch):
             return committed, at
 
         committed, at = asyncio.run(write())
-        assert "the crawl waits for it, 600 s at most" in own.said[0]
+        assert "trying again for at most 600 s" in own.said[0]
         assert own.items() == [1, 2]
         asyncio.run(run(own.sink(), at))
         asyncio.run(run(own.sink(), committed))
@@ -550,7 +550,7 @@ def test_what_a_replica_that_takes_over_has_not_heard_of_is_sent_again(failing):
     with failing() as (address, master, replica):
         said = asyncio.run(write(address, master, replica))
         assert Stream(replica, "s").items() == list(range(1701))
-        assert "the crawl waits for it, 60 s at most" in said[0]
+        assert "trying again for at most 60 s" in said[0]
         assert f"{address}: the server has lost its last 600 items; they are sent again" in said
 
 
@@ -562,14 +562,14 @@ def test_sync_wants_a_server_that_writes_at_once(own, stream):
 
 def test_what_is_no_stream_is_left_alone(stream):
     stream.cli("SET", stream.name, "mine")
-    assert "there is a string of this name, no stream; give another stream=" in str(refused(stream.sink()))
+    assert "a string has this name, no stream; give another stream=" in str(refused(stream.sink()))
     assert stream.cli("GET", stream.name) == "mine"
 
 
 @pytest.mark.parametrize(
     ("server", "address", "says"),
     [
-        ({}, "redis://127.0.0.1:1/0", "redis://127.0.0.1:1/0?stream=s: no answer from the server"),
+        ({}, "redis://127.0.0.1:1/0", "redis://127.0.0.1:1/0?stream=s: the connection was refused: is Redis running there?"),
         ({}, "redis://127.0.0.1:{port}/600", "the server has no database of this number"),
         ({}, "rediss://127.0.0.1:{port}/0", "without TLS write redis://"),
         ({"password": "secret"}, "redis://127.0.0.1:{port}/0", "the server refuses this user and password, or none"),
@@ -584,7 +584,7 @@ def test_what_is_no_stream_is_left_alone(stream):
     ],
 )
 def test_what_cannot_be_used_is_told_in_one_line(server, address, says, monkeypatch):
-    monkeypatch.setattr(limits, "ANSWER_MAX_S", 1.0)  # what is no TLS does not answer
+    monkeypatch.setattr(limits, "BLOCKING_TIMEOUT_S", 1.0)  # what is no TLS does not answer
     monkeypatch.setattr(limits, "JOIN_MAX_S", 0.2)
     with redis_server(**server) as running:
         sink = RedisStreamSink(address.format(port=running.port) + "?stream=s", "crawl", print)

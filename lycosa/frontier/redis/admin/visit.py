@@ -12,6 +12,7 @@ from secrets import token_hex
 from typing import Any, NamedTuple
 
 from lycosa.core.errors import UsageError
+from lycosa.frontier.redis.server import crawl_server
 from lycosa.frontier.ports import FrontierOperations, SharedCrawl
 from lycosa.frontier.redis.admin.operations import RedisOperations
 from lycosa.frontier.redis.admin.watcher import Watcher
@@ -19,7 +20,6 @@ from lycosa.frontier.redis.shared_crawl import RedisCrawl
 from lycosa.frontier.redis.worker.session import CRAWLS, Session, key_of
 from lycosa.frontier.redis.worker.wire import Patiently
 from lycosa.infra.clock import Clock
-from lycosa.infra.redis.connection import Server
 
 SHOWN_MAX = 10
 """Names of crawls in a message."""
@@ -63,8 +63,8 @@ async def visiting(
     Raises `UsageError` for what is no address, and for no or several crawls; `StateError` for a server that is not
     there, or refuses.
     """
-    server = Server(url, say)
-    where, patient = server.text, server.patiently
+    server = crawl_server(url, say)
+    where, patient = server.text, server.retry
     client, blocking = await server.clients()
     blocking.close()
     try:

@@ -32,7 +32,7 @@ from lycosa.frontier.redis.worker.claims import Claims
 from lycosa.frontier.redis.worker.commits import Commits
 from lycosa.frontier.redis.worker.cookies import RedisCookies
 from lycosa.frontier.redis.worker.event_flusher import Teller
-from lycosa.frontier.redis.worker.heartbeat import Heart
+from lycosa.frontier.redis.worker.heartbeat import WorkerHeartbeat
 from lycosa.frontier.redis.worker.hosts import Hosts
 from lycosa.frontier.redis.worker.lease_buffer import Stock
 from lycosa.frontier.redis.worker.lease_pacing import Pace
@@ -63,7 +63,7 @@ class RedisFrontier:
     def __init__(self, session: Session, policy: Policy, *, ahead: int = 0, keep_alive: bool = False) -> None:
         self.session, self.server_url = session, "the server"
         self.crawl = RedisCrawl(session)
-        self.heart: Heart | None = None
+        self.heart: WorkerHeartbeat | None = None
         self.cookies: RedisCookies | None = None
         self._policy = policy
         self._keep_alive = keep_alive
@@ -183,7 +183,7 @@ class RedisFrontier:
     async def check_membership(self) -> None:
         """Ask the server when this process was blocked for long."""
         async with self._doubt:
-            if self.heart is not None and self.heart.is_doubtful():
+            if self.heart is not None and self.heart.may_be_expired():
                 await self.session.look()
 
     def report_start(self, host: str, now: float) -> None:

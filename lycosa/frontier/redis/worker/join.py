@@ -7,18 +7,19 @@ from contextlib import suppress
 from typing import Any
 
 from lycosa.core.errors import StorageFull
+from lycosa.frontier.redis.server import crawl_server
 from lycosa.frontier.core.states import Policy
 from lycosa.frontier.redis.admin.visit import told_of_beginning
 from lycosa.frontier.redis.packing import pack_in_c
 from lycosa.frontier.redis.replicas import Replicas
 from lycosa.frontier.redis.worker.cookies import RedisCookies
 from lycosa.frontier.redis.worker.frontier import RedisFrontier, shared_policy
-from lycosa.frontier.redis.worker.heartbeat import Heart
+from lycosa.frontier.redis.worker.heartbeat import WorkerHeartbeat
 from lycosa.frontier.redis.worker.membership import Membership
 from lycosa.frontier.redis.worker.peers import limits_of_others, refuse_twin, told_limits
 from lycosa.frontier.redis.worker.session import CRAWLS, Session
 from lycosa.infra.clock import Clock
-from lycosa.infra.redis.connection import JOIN_MAX_S, RECONNECT_MAX_S, Server
+from lycosa.infra.redis.server import JOIN_MAX_S, RECONNECT_MAX_S
 
 
 async def redis_frontier(
@@ -43,7 +44,7 @@ async def redis_frontier(
     changes for others. A commit waits until so many `replicas` have it. What the member is to remember is noted in
     `member`.
     """
-    server = Server(url, say)
+    server = crawl_server(url, say)
     clients = await server.clients(RECONNECT_MAX_S if member.crawl else JOIN_MAX_S)
     pack_in_c(clients.loop)
     try:
@@ -51,7 +52,7 @@ async def redis_frontier(
             clients.loop,
             name,
             member.worker,
-            server.patiently,
+            server.retry,
             partitions,
             callers_clock=False,
             spider=spider,
@@ -70,7 +71,7 @@ async def redis_frontier(
         if session.begun:
             say(await told_of_beginning(session, server.text))
         with suppress(StorageFull):  # who joins again is in it, and the crawl waits for room by itself
-            await server.patiently(lambda: clients.loop.sadd(CRAWLS, name))
+            await server.retry(lambda: clients.loop.sadd(CRAWLS, name))
     except BaseException:
         clients.blocking.close()
         await clients.loop.aclose()
@@ -78,7 +79,7 @@ async def redis_frontier(
     frontier.server_url, frontier.commits.member = server.text, member
     frontier.commits.replicas = Replicas(clients.blocking, replicas, say) if replicas else None
     first = session.partitions[0]
-    frontier.heart = Heart(clients.blocking, first.key, first.worker, lambda: first.heard_at)
+    frontier.heart = WorkerHeartbeat(clients.blocking, first.key, first.worker, lambda: first.heard_at)
     return frontier
 
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
 from lycosa.core.errors import StateError, WorkerLost
-from lycosa.frontier.redis.scripts import OPERATIONS, run
+from lycosa.frontier.redis.scripts import OPERATIONS_SCRIPT, WORKER_SCRIPT, keys_of
 from lycosa.frontier.redis.shielded_calls import heeding
 from lycosa.frontier.redis.worker.partition import Partition
 
@@ -61,7 +61,9 @@ class Wire:
         """Run a command. Raises `StateError`."""
         now = self._now()
         said: list[Any] = await self.patiently(
-            lambda: run(self.client, partition.key, now, command, partition.worker, *arguments)
+            lambda: WORKER_SCRIPT.run_async(
+                self.client, keys_of(partition.key), (now, command, partition.worker, *arguments)
+            )
         )
         if said[0] == b"unknown":
             raise WorkerLost(f"worker {partition.worker} is not known any more: others go on with its URLs")
@@ -71,7 +73,7 @@ class Wire:
         """Run a command of who looks into the crawl. Raises `StateError`."""
         now = self._now()
         return await self.patiently(
-            lambda: run(self.client, partition.key, now, command, "", *arguments, parts=OPERATIONS)
+            lambda: OPERATIONS_SCRIPT.run_async(self.client, keys_of(partition.key), (now, command, "", *arguments))
         )
 
     async def outlook(self, partitions: Sequence[Partition]) -> list[Any]:

@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
--- A sign of life, and a look at the others. A member that was silent for silent_ms is dead: what it leased goes back.
--- `seen` is the last sign of life of anybody. After a gap the server was away or stood still, or its clock was set:
--- then nobody is taken for dead until all had silent_ms again to be heard (`since`).
+-- A heartbeat, and a look at the other members. A member that was silent for silent_ms is dead: what it leased goes back.
+-- `seen` is the last heartbeat of any member. After a gap the server was away or stood still, or its clock was set: then
+-- no member is dead until all had silent_ms again to be heard (`since`).
 -- ARGV 5..: silent_ms, gap_ms, kept_ms; at times also the number of slots, the last call of each when the leases were
--- counted, and the tokens of those that this member held.
+-- counted, and the tokens of the leases that this member held.
 local refused = refusal()
 if refused then return refused end
 local silent, gap, kept, now = ARGV[5], ARGV[6], ARGV[7], now_ms()
@@ -17,14 +17,14 @@ call('ZADD', MEMBERS, now, me)
 if now - state('since') >= tonumber(silent) then
   for _, member in ipairs(call('ZRANGEBYSCORE', MEMBERS, '-inf', now - silent)) do
     leave(member)
-    call('ZADD', GONE, now, member)
+    call('ZADD', LEFT, now, member)
   end
 end
-for _, member in ipairs(call('ZRANGEBYSCORE', GONE, '-inf', now - kept)) do
+for _, member in ipairs(call('ZRANGEBYSCORE', LEFT, '-inf', now - kept)) do
   drop_replies(member)
-  call('ZREM', GONE, member)
+  call('ZREM', LEFT, member)
 end
--- After a crash a server may have forgotten an ack: the lease is there again, and nobody holds it.
+-- After a crash the server may have forgotten an ack: the lease is there again, and no member holds it.
 if ARGV[8] then
   local held = {}
   for i = 9 + ARGV[8], #ARGV do held[ARGV[i]] = true end
@@ -37,8 +37,8 @@ if ARGV[8] then
     end
   end
 end
--- Who was woken may have died before it took anything: those who still wait are woken by this at the latest.
-wake_items()
-wake_room()
-if state('unfinished') == 0 then wake_done() end
+-- A woken member may have died before it took anything: the next one is woken by this beat at the latest.
+wake_for_items()
+wake_for_room()
+if state('unfinished') == 0 then wake_for_end() end
 return {'ok'}

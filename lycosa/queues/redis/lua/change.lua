@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
--- ARGV 5..: maxsize and its value, or shutdown and whether what waits is dropped.
+-- ARGV 5..: 'maxsize' and its value, or 'shutdown' and 1 to drop what waits.
 local refused = refusal()
 if refused then return refused end
 if ARGV[5] == 'maxsize' then
   call('HSET', STATE, 'maxsize', ARGV[6])
-  wake_room()
+  wake_for_room()
   return {'ok'}
 end
 call('HSET', STATE, 'shut', 1)
@@ -14,8 +14,8 @@ while ARGV[6] == '1' and call('EXISTS', WAITING) == 1 do
   forget(places)
   finish_tasks(#places)
 end
-for _, key in ipairs({ITEMS, ROOM}) do
-  for _, member in ipairs(call('ZRANGE', key, 0, -1)) do ring(member) end
+for _, key in ipairs({WAIT_ITEMS, WAIT_ROOM}) do
+  for _, member in ipairs(call('ZRANGE', key, 0, -1)) do wake(member) end
   call('DEL', key)
 end
 return {'ok'}

@@ -3,9 +3,9 @@
 if call('ZSCORE', MEMBERS, me) then
   drop_replies(me, {unpack(ARGV, 5)})
   leave(me)
-  wake_items()
-  wake_room()
+  wake_for_items()
+  wake_for_room()
 end
-ring(me)
-call('PEXPIRE', BELL .. me, 5000)
+wake(me)
+call('PEXPIRE', WAKEUPS .. me, 5000)
 return {'ok'}

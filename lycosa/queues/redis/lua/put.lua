@@ -1,15 +1,15 @@
 #!lua
--- Store all or nothing. ARGV 5..: arm, how many must fit, then a rank and a packed item each.
-local earlier = answered()
+-- Store all or nothing. ARGV 5..: 1 to register for a wake-up, how many must fit, then a rank and a packed item each.
+local earlier = earlier_reply()
 if earlier then return {earlier[2]} end
 local refused = refusal()
 if refused then return refused end
 if state('shut') == 1 then return {'shut'} end
-local arm, room, count = ARGV[5], tonumber(ARGV[6]), (#ARGV - 6) / 2
+local register, room, count = ARGV[5], tonumber(ARGV[6]), (#ARGV - 6) / 2
 local maxsize = state('maxsize')
 if maxsize > 0 and call('ZCARD', WAITING) + room > maxsize then
   if room > math.max(1, maxsize) then return {'never', maxsize} end
-  if arm == '1' then call('ZADD', ROOM, 'LT', room, me) end
+  if register == '1' then call('ZADD', WAIT_ROOM, 'LT', room, me) end
   return {'full'}
 end
 local last = call('HINCRBY', STATE, 'next', count)
@@ -24,5 +24,5 @@ end
 in_chunks('ZADD', WAITING, places)
 in_chunks('HSET', VALUES, values)
 call('HINCRBY', STATE, 'unfinished', count)
-wake_items()
-return {answer('ok')[2]}
+wake_for_items()
+return {reply('ok')[2]}

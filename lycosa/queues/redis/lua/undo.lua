@@ -1,4 +1,4 @@
 #!lua flags=allow-oom
--- What the last reply of this slot handed out goes back: it could not be read.
-answered()
+-- The items of the last reply of this slot go back: it could not be read.
+earlier_reply()
 return {'ok'}

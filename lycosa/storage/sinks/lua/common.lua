@@ -1,11 +1,11 @@
--- What the scripts of a stream share: each is run as its first line, this file, and the rest of it.
+-- What the scripts of a stream share.
 --
 -- KEYS, all in one slot:
 --   STREAM    the user's stream
---   WRITER    hash  of one crawl or worker: token (of whoever opened it last), written (entries, without what was cut off)
+--   WRITER    hash  of one crawl or worker: token (of the process that opened it last), written (its entries, without
+--             those that were cut off)
 --   BATCHES   list  of the same: "START COUNT MILLISECONDS SEQ" of the batches that may have to be cut off: the number of
 --             entries before it, its entries, the id of its first entry; the others follow it without a gap
-local STREAM, WRITER, BATCHES = KEYS[1], KEYS[2], KEYS[3]
 local CHUNK = 1000 -- Lua takes some thousand arguments in one call
 local call = redis.call
 

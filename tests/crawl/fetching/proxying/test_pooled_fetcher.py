@@ -20,7 +20,7 @@ from lycosa.proxies.core.outcomes.outcome import Blame, OutcomeRule
 from lycosa.proxies.core.pool.target_state import ProxyState
 from lycosa.proxies.core.proxy import parse_proxy
 from lycosa.proxies.memory.pool import LocalPool
-from lycosa.storage.keystore.memory import MemoryRecords
+from lycosa.storage.keystore.memory import MemoryKeyStore
 from tests.servers.banning import Banning, How, banning
 from tests.servers.ports import closed_port
 from tests.servers.proxy import proxying
@@ -39,7 +39,7 @@ def playing(
             pool = LocalPool()
             await pool.add([parse_proxy(proxy.url)])
             leaser = ProxyLeaser(pool, lambda _: rules, Clock(), tries=tries, wait_max_s=4)
-            sessions = SessionProxies(MemoryRecords())
+            sessions = SessionProxies(MemoryKeyStore())
             fetcher = PooledFetcher(CurlFetcher(FetchSettings()), leaser, sessions, StatsCollector(), Clock())
             try:
                 await play(fetcher, pool, server)

@@ -37,8 +37,8 @@ from lycosa.crawl.items.media.pipeline import MEDIA_PER_ITEM_MAX, MEDIA_TIMEOUT_
 from lycosa.crawl.items.media.store import PARTS, FileException, FolderStore
 from lycosa.crawl.items.pipeline import Pipelines
 from lycosa.http.core.request import Request
-from lycosa.storage.keystore.memory import MemoryRecords
-from lycosa.storage.keystore.sqlite import SqliteRecords
+from lycosa.storage.keystore.memory import MemoryKeyStore
+from lycosa.storage.keystore.sqlite import SqliteKeyStore
 from tests.crawl.downloads import opened
 from tests.servers.misbehaving import running, serving
 from tests.servers.sins import SINS, Exchange
@@ -224,7 +224,7 @@ def test_a_url_that_several_items_name_is_downloaded_once(tmp_path: Path, monkey
 def test_what_was_kept_is_kept_until_it_expires_or_is_not_there(tmp_path: Path) -> None:
     async def run() -> None:
         clock = [1_000_000.0]
-        memory = SqliteRecords(tmp_path / "records.sqlite")
+        memory = SqliteKeyStore(tmp_path / "records.sqlite")
         store = tmp_path / "store"
         statuses = []
 
@@ -269,7 +269,7 @@ def test_what_was_kept_is_kept_until_it_expires_or_is_not_there(tmp_path: Path) 
 
 def test_equal_files_of_two_urls_are_one_file_where_that_is_wished(tmp_path: Path) -> None:
     async def both(folder: Path, same_once: bool) -> int:
-        memory = MemoryRecords()
+        memory = MemoryKeyStore()
         async with serving() as server, opened(FilesPipeline, folder, memory, same_once=same_once) as pipeline:
             urls = [server.url("/file/a?1"), server.url("/file/a?2"), server.url("/file/b")]
             item = await pipeline.process_item({"file_urls": urls[:2]})
@@ -626,11 +626,11 @@ KILLED = """
     import asyncio, sys
     from pathlib import Path
     from lycosa.crawl.items.media.files import FilesPipeline
-    from lycosa.storage.keystore.sqlite import SqliteRecords
+    from lycosa.storage.keystore.sqlite import SqliteKeyStore
     from tests.crawl.downloads import opened
 
     async def run(folder, address):
-        memory = SqliteRecords(folder / "records.sqlite")
+        memory = SqliteKeyStore(folder / "records.sqlite")
         async with opened(FilesPipeline, folder / "store", memory, stream=True) as pipeline:
             for page in range(40):
                 urls = [f"{address}/file/{page}-{n}" for n in range(3)]
@@ -712,7 +712,7 @@ def test_a_class_is_made_by_the_crawler(tmp_path: Path) -> None:
     class Crawler:
         settings = {"FILES_STORE": str(tmp_path)}
         spider = stats = None
-        records = MemoryRecords()
+        records = MemoryKeyStore()
 
         async def download(self, request, into):
             raise FileException("not today")

@@ -18,7 +18,7 @@ from PIL import Image, ImageDraw
 
 from lycosa.crawl.items.media.images import ImageException, ImagesPipeline
 from lycosa.crawl.items.media.pipeline import settings_of
-from lycosa.storage.keystore.memory import MemoryRecords
+from lycosa.storage.keystore.memory import MemoryKeyStore
 from tests.conftest import ROOT
 from tests.crawl.downloads import opened
 from tests.servers.misbehaving import serving
@@ -152,7 +152,7 @@ def test_an_image_is_turned_as_its_camera_was_held(tmp_path: Path) -> None:
 def test_thumbnails_keep_the_proportions_and_are_made_again_when_one_is_missing(tmp_path: Path) -> None:
     async def run() -> list[str]:
         PICTURES["a"] = picture(size=(400, 200))
-        memory = MemoryRecords()
+        memory = MemoryKeyStore()
         statuses = []
         thumbs = {"small": (50, 50), "big": (120, 500)}
         async with serving() as server:

@@ -13,7 +13,7 @@ from lycosa.core.errors import WorkerLost
 from lycosa.frontier.core.model import UrlRecord
 from lycosa.frontier.core.states import Policy
 from lycosa.frontier.redis.repair import bring_again
-from lycosa.frontier.redis.scripts import script
+from lycosa.frontier.redis.scripts import WORKER_SCRIPT
 from lycosa.frontier.redis.worker.join import simulated_frontier
 from tests.frontier.contracts.redis.redis_client import LooplessClient
 
@@ -27,7 +27,7 @@ HOSTS = {number: f"http://h{n}.example:80" for number, n in enumerate((1, 3, 7))
 
 def bound(name: str) -> int:
     """Return what the script says."""
-    (value,) = re.findall(rf"local {name} = (\d+)", script()[0].decode())
+    (value,) = re.findall(rf"local {name} = (\d+)", WORKER_SCRIPT.text.decode())
     return int(value)
 
 

@@ -19,7 +19,7 @@ from lycosa.frontier.core.model import RECORD_VERSION, UrlRecord
 from lycosa.frontier.core.states import Policy
 from lycosa.frontier.core.telemetry import CRAWLING, ENDED, LOST, WAITING, CrawlView, WorkerReport, encode
 from lycosa.frontier.redis.admin.watcher import HOSTS_SHOWN, Watcher
-from lycosa.frontier.redis.scripts import run
+from lycosa.frontier.redis.scripts import WORKER_SCRIPT, keys_of
 from lycosa.frontier.redis.worker.frontier import RedisFrontier
 from lycosa.frontier.redis.worker.join import simulated_frontier
 from lycosa.frontier.redis.worker.session import Session, key_of
@@ -54,7 +54,8 @@ class Play:
 
     async def beat(self, frontier: RedisFrontier, report: bytes = b"") -> bytes:
         first = frontier.session.partitions[0]
-        said = await run(self.client, first.key, repr(self.now), "beat", first.worker, report)
+        arguments = (repr(self.now), "beat", first.worker, report)
+        said = await WORKER_SCRIPT.run_async(self.client, keys_of(first.key), arguments)
         return said[0]
 
     async def leave(self, frontier: RedisFrontier, report: bytes) -> None:

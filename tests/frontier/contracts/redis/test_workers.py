@@ -13,12 +13,12 @@ import pytest
 
 from lycosa.crawl.middlewares.cookies import Cookies
 from lycosa.frontier.core.model import Lease
-from lycosa.frontier.redis.scripts import script
+from lycosa.frontier.redis.scripts import WORKER_SCRIPT
 from lycosa.frontier.redis.worker.cookies import RedisCookies
 from lycosa.frontier.redis.worker.join import simulated_frontier
 from lycosa.http.core.request import Request
 from lycosa.infra.clock import Clock
-from lycosa.storage.keystore.sqlite import SqliteRecords
+from lycosa.storage.keystore.sqlite import SqliteKeyStore
 from tests.frontier.contracts.redis.redis_client import LooplessClient
 from tests.frontier.contracts.test_frontier import HOST, OTHER, PLAIN, run, url
 
@@ -105,7 +105,7 @@ def test_who_is_lent_a_page_that_was_found_with_a_cookie_has_the_cookie(join: Jo
         jars, page = [], Request(f"{OTHER}/")
         for name, frontier in zip("ab", frontiers, strict=True):
             frontier.cookies = RedisCookies(frontier.session)
-            jars.append(Cookies(SqliteRecords(tmp_path / name), Clock(), shared=frontier.cookies))
+            jars.append(Cookies(SqliteKeyStore(tmp_path / name), Clock(), shared=frontier.cookies))
         first, second = frontiers
         for value in ("1", "2"):
             given = Request(f"{OTHER}/", cookies={"id": value})
@@ -126,7 +126,7 @@ def test_who_is_lent_a_page_that_was_found_with_a_cookie_has_the_cookie(join: Jo
 
 
 def test_no_verb_and_no_command_of_the_script_stands_for_two_things() -> None:
-    names = re.findall(rb"^(verbs|commands)\['(.+?)'\] =", script()[0], re.MULTILINE)
+    names = re.findall(rb"^(verbs|commands)\['(.+?)'\] =", WORKER_SCRIPT.text, re.MULTILINE)
     assert len(names) > 20
     assert len(names) == len(set(names))
 

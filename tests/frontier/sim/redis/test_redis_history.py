@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import random
 from concurrent.futures import ProcessPoolExecutor
-from hashlib import sha1
 from multiprocessing import get_context
 
 import pytest
 import redis as real_redis
 
-from lycosa.frontier.redis import scripts
+from lycosa.frontier.redis.scripts import OPERATIONS_SCRIPT, WORKER_SCRIPT
 from lycosa.frontier.redis.worker import wire
 from tests.conftest import PROVE
 from tests.frontier.sim.redis.history import History
@@ -33,20 +32,17 @@ AT_ONCE = 2
 
 def shrunk(url: str, monkeypatch: pytest.MonkeyPatch, *changes: tuple[str, str]) -> None:
     """Let the script split its sets, trim its outboxes and slice them with few records; change it so beside."""
-    text = scripts.script()[0].decode()
+    text = WORKER_SCRIPT.text.decode()
     for what, _ in (*SMALLER.items(), *changes):
         assert text.count(what) == 1, f"{what!r} is not in the script"
-    made = {}
-    for parts in (scripts.WORKERS, scripts.OPERATIONS):
-        text = scripts.script(parts)[0].decode()
-        for what, instead in (*SMALLER.items(), *changes):
-            text = text.replace(what, instead)
-        made[parts] = text.encode(), sha1(text.encode(), usedforsecurity=False).hexdigest()
-    monkeypatch.setattr(scripts, "script", lambda parts=scripts.WORKERS: made[parts])
     monkeypatch.setattr(wire, "FORWARDED", SLICE)
     with real_redis.Redis.from_url(url) as client:
-        for script, _ in made.values():
-            client.script_load(script)
+        for script in (WORKER_SCRIPT, OPERATIONS_SCRIPT):
+            text = script.text.decode()
+            for what, instead in (*SMALLER.items(), *changes):
+                text = text.replace(what, instead)
+            monkeypatch.setattr(script, "text", text.encode())
+            monkeypatch.setattr(script, "checksum", client.script_load(text))
 
 
 def play(url: str, seeds: list[int]) -> None:

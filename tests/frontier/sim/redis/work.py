@@ -20,12 +20,13 @@ from lycosa.crawl.fetching.claims import claim_host
 from lycosa.frontier.core.model import HostFacts, Lease, RecordKind, UrlRecord
 from lycosa.frontier.core.segments import starts_at
 from lycosa.frontier.core.states import Policy
-from lycosa.frontier.redis import scripts
 from lycosa.frontier.redis.lanes import encode
+from lycosa.frontier.redis.scripts import WORKER_SCRIPT, keys_of
+from lycosa.frontier.redis.server import crawl_server
 from lycosa.frontier.redis.worker.frontier import RedisFrontier
 from lycosa.frontier.redis.worker.partition import Partition
 from lycosa.frontier.redis.worker.session import Session
-from lycosa.infra.redis.connection import Server
+from lycosa.infra.redis.server import RetryLimits
 from tests.frontier.sim.redis.line import Line, Worker
 from tests.frontier.sim.redis.model import Crawl, Effect, Record
 from tests.frontier.sim.redis.turns import Transfer
@@ -102,7 +103,7 @@ class Work:
         """A thread of its own: only what stops the process stops it."""
         while True:
             await self.rest(worker, BEAT_S)
-            command = ("EVALSHA", scripts.script()[1], *scripts.called(first.key, "", "beat", first.worker))
+            command = WORKER_SCRIPT.command(keys_of(first.key), ("", "beat", first.worker))
             try:
                 await line.execute_command(*command)
             except Lost:
@@ -111,10 +112,10 @@ class Work:
     async def join(self, worker: Worker) -> Line:
         """Take part under a new name; the first record is pushed by everybody."""
         line = Line(self, worker)
-        server = Server("redis://127.0.0.1:1/0", lambda said: None)  # the history is what answers
+        server = crawl_server("redis://127.0.0.1:1/0", lambda _: None)  # the history is what answers
 
         async def patient(act: Callable[[], Awaitable[Any]]) -> Any:
-            return await server.patiently(act, STUBBORN_S)
+            return await server.retry(act, RetryLimits(STUBBORN_S))
 
         keeps = self.keeps_done
         session = Session(line, self.name, worker.slot, patient, self.partitions, callers_clock=True, keeps_done=keeps)

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- Is any task unfinished? ARGV 5: arm.
+-- Is every task finished? ARGV 5: 1 to register for the wake-up.
 local refused = refusal()
 if refused then return refused end
 if state('unfinished') == 0 then return {'ok'} end
-if ARGV[5] == '1' then call('SADD', DONE, me) end
+if ARGV[5] == '1' then call('SADD', WAIT_DONE, me) end
 return {'wait'}

@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
--- Report got items as done: those of this member, or else of those it may have them from. ARGV 5: how many.
-local earlier = answered()
+-- Report got items as done: of this member first, then of others that may have passed theirs on. ARGV 5: how many.
+local earlier = earlier_reply()
 if earlier then return {earlier[2]} end
 local refused = refusal()
 if refused then return refused end
 local count = tonumber(ARGV[5])
-if count > state('unfinished') then return {'many'} end
+if count > state('unfinished') then return {'too often'} end
 local left = count
 local function report(member)
   local done = math.min(left, tonumber(call('HGET', GOT, member) or 0))
@@ -17,4 +17,4 @@ if left > 0 then
   for _, member in ipairs(call('HKEYS', GOT)) do report(member) end
 end
 finish_tasks(count)
-return {answer('ok')[2]}
+return {reply('ok')[2]}

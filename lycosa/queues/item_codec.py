@@ -1,9 +1,9 @@
-"""Items to bytes and back. What cannot come back as it was is refused when it is put.
+"""Items to bytes and back. An item that would not come back equal is refused when it is put.
 
-Without a type an item is msgpack, and None, bool, int, float, str, bytes, list and dict are themselves. A tuple, a set,
-a datetime, an int of more than 64 bits and a dict with such keys are extensions, so that they are the same afterwards.
-With a type (a dataclass, a msgspec Struct, ...) msgspec writes and checks the fields. Pickle takes nearly anything;
-loading one runs code of whoever wrote it.
+Without a type an item is msgpack: None, bool, int, float, str, bytes, list and dict as such; a tuple, a set, a
+datetime, an int of more than 64 bits and a dict with such keys as extensions. With a type (a dataclass, a msgspec
+Struct, ...) msgspec writes and checks the fields. Pickle takes nearly anything; loading a pickle runs the code that it
+names.
 """
 
 from __future__ import annotations
@@ -28,27 +28,29 @@ Ext = msgspec.msgpack.Ext
 encode = msgspec.msgpack.Encoder().encode
 
 
-class BadBytes(Exception):
-    """What is stored is no item."""
+class CorruptItem(Exception):
+    """Stored bytes that are no item."""
 
 
-class Packing(NamedTuple):
-    """How a queue stores items; `name` is written into the folder. `pack` raises `TypeError`, `unpack` `BadBytes`."""
+class ItemCodec(NamedTuple):
+    """How a queue stores items; `name` is stored with it. `pack` raises `TypeError`, `unpack` `CorruptItem`."""
 
     name: str
     pack: Callable[[Any], bytes]
     unpack: Callable[[bytes], Any]
 
 
-def packing(serializer: str, type_: Any = None) -> Packing:
-    """Return the packing a user asked for. Raises `UsageError`."""
+def item_codec(serializer: str, type_: Any = None) -> ItemCodec:
+    """Return the codec for the arguments of a queue. Raises `UsageError`."""
     if serializer == "pickle" and type_ is None:
-        return Packing("pickle", _checked_pack(pickle.dumps), _checked_unpack(pickle.loads))
+        return ItemCodec("pickle", _checked_pack(pickle.dumps), _checked_unpack(pickle.loads))
     if serializer != "msgpack":
         raise UsageError(f"serializer={serializer!r}: write 'msgpack', or 'pickle' without a type=")
     if type_ is None:
-        return Packing("msgpack", _checked_pack(lambda item: encode(_plain(item))), _checked_unpack(_decode))
-    return Packing("msgpack with type=", _checked_pack(encode), _checked_unpack(msgspec.msgpack.Decoder(type_).decode))
+        return ItemCodec("msgpack", _checked_pack(lambda item: encode(_plain(item))), _checked_unpack(_decode))
+    return ItemCodec(
+        "msgpack with type=", _checked_pack(encode), _checked_unpack(msgspec.msgpack.Decoder(type_).decode)
+    )
 
 
 def _checked_pack(pack: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
@@ -70,8 +72,8 @@ def _checked_unpack(unpack: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
     def checked(packed: bytes) -> Any:
         try:
             return unpack(packed)
-        except Exception as error:  # a pickle raises whatever it likes
-            raise BadBytes(f"{type(error).__name__}: {error}") from error
+        except Exception as error:  # a pickle may raise anything
+            raise CorruptItem(f"{type(error).__name__}: {error}") from error
 
     return checked
 
@@ -115,19 +117,11 @@ _CONVERTERS: dict[type, Callable[[Any], Any]] = {
 }
 
 
-def _extension(code: int, data: memoryview) -> Any:
-    match code:
-        case 1:
-            return tuple(_decode(data))
-        case 2:
-            return set(_decode(data))
-        case 3:
-            return dict(_decode(data))
-        case 4:
-            return datetime.fromisoformat(str(data, "ascii"))
-        case 5:
-            return int.from_bytes(data, "big", signed=True)
-    raise ValueError(f"extension {code}")
-
-
-_decode = msgspec.msgpack.Decoder(ext_hook=_extension).decode
+_EXTENSIONS: dict[int, Callable[[memoryview], Any]] = {
+    TUPLE: lambda data: tuple(_decode(data)),
+    SET: lambda data: set(_decode(data)),
+    DICT: lambda data: dict(_decode(data)),
+    DATETIME: lambda data: datetime.fromisoformat(str(data, "ascii")),
+    BIG_INT: lambda data: int.from_bytes(data, "big", signed=True),
+}
+_decode = msgspec.msgpack.Decoder(ext_hook=lambda code, data: _EXTENSIONS[code](data)).decode

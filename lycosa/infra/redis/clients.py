@@ -1,0 +1,129 @@
+"""Clients of redis-py for an address. Their own retries are off: see `infra.redis.server`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from lycosa.core.errors import UsageError
+from lycosa.core.redis_url import RedisAddress, RedisMode
+from lycosa.infra.redis.driver import hides_info, redis_package
+from lycosa.infra.redis.tls_check import refuse_missing_tls
+
+CONNECT_TIMEOUT_S = 3.0
+"""A server that does not accept a connection within this time is away; the call is made again."""
+
+
+def blocking_client(address: RedisAddress, timeout_s: float) -> Any:
+    """Return a blocking client. One for a cluster connects at once, and raises `driver_errors`. Raises `UsageError`."""
+    package = redis_package()
+    options = _options(address, timeout_s)
+    if address.mode is RedisMode.CLUSTER:
+        nodes = [package.cluster.ClusterNode(host, port) for host, port in address.nodes]
+        return _resharding_client(package.RedisCluster)(startup_nodes=nodes, **options)
+    if address.mode is RedisMode.SENTINEL:
+        from redis.sentinel import Sentinel
+
+        return _master_client(Sentinel, address, options)
+    return package.Redis(**_location(address), **options)
+
+
+def asyncio_client(address: RedisAddress, timeout_s: float) -> Any:
+    """Return a client for asyncio; it connects with its first call. Raises `UsageError`."""
+    redis_package()
+    from redis import asyncio as package
+    from redis.asyncio.cluster import ClusterNode
+    from redis.asyncio.sentinel import Sentinel
+
+    options = _options(address, timeout_s)
+    if address.mode is RedisMode.CLUSTER:
+        nodes = [ClusterNode(host, port) for host, port in address.nodes]
+        return _resharding_client(package.RedisCluster)(startup_nodes=nodes, **options)
+    if address.mode is RedisMode.SENTINEL:
+        return _master_client(Sentinel, address, options)
+    return package.Redis(**_location(address), **options)
+
+
+def resolve_mode(address: RedisAddress, timeout_s: float) -> RedisAddress:
+    """Return the address, as that of a cluster if the server is a node of one.
+
+    Raises `UsageError` for files that are missing and for TLS with a server that has none, and `driver_errors`.
+    """
+    _refuse_missing_files(address)
+    refuse_missing_tls(address)
+    if address.mode is not RedisMode.SERVER:
+        return address
+    client = blocking_client(address, timeout_s)
+    try:
+        is_cluster = bool(client.info("cluster").get("cluster_enabled"))
+    except redis_package().exceptions.ResponseError as error:
+        if not hides_info(error):
+            raise
+        is_cluster = False
+    finally:
+        client.close()
+    return address._replace(mode=RedisMode.CLUSTER) if is_cluster else address
+
+
+def all_masters(client: Any) -> dict[str, Any]:
+    """Return the options that send a command to all masters of a cluster; none for a single server."""
+    return {"target_nodes": client.PRIMARIES} if hasattr(client, "PRIMARIES") else {}
+
+
+@cache
+def _resharding_client(client: type[Any]) -> type[Any]:
+    """Return a client of a cluster for which a redirect to a server it does not know yet is a `TryAgainError`.
+
+    redis-py learns of a new server only when all keys have arrived there, and fails on redirects before that.
+    """
+    try_again = redis_package().exceptions.TryAgainError
+
+    class ReshardingClient(client):  # type: ignore[misc]
+        def get_node(self, host: str | None = None, port: int | None = None, node_name: str | None = None) -> Any:
+            found = super().get_node(host, port, node_name)
+            if found is None and node_name is not None:
+                raise try_again(f"{node_name} is not known yet")
+            return found
+
+    return ReshardingClient
+
+
+def _options(address: RedisAddress, timeout_s: float) -> dict[str, Any]:
+    package = redis_package()
+    options: dict[str, Any] = {
+        "username": address.login[0],
+        "password": address.login[1],
+        "protocol": 2,
+        "socket_timeout": timeout_s,
+        "socket_connect_timeout": min(timeout_s, CONNECT_TIMEOUT_S),
+        "retry": package.retry.Retry(package.backoff.NoBackoff(), 0),
+    }
+    if not address.socket:
+        options["socket_keepalive"] = True
+    if address.tls:
+        _refuse_missing_files(address)
+        names = {"ca": "ssl_ca_certs", "cert": "ssl_certfile", "key": "ssl_keyfile"}
+        options |= {"ssl": True, **{names[name]: file for name, file in address.files.items()}}
+    return options
+
+
+def _refuse_missing_files(address: RedisAddress) -> None:
+    for name, file in address.files.items():
+        if not Path(file).is_file():
+            raise UsageError(f"{address.text}: {name}={file} is no file")
+
+
+def _location(address: RedisAddress) -> dict[str, Any]:
+    if address.socket:
+        return {"unix_socket_path": address.socket, "db": address.database}
+    ((host, port),) = address.nodes
+    return {"host": host, "port": port, "db": address.database}
+
+
+def _master_client(sentinel: Any, address: RedisAddress, options: Mapping[str, Any]) -> Any:
+    user, password = address.sentinel_login
+    sentinel_options = {**options, "username": user, "password": password}
+    watcher = sentinel(address.nodes, sentinel_kwargs=sentinel_options, **options)
+    return watcher.master_for(address.master, db=address.database)

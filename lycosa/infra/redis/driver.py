@@ -1,0 +1,111 @@
+"""What redis-py raises, and what it means: worth another try, or one of our errors in one line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lycosa.core.errors import ForeignState, LycosaError, StorageError, StorageFull, UsageError
+
+MISSING = "a Redis needs the packages redis and hiredis: pip install 'lycosa[redis]'"
+
+WRONG_FORM = {
+    "Cluster mode is not enabled": "this server is no node of a cluster; write redis://",
+    "unknown command 'SENTINEL'": "this server is no Sentinel; write redis://",
+    "DB index is out of range": "the server has no database of this number; write a smaller one",
+}
+"""What a server answers when its address has the wrong form, and what to write instead."""
+
+
+def redis_package() -> Any:
+    """Return the package `redis`. Raises `UsageError` when it is not installed."""
+    try:
+        import redis
+    except ImportError as error:
+        raise UsageError(MISSING) from error
+    return redis
+
+
+def driver_errors() -> tuple[type[Exception], ...]:
+    """Return the classes of errors that a client may raise."""
+    exceptions = redis_package().exceptions
+    return (exceptions.RedisError, exceptions.RedisClusterException, OSError)
+
+
+def is_transient(error: Exception) -> bool:
+    """True when another try may succeed: the server is away, busy, or a replica is about to take over."""
+    exceptions = redis_package().exceptions
+    if isinstance(error, exceptions.AuthenticationError | exceptions.AuthorizationError | exceptions.DataError):
+        return False
+    if isinstance(error, exceptions.ResponseError):
+        away = (exceptions.ClusterDownError, exceptions.ReadOnlyError, exceptions.TryAgainError, exceptions.AskError)
+        prefixes = ("BUSY", "NOREPLICAS", "MASTERDOWN", "MISCONF", "UNBLOCKED")
+        return isinstance(error, away) or str(error).startswith(prefixes)
+    return not _mentions(str(error), *TLS_WORDS, *WRONG_FORM)
+
+
+def is_resharding(error: Exception) -> bool:
+    """True when a cluster is moving the keys of the call to another server."""
+    return isinstance(error, redis_package().exceptions.TryAgainError) or "TTL exhausted" in str(error)
+
+
+def is_full(error: Exception) -> bool:
+    """True when the server refuses to write because it has reached its maxmemory."""
+    prefixes = ("OOM", "command not allowed when used memory")
+    return isinstance(error, redis_package().exceptions.OutOfMemoryError) or str(error).startswith(prefixes)
+
+
+def hides_info(error: Exception) -> bool:
+    """True when this user may not call INFO, as on some managed servers."""
+    message = str(error).lower()
+    refused = isinstance(error, redis_package().exceptions.NoPermissionError) or message.startswith("unknown command")
+    return refused and "'info'" in message
+
+
+TLS_WORDS = ("SSL", "[TLS")
+
+
+def translate(text: str, error: Exception, *, tls: bool, option: str) -> LycosaError:
+    """Return our error for one of the driver's. `text` names the server, `option` is what renames the data on it."""
+    exceptions = redis_package().exceptions
+    # uvloop raises RuntimeError for a write to a closed connection (see infra.connections).
+    message = "the connection was closed" if isinstance(error, RuntimeError) else " ".join(str(error).split())
+    if isinstance(error, exceptions.NoPermissionError) or "The user executing the script can't" in message:
+        return UsageError(f"{text}: this user lacks a permission ({message.partition(' script:')[0]})")
+    if isinstance(error, exceptions.AuthenticationError) or _mentions(
+        message, "NOAUTH", "WRONGPASS", "Authentication required", "invalid username-password"
+    ):
+        return UsageError(f"{text}: the server refuses this user and password, or none ({message})")
+    if is_full(error):
+        return StorageFull(f"{text}: the server has reached its maxmemory; nothing is lost, raise it and continue")
+    if "CERTIFICATE_VERIFY_FAILED" in message:
+        return UsageError(f"{text}: the certificate of the server is not trusted; name its authority with ca=FILE")
+    if is_resharding(error):
+        return StorageError(f"{text}: the cluster is moving keys of this to another server")
+    if type(error).__name__ == "MasterNotFoundError":
+        return StorageError(f"{text}: {_without_master(message)}")
+    if instead := next((instead for part, instead in WRONG_FORM.items() if part in message), ""):
+        return UsageError(f"{text}: {instead}")
+    if _mentions(message, *TLS_WORDS):
+        return UsageError(f"{text}: no TLS with this server ({message}); without TLS write redis://")
+    if message.startswith("WRONGTYPE"):
+        return ForeignState(f"{text}: the server holds something else under this name; give another {option}")
+    if isinstance(error, exceptions.InvalidResponse) or _mentions(
+        message, "Connection closed by server", "reset by peer"
+    ):
+        return StorageError(f"{text}: the server ended the connection ({message}); does it want TLS, rediss://?")
+    if isinstance(error, exceptions.ResponseError):
+        return StorageError(f"{text}: the server refuses the call ({message})")
+    hint = "; without TLS write redis://" if tls else ""
+    if "refused" in message:
+        return StorageError(f"{text}: the connection was refused: is Redis running there?{hint}")
+    return StorageError(f"{text}: no answer from the server ({message}){hint}")
+
+
+def _without_master(message: str) -> str:
+    # The driver lists its own Sentinel objects behind the colon.
+    what, _, failures = message.partition(" : ")
+    return "no answer from any of these Sentinels" if failures else f"these Sentinels say: {what[:1].lower()}{what[1:]}"
+
+
+def _mentions(message: str, *parts: str) -> bool:
+    return any(part in message for part in parts)

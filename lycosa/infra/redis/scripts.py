@@ -1,0 +1,100 @@
+"""Lua scripts that are files of a package, called by their checksum.
+
+    CLEAR = LuaScript("lycosa.queues.redis", ["common", "clear"], {"CHUNK": 1000})
+    CLEAR.run(client, keys, arguments)                # with a blocking client
+    await CLEAR.run_async(client, keys, arguments)    # with one for asyncio
+
+A script is made of the files PACKAGE/lua/NAME.lua, one behind the other, because Redis shares no code between scripts.
+In front of them stand the constants, as locals: a number, a text or a table that Python and Lua both need is written
+in Python only. A `#!lua` line of the last file becomes the first of the script.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from hashlib import sha1
+from importlib.resources import files
+from typing import Any
+
+from lycosa.infra.redis.driver import redis_package
+
+Constant = str | int | float | Sequence[str] | Mapping[str, str]
+
+
+class LuaScript:
+    """A script. `key_names` are locals for its KEYS.
+
+    The files in `blocks` are enclosed in do ... end: Lua has room for 200 locals in a block.
+
+    It replaces redis-py's `register_script`, which answers NOSCRIPT with SCRIPT LOAD and a second EVALSHA. On a cluster
+    SCRIPT LOAD goes to all masters, so one that is away fails the call though its own master is there; some managed
+    servers refuse the command; a failover between the two calls brings NOSCRIPT again; and a pipeline of a cluster
+    takes no registered scripts. EVAL goes where the keys are, and runs the script in the same round trip.
+    """
+
+    def __init__(
+        self,
+        package: str,
+        parts: Sequence[str],
+        constants: Mapping[str, Constant] | None = None,
+        *,
+        key_names: Sequence[str] = (),
+        blocks: Sequence[str] = (),
+    ) -> None:
+        self._package = package
+        self._parts = parts
+        self._constants = constants or {}
+        self._key_names = key_names
+        self._blocks = blocks
+
+    @cached_property
+    def text(self) -> bytes:
+        """The source."""
+        folder = files(self._package) / "lua"
+        codes = {part: (folder / f"{part}.lua").read_text("utf-8") for part in self._parts}
+        last = self._parts[-1]
+        shebang = ""
+        if codes[last].startswith("#!"):
+            shebang, _, codes[last] = codes[last].partition("\n")
+        codes |= {part: f"do\n{codes[part]}\nend" for part in self._blocks}
+        head = [shebang] if shebang else []
+        if self._key_names:
+            head.append(f"local {', '.join(self._key_names)} = unpack(KEYS)")
+        head += (f"local {name} = {_lua(value)}" for name, value in self._constants.items())
+        return "\n".join([*head, *codes.values()]).encode()
+
+    @cached_property
+    def checksum(self) -> str:
+        """What EVALSHA knows it by."""
+        return sha1(self.text, usedforsecurity=False).hexdigest()
+
+    def command(self, keys: Sequence[str], arguments: Sequence[Any]) -> tuple[Any, ...]:
+        """Return the words of the command that runs it, once the server knows it."""
+        return ("EVALSHA", self.checksum, len(keys), *keys, *arguments)
+
+    def run(self, client: Any, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
+        """Run it in one round trip, in two if the server does not know it. Raises `driver_errors`."""
+        command = self.command(keys, arguments)
+        try:
+            return client.execute_command(*command)
+        except redis_package().exceptions.NoScriptError:
+            return client.execute_command("EVAL", self.text, *command[2:])
+
+    async def run_async(self, client: Any, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
+        """Run it likewise with a client for asyncio."""
+        command = self.command(keys, arguments)
+        try:
+            return await client.execute_command(*command)
+        except redis_package().exceptions.NoScriptError:
+            return await client.execute_command("EVAL", self.text, *command[2:])
+
+
+def _lua(value: Constant) -> str:
+    if isinstance(value, str):
+        return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{name} = {_lua(each)}" for name, each in value.items()) + "}"
+    if isinstance(value, Sequence):
+        return "{" + ", ".join(map(_lua, value)) + "}"
+    return repr(value)

@@ -1,0 +1,60 @@
+"""The server of a Redis stream: its connection and its scripts.
+
+Calls block. They are made again while the server is away or full, for a bounded time: the scripts know a call that they
+have answered before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from threading import Event
+from typing import Any
+
+from lycosa.infra.redis import server
+from lycosa.infra.redis.driver import redis_package
+from lycosa.infra.redis.scripts import LuaScript
+from lycosa.infra.redis.server import RedisServer, Report, RetryLimits
+from lycosa.storage.core.stream_url import StreamAddress
+
+FIELDS = 4
+"""Arguments of an entry: key, segment, url, item."""
+
+
+class StreamServer(RedisServer):
+    """The server of one stream. Raises `UsageError`, `StorageFull` or `StorageError`."""
+
+    def __init__(self, address: StreamAddress, report: Report) -> None:
+        super().__init__(address.server, report, subject="a stream", option="stream=", text=address.text)
+        self._stream = address.stream
+        self._client: Any = None
+
+    def connect(self, *, sync: bool) -> None:
+        """Connect, and refuse a server that may lose entries."""
+        redis_package()
+        sync_option = "--sync" if sync else ""
+        self._client = self.retry_blocking(
+            lambda: self.blocking_client(self._stream, sync_option=sync_option), RetryLimits(server.JOIN_MAX_S)
+        )
+
+    def run(self, script: str, keys: Sequence[str], arguments: Sequence[Any], stop: Event) -> list[Any]:
+        """Return the reply of a script, its status as text. When `stop` is set, a failed call is not made again."""
+        limits = RetryLimits(server.RECONNECT_MAX_S, server.FULL_MAX_S)
+        reply = self.retry_blocking(lambda: _script(script).run(self._client, keys, arguments), limits, stop)
+        return [reply[0].decode(), *reply[1:]]
+
+    def disconnect(self) -> None:
+        """Close connections that another thread uses: its call fails."""
+        if self._client is not None:
+            self._client.close()
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.disconnect()
+        self._client = None
+
+
+@cache
+def _script(name: str) -> LuaScript:
+    constants = {"FIELDS": FIELDS}
+    return LuaScript("lycosa.storage.sinks", ("common", name), constants, key_names=("STREAM", "WRITER", "BATCHES"))
