@@ -168,9 +168,7 @@ class RedisServer:
                 self._shutdown.over(deadline)
             await self._shutdown.pause(failure.pause_s)
 
-    def retry_blocking(
-        self, call: Callable[[], Result], limits: RetryLimits, stop: Event | None = None
-    ) -> Result:
+    def retry_blocking(self, call: Callable[[], Result], limits: RetryLimits, stop: Event | None = None) -> Result:
         """Make a call likewise in a thread; when `stop` is set, a failed call is not made again."""
         stop = stop or Event()
         retries = _Retries(self, limits, monotonic())

@@ -569,7 +569,11 @@ def test_what_is_no_stream_is_left_alone(stream):
 @pytest.mark.parametrize(
     ("server", "address", "says"),
     [
-        ({}, "redis://127.0.0.1:1/0", "redis://127.0.0.1:1/0?stream=s: the connection was refused: is Redis running there?"),
+        (
+            {},
+            "redis://127.0.0.1:1/0",
+            "redis://127.0.0.1:1/0?stream=s: the connection was refused: is Redis running there?",
+        ),
         ({}, "redis://127.0.0.1:{port}/600", "the server has no database of this number"),
         ({}, "rediss://127.0.0.1:{port}/0", "without TLS write redis://"),
         ({"password": "secret"}, "redis://127.0.0.1:{port}/0", "the server refuses this user and password, or none"),

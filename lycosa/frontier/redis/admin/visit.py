@@ -12,10 +12,10 @@ from secrets import token_hex
 from typing import Any, NamedTuple
 
 from lycosa.core.errors import UsageError
-from lycosa.frontier.redis.server import crawl_server
 from lycosa.frontier.ports import FrontierOperations, SharedCrawl
 from lycosa.frontier.redis.admin.operations import RedisOperations
 from lycosa.frontier.redis.admin.watcher import Watcher
+from lycosa.frontier.redis.server import crawl_server
 from lycosa.frontier.redis.shared_crawl import RedisCrawl
 from lycosa.frontier.redis.worker.session import CRAWLS, Session, key_of
 from lycosa.frontier.redis.worker.wire import Patiently

@@ -7,11 +7,11 @@ from contextlib import suppress
 from typing import Any
 
 from lycosa.core.errors import StorageFull
-from lycosa.frontier.redis.server import crawl_server
 from lycosa.frontier.core.states import Policy
 from lycosa.frontier.redis.admin.visit import told_of_beginning
 from lycosa.frontier.redis.packing import pack_in_c
 from lycosa.frontier.redis.replicas import Replicas
+from lycosa.frontier.redis.server import crawl_server
 from lycosa.frontier.redis.worker.cookies import RedisCookies
 from lycosa.frontier.redis.worker.frontier import RedisFrontier, shared_policy
 from lycosa.frontier.redis.worker.heartbeat import WorkerHeartbeat
