@@ -67,39 +67,39 @@ def main() -> None:
 
 
 def _measure(policy: Policy, hosts: int, leases: int) -> float:
-    lending = _opened(policy, [f"http://h{number}.example:80" for number in range(hosts)])
+    manager = _opened(policy, [f"http://h{number}.example:80" for number in range(hosts)])
     step = BATCH / hosts if policy.delay_s else 0.0
-    clock = _cycles(lending, 0.0, step, max(hosts * 2, leases // 4))
+    clock = _cycles(manager, 0.0, step, max(hosts * 2, leases // 4))
     gc.collect()
     gc.freeze()
     spent: list[float] = []
     for _ in range(ROUNDS):
         start = time.process_time()
-        clock = _cycles(lending, clock, step, leases)
+        clock = _cycles(manager, clock, step, leases)
         spent.append(time.process_time() - start)
     gc.unfreeze()
     return min(spent) / leases * 1e6
 
 
 def _opened(policy: Policy, hosts: list[str]) -> LeaseManager[int]:
-    lending = LeaseManager(policy, Endless(hosts), 0)
-    bench = lending.workbench
+    manager = LeaseManager(policy, Endless(hosts), 0)
+    scheduler = manager.scheduler
     for number, key in enumerate(hosts):
-        host = bench.host(key)
-        bench.set_address(host, f"10.0.{number // HOSTS_PER_ADDRESS}", LONG_S, 0.0)
-        bench.found_work(host, count=1_000_000 // (number + 1) + 10)
-    return lending
+        host = scheduler.activate(key)
+        scheduler.set_address(host, f"10.0.{number // HOSTS_PER_ADDRESS}", LONG_S, 0.0)
+        scheduler.add_work(host, count=1_000_000 // (number + 1) + 10)
+    return manager
 
 
-def _cycles(lending: LeaseManager[int], now: float, step: float, leases: int) -> float:
+def _cycles(manager: LeaseManager[int], now: float, step: float, leases: int) -> float:
     """Lend and give back so many, and return the clock. A host that may not be contacted yet lets the clock go on."""
     done = 0
     while done < leases:
-        batch = lending.lend(BATCH, now)
+        batch = manager.lease(BATCH, now)
         for lease in batch:
-            lending.give_back(lease, contacted=True)
+            manager.end(lease, contacted=True)
         done += len(batch)
-        now = max(now + step, lending.workbench.next_ready() or 0.0) if step else now
+        now = max(now + step, manager.scheduler.next_ready() or 0.0) if step else now
     return now
 
 

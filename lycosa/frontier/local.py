@@ -1,7 +1,7 @@
-"""A frontier that one process owns: the port, minus the question where records are kept.
+"""The frontier of one process: the port `Frontier` over a `FrontierStore`.
 
-Which host comes next and who holds what is decided in `core` (`HostScheduler`, `LeaseManager`), what may happen to a record in
-`frontier.core.states`. This file joins the two to a `FrontierStore`, which only stores. The shelves are in `memory.py` and
+`core` decides which host comes next and who holds which lease (`HostScheduler`, `LeaseManager`), `core.states` which
+transitions are allowed. This module connects both to a store, which only stores. The stores are in `memory.py` and
 `lsm/frontier.py`.
 """
 
@@ -32,26 +32,26 @@ from lycosa.frontier.core.scheduler import CLOCK_SLACK_S, Claim, Host, HostSched
 from lycosa.frontier.core.states import Event, Policy, expire, fail, give_up
 from lycosa.http.core.model import Validators
 
-Place = TypeVar("Place")
+Key = TypeVar("Key")
 EXPIRED = "lease expired"
 NOT_READY = math.inf
-"""The rank of what cannot be lent yet."""
+"""The rank of a record that cannot be leased yet."""
 
 BLOCK_MAX_S = 3600.0
-"""A host that was blocked when the state was closed rests no longer than this (the largest Retry-After we keep)."""
+"""The longest remaining block of a host when a state is opened (the largest Retry-After that is honoured)."""
 
 HOSTS_KEPT_MAX = 20_000
-"""With no more hosts than these, those that have nothing to do stay in memory too: most get work again soon."""
+"""Up to this many hosts, idle ones stay in memory too: most get work again soon."""
 
 DELAY_MAX_S = 3600.0
-"""A host is throttled to no more than this between two starts."""
+"""The longest delay between two starts that `set_delay` may set."""
 
 ADDRESS_MAX_S = 3600.0
-"""An address that was known when the state was closed is trusted no longer than this."""
+"""The longest remaining validity of an address when a state is opened."""
 
 
 class SavedHost(NamedTuple):
-    """What outlives an idle host: when it was last contacted, until when it is blocked, its facts, its address."""
+    """What is stored of a host: when it was last contacted, until when it is blocked, its facts and address."""
 
     started_at: float = 0.0
     blocked_until: float = 0.0
@@ -61,58 +61,58 @@ class SavedHost(NamedTuple):
 
 
 class HostWork(NamedTuple):
-    """A host got so many records of this rank: the start of their segment (`frontier.core.segments.starts_at`)."""
+    """A host got `records` new queued records of this rank: the start of their segment (`segments.starts_at`)."""
 
     host: str
     rank: float
     records: int
 
 
-class FrontierStore(RecordQueue[Place], Protocol[Place]):
-    """Keeps records in their states. A place is where a queued record lies, and where it goes back to."""
+class FrontierStore(RecordQueue[Key], Protocol[Key]):
+    """Stores records in their states. A key identifies a queued record; while it is leased, too."""
 
     def add(self, record: UrlRecord) -> float | None:
-        """Store a new record. Return its rank, `NOT_READY` when it cannot be lent yet; None when it is refused."""
+        """Store a new record. Return its rank, `NOT_READY` if it cannot be leased yet, None if it is refused."""
         ...
 
     def known(self, segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
-        """Return those of which memory alone can tell that they were added before."""
+        """Return those that were added before, as far as memory alone can tell."""
         ...
 
-    def put_back(self, place: Place, record: UrlRecord) -> float:
-        """LEASED -> QUEUED. Return its rank, `NOT_READY` when its segment was dropped."""
+    def put_back(self, key: Key, record: UrlRecord) -> float:
+        """LEASED -> QUEUED. Return its rank, `NOT_READY` if its segment was dropped."""
         ...
 
-    def finish(self, place: Place, record: UrlRecord, reason: str, now: float, validators: Validators | None) -> None:
+    def mark_done(self, key: Key, record: UrlRecord, reason: str, now: float, validators: Validators | None) -> None:
         """LEASED -> DONE."""
         ...
 
-    def retry(self, place: Place, record: UrlRecord) -> None:
+    def mark_retry(self, key: Key, record: UrlRecord) -> None:
         """LEASED -> RETRY, until its `not_before`."""
         ...
 
-    def bury(self, place: Place, record: UrlRecord, reason: str, now: float) -> None:
+    def mark_dead(self, key: Key, record: UrlRecord, reason: str, now: float) -> None:
         """LEASED -> DEAD."""
         ...
 
-    def wake(self, now: float) -> Sequence[HostWork]:
-        """DELAYED and RETRY -> QUEUED for what is due, a bounded number a call; start the segments whose time it is."""
+    def promote_due(self, now: float) -> Sequence[HostWork]:
+        """DELAYED and RETRY -> QUEUED for due records, a bounded number per call; start the segments that are due."""
         ...
 
     def next_due(self) -> float | None:
-        """When `wake` has something to do."""
+        """Return when `promote_due` has something to do."""
         ...
 
-    def recall_host(self, host: str) -> SavedHost:
-        """Return what was remembered of the host."""
+    def load_host(self, host: str) -> SavedHost:
+        """Return what is stored of the host, the default if nothing is."""
         ...
 
-    def remember_host(self, host: str, memory: SavedHost) -> None:
-        """Remember it."""
+    def save_host(self, host: str, saved: SavedHost) -> None:
+        """Store this for the host. `facts` None keeps the stored ones."""
         ...
 
     def commit(self, positions: Mapping[str, int]) -> None:
-        """Make everything durable in one step."""
+        """Make all changes durable in one step."""
         ...
 
     def positions(self) -> dict[str, int]:
@@ -120,7 +120,7 @@ class FrontierStore(RecordQueue[Place], Protocol[Place]):
         ...
 
     def stats(self) -> FrontierStats:
-        """Count; `leased` and `hosts` are left at 0, and what is lent counts as neither queued nor anything else."""
+        """Return the counts, with `leased` and `hosts` 0. Leased records are counted nowhere."""
         ...
 
     def dead(self, limit: int) -> list[tuple[UrlRecord, str]]:
@@ -128,69 +128,65 @@ class FrontierStore(RecordQueue[Place], Protocol[Place]):
         ...
 
     def close(self) -> None:
-        """Drop what is not committed."""
+        """Discard what is not committed, and release the store."""
         ...
 
     def segments(self) -> list[SegmentView]:
-        """Return the segments in the order in which they are served, then the dropped ones; what is lent is queued."""
+        """Return the segments in the order they are served, then the dropped ones; leased records count as queued."""
         ...
 
     def hosts(self, after: str, limit: int) -> list[HostView]:
-        """Return what is remembered of hosts behind a key."""
+        """Return what is stored of the hosts whose keys follow `after`."""
         ...
 
-    def rows(self, selection: Selection, after: str, limit: int) -> RowSlice:
-        """Return rows; what is lent is queued."""
+    def rows(self, selection: Selection, cursor: str, limit: int) -> RowSlice:
+        """Return rows; leased records are listed as queued."""
         ...
 
     def find(self, fingerprint: int, host: str = "") -> list[Row]:
-        """Return the rows of a fingerprint; it is found faster when its host is told."""
+        """Return the rows of a fingerprint; faster if its host is given."""
         ...
 
     def requeue(
-        self, selection: Selection, into: str | None, after: str, limit: int
+        self, selection: Selection, into: str | None, cursor: str, limit: int
     ) -> tuple[RequeueResult, Sequence[HostWork]]:
         """DEAD and DONE -> QUEUED, or a copy into another segment."""
         ...
 
     def archive(self, segment: str) -> bool:
-        """Make a finished segment read only."""
+        """Make a finished segment read only; return False if it is not finished."""
         ...
 
     def drop(self, segment: str) -> int:
-        """Forget a segment."""
+        """Forget a segment; return how many URLs it had."""
         ...
 
-    def verify(self, say: Callable[[str], None]) -> list[str]:
-        """Return what does not fit together."""
+    def verify(self, report: Callable[[str], None]) -> list[str]:
+        """Return the inconsistencies, one line each."""
         ...
 
     def compact(self) -> tuple[int, int]:
-        """Give unused room back. Return the bytes before and after."""
+        """Release unused disk space. Return the size in bytes before and after."""
         ...
 
 
-class LocalFrontier(Generic[Place]):
-    """See `frontier.ports.Frontier`; every method here is documented there. Raises `StateError` when the shelf
-    fails."""
+class LocalFrontier(Generic[Key]):
+    """Implements `frontier.ports.Frontier`. Raises `StateError` if the store fails."""
 
-    def __init__(
-        self, policy: Policy, shelf: FrontierStore[Place], first_token: int = 0, now: float = math.inf
-    ) -> None:
-        self.shelf = shelf
-        self._lending: LeaseManager[Place] = LeaseManager(policy, shelf, first_token)
-        self._bench = self._lending.workbench
-        self._paused = self._lending.paced
+    def __init__(self, policy: Policy, store: FrontierStore[Key], first_token: int = 0, now: float = math.inf) -> None:
+        self.store = store
+        self._leases: LeaseManager[Key] = LeaseManager(policy, store, first_token)
+        self._scheduler = self._leases.scheduler
+        self._unsaved_hosts = self._leases.unsaved_hosts
         self._opened_at = now
         self._offered = self._added = 0
-        self.known = shelf.known
+        self.known = store.known
         opened_at = 0.0 if math.isinf(now) else now
-        self._bench.see(opened_at)
-        self.found_work(shelf.wake(opened_at))
+        self._scheduler.update_clock(opened_at)
+        self.add_work(store.promote_due(opened_at))
 
     async def push(self, records: Sequence[UrlRecord]) -> int:
-        """Queue what is new."""
-        add, hosts, found_work = self.shelf.add, self._bench.hosts, self._bench.found_work
+        add, hosts, add_work = self.store.add, self._scheduler.hosts, self._scheduler.add_work
         pushed = 0
         for record in records:
             rank = add(record)
@@ -198,16 +194,15 @@ class LocalFrontier(Generic[Place]):
                 continue
             pushed += 1
             if rank != NOT_READY:
-                found_work(hosts.get(record.host) or self._host(record.host), rank)
+                add_work(hosts.get(record.host) or self._host(record.host), rank)
         self._offered += len(records)
         self._added += pushed
         return pushed
 
     async def lease(self, limit: int, now: float) -> list[Lease]:
-        """Lend what may be fetched now."""
-        self._see(now)
-        self._wake(now)
-        return self._lending.lend(limit, now)
+        self._check_clock(now)
+        self._promote_due(now)
+        return self._leases.lease(limit, now)
 
     async def ack(
         self,
@@ -219,217 +214,201 @@ class LocalFrontier(Generic[Place]):
         contacted: bool = True,
         validators: Validators | None = None,
     ) -> bool:
-        """Done."""
-        held = self._lending.give_back(lease, contacted=contacted)
-        if held is None:
+        leased = self._leases.end(lease, contacted=contacted)
+        if leased is None:
             return False
-        if children:  # first, so that one that cannot be stored leaves its parent to be fetched again
+        # Children first: if one cannot be stored, the parent stays leased in the store and is fetched again.
+        if children:
             await self.push(children)
-        if held.place is not None:
-            self.shelf.finish(held.place, held.lease.record, reason, now, validators)
+        if leased.key is not None:
+            self.store.mark_done(leased.key, leased.lease.record, reason, now, validators)
         return True
 
     async def nack(
         self, lease: Lease, reason: str, retry_at: float | None, now: float, *, contacted: bool = True
     ) -> bool:
-        """Again later, or never."""
-        held = self._lending.give_back(lease, contacted=contacted)
-        if held is None:
+        leased = self._leases.end(lease, contacted=contacted)
+        if leased is None:
             return False
-        record = held.lease.record
-        if held.place is None:
-            failed = self._lending.address_failed if record.kind == RecordKind.RESOLVE else self._lending.robots_failed
+        record = leased.lease.record
+        if leased.key is None:
+            failed = self._leases.address_failed if record.kind == RecordKind.RESOLVE else self._leases.robots_failed
             failed(record.host, now if retry_at is None else retry_at)
         elif retry_at is None:
-            self.shelf.bury(held.place, give_up(record), reason, now)
+            self.store.mark_dead(leased.key, give_up(record), reason, now)
         else:
-            self.shelf.retry(held.place, fail(record, retry_at))
+            self.store.mark_retry(leased.key, fail(record, retry_at))
         return True
 
     async def release(self, lease: Lease, now: float) -> bool:
-        """Give back untouched."""
-        held = self._lending.give_back(lease, contacted=True)
-        if held is None:
+        leased = self._leases.end(lease, contacted=True)
+        if leased is None:
             return False
-        if held.place is not None:
-            self._put_back(held.place, held.lease.record)
+        if leased.key is not None:
+            self._put_back(leased.key, leased.lease.record)
         return True
 
     async def renew(self, lease: Lease, now: float) -> Lease | None:
-        """Extend."""
-        self._see(now)
-        return self._lending.renew(lease, now)
+        self._check_clock(now)
+        return self._leases.renew(lease, now)
 
     async def expire(self, now: float) -> int:
-        """Take back what is overdue."""
-        self._see(now)
-        late = self._lending.overdue(now)
-        for lease in late:
-            held = self._lending.give_back(lease, contacted=True)
-            if held is None:
+        self._check_clock(now)
+        overdue = self._leases.overdue(now)
+        for lease in overdue:
+            leased = self._leases.end(lease, contacted=True)
+            if leased is None:
                 continue
-            if held.place is not None:
-                self._expired(held.place, held.lease.record, now)
-            elif held.lease.record.kind == RecordKind.RESOLVE:
-                self._lending.address_failed(held.lease.record.host, now)
+            record = leased.lease.record
+            if leased.key is not None:
+                self._expire(leased.key, record, now)
+            elif record.kind == RecordKind.RESOLVE:
+                self._leases.address_failed(record.host, now)
             else:
-                self._robots_expired(held.lease.record, now)
-        return len(late)
+                self._expire_robots(record, now)
+        return len(overdue)
 
     async def block_host(self, host: str, until: float) -> None:
-        """Pause the host."""
-        self._bench.block(self._host(host), until)
-        self._paused.add(host)
+        self._scheduler.block(self._host(host), until)
+        self._unsaved_hosts.add(host)
 
     async def claim(self, host: str, wake: Callable[[], None], now: float, holder: Lease | None = None) -> Claim:
-        """Join the line."""
-        self._see(now)
+        self._check_clock(now)
         self._host(host)
-        return self._lending.claim(host, wake, holder, now)
+        return self._leases.claim(host, wake, holder, now)
 
     async def try_start(self, claim: Claim, now: float) -> float:
-        """Ask for the turn."""
-        self._see(now)
-        return self._lending.try_start(claim, now)
+        self._check_clock(now)
+        return self._leases.try_start(claim, now)
 
     async def release_claim(self, claim: Claim, now: float) -> None:
-        """End it."""
-        self._see(now)
-        self._lending.release_claim(claim, now)
+        self._check_clock(now)
+        self._leases.release_claim(claim, now)
 
     def needs_address(self, host: str, now: float) -> bool:
-        """Ask."""
-        return self._lending.needs_address(self._host(host), now)
+        return self._leases.needs_address(self._host(host), now)
 
     async def set_delay(self, host: str, delay_s: float, now: float) -> None:
-        """Throttle."""
-        self._see(now)
-        self._bench.see(now)
-        self._bench.throttle(self._host(host), min(max(0.0, delay_s), DELAY_MAX_S))
+        self._check_clock(now)
+        self._scheduler.update_clock(now)
+        self._scheduler.throttle(self._host(host), min(max(0.0, delay_s), DELAY_MAX_S))
 
     async def host_facts(self, host: str) -> HostFacts | None:
-        """Recall."""
-        return self.shelf.recall_host(host).facts
+        return self.store.load_host(host).facts
 
     async def set_host_facts(self, host: str, facts: HostFacts, now: float) -> None:
-        """Remember."""
         self._host(host)
-        self._lending.learned(host, facts, now)
-        self._remember(self._bench.hosts[host], facts)
+        self._leases.set_facts(host, facts, now)
+        self._save(self._scheduler.hosts[host], facts)
 
     async def set_address(self, host: str, address: str, until: float, now: float) -> None:
-        """Remember."""
         self._host(host)
-        self._lending.learned_address(host, address, until, now)
-        self._paused.add(host)
+        self._leases.set_address(host, address, until, now)
+        self._unsaved_hosts.add(host)
 
     def next_ready(self, now: float) -> float | None:
-        """The next host whose turn comes, or the next sleeper that wakes."""
-        times = (self._bench.next_ready(), self.shelf.next_due())
+        times = (self._scheduler.next_ready(), self.store.next_due())
         return min((at for at in times if at is not None), default=None)
 
     async def commit(self, positions: Mapping[str, int]) -> None:
-        """Make it durable."""
-        for key in self._paused:
-            host = self._bench.hosts.get(key)
+        for key in self._unsaved_hosts:
+            host = self._scheduler.hosts.get(key)
             if host is not None:
-                self._remember(host, None)
-        self._paused.clear()
-        self.shelf.commit(positions)
-        if len(self._bench.hosts) > HOSTS_KEPT_MAX:
-            self._bench.forget_idle(self._bench.now)
+                self._save(host, None)
+        self._unsaved_hosts.clear()
+        self.store.commit(positions)
+        if len(self._scheduler.hosts) > HOSTS_KEPT_MAX:
+            self._scheduler.forget_idle(self._scheduler.now)
 
     async def positions(self) -> dict[str, int]:
-        """Return the sinks' positions."""
-        return self.shelf.positions()
+        return self.store.positions()
 
     async def stats(self) -> FrontierStats:
-        """Count."""
-        return self.shelf.stats()._replace(
-            leased=len(self._lending), hosts=len(self._bench.hosts), offered=self._offered, added=self._added
+        return self.store.stats()._replace(
+            leased=len(self._leases), hosts=len(self._scheduler.hosts), offered=self._offered, added=self._added
         )
 
     async def dead(self, limit: int) -> list[tuple[UrlRecord, str]]:
-        """Return the dead."""
-        return self.shelf.dead(limit)
+        return self.store.dead(limit)
 
     async def close(self) -> None:
-        """Release the shelf."""
-        self.shelf.close()
+        self.store.close()
 
     @property
-    def workbench(self) -> HostScheduler:
+    def scheduler(self) -> HostScheduler:
         """The active hosts."""
-        return self._bench
+        return self._scheduler
 
     def leases(self) -> list[Lease]:
-        """Return what is lent."""
-        return self._lending.leases()
+        """Return the current leases."""
+        return self._leases.leases()
 
-    def found_work(self, work: Iterable[HostWork]) -> None:
-        """These hosts have something to lend."""
+    def add_work(self, work: Iterable[HostWork]) -> None:
+        """Schedule these hosts for their new records."""
         for host, rank, count in work:
-            self._bench.found_work(self._host(host), rank, count)
+            self._scheduler.add_work(self._host(host), rank, count)
 
     def drop(self, segment: str) -> int:
-        """Forget a segment; what of it is lent is held no more."""
-        dropped = self.shelf.drop(segment)
-        for lease in self._lending.leases():
+        """Forget a segment and void its leases."""
+        dropped = self.store.drop(segment)
+        for lease in self._leases.leases():
             if lease.record.segment == segment and lease.record.kind == RecordKind.PAGE:
-                held = self._lending.give_back(lease, contacted=True)
-                if held is not None and held.place is not None:
-                    self.shelf.put_back(held.place, held.lease.record)
+                leased = self._leases.end(lease, contacted=True)
+                if leased is not None and leased.key is not None:
+                    self.store.put_back(leased.key, leased.lease.record)
         return dropped
 
     def _host(self, key: str) -> Host:
-        host = self._bench.hosts.get(key)
+        """Return the host, with what is stored of it if it was not active."""
+        host = self._scheduler.hosts.get(key)
         if host is not None:
             return host
-        host = self._bench.host(key)
-        memory = self.shelf.recall_host(key)
-        if memory.facts is not None:
-            at = min(memory.facts.robots_at, self._opened_at)
-            self._lending.learned(key, replace(memory.facts, robots_at=at), 0.0)
-        if memory.address:
-            until = min(memory.address_until, self._opened_at + ADDRESS_MAX_S)
-            self._lending.learned_address(key, memory.address, until, 0.0)
-        # A clock that was set back since must not make the host wait for the difference.
-        started_at = min(memory.started_at, self._opened_at)
-        self._bench.remind(host, started_at, min(memory.blocked_until, self._opened_at + BLOCK_MAX_S))
+        host = self._scheduler.activate(key)
+        saved = self.store.load_host(key)
+        # The clock may have been set back since these times were stored: bound them by the time of opening, or the host
+        # would wait for the difference.
+        if saved.facts is not None:
+            at = min(saved.facts.robots_at, self._opened_at)
+            self._leases.set_facts(key, replace(saved.facts, robots_at=at), 0.0)
+        if saved.address:
+            until = min(saved.address_until, self._opened_at + ADDRESS_MAX_S)
+            self._leases.set_address(key, saved.address, until, 0.0)
+        started_at = min(saved.started_at, self._opened_at)
+        self._scheduler.restore(host, started_at, min(saved.blocked_until, self._opened_at + BLOCK_MAX_S))
         return host
 
-    def _remember(self, host: Host, facts: HostFacts | None) -> None:
-        """Keep what must outlive the process; facts None keeps those that are there."""
-        memory = SavedHost(host.started_at, host.blocked_until, facts, host.address, host.address_until)
-        self.shelf.remember_host(host.key, memory)
+    def _save(self, host: Host, facts: HostFacts | None) -> None:
+        saved = SavedHost(host.started_at, host.blocked_until, facts, host.address, host.address_until)
+        self.store.save_host(host.key, saved)
 
-    def _put_back(self, place: Place, record: UrlRecord) -> None:
-        rank = self.shelf.put_back(place, record)
+    def _put_back(self, key: Key, record: UrlRecord) -> None:
+        rank = self.store.put_back(key, record)
         if rank != NOT_READY:
-            self._bench.found_work(self._host(record.host), rank)
+            self._scheduler.add_work(self._host(record.host), rank)
 
-    def _see(self, now: float) -> None:
-        """When the clock was set back, what is remembered of hosts is as far ahead as it was."""
+    def _check_clock(self, now: float) -> None:
+        """If the clock was set back behind the time of opening, bound stored times by the new clock (`_host`)."""
         if now < self._opened_at - CLOCK_SLACK_S:
             self._opened_at = now
 
-    def _wake(self, now: float) -> None:
-        due = self.shelf.next_due()
+    def _promote_due(self, now: float) -> None:
+        due = self.store.next_due()
         if due is not None and due <= now:
-            self.found_work(self.shelf.wake(now))
+            self.add_work(self.store.promote_due(now))
 
-    def _robots_expired(self, record: UrlRecord, now: float) -> None:
-        overdue, event = expire(record)
+    def _expire_robots(self, record: UrlRecord, now: float) -> None:
+        expired, event = expire(record)
         if event is Event.EXPIRE:
-            self._lending.robots_failed(record.host, now + 2.0**overdue.attempts)
+            self._leases.robots_failed(record.host, now + 2.0**expired.attempts)
             return
+        # Given up: pages of the host must not wait for its robots.txt for ever. Status 0 means "unreachable".
         facts = HostFacts(EXPIRED.encode(), 0, now)
-        self._lending.learned(record.host, facts, now)
-        self._remember(self._host(record.host), facts)
+        self._leases.set_facts(record.host, facts, now)
+        self._save(self._host(record.host), facts)
 
-    def _expired(self, place: Place, record: UrlRecord, now: float) -> None:
-        overdue, event = expire(record)
+    def _expire(self, key: Key, record: UrlRecord, now: float) -> None:
+        expired, event = expire(record)
         if event is Event.EXPIRE:
-            self._put_back(place, overdue)
+            self._put_back(key, expired)
         else:
-            self.shelf.bury(place, overdue, EXPIRED, now)
+            self.store.mark_dead(key, expired, EXPIRED, now)

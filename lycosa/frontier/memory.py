@@ -1,6 +1,6 @@
-"""A frontier in memory: for a crawl nobody needs to resume, and the measure of what durability costs.
+"""A frontier in memory: for crawls that need not be resumed, and as the baseline for the cost of durability.
 
-Nothing outlives the process; `commit` only remembers the positions it is given.
+Nothing survives the process; `commit` only keeps the positions.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from lycosa.frontier.local import NOT_READY, HostWork, LocalFrontier, SavedHost
 from lycosa.frontier.slices import next_slice, parse_cursor
 from lycosa.http.core.model import Validators
 
-Place = tuple[int, int]
-"""Order within a host: highest priority first, then first come, first served."""
+Key = tuple[int, int]
+"""(negated priority, number of arrival): the order within a host."""
 
 PROMOTE_MAX = 1000
 
 
 @dataclass(slots=True)
 class StoredUrl:
-    """A URL and its state; a lent one is QUEUED."""
+    """A URL and its state; a leased one is QUEUED."""
 
     record: UrlRecord
     state: State
@@ -50,7 +50,7 @@ class StoredUrl:
 
 @dataclass(slots=True)
 class MemorySegment:
-    """A segment: its URLs by number of arrival, which fingerprints it has, and the queues of its hosts."""
+    """A segment: its URLs by number of arrival, its fingerprints, and one queue per host."""
 
     name: str
     number: int
@@ -59,41 +59,40 @@ class MemorySegment:
     state: SegmentState = SegmentState.OPEN
     urls: dict[int, StoredUrl] = field(default_factory=dict)
     seen: dict[int, int] = field(default_factory=dict)
-    queues: dict[str, list[Place]] = field(default_factory=dict)
+    queues: dict[str, list[Key]] = field(default_factory=dict)
     counts: dict[State, int] = field(default_factory=lambda: dict.fromkeys(State, 0))
     reasons: Counter[str] = field(default_factory=Counter)
     dead_reasons: Counter[str] = field(default_factory=Counter)
 
-    def move(self, arrival: int, event: Event) -> StoredUrl:
-        """Take a URL through a step of its life; lent ones count as queued."""
-        entry = self.urls[arrival]
-        self.counts[entry.state] -= 1
-        state = State.LEASED if entry.state is State.QUEUED and event is not Event.LEASE else entry.state
-        entry.state = step(state, event)
-        self.counts[entry.state] += 1
-        return entry
+    def transition(self, arrival: int, event: Event) -> StoredUrl:
+        """Apply an event to a leased URL."""
+        url = self.urls[arrival]
+        self.counts[url.state] -= 1
+        # A leased URL is stored as QUEUED.
+        url.state = step(State.LEASED if url.state is State.QUEUED else url.state, event)
+        self.counts[url.state] += 1
+        return url
 
-    def count(self, entry: StoredUrl, by: int = 1) -> None:
+    def count(self, url: StoredUrl, by: int = 1) -> None:
         """Count why a URL is done or dead."""
-        reasons = self.dead_reasons if entry.state is State.DEAD else self.reasons
-        reasons[entry.reason] += by
-        if not reasons[entry.reason]:
-            del reasons[entry.reason]
+        reasons = self.dead_reasons if url.state is State.DEAD else self.reasons
+        reasons[url.reason] += by
+        if not reasons[url.reason]:
+            del reasons[url.reason]
 
 
 class MemoryFrontierStore:
-    """See `local.Shelf`."""
+    """Implements `local.FrontierStore`."""
 
     def __init__(self) -> None:
         self._live: dict[str, MemorySegment] = {}
         self._dropped: list[str] = []
-        self._sleeping: list[tuple[float, int, str]] = []
+        self._delayed: list[tuple[float, int, str]] = []
         self._hosts: dict[str, SavedHost] = {}
         self._positions: dict[str, int] = {}
-        self._arrivals = self._lent = 0
+        self._arrivals = self._leased = 0
 
     def add(self, record: UrlRecord) -> float | None:
-        """Store what is new."""
         segment = self._segment(record.segment)
         if segment is None or segment.state is not SegmentState.OPEN:
             return None
@@ -106,85 +105,74 @@ class MemoryFrontierStore:
         segment.urls[self._arrivals] = StoredUrl(record, state, record.not_before)
         segment.counts[state] += 1
         if state is State.DELAYED:
-            heappush(self._sleeping, (record.not_before, self._arrivals, segment.name))
+            heappush(self._delayed, (record.not_before, self._arrivals, segment.name))
             return NOT_READY
         return self._enqueue(segment, self._arrivals, record)
 
     def known(self, segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
-        """Return those that were added before."""
         live = self._live.get(segment)
         return set(fingerprints) & live.seen.keys() if live else set()
 
-    def take(self, host: str) -> tuple[Place, UrlRecord, float | None] | None:
-        """Take the host's next record out of the oldest segment that has one."""
+    def take(self, host: str) -> tuple[Key, UrlRecord, float | None] | None:
         for segment in self._serving():
             queue = segment.queues.get(host)
             if not queue:
                 continue
-            place = heappop(queue)
-            self._lent += 1
-            return place, segment.urls[place[1]].record, self._next_rank(host)
+            key = heappop(queue)
+            self._leased += 1
+            return key, segment.urls[key[1]].record, self._next_rank(host)
         return None
 
     def peek(self, host: str) -> UrlRecord | None:
-        """Look it up."""
         queues = ((segment, segment.queues.get(host)) for segment in self._serving())
         return next((segment.urls[queue[0][1]].record for segment, queue in queues if queue), None)
 
-    def put_back(self, place: Place, record: UrlRecord) -> float:
-        """Queue it where it was."""
-        self._lent -= 1
+    def put_back(self, key: Key, record: UrlRecord) -> float:
+        self._leased -= 1
         segment = self._live.get(record.segment)
         if segment is None:
             return NOT_READY
-        segment.urls[place[1]].record = record
-        return self._enqueue(segment, place[1], record)
+        segment.urls[key[1]].record = record
+        return self._enqueue(segment, key[1], record)
 
-    def finish(self, place: Place, record: UrlRecord, reason: str, now: float, validators: Validators | None) -> None:
-        """It is done."""
-        self._end(place, replace(record, validators=validators), Event.ACK, reason, now)
+    def mark_done(self, key: Key, record: UrlRecord, reason: str, now: float, validators: Validators | None) -> None:
+        self._end(key, replace(record, validators=validators), Event.ACK, reason, now)
 
-    def retry(self, place: Place, record: UrlRecord) -> None:
-        """Let it sleep."""
-        if self._end(place, record, Event.NACK, "", record.not_before):
-            heappush(self._sleeping, (record.not_before, place[1], record.segment))
+    def mark_retry(self, key: Key, record: UrlRecord) -> None:
+        if self._end(key, record, Event.NACK, "", record.not_before):
+            heappush(self._delayed, (record.not_before, key[1], record.segment))
 
-    def bury(self, place: Place, record: UrlRecord, reason: str, now: float) -> None:
-        """It is dead."""
-        self._end(place, record, Event.GIVE_UP, reason, now)
+    def mark_dead(self, key: Key, record: UrlRecord, reason: str, now: float) -> None:
+        self._end(key, record, Event.GIVE_UP, reason, now)
 
-    def wake(self, now: float) -> Sequence[HostWork]:
-        """Queue what is due, and serve the segments that start."""
-        woken: list[HostWork] = []
+    def promote_due(self, now: float) -> Sequence[HostWork]:
+        work: list[HostWork] = []
         for segment in self._live.values():
             if not segment.started and segment.rank <= now:
                 segment.started = True
-                woken += [HostWork(host, segment.rank, len(queue)) for host, queue in segment.queues.items() if queue]
-        while self._sleeping and self._sleeping[0][0] <= now and len(woken) < PROMOTE_MAX:
-            _, arrival, name = heappop(self._sleeping)
-            sleeper = self._live.get(name)
-            if sleeper is not None:
-                record = self._awake(sleeper, arrival)
-                rank = self._enqueue(sleeper, arrival, record)
-                woken += [HostWork(record.host, rank, 1)] if rank != NOT_READY else []
-        return woken
+                work += [HostWork(host, segment.rank, len(queue)) for host, queue in segment.queues.items() if queue]
+        while self._delayed and self._delayed[0][0] <= now and len(work) < PROMOTE_MAX:
+            _, arrival, name = heappop(self._delayed)
+            live = self._live.get(name)
+            if live is not None:
+                record = self._promote(live, arrival)
+                rank = self._enqueue(live, arrival, record)
+                work += [HostWork(record.host, rank, 1)] if rank != NOT_READY else []
+        return work
 
     def next_due(self) -> float | None:
-        """The first sleeper's time, or that of a segment with work."""
         times = [each.rank for each in self._live.values() if not each.started and each.counts[State.QUEUED]]
-        return min([*times, *(at for at, _, _ in self._sleeping[:1])], default=None)
+        return min([*times, *(at for at, _, _ in self._delayed[:1])], default=None)
 
-    def recall_host(self, host: str) -> SavedHost:
-        """Look it up."""
+    def load_host(self, host: str) -> SavedHost:
         return self._hosts.get(host, SavedHost())
 
-    def remember_host(self, host: str, memory: SavedHost) -> None:
-        """Keep it."""
-        facts = memory.facts or self.recall_host(host).facts
-        self._hosts[host] = memory._replace(facts=facts)
+    def save_host(self, host: str, saved: SavedHost) -> None:
+        facts = saved.facts or self.load_host(host).facts
+        self._hosts[host] = saved._replace(facts=facts)
 
     def commit(self, positions: Mapping[str, int]) -> None:
-        """Keep the positions, and archive what a later stretch of time has followed."""
+        """Keep the positions, and archive finished time segments that a later one has followed."""
         self._positions.update(positions)
         last = max((segment.rank for segment in self._serving()), default=0.0)
         for segment in self._live.values():
@@ -192,14 +180,12 @@ class MemoryFrontierStore:
                 self.archive(segment.name)
 
     def positions(self) -> dict[str, int]:
-        """Return them."""
         return dict(self._positions)
 
     def stats(self) -> FrontierStats:
-        """Count."""
         views = self.segments()
         return FrontierStats(
-            queued=sum(view.queued for view in views) - self._lent,
+            queued=sum(view.queued for view in views) - self._leased,
             delayed=sum(view.delayed for view in views),
             done=sum(view.done for view in views),
             dead=sum(view.dead for view in views),
@@ -208,20 +194,17 @@ class MemoryFrontierStore:
         )
 
     def dead(self, limit: int) -> list[tuple[UrlRecord, str]]:
-        """Return the first ones."""
-        entries = (entry for segment in self._live.values() for entry in segment.urls.values())
-        return [(entry.record, entry.reason) for entry in entries if entry.state is State.DEAD][:limit]
+        urls = (url for segment in self._live.values() for url in segment.urls.values())
+        return [(url.record, url.reason) for url in urls if url.state is State.DEAD][:limit]
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: there is nothing to release."""
 
     def segments(self) -> list[SegmentView]:
-        """Describe them."""
         dropped = [SegmentView(name, SegmentState.DROPPED, starts_at(name)) for name in self._dropped]
         return [_view(segment) for segment in self._live.values()] + dropped
 
     def hosts(self, after: str, limit: int) -> list[HostView]:
-        """Describe them."""
         queued: dict[str, int] = {}
         for segment in self._live.values():
             for host, queue in segment.queues.items():
@@ -229,31 +212,27 @@ class MemoryFrontierStore:
         names = sorted(name for name in {*self._hosts, *queued} if name > after)[:limit]
         return [self._host_view(name, queued.get(name, 0)) for name in names]
 
-    def rows(self, selection: Selection, after: str, limit: int) -> RowSlice:
-        """Read them segment by segment, in the order of arrival."""
-        found = next_slice(self._entries(after), Matcher(selection).matches, limit)
-        return RowSlice([row for _, row in found.rows], found.after)
+    def rows(self, selection: Selection, cursor: str, limit: int) -> RowSlice:
+        """Return rows segment by segment, in the order of arrival."""
+        found = next_slice(self._rows_from(cursor), Matcher(selection).matches, limit)
+        return RowSlice([row for _, row in found.rows], found.next_cursor)
 
     def find(self, fingerprint: int, host: str = "") -> list[Row]:
-        """Look it up in every segment."""
         found = [(segment, segment.seen.get(fingerprint)) for segment in self._live.values()]
         return [_row(segment, segment.urls[arrival]) for segment, arrival in found if arrival is not None]
 
     def requeue(
-        self, selection: Selection, into: str | None, after: str, limit: int
+        self, selection: Selection, into: str | None, cursor: str, limit: int
     ) -> tuple[RequeueResult, Sequence[HostWork]]:
-        """Queue dead and done URLs again, or copies of them."""
-        wanted = Matcher(selection).matches
-        found = next_slice(self._entries(after), wanted, limit)
-        moved: list[HostWork] = []
-        for cursor, row in found.rows:
+        found = next_slice(self._rows_from(cursor), Matcher(selection).matches, limit)
+        work: list[HostWork] = []
+        for at, row in found.rows:
             if row.state in (State.DONE, State.DEAD, State.ARCHIVED):
-                rank = self._again(cursor, row, into)
-                moved += [HostWork(row.record.host, rank, 1)] if rank is not None else []
-        return RequeueResult(len(moved), found.after), [work for work in moved if work.rank != NOT_READY]
+                rank = self._requeue_row(at, row, into)
+                work += [HostWork(row.record.host, rank, 1)] if rank is not None else []
+        return RequeueResult(len(work), found.next_cursor), [each for each in work if each.rank != NOT_READY]
 
     def archive(self, segment: str) -> bool:
-        """Make it read only."""
         live = self._live.get(segment)
         if live is None or _view(live).state is not SegmentState.FINISHED:
             return False
@@ -261,21 +240,18 @@ class MemoryFrontierStore:
         return True
 
     def drop(self, segment: str) -> int:
-        """Forget it."""
         live = self._live.pop(segment, None)
         if live is None:
             raise UsageError(f"there is no segment {segment!r}: lycosa frontier segments lists them")
         self._dropped = sorted([*self._dropped, segment], key=segment_order)
-        self._sleeping = [sleeper for sleeper in self._sleeping if sleeper[2] != segment]
-        heapify(self._sleeping)
+        self._delayed = [each for each in self._delayed if each[2] != segment]
+        heapify(self._delayed)
         return len(live.urls)
 
-    def verify(self, say: Callable[[str], None]) -> list[str]:
-        """Nothing can be damaged in memory."""
+    def verify(self, report: Callable[[str], None]) -> list[str]:
         return []
 
     def compact(self) -> tuple[int, int]:
-        """There is nothing on a disk."""
         return 0, 0
 
     def _segment(self, name: str) -> MemorySegment | None:
@@ -297,25 +273,26 @@ class MemoryFrontierStore:
         heappush(segment.queues.setdefault(record.host, []), (-record.priority, arrival))
         return segment.rank if segment.started else NOT_READY
 
-    def _awake(self, segment: MemorySegment, arrival: int) -> UrlRecord:
-        entry = segment.urls[arrival]
-        segment.counts[entry.state] -= 1
-        entry.state, entry.at = step(entry.state, Event.DUE), 0.0
-        segment.counts[entry.state] += 1
-        return entry.record
+    def _promote(self, segment: MemorySegment, arrival: int) -> UrlRecord:
+        url = segment.urls[arrival]
+        segment.counts[url.state] -= 1
+        url.state, url.at = step(url.state, Event.DUE), 0.0
+        segment.counts[url.state] += 1
+        return url.record
 
-    def _end(self, place: Place, record: UrlRecord, event: Event, reason: str, at: float) -> bool:
-        self._lent -= 1
+    def _end(self, key: Key, record: UrlRecord, event: Event, reason: str, at: float) -> bool:
+        self._leased -= 1
         segment = self._live.get(record.segment)
-        if segment is None:
+        if segment is None:  # dropped
             return False
-        entry = segment.move(place[1], event)
-        entry.record, entry.reason, entry.at = record, reason, at
+        url = segment.transition(key[1], event)
+        url.record, url.reason, url.at = record, reason, at
         if reason:
-            segment.count(entry)
+            segment.count(url)
         return True
 
-    def _again(self, cursor: str, row: Row, into: str | None) -> float | None:
+    def _requeue_row(self, cursor: str, row: Row, into: str | None) -> float | None:
+        """Queue an ended URL again, or a copy of it. Return its rank, None if it is refused."""
         record = requeue(row.record)
         if into is not None:
             return self.add(replace(record, segment=into, dont_filter=False))
@@ -326,6 +303,7 @@ class MemoryFrontierStore:
         segment.counts[segment.urls[arrival].state] -= 1
         segment.count(segment.urls[arrival], -1)
         event = Event.REQUEUE if row.state == State.DEAD else Event.REFRESH
+        # A new number of arrival puts it at the end of its queue.
         self._arrivals += 1
         del segment.urls[arrival]
         segment.urls[self._arrivals] = StoredUrl(record, step(State(row.state), event))
@@ -334,33 +312,34 @@ class MemoryFrontierStore:
             segment.seen[record.fingerprint] = self._arrivals
         return self._enqueue(segment, self._arrivals, record)
 
-    def _entries(self, after: str) -> Iterator[tuple[str, Row]]:
-        number, key = parse_cursor(after)
+    def _rows_from(self, cursor: str) -> Iterator[tuple[str, Row]]:
+        """Yield all rows after the cursor, each with its own cursor."""
+        number, key = parse_cursor(cursor)
         for segment in sorted(self._live.values(), key=lambda each: each.number):
-            behind = _arrival(key) if segment.number == number else 0
+            after = _arrival(key) if segment.number == number else 0
             if segment.number >= number:
-                for each in sorted(arrival for arrival in segment.urls if arrival > behind):
+                for each in sorted(arrival for arrival in segment.urls if arrival > after):
                     yield f"{segment.number}:{each:016x}", _row(segment, segment.urls[each])
 
     def _host_view(self, name: str, queued: int) -> HostView:
-        memory = self.recall_host(name)
-        facts = memory.facts
+        saved = self.load_host(name)
+        facts = saved.facts
         return HostView(
             name,
             queued,
-            blocked_until=memory.blocked_until,
-            started_at=memory.started_at,
-            address=memory.address,
+            blocked_until=saved.blocked_until,
+            started_at=saved.started_at,
+            address=saved.address,
             robots_status=facts.robots_status if facts else -1,
             robots_at=facts.robots_at if facts else 0.0,
         )
 
 
-def _row(segment: MemorySegment, entry: StoredUrl) -> Row:
-    state = entry.state
+def _row(segment: MemorySegment, url: StoredUrl) -> Row:
+    state = url.state
     if segment.state is SegmentState.ARCHIVED and state in (State.DONE, State.DEAD):
         state = step(state, Event.ARCHIVE)
-    return Row(state, entry.record, entry.at, entry.reason)
+    return Row(state, url.record, url.at, url.reason)
 
 
 def _view(segment: MemorySegment) -> SegmentView:
@@ -385,6 +364,6 @@ def _sum(counts: Iterator[Mapping[str, int]]) -> dict[str, int]:
     return total
 
 
-def memory_frontier(policy: Policy) -> LocalFrontier[Place]:
+def memory_frontier(policy: Policy) -> LocalFrontier[Key]:
     """Return an empty frontier."""
     return LocalFrontier(policy, MemoryFrontierStore())

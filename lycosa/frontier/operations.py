@@ -1,7 +1,6 @@
-"""What `lycosa frontier` does to a frontier of this process: `frontier.ports.FrontierOperations` over its shelf.
+"""The operations of `lycosa frontier` on a frontier of this process: `frontier.ports.FrontierOperations`.
 
-The shelf knows what is stored; who holds what and which host may be contacted when is asked of the frontier, whose
-leases lie among the queued rows of the shelf.
+The store knows the rows; the frontier knows the leases, whose rows the store lists as queued, and the active hosts.
 """
 
 from __future__ import annotations
@@ -33,138 +32,129 @@ from lycosa.frontier.core.states import Policy, State
 from lycosa.frontier.local import LocalFrontier
 from lycosa.frontier.slices import parse_cursor
 
-Place = TypeVar("Place")
+Key = TypeVar("Key")
 LeaseKey = tuple[str, int, bool]
 LAST = "\U0010ffff"
-"""The last character there is: nothing lies between what ends with it and its successor."""
+"""The last Unicode character: nothing sorts between a text that ends with it and the next text of that length."""
 
 
-class LocalOperations(Generic[Place]):
-    """See `frontier.ports.FrontierOperations`; every method here is documented there.
+class LocalOperations(Generic[Key]):
+    """Implements `frontier.ports.FrontierOperations`.
 
-    `commit` makes things durable where a crawl runs, together with its items; `changed` is called when there may be
-    something to lend; `paused` says why the crawl lends nothing, "" when it does. Of a state on which no crawl `runs`
-    nobody knows how many transfers a host may have.
+    `commit` commits together with the items of a running crawl. `on_change` is called when new records may be leased.
+    `paused` returns why the crawl leases nothing, or "". Without a crawl that `runs`, the limits of hosts are unknown.
     """
 
     def __init__(
         self,
-        frontier: LocalFrontier[Place],
+        frontier: LocalFrontier[Key],
         commit: Callable[[], Awaitable[None]] | None = None,
-        changed: Callable[[], None] = lambda: None,
+        on_change: Callable[[], None] = lambda: None,
         paused: Callable[[], str] = lambda: "",
         *,
         runs: bool = True,
     ) -> None:
         self._frontier = frontier
-        self._shelf = frontier.shelf
+        self._store = frontier.store
         self._commit = commit
-        self._changed = changed
+        self._on_change = on_change
         self._paused = paused
         self._runs = runs
 
     async def stats(self) -> FrontierStats:
-        """Count."""
         return (await self._frontier.stats())._replace(paused=self._paused())
 
     async def next_due(self, now: float) -> float | None:
-        """Ask."""
         return self._frontier.next_ready(now)
 
     async def push(self, records: Sequence[UrlRecord]) -> int:
-        """Queue what is new."""
         pushed = await self._frontier.push(records)
-        self._changed()
+        self._on_change()
         return pushed
 
     async def commit(self) -> None:
-        """Commit, with the items of the crawl if there is one."""
         await (self._commit() if self._commit else self._frontier.commit({}))
 
     async def host(self, host: str) -> HostView | None:
-        """Look it up."""
+        # The store lists hosts after a key: take the greatest key before this one.
         before = host[:-1] + chr(ord(host[-1]) - 1) + LAST
-        stored = next(iter(self._shelf.hosts(before, 1)), None)
-        return self._active(stored) if stored and stored.host == host else None
+        stored = next(iter(self._store.hosts(before, 1)), None)
+        return self._with_activity(stored) if stored and stored.host == host else None
 
     async def host_facts(self, host: str) -> HostFacts | None:
-        """Look it up."""
         return await self._frontier.host_facts(host)
 
     async def segments(self) -> list[SegmentView]:
-        """Tell what is lent from what is queued."""
-        lent = Counter(lease.record.segment for lease in self._leases())
-        return [_with_lent(view, lent[view.name]) for view in self._shelf.segments()]
+        leased = Counter(lease.record.segment for lease in self._leases())
+        return [_with_leased(view, leased[view.name]) for view in self._store.segments()]
 
     async def hosts(self, after: str, limit: int) -> list[HostView]:
-        """Add what the workbench knows."""
-        return [self._active(view) for view in self._shelf.hosts(after, limit)]
+        return [self._with_activity(view) for view in self._store.hosts(after, limit)]
 
-    async def rows(self, selection: Selection, after: str, limit: int) -> RowSlice:
-        """Read the shelf, where what is lent lies among what is queued."""
+    async def rows(self, selection: Selection, cursor: str, limit: int) -> RowSlice:
         if selection.states == (State.LEASED,):
-            return self._leased(selection, after, limit)
+            return self._leased_rows(selection, cursor, limit)
         states = selection.states
         if State.LEASED in states:
             states = (*states, State.QUEUED)
-        found = self._shelf.rows(replace(selection, states=states), after, limit)
+        found = self._store.rows(replace(selection, states=states), cursor, limit)
         rows = self._with_leases(found.rows)
-        return RowSlice([row for row in rows if not selection.states or row.state in selection.states], found.after)
+        return RowSlice(
+            [row for row in rows if not selection.states or row.state in selection.states], found.next_cursor
+        )
 
     async def find(self, fingerprint: int, host: str = "", states: Collection[str] = ()) -> list[Row]:
-        """Look it up."""
-        rows = self._with_leases(self._shelf.find(fingerprint, host))
+        rows = self._with_leases(self._store.find(fingerprint, host))
         return [row for row in rows if not states or row.state in states]
 
     async def requeue(
-        self, selection: Selection, into: str | None, now: float, after: str, limit: int
+        self, selection: Selection, into: str | None, now: float, cursor: str, limit: int
     ) -> RequeueResult:
-        """Queue again, and tell the workbench."""
-        moved, work = self._shelf.requeue(selection, into, after, limit)
-        self._frontier.found_work(work)
-        if moved.requeued:
-            self._changed()
-        return moved
+        result, work = self._store.requeue(selection, into, cursor, limit)
+        self._frontier.add_work(work)
+        if result.requeued:
+            self._on_change()
+        return result
 
     async def archive(self, segment: str) -> bool:
-        """Archive."""
-        find_segment(segment, self._shelf.segments())
-        return self._shelf.archive(segment)
+        find_segment(segment, self._store.segments())
+        return self._store.archive(segment)
 
     async def drop(self, segment: str) -> int:
-        """Drop."""
-        find_segment(segment, self._shelf.segments())
+        find_segment(segment, self._store.segments())
         return self._frontier.drop(segment)
 
-    async def verify(self, say: Callable[[str], None]) -> list[str]:
-        """Read everything, after what was acked is durable together with its items."""
+    async def verify(self, report: Callable[[str], None]) -> list[str]:
+        """Commit first: the store writes everything out, and acks must become durable together with their items."""
         await self.commit()
-        return self._shelf.verify(say)
+        return self._store.verify(report)
 
     async def compact(self) -> tuple[int, int]:
-        """Compact, after what was acked is durable together with its items."""
+        """Commit first, like `verify`."""
         await self.commit()
-        return self._shelf.compact()
+        return self._store.compact()
 
     def _leases(self) -> list[Lease]:
         return [lease for lease in self._frontier.leases() if lease.record.kind == RecordKind.PAGE]
 
-    def _leased(self, selection: Selection, after: str, limit: int) -> RowSlice:
-        """Return the leases that match, in the order of their tokens."""
-        wanted = Matcher(selection).matches
-        start = parse_cursor(after)[0]
-        ahead = sorted((lease for lease in self._leases() if lease.token > start), key=lambda lease: lease.token)
-        rows = [Row(State.LEASED, lease.record, lease.expires_at) for lease in ahead[:limit]]
-        more = f"{ahead[limit - 1].token}:0" if len(ahead) > limit else None
-        return RowSlice([row for row in rows if wanted(row)], more)
+    def _leased_rows(self, selection: Selection, cursor: str, limit: int) -> RowSlice:
+        """Return the matching leases in the order of their tokens."""
+        matches = Matcher(selection).matches
+        start = parse_cursor(cursor)[0]
+        later = sorted((lease for lease in self._leases() if lease.token > start), key=lambda lease: lease.token)
+        rows = [Row(State.LEASED, lease.record, lease.expires_at) for lease in later[:limit]]
+        next_cursor = f"{later[limit - 1].token}:0" if len(later) > limit else None
+        return RowSlice([row for row in rows if matches(row)], next_cursor)
 
     def _with_leases(self, rows: Sequence[Row]) -> list[Row]:
+        """Mark those of the queued rows that are leased."""
         expiries = {_key(lease.record): lease.expires_at for lease in self._leases()}
-        return [_lent(row, expiries) for row in rows]
+        return [_as_leased(row, expiries) for row in rows]
 
-    def _active(self, view: HostView) -> HostView:
-        bench = self._frontier.workbench
-        host = bench.hosts.get(view.host)
+    def _with_activity(self, view: HostView) -> HostView:
+        """Add what the scheduler knows of a host, if it is active."""
+        scheduler = self._frontier.scheduler
+        host = scheduler.hosts.get(view.host)
         if host is None:
             return view
         return replace(
@@ -175,30 +165,30 @@ class LocalOperations(Generic[Place]):
             started_at=max(view.started_at, host.started_at),
             delay_s=host.delay_s,
             address=host.address or view.address,
-            concurrency=bench.policy.concurrency_per_host if self._runs else 0,
+            concurrency=scheduler.policy.concurrency_per_host if self._runs else 0,
             preparing=host.preparing,
-            shared=_shared(host, bench.policy) if bench.policy.limits_addresses else None,
+            shared=_address_view(host, scheduler.policy) if scheduler.policy.limits_addresses else None,
         )
 
 
-def _shared(host: Host, policy: Policy) -> AddressView:
-    """Return the address of a host with its limits, and how far they are used up."""
-    places, delay_s, group = policy.concurrency_per_ip, policy.delay_per_ip_s, host.group
+def _address_view(host: Host, policy: Policy) -> AddressView:
+    """Return the address of a host with its limits and their use."""
+    concurrency, delay_s, group = policy.concurrency_per_ip, policy.delay_per_ip_s, host.group
     if group is None:
-        return AddressView("", concurrency=places, delay_s=delay_s)
+        return AddressView("", concurrency=concurrency, delay_s=delay_s)
     return AddressView(
-        group.address, group.ready_at, group.in_flight, places, delay_s, group.members, host.address_until
+        group.address, group.ready_at, group.in_flight, concurrency, delay_s, group.members, host.address_until
     )
 
 
-def _with_lent(view: SegmentView, lent: int) -> SegmentView:
-    return replace(view, queued=max(0, view.queued - lent), leased=lent) if lent else view
+def _with_leased(view: SegmentView, leased: int) -> SegmentView:
+    return replace(view, queued=max(0, view.queued - leased), leased=leased) if leased else view
 
 
 def _key(record: UrlRecord) -> LeaseKey:
     return record.segment, record.fingerprint, record.dont_filter
 
 
-def _lent(row: Row, expiries: dict[LeaseKey, float]) -> Row:
+def _as_leased(row: Row, expiries: dict[LeaseKey, float]) -> Row:
     expires_at = expiries.get(_key(row.record)) if row.state == State.QUEUED else None
     return row if expires_at is None else replace(row, state=State.LEASED, at=expires_at)

@@ -1,6 +1,6 @@
-"""A long listing, a bounded piece at a time: what a slice is and where the next one begins.
+"""Slices of a long listing: each reads a bounded number of rows and ends with the cursor of the next.
 
-A cursor is `table:key`, the key in hexadecimal.
+A cursor is `table:key` with the key in hexadecimal; "" begins.
 """
 
 from __future__ import annotations
@@ -12,33 +12,33 @@ from lycosa.core.errors import UsageError
 from lycosa.frontier.core.model import Row
 
 SCAN_MAX = 2000
-"""Rows that one slice looks at, also when few of them are wanted: a crawl must not wait for a listing."""
+"""Rows that one slice reads, however few of them match: a running crawl must not wait for a listing."""
 
 
 class ScanSlice(NamedTuple):
-    """Rows with their cursors, and where the next slice begins; None at the end."""
+    """Rows with their cursors. `next_cursor` starts the next slice; None at the end."""
 
     rows: list[tuple[str, Row]]
-    after: str | None
+    next_cursor: str | None
 
 
-def next_slice(entries: Iterator[tuple[str, Row]], wanted: Callable[[Row], bool], limit: int) -> ScanSlice:
-    """Return the rows wanted among the next ones."""
+def next_slice(rows: Iterator[tuple[str, Row]], matches: Callable[[Row], bool], limit: int) -> ScanSlice:
+    """Return the matching ones of the next rows."""
     found: list[tuple[str, Row]] = []
-    for looked, (cursor, row) in enumerate(entries, 1):
-        if wanted(row):
+    for number, (cursor, row) in enumerate(rows, 1):
+        if matches(row):
             found.append((cursor, row))
-        if len(found) >= limit or looked >= SCAN_MAX:
+        if len(found) >= limit or number >= SCAN_MAX:
             return ScanSlice(found, cursor)
     return ScanSlice(found, None)
 
 
-def parse_cursor(after: str) -> tuple[int, bytes]:
-    """Return the table and the key of a cursor; what is before everything for "". Raises `UsageError`."""
-    if not after:
+def parse_cursor(cursor: str) -> tuple[int, bytes]:
+    """Return the table and the key of a cursor; for "" what sorts before everything. Raises `UsageError`."""
+    if not cursor:
         return 0, b""
-    table, _, key = after.partition(":")
+    table, _, key = cursor.partition(":")
     try:
         return int(table), bytes.fromhex(key)
     except ValueError:
-        raise UsageError(f"{after!r} is no place in a listing: begin with an empty one") from None
+        raise UsageError(f"{cursor!r} is not a cursor of a listing: begin with an empty one") from None

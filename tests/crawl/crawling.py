@@ -74,4 +74,4 @@ async def wired(
     questions = HostLookups(gate, addresses)
     engine = Engine(storage, visitor, questions, limits or EngineLimits(), RunMonitor(stats), clock)
     await frontier.push([to_record(request, spider) async for request in start_requests(spider)])
-    return Crawl(engine, frontier, LocalOperations(frontier, changed=engine.wake), sink, stats)
+    return Crawl(engine, frontier, LocalOperations(frontier, on_change=engine.wake), sink, stats)

@@ -124,9 +124,9 @@ class Process:
             os._exit(1)  # the owner died: what was under way is done again by the next run
         self.over.set()
 
-    def among(self, segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
+    def contained(self, segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
         """Return those that are known, and count them."""
-        found = self.known.among(segment, fingerprints)
+        found = self.known.contained(segment, fingerprints)
         self.stats.known_links += len(found)
         return found
 

@@ -287,7 +287,7 @@ def _modules(crawled: Crawled) -> list[Module]:
 def _paces(frontier: Frontier) -> Callable[[str], Sequence[Pace]]:
     """Return what tells how far apart the requests of a host start."""
     assert isinstance(frontier, LocalFrontier)
-    bench = frontier.workbench
+    bench = frontier.scheduler
 
     def paces(key: str) -> Sequence[Pace]:
         host = bench.hosts.get(key)

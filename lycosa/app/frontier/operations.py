@@ -161,7 +161,7 @@ def _make(path: Path) -> bool:
     with closing(StateDir(path)) as state:
         if (path / DESCRIPTION).exists():  # another process was quicker
             return False
-        embedded_frontier(state.frontier, Policy()).shelf.close()
+        embedded_frontier(state.frontier, Policy()).store.close()
         state.describe(Description(imported=True))  # last: a state that is described has a database
     return True
 

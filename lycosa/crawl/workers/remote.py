@@ -79,14 +79,14 @@ class FarFrontier:
 
     async def try_start(self, claim: Claim, now: float) -> float:
         """Has it come? Raises what the owner's frontier raised."""
-        if claim.stamp in self._refused:
-            raise self._refused.pop(claim.stamp)
+        if claim.number in self._refused:
+            raise self._refused.pop(claim.number)
         return 0.0 if claim.granted else inf
 
     async def release_claim(self, claim: Claim, now: float) -> None:
         """Tell."""
-        if self._claims.pop(claim.stamp, None) is not None:
-            self._send(say.Unclaim(claim.stamp))
+        if self._claims.pop(claim.number, None) is not None:
+            self._send(say.Unclaim(claim.number))
 
     def is_paced(self, host: str) -> bool:
         """Whether anybody waits for the starts of the host."""

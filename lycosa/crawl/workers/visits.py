@@ -32,7 +32,7 @@ class Known(Protocol):
         """Remember one, unless it is never a duplicate."""
         ...
 
-    def among(self, segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
+    def contained(self, segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
         """Return those that are remembered."""
         ...
 
@@ -107,7 +107,7 @@ class Visits:
     def _news(self, children: Sequence[UrlRecord]) -> list[UrlRecord]:
         """Leave out what was certainly queued before."""
         known = {
-            segment: self._known.among(segment, [each.fingerprint for each in children if each.segment == segment])
+            segment: self._known.contained(segment, [each.fingerprint for each in children if each.segment == segment])
             for segment in {each.segment for each in children}
         }
         new = [each for each in children if each.dont_filter or each.fingerprint not in known[each.segment]]

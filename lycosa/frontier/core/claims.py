@@ -1,14 +1,14 @@
-"""Turns for transfers that are no records: what a callback fetches inline, the files of a pipeline.
+"""Grants turns to transfers that have no record: fetches inside a callback, files of a pipeline.
 
-A claim waits in the line of its host, first come, first served, and before the leases: while one waits, its host (and
-the group of its IP address, when only that holds it up) is kept from them. After CLAIMS_ROW claims in a row the next
-turn is for a lease, if some are wanted; when none is lent within YIELD_S the claims go on. So neither starves, whoever
-asks more.
+The claims of a host wait in one queue, first come, first served, and go before its leases: while a claim waits, its
+host is hidden from leases (and its address group too, if only the group holds the claim up). After CLAIMS_IN_ROW_MAX
+claims in a row the next turn is for a lease, if leases are requested; if none is taken within YIELD_S, the claims go
+on. So neither side starves the other.
 
-Nobody waits for a place while he holds one: a lease whose callback claims has had its transfer, and gives up its place
-first. So claims cannot block each other, not even across hosts. Nothing is polled: `try_start` says when to come again, or
-that the claim will be woken; places and turns are taken only then, so that what happens meanwhile (a block, a longer
-delay, another address) counts.
+A caller never waits for a slot while it holds one: the lease of a callback has had its transfer, and frees its slot
+when the callback claims. So claims cannot deadlock, not even across hosts. Nothing is polled: `try_start` returns when
+to ask again, or that `wake` will be called. A claim takes its slot only in `try_start`, so a block, a longer delay or a
+new address in the meantime applies to it.
 """
 
 from __future__ import annotations
@@ -29,113 +29,117 @@ from lycosa.frontier.core.scheduler import (
 )
 
 YIELD_S = 1.0
-"""For so long the turn of a lease is kept for it; who wants leases takes them sooner."""
+"""How long claims wait for a lease to take its turn."""
 
 WAITING_MAX = 100_000
-"""Claims that wait at a time, on all hosts together."""
+"""Waiting claims on all hosts together."""
 
 WHEN_WOKEN = NO_WORK
+"""The answer of `try_start` that `wake` will be called."""
 
 
 class ClaimQueue:
-    """The claims on the hosts of one workbench, whose `now` counts."""
+    """The claims on the hosts of one scheduler, at the scheduler's time."""
 
-    def __init__(self, bench: HostScheduler) -> None:
-        self._bench = bench
-        self._stamp = 0
+    def __init__(self, scheduler: HostScheduler) -> None:
+        self._scheduler = scheduler
+        self._number = 0
         self._waiting = 0
 
     def claim(self, host: Host, wake: Callable[[], None]) -> Claim:
-        """Join the line of the host. Raises `UsageError` when far too many wait."""
+        """Queue a claim on the host. Raises `UsageError` if WAITING_MAX claims wait."""
         if self._waiting >= WAITING_MAX:
             raise UsageError(f"{WAITING_MAX:,} transfers wait for their turn already: fetch fewer at a time")
         self._waiting += 1
-        self._stamp += 1
-        claim = Claim(host, wake, self._stamp)
+        self._number += 1
+        claim = Claim(host, wake, self._number)
         if host.claims is None:
             host.claims = OrderedDict()
             if host.group is not None:
-                host.group.claiming[host] = None
+                host.group.claiming_hosts[host] = None
         host.claims[claim] = None
-        self._bench.offer(host)
+        self._scheduler.reschedule(host)
         return claim
 
     def try_start(self, claim: Claim) -> float:
-        """Return 0 when the transfer starts now, the time to ask again, or WHEN_WOKEN."""
+        """Return 0 if the transfer starts now, else the time to ask again, or WHEN_WOKEN."""
         host = claim.host
         if claim.granted:
             return 0.0
         if host.claims is None or next(iter(host.claims)) is not claim:
             return WHEN_WOKEN
-        while (at := self._turn_of(host)) <= self._bench.now:
+        while (at := self._next_start(host)) <= self._scheduler.now:
             group = host.group
-            first = first_claim(self._bench, group) if group is not None else None
+            first = first_claim(self._scheduler, group) if group is not None else None
             if first is None or first is claim:
                 self._start(claim)
                 return 0.0
-            self._start(first)  # it came before, and is told
+            # An older claim on another host of the group goes first; that may use up the slot of this one.
+            self._start(first)
             first.wake()
         return at
 
     def release(self, claim: Claim) -> None:
-        """Leave the line, or end the transfer. Nothing happens the second time."""
+        """End the transfer of the claim, or remove it from the queue. A second call does nothing."""
         host, group = claim.host, claim.group
         if claim.granted:
             claim.granted = False
-            self._bench.ended(host, group)
+            self._scheduler.finish(host, group)
         elif host.claims is not None and claim in host.claims:
-            self._leave(claim)
-            self._bench.offer(host)
-            self._bench.rest(host)
+            self._dequeue(claim)
+            self._scheduler.reschedule(host)
+            self._scheduler.track_idle(host)
             wake_claims(host, host.group)
 
-    def _turn_of(self, host: Host) -> float:
-        bench, group = self._bench, host.group
+    def _next_start(self, host: Host) -> float:
+        """Return when the first claim of the host may start: a time up to now means at once."""
+        scheduler, group = self._scheduler, host.group
         at = host.ready_at
-        if host.in_flight >= bench.places:
+        if host.in_flight >= scheduler.concurrency:
             return WHEN_WOKEN
         if group is not None:
-            if 0 < bench.policy.concurrency_per_ip <= group.in_flight:
+            if 0 < scheduler.policy.concurrency_per_ip <= group.in_flight:
                 return WHEN_WOKEN
             at = max(at, group.ready_at)
-        if at <= bench.now:
-            at = self._stands_back(host)
-        if at <= bench.now and group is not None:
-            at = self._stands_back(group)
-        if at > bench.now:
-            bench.offer(host)
+        if at <= scheduler.now:
+            at = self._yield_until(host)
+        if at <= scheduler.now and group is not None:
+            at = self._yield_until(group)
+        if at > scheduler.now:
+            # The host may have become available to leases.
+            scheduler.reschedule(host)
         return at
 
-    def _stands_back(self, unit: Host | AddressGroup) -> float:
-        """Return until when the unit is left to the leases, 0 when it is not."""
-        if not yields_to_leases(self._bench, unit):
+    def _yield_until(self, entity: Host | AddressGroup) -> float:
+        """Return until when the claims let a lease go first, 0 if they do not."""
+        if not yields_to_leases(self._scheduler, entity):
             return 0.0
-        if not unit.yields_until:
-            unit.yields_until = self._bench.now + YIELD_S
-        elif unit.yields_until <= self._bench.now:
-            unit.row, unit.yields_until = 0, 0.0
-        return unit.yields_until
+        if not entity.yields_until:
+            entity.yields_until = self._scheduler.now + YIELD_S
+        elif entity.yields_until <= self._scheduler.now:
+            entity.claims_in_row, entity.yields_until = 0, 0.0
+        return entity.yields_until
 
     def _start(self, claim: Claim) -> None:
         host = claim.host
-        bench, group, now = self._bench, host.group, self._bench.now
-        self._leave(claim)
+        scheduler, group, now = self._scheduler, host.group, self._scheduler.now
+        self._dequeue(claim)
         claim.granted, claim.group, claim.address = True, group, host.address
         host.in_flight += 1
         host.started_at = now
-        host.row += 1
+        host.claims_in_row += 1
         host.yields_until = 0.0
         if host.delay_s:
             host.ready_at = now + host.delay_s
         if group is not None:
             group.in_flight += 1
-            group.row += 1
+            group.claims_in_row += 1
             group.yields_until = 0.0
-            group.ready_at = max(group.ready_at, now + bench.policy.delay_per_ip_s)
-        bench.offer(host)
+            group.ready_at = max(group.ready_at, now + scheduler.policy.delay_per_ip_s)
+        scheduler.reschedule(host)
         wake_claims(host, group)
 
-    def _leave(self, claim: Claim) -> None:
+    def _dequeue(self, claim: Claim) -> None:
         host = claim.host
         assert host.claims is not None
         self._waiting -= 1
@@ -143,4 +147,4 @@ class ClaimQueue:
         if not host.claims:
             host.claims = None
             if host.group is not None:
-                host.group.claiming.pop(host, None)
+                host.group.claiming_hosts.pop(host, None)

@@ -1,18 +1,20 @@
-"""Whose turn it is: units (hosts, or all hosts of one IP address) in two stages, each step O(log n), nothing scanned.
+"""The order in which entities (hosts, or all hosts of one IP address) are served. Each step is O(log n); no scans.
 
-Units whose time has not come wait in a heap. Those that may be contacted now are *ready*, in a lane for each rank:
-the lowest rank first, and within a lane first come, first served, except that the unit with the most work left goes
-before when that is more than SHORT_S. Every FAIR_TURN-th turn is fair in any case. So, with k = FAIR_TURN:
+Entities that may not be contacted yet wait in a heap by time. The others are *ready*, in one lane per rank. The lowest
+rank goes first. Within a lane the entity with the most work left goes first if that is more than SHORT_S; otherwise
+the order is first come, first served. Every FAIR_TURN-th pick is first come, first served in any case. With
+k = FAIR_TURN this guarantees:
 
-- nobody starves: a unit with n units before it in its lane has its turn within k * (n + 1) turns of the lane, whatever
-  the others have queued;
-- no time is lost: longest work first is optimal for chains of equal jobs on limited places (Muntz and Coffman, 1969).
-  It has (k - 1)/k of the turns and the rest do work too, so a crawl takes at most k / (k - 1) of the ideal, plus
-  SHORT_S. The worst mix, hosts that need (2k - 1)/2k of all turns until the end beside a crowd of tiny ones, takes
-  1 + 1/(4k - 2) of it: 3.3 % more for k = 8, but 17 % if every second turn were fair.
+- No starvation: an entity with n entities before it in its lane is picked within k * (n + 1) picks of the lane,
+  whatever the others have queued.
+- Little time is lost: longest work first is optimal for chains of equal jobs with limited concurrency (Muntz and
+  Coffman, 1969). It gets (k - 1)/k of the picks, and the fair picks do work too, so a crawl takes at most k / (k - 1)
+  of the ideal time, plus SHORT_S. The worst case is hosts that need (2k - 1)/2k of all picks until the end beside a
+  crowd of tiny ones: 1 + 1/(4k - 2) of the ideal, which is 3.3 % more for k = 8, but 17 % if every second pick were
+  fair.
 
-What is taken out leaves a void entry in its heap; whoever puts one in throws the void ones out when they are more than
-the others and VOID_MAX.
+Removing an entity leaves a void entry in its heap. Pushing rebuilds the heap once void entries outnumber the valid ones
+by VOID_MAX.
 """
 
 from __future__ import annotations
@@ -25,200 +27,203 @@ from typing import Any, Generic, TypeVar
 
 FAIR_TURN = 8
 SHORT_S = 10.0
-"""Seconds of work with which nobody needs to hurry: it cannot hold up the end of the crawl by more."""
+"""Seconds of remaining work that need no priority: they cannot delay the end of the crawl by more."""
 
 VOID_MAX = 64
 NO_WORK = math.inf
-"""The rank of a unit that has nothing queued."""
+"""The rank of an entity that has nothing queued."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Entity:
-    """Something that takes turns. `backlog` is about how many records it has queued, each worth `pace_s` seconds."""
+    """A host or a group of hosts. `backlog` is its approximate number of queued records, each worth `record_s` seconds.
+
+    `ready_at` is the next time it may be contacted (unix seconds).
+    """
 
     ready_at: float = 0.0
     paused_until: float = 0.0
-    """The part of `ready_at` that no start asked for."""
+    """The part of `ready_at` that does not come from the delay after a start."""
     rank: float = NO_WORK
     backlog: int = 0
-    pace_s: float = 0.0
-    waits: HeapEntry | None = field(default=None, repr=False)
-    """Its entry among the waiting, if it is there."""
+    record_s: float = 0.0
+    wait_entry: HeapEntry | None = field(default=None, repr=False)
+    """Its entry in the heap of waiting entities, if it waits."""
     lane: Lane | None = field(default=None, repr=False)
     """The lane in which it is ready, if it is."""
-    shrunk: int = 0
-    grown: int = 0
-    """Outside of these its place by work left is out of date: seven eighths and twice the backlog it was given for."""
-    row: int = 0
-    """Claims that had their turn since a lease had (`frontier.core.claims`)."""
+    regrade_below: int = 0
+    regrade_from: int = 0
+    """Its order by work left is outdated for a backlog outside of these: 7/8 and twice the backlog it was graded by."""
+    claims_in_row: int = 0
+    """Claims started since the last lease (`frontier.core.claims`)."""
     yields_until: float = 0.0
 
     def work_s(self) -> float:
-        """Return about how many seconds of work are left."""
-        return self.backlog * self.pace_s
+        """Return the approximate seconds of work left."""
+        return self.backlog * self.record_s
 
 
 HeapEntry = tuple[Any, ...]
-"""On a heap: the order, a number that makes it unique, and the unit whose it is.
+"""An entry of a heap: (sort key, unique number, entity). It is valid while its entity refers to this very object.
 
-It is valid while it is the very one that its unit names. So its type must not say how long it is: compiled code would
-take it apart and make a new one each time.
+Identity matters, so the type must not give the length: mypyc would unbox the tuple and create a new one on each access.
 """
 
-U = TypeVar("U", bound=Entity)
+E = TypeVar("E", bound=Entity)
 
 
 class Lane:
-    """The ready units of one rank: `units` in the order they came, those with much work also in a heap by that.
+    """The ready entities of one rank, in the order they came; those with much work are in a heap by that, too.
 
-    The value of a unit is its valid entry of the heap, None when it has none.
+    `entities` maps an entity to its valid heap entry, or to None if it has little work.
     """
 
-    __slots__ = ("_largest", "_stamp", "_turn", "rank", "units")
+    __slots__ = ("_largest", "_number", "_picks", "entities", "rank")
 
     def __init__(self, rank: float) -> None:
         self.rank = rank
-        self.units: OrderedDict[Entity, HeapEntry | None] = OrderedDict()
+        self.entities: OrderedDict[Entity, HeapEntry | None] = OrderedDict()
         self._largest: list[HeapEntry] = []
-        self._stamp = 0
-        self._turn = 0
+        self._number = 0
+        self._picks = 0
 
-    def first(self) -> Entity:
-        """Return the unit whose turn it is; it stays. There must be one."""
-        units, heap = self.units, self._largest
-        self._turn += 1
-        if self._turn % FAIR_TURN:
+    def pick(self) -> Entity:
+        """Return the next entity, which stays in the lane. The lane must not be empty."""
+        entities, heap = self.entities, self._largest
+        self._picks += 1
+        if self._picks % FAIR_TURN:
             while heap:
                 entry = heap[0]
-                unit: Entity = entry[2]
-                if units.get(unit) is not entry:
+                entity: Entity = entry[2]
+                if entities.get(entity) is not entry:
                     heappop(heap)
-                elif unit.backlog < unit.shrunk:
-                    self.grade(unit)
+                elif entity.backlog < entity.regrade_below:
+                    self.grade(entity)
                 else:
-                    return unit
-        unit = next(iter(units))
-        units.move_to_end(unit)
-        return unit
+                    return entity
+        entity = next(iter(entities))
+        entities.move_to_end(entity)
+        return entity
 
-    def grade(self, unit: Entity) -> None:
-        """Put the unit, new or not, to its place by the work it has left now."""
-        backlog = unit.backlog
-        unit.shrunk, unit.grown = backlog - (backlog >> 3), backlog << 1 or 1
-        work_s = unit.work_s()
+    def grade(self, entity: Entity) -> None:
+        """Order the entity, new or not, by the work it has left now."""
+        backlog = entity.backlog
+        entity.regrade_below, entity.regrade_from = backlog - (backlog >> 3), backlog << 1 or 1
+        work_s = entity.work_s()
         if work_s <= SHORT_S:
-            self.units[unit] = None
+            self.entities[entity] = None
             return
-        self._stamp += 1
-        entry: HeapEntry = (-work_s, self._stamp, unit)
-        self.units[unit] = entry
+        self._number += 1
+        entry: HeapEntry = (-work_s, self._number, entity)
+        self.entities[entity] = entry
         heappush(self._largest, entry)
-        if len(self._largest) > 2 * len(self.units) + VOID_MAX:
-            self._largest = [entry for entry in self.units.values() if entry is not None]
+        if len(self._largest) > 2 * len(self.entities) + VOID_MAX:
+            self._largest = [entry for entry in self.entities.values() if entry is not None]
             heapify(self._largest)
 
-    def most_s(self) -> float:
-        """Return about the most seconds of work that a unit has left, 0 when all have little."""
+    def longest_work_s(self) -> float:
+        """Return the approximate seconds of work of the entity with the most, 0 if all have little."""
         heap = self._largest
-        while heap and self.units.get(heap[0][2]) is not heap[0]:
+        while heap and self.entities.get(heap[0][2]) is not heap[0]:
             heappop(heap)
         return -heap[0][0] if heap else 0.0
 
 
-class FairQueue(Generic[U]):
-    """The units that have work and a free place. A unit may wait and be ready at once: see `Group`."""
+class FairQueue(Generic[E]):
+    """The entities that have work and a free slot, waiting or ready. An `AddressGroup` may be both at once."""
 
-    __slots__ = ("_lanes", "_ranks", "_stamp", "_waiting", "heap")
+    __slots__ = ("_lanes", "_number", "_ranks", "_waiting", "heap")
 
     def __init__(self) -> None:
         self.heap: list[HeapEntry] = []
-        """The waiting by time. The first entry may be void."""
+        """The waiting entities by time. The first entry may be void."""
         self._waiting = 0
-        self._stamp = 0
+        self._number = 0
         self._lanes: dict[float, Lane] = {}
         self._ranks: list[float] = []
 
-    def wait(self, unit: U, at: float) -> None:
-        """Let the unit be `due` at this time, and not at the one it waited for before."""
-        if unit.waits is None:
+    def wait(self, entity: E, at: float) -> None:
+        """Let the entity wait until this time, which replaces an earlier one."""
+        if entity.wait_entry is None:
             self._waiting += 1
-        elif unit.waits[0] == at:
+        elif entity.wait_entry[0] == at:
             return
-        self._stamp += 1
-        entry: HeapEntry = (at, self._stamp, unit)
-        unit.waits = entry
+        self._number += 1
+        entry: HeapEntry = (at, self._number, entity)
+        entity.wait_entry = entry
         heappush(self.heap, entry)
         if len(self.heap) > 2 * self._waiting + VOID_MAX:
-            self.heap = [entry for entry in self.heap if entry[2].waits is entry]
+            self.heap = [entry for entry in self.heap if entry[2].wait_entry is entry]
             heapify(self.heap)
 
-    def stop_waiting(self, unit: U) -> None:
-        """Take the unit out of the waiting."""
-        if unit.waits is not None:
-            unit.waits = None
+    def stop_waiting(self, entity: E) -> None:
+        """Remove the entity from the waiting ones, if it is there."""
+        if entity.wait_entry is not None:
+            entity.wait_entry = None
             self._waiting -= 1
 
-    def enter(self, unit: U) -> None:
-        """Make the unit ready, or move it to where its rank and its backlog have their place."""
-        lane = unit.lane
+    def add_ready(self, entity: E) -> None:
+        """Make the entity ready, or update its lane and order if it is."""
+        lane = entity.lane
         if lane is not None:
-            if lane.rank == unit.rank:
-                if not unit.shrunk <= unit.backlog < unit.grown:
-                    lane.grade(unit)
+            if lane.rank == entity.rank:
+                if not entity.regrade_below <= entity.backlog < entity.regrade_from:
+                    lane.grade(entity)
                 return
-            del lane.units[unit]
-        lane = self._lanes.get(unit.rank)
+            del lane.entities[entity]
+        lane = self._lanes.get(entity.rank)
         if lane is None:
-            lane = self._lanes[unit.rank] = Lane(unit.rank)
-            heappush(self._ranks, unit.rank)
-        unit.lane = lane
-        lane.grade(unit)
+            lane = self._lanes[entity.rank] = Lane(entity.rank)
+            heappush(self._ranks, entity.rank)
+        entity.lane = lane
+        lane.grade(entity)
 
-    def leave(self, unit: U) -> None:
-        """Take the unit out of the ready."""
-        if unit.lane is not None:
-            del unit.lane.units[unit]
-            unit.lane = None
+    def remove_ready(self, entity: E) -> None:
+        """Remove the entity from the ready ones, if it is there."""
+        if entity.lane is not None:
+            del entity.lane.entities[entity]
+            entity.lane = None
 
-    def due(self, now: float) -> U | None:
-        """Take one of the waiting whose time has come."""
+    def pop_due(self, now: float) -> E | None:
+        """Remove and return a waiting entity whose time has come."""
         heap = self.heap
         while heap and heap[0][0] <= now:
             entry = heappop(heap)
-            unit: U = entry[2]
-            if unit.waits is entry:
-                unit.waits = None
+            entity: E = entry[2]
+            if entity.wait_entry is entry:
+                entity.wait_entry = None
                 self._waiting -= 1
-                return unit
+                return entity
         return None
 
     def next_due(self) -> float | None:
-        """Return when the first of the waiting is due."""
+        """Return when the first waiting entity is due."""
         heap = self.heap
         while heap:
             entry = heap[0]
-            if entry[2].waits is entry:
+            if entry[2].wait_entry is entry:
                 at: float = entry[0]
                 return at
             heappop(heap)
         return None
 
-    def lane(self) -> Lane | None:
-        """Return the lane of the lowest rank in which a unit is ready."""
+    def first_lane(self) -> Lane | None:
+        """Return the lane of the lowest rank that has a ready entity."""
         ranks, lanes = self._ranks, self._lanes
         while ranks:
             lane = lanes[ranks[0]]
-            if lane.units:
+            if lane.entities:
                 return lane
-            if len(ranks) == 1:  # most crawls have one rank: its lane is kept
+            # Most crawls have one rank: keep its lane, or every empty moment would create it again.
+            if len(ranks) == 1:
                 return None
             del lanes[heappop(ranks)]
         return None
 
-    def set_back(self, seconds: float) -> None:
-        """Let all who wait be due so much sooner: the clock was set back."""
-        valid = [entry for entry in self.heap if entry[2].waits is entry]
-        self.heap = [(max(at - seconds, 0.0), stamp, unit) for at, stamp, unit in valid]
+    def shift(self, seconds: float) -> None:
+        """Move all waiting times back: the clock was set back."""
+        valid = [entry for entry in self.heap if entry[2].wait_entry is entry]
+        self.heap = [(max(at - seconds, 0.0), number, entity) for at, number, entity in valid]
         heapify(self.heap)
         for entry in self.heap:
-            entry[2].waits = entry
+            entry[2].wait_entry = entry

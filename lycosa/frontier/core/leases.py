@@ -1,12 +1,11 @@
-"""Who holds what: turns a store of queued records into leases that are polite, fenced and bounded in time.
+"""Leases: the queued records of a store, handed out politely, with a token and for a limited time.
 
-Every in-process frontier (memory, embedded) lends through this one mechanism and adds only where the records are kept.
-It asks the store for the next record of a host and hands out a `Lease`; a lease comes back once, with its own token,
-or is found `overdue`. A host whose address must be known lends a look-up first (`RecordKind.RESOLVE`), one whose robots.txt
-must be known that (`RecordKind.ROBOTS`), and nothing else until it is settled. Leases live in memory: the store belongs to
-one process, and when that dies all of them are void.
+All in-process frontiers (memory, LMDB) share this code and add only the storage. `lease` takes the next record of the
+host that the scheduler picks. A lease ends once, by its token; `overdue` finds the expired ones. A host whose address
+or robots.txt must be known first gets a lease of kind RESOLVE or ROBOTS, and no other until that one has ended. Leases
+are kept in memory only: the store belongs to one process, and its leases become void when it dies.
 
-Pure: `now` (unix seconds) is an argument, the store is a function.
+Pure: `now` (unix seconds) is an argument.
 """
 
 from __future__ import annotations
@@ -19,130 +18,131 @@ from lycosa.frontier.core.model import RECORD_VERSION, HostFacts, Lease, RecordK
 from lycosa.frontier.core.scheduler import AddressGroup, Claim, Host, HostScheduler, SavedTurn
 from lycosa.frontier.core.states import Policy
 
-Place = TypeVar("Place")
-Place_co = TypeVar("Place_co", covariant=True)
+Key = TypeVar("Key")
+Key_co = TypeVar("Key_co", covariant=True)
 new = tuple.__new__
 
 
-class LeasedRecord(Generic[Place]):
-    """A lease, and where the store keeps its record; None for a robots.txt or an address, which are kept nowhere.
+class LeasedRecord(Generic[Key]):
+    """A lease with the key of its record in the store; None for robots.txt and addresses, which are not stored.
 
-    `group` is the one it was started in. `try_start` is None when it took none. `over` says that its transfer is.
+    `group` is the group in which the transfer started. `turn` is None if the lease used no turn. `transfer_done` means
+    that its transfer has ended before the lease has.
     """
 
-    __slots__ = ("group", "host", "lease", "over", "place", "turn")
+    __slots__ = ("group", "host", "key", "lease", "transfer_done", "turn")
 
     def __init__(
-        self, lease: Lease, place: Place | None, host: Host, group: AddressGroup | None, turn: SavedTurn | None
+        self, lease: Lease, key: Key | None, host: Host, group: AddressGroup | None, turn: SavedTurn | None
     ) -> None:
         self.lease = lease
-        self.place = place
+        self.key = key
         self.host = host
         self.group = group
         self.turn = turn
-        self.over = False
+        self.transfer_done = False
 
 
-class RecordQueue(Protocol[Place_co]):
-    """What leases are made of."""
+class RecordQueue(Protocol[Key_co]):
+    """The queued records of a store, by host."""
 
-    def take(self, host: str) -> tuple[Place_co, UrlRecord, float | None] | None:
-        """Remove and return the next queued record of the host, and the rank of what comes after it.
+    def take(self, host: str) -> tuple[Key_co, UrlRecord, float | None] | None:
+        """Remove and return the next record of the host, and the rank of the one after it (None: no more).
 
-        A rank is the start of a segment (`segments.starts_at`); None says that the host has no more.
+        A rank is the start time of a segment (`segments.starts_at`).
         """
         ...
 
     def peek(self, host: str) -> UrlRecord | None:
-        """Return the next queued record of the host, which stays."""
+        """Return the next record of the host without removing it."""
         ...
 
 
-class LeaseManager(Generic[Place]):
+class LeaseManager(Generic[Key]):
     """The leases of one process over one store."""
 
-    def __init__(self, policy: Policy, store: RecordQueue[Place], first_token: int) -> None:
-        self.workbench = HostScheduler(policy)
+    def __init__(self, policy: Policy, store: RecordQueue[Key], first_token: int) -> None:
+        self.scheduler = HostScheduler(policy)
         self._policy = policy
-        self._claims = ClaimQueue(self.workbench)
+        self._claims = ClaimQueue(self.scheduler)
         self._lease_s = policy.lease_s
         self._store = store
         self._token = first_token
-        # Ordered by expiry: every lease lasts equally long, and a renewed one goes to the end.
-        self._held: dict[int, LeasedRecord[Place]] = {}
-        self.paced: set[str] = set()
-        """Hosts that owe a pause: what is to be remembered of them changed. Whoever remembers it clears the set."""
-        self._asks = policy.robots or policy.limits_addresses
+        # Ordered by expiry: all leases last equally long, and a renewed one moves to the end.
+        self._leased: dict[int, LeasedRecord[Key]] = {}
+        self.unsaved_hosts: set[str] = set()
+        """Hosts whose last start is to be saved. The caller that saves them clears the set."""
+        self._prepares_hosts = policy.robots or policy.limits_addresses
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._leased)
 
     def leases(self) -> list[Lease]:
-        """Return what is lent."""
-        return [held.lease for held in self._held.values()]
+        """Return the current leases."""
+        return [leased.lease for leased in self._leased.values()]
 
-    def lend(self, limit: int, now: float) -> list[Lease]:
-        """Lend at most `limit` records, one host after the other in the order of their turns."""
-        self._see(now)
-        now = self.workbench.now
+    def lease(self, limit: int, now: float) -> list[Lease]:
+        """Lease at most `limit` records, from the hosts that the scheduler picks."""
+        self._update_clock(now)
+        now = self.scheduler.now
         leases: list[Lease] = []
-        next_host, take, asks = self.workbench.next, self._store.take, self._asks
+        pick_next, take, prepares_hosts = self.scheduler.pick_next, self._store.take, self._prepares_hosts
         while len(leases) < limit:
-            host = next_host()
+            host = pick_next()
             if host is None:
                 break
-            lease = self._lend_question(host, now) if asks else None
+            lease = self._lease_prerequisite(host, now) if prepares_hosts else None
             if lease is None:
                 found = take(host.key)
                 if found is None:
-                    self.workbench.empty(host)
+                    self.scheduler.mark_empty(host)
                     continue
-                lease = self._hold(host, found[1], found[0], found[2], now)
+                lease = self._start(host, found[1], found[0], found[2], now)
             leases.append(lease)
-        self.workbench.wanted = len(leases) < limit
+        self.scheduler.wants_leases = len(leases) < limit
         return leases
 
-    def give_back(self, lease: Lease, *, contacted: bool) -> LeasedRecord[Place] | None:
-        """End the lease and free its place on the host; None when the token is not held (any more).
+    def end(self, lease: Lease, *, contacted: bool) -> LeasedRecord[Key] | None:
+        """End the lease and free its slot on the host; return None if the token is not (or no longer) valid.
 
-        A host that was not contacted has not used its turn.
+        A host that was not `contacted` may be contacted again without its delay.
         """
-        held = self._held.pop(lease.token, None)
-        if held is None:
+        leased = self._leased.pop(lease.token, None)
+        if leased is None:
             return None
-        host = held.host
-        if held.place is None:
+        host = leased.host
+        if leased.key is None:
             host.preparing = False
-        if held.over:
-            return held
-        if not contacted and held.turn is not None:
-            self.workbench.give_back(host, held.group, held.turn)
-        self.workbench.ended(host, held.group)
-        return held
+        if leased.transfer_done:
+            return leased
+        if not contacted and leased.turn is not None:
+            self.scheduler.undo_start(host, leased.group, leased.turn)
+        self.scheduler.finish(host, leased.group)
+        return leased
 
     def claim(self, host_key: str, wake: Callable[[], None], holder: Lease | None, now: float) -> Claim:
-        """Join the line of the host; `wake` is called when `try_start` has something new to say.
+        """Queue a claim on the host; `wake` is called when `try_start` may give a new answer.
 
-        `holder` is the lease of the caller, whose own transfer is over: its place is free from now on.
+        `holder` is the lease of the caller. Its own transfer is over, so its slot becomes free.
         """
-        self._see(now)
-        held = self._held.get(holder.token) if holder is not None else None
-        if held is not None and held.place is not None and not held.over:
-            held.over = True
-            self.workbench.ended(held.host, held.group)
-        return self._claims.claim(self.workbench.host(host_key), wake)
+        self._update_clock(now)
+        leased = self._leased.get(holder.token) if holder is not None else None
+        if leased is not None and leased.key is not None and not leased.transfer_done:
+            leased.transfer_done = True
+            self.scheduler.finish(leased.host, leased.group)
+        return self._claims.claim(self.scheduler.activate(host_key), wake)
 
     def try_start(self, claim: Claim, now: float) -> float:
-        """Return 0 when the transfer starts now, the time (unix seconds) to ask again, or infinity: when woken."""
-        self._see(now)
+        """Return 0 if the transfer starts now, the time (unix seconds) to ask again, or infinity: ask when woken."""
+        self._update_clock(now)
         at = self._claims.try_start(claim)
         if claim.granted and (claim.host.delay_s or claim.group is not None):
-            self.paced.add(claim.host.key)
+            self.unsaved_hosts.add(claim.host.key)
         return at
 
     def release_claim(self, claim: Claim, now: float) -> None:
-        """The claim is over: its transfer has ended, or is not wanted any more."""
-        self._see(now)
+        """End the claim: its transfer is over, or no longer needed."""
+        self._update_clock(now)
         self._claims.release(claim)
 
     def needs_address(self, host: Host, now: float) -> bool:
@@ -150,107 +150,109 @@ class LeaseManager(Generic[Place]):
         return self._policy.limits_addresses and host.address_until <= now
 
     def renew(self, lease: Lease, now: float) -> Lease | None:
-        """Extend the lease by its full time; None when it is no longer held."""
-        self._see(now)
-        held = self._held.pop(lease.token, None)
-        if held is None:
+        """Extend the lease to its full time from now; None if it is no longer valid."""
+        self._update_clock(now)
+        leased = self._leased.pop(lease.token, None)
+        if leased is None:
             return None
-        held.lease = held.lease._replace(expires_at=self.workbench.now + self._lease_s)
-        self._held[lease.token] = held
-        return held.lease
+        leased.lease = leased.lease._replace(expires_at=self.scheduler.now + self._lease_s)
+        self._leased[lease.token] = leased
+        return leased.lease
 
     def overdue(self, now: float) -> list[Lease]:
-        """Return the leases whose time is up, oldest first; they are still held."""
-        self._see(now)
-        late: list[Lease] = []
-        for held in self._held.values():
-            if held.lease.expires_at > now:
+        """Return the expired leases, oldest first. They remain valid until `end`."""
+        self._update_clock(now)
+        expired: list[Lease] = []
+        for leased in self._leased.values():
+            if leased.lease.expires_at > now:
                 break
-            late.append(held.lease)
-        return late
+            expired.append(leased.lease)
+        return expired
 
     def robots_failed(self, host_key: str, retry_at: float) -> None:
-        """The robots.txt could not be had: ask the host again, not before `retry_at`."""
-        host = self.workbench.host(host_key)
+        """Fetching the robots.txt failed: do not contact the host again before `retry_at`."""
+        host = self.scheduler.activate(host_key)
         host.robots_attempts += 1
-        self.workbench.block(host, retry_at)
+        self.scheduler.block(host, retry_at)
 
-    def learned(self, host_key: str, facts: HostFacts, now: float) -> None:
-        """What a host's robots.txt asks for holds from now on."""
-        host = self.workbench.host(host_key)
+    def set_facts(self, host_key: str, facts: HostFacts, now: float) -> None:
+        """Apply the robots.txt of a host."""
+        host = self.scheduler.activate(host_key)
         host.robots_at = facts.robots_at
         host.robots_attempts = 0
-        self.workbench.set_delay(host, facts.crawl_delay_s, now)
+        self.scheduler.set_delay(host, facts.crawl_delay_s, now)
 
-    def learned_address(self, host_key: str, address: str, until: float, now: float) -> None:
-        """The host has this IP address until then, "" when it has none."""
-        host = self.workbench.host(host_key)
+    def set_address(self, host_key: str, address: str, until: float, now: float) -> None:
+        """Set the IP address of the host, valid until then; "" if it has none."""
+        host = self.scheduler.activate(host_key)
         host.address_attempts = 0
-        self.workbench.set_address(host, address, until, now)
+        self.scheduler.set_address(host, address, until, now)
 
     def address_failed(self, host_key: str, retry_at: float) -> None:
-        """The address could not be had: look it up again, not before `retry_at`."""
-        host = self.workbench.host(host_key)
+        """The address lookup failed: do not look it up again before `retry_at`."""
+        host = self.scheduler.activate(host_key)
         host.address_attempts += 1
-        self.workbench.block(host, retry_at)
+        self.scheduler.block(host, retry_at)
 
-    def _lend_question(self, host: Host, now: float) -> Lease | None:
-        bench = self.workbench
+    def _lease_prerequisite(self, host: Host, now: float) -> Lease | None:
+        """Lease the address lookup or the robots.txt of the host, if it must come before its pages."""
+        scheduler = self.scheduler
         if self.needs_address(host, now):
             record = prerequisite(host.key, RecordKind.RESOLVE, host.address_attempts)
-            bench.asks_address(host)
-            return self._keep(host, record, None, None, None, now)
+            scheduler.start_address_lookup(host)
+            return self._grant(host, record, None, None, None, now)
         if self._policy.robots and now - host.robots_at >= self._policy.robots_ttl_s:
+            # Guarded like the page that needs it: robots.txt must not reach a private address either.
             page = self._store.peek(host.key)
-            guarded = page is None or page.guarded  # as the page is for whose sake the host is asked
+            guarded = page is None or page.guarded
             record = prerequisite(host.key, RecordKind.ROBOTS, host.robots_attempts, guarded=guarded)
-            return self._hold(host, record, None, 0.0, now)
+            return self._start(host, record, None, 0.0, now)
         return None
 
-    def _hold(self, host: Host, record: UrlRecord, place: Place | None, rank: float | None, now: float) -> Lease:
-        bench, group = self.workbench, host.group
-        if place is not None and group is None and not host.delay_s:
-            bench.lent(host, rank)
-            return self._keep(host, record, place, None, None, now)
-        at, group_at = host.ready_at, group.ready_at if group is not None else 0.0
-        if place is None:
-            bench.asks_robots(host)
+    def _start(self, host: Host, record: UrlRecord, key: Key | None, next_rank: float | None, now: float) -> Lease:
+        scheduler, group = self.scheduler, host.group
+        if key is not None and group is None and not host.delay_s:
+            scheduler.start(host, next_rank)
+            return self._grant(host, record, key, None, None, now)
+        ready_at, group_ready_at = host.ready_at, group.ready_at if group is not None else 0.0
+        if key is None:
+            scheduler.start_robots(host)
         else:
-            bench.lent(host, rank)
+            scheduler.start(host, next_rank)
         turn: SavedTurn | None = None
         if host.delay_s or group is not None:
-            turn = SavedTurn(at, host.ready_at, group_at, group.ready_at if group is not None else 0.0)
-            self.paced.add(host.key)
-        return self._keep(host, record, place, group, turn, now)
+            turn = SavedTurn(ready_at, host.ready_at, group_ready_at, group.ready_at if group is not None else 0.0)
+            self.unsaved_hosts.add(host.key)
+        return self._grant(host, record, key, group, turn, now)
 
-    def _keep(
+    def _grant(
         self,
         host: Host,
         record: UrlRecord,
-        place: Place | None,
+        key: Key | None,
         group: AddressGroup | None,
         turn: SavedTurn | None,
         now: float,
     ) -> Lease:
         self._token = token = self._token + 1
-        # In half the time that its own `__new__` would take.
+        # `tuple.__new__` takes half the time of the class's own `__new__`.
         lease = new(Lease, (token, record, now + self._lease_s, host.address))
-        self._held[token] = LeasedRecord(lease, place, host, group, turn)
+        self._leased[token] = LeasedRecord(lease, key, host, group, turn)
         return lease
 
-    def _see(self, now: float) -> None:
-        """When the clock was set back, no lease ends later than one that is made now, and no turn is returned."""
-        before = self.workbench.now
-        self.workbench.see(now)
-        if self.workbench.now >= before:
+    def _update_clock(self, now: float) -> None:
+        before = self.scheduler.now
+        self.scheduler.update_clock(now)
+        if self.scheduler.now >= before:
             return
+        # The clock was set back: no lease may end later than one granted now, and no saved turn is valid any more.
         latest = now + self._lease_s
-        for held in self._held.values():
-            held.lease = held.lease._replace(expires_at=min(held.lease.expires_at, latest))
-            held.turn = None
+        for leased in self._leased.values():
+            leased.lease = leased.lease._replace(expires_at=min(leased.lease.expires_at, latest))
+            leased.turn = None
 
 
 def prerequisite(host: str, kind: RecordKind, attempts: int, *, guarded: bool = False) -> UrlRecord:
-    """Return the record of a robots.txt or an address, which must be known before the host is contacted."""
+    """Return the record of a robots.txt or an address lookup, which must come before the pages of the host."""
     path = "/robots.txt" if kind is RecordKind.ROBOTS else "/"
     return UrlRecord(RECORD_VERSION, 0, host + path, host, kind=kind, attempts=attempts, guarded=guarded)

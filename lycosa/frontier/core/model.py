@@ -1,7 +1,6 @@
-"""The values of a frontier: what it stores of a URL, what it lends, and how it looks from outside.
+"""The values of a frontier: stored records, leases, and the views that operators see.
 
-`UrlRecord` is what a frontier stores of a request, `Lease` what a worker holds while it works on a record. Values only:
-no method here reads a clock, a file or a socket.
+A frontier stores a `UrlRecord` per request. A worker holds a `Lease` while it processes a record.
 """
 
 from __future__ import annotations
@@ -15,13 +14,11 @@ import msgspec
 from lycosa.http.core.model import Validators
 
 RECORD_VERSION = 1
-
-
 NO_DATA: Mapping[str, Any] = {}
 
 
 class RecordKind(IntEnum):
-    """What a record is fetched for."""
+    """The purpose of a request. ROBOTS and RESOLVE prepare a host (robots.txt, IP address) and are never stored."""
 
     PAGE = 0
     ROBOTS = 1
@@ -29,9 +26,9 @@ class RecordKind(IntEnum):
 
 
 class Extras(msgspec.Struct, array_like=True, frozen=True):
-    """The part of a request that a plain GET link does not have; stored only when it is there.
+    """The parts of a request that a plain GET link lacks; None in a `UrlRecord` for such links.
 
-    Fields are only ever appended. `spider` names the one whose request it is, in a crawl of several.
+    Append fields only: stored records are arrays. `spider` is the owner of the request in a crawl with several spiders.
     """
 
     method: str = "GET"
@@ -48,13 +45,13 @@ class Extras(msgspec.Struct, array_like=True, frozen=True):
 
 
 class UrlRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """What a frontier stores of one URL. Fields are only ever appended: an older reader ignores what it does not know.
+    """A stored request. Append fields only: records are stored as arrays, and an older reader ignores extra fields.
 
-    `host` is the host key (scheme, host, port). `not_before` is in unix seconds. `attempts` counts the leases that
-    ended in a nack. `token` is 0 here; a back end that stores its leases keeps it with the row. `redirects` counts the
-    hops that led here. `fingerprint` is 64 bits of what identifies the request (`frontier.core.keys`). `validators` are
-    there when the URL was fetched before, and is fetched again to see whether it has changed. `guarded` says that it
-    was found on a page with a public address: it may not lead to one that is not public, nor may its redirects.
+    `fingerprint` identifies the request (64 bits, `frontier.core.keys`). `host` is the host key (scheme, host, port).
+    `not_before` is in unix seconds. `attempts` counts leases that ended in a nack or expired. `token` is 0 except in
+    back ends that store the lease with the row. `redirects` counts the redirects that led to this URL. `validators` are
+    set when the URL was fetched before, for a conditional request. `guarded` means the URL was found on a page with a
+    public address: neither it nor its redirects may lead to a non-public address.
     """
 
     version: int
@@ -76,9 +73,9 @@ class UrlRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Lease(NamedTuple):
-    """A record lent to one worker until `expires_at` (unix seconds). Only its token can ack or nack it.
+    """A record leased to one worker until `expires_at` (unix seconds). Ack, nack and release require its token.
 
-    `address` is the IP address to connect to, "" when the frontier was told none.
+    `address` is the IP address to connect to, "" if the frontier has none.
     """
 
     token: int
@@ -88,10 +85,10 @@ class Lease(NamedTuple):
 
 
 class HostFacts(msgspec.Struct, array_like=True, frozen=True):
-    """What a crawl remembers of a host: its robots.txt, in bytes as fetched, and what the host asked for.
+    """What a crawl stores of a host: the bytes of its robots.txt and the Crawl-delay for our user agent (0: none).
 
-    `robots_status` is the HTTP status of the last answer, 0 when the host could not be reached; `robots_at` is when,
-    in unix seconds. `crawl_delay_s` is the robots.txt Crawl-delay for our user agent, 0 when there is none.
+    `robots_status` is the HTTP status of the last response, 0 if the host could not be reached. `robots_at` is when
+    it was fetched (unix seconds).
     """
 
     robots: bytes = b""
@@ -101,13 +98,13 @@ class HostFacts(msgspec.Struct, array_like=True, frozen=True):
 
 
 class FrontierStats(NamedTuple):
-    """Counts of URLs by state, of the whole crawl with its earlier runs; `reasons` counts why URLs are done.
+    """Counts of URLs by state over all runs of the crawl; `reasons` and `dead_reasons` count why URLs ended.
 
-    `delayed` are those that sleep, DELAYED or RETRY; what is queued in a segment that has not started is `queued`.
+    `delayed` counts the states DELAYED and RETRY; URLs in a segment that has not started count as `queued`.
 
-    `lookups` is how often this process asked whether a fingerprint is new, `lookups_settled` how often the Bloom filter
-    alone could tell; `offered` how many records it was to queue, `added` how many of them were new. `paused` is why the
-    crawl that runs lends nothing at all, "" when it does.
+    The rest is about this process: `lookups` fingerprints were looked up, `lookups_settled` of them by the Bloom filter
+    alone; `offered` records were pushed, `added` of them were new. `paused` is why a running crawl leases nothing, or
+    "".
     """
 
     queued: int = 0
@@ -126,14 +123,14 @@ class FrontierStats(NamedTuple):
 
     @property
     def unfinished(self) -> int:
-        """URLs that still have to be fetched."""
+        """The number of URLs still to be fetched."""
         return self.queued + self.leased + self.delayed
 
 
 class SegmentState(StrEnum):
-    """OPEN: has work. FINISHED: has none; a push opens it again. ARCHIVED: read only. DROPPED: its URLs are forgotten.
+    """OPEN: has work. FINISHED: has none; a push reopens it. ARCHIVED: read only. DROPPED: its URLs are forgotten.
 
-    Pushes to the last two are refused.
+    ARCHIVED and DROPPED segments refuse pushes.
     """
 
     OPEN = "open"
@@ -143,7 +140,7 @@ class SegmentState(StrEnum):
 
 
 class SegmentView(msgspec.Struct, frozen=True):
-    """A segment and its counts. `starts_at` (unix seconds) is when it may be served, 0 for at once."""
+    """A segment and its counts. Its URLs are leased from `starts_at` (unix seconds) on; 0 means at once."""
 
     name: str
     state: SegmentState
@@ -158,9 +155,9 @@ class SegmentView(msgspec.Struct, frozen=True):
 
 
 class AddressView(msgspec.Struct, frozen=True):
-    """An IP address whose limits the crawl keeps, and how many active hosts share it; `concurrency` is 0 for no limit.
+    """An IP address with its limits and its use. `hosts` active hosts share it; `concurrency` is 0 for no limit.
 
-    `address` is "" as long as it is not known, and must be looked up again from `until` on (unix seconds).
+    `address` is "" while unknown. It must be looked up again from `until` on (unix seconds).
     """
 
     address: str
@@ -173,10 +170,10 @@ class AddressView(msgspec.Struct, frozen=True):
 
 
 class HostView(msgspec.Struct, frozen=True):
-    """A host as the frontier knows it. Times are unix seconds, 0 for never; `robots_status` is -1 when not asked.
+    """A host as operators see it. Times are unix seconds, 0 for never; `robots_status` is -1 if never fetched.
 
-    `concurrency` is how many transfers it may have in flight, 0 when nobody knows. `preparing` says that its robots.txt or its
-    address is being asked for. `shared` is its address with the limits that it shares, in a crawl that has any.
+    `concurrency` is how many transfers may be in flight, 0 if unknown. `preparing` means that its robots.txt or address
+    is being fetched. `shared` is its IP address, if the crawl has limits per address.
     """
 
     host: str
@@ -195,10 +192,10 @@ class HostView(msgspec.Struct, frozen=True):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A stored URL with its state: what `lycosa frontier list` shows and `export` writes.
+    """A stored URL with its state, as listed and exported.
 
-    `state` is a word of `frontier.core.states.State`. `at` (unix seconds) is when it was done or died, is due, or its
-    lease expires; 0 when it is queued. `reason` is why it is done or dead.
+    `state` is a value of `frontier.core.states.State`. `at` (unix seconds) is when the URL ended (done, dead), when it
+    is due (delayed, retry) or when its lease expires; 0 if queued. `reason` is why it is done or dead.
     """
 
     state: str
@@ -208,9 +205,9 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """Which rows are meant. Empty fields select all; `before` selects what was done or died before that time.
+    """A filter for rows; empty fields match everything. `url` and `reason` are globs.
 
-    `url` and `reason` are globs.
+    `before` (unix seconds) matches only URLs that were done or dead before that time.
     """
 
     states: tuple[str, ...] = ()
@@ -222,14 +219,14 @@ class Selection(msgspec.Struct, frozen=True):
 
 
 class RowSlice(NamedTuple):
-    """A slice of the rows asked for, and where the next one begins; None at the end."""
+    """A part of a listing. `next_cursor` starts the next one; None at the end."""
 
     rows: list[Row]
     next_cursor: str | None
 
 
 class RequeueResult(NamedTuple):
-    """How many rows a slice of a long operation changed, and where the next one begins; None at the end."""
+    """How many rows one slice requeued. `next_cursor` starts the next slice; None at the end."""
 
     requeued: int
     next_cursor: str | None

@@ -1,7 +1,7 @@
-"""Fingerprints that were pushed from here, as many as fit: whoever is among them need not be sent again.
+"""Recently pushed fingerprints, as many as fit, so that duplicates need not be sent to the server again.
 
-Exact, unlike a Bloom filter, which can tell only what is new: a slot holds a whole fingerprint, 8 bytes, and a later
-one with the same slot takes its place.
+A fixed hash table with one fingerprint (8 bytes) per slot; a newer one replaces the older one in its slot. Unlike a
+Bloom filter it gives no false positives: a fingerprint that it contains was certainly pushed.
 """
 
 from __future__ import annotations
@@ -18,21 +18,22 @@ SLOTS = 1 << 17
 
 
 class RecentFingerprints:
-    """The last fingerprints of all segments."""
+    """The latest fingerprints of all segments. `slots` must be a power of two."""
 
     def __init__(self, slots: int = SLOTS) -> None:
         self._slots = array("Q", bytes(8 * slots))
         self._mask = slots - 1
 
     def add(self, record: UrlRecord) -> None:
-        """Remember one, unless it is never a duplicate."""
+        """Add the fingerprint of a record, unless the record is never filtered."""
         if not record.dont_filter:
             mixed = record.fingerprint ^ _salt(record.segment)
             self._slots[mixed & self._mask] = mixed
 
-    def among(self, segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
-        """Return those that are remembered."""
+    def contained(self, segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
+        """Return those that are in the table."""
         salt, slots, mask = _salt(segment), self._slots, self._mask
+        # Empty slots hold 0, so the value 0 never counts as contained.
         return {each for each in fingerprints if slots[(each ^ salt) & mask] == each ^ salt != 0}
 
 

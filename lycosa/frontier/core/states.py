@@ -1,4 +1,4 @@
-"""The life of a URL, as one table that every frontier obeys.
+"""The life of a URL: one transition table that every frontier follows.
 
                  push                lease               ack            archive
         NEW ------------> QUEUED ------------> LEASED ------------> DONE --------> ARCHIVED
@@ -8,10 +8,10 @@
         DELAYED -----------/  \\--------- RETRY <-------/  DEAD ---> QUEUED            DEAD
                    due                         nack   give up  requeue
 
-`step` is the only way from one state to the next; what is not in the table raises `IllegalTransition`. `attempts` counts the
-leases that ended badly (nack or expiry): a release, or the death of the process that held the lease, is not the
-record's fault and does not count. The frontier fences leases by token: whoever comes with another one is refused.
-Dropping a segment forgets its records in whatever state they are; that is no step of a URL.
+`step` makes every transition and raises `IllegalTransition` for one that is not in the table. `attempts` counts leases
+that failed (nack or expiry). A release, or a crash of the process that held the lease, does not count: the record did
+not cause it. The frontier checks the token of a lease, so a stale one is refused. Dropping a segment forgets its
+records in any state; it is not a transition of a URL.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from msgspec.structs import replace
 from lycosa.frontier.core.model import UrlRecord
 
 EXPIRIES_MAX = 5
-"""A record whose leases keep expiring is dead after so many bad ends: its callback never returns."""
+"""Failed attempts after which a record whose lease expires is dead: its callback probably never returns."""
 
 ROBOTS_TTL_S = 24 * 3600.0
-"""How long a robots.txt may be trusted (RFC 9309 §2.4)."""
+"""How long a robots.txt may be cached (RFC 9309 §2.4)."""
 
 
 class State(StrEnum):
-    """Where a record is. DELAYED and RETRY both sleep until `not_before`."""
+    """The state of a record. DELAYED and RETRY both wait for `not_before`."""
 
     NEW = "new"
     QUEUED = "queued"
@@ -44,7 +44,7 @@ class State(StrEnum):
 
 
 class Event(StrEnum):
-    """What can happen to a record."""
+    """What can happen to a record. EXPIRE_LAST is the expiry that reaches EXPIRIES_MAX."""
 
     PUSH = "push"
     PUSH_LATER = "push later"
@@ -81,7 +81,7 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
 
 
 class IllegalTransition(ValueError):
-    """This cannot happen to a URL in that state: a fault in a frontier."""
+    """The event cannot happen to a URL in this state: a bug in a frontier."""
 
     def __init__(self, state: State, event: Event) -> None:
         super().__init__(f"{event} cannot happen to a URL that is {state}")
@@ -97,10 +97,11 @@ def step(state: State, event: Event) -> State:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How a crawl treats hosts and leases: seconds, and transfers at a time.
+    """The politeness limits of a crawl, and the length of its leases.
 
-    `delay_s` and `concurrency_per_host` hold for a host key, the same `_per_ip` for all hosts of one IP address, where
-    0 means no limit. `start_delay_s` is the delay of a host until `Frontier.set_delay` says another.
+    `delay_s` (between two starts) and `concurrency_per_host` apply to each host key, the `_per_ip` limits to all hosts
+    of one IP address; 0 means no limit per address. `start_delay_s` is the delay of a host until the first
+    `Frontier.set_delay`.
     """
 
     delay_s: float = 0.0
@@ -114,31 +115,31 @@ class Policy:
 
     @property
     def limits_addresses(self) -> bool:
-        """Whether the frontier must know the addresses of hosts."""
+        """Whether the frontier needs the IP addresses of hosts."""
         return self.delay_per_ip_s > 0 or self.concurrency_per_ip > 0
 
 
 def push_event(record: UrlRecord) -> Event:
-    """NEW -> QUEUED, or DELAYED when it says from when on."""
+    """Return the event of a push: NEW -> QUEUED, or DELAYED if the record has a `not_before`."""
     return Event.PUSH_LATER if record.not_before > 0 else Event.PUSH
 
 
 def fail(record: UrlRecord, retry_at: float) -> UrlRecord:
-    """LEASED -> RETRY: one more bad end; asleep until `retry_at`."""
+    """Return the record for LEASED -> RETRY, with one more attempt and due at `retry_at`."""
     return replace(record, attempts=record.attempts + 1, not_before=retry_at)
 
 
 def give_up(record: UrlRecord) -> UrlRecord:
-    """LEASED -> DEAD: one more bad end, the last."""
+    """Return the record for LEASED -> DEAD, with one more attempt."""
     return replace(record, attempts=record.attempts + 1)
 
 
 def expire(record: UrlRecord) -> tuple[UrlRecord, Event]:
-    """LEASED -> QUEUED, or DEAD when it happened too often."""
-    overdue = replace(record, attempts=record.attempts + 1)
-    return overdue, Event.EXPIRE_LAST if overdue.attempts >= EXPIRIES_MAX else Event.EXPIRE
+    """Return the record of an expired lease, with one more attempt: LEASED -> QUEUED, or DEAD at EXPIRIES_MAX."""
+    expired = replace(record, attempts=record.attempts + 1)
+    return expired, Event.EXPIRE_LAST if expired.attempts >= EXPIRIES_MAX else Event.EXPIRE
 
 
 def requeue(record: UrlRecord) -> UrlRecord:
-    """DEAD or DONE -> QUEUED: a new life with all its attempts."""
+    """Return the record for DEAD or DONE -> QUEUED, with all its attempts again."""
     return replace(record, attempts=0, not_before=0.0)

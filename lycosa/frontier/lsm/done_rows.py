@@ -1,4 +1,4 @@
-"""How the record of a URL becomes the row of one that is done, and a record again."""
+"""Converts the record of a URL to the row of a done one, and back."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from lycosa.http.core.model import Validators
 
 
 def done_row(record: UrlRecord, host: int, reason: str, at: float, validators: Validators | None) -> bytes:
-    """Return a `DoneRow` as it is stored."""
+    """Return an encoded `DoneRow`."""
     url = record.url
     row = (record.fingerprint, host, url[url.find("/", 8) :], record.depth, CODES.get(reason, reason), int(at))
-    usual = not (record.priority or record.redirects or record.dont_filter or record.guarded)
-    if usual and record.extras is None and validators is None:
+    plain = not (record.priority or record.redirects or record.dont_filter or record.guarded)
+    if plain and record.extras is None and validators is None:
         return encode(row)
     more = record.priority, record.redirects, record.dont_filter, record.extras, validators
     return encode((*row, *more, True) if record.guarded else (*row, *more))
 
 
 def record_of(row: DoneRow, host: str, segment: str) -> UrlRecord:
-    """Return the record of a URL that is done."""
+    """Return the record of a done URL."""
     return UrlRecord(
         RECORD_VERSION,
         row.fingerprint,
@@ -37,6 +37,6 @@ def record_of(row: DoneRow, host: str, segment: str) -> UrlRecord:
 
 
 def origin(host: str) -> str:
-    """Return how the URLs of a host begin: its key without the default port."""
+    """Return the origin of the URLs of a host: its key without the default port."""
     default = ":443" if host.startswith("https:") else ":80"
     return host.removesuffix(default)

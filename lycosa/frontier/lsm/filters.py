@@ -1,11 +1,11 @@
-"""The Bloom filters of a state on the disk: whole layers now and then, and in between only what was added.
+"""The Bloom filters of a state on disk: whole layers now and then, and in between only what was added.
 
-    filter.S.N   layer N of segment S, as `core.bloom.Layer.dump` writes it
-    filter.S     frames of [length, checksum, payload] behind the layers: what each checkpoint added
+    filter.S.N   layer N of segment S, as written by `core.bloom.Layer.dump`
+    filter.S     frames of [length, checksum, payload]: what each checkpoint added since the layers were written
 
-A layer says nothing about when it was written, the frames do: the first one names the generation up to which the layers
-hold everything, each later one continues the one before. If they do not reach the generation that LMDB has, or anything
-is damaged, the filter is rebuilt from the table SEEN; it is never trusted with less than everything.
+A layer does not record when it was written; the frames do. The first frame names the generation up to which the layers
+are complete, and each later one continues the one before. If the frames do not reach the generation that LMDB has, or
+anything is damaged, the filter is rebuilt from the table of fingerprints: an incomplete filter is never used.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ log = logging.getLogger(__name__)
 
 HEAD = Struct("<IQ")
 ADDED_MAX = 1_000_000
-"""Fingerprints that lie in frames before the layers are written anew."""
+"""Fingerprints in frames before the layers are rewritten."""
 
 ADDED_SHARE = 32
-"""So small a share of what the layers hold may lie in frames, when that is more."""
+"""Frames may also hold 1/ADDED_SHARE of the fingerprints of the layers, if that is more than ADDED_MAX."""
 
-TOLD_MIN = 100_000
-"""URLs from which on it takes so long to rebuild a filter that the user is told."""
+WARN_MIN = 100_000
+"""URLs from which on rebuilding a filter takes long enough for a warning."""
 
 FINGERPRINT_BYTES = 9
-"""What one takes in a frame."""
+"""The size of a fingerprint in a frame."""
 
 
 class Frame(NamedTuple):
-    """What the generations behind `before`, up to `last`, added. The first frame of a file adds nothing."""
+    """What the generations after `before` up to `last` added. The first frame of a file adds nothing."""
 
     before: int
     last: int
@@ -59,16 +59,16 @@ class FilterFile:
         self._path = folder / f"filter.{segment}"
         self._sync = sync
         self._saved: dict[int, int] = {}
-        """By layer, how many fingerprints it had when it was written."""
+        """By layer, its number of fingerprints when it was written."""
 
     def load(self, generation: int, expected: int) -> Filter | None:
-        """Return the filter if it has everything up to this generation."""
+        """Return the filter, or None if it is not complete up to this generation."""
         try:
             frames = self._read()
             layers = [Layer.load(self._layer(n).read_bytes()) for n in reversed(range(frames[0].layers))]
         except (OSError, ValueError, IndexError, msgspec.MsgspecError):
             return None
-        if not layers or not _reaches(frames, generation):
+        if not layers or not _is_complete(frames, generation):
             return None
         found = Filter(expected, layers=layers)
         self._saved = {n: layer.count for n, layer in enumerate(reversed(layers))}
@@ -77,36 +77,36 @@ class FilterFile:
         return found
 
     def append(self, before: int, last: int, added: list[int]) -> None:
-        """Note what these generations added."""
+        """Write a frame with what the generations after `before` up to `last` added."""
         try:
             with self._path.open("ab") as stream:
-                stream.write(_framed(Frame(before, last, 0, added)))
+                stream.write(_encode(Frame(before, last, 0, added)))
             if self._sync:
                 sync_file(self._path)
         except OSError as error:
             raise storage_error(self._path, error) from error
 
     def is_long(self, known: int) -> bool:
-        """Whether the layers, which hold so many, should be written anew."""
+        """Whether the layers, which hold `known` fingerprints, should be rewritten."""
         try:
             return self._path.stat().st_size >= max(ADDED_MAX, known // ADDED_SHARE) * FINGERPRINT_BYTES
         except OSError:
             return True
 
     def save(self, filter_: Filter, generation: int) -> None:
-        """Write the layers, which hold everything up to this generation."""
+        """Write the changed layers; they are complete up to this generation."""
         try:
             layers = filter_.layers[::-1]
             for n, layer in enumerate(layers):
                 if self._saved.get(n) != layer.count:
                     replace_file(self._layer(n), layer.dump(), sync=self._sync)
                     self._saved[n] = layer.count
-            replace_file(self._path, _framed(Frame(generation, generation, len(layers), [])), sync=self._sync)
+            replace_file(self._path, _encode(Frame(generation, generation, len(layers), [])), sync=self._sync)
         except OSError as error:
             raise storage_error(self._path, error) from error
 
     def delete(self) -> None:
-        """Remove the files."""
+        """Delete the files."""
         try:
             for path in (self._path, *self._path.parent.glob(self._path.name + ".*")):
                 path.unlink(missing_ok=True)
@@ -116,8 +116,8 @@ class FilterFile:
 
     def _read(self) -> list[Frame]:
         data = self._path.read_bytes()
-        frames, end = _frames(data)
-        if end < len(data):  # torn: nothing may be written behind it
+        frames, end = _decode_frames(data)
+        if end < len(data):  # a torn frame: one appended after it would never be read
             os.truncate(self._path, end)
         return frames
 
@@ -126,33 +126,34 @@ class FilterFile:
 
 
 def load_or_rebuild(
-    file: FilterFile, generation: int, expected: int, everything: Callable[[], Iterable[int]], name: str
+    file: FilterFile, generation: int, expected: int, fingerprints: Callable[[], Iterable[int]], name: str
 ) -> Filter:
-    """Return the saved filter, or one made of `everything`, which is then saved."""
+    """Return the saved filter, or one rebuilt from all `fingerprints`, which is then saved."""
     found = file.load(generation, expected)
     if found is not None:
         return found
     rebuilt = Filter(expected)
-    rebuilt.update(everything())
+    rebuilt.update(fingerprints())
     if len(rebuilt):
-        level = logging.WARNING if len(rebuilt) >= TOLD_MIN else logging.INFO
+        level = logging.WARNING if len(rebuilt) >= WARN_MIN else logging.INFO
         text = "the Bloom filter of segment %r was missing or damaged: rebuilt from %d URLs"
         log.log(level, text, name, len(rebuilt))
     file.delete()
     try:
         file.save(rebuilt, generation)
     except StateError as error:
-        log.info("the Bloom filter could not be saved: %s", error)  # what comes next will not be, either
+        # Not fatal: the filter in memory is complete. The next commit will report the disk error.
+        log.info("the Bloom filter could not be saved: %s", error)
     return rebuilt
 
 
-def _framed(frame: Frame) -> bytes:
+def _encode(frame: Frame) -> bytes:
     payload = msgspec.msgpack.encode(frame)
     return HEAD.pack(len(payload), xxh3_64_intdigest(payload)) + payload
 
 
-def _frames(data: bytes) -> tuple[list[Frame], int]:
-    """Return the frames that are whole, and where they end."""
+def _decode_frames(data: bytes) -> tuple[list[Frame], int]:
+    """Return the complete frames and where they end."""
     found, at = [], 0
     while at + HEAD.size <= len(data):
         length, checksum = HEAD.unpack_from(data, at)
@@ -165,14 +166,14 @@ def _frames(data: bytes) -> tuple[list[Frame], int]:
 
 
 def append_to_all(folder: Path, before: int, last: int, added: dict[int, list[int]], *, sync: bool) -> None:
-    """Note in the file of every segment what these generations added, nothing included."""
+    """Write a frame for every segment, also if it has nothing new: each file must reach the last generation."""
     for path in folder.glob("filter.*"):
         segment = path.name.removeprefix("filter.")
         if segment.isascii() and segment.isdigit():
             FilterFile(folder, int(segment), sync=sync).append(before, last, added.get(int(segment), []))
 
 
-def _reaches(frames: list[Frame], generation: int) -> bool:
+def _is_complete(frames: list[Frame], generation: int) -> bool:
     last = frames[0].last
     for frame in frames[1:]:
         if frame.before > last:

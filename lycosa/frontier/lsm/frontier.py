@@ -1,6 +1,6 @@
-"""The durable frontier of one machine, and what `lycosa frontier ...` does to it: list, requeue, drop, check, compact.
+"""The embedded frontier, and the store operations of `lycosa frontier`: list, requeue, drop, verify, compact.
 
-Long operations come in slices and read what is in memory and what is in LMDB as one.
+Long operations come in slices, and read memory and LMDB as one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = ["STEPS", "LmdbFrontierStore", "embedded_frontier"]
 
 SCAN_ROWS = 500
 QUEUED_MAX = 10_000
-"""URLs of one host that are counted to say how much it has queued."""
+"""Queued URLs of one host that are counted; beyond that the number is an estimate."""
 
 DECODERS: dict[int, Callable[[bytes], Any]] = {
     QUEUE: decode_record,
@@ -60,116 +60,109 @@ STATES = {
 
 
 class LmdbFrontierStore(LmdbCrawlStore):
-    """See `frontier.local.Shelf`."""
+    """Implements `frontier.local.FrontierStore`."""
 
     def dead(self, limit: int) -> list[tuple[UrlRecord, str]]:
-        """Return the first ones."""
         found: list[tuple[UrlRecord, str]] = []
-        for segment in self.stretches.live.values():
-            rows = self.tables.scan(segment.dead, b"", limit - len(found), decode_dead)
+        for segment in self.registry.live.values():
+            rows = self.memtable.scan(segment.dead, b"", limit - len(found), decode_dead)
             found += [(row.record, row.reason) for _, row in rows]
         return found
 
     def segments(self) -> list[SegmentView]:
-        """Describe them."""
-        dropped = [row for row in self.stretches.rows if row.state is SegmentState.DROPPED]
+        dropped = [row for row in self.registry.rows if row.state is SegmentState.DROPPED]
         dropped.sort(key=lambda row: segment_order(row.name))
-        return [view(segment.counted()) for segment in self.stretches.live.values()] + [view(row) for row in dropped]
+        live = [view(segment.current_row()) for segment in self.registry.live.values()]
+        return live + [view(row) for row in dropped]
 
     def hosts(self, after: str, limit: int) -> list[HostView]:
-        """Describe them. What they have queued is counted, up to QUEUED_MAX, or estimated while a crawl changes it."""
-        return [replace(found, queued=self._queued_of(found.host)) for found in self.known_hosts.views(after, limit)]
+        """Return hosts. `queued` is counted up to QUEUED_MAX, and an estimate beyond that or while a crawl runs."""
+        return [replace(found, queued=self._queued_of(found.host)) for found in self.host_table.views(after, limit)]
 
-    def rows(self, selection: Selection, after: str, limit: int) -> RowSlice:
-        """Read table after table."""
-        found = self._select(selection, after, limit)
-        return RowSlice([row for _, row in found.rows], found.after)
+    def rows(self, selection: Selection, cursor: str, limit: int) -> RowSlice:
+        found = self._select(selection, cursor, limit)
+        return RowSlice([row for _, row in found.rows], found.next_cursor)
 
     def find(self, fingerprint: int, host: str = "") -> list[Row]:
-        """Look it up in every segment."""
-        found = (self._find_in(segment, fingerprint, host) for segment in self.stretches.live.values())
+        found = (self._find_in(segment, fingerprint, host) for segment in self.registry.live.values())
         return [row for row in found if row is not None]
 
     def requeue(
-        self, selection: Selection, into: str | None, after: str, limit: int
+        self, selection: Selection, into: str | None, cursor: str, limit: int
     ) -> tuple[RequeueResult, Sequence[HostWork]]:
-        """Queue dead and done URLs again, or copies of them."""
-        found = self._select(selection, after, limit)
+        found = self._select(selection, cursor, limit)
         work: list[HostWork] = []
-        moved = 0
-        for cursor, row in found.rows:
+        requeued = 0
+        for at, row in found.rows:
             if row.state in (State.DONE, State.DEAD, State.ARCHIVED):
-                rank = self._again(cursor, row, into)
-                moved += rank is not None
+                rank = self._requeue_row(at, row, into)
+                requeued += rank is not None
                 work += [HostWork(row.record.host, rank, 1)] if rank is not None and rank != NOT_READY else []
-        return RequeueResult(moved, found.after), work
+        return RequeueResult(requeued, found.next_cursor), work
 
     def archive(self, segment: str) -> bool:
-        """Make it read only."""
-        live = self.stretches.live.get(segment)
-        if live is None or view(live.counted()).state is not SegmentState.FINISHED:
+        live = self.registry.live.get(segment)
+        if live is None or view(live.current_row()).state is not SegmentState.FINISHED:
             return False
-        self.stretches.archive(live)
+        self.registry.archive(live)
         self._dirty = True
         return True
 
     def drop(self, segment: str) -> int:
-        """Forget it: with the next commit its tables are deleted, as wholes."""
-        live = self.stretches.live.get(segment)
+        """Forget a segment; the next commit deletes its tables."""
+        live = self.registry.live.get(segment)
         if live is None:
             raise UsageError(f"there is no segment {segment!r}: lycosa frontier segments lists them")
-        row = live.counted()
-        self.stretches.forget(live)
-        return row.pending + row.sleeping + row.done + row.dead
+        row = live.current_row()
+        self.registry.drop(live)
+        return row.pending + row.delayed + row.done + row.dead
 
-    def verify(self, say: Callable[[str], None]) -> list[str]:
-        """Read everything; what is in memory goes to LMDB first."""
-        self.settle()
-        return find_problems(self.tables, list(self.stretches.live.values()), say)
+    def verify(self, report: Callable[[str], None]) -> list[str]:
+        self.checkpoint()
+        return find_problems(self.memtable, list(self.registry.live.values()), report)
 
     def compact(self) -> tuple[int, int]:
-        """Write LMDB's file anew."""
-        self.settle()
+        self.checkpoint()
         before = (self.path / DATA).stat().st_size
-        self.tables.compact()
+        self.memtable.compact()
         return before, (self.path / DATA).stat().st_size
 
     def _queued_of(self, host: str) -> int:
-        windows = (segment.windows.get(host) for segment in self.stretches.live.values())
+        windows = (segment.windows.get(host) for segment in self.registry.live.values())
         return sum(self._queued_in(window) for window in windows if window is not None)
 
     def _queued_in(self, window: Window) -> int:
-        counted = None if window.complete else self.tables.count(window.table, window.prefix, QUEUED_MAX)
+        counted = None if window.complete else self.memtable.count(window.table, window.prefix, QUEUED_MAX)
         return max(window.count, 0) if counted is None else max(counted, window.count if counted == QUEUED_MAX else 0)
 
-    def _select(self, selection: Selection, after: str, limit: int) -> ScanSlice:
-        return next_slice(self._entries(selection, after), Matcher(selection).matches, limit)
+    def _select(self, selection: Selection, cursor: str, limit: int) -> ScanSlice:
+        return next_slice(self._rows_from(selection, cursor), Matcher(selection).matches, limit)
 
-    def _entries(self, selection: Selection, after: str) -> Iterator[tuple[str, Row]]:
+    def _rows_from(self, selection: Selection, cursor: str) -> Iterator[tuple[str, Row]]:
+        """Yield the rows of the tables that may match, table by table, each row with its cursor."""
         tables = [table for table in self._all_tables() if self._may_match(table, selection)]
-        start, key = parse_cursor(after)
+        start, key = parse_cursor(cursor)
         for table in tables:
             if table < start:
                 continue
-            behind = key if table == start else b""
-            yield from self._entries_of(table, behind)
+            yield from self._rows_of(table, key if table == start else b"")
 
-    def _entries_of(self, table: int, behind: bytes) -> Iterator[tuple[str, Row]]:
-        while rows := self.tables.scan(table, behind, SCAN_ROWS, DECODERS[table % KINDS]):
+    def _rows_of(self, table: int, after: bytes) -> Iterator[tuple[str, Row]]:
+        while rows := self.memtable.scan(table, after, SCAN_ROWS, DECODERS[table % KINDS]):
             for key, value in rows:
-                if table != DELAYED_TABLE or value.segment in self.stretches.live:
+                if table != DELAYED_TABLE or value.segment in self.registry.live:
                     yield f"{table}:{key.hex()}", self._row(table, key, value)
-            behind = rows[-1][0]
+            after = rows[-1][0]
 
     def _all_tables(self) -> list[int]:
-        """Return the tables with URLs in the order of their numbers."""
+        """Return the tables with rows of URLs, by number."""
         kinds = (QUEUE, DONE, DEAD)
-        tables = [table_number(kind, segment.row.id) for segment in self.stretches.live.values() for kind in kinds]
-        return sorted([*tables, table_number(DELAYED)])
+        tables = [table_number(kind, segment.row.id) for segment in self.registry.live.values() for kind in kinds]
+        return sorted([*tables, DELAYED_TABLE])
 
     def _may_match(self, table: int, selection: Selection) -> bool:
         kind, segment = table % KINDS, table // KINDS
-        wanted = self.stretches.live.get(selection.segment) if selection.segment is not None else None
+        wanted = self.registry.live.get(selection.segment) if selection.segment is not None else None
         if selection.segment is not None and (wanted is None or (kind != DELAYED and wanted.row.id != segment)):
             return False
         return not selection.states or bool(STATES[kind] & {*selection.states})
@@ -180,68 +173,69 @@ class LmdbFrontierStore(LmdbCrawlStore):
             return Row(State.QUEUED, value)
         if kind == DELAYED:
             return Row(State.RETRY if value.attempts else State.DELAYED, value, DELAYED_KEY.unpack(key)[0] / 1000)
-        segment = next(each for each in self.stretches.live.values() if each.row.id == table // KINDS)
+        segment = next(each for each in self.registry.live.values() if each.row.id == table // KINDS)
         state = State.DONE if kind == DONE else State.DEAD
         if segment.row.state is SegmentState.ARCHIVED:
             state = step(state, Event.ARCHIVE)
         if kind == DEAD:
             return Row(state, value.record, value.at, value.reason)
-        record = record_of(value, self.known_hosts.name(value.host), segment.row.name)
+        record = record_of(value, self.host_table.name(value.host), segment.row.name)
         return Row(state, record, float(value.at), str(value.reason))
 
     def _find_in(self, segment: OpenSegment, fingerprint: int, host: str) -> Row | None:
-        mark = self.tables.get(segment.seen, fingerprint, bytes)
+        mark = self.memtable.get(segment.seen, fingerprint, bytes)
         if mark is None:
             return None
         if mark[:1] == b"s" and len(mark) > ARRIVAL:
-            sleeper = self.tables.get(table_number(DELAYED), mark[1:], decode_record)
-            return self._row(table_number(DELAYED), mark[1:], sleeper) if sleeper else None
+            delayed = self.memtable.get(DELAYED_TABLE, mark[1:], decode_record)
+            return self._row(DELAYED_TABLE, mark[1:], delayed) if delayed else None
         for table, decode in ((segment.done, decode_done), (segment.dead, decode_dead)):
-            ended = self.tables.get(table, mark, decode)
+            ended = self.memtable.get(table, mark, decode)
             if ended is not None:
                 return self._row(table, mark, ended)
         return self._find_queued(segment, mark, host)
 
     def _find_queued(self, segment: OpenSegment, arrival: bytes, host: str) -> Row | None:
-        """Find a queued URL by its number of arrival: its host and priority are part of the key."""
-        hosts = [self.known_hosts.find(host)] if host else []
+        """Find a queued URL by its number of arrival, by trying the hosts and priorities that its key may have."""
+        hosts = [self.host_table.find(host)] if host else []
         ids = [row.id for row in hosts if row] or range(1, self.counters.hosts + 1)
         for host_id in ids:
             for prefix in self._priorities(segment, host_id):
-                record = self.tables.get(segment.queue, prefix + arrival.rjust(8, b"\0"), decode_record)
+                record = self.memtable.get(segment.queue, prefix + arrival.rjust(8, b"\0"), decode_record)
                 if record is not None:
                     return Row(State.QUEUED, record)
         return None
 
     def _priorities(self, segment: OpenSegment, host_id: int) -> Iterator[bytes]:
-        """Yield the beginnings of a host's queue keys, one for each priority, leaping from one to the next."""
+        """Yield the prefixes of a host's queue keys, one per priority, skipping from one to the next."""
         prefix = host_id.to_bytes(4, "big")
-        changed = {**self.tables.frozen.get(segment.queue, {}), **self.tables.active.get(segment.queue, {})}
+        changed = {**self.memtable.frozen.get(segment.queue, {}), **self.memtable.active.get(segment.queue, {})}
         yield from {key[:8] for key in changed if key[:4] == prefix}
-        behind = QUEUE_KEY.pack(host_id, 0, 0)
-        while rows := self.tables.database.behind(segment.queue, behind, prefix, 1):
+        after = QUEUE_KEY.pack(host_id, 0, 0)
+        while rows := self.memtable.database.rows_after(segment.queue, after, prefix, 1):
             yield rows[0][0][:8]
-            behind = rows[0][0][:8] + b"\xff" * 8
+            after = rows[0][0][:8] + b"\xff" * 8
 
-    def _again(self, cursor: str, row: Row, into: str | None) -> float | None:
-        """Queue a URL that is done or dead, in its own segment or as a copy in another. None when it is refused."""
+    def _requeue_row(self, cursor: str, row: Row, into: str | None) -> float | None:
+        """Queue an ended URL again, or a copy of it. Return its rank, None if it is refused."""
         record = requeue(row.record)
         if into is not None:
             return self.add(replace(record, segment=into, dont_filter=False))
-        segment = self.stretches.live[record.segment]
+        segment = self.registry.live[record.segment]
         if not segment.is_open:
             return None
         table, key = parse_cursor(cursor)
         step(State(row.state), Event.REQUEUE if row.state == State.DEAD else Event.REFRESH)
-        self.tables.put(table, key, None)
+        self.memtable.put(table, key, None)
         self._uncount(segment.row, row)
+        # A new number of arrival puts it at the end of its queue.
         self.arrivals += 1
         self.enqueue(segment, record, self.arrivals)
         return segment.rank if segment.started else NOT_READY
 
-    def _uncount(self, counted: SegmentRow, row: Row) -> None:
-        reasons = counted.dead_reasons if row.state == State.DEAD else counted.reasons
-        counted.dead -= row.state == State.DEAD
+    def _uncount(self, segment: SegmentRow, row: Row) -> None:
+        reasons = segment.dead_reasons if row.state == State.DEAD else segment.reasons
+        segment.dead -= row.state == State.DEAD
         count(reasons, row.reason if row.reason in reasons else OTHER, -1)
 
 
@@ -254,9 +248,9 @@ def embedded_frontier(
     on_step: Callable[[str], None] = ignore,
     expected: int = EXPECTED,
 ) -> LocalFrontier[bytes]:
-    """Open the frontier in this folder at `now` (unix seconds), with room for so many URLs in its Bloom filter.
+    """Open the frontier in this folder at `now` (unix seconds), with a Bloom filter for `expected` URLs.
 
-    The caller holds the lock of the state. `on_step` hears of the `STEPS` of every commit.
+    The caller holds the lock of the state. `on_step` receives the `STEPS` of every commit.
     """
-    shelf = LmdbFrontierStore(path, sync=sync, on_step=on_step, expected=expected)
-    return LocalFrontier(policy, shelf, shelf.epoch << 32, now)
+    store = LmdbFrontierStore(path, sync=sync, on_step=on_step, expected=expected)
+    return LocalFrontier(policy, store, store.epoch << 32, now)

@@ -1,4 +1,4 @@
-"""What an embedded frontier knows of hosts: a number for each, when it was contacted, its address, its robots.txt."""
+"""What an embedded frontier stores of hosts: a number for each, when it was last contacted, address, robots.txt."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _id_key = Struct(">I").pack
 class HostTable:
     """The tables HOSTS, NAMES and FACTS."""
 
-    def __init__(self, tables: Memtable, counters: Counters) -> None:
-        self._tables = tables
+    def __init__(self, memtable: Memtable, counters: Counters) -> None:
+        self._memtable = memtable
         self._counters = counters
 
     def id(self, host: str) -> int:
@@ -30,49 +30,49 @@ class HostTable:
 
     def name(self, host_id: int) -> str:
         """Return the key of the host with this number."""
-        return self._tables.get(NAMES_TABLE, _id_key(host_id), decode_name) or ""
+        return self._memtable.get(NAMES_TABLE, _id_key(host_id), decode_name) or ""
 
     def find(self, host: str) -> HostRow | None:
-        """Return what is known of a host; nothing is made."""
-        return self._tables.get(HOSTS_TABLE, host_key(host), decode_host)
+        """Return the row of a host, if there is one."""
+        return self._memtable.get(HOSTS_TABLE, host_key(host), decode_host)
 
-    def recall(self, host: str) -> SavedHost:
-        """Return what outlives an idle host."""
+    def load(self, host: str) -> SavedHost:
+        """Return what is stored of a host."""
         row = self.find(host)
         if row is None:
             return SavedHost()
-        facts = self._tables.get(FACTS_TABLE, host_key(host), decode_facts)
+        facts = self._memtable.get(FACTS_TABLE, host_key(host), decode_facts)
         return SavedHost(row.started_at, row.blocked_until, facts, row.address, row.address_until)
 
-    def remember(self, host: str, memory: SavedHost) -> None:
-        """Write what changed of it."""
+    def save(self, host: str, saved: SavedHost) -> None:
+        """Write what changed of a host. `facts` None keeps the stored ones."""
         row = self._row(host)
-        now = HostRow(row.id, memory.started_at, memory.blocked_until, memory.address, memory.address_until, row.queued)
+        new = HostRow(row.id, saved.started_at, saved.blocked_until, saved.address, saved.address_until, row.queued)
         key = host_key(host)
-        if now != row:
-            self._tables.put(HOSTS_TABLE, key, now)
-        if memory.facts is not None and memory.facts != self._tables.get(FACTS_TABLE, key, decode_facts):
-            self._tables.put(FACTS_TABLE, key, memory.facts)
+        if new != row:
+            self._memtable.put(HOSTS_TABLE, key, new)
+        if saved.facts is not None and saved.facts != self._memtable.get(FACTS_TABLE, key, decode_facts):
+            self._memtable.put(FACTS_TABLE, key, saved.facts)
 
     def views(self, after: str, limit: int) -> list[HostView]:
-        """Describe hosts behind a key, in order."""
-        rows = self._tables.scan(HOSTS_TABLE, host_key(after) if after else b"", limit, decode_host)
+        """Return the hosts whose keys follow `after`, in order."""
+        rows = self._memtable.scan(HOSTS_TABLE, host_key(after) if after else b"", limit, decode_host)
         return [self._view(self.name(row.id), row) for _, row in rows]
 
     def queued(self, host: str) -> int:
-        """Return the estimate of how much a host has queued."""
+        """Return the stored estimate of the queued URLs of a host."""
         row = self.find(host)
         return row.queued if row else 0
 
-    def note_queued(self, counts: Mapping[str, int]) -> None:
-        """Keep these estimates, where they changed by much."""
+    def save_queued(self, counts: Mapping[str, int]) -> None:
+        """Store these estimates, where they changed by more than an eighth."""
         for host, count in counts.items():
             row = self._row(host)
             if abs(count - row.queued) * 8 > count:
-                self._tables.put(HOSTS_TABLE, host_key(host), replace(row, queued=count))
+                self._memtable.put(HOSTS_TABLE, host_key(host), replace(row, queued=count))
 
     def _view(self, host: str, row: HostRow) -> HostView:
-        facts = self._tables.get(FACTS_TABLE, host_key(host), decode_facts) or HostFacts(robots_status=-1)
+        facts = self._memtable.get(FACTS_TABLE, host_key(host), decode_facts) or HostFacts(robots_status=-1)
         return HostView(
             host,
             blocked_until=row.blocked_until,
@@ -87,6 +87,6 @@ class HostTable:
         if row is None:
             self._counters.hosts += 1
             row = HostRow(self._counters.hosts)
-            self._tables.put(HOSTS_TABLE, host_key(host), row)
-            self._tables.put(NAMES_TABLE, _id_key(row.id), host)
+            self._memtable.put(HOSTS_TABLE, host_key(host), row)
+            self._memtable.put(NAMES_TABLE, _id_key(row.id), host)
         return row

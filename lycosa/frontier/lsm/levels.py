@@ -1,13 +1,13 @@
-"""The fingerprints that LMDB has, in levels, so that a new one does not cost a page of its own.
+"""The fingerprints in LMDB, in two levels, so that a new one does not cost a page write of its own.
 
-A fingerprint is a random key: with ten million in the table SEEN, a checkpoint of 100,000 would rewrite nearly as many
-pages. So checkpoints write to a small table, where many share a page. When that is full, another one takes its place,
-and the first one sinks into SEEN: in order, some rows with each commit, until it is empty. Who asks for a fingerprint
-is told what the newest level says. (A log-structured merge tree with two levels: O'Neil et al., 1996.)
+Fingerprints are random keys: with ten million in one table, a checkpoint of 100,000 rewrites nearly as many pages. So
+checkpoints write to a small table (L0), where many fingerprints share a page. When it is full, a second L0 table takes
+its place, and the first is compacted into the large table SEEN_L1: in key order, some rows with each commit, until it
+is empty. A look-up prefers the newest level. (A log-structured merge tree with two levels: O'Neil et al., 1996.)
 
-The step before, from memory to disk, is a checkpoint: `memtable.py` (`freeze`, `advance`).
+The step before this, from memory to disk, is the checkpoint in `memtable.py`.
 
-To sink a row twice is the same as once, so an owner that died leaves nothing to repair: the next one begins anew.
+Compacting a row twice has the same result, so a crash leaves nothing to repair: the next process starts again.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from lycosa.frontier.lsm.lmdb import FINGERPRINT, KINDS, META, SEEN_L0A, SEEN_L0B, SEEN_L1, Database, table_number
 
 L0_MAX = 1_000_000
-"""Rows with which the newest level of fingerprints is full."""
+"""Rows with which L0 is full."""
 
 L0_SHARE = 32
-"""It has room for so small a share of what SEEN has, when that is more."""
+"""L0 may also hold 1/L0_SHARE of the rows of L1, if that is more than L0_MAX."""
 
 SCAN_ROWS = 10_000
 NEWEST = b"newest"
@@ -28,94 +28,94 @@ META_TABLE = table_number(META)
 
 
 class Levels:
-    """The levels of all segments; they change places together. A segment is named by the number of its table SEEN."""
+    """The levels of all segments, which rotate together. A segment is given by the number of its table SEEN_L1."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        kept = database.stored(META_TABLE, NEWEST)
-        self._set(kept[0] if kept else SEEN_L0A)
-        self._sinking = self._filled(self._older)
-        self._behind = b""
+        stored = database.get(META_TABLE, NEWEST)
+        self._set_newest(stored[0] if stored else SEEN_L0A)
+        self._compacting = self._non_empty(self._older)
+        self._compacted_to = b""
 
     @property
-    def sinking(self) -> bool:
-        """Whether there are rows that `sink` should move."""
-        return bool(self._sinking)
+    def compacting(self) -> bool:
+        """Whether `compact` has rows to move."""
+        return bool(self._compacting)
 
     def has(self, seen: int, fingerprint: int) -> bool:
-        """Whether there is a row of the fingerprint; most are in SEEN."""
-        key, stored = FINGERPRINT.pack(fingerprint), self._database.stored
+        """Whether a fingerprint is stored. Most are in L1, so it is looked up first."""
+        key, get = FINGERPRINT.pack(fingerprint), self._database.get
         return (
-            stored(seen, key) is not None
-            or stored(seen + self._newest - SEEN_L1, key) is not None
-            or (self.sinking and stored(seen + self._older - SEEN_L1, key) is not None)
+            get(seen, key) is not None
+            or get(seen + self._newest - SEEN_L1, key) is not None
+            or (self.compacting and get(seen + self._older - SEEN_L1, key) is not None)
         )
 
     def find(self, seen: int, fingerprint: int) -> bytes | None:
         """Return the row of a fingerprint."""
-        key, stored = FINGERPRINT.pack(fingerprint), self._database.stored
-        found = stored(seen + self._newest - SEEN_L1, key)
-        if found is None and self._sinking:
-            found = stored(seen + self._older - SEEN_L1, key)
-        return stored(seen, key) if found is None else found
+        key, get = FINGERPRINT.pack(fingerprint), self._database.get
+        found = get(seen + self._newest - SEEN_L1, key)
+        if found is None and self._compacting:
+            found = get(seen + self._older - SEEN_L1, key)
+        return get(seen, key) if found is None else found
 
     def write(self, seen: int, rows: Sequence[tuple[int, bytes]]) -> None:
-        """Write rows, which are in order."""
+        """Write sorted rows to the newest level."""
         pack = FINGERPRINT.pack
         self._database.put(seen + self._newest - SEEN_L1, [(pack(fingerprint), row) for fingerprint, row in rows])
 
-    def change_places(self, written: Iterable[int]) -> None:
-        """Begin to sink the newest level, if in one of these segments it is full and nothing sinks."""
-        if not self._sinking and any(self._is_full(seen) for seen in written):
-            self._change()
+    def rotate_if_full(self, written: Iterable[int]) -> None:
+        """Start compacting L0 if it is full in one of these segments, and no compaction runs."""
+        if not self._compacting and any(self._is_full(seen) for seen in written):
+            self._rotate()
 
-    def sink(self, rows: int) -> None:
-        """Move so many rows down, and empty what has none left. The caller commits."""
-        while self._sinking and rows > 0:
-            seen = self._sinking[-1]
+    def compact(self, rows: int) -> None:
+        """Move this many rows to L1, and clear tables that are done. The caller commits."""
+        while self._compacting and rows > 0:
+            seen = self._compacting[-1]
             level = seen + self._older - SEEN_L1
-            moved = self._database.behind(level, self._behind, b"", min(rows, SCAN_ROWS))
+            moved = self._database.rows_after(level, self._compacted_to, b"", min(rows, SCAN_ROWS))
             rows -= len(moved) or 1
             if moved:
                 self._database.put(seen, moved)
-                self._behind = moved[-1][0]
+                self._compacted_to = moved[-1][0]
             else:
-                self._database.empty(level)
+                self._database.clear(level)
                 self.forget(seen)
 
     def forget(self, seen: int) -> None:
-        """The tables of this segment are empty or deleted."""
-        if seen in self._sinking:
-            if seen == self._sinking[-1]:
-                self._behind = b""
-            self._sinking.remove(seen)
+        """Stop compacting this segment: its tables are empty or deleted."""
+        if seen in self._compacting:
+            if seen == self._compacting[-1]:
+                self._compacted_to = b""
+            self._compacting.remove(seen)
 
     def fingerprints(self, seen: int) -> Iterator[int]:
-        """Yield what is known, each once."""
-        above: list[int] = []
+        """Yield all fingerprints, each once."""
+        earlier: list[int] = []
         for level in (seen, seen + SEEN_L0A - SEEN_L1, seen + SEEN_L0B - SEEN_L1):
             for key in self._keys(level):
-                if all(self._database.stored(other, key) is None for other in above):
+                if all(self._database.get(other, key) is None for other in earlier):
                     yield FINGERPRINT.unpack(key)[0]
-            above.append(level)
+            earlier.append(level)
 
-    def _change(self) -> None:
-        self._set(self._older)
+    def _rotate(self) -> None:
+        self._set_newest(self._older)
         self._database.put(META_TABLE, [(NEWEST, bytes([self._newest]))])
-        self._sinking = self._filled(self._older)
+        self._compacting = self._non_empty(self._older)
 
-    def _set(self, newest: int) -> None:
-        self._newest = newest
-        self._older = SEEN_L0A + SEEN_L0B - newest
+    def _set_newest(self, kind: int) -> None:
+        self._newest = kind
+        self._older = SEEN_L0A + SEEN_L0B - kind
 
-    def _filled(self, kind: int) -> list[int]:
-        """Return the segments that have rows in a level."""
+    def _non_empty(self, kind: int) -> list[int]:
+        """Return the segments that have rows in tables of this kind."""
         tables = (table for table in self._database.tables() if table % KINDS == kind)
         return [table + SEEN_L1 - kind for table in tables if self._database.count(table)]
 
     def _keys(self, table: int) -> Iterator[bytes]:
         after = b""
-        while rows := self._database.behind(table, after, b"", SCAN_ROWS):
+        while rows := self._database.rows_after(table, after, b"", SCAN_ROWS):
             yield from (key for key, _ in rows)
             after = rows[-1][0]
 

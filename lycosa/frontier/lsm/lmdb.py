@@ -1,19 +1,19 @@
-"""The LMDB of an embedded frontier: its tables, its one transaction, and its errors as ours.
+"""The LMDB database of an embedded frontier: its tables, its single transaction, and its errors as ours.
 
-One write transaction is open all the time and everything is read through it. No file is mapped for writing, its
-lock file neither (the state has its own lock): on a full disk a mapped page would end the process by a signal, a write
-fails with an error. A table has a number: its kind, and the segment it belongs to.
+One write transaction is always open, and all reads go through it. Nothing is mapped for writing, and LMDB's own lock
+file is off (the state directory has a lock): on a full disk, writing to a mapped page would kill the process with
+SIGBUS, while a write call fails with an error. The number of a table combines its kind and its segment.
 
-    QUEUE    QUEUE_KEY          -> record        host id, priority (inverted), number of arrival
-    SEEN     fingerprint        -> number of arrival, or "s" + SLEEP_KEY while it sleeps
-    LATE, LATER                    what SEEN does not have yet: see `levels`
-    DONE     number of arrival  -> row           see `rows.DoneRow`
-    DEAD     number of arrival  -> [record, reason, unix seconds]
-    META     name               -> counters, segments, the generation that LMDB has
-    HOSTS    host key           -> [host id, started_at, blocked_until, address, until, queued]
-    NAMES    host id            -> host key
-    SLEEP    SLEEP_KEY          -> record        due (milliseconds), number of arrival
-    FACTS    host key           -> its robots.txt
+    QUEUE        QUEUE_KEY          -> record        host id, inverted priority, number of arrival
+    SEEN_L1      fingerprint        -> number of arrival, or "s" + DELAYED_KEY while delayed
+    SEEN_L0A/B                         newer rows of the same, not yet in SEEN_L1: see `levels`
+    DONE         number of arrival  -> row           see `rows.DoneRow`
+    DEAD         number of arrival  -> [record, reason, unix seconds]
+    META         name               -> counters, segments, the generation that LMDB has
+    HOSTS        host key           -> [host id, started_at, blocked_until, address, until, queued]
+    NAMES        host id            -> host key
+    DELAYED      DELAYED_KEY        -> record        due (milliseconds), number of arrival
+    FACTS        host key           -> `HostFacts`
 """
 
 from __future__ import annotations
@@ -35,18 +35,19 @@ from lycosa.infra.durable_files import make_folder, storage_error, sync_file, sy
 MAP_BYTES = 1 << 40
 SEGMENTS_MAX = 1000
 KINDS = 16
+# The order is the stored format: append only.
 QUEUE, SEEN_L1, DONE, DEAD, META, HOSTS, NAMES, DELAYED, FACTS, SEEN_L0A, SEEN_L0B = range(11)
-OF_SEGMENTS = (QUEUE, SEEN_L1, DONE, DEAD, SEEN_L0A, SEEN_L0B)
+SEGMENT_KINDS = (QUEUE, SEEN_L1, DONE, DEAD, SEEN_L0A, SEEN_L0B)
 
-READ_AT_ONCE = 100
-"""Rows that are read before it is asked whether they are still of the host."""
+READ_AHEAD = 100
+"""Rows read at a time before their prefix is checked."""
 
 DATA = "data.mdb"
 QUEUE_KEY = Struct(">IIQ")
 DELAYED_KEY = Struct(">QQ")
 FINGERPRINT = Struct(">Q")
 PRIORITY_ZERO = 1 << 31
-"""Priority 0 as it stands in a queue key."""
+"""Priority 0 in a queue key."""
 
 encode = msgspec.msgpack.Encoder().encode
 
@@ -57,97 +58,97 @@ def table_number(kind: int, segment: int = 0) -> int:
 
 
 class Database:
-    """See above. Raises `StorageError` and `StorageFull`."""
+    """An open LMDB environment with one write transaction. Raises `StorageError` and `StorageFull`."""
 
     def __init__(self, path: Path, *, sync: bool) -> None:
         self.path = path
         self._sync = sync
         self._handles: dict[int, Any] = {}
-        self._failed: StateError | None = None
-        """Why a transaction was lost: with it went rows that no later one would write."""
+        # The first error. The transaction is lost with its rows, so every later call must fail too.
+        self._first_error: StateError | None = None
         self._env, self._txn = self._open()
 
-    def stored(self, table: int, key: bytes) -> bytes | None:
-        """Return the row of a key as it is stored."""
+    def get(self, table: int, key: bytes) -> bytes | None:
+        """Return the stored row of a key."""
         try:
             found: bytes | None = self._txn.get(key, db=self._handles.get(table) or self._handle(table))
         except lmdb.Error as error:
-            raise self._failure(error) from error
+            raise self._error(error) from error
         return found
 
-    def behind(self, table: int, after: bytes, prefix: bytes, limit: int) -> list[tuple[bytes, bytes]]:
-        """Return at most `limit` rows behind the key `after` whose keys start with `prefix`."""
-        with self._failing(), self._txn.cursor(db=self._handle(table)) as cursor:
+    def rows_after(self, table: int, after: bytes, prefix: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        """Return at most `limit` rows whose keys follow `after` and start with `prefix`."""
+        with self._converting_errors(), self._txn.cursor(db=self._handle(table)) as cursor:
             more = cursor.set_range(after) if after else cursor.first()
             if more and cursor.key() == after:
                 more = cursor.next()
             rows = iter(cursor) if more else iter(())
             found: list[tuple[bytes, bytes]] = []
-            while len(found) < limit and (some := list(islice(rows, min(limit - len(found), READ_AT_ONCE)))):
-                if not some[-1][0].startswith(prefix):
-                    return found + [row for row in some if row[0].startswith(prefix)]
-                found += some
+            while len(found) < limit and (batch := list(islice(rows, min(limit - len(found), READ_AHEAD)))):
+                if not batch[-1][0].startswith(prefix):
+                    return found + [row for row in batch if row[0].startswith(prefix)]
+                found += batch
         return found
 
-    def walk(self, table: int, step: Callable[[bytes], bytes]) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the first row, then the first one at or behind `step(its key)`, and so on."""
-        with self._failing(), self._txn.cursor(db=self._handle(table)) as cursor:
+    def skip_scan(self, table: int, next_key: Callable[[bytes], bytes]) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the first row, then the first one at or after `next_key(its key)`, and so on."""
+        with self._converting_errors(), self._txn.cursor(db=self._handle(table)) as cursor:
             more = cursor.first()
             while more:
                 yield cursor.item()
-                more = cursor.set_range(step(cursor.key()))
+                more = cursor.set_range(next_key(cursor.key()))
 
     def tables(self) -> list[int]:
-        """Return the numbers of the tables there are."""
-        with self._failing(), self._txn.cursor() as cursor:
+        """Return the numbers of all tables."""
+        with self._converting_errors(), self._txn.cursor() as cursor:
             return [int(name) for name in cursor.iternext(keys=True, values=False)]
 
     def count(self, table: int) -> int:
-        """Return how many rows a table has."""
-        with self._failing():
+        """Return the number of rows of a table."""
+        with self._converting_errors():
             rows: int = self._txn.stat(self._handle(table))["entries"]
         return rows
 
     def write(self, table: int, keys: Sequence[Any], rows: Mapping[Any, Any]) -> None:
-        """Write the rows of these keys, which are in order: bytes as they are, None deletes."""
+        """Write the rows of these sorted keys: bytes as they are, other values encoded; None deletes."""
         found = [(key, rows[key]) for key in keys]
         puts = [(key, row if type(row) is bytes else encode(row)) for key, row in found if row is not None]
         self.put(table, puts)
         if len(puts) == len(keys):
             return
-        with self._failing():
+        with self._converting_errors():
             handle = self._handle(table)
             for key, row in found:
                 if row is None:
                     self._txn.delete(key, db=handle)
 
     def put(self, table: int, rows: Sequence[tuple[bytes, bytes]]) -> None:
-        """Write these rows, which are in order, as they are."""
-        with self._failing(), self._txn.cursor(db=self._handle(table)) as cursor:
+        """Write these sorted rows as they are."""
+        with self._converting_errors(), self._txn.cursor(db=self._handle(table)) as cursor:
             cursor.putmulti(rows)
 
     def commit(self) -> None:
-        """End the transaction, and begin the next."""
-        with self._failing():
+        """Commit the transaction and begin the next."""
+        with self._converting_errors():
             self._txn.commit()
             self._txn = self._env.begin(write=True)
 
-    def empty(self, table: int) -> None:
+    def clear(self, table: int) -> None:
         """Delete all rows of a table."""
-        with self._failing():
+        with self._converting_errors():
             self._txn.drop(self._handle(table), delete=False)
 
     def drop(self, table: int) -> None:
-        """Delete a table as a whole; commit before anything of it is read or written."""
-        with self._failing():
+        """Delete a table. Commit before it is used again."""
+        with self._converting_errors():
             self._txn.drop(self._handle(table), delete=True)
             del self._handles[table]
 
     def compact(self) -> None:
-        """Write the file anew, without unused room."""
+        """Rewrite the file without unused space."""
         draft = self.path / "compacted"
         try:
-            rmtree(draft, ignore_errors=True)  # of a compaction that was killed
+            rmtree(draft, ignore_errors=True)  # left by a compaction that was killed
             draft.mkdir()
             self.commit()
             self._env.copy(str(draft), compact=True)
@@ -164,7 +165,7 @@ class Database:
         self._env, self._txn = self._open()
 
     def close(self) -> None:
-        """Drop what is not committed."""
+        """Close the database; what is not committed is lost."""
         self._txn.abort()
         self._env.close()
 
@@ -176,7 +177,7 @@ class Database:
             env = lmdb.open(
                 str(self.path),
                 map_size=MAP_BYTES,
-                max_dbs=SEGMENTS_MAX * len(OF_SEGMENTS) + KINDS,
+                max_dbs=SEGMENTS_MAX * len(SEGMENT_KINDS) + KINDS,
                 sync=self._sync,
                 metasync=self._sync,
                 lock=False,
@@ -186,17 +187,17 @@ class Database:
             raise storage_error(self.path, error) from error
 
     @contextmanager
-    def _failing(self) -> Iterator[None]:
+    def _converting_errors(self) -> Iterator[None]:
         try:
             yield
         except lmdb.Error as error:
-            raise self._failure(error) from error
+            raise self._error(error) from error
 
-    def _failure(self, error: lmdb.Error) -> StateError:
-        """Return the first error: whatever comes after it is its consequence, and would name a wrong cause."""
-        if self._failed is None:
-            self._failed = storage_error(self.path, error)
-        return self._failed
+    def _error(self, error: lmdb.Error) -> StateError:
+        """Return the first error: later ones are its consequences and would name a wrong cause."""
+        if self._first_error is None:
+            self._first_error = storage_error(self.path, error)
+        return self._first_error
 
     def _handle(self, table: int) -> Any:
         handle = self._handles.get(table)
@@ -209,7 +210,7 @@ class Database:
 
 
 def _make(file: Path) -> None:
-    """Make an empty database, which is there as a whole or not at all."""
+    """Create an empty database, atomically."""
     draft = file.with_name(file.name + ".new")
     draft.unlink(missing_ok=True)
     lmdb.open(str(draft), subdir=False, lock=False).close()

@@ -1,13 +1,13 @@
-"""The tables of an embedded frontier: what changed lately in memory and in the journal, the rest in LMDB.
+"""The tables of an embedded frontier as one: recent changes in memory and in the write-ahead log, the rest in LMDB.
 
-    put, delete -> memory (`active`) and the list of the next frame
-    commit      -> the frame is appended to the journal: this is when a change is durable
-    freeze      -> when enough has gathered, `active` becomes `frozen`, and a new journal begins
-    advance     -> `frozen` is written to LMDB, sorted, a slice after the other; then its journal is deleted
+    put      -> memory (`active`) and the list of the next frame
+    commit   -> the frame is appended to the log: from now on the change is durable
+    freeze   -> when enough has gathered, `active` becomes `frozen`, and a new log begins
+    flush    -> `frozen` is written to LMDB in sorted slices, one per commit; then its log is deleted
 
-So a random key costs its turn in a sorted batch and not a page of its own, and what is pushed and done within the same
-batch is never queued on the disk. Every write says what a row is, not how it changes: to apply a journal twice, or half
-and then again, is the same as once. Opening applies the journals that LMDB does not have.
+So a random key costs its share of a sorted batch instead of a page of its own, and a URL that is pushed and done within
+one batch is never queued on disk. Every write states what a row is, not how it changes, so applying a log twice, or
+half and then again, gives the same result. Opening applies the logs that LMDB does not have yet.
 """
 
 from __future__ import annotations
@@ -28,41 +28,41 @@ from lycosa.frontier.lsm.wal import WriteAheadLog, delete_log, generations, read
 
 Value = TypeVar("Value")
 Writes = dict[int, dict[Any, Any]]
-"""By table: the rows as they are now, None for one that is gone."""
+"""By table: the current rows, None for a deleted one."""
 
 OVERLAY_MAX = 200_000
-"""Rows that change in memory before LMDB takes them over; twice as many at most, while it does."""
+"""Changed rows in memory before LMDB takes them over; up to twice as many while it does."""
 
 OVERLAY_MAX_BYTES = 64 << 20
-"""Bytes of a journal after which LMDB takes over fewer rows than these: URLs may be long, and requests carry bodies."""
+"""Log size in bytes before LMDB takes over fewer rows than that: URLs may be long, and requests may have bodies."""
 
 SLICE_MIN = 2_000
 SLICE_MAX = 20_000
 """Rows written in one LMDB transaction: at least, at most."""
 
 ORDERED_MIN = 100
-"""Slices of so many rows are worth putting what changed in memory in order, once for all slices of a listing."""
+"""Slice size from which a listing sorts the changed keys once, for all its slices."""
 
 APPLIED = b"applied"
 STEPS = (
     "frame written",
-    "frame forced",
-    "journal begun",
+    "frame synced",
+    "log rotated",
     "filter written",
     "slice committed",
     "checkpoint committed",
-    "journal deleted",
+    "log deleted",
 )
-"""The steps of a commit, in order, as `on_step` hears of them; the last five happen when LMDB takes over."""
+"""The steps of a commit that `on_step` receives, in order; the last five only while LMDB takes over changes."""
 
 _decode_frame = msgspec.msgpack.Decoder(list[Any]).decode
 _decode_applied = msgspec.msgpack.Decoder(int).decode
 
 
 class Memtable:
-    """See above. Raises `StorageError` and `StorageFull`.
+    """All tables, with recent changes in memory. Raises `StorageError` and `StorageFull`.
 
-    `before_checkpoint(first, last, frozen)` is called before LMDB has all of the generations from `first` to `last`.
+    `before_checkpoint(first, last, frozen)` is called before LMDB has all of the generations `first` to `last`.
     """
 
     def __init__(
@@ -77,15 +77,15 @@ class Memtable:
         self.active: Writes = defaultdict(dict)
         self.frozen: Writes = {}
         self.writes: list[Any] = []
-        """The next frame: table, key and value of each write, one after the other."""
+        """The next frame: table, key and value of each write, flat."""
         self._sync = sync
         self._before_checkpoint = before_checkpoint
         self._on_step = on_step
         self._slices: Iterator[tuple[int, list[Any]]] = iter(())
         self._span = (0, 0)
-        self._owed = 0
+        self._rows_to_compact = 0
         self._ordered: dict[int, list[bytes]] = {}
-        """By table, the keys of what changed in memory, as they were when somebody began to list it."""
+        """By table, the sorted keys of the changed rows, as of the beginning of a listing."""
         self.database = Database(path, sync=sync)
         self.levels = Levels(self.database)
         self._recover()
@@ -97,11 +97,11 @@ class Memtable:
 
     @property
     def changed(self) -> int:
-        """Rows that changed in memory since the last `freeze`."""
+        """The number of rows changed since the last freeze."""
         return sum(map(len, self.active.values()))
 
     def put(self, table: int, key: Any, value: Any) -> None:
-        """Write a row, as an object or as it is stored; None deletes it."""
+        """Write a row, as an object or encoded; None deletes it."""
         self.writes += (table, key, value)
         self.active[table][key] = value
 
@@ -112,73 +112,74 @@ class Memtable:
             if rows is not None and key in rows:
                 row = rows[key]
                 return decode(row) if isinstance(row, bytes) else row
-        value = self.levels.find(table, key) if table % KINDS == SEEN_L1 else self.database.stored(table, key)
+        value = self.levels.find(table, key) if table % KINDS == SEEN_L1 else self.database.get(table, key)
         return None if value is None else decode(value)
 
     def count(self, table: int, prefix: bytes, limit: int) -> int | None:
-        """Return how many rows of a table begin so, at most `limit`; None when LMDB does not have all changes of it."""
+        """Return the number of rows with this key prefix, at most `limit`; None if the table has changes in memory."""
         if self.active.get(table) or self.frozen.get(table):
             return None
-        return len(self.database.behind(table, prefix, prefix, limit))
+        return len(self.database.rows_after(table, prefix, prefix, limit))
 
     def is_changed(self, table: int, key: Any) -> bool:
-        """Whether the row in LMDB is not how it is now."""
+        """Whether the row in LMDB is outdated."""
         return key in self.active.get(table, ()) or key in self.frozen.get(table, ())
 
     def scan(self, table: int, after: bytes, limit: int, decode: Callable[[bytes], Value]) -> list[tuple[bytes, Value]]:
-        """Return at most `limit` rows behind a key, in order, as they are now; the first slice begins behind b"".
+        """Return at most `limit` current rows after a key, in order; b"" begins a listing.
 
-        Slices of a listing cost the same however much has changed in memory. A row that came after the first slice may
-        be missing in the others.
+        The cost of a slice does not depend on how much has changed in memory. Rows added after the first slice of a
+        listing may be missing from later ones.
         """
         found: list[tuple[bytes, Value]] = []
         while len(found) < limit:
-            stored = dict(self.database.behind(table, after, b"", limit))
-            changed = self._changed_behind(table, after, limit)
+            stored = dict(self.database.rows_after(table, after, b"", limit))
+            changed = self._changed_after(table, after, limit)
+            # A source that filled its limit may have more keys behind its last one: merge only up to there.
             ends = [keys[-1] for keys in (list(stored), changed) if len(keys) == limit]
             end = min(ends, default=None)
             keys = sorted({*stored, *changed})
-            found += self._rows(table, keys if end is None else keys[: bisect_right(keys, end)], stored, decode)
+            found += self._merge(table, keys if end is None else keys[: bisect_right(keys, end)], stored, decode)
             if end is None:
                 break
             after = end
         return found[:limit]
 
     def commit(self) -> bool:
-        """Make everything so far durable, and let LMDB take over what has gathered. True at the end of a checkpoint."""
+        """Make all changes durable, and let LMDB take over some of them. Return whether a checkpoint was completed."""
         work = len(self.writes)
-        self._journal.append(encode(self.writes))
+        self._log.append(encode(self.writes))
         self._on_step("frame written")
-        self._journal.sync()
-        self._on_step("frame forced")
+        self._log.sync()
+        self._on_step("frame synced")
         self.writes = []
         if self.frozen:
-            return self._advance(max(SLICE_MIN, work))
-        if self.levels.sinking:
-            self._sink(max(SLICE_MIN, work))
-        if self.changed >= OVERLAY_MAX or self._journal.size_bytes >= OVERLAY_MAX_BYTES:
+            return self._flush(max(SLICE_MIN, work))
+        if self.levels.compacting:
+            self._compact_levels(max(SLICE_MIN, work))
+        if self.changed >= OVERLAY_MAX or self._log.size_bytes >= OVERLAY_MAX_BYTES:
             self._freeze()
         return False
 
-    def settle(self) -> None:
-        """Have LMDB take over everything that was committed."""
+    def checkpoint(self) -> None:
+        """Let LMDB take over everything that was committed."""
         if self.frozen:
-            self._advance(None)
+            self._flush(None)
         if self.active:
             self._freeze()
-            self._advance(None)
+            self._flush(None)
 
     def compact(self) -> None:
-        """Write LMDB's file anew, without unused room; settle first."""
+        """Rewrite LMDB's file without unused space. Call `checkpoint` first."""
         self.database.compact()
 
     def close(self) -> None:
-        """Drop what is not committed."""
-        self._journal.close()
+        """Release the files; what is not committed is lost."""
+        self._log.close()
         self.database.close()
 
-    def _changed_behind(self, table: int, after: bytes, limit: int) -> list[bytes]:
-        """Return the first keys behind `after` of what changed in memory, in order."""
+    def _changed_after(self, table: int, after: bytes, limit: int) -> list[bytes]:
+        """Return the first changed keys after `after`, sorted."""
         layers = [rows for rows in (self.frozen.get(table), self.active.get(table)) if rows]
         if not after:
             self._ordered.pop(table, None)
@@ -190,10 +191,10 @@ class Memtable:
         start = bisect_right(ordered, after)
         return ordered[start : start + limit]
 
-    def _rows(
+    def _merge(
         self, table: int, keys: Iterable[bytes], stored: Mapping[bytes, bytes], decode: Callable[[bytes], Value]
     ) -> Iterator[tuple[bytes, Value]]:
-        """Yield the rows of these keys as they are now, those of LMDB being given."""
+        """Yield the current rows of these keys, given those of LMDB."""
         active, frozen = self.active.get(table, {}), self.frozen.get(table, {})
         for key in keys:
             if key in active or key in frozen:
@@ -204,29 +205,30 @@ class Memtable:
                 yield key, decode(stored[key])
 
     def _recover(self) -> None:
-        """Apply the journals that LMDB does not have, and begin the next one."""
-        value = self.database.stored(table_number(META), APPLIED)
+        """Apply the logs that LMDB does not have, and begin the next one."""
+        value = self.database.get(table_number(META), APPLIED)
         applied = self._applied = _decode_applied(value) if value else 0
-        there = generations(self.path)
-        for generation in there:
+        logs = generations(self.path)
+        for generation in logs:
             if generation <= applied:
                 delete_log(self.path, generation)
-        missing = [generation for generation in there if generation > applied]
+        missing = [generation for generation in logs if generation > applied]
         if missing and missing != list(range(applied + 1, missing[-1] + 1)):
-            raise StorageError(f"{self.path}: a journal between {applied} and {missing[-1]} is gone; -O starts afresh")
+            raise StorageError(f"{self.path}: journal.{applied + 1} or a later one is missing; -O starts afresh")
         for generation in missing:
             self._replay(generation, last=generation == missing[-1])
         self._generation = missing[-1] if missing else applied
         if self.active:
-            if self._sync:  # whoever wrote them may have been killed before they were on the disk
+            if self._sync:  # their writer may have been killed before it forced them to disk
                 sync_logs(self.path, missing)
             self._swap(applied + 1, self._generation)
-            self._advance(None)
-        else:  # nothing whole is in them; a torn end would be taken for damage when another one follows
+            self._flush(None)
+        else:
+            # They hold no complete frame. A torn end would count as damage once another log follows it.
             for generation in missing:
                 delete_log(self.path, generation)
             self._generation = applied
-        self._begin_journal()
+        self._begin_log()
 
     def _replay(self, generation: int, *, last: bool) -> None:
         for frame in read_frames(self.path, generation, last=last):
@@ -237,16 +239,16 @@ class Memtable:
             except (msgspec.DecodeError, ValueError, TypeError) as error:
                 raise StorageError(f"{self.path}: journal {generation} cannot be read ({error})") from error
 
-    def _begin_journal(self) -> None:
-        self._journal = WriteAheadLog(self.path, self._generation + 1, sync=self._sync)
+    def _begin_log(self) -> None:
+        self._log = WriteAheadLog(self.path, self._generation + 1, sync=self._sync)
         self._generation += 1
 
     def _freeze(self) -> None:
-        journal, last = self._journal, self._generation
-        self._begin_journal()  # first: when that fails, the old one goes on
-        journal.close()
+        log, last = self._log, self._generation
+        self._begin_log()  # first: if it fails, the old log stays in use
+        log.close()
         self._swap(self._applied + 1, last)
-        self._on_step("journal begun")
+        self._on_step("log rotated")
 
     def _swap(self, first: int, last: int) -> None:
         self.frozen, self.active = self.active, defaultdict(dict)
@@ -254,40 +256,40 @@ class Memtable:
         self._span = (first, last)
         self._slices = _slices(self.frozen)
 
-    def _advance(self, rows: int | None) -> bool:
-        """Write so many frozen rows to LMDB, or all. True when that was the last."""
+    def _flush(self, rows: int | None) -> bool:
+        """Write this many frozen rows to LMDB, all for None. Return whether those were the last."""
         written = 0
         for table, keys in self._slices:
             frozen = self.frozen[table]
-            if table % KINDS == SEEN_L1:  # no row of it is ever deleted
+            if table % KINDS == SEEN_L1:  # rows of this table are never deleted
                 self.levels.write(table, [(key, frozen[key]) for key in keys])
             else:
                 self.database.write(table, keys, frozen)
             written += len(keys)
             if rows is not None and written >= rows:
-                self._end_slice()
+                self._commit_slice()
                 return False
             if written % SLICE_MAX < len(keys):
-                self._end_slice()
-        self._finish(*self._span)
+                self._commit_slice()
+        self._complete_checkpoint(*self._span)
         return True
 
-    def _sink(self, rows: int) -> None:
-        """Move so many fingerprints down, or with --sync, where a transaction is dear, more of them now and then."""
-        self._owed = min(self._owed + rows, SLICE_MAX)
-        if self._owed == SLICE_MAX or not self._sync:
-            self.levels.sink(self._owed)
-            self._end_slice()
-            self._owed = 0
+    def _compact_levels(self, rows: int) -> None:
+        # With --sync a transaction is expensive: save up the rows of many commits for one.
+        self._rows_to_compact = min(self._rows_to_compact + rows, SLICE_MAX)
+        if self._rows_to_compact == SLICE_MAX or not self._sync:
+            self.levels.compact(self._rows_to_compact)
+            self._commit_slice()
+            self._rows_to_compact = 0
 
-    def _end_slice(self) -> None:
+    def _commit_slice(self) -> None:
         self.database.commit()
         self._on_step("slice committed")
 
-    def _finish(self, first: int, last: int) -> None:
+    def _complete_checkpoint(self, first: int, last: int) -> None:
         self._before_checkpoint(first, last, self.frozen)
         self._on_step("filter written")
-        self.levels.change_places([table for table in self.frozen if table % KINDS == SEEN_L1])
+        self.levels.rotate_if_full([table for table in self.frozen if table % KINDS == SEEN_L1])
         self.database.write(table_number(META), [APPLIED], {APPLIED: last})
         self.database.commit()
         self._applied = last
@@ -295,13 +297,13 @@ class Memtable:
         self.frozen = {}
         for generation in range(first, last + 1):
             delete_log(self.path, generation)
-        self._on_step("journal deleted")
+        self._on_step("log deleted")
 
 
 def _slices(writes: Writes) -> Iterator[tuple[int, list[Any]]]:
-    """Yield the keys of each table in order, a bounded number at a time."""
+    """Yield the sorted keys of each table, a bounded number at a time."""
     for table in sorted(writes):
-        # A float has most digits of a fingerprint, enough to lie beside its neighbours, and is compared faster.
+        # A float keeps most digits of a fingerprint: enough to sort it beside its neighbours, and faster to compare.
         keys = sorted(writes[table], key=float if table % KINDS == SEEN_L1 else None)
         for start in range(0, len(keys), SLICE_MIN):
             yield table, keys[start : start + SLICE_MIN]

@@ -1,7 +1,7 @@
-"""One live segment of an embedded frontier: its tables, its windows on the queues of hosts, its Bloom filter.
+"""One segment of an embedded frontier that was not dropped: its memtable, the windows on its queues, its Bloom filter.
 
-Which fingerprint is new: the filter says "certainly new" without a look at the disk. A "maybe" is settled by `knows`:
-fingerprints found on the disk lately, changes that wait for a checkpoint, then LMDB. Nothing is dropped on a "maybe".
+To decide whether a fingerprint is new, the filter answers "certainly new" without disk access. For a "maybe", `knows`
+looks up recent disk hits, changes that wait for a checkpoint, then LMDB. So no URL is dropped by a false positive.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from lycosa.frontier.lsm.rows import SegmentRow
 from lycosa.frontier.lsm.window import Window
 
 RECENT_MAX = 30_000
-"""Fingerprints found on the disk that are remembered, in each of two generations."""
+"""Fingerprints found on disk that are cached, in each of two generations."""
 
 REASONS_MAX = 200
-"""Different reasons that are counted apart, besides HTTP statuses; the rest is counted as OTHER."""
+"""Different reasons that are counted separately, besides HTTP statuses; the others count as OTHER."""
 
 STATUS_DIGITS = 3
 OTHER = "other"
@@ -31,9 +31,9 @@ OTHER = "other"
 class OpenSegment:
     """A segment that is open, finished or archived.
 
-    `pending` is how many URLs are queued or lent; `row` has the number of the last commit. `admitted` are fingerprints
-    that the filter gets with the next commit, until then memory knows them; `maybes` is how often the filter could not
-    tell, or was not asked since memory could, and `certain` how often it could.
+    `pending` URLs are queued or leased; `row` has the number of the last commit. `admitted` fingerprints are added to
+    the filter with the next commit; until then they are found in the memtable. `certain` counts look-ups settled by the
+    filter, `maybes` the others, `false_positives` the "maybes" since the last commit that were new.
     """
 
     __slots__ = (
@@ -44,7 +44,7 @@ class OpenSegment:
         "changed",
         "dead",
         "done",
-        "false",
+        "false_positives",
         "file",
         "filter",
         "is_open",
@@ -58,7 +58,7 @@ class OpenSegment:
         "windows",
     )
 
-    def __init__(self, row: SegmentRow, tables: Memtable, *, sync: bool, expected: int) -> None:
+    def __init__(self, row: SegmentRow, memtable: Memtable, *, sync: bool, expected: int) -> None:
         self.row = row
         self.rank = starts_at(row.name)
         self.started = self.changed = False
@@ -69,52 +69,52 @@ class OpenSegment:
         self.windows: dict[str, Window] = {}
         self.pending = row.pending
         self.admitted: list[int] = []
-        self.maybes = self.certain = self.false = 0
-        self.file = FilterFile(tables.path, row.id, sync=sync)
-        self.filter = self._filter(tables, expected) if self.is_open else Filter(1)
+        self.maybes = self.certain = self.false_positives = 0
+        self.file = FilterFile(memtable.path, row.id, sync=sync)
+        self.filter = self._filter(memtable, expected) if self.is_open else Filter(1)
         self._recent: set[int] = set()
         self._older: set[int] = set()
 
-    def knows(self, fingerprint: int, tables: Memtable) -> bool:
-        """Settle a "maybe" about a fingerprint that is not in `active`: whether it was added before."""
+    def knows(self, fingerprint: int, memtable: Memtable) -> bool:
+        """Return whether a fingerprint was added before. The filter said "maybe"; `memtable.active` lacks it."""
         self.maybes += 1
         if fingerprint in self._recent or fingerprint in self._older:
             return True
-        if fingerprint in tables.frozen.get(self.seen, ()):
+        if fingerprint in memtable.frozen.get(self.seen, ()):
             return True
-        if not tables.levels.has(self.seen, fingerprint):
-            self.false += 1
+        if not memtable.levels.has(self.seen, fingerprint):
+            self.false_positives += 1
             return False
         if len(self._recent) >= RECENT_MAX:
             self._older, self._recent = self._recent, set()
         self._recent.add(fingerprint)
         return True
 
-    def known(self, fingerprints: Sequence[int], tables: Memtable) -> set[int]:
-        """Return those of which memory alone can tell that they were added."""
-        given = set(fingerprints)
-        found = (given & self._recent) | (given & self._older)
-        for writes in (tables.active, tables.frozen):
+    def known(self, fingerprints: Sequence[int], memtable: Memtable) -> set[int]:
+        """Return those that were added before, as far as memory alone can tell."""
+        wanted = set(fingerprints)
+        found = (wanted & self._recent) | (wanted & self._older)
+        for writes in (memtable.active, memtable.frozen):
             rows = writes.get(self.seen)
             if rows:
-                found |= given & rows.keys()
+                found |= wanted & rows.keys()
         return found
 
-    def note_admitted(self) -> None:
-        """Add what is new to the filter."""
-        self.certain += len(self.admitted) - self.false
+    def update_filter(self) -> None:
+        """Add the admitted fingerprints to the filter."""
+        self.certain += len(self.admitted) - self.false_positives
         self.filter.update(self.admitted)
         self.admitted = []
-        self.false = 0
+        self.false_positives = 0
 
-    def counted(self) -> SegmentRow:
-        """Return the row with the counts of now."""
+    def current_row(self) -> SegmentRow:
+        """Return the row with the current counts."""
         self.row.pending = self.pending
         return self.row
 
     def archive(self) -> None:
-        """Take no more URLs."""
-        self.note_admitted()
+        """Make it read only, and release its memory."""
+        self.update_filter()
         self.row.state = SegmentState.ARCHIVED
         self.is_open = False
         self.changed = True
@@ -124,27 +124,27 @@ class OpenSegment:
 
     @property
     def unfinished(self) -> int:
-        """URLs that still have to be fetched."""
-        return self.pending + self.row.sleeping
+        """The number of URLs still to be fetched."""
+        return self.pending + self.row.delayed
 
-    def _filter(self, tables: Memtable, expected: int) -> Filter:
-        everything = partial(tables.levels.fingerprints, self.seen)
-        return load_or_rebuild(self.file, tables.applied, expected, everything, self.row.name)
+    def _filter(self, memtable: Memtable, expected: int) -> Filter:
+        fingerprints = partial(memtable.levels.fingerprints, self.seen)
+        return load_or_rebuild(self.file, memtable.applied, expected, fingerprints, self.row.name)
 
 
 def view(row: SegmentRow) -> SegmentView:
-    """Return what users see of a segment; what is lent counts as queued."""
+    """Return the view of a segment; leased URLs count as queued."""
     state = row.state
     if state is SegmentState.DROPPED:
         return SegmentView(row.name, state, starts_at(row.name))
-    if state is SegmentState.OPEN and not (row.pending or row.sleeping):
+    if state is SegmentState.OPEN and not (row.pending or row.delayed):
         state = SegmentState.FINISHED
     return SegmentView(
         row.name,
         state,
         starts_at(row.name),
         queued=row.pending,
-        delayed=row.sleeping,
+        delayed=row.delayed,
         done=row.done,
         dead=row.dead,
         reasons=dict(row.reasons),
@@ -152,18 +152,18 @@ def view(row: SegmentRow) -> SegmentView:
     )
 
 
-def totals(live: Sequence[OpenSegment], lent: int) -> FrontierStats:
-    """Return the counts of all segments together, `lent` of whose queued URLs are lent."""
+def totals(live: Sequence[OpenSegment], leased: int) -> FrontierStats:
+    """Return the counts of all segments together, of whose pending URLs `leased` are leased."""
     reasons: dict[str, int] = {}
     dead_reasons: dict[str, int] = {}
     for segment in live:
         for total, each in ((reasons, segment.row.reasons), (dead_reasons, segment.row.dead_reasons)):
             for reason, times in each.items():
                 total[reason] = total.get(reason, 0) + times
-    certain = sum(segment.certain + len(segment.admitted) - segment.false for segment in live)
+    certain = sum(segment.certain + len(segment.admitted) - segment.false_positives for segment in live)
     return FrontierStats(
-        queued=sum(segment.pending for segment in live) - lent,
-        delayed=sum(segment.row.sleeping for segment in live),
+        queued=sum(segment.pending for segment in live) - leased,
+        delayed=sum(segment.row.delayed for segment in live),
         done=sum(reasons.values()),
         dead=sum(segment.row.dead for segment in live),
         reasons=reasons,
@@ -174,7 +174,7 @@ def totals(live: Sequence[OpenSegment], lent: int) -> FrontierStats:
 
 
 def count(reasons: dict[str, int], reason: str, by: int = 1) -> None:
-    """Add to a count, keeping the number of different reasons bounded."""
+    """Add to the count of a reason; bounds the number of different reasons."""
     key = reason
     if reason not in reasons and len(reasons) >= REASONS_MAX:
         key = reason if len(reason) == STATUS_DIGITS and reason.isdecimal() else OTHER

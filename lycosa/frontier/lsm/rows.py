@@ -1,6 +1,6 @@
-"""What the rows of an embedded frontier look like in LMDB, and how a record is told from the row of a URL that is done.
+"""The formats of an embedded frontier's rows in LMDB.
 
-A done URL keeps what it takes to fetch it again, and nothing else: 60 bytes and its path.
+A done URL keeps only what is needed to fetch it again: 60 bytes plus its path.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from lycosa.frontier.core.model import Extras, HostFacts, SegmentState, UrlRecor
 from lycosa.http.core.model import Validators
 
 HOST_KEY_MAX = 400
-"""Bytes of a host key that are stored as they are; LMDB keys end at 511."""
+"""Bytes of a host key that are stored as they are; an LMDB key has at most 511."""
 
 ARRIVAL = 6
-"""Bytes of a number of arrival, which names a URL in DONE and DEAD and ends the keys of QUEUE and SLEEP."""
+"""Bytes of a number of arrival: the key of a URL in DONE and DEAD, and the end of the keys of QUEUE and DELAYED."""
 
 CODES = {str(status): status for status in range(100, 600)}
-"""Reasons that are HTTP statuses are stored as numbers."""
+"""Reasons that are HTTP statuses, which are stored as numbers."""
 
 
 class DoneRow(msgspec.Struct, array_like=True, frozen=True):
-    """A URL that is done. `at` is in unix seconds, `path` what follows the origin of the host.
+    """A done URL. `at` is in unix seconds; `path` is the URL without its origin; `host` is the host id.
 
-    The row of a plain link ends behind `at`.
+    The row of a plain link ends after `at`.
     """
 
     fingerprint: int
@@ -43,7 +43,7 @@ class DoneRow(msgspec.Struct, array_like=True, frozen=True):
 
 
 class DeadRow(msgspec.Struct, array_like=True, frozen=True):
-    """A URL that is dead, since `at` (unix seconds)."""
+    """A URL that is dead since `at` (unix seconds)."""
 
     record: UrlRecord
     reason: str
@@ -51,7 +51,7 @@ class DeadRow(msgspec.Struct, array_like=True, frozen=True):
 
 
 class HostRow(msgspec.Struct, array_like=True):
-    """What is known of a host besides its robots.txt. `queued` is an estimate, for hosts that have many."""
+    """A host without its robots.txt. `queued` is an estimate, kept for hosts with many queued URLs."""
 
     id: int
     started_at: float = 0.0
@@ -62,7 +62,7 @@ class HostRow(msgspec.Struct, array_like=True):
 
 
 class Counters(msgspec.Struct):
-    """What is counted of the whole crawl. `segments` is how many there were, the dropped ones too."""
+    """Counters of the whole crawl. `segments` includes the dropped ones; `epoch` counts how often it was opened."""
 
     arrivals: int = 0
     hosts: int = 0
@@ -72,21 +72,24 @@ class Counters(msgspec.Struct):
 
 
 class SegmentRow(msgspec.Struct):
-    """A segment and what is counted of it. `pending` is queued or lent; `gone` says that its tables were deleted."""
+    """A segment with its counts. `pending` URLs are queued or leased.
+
+    `tables_deleted` is set once the tables of a dropped segment are deleted.
+    """
 
     id: int
     name: str
     state: SegmentState = SegmentState.OPEN
     pending: int = 0
-    sleeping: int = 0
+    delayed: int = msgspec.field(default=0, name="sleeping")
     dead: int = 0
     reasons: dict[str, int] = {}
     dead_reasons: dict[str, int] = {}
-    gone: bool = False
+    tables_deleted: bool = msgspec.field(default=False, name="gone")
 
     @property
     def done(self) -> int:
-        """URLs that are done."""
+        """The number of done URLs."""
         return sum(self.reasons.values())
 
 
@@ -102,6 +105,6 @@ decode_name = msgspec.msgpack.Decoder(str).decode
 
 
 def host_key(host: str) -> bytes:
-    """Return the key of a host in LMDB, whose keys are short."""
+    """Return the LMDB key of a host; a long host key is cut and made unique by its hash."""
     key = host.encode()
     return key if len(key) <= HOST_KEY_MAX else key[:HOST_KEY_MAX] + sha256(key).digest()

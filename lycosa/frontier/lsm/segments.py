@@ -1,8 +1,8 @@
-"""The segments of an embedded frontier: which there are, which are served, when they begin and end.
+"""The segments of an embedded frontier: which exist, which are served, when they start and end.
 
-The oldest is served first; one whose time has not come sleeps as a whole. A finished stretch of time is archived when a
-later one has started. To drop a segment is to delete its tables, never row by row; what a crash leaves of a segment
-that was being dropped goes when the state is opened again.
+The oldest is served first; one whose time has not come is not served at all. A finished time segment is archived once a
+later one has started. Dropping a segment deletes its tables, never row by row; what a crash leaves of it is deleted
+when the state is opened again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lycosa.frontier.core.segments import segment_order
 from lycosa.frontier.local import HostWork
 from lycosa.frontier.lsm.filters import FilterFile
 from lycosa.frontier.lsm.hosts import HostTable
-from lycosa.frontier.lsm.lmdb import META, OF_SEGMENTS, QUEUE_KEY, SEEN_L1, SEGMENTS_MAX, table_number
+from lycosa.frontier.lsm.lmdb import META, QUEUE_KEY, SEEN_L1, SEGMENT_KINDS, SEGMENTS_MAX, table_number
 from lycosa.frontier.lsm.memtable import Memtable
 from lycosa.frontier.lsm.open_segment import OpenSegment
 from lycosa.frontier.lsm.rows import Counters, SegmentRow, decode_segment, encode
@@ -26,64 +26,64 @@ from lycosa.frontier.lsm.window import Window
 SEGMENT = b"segment:"
 META_TABLE = table_number(META)
 ROWS_MAX = 1 << 20
-"""Segments there may ever have been, the dropped ones too."""
+"""Segments ever created, including the dropped ones."""
 
 
 class SegmentRegistry:
-    """All segments; `serving` are those that may lend."""
+    """All segments; records are leased only from those that are `serving`."""
 
-    def __init__(self, tables: Memtable, counters: Counters, hosts: HostTable, *, sync: bool, expected: int) -> None:
-        self._tables = tables
+    def __init__(self, memtable: Memtable, counters: Counters, hosts: HostTable, *, sync: bool, expected: int) -> None:
+        self._memtable = memtable
         self._counters = counters
         self._hosts = hosts
         self._sync = sync
         self._expected = expected
         self.rows = [
-            decode_segment(value) for _, value in tables.database.behind(META_TABLE, SEGMENT, SEGMENT, ROWS_MAX)
+            decode_segment(value) for _, value in memtable.database.rows_after(META_TABLE, SEGMENT, SEGMENT, ROWS_MAX)
         ]
         self.live: dict[str, OpenSegment] = {}
-        """The segments that were not dropped, in the order in which they are served."""
+        """The segments that were not dropped, in the order they are served."""
         for row in self.rows:
             if row.state is not SegmentState.DROPPED:
-                self.live[row.name] = self._stretch(row)
+                self.live[row.name] = self._open(row)
         self._sort()
-        self.doomed = [row for row in self.rows if row.state is SegmentState.DROPPED and not row.gone]
-        """Segments that were dropped, with tables that are still to be deleted."""
-        self.finish_dropping()
+        self.to_delete = [row for row in self.rows if row.state is SegmentState.DROPPED and not row.tables_deleted]
+        """Dropped segments whose tables are still to be deleted."""
+        self.delete_dropped()
 
-    def begin(self, name: str) -> OpenSegment | None:
-        """Make the segment of a name that is new. None for one that was dropped."""
+    def create(self, name: str) -> OpenSegment | None:
+        """Create the segment of a new name. Return None if one of this name was dropped."""
         if any(row.name == name for row in self.rows):
             return None
         if len(self.live) >= SEGMENTS_MAX:
-            path = self._tables.path
+            path = self._memtable.path
             raise StorageError(f"{path}: {SEGMENTS_MAX} segments; drop old ones with lycosa frontier drop")
         row = SegmentRow(self._counters.segments, name)
         self._counters.segments += 1
         self.rows.append(row)
-        segment = self.live[name] = self._stretch(row)
+        segment = self.live[name] = self._open(row)
         segment.changed = True
         segment.started = segment.rank <= 0
         self._sort()
         return segment
 
-    def start(self, now: float) -> Iterator[HostWork]:
-        """Serve the segments whose time has come. Yield the hosts they have work for."""
-        begun = [segment for segment in self.live.values() if not segment.started and segment.rank <= now]
-        for segment in begun:
+    def start_due(self, now: float) -> Iterator[HostWork]:
+        """Start serving the segments whose time has come. Yield the hosts that have work in them."""
+        starting = [segment for segment in self.live.values() if not segment.started and segment.rank <= now]
+        for segment in starting:
             segment.started = True
-        if begun:
+        if starting:
             self._sort()
-        for segment in begun:
+        for segment in starting:
             yield from self._work_of(segment)
 
     def next_start(self) -> float | None:
-        """When the next segment with work starts."""
-        asleep = (segment.rank for segment in self.live.values() if not segment.started and segment.pending)
-        return min(asleep, default=None)
+        """Return when the next segment with work starts."""
+        starts = (segment.rank for segment in self.live.values() if not segment.started and segment.pending)
+        return min(starts, default=None)
 
     def archive_finished(self) -> bool:
-        """Archive the stretches of time that are finished and have a successor that started. Return if there were."""
+        """Archive the finished time segments that a later one has followed. Return whether there were any."""
         last = max((segment.rank for segment in self.live.values() if segment.started), default=0.0)
         finished = [each for each in self.serving if 0 < each.rank < last and not each.unfinished]
         for segment in finished:
@@ -96,40 +96,40 @@ class SegmentRegistry:
         self._sort()
 
     def write_changed(self) -> None:
-        """Write what is counted of segments that changed."""
+        """Write the rows of the segments that changed."""
         for segment in self.live.values():
             if segment.changed:
                 segment.changed = False
-                segment.note_admitted()
-                self.write(segment.counted())
+                segment.update_filter()
+                self.write(segment.current_row())
 
     def write(self, row: SegmentRow) -> None:
-        """Write what is counted of a segment."""
-        self._tables.put(META_TABLE, _key(row), msgspec.Raw(encode(row)))
+        """Write the row of a segment."""
+        self._memtable.put(META_TABLE, _key(row), msgspec.Raw(encode(row)))
 
-    def forget(self, segment: OpenSegment) -> None:
-        """Stop serving a segment that is dropped; its tables go with `finish_dropping`."""
+    def drop(self, segment: OpenSegment) -> None:
+        """Stop serving a segment; `delete_dropped` deletes its tables."""
         segment.row.state = SegmentState.DROPPED
-        self.doomed.append(segment.row)
+        self.to_delete.append(segment.row)
         del self.live[segment.row.name]
         self._sort()
         self.write(segment.row)
 
-    def finish_dropping(self) -> None:
-        """Delete the tables and the filters of dropped segments; settle first."""
-        database = self._tables.database
-        for row in self.doomed:
-            for kind in OF_SEGMENTS:
+    def delete_dropped(self) -> None:
+        """Delete the tables and filters of dropped segments. Call `Memtable.checkpoint` first."""
+        database = self._memtable.database
+        for row in self.to_delete:
+            for kind in SEGMENT_KINDS:
                 database.drop(table_number(kind, row.id))
-            self._tables.levels.forget(table_number(SEEN_L1, row.id))
-            FilterFile(self._tables.path, row.id, sync=self._sync).delete()
-            row.gone = True
+            self._memtable.levels.forget(table_number(SEEN_L1, row.id))
+            FilterFile(self._memtable.path, row.id, sync=self._sync).delete()
+            row.tables_deleted = True
             database.put(META_TABLE, [(_key(row), encode(row))])
             database.commit()
-        self.doomed.clear()
+        self.to_delete.clear()
 
-    def _stretch(self, row: SegmentRow) -> OpenSegment:
-        return OpenSegment(row, self._tables, sync=self._sync, expected=self._expected)
+    def _open(self, row: SegmentRow) -> OpenSegment:
+        return OpenSegment(row, self._memtable, sync=self._sync, expected=self._expected)
 
     def _sort(self) -> None:
         for name in sorted(self.live, key=segment_order):
@@ -137,10 +137,13 @@ class SegmentRegistry:
         self.serving = [each for each in self.live.values() if each.started and each.is_open]
 
     def _work_of(self, segment: OpenSegment) -> Iterator[HostWork]:
-        """Look at the queues of a segment that starts, leaping from the first record of a host to that of the next."""
+        """Yield the hosts with queued records in a segment that starts."""
         if not segment.is_open or not segment.pending:
             return
-        rows = self._tables.database.walk(segment.queue, lambda key: QUEUE_KEY.pack(QUEUE_KEY.unpack(key)[0] + 1, 0, 0))
+        # Skip from the first record of a host to that of the next one: queue keys begin with the host id.
+        rows = self._memtable.database.skip_scan(
+            segment.queue, lambda key: QUEUE_KEY.pack(QUEUE_KEY.unpack(key)[0] + 1, 0, 0)
+        )
         for host_id in [QUEUE_KEY.unpack(key)[0] for key, _ in rows]:
             host = self._hosts.name(host_id)
             if host not in segment.windows:

@@ -1,8 +1,8 @@
-"""What was committed since the database was written to: an append-only file, one checksummed frame a group commit.
+"""The write-ahead log: what was committed but is not yet in the database, in an append-only file.
 
-A frame is complete or it is not there: a process that is killed, or a disk that is full, in the middle of a frame
-leaves a torn end, which is passed over when the journal is read. Frames belong to the generation that the file is named
-for; a new generation begins when the database is to take over what the old one holds.
+Each group commit appends one checksummed frame. A frame is complete or does not count: a kill or a full disk in the
+middle of a write leaves a torn frame, which the reader ignores. Each file holds one generation of frames; the next
+generation begins when the database starts to take over this one.
 
     journal.7    frames of [length, checksum, payload]; the checksum is xxh3 with the generation as its seed
 """
@@ -22,13 +22,13 @@ from lycosa.infra.durable_files import storage_error, sync_file, sync_folder
 
 HEAD = Struct("<IQ")
 FRAME_MAX = 1 << 30
-"""Bytes of one frame; a longer one is refused."""
+"""Bytes of one frame; a larger commit is refused."""
 
 PREFIX = "journal."
 
 
 class WriteAheadLog:
-    """The journal of one generation, open for appending. Raises `StorageFull` and `StorageError`."""
+    """The log of one generation, open for appending. Raises `StorageFull` and `StorageError`."""
 
     def __init__(self, folder: Path, generation: int, *, sync: bool) -> None:
         self.path = folder / f"{PREFIX}{generation}"
@@ -43,25 +43,25 @@ class WriteAheadLog:
             raise storage_error(folder, error) from error
 
     def append(self, payload: bytes) -> None:
-        """Write one frame: in the hands of the operating system when this returns."""
+        """Write one frame to the operating system; `sync` makes it survive a power loss."""
         if len(payload) > FRAME_MAX:
-            raise StorageError(f"{self.path}: a commit of {len(payload):,} bytes; commit more often")
+            raise StorageError(f"{self.path}: a commit of {len(payload):,} bytes is too large; commit more often")
         frame = HEAD.pack(len(payload), xxh3_64_intdigest(payload, self.generation)) + payload
         try:
             _write(self._file, frame, self._size)
         except OSError as error:
-            with suppress(OSError):
+            with suppress(OSError):  # remove the torn frame, so that the log can go on
                 os.ftruncate(self._file, self._size)
             raise storage_error(self.path, error) from error
         self._size += len(frame)
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all its frames."""
+        """The size of all its frames."""
         return self._size
 
     def sync(self) -> None:
-        """Have it on the disk, when that was asked for."""
+        """Force the log to disk, if it was opened with `sync`."""
         if not self._sync:
             return
         try:
@@ -70,18 +70,17 @@ class WriteAheadLog:
             raise storage_error(self.path, error) from error
 
     def close(self) -> None:
-        """Release the file."""
         os.close(self._file)
 
 
 def generations(folder: Path) -> list[int]:
-    """Return the generations there are journals of, in order."""
+    """Return the generations of all logs in the folder, sorted."""
     names = (path.name.removeprefix(PREFIX) for path in folder.glob(PREFIX + "*"))
     return sorted(int(name) for name in names if name.isascii() and name.isdigit())
 
 
 def read_frames(folder: Path, generation: int, *, last: bool) -> Iterator[bytes]:
-    """Yield the frames of a journal. The last one may end torn; in any other that is damage: `StorageError`."""
+    """Yield the frames of a log. Raises `StorageError` for a torn frame, except at the end of the `last` log."""
     path = folder / f"{PREFIX}{generation}"
     try:
         data = path.read_bytes()
@@ -99,15 +98,15 @@ def read_frames(folder: Path, generation: int, *, last: bool) -> Iterator[bytes]
         raise StorageError(f"{path} is damaged at byte {at:,}; put back a copy of the state, or start afresh with -O")
 
 
-def sync_logs(folder: Path, generations_: list[int]) -> None:
-    """Have these journals on the disk, and their names."""
-    for generation in generations_:
+def sync_logs(folder: Path, logs: list[int]) -> None:
+    """Force these logs and their directory entries to disk."""
+    for generation in logs:
         sync_file(folder / f"{PREFIX}{generation}")
     sync_folder(folder)
 
 
 def delete_log(folder: Path, generation: int) -> None:
-    """Delete a journal whose content is in the database."""
+    """Delete a log whose content is in the database."""
     (folder / f"{PREFIX}{generation}").unlink(missing_ok=True)
 
 

@@ -131,13 +131,13 @@ def test_blocks_and_crawl_delays_hold_for_claims(opened: Open) -> None:
 def forget_idle(frontier: Any, now: float) -> None:
     """Let it forget hosts that have nothing to do. One on Redis keeps what it knows of a host as long as the crawl."""
     if not isinstance(frontier, RedisFrontier):
-        frontier.workbench.forget_idle(now)
+        frontier.scheduler.forget_idle(now)
 
 
 def kept_for_claims(frontier: Any) -> set[str]:
     """Return the hosts that are kept; on Redis those in lines, and those of claims that wait or have their turn."""
     if not isinstance(frontier, RedisFrontier):
-        return set(frontier.workbench.hosts)
+        return set(frontier.scheduler.hosts)
     real, ours = frontier.session.wire.client._real, f"lycosa:{{{frontier.session.crawl}.*}}:"
     held = [each.decode() for key in real.keys(ours + "K|*") for each in real.hvals(key)]
     return {key.decode().partition(":k|")[2] for key in real.keys(ours + "k|*")} | {

@@ -437,7 +437,7 @@ def test_what_is_guarded_stays_guarded(opened: Open) -> None:
         for host, lease in asked.items():
             await frontier.set_host_facts(host, HostFacts(b"", 200, now), now)
             await frontier.ack(lease, "robots.txt", (), now)
-        for again in ("nack", "ack", "requeue") if hasattr(frontier, "shelf") else ("nack", "ack"):
+        for again in ("nack", "ack", "requeue") if hasattr(frontier, "store") else ("nack", "ack"):
             leases = {lease.record.host: lease for lease in await frontier.lease(9, now)}
             assert [leases[host].record.guarded for host in (HOST, OTHER)] == [True, False]
             for lease in leases.values():
@@ -445,7 +445,7 @@ def test_what_is_guarded_stays_guarded(opened: Open) -> None:
                     await frontier.nack(lease, "503", now, now)
                 else:
                     await frontier.ack(lease, "200", (), now)
-            if again == "ack" and hasattr(frontier, "shelf"):  # elsewhere a URL that is done is a fingerprint
+            if again == "ack" and hasattr(frontier, "store"):  # elsewhere a URL that is done is a fingerprint
                 moved = await LocalOperations(frontier).requeue(Selection(("done",)), None, now, "", 99)
                 assert moved.requeued == 2
 

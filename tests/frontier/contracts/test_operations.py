@@ -232,7 +232,7 @@ def test_what_was_deleted_in_memory_hides_nothing(tmp_path: Path, monkeypatch, s
         for number, name in enumerate(names):
             await frontier.push([url(each, name) for each in range(half // 2 if number else half)])
         await frontier.commit({})
-        frontier.shelf.settle()
+        frontier.store.checkpoint()
         for name in names[1:]:
             await frontier.block_host(name, 1000.0)
         for lease in await frontier.lease(half, 1.0):

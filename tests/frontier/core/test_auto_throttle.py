@@ -121,18 +121,18 @@ class Crawl:
         self.chance = random.Random(self.seed)
         throttle = AutoThrottle(self.settings)
         policy = Policy(robots=False, concurrency_per_host=self.workers, start_delay_s=self.settings.start_delay_s)
-        lending: LeaseManager[int] = LeaseManager(policy, Counted({HOST: 1_000_000}), 0)
-        bench = lending.workbench
-        bench.see(self.now)
-        bench.found_work(bench.host(HOST), count=1_000_000)
+        manager: LeaseManager[int] = LeaseManager(policy, Counted({HOST: 1_000_000}), 0)
+        scheduler = manager.scheduler
+        scheduler.update_clock(self.now)
+        scheduler.add_work(scheduler.activate(HOST), count=1_000_000)
         running: list[tuple[float, int, Lease, int, float, float]] = []
         while self.now < until:
-            for lease in lending.lend(self.workers - len(running), self.now):
+            for lease in manager.lease(self.workers - len(running), self.now):
                 self.in_flight += 1
                 status, latency = self.serve(self)
                 self.served.append((self.now, status))
                 heapq.heappush(running, (self.now + latency, lease.token, lease, status, latency, self.now))
-            ready = bench.next_ready()
+            ready = scheduler.next_ready()
             times = [running[0][0]] if running else []
             times += [ready] if ready is not None and len(running) < self.workers else []
             if self.now >= settled:
@@ -142,10 +142,10 @@ class Crawl:
                 _, _, lease, status, latency, started_at = heapq.heappop(running)
                 self.in_flight -= 1
                 delay = throttle.answered(HOST, status, latency, started_at, self.now)
-                bench.see(self.now)
+                scheduler.update_clock(self.now)
                 if delay is not None:
-                    bench.throttle(bench.host(HOST), delay)
-                lending.give_back(lease, contacted=True)
+                    scheduler.throttle(scheduler.activate(HOST), delay)
+                manager.end(lease, contacted=True)
         return self
 
     def count(self, since: float, until: float, status: int | None = None) -> int:

@@ -15,7 +15,7 @@ NOW = 1_000_000.0
 PER_IP = Policy(robots=False, delay_s=0.0, delay_per_ip_s=2.0, concurrency_per_ip=1, lease_s=60.0)
 
 
-class Shelf:
+class FakeStore:
     """Records in the order they came."""
 
     def __init__(self) -> None:
@@ -33,12 +33,12 @@ class Shelf:
 
 
 def opened(policy: Policy, counts: dict[str, int]) -> LeaseManager[str]:
-    shelf = Shelf()
-    lending = LeaseManager(policy, shelf, 100)
+    store = FakeStore()
+    manager = LeaseManager(policy, store, 100)
     for host, count in counts.items():
-        shelf.queues[host].extend(UrlRecord(1, number, f"{host}/{number}", host) for number in range(count))
-        lending.workbench.found_work(lending.workbench.host(host), count=count)
-    return lending
+        store.queues[host].extend(UrlRecord(1, number, f"{host}/{number}", host) for number in range(count))
+        manager.scheduler.add_work(manager.scheduler.activate(host), count=count)
+    return manager
 
 
 def kinds(leases: list[Lease]) -> list[tuple[str, int]]:
@@ -46,153 +46,153 @@ def kinds(leases: list[Lease]) -> list[tuple[str, int]]:
 
 
 def test_a_lease_holds_its_record_and_has_a_token_of_its_own() -> None:
-    lending = opened(Policy(robots=False, lease_s=60.0), {A: 2})
-    first, second = lending.lend(5, NOW)
+    manager = opened(Policy(robots=False, lease_s=60.0), {A: 2})
+    first, second = manager.lease(5, NOW)
     assert (first.token, second.token) == (101, 102)
     assert (first.record.url, first.expires_at, first.address) == (A + "/0", NOW + 60.0, "")
-    assert len(lending) == 2
-    held = lending.give_back(first, contacted=True)
-    assert held is not None
-    assert (held.lease, held.place) == (first, A + "/0")
-    assert lending.give_back(first, contacted=True) is None
-    assert len(lending) == 1
+    assert len(manager) == 2
+    leased = manager.end(first, contacted=True)
+    assert leased is not None
+    assert (leased.lease, leased.key) == (first, A + "/0")
+    assert manager.end(first, contacted=True) is None
+    assert len(manager) == 1
 
 
 def test_a_store_that_has_less_than_it_seemed() -> None:
-    lending = opened(Policy(robots=False), {A: 1})
-    lending.workbench.found_work(lending.workbench.host(B), count=3)
-    assert kinds(lending.lend(5, NOW)) == [(A, RecordKind.PAGE)]
-    assert lending.workbench.next_ready() is None
-    lending.workbench.forget_idle(NOW)
-    assert set(lending.workbench.hosts) == {A}
+    manager = opened(Policy(robots=False), {A: 1})
+    manager.scheduler.add_work(manager.scheduler.activate(B), count=3)
+    assert kinds(manager.lease(5, NOW)) == [(A, RecordKind.PAGE)]
+    assert manager.scheduler.next_ready() is None
+    manager.scheduler.forget_idle(NOW)
+    assert set(manager.scheduler.hosts) == {A}
 
 
 def test_an_address_comes_first_then_robots_then_pages() -> None:
-    lending = opened(Policy(robots=True, concurrency_per_ip=3, robots_ttl_s=100.0), {A: 2})
-    (look_up,) = lending.lend(5, NOW)
+    manager = opened(Policy(robots=True, concurrency_per_ip=3, robots_ttl_s=100.0), {A: 2})
+    (look_up,) = manager.lease(5, NOW)
     assert (look_up.record.kind, look_up.record.url, look_up.address) == (RecordKind.RESOLVE, A + "/", "")
-    assert lending.lend(5, NOW) == []
-    assert lending.workbench.next_ready() is None
-    lending.learned_address(A, "10.0.0.1", NOW + 50.0, NOW)
-    assert lending.lend(5, NOW) == [], "not before the look-up is settled"
-    held = lending.give_back(look_up, contacted=True)
-    assert held is not None
-    assert held.place is None
-    (robots,) = lending.lend(5, NOW)
+    assert manager.lease(5, NOW) == []
+    assert manager.scheduler.next_ready() is None
+    manager.set_address(A, "10.0.0.1", NOW + 50.0, NOW)
+    assert manager.lease(5, NOW) == [], "not before the look-up is settled"
+    leased = manager.end(look_up, contacted=True)
+    assert leased is not None
+    assert leased.key is None
+    (robots,) = manager.lease(5, NOW)
     assert (robots.record.kind, robots.record.url, robots.address) == (RecordKind.ROBOTS, A + "/robots.txt", "10.0.0.1")
-    assert lending.lend(5, NOW) == []
-    lending.learned(A, HostFacts(b"", 200, NOW), NOW)
-    lending.give_back(robots, contacted=True)
-    pages = lending.lend(5, NOW)
+    assert manager.lease(5, NOW) == []
+    manager.set_facts(A, HostFacts(b"", 200, NOW), NOW)
+    manager.end(robots, contacted=True)
+    pages = manager.lease(5, NOW)
     assert kinds(pages) == [(A, RecordKind.PAGE)] * 2
     assert pages[0].address == "10.0.0.1"
 
 
 def test_an_address_that_ran_out_is_looked_up_again_while_pages_are_in_flight() -> None:
-    lending = opened(Policy(robots=False, concurrency_per_ip=3), {A: 3})
-    lending.learned_address(A, "10.0.0.1", NOW + 50.0, NOW)
-    (page,) = lending.lend(1, NOW)
-    (look_up,) = lending.lend(5, NOW + 50.0)
+    manager = opened(Policy(robots=False, concurrency_per_ip=3), {A: 3})
+    manager.set_address(A, "10.0.0.1", NOW + 50.0, NOW)
+    (page,) = manager.lease(1, NOW)
+    (look_up,) = manager.lease(5, NOW + 50.0)
     assert look_up.record.kind == RecordKind.RESOLVE
-    lending.give_back(page, contacted=True)
-    assert lending.lend(5, NOW + 50.0) == []
-    lending.learned_address(A, "10.0.0.2", NOW + 90.0, NOW + 50.0)
-    lending.give_back(look_up, contacted=True)
-    assert [lease.address for lease in lending.lend(5, NOW + 50.0)] == ["10.0.0.2"] * 2
+    manager.end(page, contacted=True)
+    assert manager.lease(5, NOW + 50.0) == []
+    manager.set_address(A, "10.0.0.2", NOW + 90.0, NOW + 50.0)
+    manager.end(look_up, contacted=True)
+    assert [lease.address for lease in manager.lease(5, NOW + 50.0)] == ["10.0.0.2"] * 2
 
 
 def test_a_look_up_counts_against_no_limit() -> None:
-    lending = opened(PER_IP, {A: 2, B: 1})
-    lending.learned_address(B, "10.0.0.1", NOW + 500.0, NOW)
-    leases = lending.lend(5, NOW)
+    manager = opened(PER_IP, {A: 2, B: 1})
+    manager.set_address(B, "10.0.0.1", NOW + 500.0, NOW)
+    leases = manager.lease(5, NOW)
     assert sorted(kinds(leases)) == [(A, RecordKind.RESOLVE), (B, RecordKind.PAGE)]
-    lending.learned_address(A, "10.0.0.1", NOW + 500.0, NOW)
+    manager.set_address(A, "10.0.0.1", NOW + 500.0, NOW)
     for lease in leases:
-        lending.give_back(lease, contacted=True)
-    assert lending.workbench.next_ready() == NOW + 2.0
-    assert kinds(lending.lend(5, NOW + 2.0)) == [(A, RecordKind.PAGE)]
+        manager.end(lease, contacted=True)
+    assert manager.scheduler.next_ready() == NOW + 2.0
+    assert kinds(manager.lease(5, NOW + 2.0)) == [(A, RecordKind.PAGE)]
 
 
 def test_a_look_up_that_failed_blocks_the_host_and_counts() -> None:
-    lending = opened(PER_IP, {A: 1})
-    (look_up,) = lending.lend(1, NOW)
+    manager = opened(PER_IP, {A: 1})
+    (look_up,) = manager.lease(1, NOW)
     assert look_up.record.attempts == 0
-    lending.give_back(look_up, contacted=True)
-    lending.address_failed(A, NOW + 30.0)
-    assert lending.lend(1, NOW + 29.0) == []
-    (look_up,) = lending.lend(1, NOW + 30.0)
+    manager.end(look_up, contacted=True)
+    manager.address_failed(A, NOW + 30.0)
+    assert manager.lease(1, NOW + 29.0) == []
+    (look_up,) = manager.lease(1, NOW + 30.0)
     assert (look_up.record.kind, look_up.record.attempts) == (RecordKind.RESOLVE, 1)
-    lending.learned_address(A, "", NOW + 500.0, NOW + 30.0)
-    lending.give_back(look_up, contacted=True)
-    assert kinds(lending.lend(1, NOW + 30.0)) == [(A, RecordKind.PAGE)]
-    lending.learned_address(A, "", NOW + 40.0, NOW + 30.0)
-    assert lending.workbench.hosts[A].address_attempts == 0
+    manager.set_address(A, "", NOW + 500.0, NOW + 30.0)
+    manager.end(look_up, contacted=True)
+    assert kinds(manager.lease(1, NOW + 30.0)) == [(A, RecordKind.PAGE)]
+    manager.set_address(A, "", NOW + 40.0, NOW + 30.0)
+    assert manager.scheduler.hosts[A].address_attempts == 0
 
 
 def test_robots_that_failed_are_asked_for_again() -> None:
-    lending = opened(Policy(robots=True), {A: 1})
-    (robots,) = lending.lend(1, NOW)
-    lending.give_back(robots, contacted=True)
-    lending.robots_failed(A, NOW + 30.0)
-    (again,) = lending.lend(1, NOW + 30.0)
+    manager = opened(Policy(robots=True), {A: 1})
+    (robots,) = manager.lease(1, NOW)
+    manager.end(robots, contacted=True)
+    manager.robots_failed(A, NOW + 30.0)
+    (again,) = manager.lease(1, NOW + 30.0)
     assert (again.record.kind, again.record.attempts) == (RecordKind.ROBOTS, 1)
-    lending.learned(A, HostFacts(b"", 200, NOW + 30.0), NOW + 30.0)
-    lending.give_back(again, contacted=True)
-    assert lending.workbench.hosts[A].robots_attempts == 0
-    assert kinds(lending.lend(1, NOW + 30.0)) == [(A, RecordKind.PAGE)]
+    manager.set_facts(A, HostFacts(b"", 200, NOW + 30.0), NOW + 30.0)
+    manager.end(again, contacted=True)
+    assert manager.scheduler.hosts[A].robots_attempts == 0
+    assert kinds(manager.lease(1, NOW + 30.0)) == [(A, RecordKind.PAGE)]
 
 
 def test_robots_are_guarded_as_the_page_is_for_whose_sake_they_are_asked() -> None:
-    lending = opened(Policy(robots=True), {A: 1, B: 1})
-    queue = lending._store.queues[B]  # type: ignore[attr-defined]
+    manager = opened(Policy(robots=True), {A: 1, B: 1})
+    queue = manager._store.queues[B]  # type: ignore[attr-defined]
     queue[0] = replace(queue[0], guarded=True)
-    assert {lease.record.host: lease.record.guarded for lease in lending.lend(5, NOW)} == {A: False, B: True}
+    assert {lease.record.host: lease.record.guarded for lease in manager.lease(5, NOW)} == {A: False, B: True}
 
 
 def test_no_limit_per_address_asks_for_none() -> None:
-    lending = opened(Policy(robots=False), {A: 1})
-    lending.learned_address(A, "10.0.0.1", NOW + 50.0, NOW)
-    (lease,) = lending.lend(1, NOW)
+    manager = opened(Policy(robots=False), {A: 1})
+    manager.set_address(A, "10.0.0.1", NOW + 50.0, NOW)
+    (lease,) = manager.lease(1, NOW)
     assert (lease.record.kind, lease.address) == (RecordKind.PAGE, "10.0.0.1")
-    assert lending.workbench.groups == {}
+    assert manager.scheduler.groups == {}
 
 
 def test_a_turn_that_was_not_used_is_returned_to_the_host_and_its_address() -> None:
-    lending = opened(PER_IP, {A: 2, B: 1})
+    manager = opened(PER_IP, {A: 2, B: 1})
     for host in (A, B):
-        lending.learned_address(host, "10.0.0.1", NOW + 500.0, NOW)
-    (lease,) = lending.lend(5, NOW)
-    lending.give_back(lease, contacted=False)
-    assert len(lending.lend(5, NOW)) == 1
+        manager.set_address(host, "10.0.0.1", NOW + 500.0, NOW)
+    (lease,) = manager.lease(5, NOW)
+    manager.end(lease, contacted=False)
+    assert len(manager.lease(5, NOW)) == 1
 
 
 def test_leases_are_overdue_in_the_order_in_which_they_were_lent_or_renewed() -> None:
-    lending = opened(Policy(robots=False, lease_s=60.0), {A: 3})
-    first, second, third = (lending.lend(1, NOW + n)[0] for n in range(3))
-    renewed = lending.renew(first, NOW + 10.0)
+    manager = opened(Policy(robots=False, lease_s=60.0), {A: 3})
+    first, second, third = (manager.lease(1, NOW + n)[0] for n in range(3))
+    renewed = manager.renew(first, NOW + 10.0)
     assert renewed == first._replace(expires_at=NOW + 70.0)
-    assert lending.overdue(NOW + 59.0) == []
-    assert lending.overdue(NOW + 62.0) == [second, third]
-    assert lending.overdue(NOW + 70.0) == [second, third, renewed]
-    lending.give_back(first, contacted=True)
-    assert lending.renew(first, NOW + 10.0) is None
+    assert manager.overdue(NOW + 59.0) == []
+    assert manager.overdue(NOW + 62.0) == [second, third]
+    assert manager.overdue(NOW + 70.0) == [second, third, renewed]
+    manager.end(first, contacted=True)
+    assert manager.renew(first, NOW + 10.0) is None
 
 
 def test_a_clock_that_was_set_back_leaves_no_lease_for_hours() -> None:
-    lending = opened(Policy(robots=False, lease_s=60.0), {A: 2})
-    (old,) = lending.lend(1, NOW)
-    (young,) = lending.lend(1, NOW - 7200.0)
-    late = lending.overdue(NOW - 7200.0 + 60.0)
+    manager = opened(Policy(robots=False, lease_s=60.0), {A: 2})
+    (old,) = manager.lease(1, NOW)
+    (young,) = manager.lease(1, NOW - 7200.0)
+    late = manager.overdue(NOW - 7200.0 + 60.0)
     assert late == [old._replace(expires_at=NOW - 7140.0), young]
 
 
 def test_no_turn_of_another_clock_is_returned() -> None:
-    lending = opened(Policy(robots=False, delay_s=10.0), {A: 3})
-    (old,) = lending.lend(1, NOW)
-    assert lending.lend(1, NOW - 90.0) == []
-    assert len(lending.lend(1, NOW - 80.0)) == 1
-    assert len(lending.lend(1, NOW)) == 1
-    lending.give_back(old, contacted=False)
-    assert lending.workbench.next_ready() is None
-    lending.workbench.found_work(lending.workbench.hosts[A])
-    assert lending.workbench.next_ready() == NOW + 10.0
+    manager = opened(Policy(robots=False, delay_s=10.0), {A: 3})
+    (old,) = manager.lease(1, NOW)
+    assert manager.lease(1, NOW - 90.0) == []
+    assert len(manager.lease(1, NOW - 80.0)) == 1
+    assert len(manager.lease(1, NOW)) == 1
+    manager.end(old, contacted=False)
+    assert manager.scheduler.next_ready() is None
+    manager.scheduler.add_work(manager.scheduler.hosts[A])
+    assert manager.scheduler.next_ready() == NOW + 10.0

@@ -12,294 +12,294 @@ from lycosa.frontier.core.scheduler import PAUSE_MAX_S, HostScheduler, SavedTurn
 from lycosa.frontier.core.states import Policy
 
 
-def bench(**fields: float) -> HostScheduler:
+def new_scheduler(**fields: float) -> HostScheduler:
     return HostScheduler(Policy(**{"robots": False, **fields}))  # type: ignore[arg-type]
 
 
 def test_nothing_to_do() -> None:
-    work = bench()
-    assert work.pick(10.0) is None
-    assert work.next_ready() is None
-    work.host("a")
-    assert work.next_ready() is None
+    scheduler = new_scheduler()
+    assert scheduler.pick(10.0) is None
+    assert scheduler.next_ready() is None
+    scheduler.activate("a")
+    assert scheduler.next_ready() is None
 
 
 def test_blocked_after_it_was_offered() -> None:
-    work = bench()
-    host = work.host("a")
-    work.found_work(host)
-    work.block(host, 30.0)
-    assert work.pick(29.0) is None
-    assert work.next_ready() == 30.0
-    assert work.pick(30.0) is host
+    scheduler = new_scheduler()
+    host = scheduler.activate("a")
+    scheduler.add_work(host)
+    scheduler.block(host, 30.0)
+    assert scheduler.pick(29.0) is None
+    assert scheduler.next_ready() == 30.0
+    assert scheduler.pick(30.0) is host
 
 
 def test_a_block_never_ends_sooner_than_a_longer_one() -> None:
-    work = bench()
-    host = work.host("a")
-    work.found_work(host)
-    work.block(host, 30.0)
-    work.block(host, 20.0)
-    assert work.next_ready() == 30.0
+    scheduler = new_scheduler()
+    host = scheduler.activate("a")
+    scheduler.add_work(host)
+    scheduler.block(host, 30.0)
+    scheduler.block(host, 20.0)
+    assert scheduler.next_ready() == 30.0
 
 
 def test_a_crawl_delay_counts_from_when_it_is_learned_and_never_shortens_ours() -> None:
-    work = bench(delay_s=2.0)
-    host = work.host("a")
-    work.set_delay(host, 5.0, 100.0)
+    scheduler = new_scheduler(delay_s=2.0)
+    host = scheduler.activate("a")
+    scheduler.set_delay(host, 5.0, 100.0)
     assert (host.delay_s, host.ready_at) == (5.0, 105.0)
-    work.set_delay(host, 1.0, 100.0)
+    scheduler.set_delay(host, 1.0, 100.0)
     assert host.delay_s == 2.0
 
 
 def test_a_crawl_delay_holds_between_all_starts() -> None:
-    work = bench()
-    host = work.host("a")
-    work.set_delay(host, 5.0, 100.0)
-    work.found_work(host, count=3)
+    scheduler = new_scheduler()
+    host = scheduler.activate("a")
+    scheduler.set_delay(host, 5.0, 100.0)
+    scheduler.add_work(host, count=3)
     for at in (105.0, 110.0, 115.0):
-        assert work.pick(at - 0.1) is None
-        assert work.pick(at) is host
-        work.lent(host, 0.0)
+        assert scheduler.pick(at - 0.1) is None
+        assert scheduler.pick(at) is host
+        scheduler.start(host, 0.0)
 
 
 def test_one_address_has_so_many_places_and_one_pace() -> None:
-    work = bench(concurrency_per_ip=2, delay_per_ip_s=1.0)
-    hosts = [work.host(key) for key in "abc"]
+    scheduler = new_scheduler(concurrency_per_ip=2, delay_per_ip_s=1.0)
+    hosts = [scheduler.activate(key) for key in "abc"]
     for host in hosts:
-        work.set_address(host, "10.0.0.1", 1000.0, 0.0)
-        work.found_work(host, count=3)
+        scheduler.set_address(host, "10.0.0.1", 1000.0, 0.0)
+        scheduler.add_work(host, count=3)
     for at, host in ((0.0, hosts[0]), (1.0, hosts[1])):
-        assert work.next_ready() in (0.0, at)
-        assert work.pick(at) is host
-        work.lent(host, 0.0)
-        assert work.pick(at) is None
-    assert work.next_ready() is None
-    assert work.pick(9.0) is None, "the address has no place left"
-    work.ended(hosts[0], work.groups["10.0.0.1"])
-    assert work.pick(9.0) is hosts[2], "first come, first served"
+        assert scheduler.next_ready() in (0.0, at)
+        assert scheduler.pick(at) is host
+        scheduler.start(host, 0.0)
+        assert scheduler.pick(at) is None
+    assert scheduler.next_ready() is None
+    assert scheduler.pick(9.0) is None, "the address has no place left"
+    scheduler.finish(hosts[0], scheduler.groups["10.0.0.1"])
+    assert scheduler.pick(9.0) is hosts[2], "first come, first served"
 
 
 def test_a_host_that_moves_leaves_its_flights_behind() -> None:
-    work = bench(concurrency_per_ip=1)
-    host, other = work.host("a"), work.host("b")
+    scheduler = new_scheduler(concurrency_per_ip=1)
+    host, other = scheduler.activate("a"), scheduler.activate("b")
     for one in (host, other):
-        work.set_address(one, "10.0.0.1", 1000.0, 0.0)
-        work.found_work(one, count=5)
-    assert work.pick(0.0) is host
-    work.lent(host, 0.0)
+        scheduler.set_address(one, "10.0.0.1", 1000.0, 0.0)
+        scheduler.add_work(one, count=5)
+    assert scheduler.pick(0.0) is host
+    scheduler.start(host, 0.0)
     old = host.group
-    assert work.pick(0.0) is None
-    work.set_address(host, "10.0.0.2", 1000.0, 0.0)
-    assert work.pick(0.0) is host
-    work.lent(host, 0.0)
-    assert work.pick(0.0) is None
-    work.ended(host, old)
-    assert work.pick(0.0) is other
-    work.lent(other, 0.0)
-    work.set_address(host, "", 1000.0, 0.0)
-    assert work.pick(0.0) is host
-    assert set(work.groups) == {"10.0.0.1", "10.0.0.2"}
+    assert scheduler.pick(0.0) is None
+    scheduler.set_address(host, "10.0.0.2", 1000.0, 0.0)
+    assert scheduler.pick(0.0) is host
+    scheduler.start(host, 0.0)
+    assert scheduler.pick(0.0) is None
+    scheduler.finish(host, old)
+    assert scheduler.pick(0.0) is other
+    scheduler.start(other, 0.0)
+    scheduler.set_address(host, "", 1000.0, 0.0)
+    assert scheduler.pick(0.0) is host
+    assert set(scheduler.groups) == {"10.0.0.1", "10.0.0.2"}
 
 
 def test_an_address_is_forgotten_when_it_owes_no_pause() -> None:
-    work = bench(delay_per_ip_s=10.0)
-    host = work.host("a")
-    work.set_address(host, "10.0.0.1", 1000.0, 0.0)
-    work.found_work(host)
-    assert work.pick(0.0) is host
-    work.lent(host, None)
-    work.ended(host, host.group)
-    work.forget_idle(9.0)
-    assert (list(work.hosts), list(work.groups)) == ([], ["10.0.0.1"])
-    work.forget_idle(10.0)
-    assert work.groups == {}
+    scheduler = new_scheduler(delay_per_ip_s=10.0)
+    host = scheduler.activate("a")
+    scheduler.set_address(host, "10.0.0.1", 1000.0, 0.0)
+    scheduler.add_work(host)
+    assert scheduler.pick(0.0) is host
+    scheduler.start(host, None)
+    scheduler.finish(host, host.group)
+    scheduler.forget_idle(9.0)
+    assert (list(scheduler.hosts), list(scheduler.groups)) == ([], ["10.0.0.1"])
+    scheduler.forget_idle(10.0)
+    assert scheduler.groups == {}
 
 
 def test_a_turn_that_was_not_used_comes_back_but_not_before_a_block_ends() -> None:
-    work = bench(delay_s=10.0)
-    host = work.host("a")
-    work.found_work(host, count=5)
-    assert work.pick(0.0) is host
-    work.lent(host, 0.0)
-    work.block(host, 4.0)
-    work.give_back(host, None, SavedTurn(0.0, 10.0, 0.0, 0.0))
-    work.ended(host)
-    assert work.next_ready() == 4.0
-    assert work.pick(4.0) is host
-    work.lent(host, 0.0)
-    work.give_back(host, None, SavedTurn(0.0, 10.0, 0.0, 0.0))
-    assert work.next_ready() == 14.0, "another start has taken its turn"
+    scheduler = new_scheduler(delay_s=10.0)
+    host = scheduler.activate("a")
+    scheduler.add_work(host, count=5)
+    assert scheduler.pick(0.0) is host
+    scheduler.start(host, 0.0)
+    scheduler.block(host, 4.0)
+    scheduler.undo_start(host, None, SavedTurn(0.0, 10.0, 0.0, 0.0))
+    scheduler.finish(host)
+    assert scheduler.next_ready() == 4.0
+    assert scheduler.pick(4.0) is host
+    scheduler.start(host, 0.0)
+    scheduler.undo_start(host, None, SavedTurn(0.0, 10.0, 0.0, 0.0))
+    assert scheduler.next_ready() == 14.0, "another start has taken its turn"
 
 
 def test_a_first_address_counts_the_last_start() -> None:
     """It was made before the process began, or before the address was known."""
-    work = bench(delay_per_ip_s=10.0)
-    old, new = work.host("old"), work.host("new")
-    work.found_work(new)
-    work.set_address(new, "10.0.0.1", 1000.0, 100.0)
-    assert work.pick(100.0) is new
-    work.lent(new, None)
-    work.found_work(old)
-    work.remind(old, 98.0, 0.0)
-    work.set_address(old, "10.0.0.1", 1000.0, 100.0)
-    work.give_back(new, new.group, SavedTurn(0.0, 0.0, 0.0, 110.0))
-    work.ended(new, new.group)
-    assert work.next_ready() == 108.0
+    scheduler = new_scheduler(delay_per_ip_s=10.0)
+    old, new = scheduler.activate("old"), scheduler.activate("new")
+    scheduler.add_work(new)
+    scheduler.set_address(new, "10.0.0.1", 1000.0, 100.0)
+    assert scheduler.pick(100.0) is new
+    scheduler.start(new, None)
+    scheduler.add_work(old)
+    scheduler.restore(old, 98.0, 0.0)
+    scheduler.set_address(old, "10.0.0.1", 1000.0, 100.0)
+    scheduler.undo_start(new, new.group, SavedTurn(0.0, 0.0, 0.0, 110.0))
+    scheduler.finish(new, new.group)
+    assert scheduler.next_ready() == 108.0
 
 
 def test_a_clock_that_is_set_back_makes_no_pause_longer_or_shorter() -> None:
-    work = bench(delay_s=10.0)
-    paused, blocked, fresh = (work.host(key) for key in "abc")
+    scheduler = new_scheduler(delay_s=10.0)
+    paused, blocked, fresh = (scheduler.activate(key) for key in "abc")
     for host in (paused, blocked, fresh):
-        work.found_work(host, count=2)
-    work.block(blocked, 10_030.0)
-    assert work.pick(10_000.0) is paused
-    work.lent(paused, 0.0)
-    assert work.pick(10_002.0) is fresh
-    work.block(fresh, 1_000.0 + 50.0)  # by the new time already
-    assert work.pick(1_000.0) is None
+        scheduler.add_work(host, count=2)
+    scheduler.block(blocked, 10_030.0)
+    assert scheduler.pick(10_000.0) is paused
+    scheduler.start(paused, 0.0)
+    assert scheduler.pick(10_002.0) is fresh
+    scheduler.block(fresh, 1_000.0 + 50.0)  # by the new time already
+    assert scheduler.pick(1_000.0) is None
     assert (paused.ready_at, blocked.ready_at, fresh.ready_at) == (1_008.0, 1_028.0, 1_050.0)
     assert fresh.blocked_until == 1_050.0
-    assert work.pick(1_008.0) is paused
-    work.block(blocked, 4_000.0)
-    work.see(0.0)
+    assert scheduler.pick(1_008.0) is paused
+    scheduler.block(blocked, 4_000.0)
+    scheduler.update_clock(0.0)
     assert blocked.ready_at == PAUSE_MAX_S, "nobody knows by which clock it was set"
 
 
 def test_a_clock_that_is_set_back_reaches_the_hosts_of_an_address() -> None:
-    work = bench(delay_s=10.0, concurrency_per_ip=2)
-    hosts = [work.host(key) for key in "abc"]
+    scheduler = new_scheduler(delay_s=10.0, concurrency_per_ip=2)
+    hosts = [scheduler.activate(key) for key in "abc"]
     for host in hosts:
-        work.set_address(host, "10.0.0.1", 20_000.0, 0.0)
-        work.found_work(host, count=2)
+        scheduler.set_address(host, "10.0.0.1", 20_000.0, 0.0)
+        scheduler.add_work(host, count=2)
     for at, host in zip((10_000.0, 10_001.0), hosts, strict=False):
-        assert work.pick(at) is host
-        work.lent(host, 0.0)
-    work.ended(hosts[0], hosts[0].group)
-    assert work.pick(10_002.0) is hosts[2]
-    work.lent(hosts[2], None)
-    work.ended(hosts[1], hosts[1].group)
-    assert work.pick(1_002.0) is None
-    assert work.next_ready() == 1_010.0
-    assert work.pick(1_010.0) is hosts[0]
+        assert scheduler.pick(at) is host
+        scheduler.start(host, 0.0)
+    scheduler.finish(hosts[0], hosts[0].group)
+    assert scheduler.pick(10_002.0) is hosts[2]
+    scheduler.start(hosts[2], None)
+    scheduler.finish(hosts[1], hosts[1].group)
+    assert scheduler.pick(1_002.0) is None
+    assert scheduler.next_ready() == 1_010.0
+    assert scheduler.pick(1_010.0) is hosts[0]
 
 
 def test_the_oldest_work_of_an_address_counts_only_while_it_is_there() -> None:
-    work = bench(concurrency_per_ip=5)
-    first, second, lone = (work.host(key) for key in "abc")
+    scheduler = new_scheduler(concurrency_per_ip=5)
+    first, second, lone = (scheduler.activate(key) for key in "abc")
     for host in (first, second):
-        work.set_address(host, "10.0.0.1", 1000.0, 0.0)
-    work.found_work(second, 9.0)
-    work.found_work(lone, 5.0, 2)
-    assert work.pick(0.0) is lone
-    work.found_work(first, 0.0)
-    assert work.pick(0.0) is first
-    work.lent(first, None)
-    assert work.pick(0.0) is lone
-    work.block(lone, 5.0)
-    assert work.pick(0.0) is second
+        scheduler.set_address(host, "10.0.0.1", 1000.0, 0.0)
+    scheduler.add_work(second, 9.0)
+    scheduler.add_work(lone, 5.0, 2)
+    assert scheduler.pick(0.0) is lone
+    scheduler.add_work(first, 0.0)
+    assert scheduler.pick(0.0) is first
+    scheduler.start(first, None)
+    assert scheduler.pick(0.0) is lone
+    scheduler.block(lone, 5.0)
+    assert scheduler.pick(0.0) is second
 
 
 def test_an_address_that_is_ready_waits_for_its_older_work_too() -> None:
-    work = bench(concurrency_per_ip=5)
-    newer, older, lone = (work.host(key) for key in "abc")
+    scheduler = new_scheduler(concurrency_per_ip=5)
+    newer, older, lone = (scheduler.activate(key) for key in "abc")
     for host in (newer, older):
-        work.set_address(host, "10.0.0.1", 1000.0, 0.0)
-    work.found_work(newer, 9.0)
-    work.found_work(lone, 5.0)
-    work.block(older, 10.0)
-    work.found_work(older, 0.0)
-    assert work.pick(9.0) is lone
-    assert work.pick(10.0) is older
+        scheduler.set_address(host, "10.0.0.1", 1000.0, 0.0)
+    scheduler.add_work(newer, 9.0)
+    scheduler.add_work(lone, 5.0)
+    scheduler.block(older, 10.0)
+    scheduler.add_work(older, 0.0)
+    assert scheduler.pick(9.0) is lone
+    assert scheduler.pick(10.0) is older
 
 
 def test_a_host_that_is_ready_before_its_address_waits_for_that() -> None:
-    work = bench(delay_per_ip_s=10.0)
-    first, second = work.host("a"), work.host("b")
+    scheduler = new_scheduler(delay_per_ip_s=10.0)
+    first, second = scheduler.activate("a"), scheduler.activate("b")
     for host in (first, second):
-        work.set_address(host, "10.0.0.1", 1000.0, 0.0)
-    work.found_work(first)
-    assert work.pick(100.0) is first
-    work.lent(first, None)
-    work.block(second, 105.0)
-    work.found_work(second)
-    assert work.next_ready() == 110.0
-    assert work.pick(109.0) is None
-    assert work.pick(110.0) is second
+        scheduler.set_address(host, "10.0.0.1", 1000.0, 0.0)
+    scheduler.add_work(first)
+    assert scheduler.pick(100.0) is first
+    scheduler.start(first, None)
+    scheduler.block(second, 105.0)
+    scheduler.add_work(second)
+    assert scheduler.next_ready() == 110.0
+    assert scheduler.pick(109.0) is None
+    assert scheduler.pick(110.0) is second
 
 
 def test_a_host_whose_older_work_is_done_lets_others_go_before() -> None:
-    work = bench()
-    done, other = work.host("a"), work.host("b")
-    work.found_work(done, 0.0, 2)
-    assert work.pick(0.0) is done
-    work.found_work(other, 5.0)
-    work.lent(done, 9.0)
-    assert work.pick(0.0) is other
+    scheduler = new_scheduler()
+    done, other = scheduler.activate("a"), scheduler.activate("b")
+    scheduler.add_work(done, 0.0, 2)
+    assert scheduler.pick(0.0) is done
+    scheduler.add_work(other, 5.0)
+    scheduler.start(done, 9.0)
+    assert scheduler.pick(0.0) is other
 
 
 def test_a_host_that_grows_while_it_is_ready_is_measured_again() -> None:
-    work = bench(delay_s=1.0)
-    small, large = work.host("a"), work.host("b")
+    scheduler = new_scheduler(delay_s=1.0)
+    small, large = scheduler.activate("a"), scheduler.activate("b")
     for host in (small, large):
-        work.found_work(host, count=20)
-    assert work.pick(0.0) is small
+        scheduler.add_work(host, count=20)
+    assert scheduler.pick(0.0) is small
     for _ in range(20):
-        work.found_work(large)
-    assert work.pick(0.0) is large
+        scheduler.add_work(large)
+    assert scheduler.pick(0.0) is large
 
 
 def test_an_address_is_not_forgotten_while_something_is_in_flight_to_it() -> None:
-    work = bench(concurrency_per_ip=1)
-    moved, new = work.host("a"), work.host("b")
-    work.set_address(moved, "10.0.0.1", 1000.0, 0.0)
-    work.found_work(moved, count=2)
-    assert work.pick(0.0) is moved
-    work.lent(moved, None)
-    work.set_address(moved, "10.0.0.2", 1000.0, 0.0)
-    work.forget_idle(5.0)
-    work.found_work(new)
-    work.set_address(new, "10.0.0.1", 1000.0, 5.0)
-    assert work.pick(5.0) is None
-    work.ended(moved, work.groups["10.0.0.1"])
-    assert work.pick(5.0) is new
+    scheduler = new_scheduler(concurrency_per_ip=1)
+    moved, new = scheduler.activate("a"), scheduler.activate("b")
+    scheduler.set_address(moved, "10.0.0.1", 1000.0, 0.0)
+    scheduler.add_work(moved, count=2)
+    assert scheduler.pick(0.0) is moved
+    scheduler.start(moved, None)
+    scheduler.set_address(moved, "10.0.0.2", 1000.0, 0.0)
+    scheduler.forget_idle(5.0)
+    scheduler.add_work(new)
+    scheduler.set_address(new, "10.0.0.1", 1000.0, 5.0)
+    assert scheduler.pick(5.0) is None
+    scheduler.finish(moved, scheduler.groups["10.0.0.1"])
+    assert scheduler.pick(5.0) is new
 
 
 def test_a_clock_that_was_read_a_little_earlier_changes_nothing() -> None:
-    work = bench(delay_s=10.0)
-    host = work.host("a")
-    work.found_work(host, count=2)
-    assert work.pick(100.0) is host
-    work.lent(host, 0.0)
-    work.see(99.5)
+    scheduler = new_scheduler(delay_s=10.0)
+    host = scheduler.activate("a")
+    scheduler.add_work(host, count=2)
+    assert scheduler.pick(100.0) is host
+    scheduler.start(host, 0.0)
+    scheduler.update_clock(99.5)
     assert host.ready_at == 110.0
 
 
 def test_idle_hosts_are_forgotten_when_they_owe_no_pause() -> None:
-    work = bench(delay_s=10.0)
-    busy, resting = work.host("busy"), work.host("resting")
+    scheduler = new_scheduler(delay_s=10.0)
+    busy, resting = scheduler.activate("busy"), scheduler.activate("resting")
     for host in (busy, resting):
-        work.found_work(host)
-        assert work.pick(0.0) is host
-        work.lent(host, 0.0 if host is busy else None)
-        work.ended(host)
-    work.forget_idle(9.9)
-    assert set(work.hosts) == {"busy", "resting"}
-    work.forget_idle(10.0)
-    assert set(work.hosts) == {"busy"}
+        scheduler.add_work(host)
+        assert scheduler.pick(0.0) is host
+        scheduler.start(host, 0.0 if host is busy else None)
+        scheduler.finish(host)
+    scheduler.forget_idle(9.9)
+    assert set(scheduler.hosts) == {"busy", "resting"}
+    scheduler.forget_idle(10.0)
+    assert set(scheduler.hosts) == {"busy"}
 
 
 def test_a_host_that_got_work_again_is_not_forgotten() -> None:
-    work = bench()
-    host = work.host("a")
-    work.found_work(host)
-    work.pick(0.0)
-    work.lent(host, None)
-    work.ended(host)
-    work.found_work(host)
-    work.forget_idle(1.0)
-    assert work.pick(1.0) is host
+    scheduler = new_scheduler()
+    host = scheduler.activate("a")
+    scheduler.add_work(host)
+    scheduler.pick(0.0)
+    scheduler.start(host, None)
+    scheduler.finish(host)
+    scheduler.add_work(host)
+    scheduler.forget_idle(1.0)
+    assert scheduler.pick(1.0) is host
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -308,27 +308,27 @@ def test_no_gap_below_the_delay_and_no_time_wasted(seed: int) -> None:
     print(f"seed {seed}")
     chance = random.Random(seed)
     delay, places = 2.0, 2
-    work = bench(delay_s=delay, concurrency_per_host=places)
+    scheduler = new_scheduler(delay_s=delay, concurrency_per_host=places)
     left = {f"h{n}": 2000 if n == 0 else chance.randint(1, 30) for n in range(100)}
     for key in left:
-        work.found_work(work.host(key))
+        scheduler.add_work(scheduler.activate(key))
     starts: dict[str, list[float]] = {key: [] for key in left}
     running: list[tuple[float, int, str]] = []
     now, count = 0.0, 0
     while True:
-        while (host := work.pick(now)) is not None:
+        while (host := scheduler.pick(now)) is not None:
             left[host.key] -= 1
-            work.lent(host, 0.0 if left[host.key] else None)
+            scheduler.start(host, 0.0 if left[host.key] else None)
             assert host.in_flight <= places
             starts[host.key].append(now)
             count += 1
             heapq.heappush(running, (now + chance.uniform(0.01, 3.0), count, host.key))
-        times = [at for at in (work.next_ready(), running[0][0] if running else None) if at is not None]
+        times = [at for at in (scheduler.next_ready(), running[0][0] if running else None) if at is not None]
         if not times:
             break
         now = min(times)
         while running and running[0][0] <= now:
-            work.ended(work.host(heapq.heappop(running)[2]))
+            scheduler.finish(scheduler.activate(heapq.heappop(running)[2]))
     assert not any(left.values())
     for times in starts.values():
         assert all(later - earlier >= delay for earlier, later in pairwise(times))

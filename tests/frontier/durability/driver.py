@@ -292,7 +292,7 @@ class Crawl:
         expected = [(page, self.site.failures(page), "503") for page in sorted(self.site.dead)]
         assert sorted(dead) == expected, (sorted(dead), expected)
         assert stats.dead == len(dead)
-        problems = self.frontier.shelf.verify(lambda _: None)  # who looks into it later has no sink
+        problems = self.frontier.store.verify(lambda _: None)  # who looks into it later has no sink
         assert not problems, problems
 
     async def _lease(self) -> bool:

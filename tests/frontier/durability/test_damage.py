@@ -1,4 +1,4 @@
-"""A filter that errs, is gone or is damaged, and damaged journals: what becomes of the frontier (F4, F7)."""
+"""Inexact, missing and damaged Bloom filters, and damaged write-ahead logs (F4, F7)."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ def opened(path: Path) -> Iterator[LocalFrontier[bytes]]:
 
 
 def push(frontier: LocalFrontier[bytes], numbers: Iterable[int]) -> int:
-    """Push these, a commit each, and return how many were new."""
+    """Push these with a commit each; return how many were new."""
 
-    async def story() -> int:
+    async def run() -> int:
         pushed = 0
         for number in numbers:
             pushed += await frontier.push([record(number)])
             await frontier.commit({})
         return pushed
 
-    return asyncio.run(story())
+    return asyncio.run(run())
 
 
 def queued(path: Path) -> int:
@@ -57,30 +57,30 @@ def queued(path: Path) -> int:
         return asyncio.run(frontier.stats()).queued
 
 
-def journals(path: Path) -> list[Path]:
+def log_files(path: Path) -> list[Path]:
     return sorted(path.glob("journal.*"), key=lambda file: int(file.suffix[1:]))
 
 
-def test_no_url_is_dropped_by_a_filter_that_errs_half_of_the_time(tmp_path, monkeypatch):
+def test_no_url_is_dropped_although_half_of_the_filter_answers_are_wrong(tmp_path, monkeypatch):
     monkeypatch.setattr(bloom, "FALSE_POSITIVES", 0.5)
     with opened(tmp_path) as frontier:
         assert push(frontier, range(0, URLS, 2)) == URLS // 2
-        frontier.shelf.settle()  # what is looked up now is on the disk
+        frontier.store.checkpoint()  # later look-ups must read the disk
         assert push(frontier, range(URLS)) == URLS // 2
         assert push(frontier, range(URLS)) == 0
         stats = asyncio.run(frontier.stats())
     assert stats.queued == URLS
-    assert stats.lookups_settled < 0.9 * URLS, "the filter was not as bad as it was to be"
+    assert stats.lookups_settled < 0.9 * URLS, "the filter is more exact than the test assumes"
 
 
-@pytest.mark.parametrize("what", ["gone", "layer gone", "damaged", "damaged layer"])
-def test_a_filter_that_cannot_be_used_is_made_anew(tmp_path, caplog, what):
+@pytest.mark.parametrize("fault", ["missing", "missing layer", "damaged", "damaged layer"])
+def test_an_unusable_filter_is_rebuilt(tmp_path, caplog, fault):
     caplog.set_level("INFO", "lycosa.frontier")
     with opened(tmp_path) as frontier:
         push(frontier, range(100))
-        frontier.shelf.settle()
-    file = tmp_path / ("filter.0.0" if "layer" in what else "filter.0")
-    if "gone" in what:
+        frontier.store.checkpoint()
+    file = tmp_path / ("filter.0.0" if "layer" in fault else "filter.0")
+    if "missing" in fault:
         file.unlink()
     else:
         content = bytearray(file.read_bytes())
@@ -95,14 +95,14 @@ def test_a_filter_that_cannot_be_used_is_made_anew(tmp_path, caplog, what):
 
 
 @pytest.mark.parametrize("how", ["torn", "damaged"])
-def test_the_newest_journal_is_read_up_to_where_it_is_damaged(tmp_path, how):
+def test_the_newest_log_is_read_up_to_the_damage(tmp_path, how):
     with opened(tmp_path) as frontier:
         push(frontier, range(100))
-    journal = journals(tmp_path)[-1]
-    content = bytearray(journal.read_bytes())
+    log = log_files(tmp_path)[-1]
+    content = bytearray(log.read_bytes())
     half = len(content) // 2
     content[half] ^= 0xFF
-    journal.write_bytes(content[:half] if how == "torn" else content)
+    log.write_bytes(content[:half] if how == "torn" else content)
     left = queued(tmp_path)
     assert 40 < left < 60
     with opened(tmp_path) as frontier:
@@ -110,27 +110,27 @@ def test_the_newest_journal_is_read_up_to_where_it_is_damaged(tmp_path, how):
     assert queued(tmp_path) == 100
 
 
-@pytest.mark.parametrize("how", ["gone", "damaged"])
-def test_an_older_journal_that_cannot_be_read_is_refused(tmp_path, monkeypatch, how):
+@pytest.mark.parametrize("how", ["missing", "damaged"])
+def test_an_unreadable_older_log_is_refused(tmp_path, monkeypatch, how):
     monkeypatch.setattr("lycosa.frontier.lsm.memtable.OVERLAY_MAX", 100)
     with opened(tmp_path) as frontier:
-        frozen = frontier.shelf.tables
+        table = frontier.store.memtable
         number = 0
-        while not frozen.frozen:
+        while not table.frozen:
             push(frontier, [number])
             number += 1
-    older, _ = journals(tmp_path)
-    if how == "gone":
+    older, _ = log_files(tmp_path)
+    if how == "missing":
         older.unlink()
     else:
         content = bytearray(older.read_bytes())
         content[len(content) // 2] ^= 0xFF
         older.write_bytes(content)
-    with pytest.raises(StorageError, match="is gone" if how == "gone" else "is damaged at byte"):
+    with pytest.raises(StorageError, match="is missing" if how == "missing" else "is damaged at byte"):
         queued(tmp_path)
 
 
-def test_a_journal_that_cannot_begin_leaves_the_old_one_in_use(tmp_path, monkeypatch):
+def test_the_old_log_stays_in_use_if_the_next_cannot_be_created(tmp_path, monkeypatch):
     monkeypatch.setattr(memtable, "OVERLAY_MAX", 50)
     with opened(tmp_path) as frontier:
         with monkeypatch.context() as patch:
@@ -141,14 +141,14 @@ def test_a_journal_that_cannot_begin_leaves_the_old_one_in_use(tmp_path, monkeyp
     assert queued(tmp_path) == 100
 
 
-def test_what_failed_first_is_what_every_later_call_complains_about(tmp_path, monkeypatch):
-    """What a transaction that failed was to write is in the journal, and nowhere else in this process."""
+def test_every_later_call_reports_the_first_error(tmp_path, monkeypatch):
+    """The rows of a failed transaction are in the log, and nowhere else in this process."""
     monkeypatch.setattr(memtable, "OVERLAY_MAX", 50)
     unlimited = getrlimit(RLIMIT_FSIZE)
     smallest = 4096
 
     def limit(step: str) -> None:
-        if step == "journal begun":
+        if step == "log rotated":
             setrlimit(RLIMIT_FSIZE, (smallest, unlimited[1]))
 
     frontier = embedded_frontier(tmp_path, POLICY, now=1.0, on_step=limit)
@@ -157,7 +157,7 @@ def test_what_failed_first_is_what_every_later_call_complains_about(tmp_path, mo
             push(frontier, range(100))
     finally:
         setrlimit(RLIMIT_FSIZE, unlimited)
-    for again in (lambda: push(frontier, [1000]), lambda: frontier.shelf.tables.database.stored(0, b"key")):
+    for again in (lambda: push(frontier, [1000]), lambda: frontier.store.memtable.database.get(0, b"key")):
         with pytest.raises(StorageError, match="too large"):
             again()
     asyncio.run(frontier.close())

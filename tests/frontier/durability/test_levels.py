@@ -1,4 +1,4 @@
-"""F2, F6: fingerprints gather in a small table and sink into the large one; who asks is told what was written last."""
+"""Levels of fingerprints (F2, F6): compaction from L0 to L1, and look-ups that return the latest write."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def small(monkeypatch):
     monkeypatch.setattr(levels, "SCAN_ROWS", 7)
 
 
-class Story:
-    """Random checkpoints, slices, kills and settlings; `rows` is what was committed and must be there."""
+class History:
+    """Random checkpoints, compaction steps, commits and kills. `rows` were committed and must be found."""
 
     def __init__(self, path, chance):
         self.path, self.chance = path, chance
         self.rows = {seen: {} for seen in SEGMENTS}
         self.pending = {seen: {} for seen in SEGMENTS}
-        self.arrivals = self.turns = self.sunk = 0
+        self.arrivals = self.rotations = self.compactions = 0
         self.open()
 
     def open(self):
@@ -41,7 +41,7 @@ class Story:
             rows.clear()
 
     def checkpoint(self):
-        """Write some fingerprints, new ones and others, in one or several segments."""
+        """Write some new and some known fingerprints, in one or several segments."""
         written = self.chance.sample(SEGMENTS, self.chance.randint(1, 3))
         for seen in written:
             chosen = sorted(self.chance.sample(range(500), 8))
@@ -49,67 +49,67 @@ class Story:
                 self.arrivals += 1
                 self.pending[seen][fingerprint] = self.arrivals.to_bytes(6, "big")
             self.levels.write(seen, [(each, self.pending[seen][each]) for each in chosen])
-        before = self.levels.sinking
-        self.levels.change_places(written)
-        self.turns += self.levels.sinking and not before
+        before = self.levels.compacting
+        self.levels.rotate_if_full(written)
+        self.rotations += self.levels.compacting and not before
 
-    def slice(self):
-        self.sunk += self.levels.sinking
-        self.levels.sink(self.chance.randint(1, 15))
+    def compact(self):
+        self.compactions += self.levels.compacting
+        self.levels.compact(self.chance.randint(1, 15))
 
     def kill(self):
-        """What was not committed is gone."""
+        """Lose what was not committed."""
         self.database.close()
         for rows in self.pending.values():
             rows.clear()
         self.open()
 
     def step(self):
-        what = self.chance.choices([self.checkpoint, self.slice, self.commit, self.kill], [30, 30, 30, 5])
-        what[0]()
+        action = self.chance.choices([self.checkpoint, self.compact, self.commit, self.kill], [30, 30, 30, 5])
+        action[0]()
 
     def check(self):
         for seen in SEGMENTS:
-            now = self.rows[seen] | self.pending[seen]
+            expected = self.rows[seen] | self.pending[seen]
             for fingerprint in range(500):
-                assert self.levels.find(seen, fingerprint) == now.get(fingerprint)
-                assert self.levels.has(seen, fingerprint) == (fingerprint in now)
-            assert sorted(self.levels.fingerprints(seen)) == sorted(now)
+                assert self.levels.find(seen, fingerprint) == expected.get(fingerprint)
+                assert self.levels.has(seen, fingerprint) == (fingerprint in expected)
+            assert sorted(self.levels.fingerprints(seen)) == sorted(expected)
 
 
-def test_what_was_written_last_is_what_is_found(tmp_path, small):
+def test_a_look_up_returns_the_latest_write(tmp_path, small):
     seed = random.randrange(1 << 32)
     print("seed", seed)
-    story = Story(tmp_path, random.Random(seed))
+    history = History(tmp_path, random.Random(seed))
     for step in range(STEPS):
-        story.step()
+        history.step()
         if step % 20 == 0:
-            story.check()
-    story.check()
-    assert story.turns > 2
-    assert story.sunk > 20
-    while story.levels.sinking:
-        story.levels.sink(100)
-    story.check()
-    late = [table for table in story.database.tables() if table % KINDS in (SEEN_L0A, SEEN_L0B)]
-    assert min(map(story.database.count, late)) == 0, "one is empty"
-    story.database.close()
+            history.check()
+    history.check()
+    assert history.rotations > 2
+    assert history.compactions > 20
+    while history.levels.compacting:
+        history.levels.compact(100)
+    history.check()
+    l0 = [table for table in history.database.tables() if table % KINDS in (SEEN_L0A, SEEN_L0B)]
+    assert min(map(history.database.count, l0)) == 0, "one of them is empty"
+    history.database.close()
 
 
-def test_a_segment_that_is_dropped_while_it_sinks_is_gone(tmp_path, small):
-    story = Story(tmp_path, random.Random(1))
+def test_a_segment_that_is_dropped_during_its_compaction_is_gone(tmp_path, small):
+    history = History(tmp_path, random.Random(1))
     first, second, _ = SEGMENTS
     for seen in (first, second):
-        story.levels.write(seen, [(each, b"mark") for each in range(30)])
-    story.levels.change_places([first, second])
-    story.levels.sink(5)
+        history.levels.write(seen, [(each, b"mark") for each in range(30)])
+    history.levels.rotate_if_full([first, second])
+    history.levels.compact(5)
     for kind in (SEEN_L1, SEEN_L0A, SEEN_L0B):
-        story.database.drop(second - SEEN_L1 + kind)
-    story.levels.forget(second)
-    story.database.commit()
-    assert not story.levels.has(second, 3)
-    while story.levels.sinking:
-        story.levels.sink(10)
-    assert sorted(story.levels.fingerprints(first)) == [*range(30)]
-    assert [*story.levels.fingerprints(second)] == []
-    story.database.close()
+        history.database.drop(second - SEEN_L1 + kind)
+    history.levels.forget(second)
+    history.database.commit()
+    assert not history.levels.has(second, 3)
+    while history.levels.compacting:
+        history.levels.compact(10)
+    assert sorted(history.levels.fingerprints(first)) == [*range(30)]
+    assert [*history.levels.fingerprints(second)] == []
+    history.database.close()

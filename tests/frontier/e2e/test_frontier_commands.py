@@ -572,7 +572,7 @@ def test_a_state_that_an_import_left_half_made_is_made(frontier, step):
     """It was killed, or the disk was full, after this step."""
     with closing(StateDir(Path("new"))) as state:
         if step != "lock":
-            embedded_frontier(state.frontier, Policy()).shelf.close()
+            embedded_frontier(state.frontier, Policy()).store.close()
     if step == "description":
         Path("new/crawl.json.new").write_text('{"for')
     told = frontier("import", seeds(), "--state", "new")

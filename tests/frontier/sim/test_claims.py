@@ -65,16 +65,16 @@ class Crawl(Transfers):
     def __post_init__(self) -> None:
         self.chance, self.slow_s = random.Random(self.seed), SLOW_S
         self.delays = dict.fromkeys(self.counts, self.policy.delay_s)
-        self.lending: LeaseManager[int] = LeaseManager(self.policy, Counted(self.counts), 0)
+        self.manager: LeaseManager[int] = LeaseManager(self.policy, Counted(self.counts), 0)
         self.left = sum(self.counts.values())
-        bench = self.lending.workbench
-        bench.see(self.now)
+        scheduler = self.manager.scheduler
+        scheduler.update_clock(self.now)
         for key, count in self.counts.items():
-            bench.host(key)
+            scheduler.activate(key)
             if key in self.addresses:
-                self.lending.learned_address(key, self.addresses[key], math.inf, self.now)
+                self.manager.set_address(key, self.addresses[key], math.inf, self.now)
             if count:
-                bench.found_work(bench.host(key), count=count)
+                scheduler.add_work(scheduler.activate(key), count=count)
 
     @property
     def now(self) -> float:
@@ -89,9 +89,9 @@ class Crawl(Transfers):
         asked_at = -1.0
         while True:
             if self.lends:
-                for lease in self.lending.lend(self.workers - self.busy, self.now):
+                for lease in self.manager.lease(self.workers - self.busy, self.now):
                     self.lease(lease)
-            ready = self.lending.workbench.next_ready()
+            ready = self.manager.scheduler.next_ready()
             if self.lends and self.busy < self.workers and ready is not None:
                 at = max(ready - self.skew, self.true) + NEAR_S
                 if at != asked_at:
@@ -116,7 +116,7 @@ class Crawl(Transfers):
         if hosts is None:
             self.busy -= 1
             self.left -= 1
-            assert self.lending.give_back(lease, contacted=True) is not None
+            assert self.manager.end(lease, contacted=True) is not None
             return
         waiting = len(hosts)
 
@@ -135,13 +135,13 @@ class Crawl(Transfers):
     def is_over(self) -> None:
         """Everything was fetched, nothing waits, and hosts that only had claims are forgotten."""
         assert (self.left, self.busy, self.outstanding) == (0, 0, 0), "somebody waits for ever"
-        bench = self.lending.workbench
-        assert all(host.claims is None and host.in_flight == 0 for host in bench.hosts.values())
-        assert all(not group.claiming and group.in_flight == 0 for group in bench.groups.values())
-        bench.see(self.now + 1e5)
-        bench.forget_idle(self.now + 1e5)
-        bench.forget_idle(self.now + 1e5)
-        assert (bench.hosts, bench.groups) == ({}, {})
+        scheduler = self.manager.scheduler
+        assert all(host.claims is None and host.in_flight == 0 for host in scheduler.hosts.values())
+        assert all(not group.claiming_hosts and group.in_flight == 0 for group in scheduler.groups.values())
+        scheduler.update_clock(self.now + 1e5)
+        scheduler.forget_idle(self.now + 1e5)
+        scheduler.forget_idle(self.now + 1e5)
+        assert (scheduler.hosts, scheduler.groups) == ({}, {})
 
 
 class Claimer:
@@ -152,7 +152,7 @@ class Claimer:
         self.claimed_at = crawl.true
         self.asked = 0
         crawl.outstanding += 1
-        self.claim: Claim = crawl.lending.claim(host, self.wake, lease, crawl.now)
+        self.claim: Claim = crawl.manager.claim(host, self.wake, lease, crawl.now)
         self.ask()
 
     def wake(self) -> None:
@@ -166,7 +166,7 @@ class Claimer:
 
     def ask(self) -> None:
         crawl = self.crawl
-        at = crawl.lending.try_start(self.claim, crawl.now)
+        at = crawl.manager.try_start(self.claim, crawl.now)
         if not at:
             self.asked += 1
             end = crawl.transfer(self.host, self.claimed_at, claim=True)
@@ -179,8 +179,8 @@ class Claimer:
         crawl = self.crawl
         self.asked += 1
         crawl.outstanding -= 1
-        crawl.lending.release_claim(self.claim, crawl.now)
-        crawl.lending.release_claim(self.claim, crawl.now)
+        crawl.manager.release_claim(self.claim, crawl.now)
+        crawl.manager.release_claim(self.claim, crawl.now)
         self.done()
 
 
@@ -201,20 +201,20 @@ def test_whatever_happens_it_is_polite_and_ends(seed: int) -> None:
 
     def trouble() -> None:
         host = chance.choice(list(counts))
-        bench = crawl.lending.workbench
+        scheduler = crawl.manager.scheduler
         what = chance.randrange(4 if addresses else 3)
         if what == 0:
-            bench.see(crawl.now)
+            scheduler.update_clock(crawl.now)
             crawl.delays[host] = max(policy.delay_s, chance.choice([0.0, 0.3, 3.0]))
-            bench.throttle(bench.host(host), crawl.delays[host])
-            crawl.lending.paced.add(host)
+            scheduler.throttle(scheduler.activate(host), crawl.delays[host])
+            crawl.manager.unsaved_hosts.add(host)
         elif what == 1:
-            bench.see(crawl.now)
-            bench.block(bench.host(host), crawl.now + chance.uniform(0, 20))
+            scheduler.update_clock(crawl.now)
+            scheduler.block(scheduler.activate(host), crawl.now + chance.uniform(0, 20))
         elif what == 3:
-            bench.see(crawl.now)
+            scheduler.update_clock(crawl.now)
             addresses[host] = f"10.0.0.{chance.randrange(3)}"
-            crawl.lending.learned_address(host, addresses[host], math.inf, crawl.now)
+            crawl.manager.set_address(host, addresses[host], math.inf, crawl.now)
         else:
             crawl.skew -= chance.choice([0.5, 30.0, 7200.0])
 
@@ -329,7 +329,7 @@ def test_a_block_that_comes_while_a_claim_waits_counts(seed: int) -> None:
     host = BIG
     crawl = Crawl(Policy(robots=False, delay_s=10.0), {host: 1}, 1, seed, no_claims)
     crawl.after(1.0, lambda: Claimer(crawl, host, None, lambda: None) and None)
-    crawl.after(2.0, lambda: crawl.lending.workbench.block(crawl.lending.workbench.host(host), crawl.now + 60.0))
+    crawl.after(2.0, lambda: crawl.manager.scheduler.block(crawl.manager.scheduler.activate(host), crawl.now + 60.0))
     crawl.run()
     crawl.is_over()
     assert [round(start.at) for start in crawl.starts[host]] == [0, 62]

@@ -63,26 +63,26 @@ class Crawl:
     transfers: dict[str, list[tuple[float, float]]] = field(default_factory=lambda: defaultdict(list))
     now: float = 0.0
 
-    def run(self, prepare: Callable[[LeaseManager[int]], None] = lambda lending: None) -> Crawl:
+    def run(self, prepare: Callable[[LeaseManager[int]], None] = lambda manager: None) -> Crawl:
         print(f"seed {self.seed}")
         self.chance = random.Random(self.seed)
-        lending: LeaseManager[int] = LeaseManager(self.policy, Counted(self.counts), 0)
+        manager: LeaseManager[int] = LeaseManager(self.policy, Counted(self.counts), 0)
         order = list(self.counts)
         self.chance.shuffle(order)
         for key in order:
-            lending.workbench.found_work(lending.workbench.host(key), count=self.counts[key])
-        prepare(lending)
-        self.work_off(lending)
+            manager.scheduler.add_work(manager.scheduler.activate(key), count=self.counts[key])
+        prepare(manager)
+        self.work_off(manager)
         assert {key: len(self.transfers[key]) for key in self.counts} == self.counts
         return self
 
-    def work_off(self, lending: LeaseManager[int]) -> None:
+    def work_off(self, manager: LeaseManager[int]) -> None:
         running: list[tuple[float, int, Lease]] = []
         while True:
-            for lease in lending.lend(self.workers - len(running), self.now):
+            for lease in manager.lease(self.workers - len(running), self.now):
                 heapq.heappush(running, (self.start(lease), lease.token, lease))
             times = [running[0][0]] if running else []
-            ready = lending.workbench.next_ready()
+            ready = manager.scheduler.next_ready()
             if ready is not None and len(running) < self.workers:
                 times.append(ready)
             if not times:
@@ -90,7 +90,7 @@ class Crawl:
             assert min(times) > self.now, "something ready was not lent"
             self.now = min(times)
             while running and running[0][0] <= self.now:
-                self.end(lending, heapq.heappop(running)[2])
+                self.end(manager, heapq.heappop(running)[2])
 
     def start(self, lease: Lease) -> float:
         if lease.record.kind == RecordKind.RESOLVE:
@@ -101,11 +101,11 @@ class Crawl:
         transfers.append((self.now, self.now + chance.uniform(FAST_S, SLOW_S)))
         return transfers[-1][1]
 
-    def end(self, lending: LeaseManager[int], lease: Lease) -> None:
+    def end(self, manager: LeaseManager[int], lease: Lease) -> None:
         if lease.record.kind == RecordKind.RESOLVE:
             host = lease.record.host
-            lending.learned_address(host, self.addresses[host], math.inf, self.now)
-        lending.give_back(lease, contacted=True)
+            manager.set_address(host, self.addresses[host], math.inf, self.now)
+        manager.end(lease, contacted=True)
 
     # What must be true of it.
 
@@ -236,9 +236,9 @@ def test_blocked_hosts_hold_up_nobody(seed: int) -> None:
     counts = numbered([5] * 2000)
     blocked, until = set(list(counts)[::2]), 3600.0
 
-    def block(lending: LeaseManager[int]) -> None:
+    def block(manager: LeaseManager[int]) -> None:
         for key in blocked:
-            lending.workbench.block(lending.workbench.host(key), until)
+            manager.scheduler.block(manager.scheduler.activate(key), until)
 
     policy = Policy(robots=False, delay_s=1.0)
     crawl = Crawl(counts, policy, 20, seed).run(block)
@@ -257,18 +257,18 @@ def test_older_segments_first(seed: int) -> None:
     counts = numbered([chance.randint(1, 20) for _ in range(300)])
     store = Counted(counts)
     store.ranks = {key: sorted(float(chance.randint(1, 3)) for _ in range(count)) for key, count in counts.items()}
-    lending: LeaseManager[int] = LeaseManager(Policy(robots=False, delay_s=10.0), store, 0)
+    manager: LeaseManager[int] = LeaseManager(Policy(robots=False, delay_s=10.0), store, 0)
     for key, ranks in store.ranks.items():
         for rank in ranks:
-            lending.workbench.found_work(lending.workbench.host(key), rank)
+            manager.scheduler.add_work(manager.scheduler.activate(key), rank)
     last: dict[str, float] = {}
     now = 0.0
     while any(store.left.values()):
         oldest = [store.ranks[key][0] for key in counts if store.ranks[key] and last.get(key, -10.0) + 10.0 <= now]
-        leases = lending.lend(1, now)
+        leases = manager.lease(1, now)
         assert len(leases) == (1 if oldest else 0)
         for lease in leases:
             assert lease.record.priority == min(oldest)
             last[lease.record.host] = now
-            lending.give_back(lease, contacted=True)
+            manager.end(lease, contacted=True)
         now += 0.25

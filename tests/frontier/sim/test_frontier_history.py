@@ -664,7 +664,7 @@ class DurableHistory(FrontierHistory):
     def crash_in_the_middle_of_a_frame(self, data: st.DataObject) -> None:
         """A frame that is not whole is not there."""
         for opened in self.opened:
-            path = opened.frontier.shelf.path
+            path = opened.frontier.store.path
             journal = path / f"journal.{generations(path)[-1]}"
             before = journal.stat().st_size
             opened.kill_at = ("frame written", 0)

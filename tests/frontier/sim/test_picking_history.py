@@ -1,8 +1,8 @@
-"""One random history, played on the lending and on a model of it that scans all hosts every time (F8).
+"""One random history, played on the manager and on a model of it that scans all hosts every time (F8).
 
 Work of several segments, leases and their ends, blocks, crawl delays, addresses that come, change and run out, clocks
 that jump. The model keeps a list of pauses and of transfers, and says from the definitions alone who may be contacted;
-it shares no code with the lending. Times are whole quarters of a second, so that sums are exact.
+it shares no code with the manager. Times are whole quarters of a second, so that sums are exact.
 """
 
 from __future__ import annotations
@@ -127,13 +127,13 @@ class PickingHistory(RuleBasedStateMachine):
         )
         self.resolves = delay_per_ip > 0 or places_per_ip > 0
         self.store = Store()
-        self.lending: LeaseManager[Any] = LeaseManager(self.policy, self.store, 0)
+        self.manager: LeaseManager[Any] = LeaseManager(self.policy, self.store, 0)
         self.now = self.latest = START
         self.hosts: dict[str, HostModel] = {}
         self.groups: dict[str, Pauses] = {address: Pauses() for address in ADDRESSES[1:]}
         self.flights: dict[int, Flight] = {}
         self.number = 0
-        self.lending.lend(0, self.now)
+        self.manager.lease(0, self.now)
         for key, address in zip(HOSTS, addresses, strict=True):
             if address is not None:
                 self.has_address(key, address, 10_000.0)
@@ -212,12 +212,12 @@ class PickingHistory(RuleBasedStateMachine):
             self.number += 1
             self.store.queues[key].append((rank, self.number))
         self.host(key)
-        self.lending.workbench.found_work(self.lending.workbench.host(key), rank, count)
+        self.manager.scheduler.add_work(self.manager.scheduler.activate(key), rank, count)
 
     @rule(limit=st.integers(0, 12))
     def lend(self, limit: int) -> None:
         before = {key: list(queue) for key, queue in self.store.queues.items()}
-        leases = self.lending.lend(limit, self.now)
+        leases = self.manager.lease(limit, self.now)
         after, self.store.queues = self.store.queues, before
         self.see()
         for lease in leases:
@@ -268,10 +268,10 @@ class PickingHistory(RuleBasedStateMachine):
 
     def end(self, token: int, contacted: bool) -> None:
         flight = self.flights.pop(token)
-        held = self.lending.give_back(flight.lease, contacted=contacted)
+        held = self.manager.end(flight.lease, contacted=contacted)
         assert held is not None
         assert held.lease == flight.lease
-        assert self.lending.give_back(flight.lease, contacted=contacted) is None
+        assert self.manager.end(flight.lease, contacted=contacted) is None
         if not contacted and flight.returnable and flight.kind != RecordKind.RESOLVE:
             self.host(flight.host).pauses.take_back(flight.starts)
             if self.resolves and flight.address:
@@ -283,7 +283,7 @@ class PickingHistory(RuleBasedStateMachine):
         token = data.draw(st.sampled_from(sorted(self.flights)))
         self.see()
         flight = self.flights.pop(token)
-        renewed = self.lending.renew(flight.lease, self.now)
+        renewed = self.manager.renew(flight.lease, self.now)
         assert renewed == flight.lease._replace(expires_at=self.latest + LEASE_S)
         flight.lease = renewed
         self.flights[token] = flight
@@ -292,11 +292,11 @@ class PickingHistory(RuleBasedStateMachine):
     def overdue(self) -> None:
         self.see()
         late = {flight.lease for flight in self.flights.values() if flight.lease.expires_at <= self.now}
-        assert set(self.lending.overdue(self.now)) == late
+        assert set(self.manager.overdue(self.now)) == late
 
     @rule(key=st.sampled_from(HOSTS), seconds=quarters)
     def block(self, key: str, seconds: float) -> None:
-        self.lending.workbench.block(self.lending.workbench.host(key), self.now + seconds)
+        self.manager.scheduler.block(self.manager.scheduler.activate(key), self.now + seconds)
         self.pause(key, self.now + seconds)
 
     @rule(key=st.sampled_from(HOSTS), delay=st.sampled_from([0.0, 0.5, 4.0]))
@@ -304,14 +304,14 @@ class PickingHistory(RuleBasedStateMachine):
         self.has_robots(key, delay)
 
     def has_robots(self, key: str, delay: float) -> None:
-        self.lending.learned(key, HostFacts(b"", 200, self.now, delay), self.now)
+        self.manager.set_facts(key, HostFacts(b"", 200, self.now, delay), self.now)
         host = self.host(key)
         host.robots_at, host.delay = self.now, max(delay, self.policy.delay_s)
         self.pause(key, self.now + host.delay)
 
     @rule(key=st.sampled_from(HOSTS), seconds=quarters, robots=st.booleans())
     def fail(self, key: str, seconds: float, robots: bool) -> None:
-        failed = self.lending.robots_failed if robots else self.lending.address_failed
+        failed = self.manager.robots_failed if robots else self.manager.address_failed
         failed(key, self.now + seconds)
         self.pause(key, self.now + seconds)
 
@@ -320,7 +320,7 @@ class PickingHistory(RuleBasedStateMachine):
         self.has_address(key, address, seconds * 10)
 
     def has_address(self, key: str, address: str, seconds: float) -> None:
-        self.lending.learned_address(key, address, self.now + seconds, self.now)
+        self.manager.set_address(key, address, self.now + seconds, self.now)
         host = self.host(key)
         if self.resolves and address and not host.address and host.started:
             group = self.groups[address]
@@ -339,15 +339,15 @@ class PickingHistory(RuleBasedStateMachine):
 
     @rule()
     def forget_idle(self) -> None:
-        self.lending.workbench.forget_idle(self.now)
+        self.manager.scheduler.forget_idle(self.now)
         for key in list(self.hosts):
             if not self.store.queues[key] and not self.in_flight(key) and self.hosts[key].pauses.until() <= self.now:
                 del self.hosts[key]
-        assert set(self.lending.workbench.hosts) == set(self.hosts)
+        assert set(self.manager.scheduler.hosts) == set(self.hosts)
 
     @rule()
     def next_ready(self) -> None:
-        at = self.lending.workbench.next_ready()
+        at = self.manager.scheduler.next_ready()
         times = [self.ready_at(key) for key in HOSTS if self.has_place(key)]
         if not times:
             assert at is None
@@ -359,13 +359,13 @@ class PickingHistory(RuleBasedStateMachine):
 
     @invariant()
     def estimates_add_up(self) -> None:
-        if not hasattr(self, "lending"):
+        if not hasattr(self, "manager"):
             return
-        bench = self.lending.workbench
-        for key, host in bench.hosts.items():
+        scheduler = self.manager.scheduler
+        for key, host in scheduler.hosts.items():
             assert (host.backlog, host.in_flight) == (len(self.store.queues[key]), self.in_flight(key))
-        for address, group in bench.groups.items():
-            hosts = [host for host in bench.hosts.values() if host.group is group]
+        for address, group in scheduler.groups.items():
+            hosts = [host for host in scheduler.hosts.values() if host.group is group]
             assert (group.members, group.backlog) == (len(hosts), sum(host.backlog for host in hosts))
             flights = [f for f in self.flights.values() if f.address == address and f.kind != RecordKind.RESOLVE]
             assert group.in_flight == len(flights)

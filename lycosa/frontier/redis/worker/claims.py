@@ -36,7 +36,7 @@ class Claims:
         self._claimed += 1
         claim = Claim(Host(key=host), wake, self._claimed)
         self._lines.setdefault(host, OrderedDict())[claim] = None
-        self._session.of(host).add("k", claim.stamp, host)
+        self._session.of(host).add("k", claim.number, host)
         return claim
 
     async def turn(self, claim: Claim, now: float) -> Told:
@@ -47,10 +47,10 @@ class Claims:
         if next(iter(self._lines.get(host, ())), None) is not claim:
             return Told(core.WHEN_WOKEN)
         partition = self._session.of(host)
-        partition.turns[claim.stamp] = None
-        partition.add("?", claim.stamp, host)
+        partition.turns[claim.number] = None
+        partition.add("?", claim.number, host)
         await self._send(partition)
-        told = partition.turns.pop(claim.stamp, None)
+        told = partition.turns.pop(claim.number, None)
         if told is None:  # the answer was lost
             return Told(math.nextafter(now, math.inf))
         if told.at:
@@ -63,12 +63,12 @@ class Claims:
         """Leave the line, or end the transfer. Return whether that was anything new."""
         waits = claim in self._lines.get(claim.host.key, ())
         if waits:
-            self._session.of(claim.host.key).turns.pop(claim.stamp, None)
+            self._session.of(claim.host.key).turns.pop(claim.number, None)
             self._leave(claim)
         elif not claim.granted:
             return False
         claim.granted = False
-        self._session.of(claim.host.key).add("u", claim.stamp)
+        self._session.of(claim.host.key).add("u", claim.number)
         self.wake(claim.host.key)
         return True
 

@@ -96,7 +96,7 @@ class RedisFrontier:
 
     def known(self, segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
         """Ask what was pushed from here lately."""
-        return self._known.among(segment, fingerprints)
+        return self._known.contained(segment, fingerprints)
 
     async def lease(self, limit: int, now: float) -> list[Lease]:
         """Lend what may be fetched now: of the stock, if that is enough."""
