@@ -295,6 +295,7 @@ class Job:
             skipped=dict(self._stats.skipped),
             dead=[(record.url, reason) for record, reason in dead],
             notes=self._notes(enough=enough),
+            bugs=self._stats.bugs.most_frequent(),
             idle_until=self._engine.idle_until,
             ended_at=self._stats.started_at + snapshot.elapsed_s,
             items_path=items_place(self._settings),

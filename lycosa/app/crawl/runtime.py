@@ -122,6 +122,7 @@ async def cast_of(
     """Make what one spider has of its own; the stack closes it."""
     settings, crawler, stats = member.settings, member.target.crawler, member.target.crawler.stats
     crawler.records = site.state_saver.store
+    crawler.signals.bugs = site.stats.bugs
     fetchers = fetchers_of(
         stack, member, addresses, site.report_starts, site.leaser, site.state_saver.store, site.clock
     )
@@ -159,7 +160,9 @@ def downloader_of(cast: Cast, site: Site) -> Downloader:
     types, headers = cast.rules.content_types, fetch_settings_of(cast.member.settings).headers
     chain = _downloader_chain(cast, site)
     accept = accept_types(types)
-    return Downloader(cast.fetcher, chain, cast.retrying, site.clock, accept, headers, site.rest, cast.guard)
+    return Downloader(
+        cast.fetcher, chain, cast.retrying, site.clock, accept, headers, site.rest, cast.guard, site.stats.bugs
+    )
 
 
 def visitor_of(cast: Cast, site: Site, downloader: Downloader, chain: SpiderChain, pipelines: Pipelines) -> Visitor:

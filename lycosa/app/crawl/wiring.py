@@ -142,7 +142,7 @@ async def _open_outputs(
     settings, frontier = crew.settings, opened.frontier
     indexer = _indexer(stack, settings, state)
     listener = tell(indexer)
-    space = FreeSpace(written_to(settings, state), settings.free_space, elsewhere=opened.shortage)
+    space = FreeSpace(written_to(settings, state), settings.free_space, other_shortage=opened.shortage)
     committer = Committer(frontier, sinks, settings.commit_every, settings.commit_acks, _each(listener, space))
     feeds = await stack.enter_async_context(Feeds(sinks, [member.target.crawler for member in crew.members]))
     earlier = await frontier.positions()

@@ -42,6 +42,7 @@ from lycosa.app.crawl.runtime import (
 from lycosa.app.crawl.spec import Crew, Member, crew_of
 from lycosa.app.crawl.workers import Module, Task
 from lycosa.core.errors import LycosaError
+from lycosa.crawl.diagnostics.bug_log import WorkerBugLog
 from lycosa.crawl.diagnostics.watchdog import Watchdog
 from lycosa.crawl.engine.records import to_record
 from lycosa.crawl.engine.state_saver import StateSaver
@@ -99,7 +100,7 @@ class Process:
     def __init__(self, task: Task) -> None:
         self.task = task
         self.clock = Clock()
-        self.stats = RunStats(self.clock.now())
+        self.stats = RunStats(self.clock.now(), bugs=WorkerBugLog())
         self.collector = SharedStats()
         self.known = RecentFingerprints()
         self.frontier = FarFrontier(self.send, self.flush)

@@ -6,7 +6,9 @@ On a terminal one live line, elsewhere a line every few seconds; nothing with `q
 from __future__ import annotations
 
 import os
+import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -15,6 +17,7 @@ from typing import Any
 from lycosa.cli.exit_codes import CANNOT, DEAD, DONE, INTERRUPTED, printable
 from lycosa.config import STANDARD_OUTPUT, Settings
 from lycosa.core.units import format_duration, format_rough_duration, format_size
+from lycosa.crawl.diagnostics.bug_log import Bug
 from lycosa.crawl.events.stats import Snapshot, Summary
 from lycosa.frontier.core.telemetry import page_count, pages_done
 from lycosa.proxies.core.pool.outage import NO_PROXY
@@ -22,6 +25,11 @@ from lycosa.proxies.core.pool.outage import NO_PROXY
 LIVE_EVERY_S = 0.25
 PLAIN_EVERY_S = 5.0
 REASONS_MAX = 12
+BUGS_SHOWN = 20
+
+EXCEPTION_IN = re.compile(r"([A-Za-z_]\w* in \w+): ")
+"""How the reason of a page begins on which the user's code failed: `ValueError in parse: ...`."""
+
 Observe = Callable[[Snapshot], None]
 
 
@@ -80,10 +88,8 @@ def summary_lines(summary: Summary) -> list[str]:
             skipped = count(sum(summary.skipped.values()), "link")
             lines.append(_row("skipped", f"{skipped}{here}{_counts(summary.skipped)}"))
     if now.dead:
-        lines.append(_row("dead", f"{now.dead:,}{ever}{_counts(summary.dead_reasons)}"))
-        lines += [_row("", f"{url}  {reason}") for url, reason in summary.dead]
-        if now.dead > len(summary.dead):
-            lines.append(_row("", f"... and {now.dead - len(summary.dead):,} more"))
+        lines += _dead_rows(summary, ever)
+    lines += _bug_rows(summary.bugs)
     if proxies := _proxies(summary.stats):
         lines.append(_row("proxies", proxies))
     if summary.shared:
@@ -96,6 +102,31 @@ def summary_lines(summary: Summary) -> list[str]:
     if summary.interrupted:
         lines.append("the state is saved: the same command resumes the crawl")
     return lines
+
+
+def _dead_rows(summary: Summary, ever: str) -> list[str]:
+    """Return how many URLs are dead and why, with one example for each cause."""
+    causes: Counter[str] = Counter()
+    for reason, number in summary.dead_reasons.items():
+        causes[_cause(reason)] += number
+    examples: dict[str, str] = {}
+    for url, reason in summary.dead:
+        examples.setdefault(_cause(reason), f"{url}  {reason}")
+    rows = [_row("dead", f"{summary.snapshot.dead:,}{ever}{_counts(causes)}")]
+    rows += [_row("", example) for example in examples.values()]
+    more = summary.snapshot.dead - len(examples)
+    return [*rows, _row("", f"... and {more:,} more")] if more > 0 else rows
+
+
+def _cause(reason: str) -> str:
+    """Return what the reasons of one bug have in common: the messages of an exception differ from page to page."""
+    found = EXCEPTION_IN.match(reason)
+    return found[1] if found else reason
+
+
+def _bug_rows(bugs: Sequence[Bug]) -> list[str]:
+    rows = [_row("" if number else "bugs", str(bug)) for number, bug in enumerate(bugs[:BUGS_SHOWN])]
+    return [*rows, _row("", f"... and {len(bugs) - BUGS_SHOWN:,} more bugs")] if len(bugs) > BUGS_SHOWN else rows
 
 
 def _proxies(stats: Mapping[str, Any]) -> str:

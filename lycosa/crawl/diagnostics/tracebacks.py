@@ -1,45 +1,44 @@
-"""What a log shows of an exception in the user's code: his own lines, and the same place once.
-
-A traceback begins with the first line that is not ours; one without such a line is shown whole: it may be our mistake.
-A callback that fails on every page would bury all else: from the second time on the line of the page has to do.
-"""
+"""Finds the user's own code in a traceback or stack: not ours, not the standard library, not an installed package."""
 
 from __future__ import annotations
 
+import sysconfig
+from pathlib import Path
+from traceback import walk_tb
 from types import TracebackType
 
-from lycosa.crawl.diagnostics.user_errors import PACKAGE_DIR
+PACKAGE_DIR = f"{Path(__file__).parents[2]}/"
 
-PLACES_MAX = 1000
-"""Places that are remembered; what fails in further ones is shown each time."""
-
-Shown = tuple[type[BaseException], BaseException, TracebackType | None]
+LIBRARIES = tuple({f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+PACKAGES = ("/site-packages/", "/dist-packages/")
 
 
-class Tracebacks:
-    """Remembers what was shown."""
-
-    def __init__(self) -> None:
-        self._places: set[tuple[type[BaseException], str, int]] = set()
-
-    def of(self, error: BaseException) -> Shown | None:
-        """Return what `exc_info` of a log call is to be: None for what was shown before."""
-        trace = users(error) or error.__traceback__
-        last = trace
-        while last is not None and last.tb_next is not None:
-            last = last.tb_next
-        if last is not None:
-            place = type(error), last.tb_frame.f_code.co_filename, last.tb_lineno
-            if place in self._places:
-                return None
-            if len(self._places) < PLACES_MAX:
-                self._places.add(place)
-        return type(error), error, trace
+def is_user_file(file: str) -> bool:
+    """Return whether a file of code is the user's."""
+    return not file.startswith((PACKAGE_DIR, *LIBRARIES, "<frozen ")) and not any(name in file for name in PACKAGES)
 
 
-def users(error: BaseException) -> TracebackType | None:
-    """Return the traceback of an exception from the first line of the user's code on, if there is one."""
+def user_traceback(error: BaseException) -> TracebackType | None:
+    """Return the traceback of an exception from the first frame outside Lycosa on, or None if all frames are ours."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith((PACKAGE_DIR, "<")):
         trace = trace.tb_next
     return trace
+
+
+def user_function(error: BaseException, default: str) -> str:
+    """Return the name of the first function outside Lycosa that an exception passed through, else `default`."""
+    trace = user_traceback(error)
+    return default if trace is None else trace.tb_frame.f_code.co_name
+
+
+def user_line(error: BaseException) -> str:
+    """Return the innermost line of user code that an exception passed through, as `quotes.py:12`; "" if none."""
+    frame = user_frame(error)
+    return f"{Path(frame[0]).name}:{frame[1]}" if frame is not None else ""
+
+
+def user_frame(error: BaseException) -> tuple[str, int] | None:
+    """Return file and line of the innermost user code that an exception passed through, or None."""
+    places = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
+    return next((place for place in reversed(places) if is_user_file(place[0])), None)

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -32,8 +31,6 @@ DEPTH_MAX = 50
 
 SIMILARITY_MIN = 0.8
 """Two names this similar (`difflib`) count as one and its misspelling."""
-
-PACKAGE_DIR = str(Path(__file__).parents[2])
 
 AWAITED = "it has to be awaited"
 FETCHABLE = re.compile(r"(?:https?:)?//?\S+", re.IGNORECASE)
@@ -111,17 +108,6 @@ def check_arguments(function: Callable[..., Any], cb_kwargs: Mapping[str, Any]) 
         if each not in names:
             return f"cb_kwargs has {each!r}, which {name} does not take: add the argument, or **kwargs"
     return ""
-
-
-def user_function(error: BaseException, default: str) -> str:
-    """Return the name of the outermost function of the user's that an exception passed through, else `default`."""
-    trace = error.__traceback__
-    while trace is not None:
-        code = trace.tb_frame.f_code
-        if not code.co_filename.startswith((PACKAGE_DIR, "<")):
-            return code.co_name
-        trace = trace.tb_next
-    return default
 
 
 def usual_cause(error: BaseException) -> str:

@@ -16,7 +16,6 @@ import asyncio
 import linecache
 import logging
 import sys
-import sysconfig
 import threading
 import time
 from collections.abc import Iterator
@@ -24,7 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple, Self
 
-import lycosa
+from lycosa.crawl.diagnostics.tracebacks import is_user_file
 
 log = logging.getLogger(__name__)
 
@@ -42,13 +41,6 @@ NETWORK = frozenset({"socket", "ssl", "http", "urllib", "urllib3", "requests", "
 DEBUGGERS = frozenset({"pdb", "bdb", "IPython", "debugpy", "pydevd"})
 
 ELSEWHERE = "run it elsewhere, with callback_mode = 'thread'"
-
-NOT_USERS = (
-    *{f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib", "platlib")},
-    f"{Path(lycosa.__file__).parent}/",
-    "<frozen ",
-)
-PACKAGES = ("/site-packages/", "/dist-packages/")
 
 
 class CodeLocation(NamedTuple):
@@ -157,14 +149,10 @@ def blamed(stack: list[FrameType]) -> CodeLocation | None:
     if _is_debugged(stack):
         return None
     for depth, frame in enumerate(stack):
-        if _is_users(frame.f_code.co_filename):
+        if is_user_file(frame.f_code.co_filename):
             call = _call_at(frame)
             return _where(frame)._replace(call=call, advice=_advice(call, stack[:depth]))
     return None
-
-
-def _is_users(file: str) -> bool:
-    return not file.startswith(NOT_USERS) and not any(name in file for name in PACKAGES)
 
 
 def _where(frame: FrameType) -> CodeLocation:

@@ -1,4 +1,4 @@
-"""Who is cancelled: the task that runs, or one that it waits for."""
+"""Tells a cancellation of the running task from one of a task that it awaits."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ import asyncio
 
 
 def is_being_cancelled() -> bool:
-    """Return whether somebody cancels the task that runs: not one that it waits for."""
+    """Return whether the running task itself is being cancelled, not one that it awaits."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

@@ -24,7 +24,7 @@ from lycosa.crawl.events.stats_collector import StatsCollector
 log = logging.getLogger(__name__)
 
 MEMORY_CHECK_S = 60.0
-"""How often the memory of the process is looked at, unless MEMUSAGE_CHECK_INTERVAL_SECONDS says otherwise."""
+"""How often the memory of the process is measured, unless MEMUSAGE_CHECK_INTERVAL_SECONDS says otherwise."""
 
 STATM = Path("/proc/self/statm")
 MIB = 1024 * 1024
@@ -32,24 +32,26 @@ MIB = 1024 * 1024
 MEMUSAGE_EXCEEDED = "memusage_exceeded"
 
 FINISH_REASONS = {
-    "finished": "nothing is left to do, or what is left is due later",
+    "finished": "nothing is left, or what is left is due later",
     "shutdown": "it was interrupted: Ctrl-C, SIGTERM",
-    "cancelled": "CloseSpider without a reason; with one, that is the word",
-    "failed": "it could not go on: the state, a sink or the spider failed",
+    "cancelled": "CloseSpider without a reason; with one, that is the finish reason",
+    "failed": "the crawl could not continue: the state, a sink or the spider failed",
     "closespider_itemcount": "CLOSESPIDER_ITEMCOUNT items were scraped",
     "closespider_pagecount": "CLOSESPIDER_PAGECOUNT pages are done, counted over all runs of the crawl",
     "closespider_errorcount": "CLOSESPIDER_ERRORCOUNT callbacks failed",
     "closespider_timeout": "CLOSESPIDER_TIMEOUT seconds have passed",
     "closespider_timeout_no_item": "CLOSESPIDER_TIMEOUT_NO_ITEM seconds have passed without an item",
     "closespider_pagecount_no_item": "CLOSESPIDER_PAGECOUNT_NO_ITEM responses in a row brought no item",
-    MEMUSAGE_EXCEEDED: "the process holds more than MEMUSAGE_LIMIT_MB",
+    MEMUSAGE_EXCEEDED: "the process uses more than MEMUSAGE_LIMIT_MB",
 }
-"""Every word for an end that Lycosa uses, and what it means."""
+"""Every reason that Lycosa itself uses, and its meaning."""
 
 
 class RunCounts(NamedTuple):
-    """What the conditions look at: `errors` are failed callbacks, times are unix seconds; `item_at` and
-    `pages_at_item` are of the last item, or of the start when there was none."""
+    """The counters of a run that conditions depend on. `errors` are failed callbacks; times are unix seconds.
+
+    `item_at` and `pages_at_item` belong to the last item, or to the start if there was none.
+    """
 
     items: int
     pages: int
@@ -61,7 +63,7 @@ class RunCounts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CloseConditions:
-    """What closes a crawl, named as Scrapy's settings without CLOSESPIDER_; 0 is no condition. Raises `BadSetting`."""
+    """Limits that close a crawl, named as Scrapy's settings without CLOSESPIDER_; 0 is none. Raises `BadSetting`."""
 
     itemcount: int = 0
     pagecount: int = 0
@@ -80,26 +82,26 @@ class CloseConditions:
         return any(getattr(self, each.name) for each in fields(self))
 
     def reason(self, counts: RunCounts, now: float) -> str:
-        """Return the word for the first condition that is met, or ""."""
-        fruitless = counts.pages - counts.pages_at_item
+        """Return the finish reason of the first condition that is met, or ""."""
+        itemless_pages = counts.pages - counts.pages_at_item
         met = {
             "closespider_itemcount": 0 < self.itemcount <= counts.items,
             "closespider_pagecount": 0 < self.pagecount <= counts.pages,
             "closespider_errorcount": 0 < self.errorcount <= counts.errors,
             "closespider_timeout": 0 < self.timeout <= now - counts.started_at,
             "closespider_timeout_no_item": 0 < self.timeout_no_item <= now - counts.item_at,
-            "closespider_pagecount_no_item": 0 < self.pagecount_no_item <= fruitless,
+            "closespider_pagecount_no_item": 0 < self.pagecount_no_item <= itemless_pages,
         }
         return next((reason for reason, is_met in met.items() if is_met), "")
 
     def next_at(self, counts: RunCounts) -> float | None:
-        """Return when (unix seconds) time alone may meet a condition, or None when it cannot."""
+        """Return when (unix seconds) a condition may be met by time alone; None if there is no such condition."""
         limits = ((self.timeout, counts.started_at), (self.timeout_no_item, counts.item_at))
         return min((since + limit for limit, since in limits if limit), default=None)
 
 
 class CloseTracker:
-    """Watches one run that started at `now`. False when there is nothing to watch."""
+    """Applies the conditions to one run, which started at `now`. False if there are no conditions."""
 
     def __init__(self, conditions: CloseConditions, now: float) -> None:
         self._conditions = conditions
@@ -108,22 +110,22 @@ class CloseTracker:
     def __bool__(self) -> bool:
         return bool(self._conditions)
 
-    def look(self, items: int, pages: int, errors: int, now: float) -> str:
-        """Take the counters as they are after each page, and at `next_at`; return why to close, or ""."""
+    def check(self, items: int, pages: int, errors: int, now: float) -> str:
+        """Update the counters, after each page and at `next_at`. Return the reason to close, or ""."""
         before = self._counts
         item_at, pages_at_item = (now, pages) if items > before.items else (before.item_at, before.pages_at_item)
         self._counts = RunCounts(items, pages, errors, before.started_at, item_at, pages_at_item)
         return self._conditions.reason(self._counts, now)
 
     def next_at(self) -> float | None:
-        """Return when to look again even if nothing happens (unix seconds); None: no need."""
+        """Return when to check again even if nothing happens (unix seconds), or None."""
         return self._conditions.next_at(self._counts)
 
 
 class MemoryMonitor:
-    """Watches the memory of the process. A limit of 0 is none. Raises `BadSetting` for a negative one.
+    """Watches the memory of the process against limits in MiB; 0 is none. Raises `BadSetting` for a negative one.
 
-    `warn` is called once, when the warning is reached. `read` returns bytes.
+    `warn` is called once, when the warning level is reached. `read` returns the memory in bytes.
     """
 
     def __init__(
@@ -144,38 +146,38 @@ class MemoryMonitor:
         self._read = read or resident_bytes
         stats.set_value("memusage/startup", self._read())
 
-    def look(self) -> str:
-        """Note how much memory is held; return why to close, or ""."""
-        held = self.measure()
-        if 0 < self._warning < held and not self._stats.get_value("memusage/warning_reached"):
+    def check(self) -> str:
+        """Measure the memory. Return the reason to close, or ""."""
+        used = self.measure()
+        if 0 < self._warning < used and not self._stats.get_value("memusage/warning_reached"):
             self._stats.set_value("memusage/warning_reached", 1)
-            log.warning("the process holds %d MiB of memory (MEMUSAGE_WARNING_MB)", held // MIB)
+            log.warning("the process uses %d MiB of memory (MEMUSAGE_WARNING_MB)", used // MIB)
             self._warn()
-        if not 0 < self._limit < held:
+        if not 0 < self._limit < used:
             return ""
         self._stats.set_value("memusage/limit_reached", 1)
-        log.error("the process holds %d MiB of memory (MEMUSAGE_LIMIT_MB): the crawl is closed", held // MIB)
+        log.error("the process uses %d MiB of memory (MEMUSAGE_LIMIT_MB): closing the crawl", used // MIB)
         return MEMUSAGE_EXCEEDED
 
     def measure(self) -> int:
-        """Note how much memory is held, and return it, in bytes."""
-        held = self._read()
-        self._stats.max_value("memusage/max", held)
-        return held
+        """Record the memory in the stats, and return it in bytes."""
+        used = self._read()
+        self._stats.max_value("memusage/max", used)
+        return used
 
     async def watch(self, close: Callable[[str], None], every_s: float = MEMORY_CHECK_S) -> None:
-        """Look again and again until the limit is reached, then call `close` with the reason."""
-        while not (reason := self.look()):  # noqa: ASYNC110  memory sends no event
+        """Check until the limit is reached, then call `close` with the reason."""
+        while not (reason := self.check()):  # noqa: ASYNC110  there is no event for memory
             await asyncio.sleep(every_s)
         close(reason)
 
 
 def resident_bytes() -> int:
-    """Return the resident memory of this process in bytes; where there is no /proc, the most it ever had."""
+    """Return the resident memory of this process in bytes; without /proc, its highest value so far."""
     try:
         return int(STATM.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
         import resource
 
-        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return most if os.uname().sysname == "Darwin" else most * 1024
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if os.uname().sysname == "Darwin" else peak * 1024  # macOS: bytes, others: KiB

@@ -1,4 +1,4 @@
-"""What ends a crawl before it is finished, looked at after every page and when time alone may decide."""
+"""Decides when a run closes early: checked after every page, and when time alone may decide."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lycosa.crawl.events.stats_collector import StatsCollector
 
 
 class CloseMonitor:
-    """The conditions of one run, and the memory of its process. Times are unix seconds."""
+    """Checks the conditions of one run and the memory of its process. Times are unix seconds."""
 
     def __init__(
         self,
@@ -17,31 +17,31 @@ class CloseMonitor:
         collector: StatsCollector,
         memory: MemoryMonitor | None = None,
     ) -> None:
-        self._closing = CloseTracker(conditions, stats.started_at)
+        self._tracker = CloseTracker(conditions, stats.started_at)
         self._stats = stats
         self._collector = collector
         self._memory = memory
         self._memory_at = stats.started_at
 
-    def look(self, now: float) -> str:
-        """Return why the crawl is to end, "" when it is not."""
+    def check(self, now: float) -> str:
+        """Return the reason to close the crawl, or ""."""
         reason = ""
-        if self._closing:
+        if self._tracker:
             errors = self._collector.get_value("spider_exceptions/count", 0)
-            reason = self._closing.look(self._stats.items, self._stats.pages, errors, now)
+            reason = self._tracker.check(self._stats.items, self._stats.pages, errors, now)
         if self._memory is not None and now >= self._memory_at:
             self._memory_at = now + MEMORY_CHECK_S
-            reason = reason or self._memory.look()
+            reason = reason or self._memory.check()
         return reason
 
     def measure_memory(self) -> None:
-        """Note the memory once more."""
+        """Record the memory once more, for the stats of the end."""
         if self._memory is not None:
             self._memory.measure()
 
     def next_at(self) -> float | None:
-        """Return when to look again even if nothing happens."""
-        at = self._closing.next_at()
+        """Return when to check again even if nothing happens."""
+        at = self._tracker.next_at()
         if self._memory is None:
             return at
         return self._memory_at if at is None else min(at, self._memory_at)

@@ -1,8 +1,8 @@
 """Group commit: many pages become durable in one step, items first.
 
-The sinks hand over what was written and say how far they are; the frontier commits its changes together with those
-positions. A crash in between leaves items behind the committed position, which the sink cuts off when it is opened
-again; their pages were not acked, so they are fetched again. So every item is in the output exactly once.
+The sinks flush and return their positions; the frontier commits its changes together with these positions. A crash in
+between leaves items behind the committed position: the sink cuts them off when it is opened again, and their pages,
+which were not acked, are fetched again. So every item is in the output exactly once.
 """
 
 from __future__ import annotations
@@ -15,13 +15,16 @@ from lycosa.frontier.ports import Frontier
 from lycosa.storage.ports import Sink
 
 CLEAN = "clean"
-"""The name among the positions under which a crawl notes that it ended cleanly: 1, or 0 while it runs."""
+"""The name among the positions for whether the crawl ended cleanly: 1 if so, 0 while it runs."""
 
 NO_MARKS: Mapping[str, int] = {}
 
 
 class SettleLock:
-    """Any number at a time, or one alone. Those who wait for its end go on together, not one after the other."""
+    """A shared/exclusive lock: any number of settlers (`async with`), or one `alone`.
+
+    When the exclusive holder leaves, all waiting settlers enter together, not one after the other.
+    """
 
     def __init__(self) -> None:
         self._inside = 0
@@ -42,7 +45,7 @@ class SettleLock:
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
-        """Wait until nobody is inside, and let nobody in."""
+        """Wait until all settlers have left, and keep others out."""
         async with self._alone:
             self._open.clear()
             try:
@@ -55,9 +58,9 @@ class SettleLock:
 
 
 class Committer:
-    """Commits `every_s` seconds after something changed, or sooner after `acks_max` settled leases.
+    """Commits `every_s` seconds after a change, or sooner after `acks_max` settled leases.
 
-    `on_commit` hears the positions.
+    `on_commit` is called with the committed positions.
     """
 
     def __init__(
@@ -76,22 +79,22 @@ class Committer:
         self._acks = 0
         self._changed = asyncio.Event()
         self._full = asyncio.Event()
-        self._broken = False
+        self._abandoned = False
         self.save: Callable[[], Awaitable[None]] | None = None
-        """Makes durable what the crawl keeps beside its frontier, before the frontier commits."""
+        """Saves the state beside the frontier (cookies, spider state); called before the frontier commits."""
         self.settle_lock = SettleLock()
-        """Held while leases are settled (ack and items belong to one commit), alone while a commit takes its cut."""
+        """Shared while a lease is settled, since ack and items belong to one commit; exclusive during a commit."""
 
     def note_change(self) -> None:
-        """A lease was settled, or something else changed, since the last commit."""
+        """Record that a lease was settled, or something else changed, since the last commit."""
         self._acks += 1
         self._changed.set()
         if self._acks >= self._acks_max:
             self._full.set()
 
     def abandon(self) -> None:
-        """A lease was settled by half: nothing since the last commit may become durable."""
-        self._broken = True
+        """Commit nothing any more: a lease was settled only in part, so the last commit has to stand."""
+        self._abandoned = True
 
     async def run(self) -> None:
         """Commit until cancelled; sleep while there is nothing to commit."""
@@ -103,15 +106,15 @@ class Committer:
             await self.commit()
 
     async def commit(self, marks: Mapping[str, int] = NO_MARKS) -> bool:
-        """Make everything settled so far durable. Raises `StateError`; then the last commit stands.
+        """Make everything settled so far durable, with `marks` among the positions.
 
-        False when something was settled by half: then nothing becomes durable any more.
+        Returns False after `abandon`. Raises `StateError`; then the last commit stands.
         """
         async with self.settle_lock.alone():
             self._acks = 0
             self._changed.clear()
             self._full.clear()
-            if self._broken:
+            if self._abandoned:
                 return False
             positions = {sink.name: await sink.flush() for sink in self._sinks}
             if self.save is not None:
@@ -121,22 +124,22 @@ class Committer:
         return True
 
     async def open_sinks(self, *, afresh: bool = False) -> dict[str, int]:
-        """Cut the sinks back to what was committed, and commit where they start: nothing is written before that.
+        """Cut the sinks back to their committed positions, and commit where they start, before anything is written.
 
-        A sink new to this crawl starts at its end, `afresh` at its beginning. Return where each one starts.
+        A sink that is new to this crawl starts at its end, or with `afresh` at its beginning. Returns the starts.
         """
         committed = await self._frontier.positions()
         clean = bool(committed.get(CLEAN))
         starts = {}
         for sink in self._sinks:
             position = committed.get(sink.name, 0 if afresh else None)
-            # After a clean end, what lies behind the position is somebody else's: another crawl's, in the same file.
+            # After a clean end, data behind the position is not ours: another crawl wrote to the same file.
             starts[sink.name] = await sink.open(position, keep=clean)
         await self._frontier.commit({**starts, CLEAN: 0})
         return starts
 
     async def finish(self) -> None:
-        """Commit, and note that nothing of ours lies behind the positions."""
+        """Commit, and record a clean end: nothing of ours lies behind the positions."""
         await self.commit()
-        if not self._broken:
+        if not self._abandoned:
             await self._frontier.commit({CLEAN: 1})

@@ -1,7 +1,7 @@
-"""The free-space floor: before a device it writes to is full, a crawl lends nothing more until there is room again.
+"""The free-space floor: a crawl pauses, leasing nothing new, before a device it writes to is full.
 
-What is under way is finished and committed below the floor: it is there for that. Looking costs a system call for each
-path, so it is done at every commit, and every few seconds while there is a shortage.
+Visits under way finish and commit in the space below the floor; that is what it is for. A check costs a system call for
+each path, so it runs at every commit, and every few seconds during a shortage.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ log = logging.getLogger(__name__)
 
 FLOOR_BYTES = 512 << 20
 FLOOR_SHARE = 0.01
-"""The usual floor is this share of the device, and at most FLOOR_BYTES."""
+"""The default floor is this share of the device, at most FLOOR_BYTES."""
 
 FLOOR_MIN = 1 << 20
-"""A usual floor below this is none: on so small a device it could not hold a single commit."""
+"""A default floor below this (bytes) is dropped: it could not hold a single commit."""
 
-ROOM_SHARE = 1.1
-"""A shortage is over when so many times the floor are free, so that the crawl does not stop and go all the time."""
+RESUME_FACTOR = 1.1
+"""A shortage ends when this multiple of the floor is free, so that the crawl does not pause and resume all the time."""
 
 SHORTAGE_CHECK_S = 3.0
-"""How often to look whether a shortage is over."""
+"""How often to check whether a shortage is over."""
 
 
 class DiskSpace(NamedTuple):
-    """Bytes of a device: those that we may still fill, and all."""
+    """Bytes of a device: those this process may still use, and all."""
 
     free_bytes: int
     total_bytes: int
 
 
 class Shortage(NamedTuple):
-    """On the device of this path is too little room; with `needed_bytes` the crawl goes on."""
+    """Too little space on the device of this path. The crawl resumes when `needed_bytes` are free."""
 
     path: str
     free_bytes: int
@@ -50,7 +50,7 @@ class Shortage(NamedTuple):
 
 
 def disk_space(path: Path) -> DiskSpace:
-    """Return the room on the device of a path; what does not exist yet will be made below its parent."""
+    """Return the space on the device of a path, or of its nearest existing parent."""
     while not path.exists() and path != path.parent:
         path = path.parent
     device = os.statvfs(path)
@@ -58,54 +58,54 @@ def disk_space(path: Path) -> DiskSpace:
 
 
 class FreeSpace:
-    """Watches the devices of `paths`. `floor_bytes` None means the usual floor, 0 none.
+    """Watches the devices of `paths`. `floor_bytes` is the floor: None for the default, 0 for none.
 
-    `elsewhere` tells what else is full.
+    `other_shortage` returns a shortage elsewhere (a server's memory, for example) as text, "" when there is none.
     """
 
     def __init__(
         self,
         paths: Sequence[Path],
         floor_bytes: int | None = None,
-        room: Callable[[Path], DiskSpace] = disk_space,
-        elsewhere: Callable[[], str] = lambda: "",
+        space_at: Callable[[Path], DiskSpace] = disk_space,
+        other_shortage: Callable[[], str] = lambda: "",
     ) -> None:
         self._paths = paths
         self._floor_bytes = floor_bytes
-        self._room = room
-        self._elsewhere = elsewhere
+        self._space_at = space_at
+        self._other_shortage = other_shortage
         self.shortage: Shortage | str | None = None
 
-    def look(self) -> None:
-        """Check if there is a shortage, or if it costs nothing to know of one."""
-        if self.shortage or self._elsewhere():
+    def recheck(self) -> None:
+        """Check during a shortage, or when another one is reported: both are cheap to notice."""
+        if self.shortage or self._other_shortage():
             self.check()
 
-    async def wait_for_space(self, *, runs: bool) -> None:
-        """Return when there is room; in a crawl that does not run yet, and so does not look, at once."""
-        self.look()
-        while runs and self.shortage:  # noqa: ASYNC110  whoever lends looks as often
+    async def wait_for_space(self, *, running: bool) -> None:
+        """Wait until there is space. Returns at once if the crawl does not run yet: nothing would check again."""
+        self.recheck()
+        while running and self.shortage:  # noqa: ASYNC110  the engine checks as often
             await asyncio.sleep(SHORTAGE_CHECK_S)
 
     def check(self) -> None:
-        """Look at the devices, and say so when a shortage begins or ends."""
+        """Check the devices, and log when a shortage begins or ends."""
         before, self.shortage = self.shortage, self._find()
         if self.shortage and not before:
-            log.warning("paused: %s; the crawl goes on by itself when there is room", self.shortage)
+            log.warning("paused: %s; the crawl resumes by itself when there is space", self.shortage)
         elif before and not self.shortage:
-            log.warning("there is room again: the crawl goes on")
+            log.warning("enough space again: the crawl resumes")
 
     def _find(self) -> Shortage | str | None:
         here = next((found for path in self._paths if (found := self._shortage_at(path))), None)
-        return here or self._elsewhere() or None
+        return here or self._other_shortage() or None
 
     def _shortage_at(self, path: Path) -> Shortage | None:
         try:
-            free_bytes, total_bytes = self._room(path)
+            free_bytes, total_bytes = self._space_at(path)
         except OSError:
-            return None  # whoever writes there will say what is wrong
+            return None  # the next write there will report what is wrong
         floor = self._floor(total_bytes)
-        needed = round(floor * ROOM_SHARE)
+        needed = round(floor * RESUME_FACTOR)
         enough = free_bytes >= (needed if isinstance(self.shortage, Shortage) else floor)
         return None if enough else Shortage(str(path), free_bytes, needed)
 

@@ -1,12 +1,12 @@
-"""The engine: lease -> visit -> settle, as many at a time as asked for, until the frontier has nothing left.
+"""The engine: lease -> visit -> settle, many at a time, until the frontier has nothing left.
 
-1. The frontier lends records whose hosts may be contacted now.
-2. Each is visited in a task of its own: robots.txt, fetch, callback, pipelines (`visit.py`).
-3. What became of it is settled: ack with its children, or nack; then its items go to the sinks.
+1. The frontier leases records whose hosts may be contacted now.
+2. Each lease is visited in a task of its own: robots.txt, fetch, callback, pipelines (`visit.py`).
+3. The outcome is settled: ack with children, or nack; then the items go to the sinks (`settle.py`).
 4. The committer makes many settled leases durable in one step, items first (`commit.py`).
-5. While a device is nearly full nothing more is lent; what is under way is finished (`disk_guard.py`).
-6. When nothing can be lent the engine sleeps until a task ends, the next due time, or somebody calls `wake`; when
-   nothing is left, it ends.
+5. While a device is nearly full, nothing new is leased; visits under way finish (`disk_guard.py`).
+6. When nothing can be leased, the engine sleeps until a task ends, something is due, or `wake` is called. It ends when
+   nothing is left.
 """
 
 from __future__ import annotations
@@ -35,59 +35,61 @@ from lycosa.infra.clock import Clock
 log = logging.getLogger(__name__)
 
 STOP_GRACE_S = 5.0
-"""After a stop, transfers under way get so long to end; then they are released."""
+"""Time for transfers under way to finish after a stop; then their leases are released."""
 
-HURRY_S = 0.7
-"""After a second stop a server that is asked something at the end gets so long to answer."""
+FAST_SHUTDOWN_S = 0.7
+"""Time for a server to answer the last calls after a second stop."""
 
 CLOCK_CHECK_S = 60.0
-"""Longest sleep: timers do not see that the clock was set or that the machine slept, so the time is looked at again."""
+"""Longest sleep. Timers miss a clock that was set and a machine that slept, so the time is read again."""
 
-WAITING_S = 10.0
-"""A longer sleep with nothing under way is told to the user; a shorter one is the pace of the crawl."""
+IDLE_NOTICE_S = 10.0
+"""A longer sleep with nothing under way is shown to the user; shorter ones are ordinary crawl delays."""
 
 LEASE_EXPIRED = "lease expired"
-"""The reason of a record that took too long again and again: frontiers say the same."""
+"""The reason of a record whose visits take too long each time. Frontiers use the same words."""
 
 CANCELLED_ITSELF = "the callback, or what it called, cancelled its own task"
-"""The reason of such a record: were it lent again, it would be asked for again and again."""
+"""The reason of such a record. It is not tried again: it would cancel itself each time."""
 
 IDLE_AFTER_S = 60.0
-"""With `exit_when_idle` the crawl still waits for what is due within this time."""
+"""With `exit_when_idle`, the crawl still waits for records that are due within this time."""
 
 IDLE_AGAIN_S = 5.0
-"""A receiver of `spider_idle` that keeps the crawl alive is asked again after so long, or when something was done."""
+"""`spider_idle` is sent again after this time, or after a visit, while a receiver keeps the crawl alive."""
 
 RETRIES = Selection(states=(State.RETRY,))
 
 
 class LeaseVisitor(Protocol):
-    """See `Visitor`: what visits pages, here or elsewhere."""
+    """Visits leased records: a `Visitor` in this process, or the pool of worker processes."""
 
     async def visit(self, lease: Lease) -> Outcome:
-        """Fetch the record and say what becomes of it. Never raises but for bugs and cancellation."""
+        """Fetch the record and return the outcome. Raises only on a bug or cancellation."""
         ...
 
 
 QueueMore = Callable[[float], Awaitable[int]]
+"""(now) -> number of records queued."""
 
 
 class IdleStatus(NamedTuple):
-    """Why nothing is under way: nothing is due before `until`, or it is `paused` for this reason."""
+    """Why nothing is under way: nothing is due before `until` (unix seconds), or the crawl is `paused` for a reason."""
 
     until: float = 0.0
     paused: str = ""
 
 
 ACTIVE = IdleStatus()
+"""Something is under way, or will be soon."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
-    """`concurrency` leases at a time, none longer than `lease_max_s`; at most `max_pages` pages of the segment.
+    """At most `concurrency` leases at a time, `lease_max_s` for each visit, `max_pages` pages of the segment.
 
-    `exit_when_idle`: end when all that is left is due later (see `Engine.idle_until`). `shared`: others fetch pages of
-    the same crawl.
+    `exit_when_idle` ends the run when all that is left is due later (see `Engine.idle_until`). `shared`: other workers
+    fetch pages of the same crawl.
     """
 
     concurrency: int = 64
@@ -98,13 +100,13 @@ class EngineLimits:
 
 
 class Engine:
-    """Runs one crawl. Raises `StateError` when the frontier or a sink fails; the last commit stands then."""
+    """Runs one crawl. Raises `StateError` when the frontier or a sink fails; the last commit stands."""
 
     def __init__(
         self,
         storage: RunStorage,
         visitor: LeaseVisitor,
-        questions: HostLookups,
+        lookups: HostLookups,
         limits: EngineLimits,
         monitor: RunMonitor,
         clock: Clock,
@@ -113,7 +115,7 @@ class Engine:
         self._committer = storage.committer
         self._space = storage.space
         self._visitor = visitor
-        self._questions = questions
+        self._lookups = lookups
         self._limits = limits
         self._stats = monitor.stats
         self._close_monitor = monitor.close_monitor
@@ -130,72 +132,72 @@ class Engine:
         self._quota = PageQuota(limits.max_pages, monitor.stats)
         self._running: asyncio.Task[Any] | None = None
         self._steps: list[asyncio.Task[None]] = []
-        self._gives_up = False
+        self._aborting = False
         self.fast_shutdown = False  # stopped twice
         self.stopping = False
         self.close_reason = ""
-        """Why a spider or a condition ended the crawl, "" when none did."""
+        """Why a spider or a condition closed the crawl; "" when none did."""
         self.idle_until = 0.0
-        """When the crawl ended because it was idle: when it goes on, in unix seconds."""
+        """When the rest is due (unix seconds), if the run ended because it was idle."""
 
     async def run(self, operations: FrontierOperations, segment: str = "", more: QueueMore | None = None) -> None:
         """Crawl until nothing is left, `stop` is called, or something fails.
 
-        `segment` is that of the run, whose pages `max_pages` counts. When nothing is left, `more(now)` may queue
-        something, and returns how much.
+        `max_pages` counts the pages of `segment`, that of the run. `more(now)` is called when nothing is left; it may
+        queue records and returns how many.
         """
         self._operations = operations
         self._more = more
         self._running = asyncio.current_task()
         self._space.check()
-        await self._quota.count(operations, segment)
-        beside = [asyncio.create_task(self._until_cancelled(self._committer.run()))]
+        await self._quota.refresh(operations, segment)
+        background = [asyncio.create_task(self._run_background(self._committer.run()))]
         if self._limits.shared:
-            counting = self._quota.follow(operations, segment, self.wake)
-            beside.append(asyncio.create_task(self._until_cancelled(counting)))
+            polling = self._quota.poll(operations, segment, self.wake)
+            background.append(asyncio.create_task(self._run_background(polling)))
         self._steps = [pumping := asyncio.create_task(self._pump())]
         try:
-            await _over(pumping)
+            await _wait_for(pumping)
             await self._wind_down()
         finally:
             self._wakeup.cancel()
-            await self._cancel([*beside, pumping, *self._tasks])
+            await self._cancel([*background, pumping, *self._tasks])
         if self._error is not None:
             raise self._error
-        self._steps = [ending := asyncio.create_task(self._committer.finish())]
+        self._steps = [finishing := asyncio.create_task(self._committer.finish())]
         with suppress(asyncio.CancelledError, TimeoutError):
             async with shutdown_deadline(self):
-                await ending
+                await finishing
 
     def stop(self) -> None:
-        """Lend no more; let what is under way end, within the grace. Called again: without waiting for anything."""
+        """Lease nothing more, and let visits under way finish within the grace. The second call waits for nothing."""
         if self.stopping:
-            self._gives_up = self.fast_shutdown = True
+            self._aborting = self.fast_shutdown = True
             for task in (*self._tasks, *self._steps):
                 task.cancel()
         self.stopping = True
         self.wake()
 
     def close(self, reason: str) -> None:
-        """End the crawl for this reason: lend no more, and let what is under way end."""
+        """End the crawl for this reason as `stop` does."""
         if not self.stopping:
             self.close_reason = reason
             self.stop()
 
     def fail(self, error: BaseException) -> None:
-        """End the crawl: `run` raises this."""
+        """End the crawl: `run` raises this error."""
         self._error = self._error or error
         self.wake()
 
     def wake(self) -> None:
-        """Look at the frontier now: something was pushed from outside, or is due earlier than it was."""
+        """Ask the frontier for leases now: something was pushed from outside, or is due earlier than before."""
         self._wakeup.set()
 
     async def push(self, records: Sequence[UrlRecord]) -> int:
-        """Queue records from outside, and look at the frontier. Return how many were new."""
+        """Queue records from outside and wake the engine. Return how many were new."""
         pushed = await self._dispatcher.push(self._frontier, records)
         if pushed:
-            self._committer.note_change()
+            self._committer.note_change()  # or the records would wait for the next settled lease to become durable
             self.wake()
         return pushed
 
@@ -205,49 +207,50 @@ class Engine:
         return snapshot._replace(waiting_until=self.idle_status.until, paused=self.idle_status.paused)
 
     async def wait_for_activity(self, seen: Snapshot) -> None:
-        """Return at once, but when the snapshot shows a crawl that waits or is paused: when that is over."""
+        """Wait while the crawl is idle or paused as in the snapshot; otherwise return at once."""
         while self.idle_status == (seen.waiting_until, seen.paused) != ACTIVE:
             self._activity.clear()
             await self._activity.wait()
 
     async def wait_for_space(self) -> None:
-        """Return at once, but during a shortage in a crawl that runs: when it is over."""
-        await self._space.wait_for_space(runs=self._running is not None)
+        """Wait while a running crawl is short of disk space; otherwise return at once."""
+        await self._space.wait_for_space(running=self._running is not None)
 
     @property
     def active_count(self) -> int:
-        """How many are under way."""
+        """Number of leases being worked on."""
         return len(self._tasks)
 
     @property
     def quota_reached(self) -> bool:
-        """Whether the crawl has its `max_pages`."""
-        return self._quota.left(1) <= 0
+        """Whether the crawl has its `max_pages` pages."""
+        return self._quota.remaining(1) <= 0
 
     async def _pump(self) -> None:
         while not self.stopping and self._error is None:
             self._wakeup.clear()
-            self._space.look()
+            self._space.recheck()
             now = self._clock.now()
-            if self._close_monitor is not None and (reason := self._close_monitor.look(now)):
+            if self._close_monitor is not None and (reason := self._close_monitor.check(now)):
                 self.close(reason)
                 return
-            self._leases.give_up(now)
+            self._leases.cancel_overdue(now)
             await self._leases.renew(now)
-            if await self._frontier.expire(now):  # those of other workers: ours were renewed for this very moment
+            # Ours were renewed at this same `now`, so only leases of other workers can expire here.
+            if await self._frontier.expire(now):
                 self._committer.note_change()
-            await self._lend(now)
+            await self._lease(now)
             if not self._tasks and await self._is_over(now):
                 return
             await self._sleep()
 
-    async def _lend(self, now: float) -> None:
-        free = self._free()
+    async def _lease(self, now: float) -> None:
+        free = self._free_slots()
         leases = await self._frontier.lease(free, now)
         for lease in leases:
             self._start(lease, now)
         if free and not leases:
-            await self._dispatcher.empty()
+            await self._dispatcher.send_empty()
 
     async def _is_over(self, now: float) -> bool:
         due = self._frontier.next_ready(now)
@@ -257,72 +260,73 @@ class Engine:
             return False
         if self._more is not None and await self._more(now):
             return False
-        if self._dispatcher.has_idle_handlers and await self._is_kept(now):
+        if self._dispatcher.has_idle_handlers and await self._is_kept_alive(now):
             return False
         self.idle_until = due or 0.0
         return True
 
-    async def _is_kept(self, now: float) -> bool:
-        """Whether a receiver of `spider_idle` has more to come, now or later; it is not asked all the time."""
+    async def _is_kept_alive(self, now: float) -> bool:
+        """Whether a receiver of `spider_idle` keeps the crawl alive, or has just queued something."""
         if now < self._idle_again_at:
             return True
         due = self._frontier.next_ready(now)
-        kept = await self._dispatcher.idle()
+        kept = await self._dispatcher.send_idle()
         self._idle_again_at = now + IDLE_AGAIN_S if kept else 0.0
         return kept or self._frontier.next_ready(now) != due
 
     async def _is_idle(self, due: float, now: float) -> bool:
-        """Whether nothing is left but what was asked for later: retries and hosts that rest are work."""
+        """Whether all that is left was requested for later. Retries and blocked hosts are work, not idleness."""
         if due - now <= IDLE_AFTER_S or self._settler.retry_until > now:
             return False
         if any(view.queued and view.starts_at <= now for view in await self._operations.segments()):
             return False
-        return not (await self._operations.rows(RETRIES, "", 1)).rows  # of earlier runs
+        return not (await self._operations.rows(RETRIES, "", 1)).rows  # retries left by earlier runs
 
-    def _free(self) -> int:
+    def _free_slots(self) -> int:
         if self._space.shortage:
             return 0
-        places = self._limits.concurrency
-        return max(0, min(places, self._quota.left(places)) - len(self._tasks))
+        slots = self._limits.concurrency
+        return max(0, min(slots, self._quota.remaining(slots)) - len(self._tasks))
 
     async def _sleep(self) -> None:
         now = self._clock.now()
-        due = self._frontier.next_ready(now) if self._free() else None
-        look_at = now + (SHORTAGE_CHECK_S if self._space.shortage else CLOCK_CHECK_S)
-        end_at = self._close_monitor.next_at() if self._close_monitor is not None else None
-        again_at = self._idle_again_at or None
-        wait_s = min(at for at in (due, self._leases.next_renewal(), look_at, end_at, again_at) if at is not None) - now
+        due = self._frontier.next_ready(now) if self._free_slots() else None
+        recheck_at = now + (SHORTAGE_CHECK_S if self._space.shortage else CLOCK_CHECK_S)
+        close_at = self._close_monitor.next_at() if self._close_monitor is not None else None
+        idle_at = self._idle_again_at or None
+        times = (due, self._leases.next_renewal(), recheck_at, close_at, idle_at)
+        wait_s = min(at for at in times if at is not None) - now
         if wait_s <= 0:
-            await asyncio.sleep(0)
+            await asyncio.sleep(0)  # or other tasks would starve while leases keep coming
             return
         if not self._tasks:
-            self._stand_still(due, now)
+            self._note_idle(due, now)
         await self._wakeup.sleep(wait_s)
 
-    def _stand_still(self, due: float | None, now: float) -> None:
+    def _note_idle(self, due: float | None, now: float) -> None:
         if self._space.shortage:
-            self._be(IdleStatus(paused=self.idle_status.paused or str(self._space.shortage)))
-        elif due is not None and due - now > WAITING_S:
-            self._be(IdleStatus(until=due))
+            self._set_idle_status(IdleStatus(paused=self.idle_status.paused or str(self._space.shortage)))
+        elif due is not None and due - now > IDLE_NOTICE_S:
+            self._set_idle_status(IdleStatus(until=due))
         else:
-            self._be(ACTIVE)
+            self._set_idle_status(ACTIVE)
 
-    def _be(self, still: IdleStatus) -> None:
-        if self.idle_status != still:
-            self.idle_status = still
+    def _set_idle_status(self, status: IdleStatus) -> None:
+        if self.idle_status != status:
+            self.idle_status = status
             self._activity.set()
 
     def _start(self, lease: Lease, now: float) -> None:
-        self._be(ACTIVE)
-        self._idle_again_at = 0.0
-        self._leases.begin(lease, now)
+        self._set_idle_status(ACTIVE)
+        self._idle_again_at = 0.0  # there was work, so `spider_idle` may be sent again at once
+        self._leases.add(lease, now)
         task = asyncio.create_task(self._work(lease))
-        if lease.record.kind == RecordKind.PAGE:
-            self._leases.works(lease, task, now)
+        if lease.record.kind == RecordKind.PAGE:  # only user code can take too long; look-ups have timeouts
+            self._leases.set_task(lease, task, now)
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._on_task_done)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             self._error = self._error or task.exception()
@@ -332,20 +336,22 @@ class Engine:
         try:
             if lease.record.kind == RecordKind.PAGE:
                 self._stats.leased += 1
-                await self._settler.settle(lease, await self._visited(lease))
+                await self._settler.settle(lease, await self._visit(lease))
             else:
-                await self._learn(lease)
+                await self._look_up(lease)
         finally:
-            self._leases.end(lease)
+            self._leases.remove(lease)
 
-    async def _visited(self, lease: Lease) -> Outcome:
+    async def _visit(self, lease: Lease) -> Outcome:
         try:
             return await self._visitor.visit(lease)
         except asyncio.CancelledError:
-            if self._gives_up or self._running is None or self._running.cancelling():
+            # Three causes: the run ends; the lease is overdue (LeaseRenewer cancelled it); the user's code cancelled
+            # its own task. Only the first may propagate.
+            if self._aborting or self._running is None or self._running.cancelling():
                 await self._frontier.release(lease, self._clock.now())
                 raise
-            _go_on()
+            _uncancel()
         if not self._leases.is_overdue(lease):
             log.error("%s failed: %s", lease.record.url, CANCELLED_ITSELF)
             return Failed(CANCELLED_ITSELF)
@@ -353,30 +359,30 @@ class Engine:
         _, event = expire(lease.record)
         return Failed(LEASE_EXPIRED, self._clock.now() if event is Event.EXPIRE else None)
 
-    async def _learn(self, lease: Lease) -> None:
+    async def _look_up(self, lease: Lease) -> None:
         try:
             if lease.record.kind == RecordKind.RESOLVE:
-                await self._questions.addresses.learn(lease)
+                await self._lookups.addresses.resolve(lease)
             else:
-                await self._learn_robots(lease)
+                await self._fetch_robots(lease)
         except asyncio.CancelledError:
             await self._frontier.release(lease, self._clock.now())
             raise
         self._committer.note_change()
 
-    async def _learn_robots(self, lease: Lease) -> None:
-        again = await self._questions.robots.asked(lease, now := self._clock.now())
-        if again is None:
+    async def _fetch_robots(self, lease: Lease) -> None:
+        failure = await self._lookups.robots.resolve(lease, now := self._clock.now())
+        if failure is None:
             await self._frontier.ack(lease, "robots.txt", (), now)
-        elif isinstance(again, (Deferred, CloseCrawl)):
-            await self._settler.settle(lease, again)
+        elif isinstance(failure, (Deferred, CloseCrawl)):
+            await self._settler.settle(lease, failure)
         else:
-            await self._frontier.nack(lease, again.reason, again.retry_at, now)
+            await self._frontier.nack(lease, failure.reason, failure.retry_at, now)
 
-    async def _until_cancelled(self, work: Awaitable[None]) -> None:
+    async def _run_background(self, work: Awaitable[None]) -> None:
         try:
             await work
-        except Exception as error:  # noqa: BLE001  kept for `run`, which raises it
+        except Exception as error:  # noqa: BLE001  `run` raises it
             self._error = self._error or error
             self._wakeup.set()
 
@@ -386,32 +392,27 @@ class Engine:
         await self._cancel(list(self._tasks))
 
     async def _cancel(self, tasks: Sequence[asyncio.Task[None]]) -> None:
-        self._gives_up = True
-        await _ended(tasks)
+        self._aborting = True
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def shutdown_deadline(engine: Engine) -> asyncio.Timeout:
-    """Bound what is asked of frontier and sinks at the end of a crawl: who stopped it twice waits for no server."""
-    return asyncio.timeout(HURRY_S if engine.fast_shutdown else None)
+    """Return a timeout for the last calls to frontier and sinks: short after a second stop, else none."""
+    return asyncio.timeout(FAST_SHUTDOWN_S if engine.fast_shutdown else None)
 
 
-async def _ended(tasks: Sequence[asyncio.Task[None]]) -> None:
-    """Cancel these, and wait for their end."""
-    for task in tasks:
-        task.cancel()
-    if tasks:
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _over(task: asyncio.Task[None]) -> None:
-    """Wait for a task that may be cancelled. Raises what it raised."""
+async def _wait_for(task: asyncio.Task[None]) -> None:
+    """Wait for a task. Raises what it raised, but not its cancellation."""
     await asyncio.wait([task])
     if not task.cancelled():
         task.result()
 
 
-def _go_on() -> None:
-    """Take back all wishes that the running task ends."""
+def _uncancel() -> None:
+    """Withdraw all pending cancellations of the running task."""
     task = asyncio.current_task()
     while task is not None and task.cancelling():
         task.uncancel()

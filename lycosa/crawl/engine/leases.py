@@ -1,7 +1,8 @@
-"""The leases of the tasks under way: each is renewed at half its time, for as long as its task lives.
+"""Renews the leases of the tasks under way, each at half its time, for as long as its task lives.
 
-So a slow callback neither loses its work nor is run twice. Whoever asks the frontier to `expire` calls `renew` before,
-with the same time: a lease that ran out while the loop was blocked is still held then, and lives on.
+A slow callback therefore neither loses its work nor runs twice. The engine calls `renew` right before it asks the
+frontier to `expire`, with the same time: a lease that ran out while the event loop was blocked is still held at that
+moment, and is renewed.
 """
 
 from __future__ import annotations
@@ -14,68 +15,71 @@ from lycosa.frontier.ports import Frontier
 
 
 @dataclass(slots=True)
-class _Held:
+class _Renewal:
     lease: Lease
     renew_at: float
 
 
 class LeaseRenewer:
-    """What this worker holds, and who works on it: at most `lease_max_s` on one lease. Times are unix seconds."""
+    """The leases of this worker and their tasks, at most `lease_max_s` on each. Times are unix seconds."""
 
     def __init__(self, frontier: Frontier, lease_max_s: float) -> None:
         self._frontier = frontier
         self._lease_max_s = lease_max_s
-        # In the order of their beginnings, and so of their ends.
-        self._until: dict[int, float] = {}
-        self._workers: dict[int, asyncio.Task[None]] = {}
+        # Both by token. Insertion order is the order of the deadlines, since all tasks have the same time.
+        self._deadlines: dict[int, float] = {}
+        self._tasks: dict[int, asyncio.Task[None]] = {}
         self._overdue: set[int] = set()
-        # Ordered by `renew_at`: every lease lasts equally long, and a renewed one goes to the end.
-        self._held: dict[int, _Held] = {}
+        # Insertion order is the order of `renew_at`: all leases last equally long, and a renewed one moves to the end.
+        self._renewals: dict[int, _Renewal] = {}
 
-    def begin(self, lease: Lease, now: float) -> None:
-        """Work on the lease begins."""
-        self._held[lease.token] = _Held(lease, (now + lease.expires_at) / 2)
+    def add(self, lease: Lease, now: float) -> None:
+        """Renew this lease from now on."""
+        self._renewals[lease.token] = _Renewal(lease, (now + lease.expires_at) / 2)
 
-    def works(self, lease: Lease, task: asyncio.Task[None], now: float) -> None:
-        """This task works on the lease from now on."""
-        self._until[lease.token] = now + self._lease_max_s
-        self._workers[lease.token] = task
+    def set_task(self, lease: Lease, task: asyncio.Task[None], now: float) -> None:
+        """Bound the time of the task that works on the lease."""
+        self._deadlines[lease.token] = now + self._lease_max_s
+        self._tasks[lease.token] = task
 
-    def end(self, lease: Lease) -> None:
-        """Work on the lease is over."""
+    def remove(self, lease: Lease) -> None:
+        """Forget a lease whose task has ended."""
         token = lease.token
-        self._held.pop(token, None)
-        self._until.pop(token, None)
-        self._workers.pop(token, None)
+        self._renewals.pop(token, None)
+        self._deadlines.pop(token, None)
+        self._tasks.pop(token, None)
         self._overdue.discard(token)
 
     def next_renewal(self) -> float | None:
-        """When `renew` or `give_up` has something to do."""
-        renew_at = next((held.renew_at for held in self._held.values()), None)
-        until = next(iter(self._until.values()), None)
-        return until if renew_at is None else renew_at if until is None else min(renew_at, until)
+        """Return when `renew` or `cancel_overdue` has something to do next."""
+        renew_at = next((renewal.renew_at for renewal in self._renewals.values()), None)
+        deadline = next(iter(self._deadlines.values()), None)
+        return deadline if renew_at is None else renew_at if deadline is None else min(renew_at, deadline)
 
-    def give_up(self, now: float) -> None:
-        """Cancel the tasks that have worked on their lease for longer than they may."""
-        while self._until:
-            token, until = next(iter(self._until.items()))
-            if until > now:
+    def cancel_overdue(self, now: float) -> None:
+        """Cancel the tasks that have worked on their lease for too long."""
+        while self._deadlines:
+            token, deadline = next(iter(self._deadlines.items()))
+            if deadline > now:
                 return
-            del self._until[token]
+            del self._deadlines[token]
             self._overdue.add(token)
-            self._workers[token].cancel()
+            self._tasks[token].cancel()
 
     def is_overdue(self, lease: Lease) -> bool:
-        """Whether the task of this lease was cancelled because it took too long."""
+        """Whether `cancel_overdue` cancelled the task of this lease."""
         return lease.token in self._overdue
 
     async def renew(self, now: float) -> None:
-        """Extend the leases whose half time is over. One that is no longer held is left to its end: it is refused."""
-        while self._held:
-            token = next(iter(self._held))
-            if self._held[token].renew_at > now:
+        """Renew the leases whose half time is over.
+
+        A lease that the frontier no longer holds is not renewed again; its result will be refused.
+        """
+        while self._renewals:
+            token = next(iter(self._renewals))
+            if self._renewals[token].renew_at > now:
                 return
-            held = self._held.pop(token)
-            renewed = await self._frontier.renew(held.lease, now)
+            renewal = self._renewals.pop(token)
+            renewed = await self._frontier.renew(renewal.lease, now)
             if renewed is not None:
-                self.begin(renewed, now)
+                self.add(renewed, now)

@@ -1,7 +1,7 @@
-"""Between what a spider says and what a frontier stores: requests to records and back.
+"""Converts a spider's requests to the records that a frontier stores, and back.
 
-A stored record outlives the process, so a callback is stored by the name of a method, and `meta` and `cb_kwargs` must
-be plain data. `Naming` says what a crawl knows a request by: its fingerprint, and the segment it belongs to.
+A stored record outlives the process: a callback is stored as the name of a method, and `meta` and `cb_kwargs` must be
+plain data. `Naming` determines the fingerprint and the segment of a request.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ NOT_BEFORE_MAX = 1e11
 
 
 class Naming(NamedTuple):
-    """How a crawl identifies its requests, and names its segments. The default: as `core.url` does, and none."""
+    """How a crawl identifies its requests and names its segments. The default: `core.url.fingerprint`, no segments."""
 
     fingerprint: Fingerprint = fingerprint
     segments: SegmentNaming = NO_SEGMENTS
     spider: str = ""
-    """Whose requests they are, in a crawl of several spiders."""
+    """The spider that the requests belong to, in a crawl of several; else ""."""
 
 
 DEFAULT_NAMING = Naming()
@@ -47,11 +47,10 @@ def to_record(
     segment: str = "",
     guarded: bool = False,
 ) -> UrlRecord:
-    """Return the record of a request found on `parent`, or of a first request, in the segment of its run.
+    """Return the record of a request found on `parent`, or of a start request in the `segment` of its run.
 
-    `guarded` says that it was found on a public page (`fetching/guard.py`).
-
-    Raises `BadUrl`, or `BadSpider` for what cannot be stored or named.
+    `guarded`: it was found on a public page (`fetching/guard.py`). Raises `BadUrl`, or `BadSpider` if the request
+    cannot be stored.
     """
     url = canonicalize(_with_params(request.url, request.params))
     extras = _extras(request, spider, naming.spider)
@@ -68,9 +67,9 @@ def to_record(
         extras=extras,
         guarded=guarded,
     )
-    if not _is_simple(request):
+    if not _is_simple(request):  # most are, and the check costs an encoding and a decoding
         _check_storable(record)
-    return _in_its_segment(record, naming)
+    return _with_segment(record, naming)
 
 
 def to_request(record: UrlRecord) -> Request:
@@ -101,43 +100,43 @@ def to_request(record: UrlRecord) -> Request:
 def replacement_record(
     record: UrlRecord, request: Request, spider: object, naming: Naming = DEFAULT_NAMING, *, guarded: bool = False
 ) -> UrlRecord:
-    """Return the record of a request that is fetched in the place of another: same depth, same segment.
+    """Return the record of a request that replaces that of `record` (a redirect): same depth, same segment.
 
-    Where it counts as one that came before (a site drops a parameter, adds a slash; a middleware adds a header) it is
-    fetched although it is known. Raises `BadUrl` or `BadSpider`.
+    It may have the fingerprint of a request it replaces: a site drops a parameter or adds a slash, a middleware adds a
+    header. Then it is fetched although the frontier knows it. Raises `BadUrl` or `BadSpider`.
     """
-    made = to_record(request, spider, naming=naming, segment=record.segment)
+    target = to_record(request, spider, naming=naming, segment=record.segment)
     trail = request.asked(REDIRECT_URLS, ())
-    on_the_way = {record.fingerprint, *(naming.fingerprint(request.method, url, request.body) for url in trail)}
+    replaced = {record.fingerprint, *(naming.fingerprint(request.method, url, request.body) for url in trail)}
     return msgspec.structs.replace(
-        made,
+        target,
         depth=record.depth,
         priority=request.priority,
         redirects=record.redirects + 1,
         guarded=guarded,
         dont_filter=record.dont_filter
-        or made.dont_filter
-        or (made.fingerprint in on_the_way and made.url not in trail),
+        or target.dont_filter
+        or (target.fingerprint in replaced and target.url not in trail),  # a URL of the trail would be a loop
     )
 
 
-def resolve_callback(spider: object, callback: Any, usual: str = "parse") -> Callable[..., Any]:
-    """Return the method of the spider that a request names, or the function it holds. Raises `BadSpider`."""
+def resolve_callback(spider: object, callback: Any, default: str = "parse") -> Callable[..., Any]:
+    """Return the spider's method that a request names, or the function itself. Raises `BadSpider`."""
     if callback is not None and not isinstance(callback, str):
         return callback  # type: ignore[no-any-return]
-    found = getattr(spider, callback or usual, None)
+    found = getattr(spider, callback or default, None)
     if not callable(found):
         raise BadSpider(f"{type(spider).__name__} has no callback {callback!r}")
     return found  # type: ignore[no-any-return]
 
 
 def host_of(request: Request) -> str:
-    """Return the key of the host that a request goes to."""
+    """Return the host key of a request."""
     return host_key(request.url) if request.record is None else str(request.record.host)
 
 
 def _is_simple(request: Request) -> bool:
-    """Whether what the user gave can be stored for certain: text of ASCII, numbers as they should be, and no data."""
+    """Whether a request can certainly be stored: valid numbers, ASCII headers, and no data of the user's."""
     if type(request.priority) is not int or not -PRIORITY_MAX < request.priority < PRIORITY_MAX:
         return False
     if request.not_before != 0.0 or request.dont_filter not in (True, False):
@@ -146,7 +145,7 @@ def _is_simple(request: Request) -> bool:
 
 
 def _check_storable(record: UrlRecord) -> None:
-    """Make sure that the record comes back from the store as it went in. Raises `BadSpider`."""
+    """Check that the record can be stored and read back. Raises `BadSpider`."""
     if type(record.not_before) not in (int, float) or not 0 <= record.not_before <= NOT_BEFORE_MAX:
         raise BadSpider(f"the request for {record.url} has not_before={record.not_before!r:.60}: write unix seconds")
     if not isinstance(record.priority, int):
@@ -159,8 +158,8 @@ def _check_storable(record: UrlRecord) -> None:
         raise BadSpider(f"the request for {record.url} cannot be stored: {error}") from error
 
 
-def _in_its_segment(record: UrlRecord, naming: Naming) -> UrlRecord:
-    """Return the record in the segment of the time it is due at, where there is one."""
+def _with_segment(record: UrlRecord, naming: Naming) -> UrlRecord:
+    """Return the record in the segment of the time at which it is due, if the crawl has segments."""
     segment = naming.segments.of_request(record.segment, record.not_before)
     return record if segment == record.segment else msgspec.structs.replace(record, segment=segment)
 

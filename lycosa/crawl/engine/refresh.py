@@ -1,11 +1,11 @@
-"""What of a kept state is fetched again when a run begins: what is old, and in a new segment what the one before had.
+"""Requeues records of an earlier run: those that are old, and in a new segment the URLs of the segment before.
 
-Both go in slices that are committed one by one, and may be killed: whoever begins again finds what is left to do. URLs
-keep their validators, so that a page that has not changed costs one conditional request.
+Both work in slices, each with a commit, and survive a kill: the next start finds what is left. URLs keep their
+validators, so an unchanged page costs one conditional request.
 
-A new segment takes over every URL of the one before, also those that were no pages (a 404 may be one today), because
-an unchanged page shows no links: what only it leads to would never be found. That takes two passes when the older
-segment is not finished yet: one at once, one when nothing is left to do.
+A new segment takes over every URL of the one before, even a 404, which may be a page today. It has to: an unchanged
+page is not parsed, so URLs that only it links to would never be found. If the older segment is not finished yet, this
+takes two passes: one at the start, one when nothing is left to do.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from lycosa.frontier.core.states import State
 from lycosa.frontier.ports import Frontier, FrontierOperations
 
 SLICE = 1000
-"""Rows that are looked at between two commits."""
+"""Rows examined between two commits."""
 
 CARRIED = "carried"
-"""The name among the positions under which a crawl notes which segment has all that the one before had."""
+"""The name among the positions for the segment that has taken over all URLs of the one before."""
 
 
 async def refresh(operations: FrontierOperations, segment: str, before: float, now: float) -> int:
-    """Queue again what was done, or died, before this time. Return how many URLs.
+    """Requeue what was done, or died, before this time (unix seconds). Return how many URLs.
 
-    For whatever reason it was: robots.txt, scope and depth are looked at anew when it is lent.
+    The reason does not matter: robots.txt, scope and depth are checked again when the record is leased.
     """
     old = Selection(states=(State.DONE, State.DEAD), segment=segment, before=before)
     return await _requeue(operations, old, None, now)
 
 
 class CarryOver:
-    """Takes the URLs of the segment before into `segment`, if both are made of time."""
+    """Copies the URLs of the previous time segment into `segment`."""
 
     def __init__(self, frontier: Frontier, operations: FrontierOperations, committer: Committer, segment: str) -> None:
         self._frontier = frontier
@@ -46,20 +46,21 @@ class CarryOver:
         self._mark = int.from_bytes(blake2b(segment.encode(), digest_size=7).digest())
 
     async def more(self, now: float) -> int:
-        """Take over what is not taken over yet. Return how many URLs."""
+        """Take over what is left of the previous segment. Return how many URLs."""
         if not starts_at(self._segment) or (await self._frontier.positions()).get(CARRIED) == self._mark:
             return 0
-        source = self._older(await self._operations.segments())
+        source = self._previous(await self._operations.segments())
         moved = 0
         if source is not None:
             rows = Selection(states=(State.DONE, State.DEAD, State.ARCHIVED), segment=source.name)
             moved = await _requeue(self._operations, rows, self._segment, now)
         if source is None or not (source.queued or source.leased or source.delayed):
+            # Only now: while the source is unfinished, a second pass has to find its later URLs.
             await self._committer.commit({CARRIED: self._mark})
         return moved
 
-    def _older(self, views: list[SegmentView]) -> SegmentView | None:
-        """The last segment before this one that has something to give, now or later."""
+    def _previous(self, views: list[SegmentView]) -> SegmentView | None:
+        """Return the last segment before this one that has URLs, or will have."""
         mine = segment_order(self._segment)
         return max(
             (
@@ -79,7 +80,7 @@ async def _requeue(operations: FrontierOperations, selection: Selection, into: s
     while True:
         some = await operations.requeue(selection, into, now, after, SLICE)
         await operations.commit()
-        await asyncio.sleep(0)  # or Ctrl-C would have to wait for the last slice
+        await asyncio.sleep(0)  # so that Ctrl-C need not wait for the last slice
         moved += some.requeued
         if some.next_cursor is None:
             return moved

@@ -1,4 +1,4 @@
-"""The parts of a run, grouped by what they are for: the engine and what settles leases take them as a whole."""
+"""The parts of a run, in groups that the engine and the settler take as arguments."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from lycosa.storage.ports import Sink
 
 @dataclass(frozen=True, slots=True)
 class RunStorage:
-    """What a run reads from and writes to. The committer makes both durable in one step, items first; `space` pauses
-    the run while a device it writes to is nearly full."""
+    """What a run reads from and writes to.
+
+    The committer makes both durable in one step, items first. `space` pauses the run while a device is nearly full.
+    """
 
     frontier: Frontier
     sinks: Sequence[Sink]
@@ -29,7 +31,7 @@ class RunStorage:
 
 @dataclass(frozen=True, slots=True)
 class HostLookups:
-    """What answers the frontier's own questions about a host: its robots.txt and its address."""
+    """Look up what the frontier asks about a host before its pages: robots.txt and address."""
 
     robots: RobotsGate
     addresses: HostAddresses
@@ -37,8 +39,7 @@ class HostLookups:
 
 @dataclass(frozen=True, slots=True)
 class RunMonitor:
-    """What follows a run: counters, the conditions that end it early (None: there are none), and the signals of its
-    spiders."""
+    """What observes a run: counters, conditions that close it early (None: none), the signals of its spiders."""
 
     stats: RunStats
     close_monitor: CloseMonitor | None = None

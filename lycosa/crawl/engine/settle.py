@@ -1,4 +1,4 @@
-"""What became of a lease is settled: ack with its children and items, nack, or release, in one commit or not at all."""
+"""Settles a lease by its outcome: ack with children and items, nack, or release, in one commit or not at all."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ log = logging.getLogger(__name__)
 
 
 class Settler:
-    """Settles the leases of one crawl; `close` ends it, with a reason.
+    """Settles the leases of one crawl. `close(reason)` ends the crawl.
 
-    `retry_until` (unix seconds) is until when something is to be tried again.
+    `retry_until` (unix seconds) is the latest time at which a failed request is due again.
     """
 
     def __init__(self, storage: RunStorage, monitor: RunMonitor, clock: Clock, close: Callable[[str], None]) -> None:
@@ -32,13 +32,13 @@ class Settler:
         self.retry_until = 0.0
 
     async def settle(self, lease: Lease, outcome: Outcome) -> None:
-        """Do what the outcome says. An exception means that nothing since the last commit may become durable."""
+        """Apply the outcome. After an exception nothing since the last commit may become durable."""
         async with self._committer.settle_lock:
             try:
                 if isinstance(outcome, Completed):
-                    await self._done(lease, outcome)
+                    await self._complete(lease, outcome)
                 elif isinstance(outcome, Failed):
-                    await self._failed(lease, outcome)
+                    await self._fail(lease, outcome)
                 else:
                     await self._frontier.release(lease, self._clock.now())
                     if isinstance(outcome, CloseCrawl):
@@ -50,30 +50,32 @@ class Settler:
                 raise
         self._committer.note_change()
 
-    async def _done(self, lease: Lease, done: Completed) -> None:
-        children = done.children
+    async def _complete(self, lease: Lease, completed: Completed) -> None:
+        children = completed.children
         if children and self._dispatcher.has_request_handlers:
-            await self._dispatcher.push(self._frontier, children)  # of the same commit: nobody commits meanwhile
+            # Receivers are called for each child, so these are pushed one by one. The settle lock keeps them in the
+            # same commit as the ack.
+            await self._dispatcher.push(self._frontier, children)
             children = ()
         now = self._clock.now()
         if not await self._frontier.ack(
-            lease, done.reason, children, now, contacted=done.contacted, validators=done.validators
+            lease, completed.reason, children, now, contacted=completed.contacted, validators=completed.validators
         ):
-            log.warning("a late result was refused: %s", lease.record.url)
+            log.warning("late result of %s refused: its lease is no longer held", lease.record.url)
             return
         record = lease.record
-        for number, item in enumerate(done.items):
+        for number, item in enumerate(completed.items):
             key = ItemKey(record.url, record.fingerprint, number, record.segment, record.dont_filter)
             for sink, prepared in zip(self._sinks, item, strict=True):
                 sink.write(prepared, key)
-        self._stats.pages += done.page
-        self._stats.unchanged += done.reason == UNCHANGED
-        self._stats.items += len(done.items)
-        self._stats.bytes += done.bytes
-        if done.closing:
-            self._close(done.closing)
+        self._stats.pages += completed.page
+        self._stats.unchanged += completed.reason == UNCHANGED
+        self._stats.items += len(completed.items)
+        self._stats.bytes += completed.bytes
+        if completed.closing:
+            self._close(completed.closing)
 
-    async def _failed(self, lease: Lease, failed: Failed) -> None:
+    async def _fail(self, lease: Lease, failed: Failed) -> None:
         now = self._clock.now()
         if failed.block_until > now:
             await self._frontier.block_host(lease.record.host, failed.block_until)

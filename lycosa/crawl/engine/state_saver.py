@@ -1,4 +1,4 @@
-"""What a crawl keeps beside its frontier: cookies, what a spider remembers. It is stored before every commit."""
+"""The state a crawl keeps beside its frontier: cookies and `spider.state`. It is saved before every commit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TABLE = "spider state"
 
 
 class StateSaver:
-    """Calls its `save_hooks`, each of which puts what has changed, and flushes the store."""
+    """Calls its `save_hooks`, each of which puts its changes into the store, then flushes the store."""
 
     def __init__(self, store: KeyStore) -> None:
         self.store = store
@@ -22,35 +22,35 @@ class StateSaver:
         self.close_hooks: list[Callable[[], Awaitable[None]]] = []
 
     async def save(self) -> None:
-        """Make durable what the save_hooks have to say. Raises `StorageError`, or `BadSpider` for what cannot be kept."""
-        for keeper in self.save_hooks:
-            keeper()
+        """Make the changes durable. Raises `StorageError`, or `BadSpider` for data that cannot be stored."""
+        for save in self.save_hooks:
+            save()
         await self.store.flush()
 
     async def close(self) -> None:
-        """Close the store, and what else was opened beside it."""
+        """Call the close hooks, then close the store."""
         for close in (*self.close_hooks, self.store.close):
             await close()
 
 
 class SpiderState:
-    """The dict `spider.state` of one spider (as Scrapy's), kept when it has changed. Raises `BadSpider`."""
+    """The dict `spider.state` of one spider (as in Scrapy), saved when it has changed. Raises `BadSpider`."""
 
     def __init__(self, store: KeyStore, spider: Any) -> None:
         self._store = store
         self._spider = spider
-        self._kept = store.get(TABLE, spider.name)
-        spider.state = msgspec.msgpack.decode(self._kept) if self._kept else {}
+        self._saved = store.get(TABLE, spider.name)
+        spider.state = msgspec.msgpack.decode(self._saved) if self._saved else {}
 
     def save(self) -> None:
-        """Put the dict if it has changed."""
-        if not self._spider.state and self._kept is None:
+        """Put the dict into the store if it has changed."""
+        if not self._spider.state and self._saved is None:
             return
         try:
             data = msgspec.msgpack.encode(self._spider.state)
         except (TypeError, ValueError, OverflowError) as error:
-            what = f"{type(self._spider).__name__}.state cannot be kept: {error}"
+            what = f"{type(self._spider).__name__}.state cannot be saved: {error}"
             raise BadSpider(f"{what}; use numbers, strings, lists and dicts") from error
-        if data != self._kept:
+        if data != self._saved:
             self._store.put(TABLE, self._spider.name, data)
-            self._kept = data
+            self._saved = data

@@ -1,6 +1,6 @@
-"""What the fetching side of a visit may end in, when it does not end in a response for the callback.
+"""Verdicts: how a download ends without a response for the callback.
 
-A built-in downloader middleware returns these; what a user's returns (a request, an item) is turned into them.
+Built-in downloader middlewares return them. A request or item that a user's middleware returns is converted to one.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from lycosa.http.core.model import Validators
 from lycosa.http.core.request import Request
 
 REASON_MAX = 120
-"""Characters of a reason that are kept."""
+"""Maximum characters of a stored reason."""
 
 
 class Failed(NamedTuple):
-    """It failed: again at `retry_at`, or dead when that is None; the host rests until `block_until` (unix seconds).
+    """The request failed: it is retried at `retry_at`, or dead if that is None. Times are unix seconds.
 
-    `cause` is the exception, or the response with the status, that an errback gets to see.
+    The host is blocked until `block_until`. `cause` is the exception or response that an errback receives.
     """
 
     reason: str
@@ -40,7 +40,7 @@ class Replace(NamedTuple):
 
 
 class Ignored(NamedTuple):
-    """The record is done for this reason, without a page. `cause` is what an errback gets to see."""
+    """The record is done for this reason, without a page. `cause` is what an errback receives."""
 
     reason: str
     contacted: bool = True
@@ -49,27 +49,27 @@ class Ignored(NamedTuple):
 
 
 class Unchanged(NamedTuple):
-    """The page is what it was when it was fetched last."""
+    """The page has not changed since the last fetch (304)."""
 
     validators: Validators
     bytes: int = 0
 
 
 class AnsweredWithItem(NamedTuple):
-    """An item came in place of a response: it goes through the pipelines, and the record is done."""
+    """A middleware returned an item instead of a response: it goes to the pipelines, and the record is done."""
 
     item: Any
     contacted: bool = True
 
 
 class CloseCrawl(NamedTuple):
-    """The crawl is to end for this reason; the record stays as it was, for the next run."""
+    """The crawl closes for this reason; the record stays queued for the next run."""
 
     reason: str
 
 
 class Deferred(NamedTuple):
-    """The host rests until then (unix seconds); the record stays as it was."""
+    """The host is blocked until then (unix seconds); the record stays queued."""
 
     until: float
 
@@ -79,32 +79,32 @@ VERDICTS = (Failed, Replace, Ignored, Unchanged, AnsweredWithItem, CloseCrawl, D
 
 
 def failed_after(decision: RetryDecision, cause: Any = None) -> Failed:
-    """Return the failure that a retry decision means."""
+    """Return the failure for a retry decision."""
     return Failed(decision.reason, decision.retry_at, decision.block_host_until, cause=cause)
 
 
-def exception_of(found: Any) -> Exception:
-    """Return what is raised, or given to an errback, for a request that came to nothing."""
-    cause = getattr(found, "cause", None)
+def exception_of(verdict: Any) -> Exception:
+    """Return the exception for a request without a response: `fetch` raises it, an errback receives it."""
+    cause = getattr(verdict, "cause", None)
     if isinstance(cause, Exception):
         return cause
     if isinstance(cause, Response):
         return HttpError(cause)
-    if isinstance(found, CloseCrawl):
-        return CloseSpider(found.reason)
-    if isinstance(found, AnsweredWithItem):
+    if isinstance(verdict, CloseCrawl):
+        return CloseSpider(verdict.reason)
+    if isinstance(verdict, AnsweredWithItem):
         return BadSpider("a middleware answered an inline request with an item: return a Response there")
-    reason = getattr(found, "reason", "nothing came back")
-    return IgnoreRequest(reason) if isinstance(found, Ignored) else FetchError(reason, retry=False)
+    reason = getattr(verdict, "reason", "no response")
+    return IgnoreRequest(reason) if isinstance(verdict, Ignored) else FetchError(reason, retry=False)
 
 
-def without_contact(found: Any) -> Any:
-    """Return an outcome as one for which the host was not asked: its next turn need not wait."""
-    return found._replace(contacted=False) if "contacted" in getattr(found, "_fields", ()) else found
+def without_contact(outcome: Any) -> Any:
+    """Return an outcome for which the host was not contacted, so its next request need not wait."""
+    return outcome._replace(contacted=False) if "contacted" in getattr(outcome, "_fields", ()) else outcome
 
 
 def reason_text(text: str) -> str:
-    """Return a reason as it is kept: one line, bounded, without halves of surrogate pairs."""
+    """Return a reason as it is stored: one line, at most REASON_MAX characters, no lone surrogates."""
     line = text.split("\n", 1)[0]
     shown = line if len(line) <= REASON_MAX else f"{line[: REASON_MAX - 3]}..."
     return shown.encode("utf-8", "replace").decode()

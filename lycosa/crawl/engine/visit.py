@@ -30,7 +30,7 @@ from lycosa.core.errors import BadSpider, BadUrl, CloseSpider, IgnoreRequest, Ly
 from lycosa.core.url import fingerprint
 from lycosa.crawl.crawler import Crawler
 from lycosa.crawl.diagnostics import user_errors
-from lycosa.crawl.diagnostics.tracebacks import Tracebacks
+from lycosa.crawl.diagnostics.tracebacks import user_function
 from lycosa.crawl.engine.cancellation import is_being_cancelled
 from lycosa.crawl.engine.records import DEFAULT_NAMING, Naming, replacement_record, to_record, to_request
 from lycosa.crawl.engine.verdict import (
@@ -129,7 +129,6 @@ class Visitor:
         self._count = crawler.stats.inc_value
         self._signals = crawler.signals
         self._naming = naming
-        self._tracebacks = Tracebacks()
         self._hinted = False
 
     async def visit(self, lease: Lease) -> Outcome:
@@ -290,16 +289,15 @@ class Visitor:
         if self._signals.on_spider_error:
             failure = Failure(error, request)
             self._signals.post(spider_error, failure=failure, response=None, spider=self._spider)
-        name = user_errors.user_function(error, str(request.callback or "parse"))
+        name = user_function(error, str(request.callback or "parse"))
         if (about := explained(error)) is not None:
-            log.error("%s failed on %s: %s", name, request.url, about)
+            self._stats.bugs.record(error, name, about, request.url, with_traceback=False)
             return Failed(reason_text(about), cause=error)
-        told = isinstance(error, (BadSpider, LycosaError))
-        shown = None if told else self._tracebacks.of(error)
+        is_explained = isinstance(error, LycosaError)  # its text says what to write instead: no traceback needed
         text = f"{error}{user_errors.usual_cause(error)}"
-        log.error("%s failed on %s: %s: %s", name, request.url, type(error).__name__, text, exc_info=shown)
-        text = text if told else f"{type(error).__name__} in {name}: {text}"
-        return Failed(reason_text(text), cause=error)
+        kind = type(error).__name__
+        self._stats.bugs.record(error, name, f"{kind}: {text}", request.url, with_traceback=not is_explained)
+        return Failed(reason_text(text if is_explained else f"{kind} in {name}: {text}"), cause=error)
 
 
 class Visitors:

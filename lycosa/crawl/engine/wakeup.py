@@ -1,4 +1,4 @@
-"""A sleep that ends when it is rung, or at a time: cheap to begin, since its timer stays for as long as it will do."""
+"""A sleep that another task can end. It is cheap: the timer of an earlier sleep is used again if it still fits."""
 
 from __future__ import annotations
 
@@ -6,33 +6,34 @@ import asyncio
 
 
 class Wakeup:
-    """For one sleeper on the running loop. What rings while nobody sleeps ends the next sleep at once."""
+    """Wakes one sleeper on the running loop. A `set` while nobody sleeps ends the next sleep at once."""
 
     def __init__(self) -> None:
-        self._rung = False
+        self._is_set = False
         self._sleeper: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def set(self) -> None:
-        """End the sleep, or the next one."""
-        self._rung = True
+        """End the current sleep, or the next one."""
+        self._is_set = True
         sleeper = self._sleeper
         if sleeper is not None and not sleeper.done():
             sleeper.set_result(None)
 
     def clear(self) -> None:
-        """What rang until now was heard."""
-        self._rung = False
+        """Forget earlier calls of `set`."""
+        self._is_set = False
 
     async def sleep(self, wait_s: float) -> None:
-        """Sleep until it rings, at most so long, or somewhat less."""
-        if self._rung:
+        """Sleep until `set` is called, `wait_s` at most; it may be less."""
+        if self._is_set:
             return
         loop = asyncio.get_running_loop()
         at = loop.time() + wait_s
+        # A timer that fires earlier is kept: one early wake-up costs less than a new timer for each sleep.
         if self._timer is None or self._timer.when() > at:
             self.cancel()
-            self._timer = loop.call_at(at, self._time_is_up)
+            self._timer = loop.call_at(at, self._on_timer)
         self._sleeper = loop.create_future()
         try:
             await self._sleeper
@@ -40,11 +41,11 @@ class Wakeup:
             self._sleeper = None
 
     def cancel(self) -> None:
-        """Forget the timer."""
+        """Cancel the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _time_is_up(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
         self.set()

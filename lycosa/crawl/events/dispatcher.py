@@ -54,13 +54,13 @@ class EventDispatcher:
             pushed += await self._push_one(frontier, record)
         return pushed
 
-    async def empty(self) -> None:
+    async def send_empty(self) -> None:
         """Say that the frontier had nothing to lend."""
         for each in self._all:
             if each.signals.on_scheduler_empty:
                 await each.signals.send(scheduler_empty)
 
-    async def idle(self) -> bool:
+    async def send_idle(self) -> bool:
         """Say that nothing is left to do. Return whether somebody wants the crawl to wait for more."""
         kept = False
         for each in self._all:

@@ -31,6 +31,7 @@ from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from lycosa.core.errors import BadSpider, CloseSpider, DontCloseSpider, StopDownload
+from lycosa.crawl.diagnostics.bug_log import BugLog
 
 log = logging.getLogger(__name__)
 
@@ -133,6 +134,8 @@ class Signals:
             setattr(self, f"on_{signal.name}", hooks)
         self._tasks: set[asyncio.Task[None]] = set()
         self._left_out = 0
+        self.bugs = BugLog()
+        """Where failures of receivers are logged; the run sets its own."""
 
     def connect(self, receiver: Callable[..., Any], signal: Signal | str, *, weak: bool = False) -> None:
         """Call the receiver from now on when the signal is sent; twice is as once. Raises `BadSpider`.
@@ -222,8 +225,7 @@ class Signals:
         if isinstance(error, (CloseSpider, *signal.answers)):
             answers.append(error)
         else:
-            name = _name_of(hook.receiver)
-            log.error("%s, a receiver of %s, failed: %r", name, signal.name, error, exc_info=error)
+            self.bugs.record(error, f"{_name_of(hook.receiver)}, a receiver of {signal.name},", repr(error))
 
     def _answer(self, answers: list[Exception]) -> None:
         """Do what receivers asked for: the answers of a signal come before the wish to close."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from lycosa.crawl.diagnostics.bug_log import Bug, BugLog
 from lycosa.frontier.core.model import FrontierStats
 
 RATE_WINDOW_S = 5.0
@@ -58,6 +59,7 @@ class RunStats:
     """Links of which memory alone could tell that they are no news."""
     skipped: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    bugs: BugLog = field(default_factory=BugLog)
     _marks: deque[tuple[float, int]] = field(default_factory=deque)
 
     def skip(self, reason: str) -> None:
@@ -98,14 +100,16 @@ class RunStats:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """How a crawl ended, and whether it was `resumed`: had earlier runs.
+    """How a run ended.
 
-    `reasons` and `dead_reasons` count URLs of the whole crawl, `skipped` links of this run that were not followed;
-    `dead` names the first dead URLs; `notes` are hints, a line each. `idle_until` (unix seconds) is when the rest is
-    due, in a crawl that ended at `ended_at` because it was idle, else 0. `closed` says why the segment of the run
-    takes no more, "" when it does; `closing` why a spider, or a condition of the settings, ended the crawl. `stats` are
-    those of this run, under Scrapy's names (`stats_collector.py`). `shared` counts what all workers of a
-    shared crawl did.
+    `resumed`: the crawl had earlier runs. `reasons` and `dead_reasons` count URLs of the whole crawl, `skipped` links of
+    this run that were not followed. `dead` lists the first dead URLs with their reasons, `notes` hints, one line each,
+    `bugs` what failed in the user's code in this run, the most frequent first.
+
+    `idle_until` is when the rest is due, if the run ended at `ended_at` because it was idle, else 0 (unix seconds).
+    `closed` says why the segment of the run takes no more URLs, `closing` why a spider or a condition closed the crawl;
+    both are "" by default. `stats` are those of this run under Scrapy's names (`stats_collector.py`). `shared` counts
+    what all workers of a shared crawl did.
     """
 
     finished: bool
@@ -117,6 +121,7 @@ class Summary:
     skipped: Mapping[str, int] = field(default_factory=dict)
     dead: Sequence[tuple[str, str]] = ()
     notes: Sequence[str] = ()
+    bugs: Sequence[Bug] = ()
     idle_until: float = 0.0
     ended_at: float = 0.0
     resumed: bool = False

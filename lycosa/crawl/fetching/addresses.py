@@ -42,7 +42,7 @@ class HostAddresses:
         self._clock = clock
         self._lost: OrderedDict[str, str] = OrderedDict()
 
-    async def learn(self, lease: Lease) -> None:
+    async def resolve(self, lease: Lease) -> None:
         """Tell the frontier the address of the lease's host, or that it has none, and give the lease back."""
         await self.update(lease.record.host)
         await self._frontier.ack(lease, "resolved", (), self._clock.now(), contacted=False)

@@ -31,7 +31,8 @@ from lycosa.core.errors import (
 )
 from lycosa.core.headers import Headers
 from lycosa.crawl.diagnostics import user_errors
-from lycosa.crawl.diagnostics.tracebacks import Tracebacks
+from lycosa.crawl.diagnostics.bug_log import BugLog
+from lycosa.crawl.diagnostics.tracebacks import user_function
 from lycosa.crawl.engine.cancellation import is_being_cancelled
 from lycosa.crawl.engine.records import host_of
 from lycosa.crawl.engine.verdict import (
@@ -82,6 +83,7 @@ class Downloader:
         headers: Mapping[str, str] | None = None,
         rest: BlockHost | None = None,
         guard: PublicOnlyGuard = NO_GUARD,
+        bugs: BugLog | None = None,
     ) -> None:
         self._fetcher = fetcher
         self._chain = chain
@@ -91,7 +93,7 @@ class Downloader:
         self._headers = headers or {}
         self._rest = rest
         self._guard = guard
-        self._tracebacks = Tracebacks()
+        self._bugs = bugs or BugLog()
         self._resting = RequestDelays()
 
     async def download(self, request: Request, address: str = "", into: Into | None = None) -> DownloadResult:
@@ -204,11 +206,10 @@ class Downloader:
         of_its_own = isinstance(error, asyncio.CancelledError) and not is_being_cancelled()  # what it awaited
         if isinstance(error, StateError) or not (of_its_own or isinstance(error, (Exception, SystemExit))):
             raise error
-        told = isinstance(error, LycosaError)
-        shown = None if told else self._tracebacks.of(error)
-        where = user_errors.user_function(error, "a middleware")
-        log.error("%s failed on %s: %s: %s", where, request.url, type(error).__name__, error, exc_info=shown)
-        return Failed(reason_text(str(error) if told else f"{type(error).__name__} in {where}: {error}"), cause=error)
+        is_explained = isinstance(error, LycosaError)
+        where, kind = user_function(error, "a middleware"), type(error).__name__
+        self._bugs.record(error, where, f"{kind}: {error}", request.url, with_traceback=not is_explained)
+        return Failed(reason_text(str(error) if is_explained else f"{kind} in {where}: {error}"), cause=error)
 
 
 def _is_final(verdict: DownloadResult | None) -> TypeGuard[Failed]:

@@ -114,7 +114,7 @@ class RobotsGate:
         url, tries = f"{host}/robots.txt", self._retry.retries_max
         return Lease(0, UrlRecord(RECORD_VERSION, 0, url, host, attempts=tries, guarded=guarded), 0.0, address)
 
-    async def asked(self, lease: Lease, now: float) -> RetryDecision | Deferred | CloseCrawl | None:
+    async def resolve(self, lease: Lease, now: float) -> RetryDecision | Deferred | CloseCrawl | None:
         """`learn` for a lease of the frontier, which may have to wait for a proxy."""
         try:
             again = await self.learn(lease, now)

@@ -17,14 +17,13 @@ without an exception: then the items are written and the requests queued in one 
 from __future__ import annotations
 
 import logging
-import traceback
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Self
 
 from lycosa.core.errors import BadMiddleware, BadSpider, LycosaError
 from lycosa.crawl.diagnostics import user_errors
+from lycosa.crawl.diagnostics.tracebacks import user_line
 from lycosa.crawl.spiders.response import Response
 from lycosa.crawl.workers.threads import on_loop
 from lycosa.frontier.core.keys import KeyResolver
@@ -156,13 +155,5 @@ def users_code(name: str) -> Iterator[None]:
         raise
     except Exception as error:
         logging.getLogger(__name__).info("%s failed", name, exc_info=True)
-        raise BadSpider(f"{name} failed{_place(error)}: {type(error).__name__}: {error}") from error
-
-
-def _place(error: BaseException) -> str:
-    """Return the user's line that failed, "" where there is none: what was called with what it does not take."""
-    stack = traceback.extract_tb(error.__traceback__)
-    frames = [each for each in stack if not each.filename.startswith(user_errors.PACKAGE_DIR)]
-    folders = [Path(each.filename).parent for each in frames]
-    near = [each for each, folder in zip(frames, folders, strict=True) if folder == folders[0]]
-    return f" ({Path(near[-1].filename).name}:{near[-1].lineno})" if near else ""
+        place = user_line(error)
+        raise BadSpider(f"{name} failed{place and f' ({place})'}: {type(error).__name__}: {error}") from error

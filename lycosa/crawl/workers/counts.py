@@ -71,6 +71,7 @@ class Counts:
             stats.dropped,
             stats.known_links,
             stats.notes[self._noted :],
+            stats.bugs.take(),
             self._memory(),
         )
         of.sums, of.most, of.least, of.last = {}, {}, {}, {}

@@ -24,6 +24,7 @@ from typing import Any
 import msgspec
 
 from lycosa.core import errors
+from lycosa.crawl.diagnostics.bug_log import Bug
 from lycosa.crawl.engine.verdict import CloseCrawl, Deferred, Failed, reason_text
 from lycosa.crawl.engine.visit import Completed, Outcome
 from lycosa.frontier.core.model import HostFacts, UrlRecord
@@ -232,6 +233,7 @@ class Counted(Message):
     dropped: int = 0
     known: int = 0
     notes: list[str] = []
+    bugs: list[Bug] = []
     memory_bytes: int = 0
 
 

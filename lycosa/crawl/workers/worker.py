@@ -334,6 +334,8 @@ class Hand:
         stats.known_links += said.known
         for line in said.notes:
             stats.note(line)
+        for bug in said.bugs:
+            stats.bugs.merge(bug)
 
     def _logged(self, said: say.Logged) -> None:
         logger = logging.getLogger(said.name)

@@ -61,7 +61,7 @@ def test_it_pauses_before_the_disk_is_full_and_goes_on_when_there_is_room(tmp_pa
         with started(*command(tree), cwd=tmp_path) as run:
             assert run.until(lambda: "paused: " in run.said)
             assert "MB free at" in run.said
-            assert "26 MB needed; the crawl goes on by itself when there is room" in run.said
+            assert "26 MB needed; the crawl resumes by itself when there is space" in run.said
             assert run.until(lambda: "pages, paused (" in run.said)
             hits = settled(tree)
             time.sleep(4.0)
@@ -76,7 +76,7 @@ def test_it_pauses_before_the_disk_is_full_and_goes_on_when_there_is_room(tmp_pa
             assert len(tree.hits()) == hits
             ballast.unlink()
             assert run.end() == 0
-            assert "there is room again: the crawl goes on" in run.said
+            assert "enough space again: the crawl resumes" in run.said
         assert_exactly_once([item["url"] for item in items(disk / "items.jsonl")], tree.urls())
         assert "Traceback" not in run.said
 

@@ -62,27 +62,27 @@ def test_when_to_look_again() -> None:
 
 
 def test_a_run_without_items_closes_when_the_time_it_named_has_come() -> None:
-    closing = CloseTracker(CloseConditions(timeout_no_item=10), 0.0)
-    assert closing.next_at() == 10.0
-    assert closing.look(items=1, pages=1, errors=0, now=9.0) == ""
-    assert closing.next_at() == 19.0
-    assert closing.look(items=1, pages=50, errors=0, now=18.9) == ""
-    assert closing.look(items=1, pages=50, errors=0, now=19.0) == "closespider_timeout_no_item"
+    tracker = CloseTracker(CloseConditions(timeout_no_item=10), 0.0)
+    assert tracker.next_at() == 10.0
+    assert tracker.check(items=1, pages=1, errors=0, now=9.0) == ""
+    assert tracker.next_at() == 19.0
+    assert tracker.check(items=1, pages=50, errors=0, now=18.9) == ""
+    assert tracker.check(items=1, pages=50, errors=0, now=19.0) == "closespider_timeout_no_item"
 
 
 def test_pages_count_from_the_last_item() -> None:
-    closing = CloseTracker(CloseConditions(pagecount_no_item=3), 0.0)
-    assert closing.look(0, 2, 0, 1.0) == ""
-    assert closing.look(1, 3, 0, 1.0) == ""
-    assert closing.look(1, 5, 0, 1.0) == ""
-    assert closing.look(1, 6, 0, 1.0) == "closespider_pagecount_no_item"
+    tracker = CloseTracker(CloseConditions(pagecount_no_item=3), 0.0)
+    assert tracker.check(0, 2, 0, 1.0) == ""
+    assert tracker.check(1, 3, 0, 1.0) == ""
+    assert tracker.check(1, 5, 0, 1.0) == ""
+    assert tracker.check(1, 6, 0, 1.0) == "closespider_pagecount_no_item"
 
 
 def test_memory_warns_once_and_then_closes() -> None:
     held = iter([100 * MIB, 150 * MIB, 260 * MIB, 200 * MIB, 301 * MIB])
     stats, warned = StatsCollector(), []
     memory = MemoryMonitor(stats, lambda: warned.append(1), limit_mb=300, warning_mb=200, read=lambda: next(held))
-    assert [memory.look(), memory.look(), memory.look(), memory.look()] == ["", "", "", "memusage_exceeded"]
+    assert [memory.check(), memory.check(), memory.check(), memory.check()] == ["", "", "", "memusage_exceeded"]
     assert warned == [1]
     assert stats.get_stats() == {
         "memusage/startup": 100 * MIB,
@@ -103,7 +103,7 @@ def test_memory_is_watched_until_the_limit() -> None:
 def test_memory_without_limits_only_notes() -> None:
     stats = StatsCollector()
     memory = MemoryMonitor(stats, lambda: pytest.fail("warned"))
-    assert memory.look() == ""
+    assert memory.check() == ""
     assert stats.get_value("memusage/max") >= MIB
     with pytest.raises(BadSetting, match="MEMUSAGE_LIMIT_MB"):
         MemoryMonitor(stats, lambda: None, limit_mb=-1)

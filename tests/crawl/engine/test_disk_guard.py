@@ -55,9 +55,9 @@ def test_a_shortage_begins_and_ends_once_and_both_are_said(caplog):
             said.append(bool(space.shortage))
     assert said == [False, False, True, True, True, True, False, False, True], "it does not stop and go all the time"
     assert [record.message for record in caplog.records] == [
-        "paused: 999 MB free at /somewhere, 1.1 GB needed; the crawl goes on by itself when there is room",
-        "there is room again: the crawl goes on",
-        "paused: 999 MB free at /somewhere, 1.1 GB needed; the crawl goes on by itself when there is room",
+        "paused: 999 MB free at /somewhere, 1.1 GB needed; the crawl resumes by itself when there is space",
+        "enough space again: the crawl resumes",
+        "paused: 999 MB free at /somewhere, 1.1 GB needed; the crawl resumes by itself when there is space",
     ]
 
 
