@@ -80,7 +80,7 @@ def test_a_lease_that_ran_out_unseen_lives_on_and_one_that_was_taken_back_does_n
         await frontier.push([UrlRecord(1, n, f"{host}/{n}", host) for n in (1, 2)])
         mine, lost = await frontier.lease(2, 100.0)
         leases = LeaseRenewer(frontier, 3600.0)
-        leases.begin(mine, 100.0)
+        leases.add(mine, 100.0)
         assert leases.next_renewal() == 100.5
         await leases.renew(100.4)
         assert leases.next_renewal() == 100.5, "nothing to do before half its time"
@@ -89,8 +89,8 @@ def test_a_lease_that_ran_out_unseen_lives_on_and_one_that_was_taken_back_does_n
         assert await frontier.lease(2, 107.4) != [], "which is lent again"
         assert leases.next_renewal() == 107.5
         assert await frontier.ack(mine, "200", (), 107.6)
-        leases.end(mine)
-        leases.begin(lost, 107.0)
+        leases.remove(mine)
+        leases.add(lost, 107.0)
         await leases.renew(109.0)
         assert leases.next_renewal() is None, "no longer held"
         assert not await frontier.ack(lost, "200", (), 109.0)
