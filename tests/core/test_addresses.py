@@ -1,4 +1,4 @@
-"""Which addresses and host names are the public internet (C10, the SSRF guard)."""
+"""Public and private addresses and host names (C10, the SSRF guard)."""
 
 from __future__ import annotations
 
@@ -93,28 +93,28 @@ PRIVATE = [
 
 
 @pytest.mark.parametrize("ip", PUBLIC)
-def test_public(ip: str):
+def test_public_addresses(ip: str):
     assert is_public(ip)
 
 
 @pytest.mark.parametrize("ip", [*PRIVATE, "", "localhost", "example.com", "127.1", "0x7f000001", "[::1]", "1.1.1.1/8"])
-def test_not_public(ip: str):
+def test_addresses_that_are_not_public(ip: str):
     assert not is_public(ip)
 
 
-def test_a_zone_changes_nothing():
+def test_zone_of_an_address_is_ignored():
     assert is_public("2606:4700::1111%eth0")
 
 
 @given(st.integers(0, 2**32 - 1).map(IPv4Address), st.integers(0, 2**16 - 1))
-def test_what_carries_an_address_is_as_public_as_it_is(address: IPv4Address, rest: int):
+def test_embedding_address_is_as_public_as_the_embedded_one(address: IPv4Address, rest: int):
     number = int(address)
     for carrier in (0xFFFF << 32 | number, 0x64FF9B << 96 | number, 0x2002 << 112 | number << 80 | rest):
         assert is_public(str(IPv6Address(carrier))) == is_public(str(address))
 
 
 @given(st.integers(0, 2**32 - 1).map(IPv4Address) | st.integers(0, 2**128 - 1).map(IPv6Address))
-def test_what_the_standard_library_calls_private_is_not_public(address: IPv4Address | IPv6Address):
+def test_private_addresses_of_the_standard_library_are_not_public(address: IPv4Address | IPv6Address):
     if address.is_private or address.is_loopback or address.is_link_local or address.is_multicast:
         carried = isinstance(address, IPv6Address) and (address.ipv4_mapped or address.sixtofour)
         assert carried or not is_public(str(address))
@@ -181,11 +181,11 @@ def test_hosts_that_look_private(host: str):
         "bücher.example",
     ],
 )
-def test_hosts_that_do_not(host: str):
+def test_hosts_that_do_not_look_private(host: str):
     assert not looks_private(host)
 
 
 @given(st.text())
-def test_total(text: str):
+def test_any_text_is_answered(text: str):
     looks_private(text)
     is_public(text)

@@ -1,4 +1,4 @@
-"""Addresses of a Redis, read or refused (C3, C4, C6)."""
+"""URLs of a Redis, parsed or refused (C3, C4, C6)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lycosa.core.errors import UsageError
 from lycosa.core.redis_url import RedisMode, parse_redis_url
 
 
-def test_addresses():
+def test_urls_of_every_mode():
     assert parse_redis_url("redis://host").nodes == [("host", 6379)]
     assert parse_redis_url("redis+cluster://ann:p%40ss@a,b:7/").login == ("ann", "p@ss")
     assert parse_redis_url("redis+cluster://a,b:7").nodes == [("a", 6379), ("b", 7)]
@@ -49,7 +49,7 @@ def test_addresses():
         ("redis://:a#secret@host/0", "%23 for #"),
     ],
 )
-def test_addresses_that_are_none(url, says):
+def test_invalid_urls_are_refused_without_their_secrets(url, says):
     with pytest.raises(UsageError, match=says) as told:
         parse_redis_url(url)
     assert "secret" not in str(told.value)

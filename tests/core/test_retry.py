@@ -1,4 +1,4 @@
-"""Retries as decisions: back-off, Retry-After, which host rests, what hostile servers cannot do (C5)."""
+"""Retry decisions: back-off, Retry-After, blocked hosts, and bounds against hostile servers (C5)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ POLICY = RetryPolicy()
 LATER = NOW + 90
 
 
-def test_the_retry_list_is_that_of_scrapy():
+def test_retry_statuses_are_those_of_scrapy():
     assert {408, 429, 500, 502, 503, 504, 522, 524} == RETRY_STATUSES
 
 
@@ -44,7 +44,7 @@ def test_the_retry_list_is_that_of_scrapy():
         ("Wed, 31 Dec 9999 23:59:59 GMT", 3600),
     ],
 )
-def test_retry_after_is_understood(value, seconds):
+def test_retry_after_in_seconds_or_as_a_date(value, seconds):
     assert parse_retry_after(value, NOW) == seconds
 
 
@@ -72,12 +72,12 @@ def test_retry_after_is_understood(value, seconds):
         "1\x00",
     ],
 )
-def test_nonsense_in_retry_after_is_ignored(value):
+def test_invalid_retry_after_is_ignored(value):
     assert parse_retry_after(value, NOW) is None
 
 
 @given(st.text(max_size=80) | st.from_regex(r"\w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT", fullmatch=True))
-def test_no_retry_after_raises_or_leaves_its_bounds(value):
+def test_no_retry_after_raises_or_exceeds_its_bound(value):
     seconds = parse_retry_after(value, NOW, 100.0)
     assert seconds is None or 0 <= seconds <= 100
 
@@ -92,7 +92,7 @@ def test_back_off_doubles_up_to_the_cap():
     assert waits(1.0, 8) == [1, 2, 4, 8, 16, 32, 60, 60]
 
 
-def test_half_of_the_back_off_is_chance():
+def test_half_of_the_back_off_is_jitter():
     assert waits(0.0, 8) == [0.5, 1, 2, 4, 8, 16, 30, 30]
     assert waits(0.5, 2) == [0.75, 1.5]
 
@@ -102,44 +102,44 @@ def test_no_number_of_attempts_overflows():
     assert decide_status(policy, 10**6, 500, "", NOW, 1.0).retry_at == NOW + 60
 
 
-def test_three_attempts_in_all():
+def test_default_policy_makes_three_attempts():
     decisions = [decide_status(POLICY, attempts, 500, "", NOW, 1.0) for attempts in range(3)]
     assert [each.retry_at for each in decisions] == [NOW + 1, NOW + 2, None]
     assert {each.reason for each in decisions} == {"500"}
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_an_overloaded_host_rests_as_a_whole(status):
+def test_overloaded_host_is_blocked_as_a_whole(status):
     assert decide_status(POLICY, 0, status, "", NOW, 1.0) == RetryDecision(NOW + 1, NOW + 1, str(status))
     assert decide_status(POLICY, 0, status, "90", NOW, 1.0) == RetryDecision(LATER, LATER, str(status))
 
 
-def test_an_overloaded_host_rests_even_when_the_page_is_given_up():
+def test_overloaded_host_is_blocked_even_if_the_page_is_dead():
     assert decide_status(POLICY, 2, 503, "90", NOW, 1.0) == RetryDecision(None, LATER, "503")
 
 
 @pytest.mark.parametrize("status", [408, 500, 502, 504])
-def test_a_page_that_fails_alone_does_not_hold_up_its_host(status):
+def test_page_that_fails_alone_does_not_block_its_host(status):
     assert decide_status(POLICY, 0, status, "", NOW, 1.0) == RetryDecision(NOW + 1, 0.0, str(status))
 
 
-def test_retry_after_counts_for_every_status_and_never_shortens_the_back_off():
+def test_retry_after_applies_to_every_status_and_never_shortens_the_back_off():
     assert decide_status(POLICY, 0, 500, "90", NOW, 0.0).retry_at == LATER
     assert decide_status(POLICY, 1, 429, "0", NOW, 1.0).retry_at == NOW + 2
 
 
-def test_no_server_can_park_a_page_for_ever():
+def test_retry_after_is_bounded():
     policy = RetryPolicy(retry_after_max_s=10)
     assert decide_status(policy, 0, 503, "999999999", NOW, 0.0) == RetryDecision(NOW + 10, NOW + 10, "503")
 
 
 @pytest.mark.parametrize("kind", [ConnectFailed, ConnectionLost, FetchTimeout, TlsFailed, FetchError])
-def test_errors_that_may_pass_are_tried_again(kind):
+def test_temporary_errors_are_retried(kind):
     rests = NOW + 1 if kind is ConnectFailed else 0.0
     assert decide_error(POLICY, 0, kind("went wrong"), NOW, 1.0) == RetryDecision(NOW + 1, rests, "went wrong")
     assert decide_error(POLICY, 2, kind("went wrong"), NOW, 1.0).retry_at is None
 
 
 @pytest.mark.parametrize("error", [BadResponse("no HTTP"), BodyTooLarge("no HTTP"), TlsFailed("no HTTP", retry=False)])
-def test_errors_that_stay_are_final(error):
+def test_final_errors_are_not_retried(error):
     assert decide_error(POLICY, 0, error, NOW, 1.0) == RetryDecision(None, 0.0, "no HTTP")

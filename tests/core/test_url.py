@@ -1,4 +1,4 @@
-"""Canonical URLs, host keys and fingerprints: the keys by which a crawl knows what it has seen (C5)."""
+"""Canonical URLs, host keys and fingerprints: how a crawl recognizes what it has seen (C5)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from lycosa.core.url import URL_MAX, canonicalize, fingerprint, host_key, join, 
         ("http://@example.com/", "http://example.com/"),
     ],
 )
-def test_canonical_form(written: str, canonical: str) -> None:
+def test_urls_have_one_canonical_form(written: str, canonical: str) -> None:
     assert canonicalize(written) == canonical
 
 
@@ -49,7 +49,7 @@ def test_canonical_form(written: str, canonical: str) -> None:
         ("http://a/\ud800", r"'http://a/\ud800' is not a valid URL: check the host name and the port"),
     ],
 )
-def test_bad_urls_say_what_to_write(written: str, complaint: str) -> None:
+def test_bad_urls_are_refused_with_what_to_write(written: str, complaint: str) -> None:
     with pytest.raises(BadUrl) as caught:
         canonicalize(written)
     assert str(caught.value) == complaint
@@ -78,7 +78,7 @@ def test_length_is_bounded_before_and_after_escaping() -> None:
 
 
 @given(st.text() | st.text().map("http://".__add__) | st.text(alphabet="htps:/@#?.a[]1\\\t%").map("http:".__add__))
-def test_any_text_is_canonical_once_or_refused(text: str) -> None:
+def test_canonicalize_is_idempotent_or_raises(text: str) -> None:
     try:
         canonical = canonicalize(text)
     except BadUrl as error:
@@ -105,7 +105,7 @@ def test_any_text_is_canonical_once_or_refused(text: str) -> None:
         ("\ud800", None),
     ],
 )
-def test_join(href: str, url: str | None) -> None:
+def test_join_resolves_like_a_browser(href: str, url: str | None) -> None:
     assert join("https://example.com/a/?x=1", href) == url
 
 
@@ -129,7 +129,7 @@ def test_fingerprints_are_stored_and_must_never_change() -> None:
     assert fingerprint("POST", "https://example.com/", b"a=1") == POST_FINGERPRINT
 
 
-def test_fingerprint_tells_the_three_parts_apart() -> None:
+def test_fingerprint_depends_on_method_url_and_body() -> None:
     url = "https://example.com/"
     different = [
         fingerprint("GET", url),
@@ -171,5 +171,5 @@ POST_FINGERPRINT = 4061896238395794603
         ("", None),
     ],
 )
-def test_where_a_location_leads(location: str, url: str | None) -> None:
+def test_redirect_target_of_a_location(location: str, url: str | None) -> None:
     assert redirect_target("http://a.example/d/p", location) == url

@@ -34,7 +34,7 @@ LATIN = "Grüße".encode("latin-1")
         (b"", "", "utf-8"),
     ],
 )
-def test_order_of_precedence(body: bytes, content_type: str, encoding: str) -> None:
+def test_bom_wins_over_header_over_page_over_bytes(body: bytes, content_type: str, encoding: str) -> None:
     assert detect_encoding(body, content_type) == encoding
 
 
@@ -59,11 +59,11 @@ def test_order_of_precedence(body: bytes, content_type: str, encoding: str) -> N
         ("\u0130so", "utf-8"),
     ],
 )
-def test_labels_are_whatwgs(label: str, encoding: str) -> None:
+def test_labels_are_those_of_whatwg(label: str, encoding: str) -> None:
     assert detect_encoding(b"a", f'text/html; charset="{label}"') == encoding
 
 
-def test_every_label_names_a_codec_of_python() -> None:
+def test_every_label_maps_to_a_python_codec() -> None:
     assert len(charset._CODECS) == 228
     for encoding in charset._CODECS.values():
         assert b"<a>".decode(encoding, "replace").startswith("<" if "16" not in encoding else "")
@@ -95,7 +95,7 @@ def test_every_label_names_a_codec_of_python() -> None:
         "<?xml encoding='utf-8'?><meta charset=koi8-r>",
     ],
 )
-def test_what_a_page_says_of_itself(head: str) -> None:
+def test_encoding_declared_in_the_page(head: str) -> None:
     assert detect_encoding(head.encode(), "text/html") == "koi8-r"
 
 
@@ -117,16 +117,16 @@ def test_what_a_page_says_of_itself(head: str) -> None:
         " " * (PRESCAN_MAX - 20) + "<meta charset=koi8-r>",
     ],
 )
-def test_what_a_page_does_not_say_of_itself(head: str) -> None:
+def test_text_that_does_not_declare_an_encoding(head: str) -> None:
     assert detect_encoding(head.encode(), "") == "utf-8"
 
 
-def test_a_page_read_as_ascii_is_not_in_utf_16_whatever_it_says() -> None:
+def test_declared_utf_16_is_ignored_in_a_page_readable_as_ascii() -> None:
     assert detect_encoding(b"<meta charset=utf-16be>" + LATIN, "") == "utf-8"
     assert detect_encoding(b"<meta charset=x-user-defined>", "") == "windows-1252"
 
 
-def test_a_character_cut_by_the_sample_is_no_error() -> None:
+def test_character_cut_by_the_end_of_the_sample_is_no_error() -> None:
     assert detect_encoding(b"a" + "ü".encode() * SAMPLE_MAX, "") == "utf-8"
     assert detect_encoding(b"a" * SAMPLE_MAX + LATIN, "") == "utf-8"
     assert detect_encoding("ü".encode()[:1], "") == "windows-1252"
@@ -135,7 +135,7 @@ def test_a_character_cut_by_the_sample_is_no_error() -> None:
 @pytest.mark.parametrize(
     "piece", [b"<", b"<!--", b"<a ", b"<meta ", b"<meta a='", b"<meta = ", b"<?xml ", b"charset", b"="]
 )
-def test_hostile_heads_take_no_time(piece: bytes) -> None:
+def test_hostile_heads_are_read_in_linear_time(piece: bytes) -> None:
     started = time.process_time()
     for _ in range(20):
         detect_encoding(b"charset" + piece * PRESCAN_MAX, "text/html;" + "charset " * 10_000)
@@ -164,7 +164,7 @@ HEADS = st.lists(
 
 
 @given(st.binary() | HEADS.map(b"".join), st.text() | st.text().map("text/html; charset=".__add__))
-def test_anything_names_a_codec(body: bytes, content_type: str) -> None:
+def test_any_bytes_have_a_codec(body: bytes, content_type: str) -> None:
     encoding = detect_encoding(body, content_type)
     assert isinstance(body.decode(encoding, "replace"), str)
 
@@ -215,12 +215,12 @@ PIECES = [
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=14))
-def test_the_usual_beginnings_say_what_the_slow_way_finds(pieces: list[str]) -> None:
+def test_fast_pattern_agrees_with_the_full_prescan(pieces: list[str]) -> None:
     head = "".join(pieces).encode()
-    said = charset._of_page(head)
+    found = charset._from_page(head)
     usual, charset._USUAL = charset._USUAL, re.compile(rb"\Zx")
     try:
-        assert said == charset._of_page(head)
+        assert found == charset._from_page(head)
     finally:
         charset._USUAL = usual
 
@@ -233,6 +233,6 @@ def test_the_usual_beginnings_say_what_the_slow_way_finds(pieces: list[str]) -> 
         '<?xml version="1.0"?><link rel="x"/><meta http-equiv="Content-Type" content="text/html; charset=koi8-r">',
     ],
 )
-def test_the_usual_beginnings_are_read_at_once(head: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_usual_beginnings_match_the_fast_pattern(head: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(charset, "_prescan", lambda head: pytest.fail("the slow way"))
     assert detect_encoding(head.encode(), "") == "koi8-r"

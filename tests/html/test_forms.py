@@ -1,4 +1,4 @@
-"""What a form sends (C1): encoded as browsers do it, the same bytes for the same fields."""
+"""Forms (C1): encoded as browsers do it, the same bytes for the same fields."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def parts_of(body: bytes, content_type: str) -> list[Message]:
     return message.get_payload()
 
 
-def test_fields_in_every_form():
+def test_fields_may_be_a_dict_or_pairs():
     pairs = [("a", "1"), ("b", "2"), ("b", "3"), ("c", None), ("d", None)]
     assert fields_of({"a": "1", "b": ["2", "3"], "c": None, "d": []}) == pairs
     assert fields_of([("a", "1"), ("b", ("2", "3")), ("c", None), ("d", ())]) == pairs
@@ -26,25 +26,25 @@ def test_fields_in_every_form():
 
 
 @pytest.mark.parametrize("wrong", [123, "a=1", ("a",), [1], [("a", 1, 2)]])
-def test_what_is_no_formdata(wrong):
+def test_invalid_formdata_is_refused(wrong):
     with pytest.raises(BadForm, match="a dict or a list of"):
         fields_of(wrong)
 
 
-def test_characters_an_encoding_lacks():
+def test_characters_that_the_encoding_lacks_become_references():
     assert encode_query([("price", "£ 100"), ("€", "€")], "latin-1") == "price=%A3+100&%26%238364%3B=%26%238364%3B"
     assert encode_query([(b"\xb5 one", b"two*"), ("n", 7), ("none", None)]) == "%B5+one=two*&n=7"
 
 
 @given(st.lists(st.tuples(st.text(), st.text())))
-def test_a_query_can_be_read_again(fields):
+def test_encoded_query_can_be_parsed_again(fields):
     assert parse_qsl(encode_query(fields), keep_blank_values=True) == [
         (name.encode("utf-8", "xmlcharrefreplace").decode(), value.encode("utf-8", "xmlcharrefreplace").decode())
         for name, value in fields
     ]
 
 
-def test_multipart():
+def test_multipart_body_carries_fields_and_files():
     fields = [("a", "1"), ('quo"te\r\n', "ü"), ("up", FormFile("b.txt", b"\0\xff\r\n--", "text/x-b")), ("none", None)]
     assert has_files(fields)
     body, content_type = encode_form(fields, MULTIPART)
@@ -57,5 +57,5 @@ def test_multipart():
     assert encode_form(fields[:1], MULTIPART)[1] != content_type
 
 
-def test_plain():
+def test_plain_body_has_a_line_for_each_field():
     assert encode_form([("a", "1 2"), ("b", FormFile("f", b"no"))], PLAIN) == (b"a=1 2\r\nb=f\r\n", "text/plain")

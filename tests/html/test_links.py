@@ -1,4 +1,4 @@
-"""Links as browsers find and resolve them (C10), on pages written by hand and on random ones."""
+"""Links, found and resolved as in browsers (C10), on hand-written and random pages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def urls(html: str | bytes, base_url: str = BASE) -> list[str]:
     return [link.url for link in extract_links(body, base_url)]
 
 
-def test_a_link_carries_its_fingerprint_and_host_key() -> None:
+def test_link_has_its_fingerprint_and_host_key() -> None:
     (link,) = extract_links(parse_html(b"<a href=/x>", "utf-8"), BASE)
     assert link == ("https://example.com/x", fingerprint("GET", link.url), host_key(link.url), False)
 
@@ -64,7 +64,7 @@ def test_a_link_carries_its_fingerprint_and_host_key() -> None:
         ("<svg><a href=a></a></svg>", "https://example.com/dir/a"),
     ],
 )
-def test_what_is_a_link(html: str, expected: str) -> None:
+def test_elements_that_are_links(html: str, expected: str) -> None:
     assert urls(html) == [expected]
 
 
@@ -88,7 +88,7 @@ def test_what_is_a_link(html: str, expected: str) -> None:
         "<iframe></iframe><iframe src></iframe>",
     ],
 )
-def test_what_is_no_link(html: str) -> None:
+def test_elements_that_are_not_links(html: str) -> None:
     assert urls(html) == []
 
 
@@ -98,7 +98,7 @@ def test_links_are_unique_and_in_document_order() -> None:
     assert urls(html + "<a href=/dir/c>") == urls(html)
 
 
-def test_the_first_base_with_an_href_counts() -> None:
+def test_first_base_with_an_href_counts() -> None:
     assert urls("<base target=x><base href=/b/><base href=/c/><a href=a><a href='#f'>") == [
         "https://example.com/b/a",
         "https://example.com/b/",
@@ -107,7 +107,7 @@ def test_the_first_base_with_an_href_counts() -> None:
     assert urls("<base href=//other.example><a href=a>") == ["https://other.example/a"]
 
 
-def test_nofollow_only_where_every_mention_says_so() -> None:
+def test_nofollow_only_if_every_element_with_the_url_says_so() -> None:
     html = (
         b"<a rel='me NoFollow' href=a><a rel=nofollow href=b><a href=b><a href=c><a rel=nofollow href=./c>"
         b"<a rel href=d><a rel=nofollow href=e><a href=./e>"
@@ -118,12 +118,12 @@ def test_nofollow_only_where_every_mention_says_so() -> None:
 
 
 @pytest.mark.parametrize(("content", "nofollow"), [("index,NoFollow", True), ("none", True), ("noindex", False)])
-def test_meta_robots_marks_every_link(content: str, nofollow: bool) -> None:
+def test_meta_robots_nofollow_applies_to_every_link(content: str, nofollow: bool) -> None:
     html = f"<meta name=Robots content='{content}'><meta name=robots content=all><a href=a><iframe src=b>"
     assert [link.nofollow for link in extract_links(html.encode(), BASE)] == [nofollow, nofollow]
 
 
-def test_bounds() -> None:
+def test_number_of_links_and_elements_is_bounded() -> None:
     many = b"".join(b"<a href=%d>" % number for number in range(LINKS_MAX + 10))
     assert len(extract_links(many, BASE)) == LINKS_MAX
     assert urls("<a href='" + "a" * URL_MAX + "'>") == []
@@ -131,7 +131,7 @@ def test_bounds() -> None:
     assert urls(f"<a href={long}>", f"https://example.com/{long}/x") == [f"https://example.com/{long}/{long}"]
 
 
-def test_encoding_and_bad_base_url() -> None:
+def test_encoding_is_respected_and_a_bad_base_url_raises() -> None:
     html = "<a href='ü'>".encode("latin-1")
     assert extract_links(html, BASE, "windows-1252")[0].url == "https://example.com/dir/%C3%BC"
     with pytest.raises(BadUrl):
@@ -173,8 +173,8 @@ BASES = st.sampled_from(
 
 
 @given(HREFS, BASES)
-def test_the_memory_never_changes_what_an_href_means(href: str, base_url: str) -> None:
-    """Resolved through the cache, under a part of the base URL, an href means what it means on the whole of it."""
+def test_cache_never_changes_what_an_href_resolves_to(href: str, base_url: str) -> None:
+    """The cache has a part of the base URL as its key; the result is that of the whole base URL."""
     links = links_module._resolved({links_module._unfragmented(href): False}, base_url, nofollow=False)
     expected = join(base_url, href)
     assert [link.url for link in links] == ([] if expected is None else [expected])

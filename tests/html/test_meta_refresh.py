@@ -1,4 +1,4 @@
-"""Meta refreshes (C10), read as the HTML standard says, and where they are not read."""
+"""Meta refreshes (C10): found as the HTML standard says, and ignored where it says so."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def found(body: bytes, **more) -> Refresh | None:
         ("\n5;\n url=/the\nre", 5, THERE),
     ],
 )
-def test_what_leads_somewhere(content, delay_s, url):
+def test_refreshes_that_lead_to_a_url(content, delay_s, url):
     assert found(page(content)) == Refresh(delay_s, url)
 
 
@@ -76,7 +76,7 @@ def test_what_leads_somewhere(content, delay_s, url):
         "\u0665; url=/there",
     ],
 )
-def test_what_leads_nowhere(content):
+def test_refreshes_that_lead_to_no_url(content):
     assert found(page(content)) is None
 
 
@@ -93,7 +93,7 @@ def test_what_leads_nowhere(content):
         b"<noscript></noscript><meta http-equiv=refresh content='5; url=/there'>",
     ],
 )
-def test_however_it_is_written(body):
+def test_refresh_is_found_in_every_spelling(body):
     assert found(body) == Refresh(5, THERE)
 
 
@@ -116,27 +116,27 @@ def test_however_it_is_written(body):
         b" " * (SEARCHED_BYTES - 45) + b"<meta http-equiv=refresh content='5; url=/there'>",
     ],
 )
-def test_where_there_is_none(body):
+def test_pages_without_a_refresh(body):
     assert found(body) is None
 
 
-def test_within_noscript_if_asked_for():
+def test_refresh_in_noscript_counts_if_not_ignored():
     body = b"<noscript><meta http-equiv=refresh content='5; url=/there'></noscript>"
     assert found(body, ignore_tags=()) == Refresh(5, THERE)
     assert found(body, ignore_tags=("template",)) == Refresh(5, THERE)
 
 
-def test_it_counts_from_the_base_of_the_page():
+def test_url_is_resolved_against_the_base_element():
     assert found(page("0;url=x", "<base href=/other/>")).url == "http://a.example/other/x"
     assert found(page("0;url=x", "<base href='mailto:x'>")).url == "http://a.example/dir/x"
 
 
-def test_the_encoding_of_the_page_counts():
+def test_url_is_decoded_with_the_encoding_of_the_page():
     body = "<meta http-equiv=refresh content='0;url=/é'>".encode("latin-1")
     assert meta_refresh(body, "latin-1", BASE).url == "http://a.example/%C3%A9"
 
 
-def test_other_pages_cost_next_to_nothing():
+def test_pages_without_a_refresh_cost_a_microsecond():
     plain = b"<!doctype html><title>A page</title><link rel=stylesheet href=/s.css><p>text" * 1000
     best = 1.0
     for _ in range(20):
@@ -148,14 +148,14 @@ def test_other_pages_cost_next_to_nothing():
 
 
 @pytest.mark.parametrize("hostile", [b"q" * 10_000, b"http-equiv refresh" * 500, b"<meta http-equiv=refresh " * 300])
-def test_hostile_heads_cost_little(hostile):
+def test_hostile_heads_are_searched_in_linear_time(hostile):
     started = time.process_time()
     for _ in range(20):
         found(hostile)
     assert time.process_time() - started < 3.0
 
 
-def test_a_hostile_content_costs_little():
+def test_hostile_content_is_parsed_in_linear_time():
     for content in ("5;" + " " * 4000, "." * 4000, "5" + "." * 4000, "5; url" + " " * 3900 + "x"):
         started = time.process_time()
         found(page(content))

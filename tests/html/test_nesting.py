@@ -1,4 +1,4 @@
-"""Pages that would block the parser are cut, in linear time; pages that people write are not touched."""
+"""Pages that would block the parser are cut, in linear time; ordinary pages are not changed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lycosa.html.page import extract_page, parse_html
 
 COUNT = 100_000
 SECONDS_MAX = 5.0
-"""A page left whole takes 10 s and more, or all memory; a cut one 0.1 s."""
+"""An uncut page takes 10 s and more, or all memory; a cut one 0.1 s."""
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ SECONDS_MAX = 5.0
     ],
     ids=lambda body: body[:20].decode(),
 )
-def test_deep_pages_cost_little(body: bytes) -> None:
+def test_deeply_nested_pages_are_parsed_quickly(body: bytes) -> None:
     started = time.process_time()
     tree = parse_html(b"<a href=/x>first</a>" + body, "utf-8")
     assert extract_page(tree).text.startswith("first")
@@ -57,25 +57,25 @@ def test_deep_pages_cost_little(body: bytes) -> None:
     ],
     ids=lambda body: body[:20].decode(),
 )
-def test_wide_and_shallow_pages_are_whole(body: bytes) -> None:
+def test_wide_and_shallow_pages_are_not_cut(body: bytes) -> None:
     started = time.process_time()
     assert limit_nesting(body) == body
     assert time.process_time() - started < SECONDS_MAX
 
 
-def test_the_cut_is_at_the_tag_that_is_too_deep() -> None:
+def test_page_is_cut_at_the_tag_that_is_too_deep() -> None:
     body = b"<p>x</p>" + b"<div>" * (DEPTH_MAX + 500)
     assert limit_nesting(body) == b"<p>x</p>" + b"<div>" * DEPTH_MAX
 
 
-def test_formatting_that_would_be_copied_into_every_block_is_cut() -> None:
+def test_page_is_cut_before_formatting_is_copied_into_every_block() -> None:
     """Outlined only, never parsed: uncut it would make 30 million nodes."""
     unclosed = b"<div>" + b"".join(b"<b id=%d>" % number for number in range(1500)) + b"</div>"
     whole = unclosed + b"<p>x</p>" * 20_000
     assert len(unclosed) < len(limit_nesting(whole)) < len(unclosed) + 8 * 200
 
 
-def test_end_tags_do_not_reach_through_walls() -> None:
+def test_end_tags_do_not_close_elements_outside_of_their_scope() -> None:
     """`</div>` inside a table does not close the div around it."""
     body = b"<div><table></div>" * COUNT
     assert len(nesting.limit_nesting(body[: 18 * 3000] + b"<div>" * 3000)) < 18 * 1001
@@ -86,6 +86,6 @@ def test_end_tags_do_not_reach_through_walls() -> None:
         st.sampled_from([b"<div>", b"</div>", b"<b>", b"</b>", b"<table>", b"</table>", b"<!--", b"<script>", b'x="'])
     )
 )
-def test_any_order_of_tags_is_read(pieces: list[bytes]) -> None:
+def test_any_order_of_tags_is_accepted(pieces: list[bytes]) -> None:
     body = b"".join(pieces)
     assert nesting._offset_of_excess(body) == len(body)

@@ -1,4 +1,4 @@
-"""Title, headings, visible text and language of a page, and the parse they are read from."""
+"""Title, headings, visible text and language of a page, and the tree they are read from."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def page(html: str, content_language: str = "") -> PageText:
     return extract_page(parse_html(html.encode(), "utf-8"), content_language)
 
 
-def test_a_whole_page() -> None:
+def test_text_of_a_complete_page() -> None:
     html = """<!doctype html><html lang="en-GB"><head><title> A
       title </title><style>p {}</style></head><body><h1>One</h1><p>First.</p><h2>Two <b>and</b></h2><p>Second.</p>"""
     assert page(html) == PageText("A title", ["One", "Two and"], "One First. Two and Second.", "en-gb")
@@ -38,11 +38,11 @@ def test_a_whole_page() -> None:
         ("", ""),
     ],
 )
-def test_title(html: str, title: str) -> None:
+def test_title_comes_from_title_meta_or_heading(html: str, title: str) -> None:
     assert page(html).title == title
 
 
-def test_headings_are_in_order_and_bounded() -> None:
+def test_headings_are_in_document_order_and_bounded() -> None:
     assert page("<h3>c</h3><h1> a\n</h1><h6></h6><h6>f<script>x</script></h6>").headings[:2] == ["c", "a"]
     many = page("<h1>x</h1>" * (HEADINGS_MAX + 5) + "<h2>" + "y" * 5000)
     assert len(many.headings) == HEADINGS_MAX
@@ -95,11 +95,11 @@ def test_text_is_bounded() -> None:
         ("<p>", "x" * 100, ""),
     ],
 )
-def test_lang(html: str, header: str, lang: str) -> None:
+def test_language_comes_from_the_page_or_the_header(html: str, header: str, lang: str) -> None:
     assert page(html, header).lang == lang
 
 
-def test_reading_a_page_leaves_the_tree_alone() -> None:
+def test_extraction_does_not_change_the_tree() -> None:
     tree = parse_html(b"<h1>a</h1><script>{'json': 1}</script><noscript><a href=b>b</a></noscript>", "utf-8")
     before = tree.html
     first = extract_page(tree)
@@ -123,11 +123,11 @@ def test_reading_a_page_leaves_the_tree_alone() -> None:
         (b"", "utf-8", ""),
     ],
 )
-def test_parse_html_decodes_as_told(body: bytes, encoding: str, text: str) -> None:
+def test_parse_html_uses_the_given_encoding(body: bytes, encoding: str, text: str) -> None:
     assert extract_page(parse_html(body, encoding)).text == text
 
 
-def test_unknown_encoding_is_the_callers_mistake() -> None:
+def test_unknown_encoding_raises_lookup_error() -> None:
     with pytest.raises(LookupError):
         parse_html(b"x", "no such encoding")
 
@@ -187,21 +187,21 @@ for each in range(1, 40):
 """
 
 
-def test_a_search_within_a_question_has_an_engine_of_its_own() -> None:
-    """Whether something matches is asked of an engine that does not tell that it is at work."""
+def test_search_during_any_matches_uses_another_engine() -> None:
+    """During `any_matches` selectolax does not set `current_node`, so it needs an engine of its own."""
     ask = [sys.executable, "-c", MATCH_AROUND_A_SEARCH]
     done = subprocess.run(ask, check=False, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, (done.returncode, done.stderr)
 
 
-def test_a_search_within_a_search_has_an_engine_of_its_own() -> None:
-    """A finalizer may run in the middle of one; with the same engine that is a segmentation fault."""
+def test_search_during_a_search_uses_another_engine() -> None:
+    """A finalizer may search in the middle of a search; with one engine that is a segmentation fault."""
     search = [sys.executable, "-c", SEARCH_WITHIN_A_SEARCH]
     done = subprocess.run(search, check=False, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert "(True, 1, 50)" in done.stdout
 
 
-def test_pages_share_the_engine() -> None:
+def test_all_pages_share_one_engine() -> None:
     trees = [parse_html(b"<p>", "utf-8") for _ in range(2)]
     assert trees[0].selector is trees[1].selector
