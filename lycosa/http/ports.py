@@ -7,7 +7,7 @@ from typing import Protocol
 
 from lycosa.core.headers import Headers
 from lycosa.http.core.cache_rules import StoredResponse
-from lycosa.http.core.model import Response
+from lycosa.http.core.model import HttpResponse
 from lycosa.http.core.request import Request
 
 
@@ -37,7 +37,7 @@ class Fetcher(Protocol):
         public_only: bool = False,
         into: Into | None = None,
         proxy: str | None = None,
-    ) -> Response:
+    ) -> HttpResponse:
         """Return the response, or raise `FetchError`.
 
         `accept(status, headers)` is asked before the body is read; False ends the transfer with `skipped` set.

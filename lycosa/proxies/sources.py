@@ -24,7 +24,7 @@ from typing import Any
 from lycosa.core.addresses import is_public
 from lycosa.core.errors import BadProxy, FetchError, StateError
 from lycosa.core.url import redirect_target
-from lycosa.http.core.origin import place_of
+from lycosa.http.core.origin import origin_of
 from lycosa.http.core.request import Request
 from lycosa.http.ports import Fetcher
 from lycosa.infra import clock
@@ -117,14 +117,16 @@ class Reader:
         """Fetch a list, wherever redirects lead; its fields go to no other site, and not to ours from a public one."""
         url, public_only = place.location, False
         for _ in range(REDIRECTS_MAX + 1):
-            is_home = place_of(url) == place_of(place.location)
+            is_home = origin_of(url) == origin_of(place.location)
             headers: Mapping[str, str] = source.headers if is_home else {}
             request = Request(url, headers=headers, timeout=FETCH_MAX_S)
             response = await self._fetcher.fetch(request, max_body=LIST_MAX, public_only=public_only, proxy="")
             location = response.headers.get("location")
             if response.status == 200:
                 return response.body.decode("utf-8", "replace")
-            target = redirect_target(url, location) if response.status in {301, 302, 303, 307, 308} and location else None
+            target = (
+                redirect_target(url, location) if response.status in {301, 302, 303, 307, 308} and location else None
+            )
             if target is None:
                 raise BadProxy(f"answered {response.status}")
             public_only = public_only or is_public(response.ip)

@@ -20,7 +20,7 @@ from lycosa.core.url import canonicalize
 from lycosa.crawl.spiders.forms import FormRequest
 from lycosa.crawl.spiders.link_extractor import LinkExtractor
 from lycosa.crawl.spiders.response import Response
-from lycosa.http.core.cookies import Jar
+from lycosa.http.core.cookies import CookieJar
 from lycosa.http.core.request import Request
 from lycosa.http.public_suffixes import is_suffix
 
@@ -266,7 +266,7 @@ COOKIES_DIFFER = {
 
 def cookies_both(name: str) -> tuple[list[str], list[str]]:
     """Return what each sends along the way."""
-    middleware, jar = CookiesMiddleware(), Jar(is_suffix)
+    middleware, jar = CookiesMiddleware(), CookieJar(is_suffix)
     theirs, ours = [], []
     for url, lines in HISTORIES[name]:
         request = http.Request(url)

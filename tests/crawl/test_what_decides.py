@@ -46,7 +46,7 @@ def act(server: Server, row: str, stage: str) -> Any:
     if row in RAISES:
         raise RAISES[row]
     if row == deciding.RESPONSE and stage == "the fetcher":
-        return model.Response(server.url("/made"), 200, Headers.of(HTML.items()))
+        return model.HttpResponse(server.url("/made"), 200, Headers.of(HTML.items()))
     child = Request(server.url("/good?instead" if stage in deciding.FETCH_STAGES else "/good?child"))
     return {
         deciding.NOTHING: None,

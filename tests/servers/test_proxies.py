@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lycosa.core.errors import ConnectFailed, ConnectionLost, FetchError
-from lycosa.http.core.model import Response
+from lycosa.http.core.model import HttpResponse
 from lycosa.http.core.request import Request
 from lycosa.http.curl.fetcher import CurlFetcher, FetchSettings
 from tests.servers.banning import CAPTCHA_MARK, Banning, How, Limit, banning
@@ -25,7 +25,7 @@ def playing(play: Callable[[Banning, Callable[..., Any]], Any], **options: Any) 
     async def main() -> None:
         fetcher = CurlFetcher(FetchSettings(timeout_s=10))
 
-        async def fetch(url: str, proxy: str = "") -> Response | FetchError:
+        async def fetch(url: str, proxy: str = "") -> HttpResponse | FetchError:
             try:
                 return await fetcher.fetch(Request(url, meta={"proxy": proxy}))
             except FetchError as error:
@@ -183,11 +183,11 @@ def test_a_site_that_bans(how):
     playing(play, sites=2, limit=Limit(2, how, for_s=60.0))
 
 
-def _refused(answer: Response | FetchError, how: How, proxy: Proxy) -> None:
+def _refused(answer: HttpResponse | FetchError, how: How, proxy: Proxy) -> None:
     if how is How.CLOSED:
         assert isinstance(answer, ConnectionLost)
         return
-    assert isinstance(answer, Response)
+    assert isinstance(answer, HttpResponse)
     assert answer.status == how.value
     assert (answer.headers.get("retry-after") == "60") == (how is How.TOO_MANY)
     assert (CAPTCHA_MARK.encode() in answer.body) == (how is How.SOFT)

@@ -31,7 +31,7 @@ from lycosa.frontier.core.scope import Scope
 from lycosa.frontier.core.segments import SegmentNaming, parse_segments
 from lycosa.frontier.core.states import Policy
 from lycosa.frontier.state_dir import StateDir
-from lycosa.http.core.private_addresses import Allowed
+from lycosa.http.core.private_addresses import AllowedPrivate
 from lycosa.http.curl.fetcher import FetchSettings
 from lycosa.search.ports import Index
 from lycosa.storage.core.stream_url import is_address, read_address
@@ -236,7 +236,7 @@ def fetch_settings_of(settings: Settings) -> FetchSettings:
         proxy=settings.proxy,
         insecure=settings.insecure,
         fail_on_dataloss=settings.fail_on_dataloss,
-        may_connect=Allowed(settings.allow_private).may_connect,
+        may_connect=AllowedPrivate(settings.allow_private).may_connect,
     )
 
 

@@ -57,7 +57,7 @@ from lycosa.frontier.core.auto_throttle import AutoThrottle, ThrottleSettings
 from lycosa.frontier.ports import SharedCookies, VisitFrontier
 from lycosa.http.cache.sqlite import SqliteCache
 from lycosa.http.core.cache_rules import PrivateRules, ReplayRules
-from lycosa.http.core.private_addresses import Allowed
+from lycosa.http.core.private_addresses import AllowedPrivate
 from lycosa.http.core.request import Request
 from lycosa.http.core.robots import Robots
 from lycosa.http.ports import Fetcher, Into
@@ -127,7 +127,7 @@ async def cast_of(
         stack, member, addresses, site.report_starts, site.leaser, site.state_saver.store, site.clock
     )
     policy, now = retry_policy_of(settings), site.clock.now
-    guard = PublicOnlyGuard(Allowed(settings.allow_private))
+    guard = PublicOnlyGuard(AllowedPrivate(settings.allow_private))
     gate = RobotsGate(frontier, fetchers.robots, settings.user_agent, policy, chance, now, stats, guard)
     gate.on_parsed = partial(_robots_parsed, crawler.signals)
     rules = rules_of(settings, member.target, seeds)

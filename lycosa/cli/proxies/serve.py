@@ -19,7 +19,7 @@ from lycosa.cli.proxies.pool import pool_address, pool_option, say_aside
 from lycosa.config.kinds import WrongPart
 from lycosa.config.several import Networks
 from lycosa.core.errors import UsageError
-from lycosa.http.core.private_addresses import EVERYWHERE, Allowed
+from lycosa.http.core.private_addresses import EVERYWHERE, AllowedPrivate
 from lycosa.proxies.core.gateway.access_rules import PORTS, Names, Reach, parse_ports
 from lycosa.proxies.core.gateway.accounts import Accounts, read_accounts
 from lycosa.proxies.gateway.limits import Limits
@@ -118,12 +118,12 @@ def _accounts(users: tuple[str, ...], file: str | None) -> list[tuple[str, str]]
     return found
 
 
-def _allowed(entries: tuple[str, ...]) -> Allowed:
+def _allowed(entries: tuple[str, ...]) -> AllowedPrivate:
     """Return whom clients may reach beside the public. Raises `UsageError` for what is neither name nor network."""
     if EVERYWHERE in entries:
-        return Allowed([EVERYWHERE])
+        return AllowedPrivate([EVERYWHERE])
     try:
-        return Allowed(Networks().convert(entries))
+        return AllowedPrivate(Networks().convert(entries))
     except WrongPart as wrong:
         raise UsageError(
             f"--allow-private {str(wrong)!r}: write a host or a network such as 10.0.0.0/8, or *"

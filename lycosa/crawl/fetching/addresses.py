@@ -16,7 +16,7 @@ from lycosa.core.url import host_key
 from lycosa.crawl.fetching.wrapper import FetcherWrapper
 from lycosa.frontier.core.model import Lease
 from lycosa.frontier.ports import Frontier
-from lycosa.http.core.model import Response
+from lycosa.http.core.model import HttpResponse
 from lycosa.http.core.request import Request
 from lycosa.http.ports import Accept, Fetcher, Into, Resolver
 from lycosa.infra.clock import Clock
@@ -89,7 +89,7 @@ class ResolvedHostFetcher(FetcherWrapper):
         public_only: bool = False,
         into: Into | None = None,
         proxy: str | None = None,
-    ) -> Response:
+    ) -> HttpResponse:
         """Do one transfer, or raise why the host is lost."""
         if not address and (why := self._addresses.lookup_error(request.url)):
             through = request.asked("proxy") if proxy is None else proxy

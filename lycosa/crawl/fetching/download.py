@@ -164,7 +164,7 @@ class Downloader:
         guarded = self._guard.public_only(record)
         accept = self._accept if into is None else None
         raw = await self._fetcher.fetch(asked, accept=accept, address=address, public_only=guarded, into=into)
-        if not isinstance(raw, model.Response):
+        if not isinstance(raw, model.HttpResponse):
             raise BadMiddleware(f"the fetcher returned {raw!r:.60}: write a model.Response, or raise FetchError")
         now = self._clock.now()
         if asked is not request and raw.status == 304:
@@ -250,6 +250,6 @@ def accept_types(types: Sequence[str] | frozenset[str]) -> Accept | None:
     return accept
 
 
-def looks_like_a_page(raw: model.Response) -> bool:
+def looks_like_a_page(raw: model.HttpResponse) -> bool:
     """Return whether this is no binary file: without a Content-Type, guess as browsers do, by markup near the start."""
     return "content-type" in raw.headers or (b"<" in raw.body[:512] and b"\x00" not in raw.body[:512])

@@ -13,7 +13,7 @@ from functools import lru_cache
 import msgspec
 
 from lycosa.frontier.core.model import Lease, UrlRecord
-from lycosa.http.core.private_addresses import Allowed, is_public_page
+from lycosa.http.core.private_addresses import AllowedPrivate, is_public_page
 
 ANSWERS_MAX = 4096
 """Addresses of which is remembered whether they are public, and hosts of which whether they are allowed by name."""
@@ -39,7 +39,7 @@ def is_guarded() -> bool:
 class PublicOnlyGuard:
     """Decides for one spider."""
 
-    def __init__(self, allowed: Allowed) -> None:
+    def __init__(self, allowed: AllowedPrivate) -> None:
         self._allowed = allowed
         self._is_public = lru_cache(ANSWERS_MAX)(is_public_page)
         self._is_named = lru_cache(ANSWERS_MAX)(self._look_up)
@@ -64,7 +64,7 @@ class PublicOnlyGuard:
         return self._allowed.is_named(name_of(host))
 
 
-NO_GUARD = PublicOnlyGuard(Allowed(["*"]))
+NO_GUARD = PublicOnlyGuard(AllowedPrivate(["*"]))
 """Guards nothing."""
 
 

@@ -23,7 +23,7 @@ from lycosa.frontier.core.model import RECORD_VERSION, HostFacts, Lease, UrlReco
 from lycosa.frontier.core.states import ROBOTS_TTL_S
 from lycosa.frontier.ports import VisitFrontier
 from lycosa.http.core.request import Request
-from lycosa.http.core.robots import Robots, rules_of
+from lycosa.http.core.robots import Robots, robots_from_response
 from lycosa.http.ports import Fetcher
 
 log = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ class RobotsGate:
         facts = await self._frontier.host_facts(host) or HostFacts(robots_status=404)
         if facts.robots == NOT_ASKED:
             if guarded:
-                return rules_of(facts.robots, facts.robots_status, self._user_agent)
+                return robots_from_response(facts.robots, facts.robots_status, self._user_agent)
             await self.learn(self._question(host, guarded=False), self._now())
             facts = await self._frontier.host_facts(host) or facts
         return self._keep(host, facts)
@@ -158,7 +158,7 @@ class RobotsGate:
     async def _older(self, host: str, now: float) -> HostFacts | None:
         """What the host said before holds on when it cannot be asked again (RFC 9309 §2.4); it is asked again soon."""
         facts = await self._frontier.host_facts(host)
-        if facts is None or rules_of(facts.robots, facts.robots_status, self._user_agent).unreachable:
+        if facts is None or robots_from_response(facts.robots, facts.robots_status, self._user_agent).unreachable:
             return None
         return msgspec.structs.replace(facts, robots_at=now - ROBOTS_TTL_S + ASK_AGAIN_S)
 
@@ -210,7 +210,7 @@ class RobotsGate:
             self._stats.inc_value("robotstxt/" + what)
 
     def _keep(self, host: str, facts: HostFacts) -> Robots:
-        rules = rules_of(facts.robots, facts.robots_status, self._user_agent)
+        rules = robots_from_response(facts.robots, facts.robots_status, self._user_agent)
         if facts.robots == NOT_ASKED:  # by the next one who may, perhaps
             return rules
         self._parsed[host] = rules, max(facts.robots_at + ROBOTS_TTL_S, self._now() + LOOK_AGAIN_S)

@@ -14,7 +14,7 @@ from lycosa.crawl.events.signals import Signals, bytes_received, headers_receive
 from lycosa.crawl.events.stats_collector import StatsCollector
 from lycosa.crawl.fetching.wrapper import FetcherWrapper
 from lycosa.crawl.spiders.response import Response
-from lycosa.http.core.model import Response as Raw
+from lycosa.http.core.model import HttpResponse as Raw
 from lycosa.http.core.request import Request
 from lycosa.http.ports import Accept, Fetcher, Into
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from lycosa.core.url import host_key
 from lycosa.crawl.fetching.wrapper import FetcherWrapper
 from lycosa.frontier.ports import SharedFrontier
-from lycosa.http.core.model import Response
+from lycosa.http.core.model import HttpResponse
 from lycosa.http.core.request import Request
 from lycosa.http.ports import Fetcher
 from lycosa.infra.clock import Clock
@@ -37,7 +37,7 @@ class StartReportingFetcher(FetcherWrapper):
         self._frontier = frontier
         self._clock = clock
 
-    async def fetch(self, request: Request, **options: Any) -> Response:
+    async def fetch(self, request: Request, **options: Any) -> HttpResponse:
         """Do one transfer. See the port. Raises `WorkerLost`, too."""
         await self._frontier.check_membership()
         host = host_key(request.url)
@@ -54,7 +54,7 @@ class OwnerReportingFetcher(FetcherWrapper):
         super().__init__(fetcher)
         self._frontier = frontier
 
-    async def fetch(self, request: Request, **options: Any) -> Response:
+    async def fetch(self, request: Request, **options: Any) -> HttpResponse:
         """Do one transfer. See the port."""
         host = host_key(request.url)
         if not self._frontier.is_paced(host):
@@ -65,7 +65,7 @@ class OwnerReportingFetcher(FetcherWrapper):
         return response
 
 
-def _sent_ago_s(response: Response) -> float:
+def _sent_ago_s(response: HttpResponse) -> float:
     """Return how long before its end a transfer sent its request: when the connection, with TLS, was there."""
     timings = response.timings
     return timings.total_s - max(timings.connect_s, timings.tls_s)

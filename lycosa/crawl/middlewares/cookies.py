@@ -28,7 +28,7 @@ from lycosa.crawl.fetching.proxying.selector import jar_of
 from lycosa.crawl.middlewares.redirect import COOKIES_CHANGED
 from lycosa.crawl.spiders.response import Response
 from lycosa.frontier.ports import SharedCookies
-from lycosa.http.core.cookies import JARS_MAX, Cookie, Jar, Jars
+from lycosa.http.core.cookies import JARS_MAX, Cookie, CookieJar, CookieJars
 from lycosa.http.core.request import Request
 from lycosa.http.public_suffixes import is_suffix
 from lycosa.infra.clock import Clock
@@ -65,7 +65,7 @@ class Cookies:
         self._owner = owner
         self._debug = debug
         self._is_suffix = is_suffix
-        self._jars = Jars(jars_max)
+        self._jars = CookieJars(jars_max)
         self._shared = shared
         self._default = self._stored(self._name(None))
         self._complaints = 0
@@ -79,7 +79,7 @@ class Cookies:
         jar = self._jar(request)
         if request.cookies:
             self._complain(jar.set(request.url, request.cookies, self._clock.now()))
-        header = jar.header(request.url, self._clock.now()) if jar.of(request.url) else ""
+        header = jar.header(request.url, self._clock.now()) if jar.of_host(request.url) else ""
         if header:
             request.headers["Cookie"] = header
             if self._debug:
@@ -114,11 +114,11 @@ class Cookies:
         for name, jar in changed:
             self._put(name, jar)
 
-    def _jar(self, request: Request) -> Jar:
+    def _jar(self, request: Request) -> CookieJar:
         key = jar_of(request)
         return self._default if key is None else self._named(self._name(key))
 
-    def _named(self, name: str) -> Jar:
+    def _named(self, name: str) -> CookieJar:
         jar = self._jars.get(name)
         if jar is None:
             jar = self._stored(name)
@@ -133,10 +133,10 @@ class Cookies:
         except (TypeError, ValueError, OverflowError) as error:
             raise BadSpider(f"the cookiejar in meta is a {type(key).__name__}: write a text or a number") from error
 
-    def _stored(self, name: str) -> Jar:
+    def _stored(self, name: str) -> CookieJar:
         data = self._store.get(TABLE, name)
-        jar = Jar(self._is_suffix) if data is None else Jar.from_bytes(data, self._is_suffix)
-        jar.tell = None if self._shared is None else partial(self._tell, self._shared, name)
+        jar = CookieJar(self._is_suffix) if data is None else CookieJar.from_bytes(data, self._is_suffix)
+        jar.on_change = None if self._shared is None else partial(self._tell, self._shared, name)
         return jar
 
     def _tell(self, shared: SharedCookies, name: str, cookie: Cookie) -> None:
@@ -148,7 +148,7 @@ class Cookies:
             jar = self._default if name == self._name(None) else self._named(name)
             jar.merge(msgspec.msgpack.decode(cookie, type=Cookie), self._clock.now())
 
-    def _put(self, name: str, jar: Jar) -> None:
+    def _put(self, name: str, jar: CookieJar) -> None:
         self._store.put(TABLE, name, jar.to_bytes() if len(jar) else None)
 
     def _complain(self, complaints: list[str]) -> None:

@@ -16,7 +16,7 @@ from base64 import b64encode
 
 from lycosa.core.errors import BadSetting, BadSpider
 from lycosa.crawl.spiders.spider import Spider
-from lycosa.http.core.origin import ORIGINS_MAX, begin_of, place_of
+from lycosa.http.core.origin import ORIGINS_MAX, url_prefix, origin_of
 from lycosa.http.core.request import Request
 
 WANTED = "write http_auth_domain = 'example.com' too, so that no other site is told the password"
@@ -49,7 +49,7 @@ class HttpAuth:
 
     def process_request(self, request: Request) -> None:
         """Add the header where it belongs."""
-        begin = begin_of(request.url)
+        begin = url_prefix(request.url)
         covered = self._covered.get(begin)
         if covered is None:
             covered = self._covers(begin)
@@ -57,8 +57,8 @@ class HttpAuth:
             request.headers["Authorization"] = self._header
 
     def _covers(self, begin: str) -> bool:
-        place = place_of(begin)
-        covers = place is not None and (not self._domain or self._domain in place.names())
+        origin = origin_of(begin)
+        covers = origin is not None and (not self._domain or self._domain in origin.names())
         if len(self._covered) >= ORIGINS_MAX:
             self._covered.clear()
         self._covered[begin] = covers

@@ -20,7 +20,16 @@ from lycosa.crawl.engine.verdict import Ignored
 from lycosa.crawl.fetching.proxying.selector import jar_of
 from lycosa.crawl.spiders.response import Response
 from lycosa.http.core import cache_rules, model
-from lycosa.http.core.cache_rules import FAILED, PARTIAL, Action, Asked, Decision, ReplayRules, Rules, StoredResponse
+from lycosa.http.core.cache_rules import (
+    FAILED,
+    PARTIAL,
+    CacheAction,
+    CacheQuery,
+    CacheDecision,
+    ReplayRules,
+    Rules,
+    StoredResponse,
+)
 from lycosa.http.core.request import Request
 from lycosa.http.ports import Accept, HttpCacheStore
 from lycosa.infra.clock import Clock
@@ -76,10 +85,10 @@ class HttpCache:
             self._count("miss")
         now = self._clock.now()
         decision = self._rules.decide(asked, stored, now)
-        if decision.action is Action.SERVE and stored is not None:
+        if decision.action is CacheAction.SERVE and stored is not None:
             self._count("hit")
             return self._served(request, stored, now)
-        if decision.action is Action.NOT_CACHED:
+        if decision.action is CacheAction.NOT_CACHED:
             self._count("ignore")
             why = IgnoreRequest(f"{NOT_CACHED}: {request.url}")
             return Ignored(NOT_CACHED, contacted=False, cause=why)
@@ -97,16 +106,16 @@ class HttpCache:
         if response.raw.refused:  # of those who ask through such proxies, and of nobody else
             return response
         asked = self._asked(request)
-        if request.asked(DONT_CACHE) or not self._rules.concerns(asked):
+        if request.asked(DONT_CACHE) or not self._rules.applies_to(asked):
             await self._invalidate(asked, request, response.raw)
             return response
         now = self._clock.now()
         if held is not None and response.status == 304 and held[1].conditions:
             self._count("revalidate")
-            fresh = cache_rules.freshened(held[0], response.raw, now)
+            fresh = cache_rules.freshen(held[0], response.raw, now)
             await self._put(self._key(asked, request), fresh)
             return self._served(request, fresh, now, response.raw, REVALIDATED)
-        if held is not None and response.status in FAILED and held[1].stand_in:
+        if held is not None and response.status in FAILED and held[1].serve_on_error:
             self._count("errorrecovery")
             return self._served(request, held[0], now, response.raw, STALE)
         self._count("firsthand" if held is None else "invalidate")
@@ -116,46 +125,53 @@ class HttpCache:
     def process_exception(self, request: Request, exception: Exception) -> Response | None:
         """Return what is kept, stale as it is, if it may stand in for a host that cannot be reached."""
         held = _released(request)
-        if held is None or not held[1].stand_in or not isinstance(exception, FetchError) or not exception.retry:
+        if held is None or not held[1].serve_on_error or not isinstance(exception, FetchError) or not exception.retry:
             return None
         self._count("errorrecovery")
         return self._served(request, held[0], self._clock.now(), None, STALE)
 
-    def _passes(self, request: Request, asked: Asked) -> bool:
-        if self._broken or request.asked(DONT_CACHE) or not self._rules.concerns(asked):
+    def _passes(self, request: Request, asked: CacheQuery) -> bool:
+        if self._broken or request.asked(DONT_CACHE) or not self._rules.applies_to(asked):
             return True
         again = request.record is not None and request.record.validators is not None
         return again and not isinstance(self._rules, ReplayRules)
 
-    def _asked(self, request: Request) -> Asked:
+    def _asked(self, request: Request) -> CacheQuery:
         if isinstance(self._rules, ReplayRules):  # headers do not matter: a token is another one in each run
-            return Asked(request.method, request.url)
+            return CacheQuery(request.method, request.url)
         fields = {name.lower(): value for name, value in request.headers.items()} if not request.is_plain else {}
-        return Asked(request.method, request.url, {**self._usual, **fields})
+        return CacheQuery(request.method, request.url, {**self._usual, **fields})
 
-    async def _keep(self, asked: Asked, request: Request, raw: model.Response, now: float, *, replaces: bool) -> None:
+    async def _keep(
+        self, asked: CacheQuery, request: Request, raw: model.HttpResponse, now: float, *, replaces: bool
+    ) -> None:
         if self._rules.storable(asked, raw, now):
             self._count("store")
-            await self._put(self._key(asked, request), cache_rules.stored_of(asked, raw, now))
+            await self._put(self._key(asked, request), cache_rules.to_stored(asked, raw, now))
             return
         self._count("uncacheable")
         if replaces and raw.status < 500 and raw.status not in PARTIAL:  # the host answers otherwise now
             await self._delete(self._key(asked, request))
 
-    async def _invalidate(self, asked: Asked, request: Request, raw: model.Response) -> None:
-        for url in cache_rules.invalidated(asked, raw):
+    async def _invalidate(self, asked: CacheQuery, request: Request, raw: model.HttpResponse) -> None:
+        for url in cache_rules.urls_to_invalidate(asked, raw):
             for method in ("GET", "HEAD"):
                 await self._delete(self._key(asked._replace(method=method, url=url), request, body=b""))
 
     def _served(
-        self, request: Request, stored: StoredResponse, now: float, latest: model.Response | None = None, *flags: str
+        self,
+        request: Request,
+        stored: StoredResponse,
+        now: float,
+        latest: model.HttpResponse | None = None,
+        *flags: str,
     ) -> Response:
         """Return the stored response; `latest` is what the host has just said, with its cookies."""
-        headers = cache_rules.served(stored, now)
+        headers = cache_rules.headers_to_serve(stored, now)
         if latest is not None and "set-cookie" in latest.headers:
             cookies = (("set-cookie", value) for value in latest.headers.getlist("set-cookie"))
             headers = Headers.of([*headers.items(), *cookies])
-        raw = model.Response(
+        raw = model.HttpResponse(
             stored.url, stored.status, headers, stored.body, ip=stored.ip, http_version=stored.http_version
         )
         if latest is not None:
@@ -165,13 +181,13 @@ class HttpCache:
         response.flags = [CACHED, *flags]
         return response
 
-    def _key(self, asked: Asked, request: Request, body: bytes | None = None) -> str:
+    def _key(self, asked: CacheQuery, request: Request, body: bytes | None = None) -> str:
         """Return what a response is kept under: what one spider is shown for its cookies is for no other one."""
         jar = jar_of(request)
         jar = "" if jar is None else str(jar)
         if self._owner and request.has_header("Cookie") and not isinstance(self._rules, ReplayRules):
             jar = f"{jar} of {self._owner}"
-        return cache_rules.key_of(asked, request.body if body is None else body, jar)
+        return cache_rules.cache_key(asked, request.body if body is None else body, jar)
 
     async def _get(self, key: str) -> StoredResponse | None:
         try:
@@ -201,9 +217,9 @@ class HttpCache:
         self._broken = True
 
 
-def _released(request: Request) -> tuple[StoredResponse, Decision] | None:
+def _released(request: Request) -> tuple[StoredResponse, CacheDecision] | None:
     """Return what was held while the host was asked, and leave the request as its spider made it."""
-    held: tuple[StoredResponse, Decision] | None = request.asked(HELD)
+    held: tuple[StoredResponse, CacheDecision] | None = request.asked(HELD)
     if held is not None:
         del request.meta[HELD]
         for name in held[1].conditions:

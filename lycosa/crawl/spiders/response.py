@@ -53,7 +53,7 @@ class Response:
     ) -> None:
         fields = headers if isinstance(headers, Headers) else Headers.of(_pairs(headers or {}))
         content = body.encode(encoding or "utf-8") if isinstance(body, str) else body
-        self.raw = model.Response(url, status, fields, content, model.Timings(), ip_address, protocol, len(content))
+        self.raw = model.HttpResponse(url, status, fields, content, model.Timings(), ip_address, protocol, len(content))
         self.request = request if request is not None else Request(url)
         self.fetched_at = fetched_at
         self.url = url
@@ -62,7 +62,7 @@ class Response:
             self.encoding = encoding or "utf-8"  # cached_property: what is set is not computed
 
     @classmethod
-    def of(cls, raw: model.Response, request: Request, fetched_at: float) -> Response:
+    def of(cls, raw: model.HttpResponse, request: Request, fetched_at: float) -> Response:
         """Make the response that a fetcher brought."""
         response = cls.__new__(cls)
         response.raw = raw

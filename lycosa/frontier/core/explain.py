@@ -13,7 +13,7 @@ from lycosa.core.url import host_key
 from lycosa.frontier.core.model import AddressView, HostFacts, HostView, Row, SegmentState, SegmentView
 from lycosa.frontier.core.scope import Scope
 from lycosa.frontier.core.states import ROBOTS_TTL_S, State
-from lycosa.http.core.robots import forbidding_rule, rules_of
+from lycosa.http.core.robots import forbidding_rule, robots_from_response
 
 FormatTime = Callable[[float], str]
 
@@ -211,7 +211,7 @@ def _refused(known: UrlFacts) -> Iterator[str]:
 
 def _robots(known: UrlFacts) -> Iterator[str]:
     facts, agent = known.facts, known.bounds.user_agent or "Lycosa"
-    if facts is None or rules_of(facts.robots, facts.robots_status, agent).allowed(known.url):
+    if facts is None or robots_from_response(facts.robots, facts.robots_status, agent).allowed(known.url):
         return
     rule, host = forbidding_rule(facts.robots, facts.robots_status, known.url, agent), host_key(known.url)
     if rule:

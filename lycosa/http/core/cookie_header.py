@@ -1,8 +1,8 @@
-"""One `Set-Cookie` line in, what it asks for out, read as browsers do (RFC 6265 §5.1 and §5.2, with the limits, the
-refusal of control characters, nameless cookies and the cap on lifetimes of its revision, RFC 6265bis).
+"""Parse a `Set-Cookie` line as browsers do (RFC 6265 §5.1 and §5.2, and of its revision, RFC 6265bis: the limits, the
+refusal of control characters, nameless cookies, the cap on lifetimes).
 
-Total: text of any kind comes out as a `SetCookie`, or as None when a browser would ignore the line. What the line may
-ask for (its domain, its prefix, `Secure`) is for `http.core.cookies` to judge.
+Nothing raises: a line that a browser would ignore is None. Whether the server may set the cookie (its domain, its
+prefix, `Secure`) is decided in `http.core.cookies`.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import NamedTuple
 from lycosa.core.dates import cookie_date
 
 PAIR_MAX = 4096
-"""Octets of a name and its value together; a longer cookie is ignored."""
+"""Octets of name and value together; a longer cookie is ignored."""
 
 ATTRIBUTE_MAX = 1024
 """Octets of an attribute's value; a longer one is ignored."""
 
 ATTRIBUTES_MAX = 64
-"""Attributes of one line that are read."""
+"""Attributes of one line that are parsed."""
 
 LIFETIME_MAX_S = 400 * 86400.0
-"""Seconds that a cookie is kept at most, whatever it asks for."""
+"""Longest lifetime of a cookie, in seconds; a longer one is cut."""
 
 SESSION = math.inf
-"""The expiry of a cookie that lasts as long as the session, which is the crawl."""
+"""The expiry of a session cookie; the session is the crawl."""
 
 BLANKS = " \t"
 CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
@@ -34,8 +34,10 @@ SECONDS = re.compile(r"-?[0-9]+")
 
 
 class SetCookie(NamedTuple):
-    """What a line asks for. `domain` is "" for the host alone, `path` "" for the default of the URL; `expires` is in
-    unix seconds, -inf for "delete it", `SESSION` where the line says nothing."""
+    """A parsed line. `domain` is "" for the host alone, `path` "" for the default path of the URL.
+
+    `expires` is in unix seconds: -inf deletes the cookie, `SESSION` is the default.
+    """
 
     name: str
     value: str
@@ -48,7 +50,7 @@ class SetCookie(NamedTuple):
 
 
 def parse_set_cookie(line: str, now: float) -> SetCookie | None:
-    """Return what the value of a `Set-Cookie` field (octets as Latin-1) asks for; None when it is to be ignored."""
+    """Parse the value of a `Set-Cookie` field (octets as Latin-1); None if browsers would ignore it."""
     if CONTROL.search(line):
         return None
     pair, *rest = line.split(";")
@@ -64,10 +66,10 @@ def parse_set_cookie(line: str, now: float) -> SetCookie | None:
         return None
     path = attributes.get("path", "")
     return SetCookie(
-        _as_sent(name),
-        _as_sent(value),
+        _decode(name),
+        _decode(value),
         domain.removeprefix(".").lower(),
-        _as_sent(path) if path.startswith("/") else "",
+        _decode(path) if path.startswith("/") else "",
         _expiry(attributes, now),
         "secure" in attributes,
         "httponly" in attributes,
@@ -87,7 +89,7 @@ def _attributes(parts: list[str]) -> dict[str, str]:
 
 
 def _expiry(attributes: dict[str, str], now: float) -> float:
-    """Return when the cookie ends. Max-Age counts before Expires; what cannot be read counts as not there."""
+    """Return when the cookie expires. Max-Age wins over Expires; an invalid value counts as missing."""
     age = attributes.get("max-age", "")
     if SECONDS.fullmatch(age):
         seconds = min(int(age), LIFETIME_MAX_S)
@@ -96,8 +98,8 @@ def _expiry(attributes: dict[str, str], now: float) -> float:
     return SESSION if until is None else min(until, now + LIFETIME_MAX_S)
 
 
-def _as_sent(text: str) -> str:
-    """Return the text whose UTF-8, the way headers leave, are the octets that came; Latin-1 where they are no UTF-8."""
+def _decode(text: str) -> str:
+    """Decode octets (given as Latin-1) as UTF-8, in which header fields are sent; as Latin-1 if they are not UTF-8."""
     if text.isascii():
         return text
     try:

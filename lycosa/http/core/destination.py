@@ -1,7 +1,7 @@
-"""A host and a port, as CONNECT, SOCKS and the authority of a URL name them.
+"""A host and a port, as in CONNECT, SOCKS and the authority of a URL.
 
-A host is taken as browsers read it (WHATWG): `0x7f.1` is 127.0.0.1, and goes on as that, so that nobody behind us reads
-another host than the one that was looked at.
+A host is normalised as in browsers (WHATWG): `0x7f.1` becomes 127.0.0.1 and is passed on like that, so that no proxy or
+server behind us can read another host than the one that was checked.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import ada_url
 from lycosa.core.errors import BadMessage
 
 AUTHORITIES_MAX = 4_096
-"""Hosts whose reading is remembered."""
+"""Parsed authorities in the cache."""
 
 HOST_MAX = 255
 AUTHORITY = re.compile(
@@ -25,33 +25,30 @@ AUTHORITY = re.compile(
 
 
 class Destination(NamedTuple):
-    """A host, an IPv6 address without brackets, and a port."""
+    """A host (an IPv6 address without brackets) and a port."""
 
     host: str
     port: int
 
     @property
     def authority(self) -> str:
-        """HOST:PORT as in a URL."""
+        """Return HOST:PORT as in a URL."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
-    def shown(self, default: int) -> bytes:
-        """The same, without the port that is meant anyway."""
+    def host_field(self, default_port: int) -> bytes:
+        """Return the value of a Host field: the authority, without the port if it is the default."""
         authority = self.authority
-        return (authority.rpartition(":")[0] if self.port == default else authority).encode()
+        return (authority.rpartition(":")[0] if self.port == default_port else authority).encode()
 
     @property
     def is_address(self) -> bool:
-        """Whether the host is an IP address."""
+        """Return whether the host is an IP address."""
         return is_address(self.host)
 
 
 @lru_cache(AUTHORITIES_MAX)
 def parse_authority(text: bytes, default: int = 0) -> Destination:
-    """Return the destination that HOST:PORT means; without a port the `default`, if there is one.
-
-    Raises `BadMessage`.
-    """
+    """Parse HOST:PORT. Without a port it is `default`, unless that is 0. Raises `BadMessage`."""
     found = AUTHORITY.fullmatch(text)
     if found is None or not (found["port"] or default):
         raise BadMessage("the host is not HOST:PORT")
@@ -61,13 +58,13 @@ def parse_authority(text: bytes, default: int = 0) -> Destination:
     try:
         host = str(ada_url.URL(f"http://{found['host'].decode()}/").hostname)
     except ValueError:
-        raise BadMessage("the host is no host of a URL") from None
+        raise BadMessage("the host is not valid in a URL") from None
     return Destination(host.strip("[]"), port)
 
 
 @lru_cache(AUTHORITIES_MAX)
 def is_address(host: str) -> bool:
-    """Whether a host is an IP address, and no name."""
+    """Return whether a host is an IP address, and not a name."""
     try:
         ip_address(host)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What a fetcher brings back. `Request` (`http.core.request`) is what it is asked for."""
+"""The response of a fetcher, with its timings and validators."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from lycosa.core.headers import Headers
 
 
 class Validators(msgspec.Struct, array_like=True, frozen=True):
-    """What makes the next request for a URL conditional (RFC 9110 §13.1): its entity tag and Last-Modified as received,
-    "" where the host gave none, and when it was fetched last (unix seconds)."""
+    """Make the next request for a URL conditional (RFC 9110 §13.1).
+
+    `etag` and `modified` (Last-Modified) are as received, "" without one; `fetched_at` is in unix seconds.
+    """
 
     etag: str = ""
     modified: str = ""
@@ -20,7 +22,7 @@ class Validators(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Timings(NamedTuple):
-    """Seconds since the start of the transfer at which each step was complete; 0 for a step that did not happen."""
+    """Seconds from the start of the transfer to the end of each step; 0 for a step that did not happen."""
 
     name_lookup_s: float = 0.0
     connect_s: float = 0.0
@@ -30,13 +32,13 @@ class Timings(NamedTuple):
 
 
 @dataclass(slots=True)
-class Response:
-    """What came back: status, headers, the body decompressed but not decoded, and how long each step took.
+class HttpResponse:
+    """One HTTP response. The body is decompressed, but not decoded.
 
-    `skipped` is true when the caller's `accept` refused the headers, so that the body was not read; `partial` when the
-    connection was lost within the body, and the caller wanted what there is. `ip` is that of the host, or "" through a
-    proxy. `latency_s` is how long a new connection took to the proxy and through it, handshakes included; None without
-    a proxy, and on a kept connection. `refused` is why a pool of proxies takes it for a ban after its last try, or "".
+    `skipped`: the caller's `accept` refused the headers, so the body was not read. `partial`: the connection was lost
+    within the body, and the caller wanted what was received. `ip` is the address of the host, "" through a proxy.
+    `latency_s` is the time to connect to the proxy and through it, handshakes included; None without a proxy and on a
+    kept connection. `refused` is why the proxy pool counts the last attempt as a ban, or "".
     """
 
     url: str

@@ -1,6 +1,6 @@
-"""Where a request goes, as far as cookies, credentials and referrers care: its origin, its host, what that is below.
+"""The origin of a URL, as cookies, credentials and referrers need it: scheme and host, and the domains above the host.
 
-Total: what is not an absolute http(s) URL has no place, and the origin "". Answers are remembered by origin.
+Nothing raises: only an absolute http(s) URL has an origin. Results are cached.
 """
 
 from __future__ import annotations
@@ -12,19 +12,22 @@ from typing import NamedTuple
 import ada_url
 
 ORIGINS_MAX = 4096
-"""Origins whose answer is remembered."""
+"""Origins in the cache."""
 
 
-class Place(NamedTuple):
-    """`origin` is without the default port: `https://example.com`. `secure`: nobody can listen in between."""
+class Origin(NamedTuple):
+    """The origin of a URL. `text` is without the default port: `https://example.com`.
 
-    origin: str
+    `secure`: https or the loopback host, so that nobody can listen in between.
+    """
+
+    text: str
     host: str
     secure: bool
     is_ip: bool
 
     def names(self) -> Iterator[str]:
-        """Yield the host, and every domain it is below."""
+        """Yield the host and every domain above it."""
         name, dot = self.host, "." if not self.is_ip else ""
         yield name
         while dot:
@@ -33,32 +36,32 @@ class Place(NamedTuple):
                 yield name
 
 
-def begin_of(url: str) -> str:
-    """Return an absolute URL up to its path: as much as its place depends on."""
-    end = url.find("/", 8)  # behind the host
+def url_prefix(url: str) -> str:
+    """Return the part of an absolute URL before its path, which determines the origin."""
+    end = url.find("/", 8)  # the slash behind the host
     return url[:end] if end > 0 else url
 
 
-def place_of(url: str) -> Place | None:
-    """Return the place of an absolute URL, None when it is not http(s), or no URL."""
-    return _place(begin_of(url))
+def origin_of(url: str) -> Origin | None:
+    """Return the origin of an absolute http(s) URL, None for any other text."""
+    return _parse(url_prefix(url))
 
 
-def rest_of(url: str) -> str:
-    """Return path and query of an absolute URL, "/" where no slash ends the host."""
-    begin = begin_of(url)
-    if len(begin) == len(url) or "?" in begin or "#" in begin:
+def path_and_query_of(url: str) -> str:
+    """Return path and query of an absolute URL, "/" if no slash follows the host."""
+    prefix = url_prefix(url)
+    if len(prefix) == len(url) or "?" in prefix or "#" in prefix:
         return "/"
-    return url[len(begin) :].partition("#")[0]
+    return url[len(prefix) :].partition("#")[0]
 
 
 def path_of(url: str) -> str:
     """Return the path of an absolute URL."""
-    return rest_of(url).partition("?")[0]
+    return path_and_query_of(url).partition("?")[0]
 
 
 @lru_cache(ORIGINS_MAX)
-def _place(url: str) -> Place | None:
+def _parse(url: str) -> Origin | None:
     try:
         parsed = ada_url.URL(url)
     except ValueError:
@@ -67,11 +70,11 @@ def _place(url: str) -> Place | None:
         return None
     host, is_ip = str(parsed.hostname), parsed.host_type != ada_url.HostType.DEFAULT
     secure = parsed.protocol == "https:" or is_loopback(host, is_ip=is_ip)
-    return Place(f"{parsed.protocol}//{parsed.host}", host, secure, is_ip)
+    return Origin(f"{parsed.protocol}//{parsed.host}", host, secure, is_ip)
 
 
 def is_loopback(host: str, *, is_ip: bool) -> bool:
-    """True for a host that is this machine, whoever is asked."""
+    """Return whether a host is this machine, without a look-up."""
     if is_ip:
         return host.startswith("127.") or host == "[::1]"
     return host == "localhost" or host.endswith(".localhost")

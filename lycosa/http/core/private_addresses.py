@@ -1,4 +1,4 @@
-"""What `allow_private` allows links of public pages to reach, and which pages those are."""
+"""The setting `allow_private`: private hosts that links of public pages may lead to; and which pages are public."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from lycosa.core.addresses import is_public, looks_private
 EVERYWHERE = "*"
 
 
-class Allowed:
-    """The entries of `allow_private`: networks, names (with all below them), or EVERYWHERE."""
+class AllowedPrivate:
+    """The entries of `allow_private`: networks, names with their subdomains, or EVERYWHERE."""
 
     def __init__(self, entries: Iterable[str]) -> None:
         self._networks: list[IPv4Network | IPv6Network] = []
@@ -27,11 +27,11 @@ class Allowed:
                 self._names += (entry.lower().rstrip("."),)
 
     def may_connect(self, ip: str) -> bool:
-        """Whether a link of a public page may lead to this IP address."""
+        """Return whether a link of a public page may lead to this IP address."""
         return self.everywhere or is_public(ip) or self._has(ip)
 
     def is_named(self, host: str) -> bool:
-        """Whether the name of a host, as it stands in its URL, is allowed wherever it leads: it needs no guard."""
+        """Return whether a host, as written in a URL, is allowed by name: it needs no guard, whatever its address."""
         name = host.lower().rstrip(".")
         return self.everywhere or name.endswith(tuple(f".{each}" for each in self._names)) or name in self._names
 
@@ -41,13 +41,14 @@ class Allowed:
         except ValueError:
             return False
         if isinstance(address, IPv6Address):
-            address = address.ipv4_mapped or IPv6Address(int(address))  # without the zone of a link
+            address = address.ipv4_mapped or IPv6Address(int(address))  # drops the zone
         return any(address in network for network in self._networks)
 
 
 def is_public_page(ip: str, host: str) -> bool:
-    """Whether a page came from a public address, so that what it leads to is guarded.
+    """Return whether a page came from a public address, so that its links are guarded.
 
-    Where that is not known (through a proxy, made by a middleware) every host is public that does not look private.
+    Without an address (through a proxy, or made by a middleware) every host counts as public that does not look
+    private.
     """
     return is_public(ip) if ip else not looks_private(host)

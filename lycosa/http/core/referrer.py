@@ -1,17 +1,17 @@
-"""What a request says about the page it was found on: the `Referer` header by the W3C's Referrer Policy.
+"""The `Referer` header by the W3C's Referrer Policy.
 
-Each policy says what to send to the same origin, to another one, and from https to plain http: the whole URL, its
-origin alone, or nothing. Credentials and fragments are never sent, and nothing where a page is not http or https.
+A policy determines what is sent to the same origin, to another origin, and from https to http: the whole URL, its
+origin, or nothing. Credentials and fragments are never sent, and nothing is sent for pages that are not http or https.
 """
 
 from __future__ import annotations
 
-from lycosa.http.core.origin import place_of, rest_of
+from lycosa.http.core.origin import origin_of, path_and_query_of
 
 FULL, ORIGIN, NOTHING = "full", "origin", ""
 
 POLICIES = {
-    # to the:                           same origin, another one, from https to http
+    # to:                               the same origin, another origin, http from https
     "no-referrer": (NOTHING, NOTHING, NOTHING),
     "no-referrer-when-downgrade": (FULL, FULL, NOTHING),
     "same-origin": (FULL, NOTHING, NOTHING),
@@ -25,40 +25,40 @@ POLICIES = {
 }
 
 REFERRER_MAX = 4096
-"""Characters of a URL that is sent whole; of a longer one only the origin is."""
+"""Characters of a URL that is sent in full; of a longer one only the origin is sent."""
 
 
 class Referrer:
-    """What the page `source` tells under one of `POLICIES`; made once for all its requests."""
+    """The referrers of the links of one page, `source`, under one of `POLICIES`."""
 
-    __slots__ = ("_another", "_begin", "_lower", "_origin", "_same")
+    __slots__ = ("_downgrade", "_origin", "_other", "_prefix", "_same")
 
     def __init__(self, policy: str, source: str) -> None:
-        place = place_of(source)
-        self._origin = place.origin if place else ""
-        full = self._origin + rest_of(source)
-        self._begin = self._origin + "/"
-        told = {FULL: full if len(full) <= REFERRER_MAX else self._begin, ORIGIN: self._begin, NOTHING: ""}
-        same, another, lower = POLICIES[policy] if place else (NOTHING,) * 3
-        self._same, self._another = told[same], told[another]
-        self._lower = told[lower] if self._origin.startswith("https") else self._another
+        origin = origin_of(source)
+        self._origin = origin.text if origin else ""
+        full = self._origin + path_and_query_of(source)
+        self._prefix = self._origin + "/"
+        values = {FULL: full if len(full) <= REFERRER_MAX else self._prefix, ORIGIN: self._prefix, NOTHING: ""}
+        same, other, downgrade = POLICIES[policy] if origin else (NOTHING,) * 3
+        self._same, self._other = values[same], values[other]
+        self._downgrade = values[downgrade] if self._origin.startswith("https") else self._other
 
     def to(self, target: str) -> str:
         """Return the referrer of a request for the URL `target`, "" for none."""
-        if target.startswith(self._begin):
+        if target.startswith(self._prefix):
             return self._same
-        place = place_of(target)
-        if place is None or place.origin == self._origin:
-            return self._same if place else ""
-        return self._another if place.origin.startswith("https") else self._lower
+        origin = origin_of(target)
+        if origin is None or origin.text == self._origin:
+            return self._same if origin else ""
+        return self._other if origin.text.startswith("https") else self._downgrade
 
 
 def referrer(policy: str, source: str, target: str) -> str:
-    """Return what a request for `target` tells of the page `source`, "" for nothing; `policy` is one of `POLICIES`."""
+    """Return the referrer of a request for `target` found on the page `source`; `policy` is one of `POLICIES`."""
     return Referrer(policy, source).to(target)
 
 
 def policy_of(text: str) -> str | None:
-    """Return the last policy we know in a comma-separated list, as in the `Referrer-Policy` header; None for none."""
+    """Return the last known policy of a comma-separated list, as in the `Referrer-Policy` header; None without one."""
     known = [name for each in text.split(",") if (name := each.strip(" \t").lower()) in POLICIES]
     return known[-1] if known else None

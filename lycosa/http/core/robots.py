@@ -1,8 +1,8 @@
-"""What a host's robots.txt allows us (RFC 9309), with Crawl-delay and Sitemap lines.
+"""The rules of a robots.txt (RFC 9309), with Crawl-delay and Sitemap lines.
 
-The groups are picked here: product tokens compare whole and without case, all groups for our token count as one, and
-only where there is none do the groups for `*` count. Protego then matches paths: longest match, `*`, `$`, escapes. Two
-of its habits are kept: `Allow: /index.html` also allows `/`, and `$` at the end of a rule matches a real `$` too.
+This module selects the groups: whole product tokens are compared without case, all groups for our token are merged, and
+without one the groups for `*` apply. Protego then matches paths: longest match, `*`, `$`, escapes. Two of its
+deviations are kept: `Allow: /index.html` also allows `/`, and `$` at the end of a rule also matches a literal `$`.
 
 Never raises, whatever the bytes.
 """
@@ -22,15 +22,15 @@ ROBOTS_MAX = 512_000
 """Bytes of a robots.txt that are read: RFC 9309 §2.5 asks for at least 500 KiB."""
 
 CRAWL_DELAY_MAX = 300.0
-"""Seconds: no host can slow us down more than this with its Crawl-delay."""
+"""Longest Crawl-delay that is respected, in seconds."""
 
 RULES_MAX = 10_000
-"""Allow and Disallow lines kept for us."""
+"""Allow and Disallow lines that are kept."""
 
 SITEMAPS_MAX = 1_000
-"""Sitemap lines kept."""
+"""Sitemap lines that are kept."""
 
-_LINE = re.compile(  # with the misspellings that Google's parser and protego also read
+_LINE = re.compile(  # with the misspellings that Google's parser and protego also accept
     rb"(user[- ]?agent|disallow|dissallow|dissalow|disalow|diasllow|disallaw|allow|crawl[- ]delay|sitemap)"
     rb"\s*[:\s]\s*(.*)",
     re.IGNORECASE,
@@ -46,7 +46,7 @@ class Robots:
     __slots__ = ("_protego", "crawl_delay_s", "sitemaps", "unreachable")
 
     def __init__(self, *, unreachable: bool = False) -> None:
-        """Rules that allow everything, or nothing where robots.txt is `unreachable` (RFC 9309 §2.3.1.4)."""
+        """Create rules that allow everything, or nothing if robots.txt is `unreachable` (RFC 9309 §2.3.1.4)."""
         self.unreachable = unreachable
         self.crawl_delay_s = 0.0
         self.sitemaps: list[str] = []
@@ -54,7 +54,7 @@ class Robots:
 
     @classmethod
     def parse(cls, body: bytes, user_agent: str = "Lycosa") -> Robots:
-        """Read a robots.txt for the product named in `user_agent` (`Lycosa/1.0 (...)` is `lycosa`)."""
+        """Parse a robots.txt for the product that `user_agent` names (`Lycosa/1.0 (...)` is `lycosa`)."""
         robots = cls()
         groups = _Groups(body, product_token(user_agent))
         robots.sitemaps = groups.sitemaps
@@ -64,17 +64,17 @@ class Robots:
         return robots
 
     def allowed(self, url: str) -> bool:
-        """Say whether this canonical URL may be fetched. /robots.txt itself always may."""
+        """Return whether this canonical URL may be fetched; /robots.txt itself always may."""
         if self._protego is not None:
             return self._protego.can_fetch(url, "*")
         return not self.unreachable or _path(url) == "/robots.txt"
 
 
-def rules_of(body: bytes, status: int, user_agent: str = "Lycosa") -> Robots:
-    """Return the rules that follow from the last answer to /robots.txt; status 0 is no answer.
+def robots_from_response(body: bytes, status: int, user_agent: str = "Lycosa") -> Robots:
+    """Return the rules that follow from the response for /robots.txt; status 0 means that there was none.
 
-    2xx: what it says. 429, 5xx and no answer: nothing is allowed until it can be read. Else (404, endless redirects):
-    there are no rules.
+    2xx: the rules of the body. 429, 5xx and no response: nothing is allowed. Any other status (404, endless redirects):
+    everything is allowed.
     """
     if 200 <= status < 300:
         return Robots.parse(body, user_agent)
@@ -82,8 +82,8 @@ def rules_of(body: bytes, status: int, user_agent: str = "Lycosa") -> Robots:
 
 
 def forbidding_rule(body: bytes, status: int, url: str, user_agent: str = "Lycosa") -> str:
-    """Return the line of a robots.txt that forbids this URL, the longest if there are several; "" if none does."""
-    if not 200 <= status < 300 or rules_of(body, status, user_agent).allowed(url):
+    """Return the line of a robots.txt that forbids this URL, the longest of several; "" if it is allowed."""
+    if not 200 <= status < 300 or robots_from_response(body, status, user_agent).allowed(url):
         return ""
     rules = _Groups(body, product_token(user_agent)).rules
     against = [rule for rule in rules if not Protego.parse(f"User-agent: *\n{rule}").can_fetch(url, "*")]
@@ -91,14 +91,14 @@ def forbidding_rule(body: bytes, status: int, url: str, user_agent: str = "Lycos
 
 
 def product_token(user_agent: str) -> str:
-    """Return the name a robots.txt knows us by: `lycosa` for `Lycosa/1.0 (+https://...)`, "" if there is none."""
+    """Return the name by which a robots.txt knows us: `lycosa` for `Lycosa/1.0 (+https://...)`, "" without one."""
     token = _TOKEN.match(user_agent.strip())
     named = _COMPATIBLE.search(user_agent) if token and token[0] == "Mozilla" else None
     return (named[1] if named else token[0] if token else "").lower()
 
 
 class _Groups:
-    """One pass over the lines: the rules of the groups for us, else of those for everybody."""
+    """The rules, in one pass over the lines: those of the groups for `token`, else those for `*`."""
 
     def __init__(self, body: bytes, token: str) -> None:
         self.sitemaps: list[str] = []
@@ -140,8 +140,8 @@ class _Groups:
 
 
 def _lines(body: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the fields we know with their values, without comments."""
-    if len(body) > ROBOTS_MAX:  # the line that is cut in two would forbid more than was meant
+    """Yield the known fields and their values, without comments."""
+    if len(body) > ROBOTS_MAX:  # drop the line that is cut in two: a shorter rule forbids more
         body = body[:ROBOTS_MAX]
         body = body[: max(body.rfind(b"\n"), body.rfind(b"\r"), 0)]
     for line in re.split(rb"[\r\n]+", body.removeprefix(b"\xef\xbb\xbf")):

@@ -14,7 +14,7 @@ from functools import lru_cache
 import pycurl
 
 from lycosa.core.errors import BadResponse, BadSetting, FetchError, StopDownload
-from lycosa.http.core.model import Response
+from lycosa.http.core.model import HttpResponse
 from lycosa.http.core.request import Request
 from lycosa.http.curl.errors import UNDECODABLE, error_of, tell_way
 from lycosa.http.curl.handle import FetchSettings, Handle, ca_bundle
@@ -53,7 +53,7 @@ class CurlFetcher:
         self._multi.setopt(pycurl.M_MAX_TOTAL_CONNECTIONS, settings.connections_max)
         self._multi.setopt(pycurl.M_MAX_HOST_CONNECTIONS, settings.connections_per_host_max)
         self._multi.setopt(pycurl.M_MAXCONNECTS, IDLE_CONNECTIONS_MAX)
-        self._busy: dict[pycurl.Curl, tuple[Handle, asyncio.Future[Response | Exception]]] = {}
+        self._busy: dict[pycurl.Curl, tuple[Handle, asyncio.Future[HttpResponse | Exception]]] = {}
         self._deadline = 0.0
         self._timer: asyncio.Handle | None = None  # of what is due at once, uvloop makes no TimerHandle
         self._fires_at = 0.0
@@ -71,7 +71,7 @@ class CurlFetcher:
         public_only: bool = False,
         into: Into | None = None,
         proxy: str | None = None,
-    ) -> Response:
+    ) -> HttpResponse:
         """Do one transfer. See the port. A page that libcurl cannot decompress is fetched once more as it is."""
         handed: list[bool] = []
         taker = None if into is None else _noting(into, handed)
@@ -80,9 +80,9 @@ class CurlFetcher:
             result = await self._transfer(
                 request, accept, max_body, cut, address, public_only, None, proxy, undecoded=True
             )
-            if into is not None and isinstance(result, Response):
+            if into is not None and isinstance(result, HttpResponse):
                 result = _handed_over(result, into)
-        if isinstance(result, Response):
+        if isinstance(result, HttpResponse):
             return result
         raise result
 
@@ -98,11 +98,11 @@ class CurlFetcher:
         proxy: str | None,
         *,
         undecoded: bool = False,
-    ) -> Response | Exception:
+    ) -> HttpResponse | Exception:
         if self._closed:
             raise FetchError("the fetcher was closed", retry=False)
         handle = self._idle.pop() if self._idle else Handle(self._settings, self._bundle)
-        future: asyncio.Future[Response | Exception] = self._loop.create_future()
+        future: asyncio.Future[HttpResponse | Exception] = self._loop.create_future()
         try:
             handle.prepare(request, accept, max_body, cut, address, public_only, into, proxy, undecoded=undecoded)
             self._multi.add_handle(handle.curl)
@@ -218,7 +218,7 @@ def _noting(into: Into, handed: list[bool]) -> Into:
     return take
 
 
-def _handed_over(response: Response, into: Into) -> Response | Exception:
+def _handed_over(response: HttpResponse, into: Into) -> HttpResponse | Exception:
     """Hand over a body that came as a whole."""
     body, response.body = response.body, b""
     try:

@@ -17,8 +17,8 @@ from lycosa.core.addresses import is_public
 from lycosa.core.errors import BadResponse, BadUrl, BodyTooLarge, ConnectionLost, FetchError, StopDownload
 from lycosa.core.headers import Headers
 from lycosa.core.url import canonicalize
-from lycosa.http.core.codings import decoded
-from lycosa.http.core.model import Response, Timings
+from lycosa.http.core.codings import decode_body
+from lycosa.http.core.model import HttpResponse, Timings
 from lycosa.http.core.request import Request
 from lycosa.http.curl.errors import UNDECODABLE, latency_s
 from lycosa.http.curl.guard import Guard, MayConnect, check_url
@@ -203,7 +203,7 @@ class Handle:
         self._guard.forget()
         self._configure()
 
-    def result(self, code: int) -> Response | Exception | None:
+    def result(self, code: int) -> HttpResponse | Exception | None:
         """Return the response, or our own reason to have stopped; None when libcurl failed with `code`."""
         partial = code in HALF_DONE and self._keeps_part and self._head[-1:] == [b"\r\n"] if code else False
         if self._answer is None and (partial or not code):
@@ -224,7 +224,7 @@ class Handle:
                 body = self._decoded(body, headers)
             except FetchError as error:
                 return error
-        return Response(
+        return HttpResponse(
             self._url,
             status,
             headers,
@@ -363,7 +363,7 @@ class Handle:
 
     def _decoded(self, body: bytes, headers: Headers) -> bytes:
         text = headers.get("content-type").lower().startswith("text/")
-        found = decoded(body, headers.getlist("content-encoding"), self._limit, text=text)
+        found = decode_body(body, headers.getlist("content-encoding"), self._limit, text=text)
         if found is None:
             raise BadResponse(UNDECODABLE)
         if len(found) > self._limit and not self._cut:

@@ -11,7 +11,7 @@ from itertools import count
 from typing import NamedTuple
 
 from lycosa.core.errors import FetchError, NoJudge
-from lycosa.http.core.model import Response
+from lycosa.http.core.model import HttpResponse
 from lycosa.http.core.request import Request
 from lycosa.http.ports import Fetcher
 from lycosa.proxies.core.checks.anonymity import Seen
@@ -40,7 +40,7 @@ class Look(NamedTuple):
     """What came of a look: what the judge saw, None when somebody else answered; and the response."""
 
     seen: Seen | None
-    response: Response
+    response: HttpResponse
 
 
 class Judges:
@@ -81,7 +81,7 @@ class Judges:
         response = await self._fetch(address.ask(LOOK, nonce, tls=tls), proxy)
         return Look(read_answer(response.body, address.key, nonce), response)
 
-    async def page(self, address: JudgeAddress, proxy: Proxy) -> tuple[bytes, Response]:
+    async def page(self, address: JudgeAddress, proxy: Proxy) -> tuple[bytes, HttpResponse]:
         """Get a page through a proxy. Return it as it should be, and what came. Raises `FetchError`."""
         nonce = self._nonce()
         return page(address.key, nonce), await self._fetch(address.ask(PAGE, nonce), proxy.url)
@@ -120,6 +120,6 @@ class Judges:
         self._ready[address.url] = Ready(address, direct), asyncio.get_running_loop().time()
         return ""
 
-    async def _fetch(self, url: str, proxy: str) -> Response:
+    async def _fetch(self, url: str, proxy: str) -> HttpResponse:
         request = Request(url, headers=FIELDS, timeout=self._timeout_s)
         return await self._fetcher.fetch(request, max_body=ANSWER_MAX, cut=True, proxy=proxy)

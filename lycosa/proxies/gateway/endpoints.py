@@ -9,7 +9,7 @@ import msgspec
 
 from lycosa.core.errors import Forbidden, LycosaError
 from lycosa.http.core.destination import parse_authority
-from lycosa.http.core.http1.head import Request
+from lycosa.http.core.http1.head import RequestHead
 from lycosa.proxies.core.gateway.username import Asked
 from lycosa.proxies.core.outcomes.reports import read_report
 from lycosa.proxies.gateway.answers import status_of
@@ -28,7 +28,7 @@ class EndpointResponse(NamedTuple):
     kind: str = "text/plain; charset=utf-8"
 
 
-async def respond(parts: Parts, head: Request, body: bytes) -> EndpointResponse:
+async def respond(parts: Parts, head: RequestHead, body: bytes) -> EndpointResponse:
     """Return the answer to a request."""
     try:
         path, _, query = head.target.partition(b"?")
@@ -42,7 +42,7 @@ async def respond(parts: Parts, head: Request, body: bytes) -> EndpointResponse:
         return EndpointResponse(status_of(error), _json(error=str(error)), JSON)
 
 
-async def _reported(parts: Parts, head: Request, body: bytes) -> EndpointResponse:
+async def _reported(parts: Parts, head: RequestHead, body: bytes) -> EndpointResponse:
     """Take a report. JSON only: a page in a browser of this machine could send a form, but no JSON without asking."""
     kinds = [value.partition(b";")[0].strip().lower() for value in head.values(b"content-type")]
     if kinds != [JSON.encode()]:
@@ -54,7 +54,7 @@ async def _reported(parts: Parts, head: Request, body: bytes) -> EndpointRespons
     return EndpointResponse(200, _json(result=await parts.holds.report(asked, read_report(body))), JSON)
 
 
-def _chosen(parts: Parts, head: Request, query: bytes) -> EndpointResponse:
+def _chosen(parts: Parts, head: RequestHead, query: bytes) -> EndpointResponse:
     """Tell which proxies were lent last for a site, and why: to an account its own, without accounts all of them."""
     try:
         asked = _who(parts, head)
@@ -72,13 +72,13 @@ def _chosen(parts: Parts, head: Request, query: bytes) -> EndpointResponse:
     return EndpointResponse(200, _json(choices=told), JSON)
 
 
-def _by_address(head: Request) -> bool:
+def _by_address(head: RequestHead) -> bool:
     """Whether no name was used that leads here for a page of another site (DNS rebinding)."""
     to = parse_authority(b"".join(head.values(b"host")), 80)
     return to.is_address or to.host == "localhost"
 
 
-def _who(parts: Parts, head: Request) -> Asked:
+def _who(parts: Parts, head: RequestHead) -> Asked:
     return parts.accounts.basic(head.values(b"authorization") or head.values(b"proxy-authorization"))
 
 

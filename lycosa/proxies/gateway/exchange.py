@@ -13,9 +13,23 @@ from typing import Protocol
 from lycosa.core.errors import PROXY_LOGIN_REFUSED, BadMessage, BadResponse, ConnectionLost, FetchTimeout, ProxyFailed
 from lycosa.http.core import codings
 from lycosa.http.core.destination import Destination
-from lycosa.http.core.http1.forward import IDEMPOTENT, is_bound, is_kept, is_reusable, request_bytes, response_bytes
-from lycosa.http.core.http1.framing import LAST_CHUNK, Body, Chunked, Length, chunk, response_body
-from lycosa.http.core.http1.head import Request, Response, head_end, read_response
+from lycosa.http.core.http1.forward import (
+    IDEMPOTENT,
+    is_connection_bound,
+    is_kept,
+    is_reusable,
+    encode_request,
+    encode_response,
+)
+from lycosa.http.core.http1.framing import (
+    LAST_CHUNK,
+    BodyReader,
+    ChunkedReader,
+    ContentLengthReader,
+    encode_chunk,
+    response_body_reader,
+)
+from lycosa.http.core.http1.head import RequestHead, ResponseHead, head_end, read_response
 from lycosa.proxies.core.gateway.handshakes import login_of
 from lycosa.proxies.core.gateway.username import Asked
 from lycosa.proxies.core.outcomes.outcome import CHALLENGE_STATUSES, LOOKED_AT, Outcome, judge
@@ -50,7 +64,14 @@ class Exchange:
     """
 
     def __init__(
-        self, parts: Parts, client: Asker, head: Request, body: Body, asked: Asked, to: Destination, path: bytes
+        self,
+        parts: Parts,
+        client: Asker,
+        head: RequestHead,
+        body: BodyReader,
+        asked: Asked,
+        to: Destination,
+        path: bytes,
     ) -> None:
         self.began = False
         self.status = 0
@@ -75,8 +96,8 @@ class Exchange:
         self._broken: BadMessage | None = None
         self._stalled = False
         self._came = b""
-        self._answer: Response | None = None
-        self._answer_body: Body = Length(0)
+        self._answer: ResponseHead | None = None
+        self._answer_body: BodyReader = ContentLengthReader(0)
         self._sample: bytearray | None = None
         self._latency_s: float | None = None
 
@@ -87,8 +108,8 @@ class Exchange:
         self.moved_at = self._loop.time()
         payload, rest = self.body.take(data)
         out = payload
-        if isinstance(self.body, Chunked):
-            out = chunk(payload) + (LAST_CHUNK if self.body.done else b"")
+        if isinstance(self.body, ChunkedReader):
+            out = encode_chunk(payload) + (LAST_CHUNK if self.body.done else b"")
         upstream = self._upstream
         if self._replay is not None:
             if upstream is None or len(self._replay) + len(out) <= BUFFER_MAX:
@@ -149,7 +170,7 @@ class Exchange:
         whole = proxy.scheme in ("http", "https") and not self._way.pinned
         key = (proxy.key, "" if whole else self._way.to.authority)
         login = login_of(proxy) if whole else b""
-        asks = request_bytes(self._head, self._to, self._path, self.body, whole=whole, login=login)
+        asks = encode_request(self._head, self._to, self._path, self.body, whole=whole, login=login)
         while True:
             upstream = self._kept(key) or await self._opened(proxy, self._way, whole=whole)
             upstream.key = key
@@ -245,23 +266,23 @@ class Exchange:
             elif head.status == 101:
                 raise BadMessage("another protocol that nobody asked for")
             elif self._head.minor:
-                self._client.send(response_bytes(head))
+                self._client.send(encode_response(head))
 
-    def _begin(self, head: Response) -> None:
+    def _begin(self, head: ResponseHead) -> None:
         """Begin the answer for the client."""
         if head.status == 407:
             raise ProxyFailed(f"{PROXY_LOGIN_REFUSED} (407)")
         assert self._hold is not None
-        self._answer_body = body = response_body(head, self._head.method)
+        self._answer_body = body = response_body_reader(head, self._head.method)
         self.keep &= not body.open_ended and self.body.done
-        chunked = isinstance(body, Chunked)
+        chunked = isinstance(body, ChunkedReader)
         if chunked and not self._head.minor:
             chunked = self.keep = False
         self._answer, self.status = head, head.status
         if head.status in CHALLENGE_STATUSES or self._rules:
             self._sample = bytearray()
         lines = (LEASE + self._hold.id.encode(),)
-        out = response_bytes(head, lines, chunked=chunked, close=not self.keep)
+        out = encode_response(head, lines, chunked=chunked, close=not self.keep)
         came, self._came = self._came, b""
         self._pass_on(out, came)
 
@@ -271,8 +292,8 @@ class Exchange:
         payload, rest = body.take(data) if data and not body.done else (b"", data)
         if self._sample is not None and len(self._sample) < LOOKED_AT:
             self._sample += payload[: LOOKED_AT - len(self._sample)]
-        if isinstance(body, Chunked) and self._head.minor:
-            payload = chunk(payload) + (LAST_CHUNK if body.done else b"")
+        if isinstance(body, ChunkedReader) and self._head.minor:
+            payload = encode_chunk(payload) + (LAST_CHUNK if body.done else b"")
         if out or payload:
             self.began = True
             self._client.send(out + payload if out else payload)
@@ -286,7 +307,7 @@ class Exchange:
         if upstream is None or self._done is None or self._done.done():
             return
         assert self._answer is not None
-        if reusable and not is_bound(self._head) and not is_bound(self._answer):
+        if reusable and not is_connection_bound(self._head) and not is_connection_bound(self._answer):
             upstream.resume()
             self._parts.kept.keep(upstream, self._loop.time())
         else:
@@ -298,7 +319,7 @@ class Exchange:
         if self._done is not None and not self._done.done():
             self._done.set_exception(error)
 
-    def _judged(self, head: Response) -> Outcome:
+    def _judged(self, head: ResponseHead) -> Outcome:
         """Return what the answer says of the proxy."""
         waits, leads = head.values(b"retry-after"), head.values(b"location")
         return judge(
@@ -316,10 +337,10 @@ class Exchange:
         asked = b"http://" + self._to.authority.encode() + self._path
         return [each.decode("latin-1") for each in (asked, *leads)]
 
-    def _sampled(self, head: Response) -> bytes:
+    def _sampled(self, head: ResponseHead) -> bytes:
         """Return the beginning of the body, readable if it can be made so."""
         if not self._sample:
             return b""
         sample = bytes(self._sample)
         values = [value.decode("latin-1") for value in head.values(b"content-encoding")]
-        return (codings.decoded(sample, values, LOOKED_AT, text=True) or sample) if values else sample
+        return (codings.decode_body(sample, values, LOOKED_AT, text=True) or sample) if values else sample

@@ -6,9 +6,9 @@ import asyncio
 
 from lycosa.core.errors import BadMessage, Forbidden, LycosaError
 from lycosa.http.core.destination import parse_authority
-from lycosa.http.core.http1.forward import is_kept, read_target, refuse_options
-from lycosa.http.core.http1.framing import Body, request_body
-from lycosa.http.core.http1.head import Request, elements, head_end, read_request
+from lycosa.http.core.http1.forward import is_kept, read_target, check_connection_field
+from lycosa.http.core.http1.framing import BodyReader, request_body_reader
+from lycosa.http.core.http1.head import RequestHead, elements, head_end, read_request
 from lycosa.proxies.core.outcomes.reports import REPORT_MAX
 from lycosa.proxies.gateway.answers import LEASE, answer, says, status_of
 from lycosa.proxies.gateway.endpoints import respond
@@ -108,9 +108,9 @@ class HttpSpeaker:
             self._fail(error)
             self._line.close()
 
-    def _begin(self, head: Request, rest: bytes) -> None:
+    def _begin(self, head: RequestHead, rest: bytes) -> None:
         """A request begins. Raises when nobody can know where the next one does."""
-        body = request_body(head)
+        body = request_body_reader(head)
         if any(each != b"100-continue" for each in elements(head.values(b"expect"))):
             raise BadMessage("an expectation other than 100-continue", 417)
         self._keep = is_kept(head)
@@ -130,7 +130,7 @@ class HttpSpeaker:
         if rest:
             self.came(rest)
 
-    def _ask(self, head: Request, body: Body, rest: bytes) -> None:
+    def _ask(self, head: RequestHead, body: BodyReader, rest: bytes) -> None:
         """Send a request on, or open a tunnel. Raises `Forbidden`, `BadMessage`."""
         asked = self._parts.accounts.basic(head.values(b"proxy-authorization"))
         if head.method == b"CONNECT":
@@ -139,12 +139,12 @@ class HttpSpeaker:
             return
         if head.method == b"TRACE" or head.values(b"max-forwards") == [b"0"]:
             raise BadMessage("nobody is traced here", 405)
-        refuse_options(head)
+        check_connection_field(head)
         to, path = read_target(head)
         self._exchange = Exchange(self._parts, self._line, head, body, asked, to, path)
         self._line.start(self._answered(self._exchange))
 
-    def _refuse(self, error: Forbidden, body: Body, rest: bytes) -> None:
+    def _refuse(self, error: Forbidden, body: BodyReader, rest: bytes) -> None:
         """Refuse a request, and read the next one if its end is known."""
         self._refused += 1
         self._keep = self._keep and body.done and self._refused < LOGINS_MAX
@@ -207,7 +207,7 @@ class HttpSpeaker:
 class Own:
     """A request to the gateway itself."""
 
-    def __init__(self, head: Request, body: Body) -> None:
+    def __init__(self, head: RequestHead, body: BodyReader) -> None:
         self.head = head
         self.body = body
         self.content = bytearray()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lycosa.core.headers import Headers
-from lycosa.http.core.model import Response, Timings
+from lycosa.http.core.model import HttpResponse, Timings
 from lycosa.http.core.request import Request
 
 SENT_AGO_S = 3.0
@@ -29,11 +29,11 @@ class RecordingFetcher:
         public_only: bool = False,
         into: Any = None,
         proxy: str | None = None,
-    ) -> Response:
+    ) -> HttpResponse:
         options = {"accept": accept, "max_body": max_body, "cut": cut, "address": address}
         options |= {"public_only": public_only, "into": into, "proxy": proxy}
         self.calls.append((request, options))
-        return Response(request.url, 200, Headers.of(()), b"", Timings(connect_s=1.0, tls_s=2.0, total_s=5.0))
+        return HttpResponse(request.url, 200, Headers.of(()), b"", Timings(connect_s=1.0, tls_s=2.0, total_s=5.0))
 
     async def close(self) -> None:
         self.closed += 1

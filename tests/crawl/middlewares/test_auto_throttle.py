@@ -25,7 +25,7 @@ def response(
     request: Request, status: int = 200, latency_s: float = 1.0, at: float = 100.0, **headers: str
 ) -> Response:
     fields = Headers.of([(name.replace("_", "-"), value) for name, value in headers.items()])
-    raw = model.Response(URL, status, fields, b"", Timings(first_byte_s=latency_s, total_s=latency_s + 1.0))
+    raw = model.HttpResponse(URL, status, fields, b"", Timings(first_byte_s=latency_s, total_s=latency_s + 1.0))
     return Response.of(raw, request, at)
 
 

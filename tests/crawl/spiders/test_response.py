@@ -22,7 +22,7 @@ def response(
 ) -> Response:
     raw_body = body.encode() if isinstance(body, str) else body
     request = Request(url, meta={"k": 1}, cb_kwargs={"n": 2})
-    raw = model.Response(url, 200, Headers.of([("Content-Type", kind)]), raw_body)
+    raw = model.HttpResponse(url, 200, Headers.of([("Content-Type", kind)]), raw_body)
     request.record = to_record(request, object())
     return Response.of(raw, request, 0.0)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import uvloop
 
-from lycosa.http.core.model import Response
+from lycosa.http.core.model import HttpResponse
 from lycosa.http.core.request import Request
 from lycosa.http.curl.fetcher import CurlFetcher, FetchSettings
 from tests.servers.misbehaving import Server, serving
@@ -64,7 +64,7 @@ async def until(true: Callable[[], bool]) -> None:
 def get(path: str, **more: Any) -> Play:
     """Return a play that fetches one path."""
 
-    async def play(fetcher: CurlFetcher, server: Server) -> Response:
+    async def play(fetcher: CurlFetcher, server: Server) -> HttpResponse:
         fields = {key: more.pop(key) for key in ("accept", "max_body") if key in more}
         return await fetcher.fetch(Request(server.url(path), **more), **fields)
 

@@ -16,7 +16,7 @@ import pytest
 
 from lycosa.core.errors import BadSetting, ConnectFailed, FetchError
 from lycosa.core.headers import Headers
-from lycosa.http.core.model import Response
+from lycosa.http.core.model import HttpResponse
 from lycosa.http.core.request import Request
 from lycosa.http.curl.fetcher import CurlFetcher
 from tests.conftest import need
@@ -94,7 +94,7 @@ def test_a_connection_closed_between_two_requests_is_replaced(run):
 
 
 def test_many_at_a_time_get_their_own_answers(run):
-    async def play(fetcher: CurlFetcher, server: Server) -> list[Response]:
+    async def play(fetcher: CurlFetcher, server: Server) -> list[HttpResponse]:
         paths = [f"/tree/2000/{number}" for number in range(500)]
         return await asyncio.gather(*(fetcher.fetch(Request(server.url(path))) for path in paths))
 

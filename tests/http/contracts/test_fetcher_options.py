@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from lycosa.core.errors import BodyTooLarge, ConnectionLost, FetchError, StopDownload
-from lycosa.http.core.model import Response
+from lycosa.http.core.model import HttpResponse
 from lycosa.http.core.request import Request
 from lycosa.http.curl.fetcher import CurlFetcher
 from tests.http.contracts.fetching import fetching, get
@@ -184,7 +184,7 @@ def test_a_referer_of_one_request_does_not_stick_to_the_next(run, usual):
 
 @pytest.mark.parametrize(("path", "begins"), [("/short", b"only this"), ("/cut-chunks", b"")])
 def test_download_fail_on_dataloss(run, path, begins):
-    async def play(fetcher: CurlFetcher, server: Server) -> Response:
+    async def play(fetcher: CurlFetcher, server: Server) -> HttpResponse:
         url = server.url(path)
         with pytest.raises(FetchError):
             await fetcher.fetch(Request(url))
@@ -211,7 +211,7 @@ def test_a_lost_connection_without_an_answer_is_no_part_of_one(run):
 
 
 def into(path: str, take: Any, **fields: Any) -> Any:
-    async def play(fetcher: CurlFetcher, server: Server) -> Response:
+    async def play(fetcher: CurlFetcher, server: Server) -> HttpResponse:
         response = await fetcher.fetch(Request(server.url(path)), into=take, **fields)
         assert (await fetcher.fetch(Request(server.url("/good")))).body
         return response

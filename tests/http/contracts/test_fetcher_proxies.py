@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lycosa.core.errors import ConnectionLost, FetchError
-from lycosa.http.core.model import Response
+from lycosa.http.core.model import HttpResponse
 from lycosa.http.core.request import Request
 from lycosa.http.curl.fetcher import CurlFetcher, FetchSettings
 from lycosa.proxies.core.outcomes.outcome import Blame, judge, judge_error
@@ -24,7 +24,7 @@ KINDS = [Tinyproxy, Squid, Microsocks, Dante]
 LOGIN = {"user": "ann", "password": "secret"}
 
 
-async def fetched(url: str, proxy: str, **settings: Any) -> Response | FetchError:
+async def fetched(url: str, proxy: str, **settings: Any) -> HttpResponse | FetchError:
     fetcher = CurlFetcher(FetchSettings(**{"timeout_s": 10, "connect_timeout_s": 5, **settings}))
     try:
         return await fetcher.fetch(Request(url, meta={"proxy": proxy}))
@@ -34,7 +34,7 @@ async def fetched(url: str, proxy: str, **settings: Any) -> Response | FetchErro
         await fetcher.close()
 
 
-def blamed(found: Response | FetchError) -> tuple[str, Blame]:
+def blamed(found: HttpResponse | FetchError) -> tuple[str, Blame]:
     outcome = judge_error(found) if isinstance(found, FetchError) else judge(found.status, {}, found.body)
     return outcome.reason, outcome.blame
 
@@ -87,7 +87,7 @@ def test_the_latency_has_the_way_through_a_slow_proxy_in_it(certificates):  # no
         async with proxying() as proxy:
             proxy.delay_s = 0.3
             found = await fetched(server.url(), proxy.url)
-            assert isinstance(found, Response)
+            assert isinstance(found, HttpResponse)
             assert found.latency_s is not None
             assert 0.3 <= found.latency_s <= found.timings.first_byte_s
 

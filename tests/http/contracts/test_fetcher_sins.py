@@ -14,7 +14,7 @@ import pytest
 
 from lycosa.core.errors import BadResponse, BodyTooLarge, ConnectFailed, ConnectionLost, FetchError, FetchTimeout
 from lycosa.core.headers import Headers
-from lycosa.http.core.model import Response
+from lycosa.http.core.model import HttpResponse
 from lycosa.http.core.request import Request
 from lycosa.http.curl.fetcher import CurlFetcher
 from tests.http.contracts.fetching import get, until
@@ -151,7 +151,7 @@ def test_cancelled_when_it_is_done_and_its_handle_works_for_another(run):
             nearly_done.set_result(None)
             return True
 
-        async def other() -> Response:
+        async def other() -> HttpResponse:
             await nearly_done  # wakes before `first`, which is done by then and does not know it
             first.cancel()
             return await fetcher.fetch(Request(server.url("/good")))

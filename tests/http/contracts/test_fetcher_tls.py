@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from lycosa.core.errors import PrivateAddress, TlsFailed
-from lycosa.http.core.model import Response
+from lycosa.http.core.model import HttpResponse
 from lycosa.http.core.request import Request
 from lycosa.http.curl.fetcher import CurlFetcher, FetchSettings
 from tests.conftest import need
@@ -57,7 +57,7 @@ def trusted(certificates, monkeypatch) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(certificates.folder / "ca.pem"))
 
 
-async def fetch(url: str, *, address: str = "", **settings: Any) -> Response:
+async def fetch(url: str, *, address: str = "", **settings: Any) -> HttpResponse:
     fetcher = CurlFetcher(FetchSettings(timeout_s=20.0, **settings))
     try:
         return await fetcher.fetch(Request(url), address=address)
@@ -65,8 +65,8 @@ async def fetch(url: str, *, address: str = "", **settings: Any) -> Response:
         await fetcher.close()
 
 
-def fetched(context: ssl.SSLContext, **settings: Any) -> Response:
-    async def main() -> Response:
+def fetched(context: ssl.SSLContext, **settings: Any) -> HttpResponse:
+    async def main() -> HttpResponse:
         async with serving(tls=context) as server:
             asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # the server's half of a bad handshake
             return await fetch(server.url("/good"), **settings)
@@ -133,7 +133,7 @@ def test_a_server_that_does_not_speak_tls():
 
 
 def test_through_a_tunnel(certificates, trusted):
-    async def main() -> tuple[Response, Server]:
+    async def main() -> tuple[HttpResponse, Server]:
         async with serving() as proxy, serving(tls=certificates.context("good")) as server:
             return await fetch(server.url("/good"), proxy=proxy.url()), proxy
 
@@ -160,7 +160,7 @@ def test_a_kept_http_2_connection_to_a_private_address_is_not_used(certificates,
     port = closed_port()
     files = f"ssl_certificate {certificates.folder}/good.pem; ssl_certificate_key {certificates.folder}/good.key;"
 
-    async def main() -> list[Response | BaseException]:
+    async def main() -> list[HttpResponse | BaseException]:
         fetcher, request = CurlFetcher(FetchSettings(timeout_s=20.0)), Request(f"https://127.0.0.1:{port}/")
         try:
             await fetcher.fetch(request)
@@ -171,6 +171,6 @@ def test_a_kept_http_2_connection_to_a_private_address_is_not_used(certificates,
 
     with serve(tmp_path, extra=f"listen 127.0.0.1:{port} ssl http2; {files}") as site:
         results = asyncio.run(main())
-        assert [type(result) for result in results] == [Response, PrivateAddress] * 10
+        assert [type(result) for result in results] == [HttpResponse, PrivateAddress] * 10
         assert {result.http_version for result in results[::2]} == {"2"}  # type: ignore[union-attr]
         assert len(site.requests()) == 11

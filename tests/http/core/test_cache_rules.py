@@ -13,25 +13,25 @@ from lycosa.core.headers import Headers
 from lycosa.http.core.cache_rules import (
     HEURISTIC_MAX_S,
     SECONDS_MAX,
-    Action,
-    Asked,
-    Decision,
+    CacheAction,
+    CacheQuery,
+    CacheDecision,
     PrivateRules,
     ReplayRules,
     StoredResponse,
     directives,
-    freshened,
-    invalidated,
-    key_of,
-    served,
-    stored_of,
+    freshen,
+    urls_to_invalidate,
+    cache_key,
+    headers_to_serve,
+    to_stored,
 )
-from lycosa.http.core.model import Response, Timings
+from lycosa.http.core.model import HttpResponse, Timings
 
 NOW = 1_800_000_000.0
 RULES = PrivateRules()
 URL = "http://a.example/x"
-GET = Asked("GET", URL)
+GET = CacheQuery("GET", URL)
 HOUR = 3600
 
 
@@ -39,21 +39,21 @@ def date(offset_s: float = 0.0) -> str:
     return formatdate(NOW + offset_s, usegmt=True)
 
 
-def response(*fields: tuple[str, str], status: int = 200, **more) -> Response:
-    return Response(URL, status, Headers.of(fields), b"body", **more)
+def response(*fields: tuple[str, str], status: int = 200, **more) -> HttpResponse:
+    return HttpResponse(URL, status, Headers.of(fields), b"body", **more)
 
 
-def kept(*fields: tuple[str, str], status: int = 200, asked: Asked = GET, took_s: float = 0.0) -> StoredResponse:
-    return stored_of(asked, response(*fields, status=status, timings=Timings(total_s=took_s)), NOW)
+def kept(*fields: tuple[str, str], status: int = 200, asked: CacheQuery = GET, took_s: float = 0.0) -> StoredResponse:
+    return to_stored(asked, response(*fields, status=status, timings=Timings(total_s=took_s)), NOW)
 
 
 def cc(value: str) -> tuple[str, str]:
     return "Cache-Control", value
 
 
-def action(stored: StoredResponse | None, after_s: float = 0.0, rules=RULES, **asked: str) -> Action:
+def action(stored: StoredResponse | None, after_s: float = 0.0, rules=RULES, **asked: str) -> CacheAction:
     fields = {name.replace("_", "-"): value for name, value in asked.items()}
-    return rules.decide(Asked("GET", URL, fields), stored, NOW + after_s).action
+    return rules.decide(CacheQuery("GET", URL, fields), stored, NOW + after_s).action
 
 
 def fresh_for(stored: StoredResponse) -> int:
@@ -61,7 +61,7 @@ def fresh_for(stored: StoredResponse) -> int:
     low, high = -1, 1 << 40
     while low + 1 < high:
         middle = (low + high) // 2
-        low, high = (middle, high) if action(stored, middle) is Action.SERVE else (low, middle)
+        low, high = (middle, high) if action(stored, middle) is CacheAction.SERVE else (low, middle)
     return low + 1
 
 
@@ -114,34 +114,19 @@ def test_what_may_be_kept(fields, status, wanted):
 
 def test_what_requests_say_about_keeping():
     good = response(cc("max-age=60"))
-    assert RULES.storable(Asked("GET", URL, {"authorization": "Basic x"}), good, NOW)  # of one user
-    assert RULES.storable(Asked("HEAD", URL), good, NOW)
-    assert not RULES.storable(Asked("POST", URL), good, NOW)
-    assert not RULES.storable(Asked("GET", URL, {"cache-control": "no-store"}), good, NOW)
+    assert RULES.storable(CacheQuery("GET", URL, {"authorization": "Basic x"}), good, NOW)  # of one user
+    assert RULES.storable(CacheQuery("HEAD", URL), good, NOW)
+    assert not RULES.storable(CacheQuery("POST", URL), good, NOW)
+    assert not RULES.storable(CacheQuery("GET", URL, {"cache-control": "no-store"}), good, NOW)
     assert not RULES.storable(GET, response(cc("max-age=60"), skipped=True), NOW)
     assert not RULES.storable(GET, response(cc("max-age=60"), partial=True), NOW)
-    assert [RULES.concerns(Asked(method, URL)) for method in ("GET", "HEAD", "POST", "OPTIONS")] == [
+    assert [RULES.applies_to(CacheQuery(method, URL)) for method in ("GET", "HEAD", "POST", "OPTIONS")] == [
         True,
         True,
         False,
         False,
     ]
-    assert not RULES.concerns(Asked("GET", URL, {"cache-control": "No-Store"}))
-    assert not RULES.concerns(Asked("GET", "file:///etc/hosts"))
-
-
-def test_always_store_keeps_all_but_no_store():
-    rules = PrivateRules(always_store=True)
-    assert rules.storable(GET, response(), NOW)
-    assert rules.storable(GET, response(status=403), NOW)
-    assert not rules.storable(GET, response(cc("no-store")), NOW)
-    assert not rules.storable(GET, response(status=304), NOW)
-
-
-def test_directives_can_be_ignored():
-    rules = PrivateRules(ignore_directives=frozenset({"no-store", "max-age"}))
-    assert rules.storable(GET, response(cc("no-store, max-age=0"), ("Expires", date(60))), NOW)
-    assert action(kept(cc("no-store, max-age=0"), ("Expires", date(60))), 30, rules) is Action.SERVE
+    assert not RULES.applies_to(CacheQuery("GET", URL, {"cache-control": "No-Store"}))
 
 
 def test_fields_of_one_connection_and_cookies_are_not_kept():
@@ -267,14 +252,14 @@ def test_the_time_of_the_transfer_counts():
 
 def test_a_clock_that_was_set_back_makes_nothing_younger():
     stored = kept(cc("max-age=60"), ("Age", "10"))
-    assert served(stored, NOW - 1000)["age"] == "10"
-    assert action(stored, -1000) is Action.SERVE
+    assert headers_to_serve(stored, NOW - 1000)["age"] == "10"
+    assert action(stored, -1000) is CacheAction.SERVE
 
 
 def test_it_is_served_with_its_age():
-    headers = served(kept(cc("max-age=60"), ("Age", "10"), ("Date", date(-5))), NOW + 7)
+    headers = headers_to_serve(kept(cc("max-age=60"), ("Age", "10"), ("Date", date(-5))), NOW + 7)
     assert (headers.getlist("age"), headers["date"]) == (["17"], date(-5))
-    assert served(kept(cc("max-age=60")), NOW + 7)["age"] == "7"
+    assert headers_to_serve(kept(cc("max-age=60")), NOW + 7)["age"] == "7"
 
 
 # ------------------------------------------------------------------------------------------------------- §4: what to do
@@ -282,14 +267,14 @@ def test_it_is_served_with_its_age():
 
 def test_a_stale_one_is_asked_about():
     etag, modified = ("ETag", 'W/"1"'), ("Last-Modified", date(-HOUR))
-    assert RULES.decide(GET, kept(cc("max-age=60"), etag, modified), NOW + 61) == Decision(
-        Action.REVALIDATE, {"If-None-Match": 'W/"1"', "If-Modified-Since": date(-HOUR)}, stand_in=True
+    assert RULES.decide(GET, kept(cc("max-age=60"), etag, modified), NOW + 61) == CacheDecision(
+        CacheAction.REVALIDATE, {"If-None-Match": 'W/"1"', "If-Modified-Since": date(-HOUR)}, serve_on_error=True
     )
     assert RULES.decide(GET, kept(cc("max-age=60"), modified), NOW + 61).conditions == {
         "If-Modified-Since": date(-HOUR)
     }
-    assert RULES.decide(GET, kept(cc("max-age=60")), NOW + 61) == Decision(Action.FETCH, stand_in=True)
-    assert RULES.decide(GET, None, NOW) == Decision(Action.FETCH)
+    assert RULES.decide(GET, kept(cc("max-age=60")), NOW + 61) == CacheDecision(CacheAction.FETCH, serve_on_error=True)
+    assert RULES.decide(GET, None, NOW) == CacheDecision(CacheAction.FETCH)
 
 
 @pytest.mark.parametrize("value", ['"\n"', '"a" x', "a", '"' + "a" * 2000 + '"', '"\xff"'])
@@ -299,32 +284,34 @@ def test_a_hostile_entity_tag_is_not_sent_back(value):
 
 @pytest.mark.parametrize("name", ["if-none-match", "if-modified-since", "range", "if-match", "if-range"])
 def test_whoever_asks_something_of_his_own_gets_no_kept_answer(name):
-    assert RULES.decide(Asked("GET", URL, {name: "x"}), kept(cc("max-age=60")), NOW) == Decision(Action.FETCH)
+    assert RULES.decide(CacheQuery("GET", URL, {name: "x"}), kept(cc("max-age=60")), NOW) == CacheDecision(
+        CacheAction.FETCH
+    )
 
 
 @pytest.mark.parametrize(
     ("said", "wanted", "after_s", "expected"),
     [
-        ("max-age=60", "max-age=0", 1, Action.FETCH),
-        ("max-age=60", "max-age=10", 10, Action.SERVE),
-        ("max-age=60", "max-age=10", 11, Action.FETCH),
-        ("max-age=60", "max-age=nonsense", 1, Action.FETCH),
-        ("max-age=60", "min-fresh=10", 50, Action.SERVE),
-        ("max-age=60", "min-fresh=10", 51, Action.FETCH),
-        ("max-age=60", "min-fresh=10, max-stale", 61, Action.FETCH),
-        ("max-age=60", "max-stale=10", 70, Action.SERVE),
-        ("max-age=60", "max-stale=10", 71, Action.FETCH),
-        ("max-age=60", "max-stale", 10**6, Action.SERVE),
-        ("max-age=60, must-revalidate", "max-stale", 61, Action.FETCH),
-        ("max-age=60, no-cache", "max-stale", 1, Action.FETCH),
-        ("max-age=60", "no-cache", 1, Action.FETCH),
-        ("max-age=60", "only-if-cached", 1, Action.SERVE),
-        ("max-age=60", "only-if-cached", 61, Action.NOT_CACHED),
-        ("max-age=60", "only-if-cached, max-stale=10", 61, Action.SERVE),
-        ("max-age=60, stale-while-revalidate=10", "", 70, Action.SERVE),
-        ("max-age=60, stale-while-revalidate=10", "", 71, Action.FETCH),
-        ("max-age=60, stale-while-revalidate=10, must-revalidate", "", 65, Action.FETCH),
-        ("max-age=60, immutable", "", 61, Action.FETCH),
+        ("max-age=60", "max-age=0", 1, CacheAction.FETCH),
+        ("max-age=60", "max-age=10", 10, CacheAction.SERVE),
+        ("max-age=60", "max-age=10", 11, CacheAction.FETCH),
+        ("max-age=60", "max-age=nonsense", 1, CacheAction.FETCH),
+        ("max-age=60", "min-fresh=10", 50, CacheAction.SERVE),
+        ("max-age=60", "min-fresh=10", 51, CacheAction.FETCH),
+        ("max-age=60", "min-fresh=10, max-stale", 61, CacheAction.FETCH),
+        ("max-age=60", "max-stale=10", 70, CacheAction.SERVE),
+        ("max-age=60", "max-stale=10", 71, CacheAction.FETCH),
+        ("max-age=60", "max-stale", 10**6, CacheAction.SERVE),
+        ("max-age=60, must-revalidate", "max-stale", 61, CacheAction.FETCH),
+        ("max-age=60, no-cache", "max-stale", 1, CacheAction.FETCH),
+        ("max-age=60", "no-cache", 1, CacheAction.FETCH),
+        ("max-age=60", "only-if-cached", 1, CacheAction.SERVE),
+        ("max-age=60", "only-if-cached", 61, CacheAction.NOT_CACHED),
+        ("max-age=60", "only-if-cached, max-stale=10", 61, CacheAction.SERVE),
+        ("max-age=60, stale-while-revalidate=10", "", 70, CacheAction.SERVE),
+        ("max-age=60, stale-while-revalidate=10", "", 71, CacheAction.FETCH),
+        ("max-age=60, stale-while-revalidate=10, must-revalidate", "", 65, CacheAction.FETCH),
+        ("max-age=60, immutable", "", 61, CacheAction.FETCH),
     ],
 )
 def test_what_both_sides_say(said, wanted, after_s, expected):
@@ -332,17 +319,17 @@ def test_what_both_sides_say(said, wanted, after_s, expected):
 
 
 def test_only_if_cached_without_one():
-    assert action(None, cache_control="only-if-cached") is Action.NOT_CACHED
-    assert action(None, rules=PrivateRules(ignore_missing=True)) is Action.NOT_CACHED
+    assert action(None, cache_control="only-if-cached") is CacheAction.NOT_CACHED
+    assert action(None, rules=PrivateRules(ignore_missing=True)) is CacheAction.NOT_CACHED
     stale = kept(cc("max-age=60"), ("ETag", '"1"'))
-    assert action(stale, 61, rules=PrivateRules(ignore_missing=True)) is Action.REVALIDATE
+    assert action(stale, 61, rules=PrivateRules(ignore_missing=True)) is CacheAction.REVALIDATE
 
 
 def test_pragma_counts_where_there_is_no_cache_control():
     stored = kept(cc("max-age=60"))
-    assert action(stored, pragma="no-cache") is Action.FETCH
-    assert action(stored, pragma="unknown") is Action.SERVE
-    assert action(stored, pragma="no-cache", cache_control="max-age=10") is Action.SERVE
+    assert action(stored, pragma="no-cache") is CacheAction.FETCH
+    assert action(stored, pragma="unknown") is CacheAction.SERVE
+    assert action(stored, pragma="no-cache", cache_control="max-age=10") is CacheAction.SERVE
 
 
 @pytest.mark.parametrize(
@@ -360,8 +347,8 @@ def test_pragma_counts_where_there_is_no_cache_control():
     ],
 )
 def test_it_stands_in_for_a_host_that_fails(said, wanted, after_s, stands_in):
-    asked = Asked("GET", URL, {"cache-control": wanted} if wanted else {})
-    assert RULES.decide(asked, kept(cc(said), ("ETag", '"1"')), NOW + after_s).stand_in is stands_in
+    asked = CacheQuery("GET", URL, {"cache-control": wanted} if wanted else {})
+    assert RULES.decide(asked, kept(cc(said), ("ETag", '"1"')), NOW + after_s).serve_on_error is stands_in
 
 
 # ----------------------------------------------------------------------------------------------------------- §4.1: Vary
@@ -385,22 +372,22 @@ def test_it_stands_in_for_a_host_that_fails(said, wanted, after_s, stands_in):
     ],
 )
 def test_vary(vary, before, now, same):
-    stored = kept(cc("max-age=60"), ("Vary", vary), asked=Asked("GET", URL, before))
-    assert action(stored, **now) is (Action.SERVE if same else Action.FETCH)
+    stored = kept(cc("max-age=60"), ("Vary", vary), asked=CacheQuery("GET", URL, before))
+    assert action(stored, **now) is (CacheAction.SERVE if same else CacheAction.FETCH)
 
 
 def test_users_do_not_share():
     keys = {
-        key_of(GET),
-        key_of(Asked("HEAD", URL)),
-        key_of(Asked("GET", URL + "?a")),
-        key_of(GET, b"body"),
-        key_of(GET, jar="1"),
-        key_of(Asked("GET", URL, {"authorization": "Basic x"})),
-        key_of(Asked("GET", URL, {"authorization": "Basic y"})),
+        cache_key(GET),
+        cache_key(CacheQuery("HEAD", URL)),
+        cache_key(CacheQuery("GET", URL + "?a")),
+        cache_key(GET, b"body"),
+        cache_key(GET, jar="1"),
+        cache_key(CacheQuery("GET", URL, {"authorization": "Basic x"})),
+        cache_key(CacheQuery("GET", URL, {"authorization": "Basic y"})),
     }
     assert len(keys) == 7
-    assert key_of(GET) == key_of(Asked("GET", URL, {"accept": "x"}))
+    assert cache_key(GET) == cache_key(CacheQuery("GET", URL, {"accept": "x"}))
 
 
 # -------------------------------------------------------------------------------------------------- §4.3.4: after a 304
@@ -423,7 +410,7 @@ def test_a_304_freshens():
         ("Set-Cookie", "a=b"),
         status=304,
     )
-    fresh = freshened(stored, again, NOW + 500)
+    fresh = freshen(stored, again, NOW + 500)
     assert dict(fresh.headers) == {
         "etag": '"1"',
         "x-b": "1",
@@ -434,14 +421,14 @@ def test_a_304_freshens():
     }
     assert [value for name, value in fresh.headers if name == "x-a"] == ["2", "3"]
     assert (fresh.body, fresh.status) == (b"body", 200)
-    assert action(fresh, 599) is Action.SERVE
-    assert action(fresh, 601) is Action.REVALIDATE
+    assert action(fresh, 599) is CacheAction.SERVE
+    assert action(fresh, 601) is CacheAction.REVALIDATE
 
 
 def test_a_304_of_another_entity_changes_nothing():
     stored = kept(cc("max-age=60"), ("ETag", '"1"'))
-    assert freshened(stored, response(("ETag", '"2"'), cc("max-age=100"), status=304), NOW) is stored
-    assert freshened(stored, response(("ETag", 'W/"1"'), status=304), NOW + 5).received_at == NOW + 5
+    assert freshen(stored, response(("ETag", '"2"'), cc("max-age=100"), status=304), NOW) is stored
+    assert freshen(stored, response(("ETag", 'W/"1"'), status=304), NOW + 5).received_at == NOW + 5
 
 
 # --------------------------------------------------------------------------------------------------- §4.4: invalidation
@@ -449,19 +436,19 @@ def test_a_304_of_another_entity_changes_nothing():
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "M-SEARCH"])
 def test_unsafe_methods_invalidate(method):
-    asked = Asked(method, URL)
-    assert invalidated(asked, response()) == [URL]
-    assert invalidated(asked, response(status=302)) == [URL]
-    assert invalidated(asked, response(status=404)) == invalidated(asked, response(status=500)) == []
+    asked = CacheQuery(method, URL)
+    assert urls_to_invalidate(asked, response()) == [URL]
+    assert urls_to_invalidate(asked, response(status=302)) == [URL]
+    assert urls_to_invalidate(asked, response(status=404)) == urls_to_invalidate(asked, response(status=500)) == []
     told = response(("Location", "/a"), ("Content-Location", "http://a.example/b"), status=201)
-    assert invalidated(asked, told) == [URL, "http://a.example/a", "http://a.example/b"]
+    assert urls_to_invalidate(asked, told) == [URL, "http://a.example/a", "http://a.example/b"]
     elsewhere = response(("Location", "http://b.example/"), ("Content-Location", "https://a.example/"), status=201)
-    assert invalidated(asked, elsewhere) == [URL]
+    assert urls_to_invalidate(asked, elsewhere) == [URL]
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "TRACE"])
 def test_safe_methods_do_not(method):
-    assert invalidated(Asked(method, URL), response(("Location", "/a"))) == []
+    assert urls_to_invalidate(CacheQuery(method, URL), response(("Location", "/a"))) == []
 
 
 # -------------------------------------------------------------------------------------------------- parsing, and replay
@@ -494,27 +481,26 @@ def test_replay_serves_everything_for_ever():
     rules = ReplayRules()
     stored = kept(cc("no-store"), ("Vary", "*"), status=404)
     assert rules.storable(GET, response(cc("no-store"), status=404), NOW)
-    assert rules.storable(Asked("POST", URL), response(), NOW)
+    assert rules.storable(CacheQuery("POST", URL), response(), NOW)
     assert not rules.storable(GET, response(skipped=True), NOW)
     assert not rules.storable(GET, response(partial=True), NOW)
-    assert action(stored, 10**9, rules, cache_control="no-cache") is Action.SERVE
-    assert action(None, rules=rules) is Action.FETCH
+    assert action(stored, 10**9, rules, cache_control="no-cache") is CacheAction.SERVE
+    assert action(None, rules=rules) is CacheAction.FETCH
 
 
 def test_replay_with_limits():
-    rules = ReplayRules(expiration_s=60, ignore_http_codes=frozenset({404}), ignore_schemes=frozenset({"https"}))
+    rules = ReplayRules(expiration_s=60, ignore_http_codes=frozenset({404}))
     assert [rules.storable(GET, response(status=status), NOW) for status in (200, 404, 503, 304)] == [
         True,
         False,
         True,
         False,
     ]
-    assert [rules.concerns(Asked("GET", url)) for url in (URL, "https://a.example/")] == [True, False]
-    assert [action(kept(), after_s, rules) for after_s in (60, 61)] == [Action.SERVE, Action.FETCH]
+    assert [action(kept(), after_s, rules) for after_s in (60, 61)] == [CacheAction.SERVE, CacheAction.FETCH]
     assert [ReplayRules().storable(GET, response(status=status), NOW) for status in (404, 429, 503)] == [
         True,
         False,
         False,
     ]
     offline = ReplayRules(expiration_s=60, ignore_missing=True)
-    assert [action(stored, 61, offline) for stored in (None, kept())] == [Action.NOT_CACHED] * 2
+    assert [action(stored, 61, offline) for stored in (None, kept())] == [CacheAction.NOT_CACHED] * 2

@@ -9,7 +9,7 @@ import zlib
 
 import pytest
 
-from lycosa.http.core.codings import decoded
+from lycosa.http.core.codings import decode_body
 
 PAGE = b"<!doctype html><p>hello</p>" * 100
 GZIPPED = gzip.compress(PAGE)
@@ -50,7 +50,7 @@ def deflated(body: bytes) -> bytes:
     ],
 )
 def test_what_can_be_read_is(body, values, expected):
-    assert decoded(body, values, LIMIT, text=True) == expected
+    assert decode_body(body, values, LIMIT, text=True) == expected
 
 
 @pytest.mark.parametrize(
@@ -67,12 +67,12 @@ def test_what_can_be_read_is(body, values, expected):
     ],
 )
 def test_what_cannot_be_read_is_none(body, values):
-    assert decoded(body, values, LIMIT, text=True) is None
+    assert decode_body(body, values, LIMIT, text=True) is None
 
 
 def test_what_is_not_called_text_may_be_anything():
-    assert decoded(b"\x89PNG\x00", ["gzip"], LIMIT, text=False) == b"\x89PNG\x00"
-    assert decoded(b"\x89PNG\x00", ["gzip"], LIMIT, text=True) is None
+    assert decode_body(b"\x89PNG\x00", ["gzip"], LIMIT, text=False) == b"\x89PNG\x00"
+    assert decode_body(b"\x89PNG\x00", ["gzip"], LIMIT, text=True) is None
 
 
 @pytest.mark.parametrize("bomb", ["one", "nested", "members"])
@@ -80,7 +80,7 @@ def test_a_bomb_is_cut_off(bomb):
     inner = gzip.compress(bytes(10_000_000))
     body = {"one": inner, "nested": gzip.compress(inner), "members": gzip.compress(bytes(5000)) * 30}[bomb]
     tracemalloc.start()
-    found = decoded(body, ["gzip, gzip"], 100_000, text=False)
+    found = decode_body(body, ["gzip, gzip"], 100_000, text=False)
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(found) == 100_001
@@ -96,5 +96,5 @@ def test_noise_never_raises():
         for _ in range(choose.randrange(4)):
             body[choose.randrange(len(body))] = choose.randrange(256)
         values = [choose.choice(["gzip", "deflate", "br", "gzip, deflate", "x", "gzip, gzip"])]
-        found = decoded(bytes(body[: choose.randrange(len(body) + 1)]), values, 5000, text=choose.random() < 0.5)
+        found = decode_body(bytes(body[: choose.randrange(len(body) + 1)]), values, 5000, text=choose.random() < 0.5)
         assert found is None or len(found) <= 5001

@@ -18,22 +18,22 @@ from lycosa.http.core.cookie_header import (
     SetCookie,
     parse_set_cookie,
 )
-from lycosa.http.core.cookies import DOMAIN_MAX, JAR_MAX, LINES_MAX, Jar, Jars, default_path, path_matches
-from lycosa.http.core.origin import place_of
+from lycosa.http.core.cookies import DOMAIN_MAX, JAR_MAX, LINES_MAX, CookieJar, CookieJars, default_path, path_matches
+from lycosa.http.core.origin import origin_of
 
 NOW = 1_700_000_000.0
 SUFFIXES = {"com", "org", "uk", "co.uk", "blogspot.com", "github.io"}
 SITE = "https://www.example.com/shop/list?page=2"
 
 
-def jar(*lines: str, url: str = SITE, now: float = NOW) -> Jar:
-    made = Jar(SUFFIXES.__contains__)
+def jar(*lines: str, url: str = SITE, now: float = NOW) -> CookieJar:
+    made = CookieJar(SUFFIXES.__contains__)
     for nth, line in enumerate(lines):
         made.set_from(url, [line], now + nth)
     return made
 
 
-def sent(made: Jar, url: str, now: float = NOW + 100) -> list[str]:
+def sent(made: CookieJar, url: str, now: float = NOW + 100) -> list[str]:
     header = made.header(url, now)
     return header.split("; ") if header else []
 
@@ -128,7 +128,7 @@ PLACES = [
 
 @given(st.lists(st.tuples(st.sampled_from(PLACES), st.lists(PIECES, max_size=9).map("; ".join)), max_size=30))
 def test_no_history_breaks_a_jar(history: list[tuple[str, str]]):
-    made = Jar(SUFFIXES.__contains__)
+    made = CookieJar(SUFFIXES.__contains__)
     for nth, (url, line) in enumerate(history):
         before = made.header(url, NOW + nth)
         if not made.set_from(url, [line], NOW + nth):
@@ -136,7 +136,7 @@ def test_no_history_breaks_a_jar(history: list[tuple[str, str]]):
         for place in PLACES:
             made.header(place, NOW + nth).encode()
     assert len(made) == len(list(made))
-    again = Jar.from_bytes(made.to_bytes(), SUFFIXES.__contains__)
+    again = CookieJar.from_bytes(made.to_bytes(), SUFFIXES.__contains__)
     assert [again.header(url, NOW) for url in PLACES] == [made.header(url, NOW) for url in PLACES]
 
 
@@ -278,7 +278,7 @@ def test_paths():
 
 
 def test_a_url_without_a_path_names_its_own_host():
-    place = place_of("http://example.com")
+    place = origin_of("http://example.com")
     assert place
     assert list(place.names()) == ["example.com", "com"]
     assert sent(jar("a=b", url="http://example.com"), "http://example.com/x") == ["a=b"]
@@ -289,7 +289,7 @@ def test_a_url_without_a_path_names_its_own_host():
 
 
 def test_cookies_of_a_request_in_both_forms():
-    made = Jar(SUFFIXES.__contains__)
+    made = CookieJar(SUFFIXES.__contains__)
     assert (
         made.set("http://example.com/a/b", {"s": "x", b"b": "\xe1".encode(), "l": b"\xe1", "i": 1, "t": True}, NOW)
         == []
@@ -312,7 +312,7 @@ def test_cookies_of_a_request_in_both_forms():
     ],
 )
 def test_secure_unless_said_otherwise_when_given_for_https(scheme: str, secure: bool | None, goes_to: list[str]):
-    made = Jar(SUFFIXES.__contains__)
+    made = CookieJar(SUFFIXES.__contains__)
     made.set(f"{scheme}://a.example/", [{"name": "a", "value": "b", "secure": secure}], NOW)
     assert [each for each in ("http", "https") if sent(made, f"{each}://a.example/")] == goes_to
 
@@ -335,19 +335,19 @@ def test_secure_unless_said_otherwise_when_given_for_https(scheme: str, secure: 
     ],
 )
 def test_a_cookie_of_a_request_that_cannot_be_taken_is_told(cookie: dict[str, object], why: str):
-    made = Jar(SUFFIXES.__contains__)
+    made = CookieJar(SUFFIXES.__contains__)
     complaints = made.set("https://example.com/", [cookie, {"name": "ok", "value": ""}], NOW)
     assert [why in line for line in complaints] == [True]
     assert sent(made, "https://example.com/") == ["ok="]
 
 
 def test_no_cookies_where_there_is_no_host():
-    assert Jar(SUFFIXES.__contains__).set("file:///x", {"a": "b"}, NOW) == []
+    assert CookieJar(SUFFIXES.__contains__).set("file:///x", {"a": "b"}, NOW) == []
 
 
 @given(st.dictionaries(st.text() | st.binary(), st.text() | st.binary() | st.integers() | st.floats() | st.none()))
 def test_what_a_request_gives_cannot_break_the_header(cookies: dict[object, object]):
-    made = Jar(SUFFIXES.__contains__)
+    made = CookieJar(SUFFIXES.__contains__)
     made.set("http://example.com/", cookies, NOW)
     header = made.header("http://example.com/", NOW)
     assert not set("\r\n\0") & set(header)
@@ -405,7 +405,7 @@ def test_what_is_over_makes_room_in_a_full_jar():
 
 def test_a_jar_comes_back_as_it_was():
     made = jar("a=1; Secure; HttpOnly; SameSite=Lax", "b=2; Path=/; Domain=example.com; Max-Age=1000", "c=\xc3\xa1")
-    again = Jar.from_bytes(made.to_bytes(), SUFFIXES.__contains__)
+    again = CookieJar.from_bytes(made.to_bytes(), SUFFIXES.__contains__)
     assert list(again) == list(made)
     assert (len(again), again.changed) == (3, False)
     assert again.set_from(SITE, ["a=; Max-Age=0"], NOW)
@@ -415,12 +415,12 @@ def test_a_jar_comes_back_as_it_was():
 @pytest.mark.parametrize("data", [b"", b"\x92", b"\x92\x01\xc0", b"\x92\x63\x90"])
 def test_a_jar_that_cannot_be_read_is_told(data: bytes):
     with pytest.raises(StorageError, match="cookies"):
-        Jar.from_bytes(data, SUFFIXES.__contains__)
+        CookieJar.from_bytes(data, SUFFIXES.__contains__)
 
 
 def test_jars_are_bounded_and_the_one_not_used_longest_leaves():
-    jars = Jars(jars_max=2)
-    a, b, c = (Jar(SUFFIXES.__contains__) for _ in range(3))
+    jars = CookieJars(jars_max=2)
+    a, b, c = (CookieJar(SUFFIXES.__contains__) for _ in range(3))
     assert jars.add("a", a) is None
     assert jars.add("b", b) is None
     assert jars.get("a") is a
@@ -429,8 +429,8 @@ def test_jars_are_bounded_and_the_one_not_used_longest_leaves():
 
 
 def test_changed_jars_are_told_once():
-    jars = Jars()
-    made, other = jar("a=b"), Jar(SUFFIXES.__contains__)
+    jars = CookieJars()
+    made, other = jar("a=b"), CookieJar(SUFFIXES.__contains__)
     jars.add("x", made)
     jars.add("y", other)
     assert jars.changed() == [("x", made)]

@@ -7,17 +7,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lycosa.core.errors import BadMessage
-from lycosa.http.core.http1.forward import is_bound, is_kept, is_reusable, read_target, request_bytes, response_bytes
+from lycosa.http.core.http1.forward import (
+    is_connection_bound,
+    is_kept,
+    is_reusable,
+    read_target,
+    encode_request,
+    encode_response,
+)
 from lycosa.http.core.http1.framing import (
     CHUNK_LINE_MAX,
     LAST_CHUNK,
     TRAILERS_MAX,
-    Chunked,
-    Length,
-    UntilClose,
-    chunk,
-    request_body,
-    response_body,
+    ChunkedReader,
+    ContentLengthReader,
+    UntilCloseReader,
+    encode_chunk,
+    request_body_reader,
+    response_body_reader,
 )
 from lycosa.http.core.http1.head import FIELDS_MAX, HEAD_MAX, TARGET_MAX, head_end, read_request, read_response
 
@@ -128,33 +135,33 @@ def test_the_end_of_a_head():
 )
 def test_requests_whose_end_is_in_doubt_are_refused(fields: tuple[str, ...], status: int):
     with pytest.raises(BadMessage) as raised:
-        request_body(request(*fields))
+        request_body_reader(request(*fields))
     assert raised.value.status == status
 
 
 def test_chunks_in_http_1_0_are_refused():
     with pytest.raises(BadMessage, match=r"HTTP/1\.0"):
-        request_body(request("Transfer-Encoding: chunked", line="POST http://a.example/ HTTP/1.0"))
+        request_body_reader(request("Transfer-Encoding: chunked", line="POST http://a.example/ HTTP/1.0"))
 
 
 def test_the_bodies_of_requests():
-    assert request_body(request()).done
-    assert request_body(request("Content-Length: 0")).done
-    assert request_body(request("Content-Length: 7")).take(b"1234567GET") == (b"1234567", b"GET")
-    assert isinstance(request_body(request("transfer-encoding: Chunked")), Chunked)
+    assert request_body_reader(request()).done
+    assert request_body_reader(request("Content-Length: 0")).done
+    assert request_body_reader(request("Content-Length: 7")).take(b"1234567GET") == (b"1234567", b"GET")
+    assert isinstance(request_body_reader(request("transfer-encoding: Chunked")), ChunkedReader)
 
 
 @pytest.mark.parametrize(
     ("head", "method", "kind"),
     [
-        (response("Content-Length: 5"), b"GET", Length),
-        (response("Transfer-Encoding: chunked"), b"GET", Chunked),
-        (response(), b"GET", UntilClose),
-        (response(line="HTTP/1.0 200 OK"), b"GET", UntilClose),
+        (response("Content-Length: 5"), b"GET", ContentLengthReader),
+        (response("Transfer-Encoding: chunked"), b"GET", ChunkedReader),
+        (response(), b"GET", UntilCloseReader),
+        (response(line="HTTP/1.0 200 OK"), b"GET", UntilCloseReader),
     ],
 )
 def test_the_bodies_of_responses(head, method: bytes, kind: type):
-    body = response_body(head, method)
+    body = response_body_reader(head, method)
     assert isinstance(body, kind)
     assert not body.done
 
@@ -169,7 +176,7 @@ def test_the_bodies_of_responses(head, method: bytes, kind: type):
     ],
 )
 def test_responses_without_a_body(head, method: bytes):
-    assert response_body(head, method).done
+    assert response_body_reader(head, method).done
 
 
 @pytest.mark.parametrize(
@@ -183,12 +190,12 @@ def test_responses_without_a_body(head, method: bytes):
 )
 def test_responses_whose_end_is_in_doubt_are_refused(head):
     with pytest.raises(BadMessage):
-        response_body(head, b"GET")
+        response_body_reader(head, b"GET")
 
 
-def fed(data: bytes, size: int) -> tuple[bytes, bytes, Chunked]:
+def fed(data: bytes, size: int) -> tuple[bytes, bytes, ChunkedReader]:
     """Feed a chunked body in pieces of a size; return content, what is behind its end, and the reader."""
-    body, content, rest = Chunked(), b"", b""
+    body, content, rest = ChunkedReader(), b"", b""
     for at in range(0, len(data), size):
         piece = data[at : at + size]
         if body.done:
@@ -210,7 +217,7 @@ def test_chunks_in_pieces_of_any_size(size: int):
 
 @given(st.lists(st.binary(max_size=60)), st.integers(1, 80))
 def test_our_own_chunks_come_back(parts: list[bytes], size: int):
-    data = b"".join(chunk(part) for part in parts) + LAST_CHUNK
+    data = b"".join(encode_chunk(part) for part in parts) + LAST_CHUNK
     content, rest, body = fed(data + b"behind", size)
     assert (content, rest, body.done) == (b"".join(parts), b"behind", True)
 
@@ -269,7 +276,7 @@ def test_what_is_for_the_next_reader_only_stays_here():
         "Accept: */*",
     )
     to, path = read_target(head)
-    assert request_bytes(head, to, path, Length(0), whole=True, login=b"Basic dXM=") == (
+    assert encode_request(head, to, path, ContentLengthReader(0), whole=True, login=b"Basic dXM=") == (
         b"GET http://shop.example/ HTTP/1.1\r\nHost: shop.example\r\nX-Yours: 2\r\nAccept: */*\r\n"
         b"Proxy-Authorization: Basic dXM=\r\n\r\n"
     )
@@ -278,14 +285,14 @@ def test_what_is_for_the_next_reader_only_stays_here():
 def test_the_host_of_the_address_counts():
     head = read_request(b"GET http://a.example:8080?q HTTP/1.1\r\nX: y\r\nhost: b.example\r\n\r\n")
     to, path = read_target(head)
-    assert request_bytes(head, to, path, Length(0), whole=False) == (
+    assert encode_request(head, to, path, ContentLengthReader(0), whole=False) == (
         b"GET /?q HTTP/1.1\r\nX: y\r\nhost: a.example:8080\r\n\r\n"
     )
 
 
 def test_a_chunked_body_is_announced_as_such():
     head = request("Transfer-Encoding: chunked", line="POST http://a.example/ HTTP/1.1")
-    sent = request_bytes(head, *read_target(head), Chunked(), whole=True)
+    sent = encode_request(head, *read_target(head), ChunkedReader(), whole=True)
     assert sent.endswith(b"\r\nTransfer-Encoding: chunked\r\n\r\n")
     assert sent.count(b"chunked") == 1
 
@@ -294,7 +301,7 @@ def test_a_chunked_body_is_announced_as_such():
 def test_connection_may_not_name_what_frames_the_message(named: str):
     head = request(f"Connection: {named}", "Content-Length: 0")
     with pytest.raises(BadMessage, match="Connection"):
-        request_bytes(head, *read_target(head), Length(0), whole=True)
+        encode_request(head, *read_target(head), ContentLengthReader(0), whole=True)
 
 
 @pytest.mark.parametrize(
@@ -333,20 +340,20 @@ def test_who_keeps_the_connection():
     assert not is_kept(request("Connection: foo, Close"))
     assert not is_kept(request("Proxy-Connection: close"))
     assert not is_kept(request(line="GET http://a.example/ HTTP/1.0"))
-    assert is_reusable(response(), Length(3))
-    assert not is_reusable(response(), UntilClose())
-    assert not is_reusable(response("connection: close"), Length(3))
-    assert not is_reusable(response(line="HTTP/1.0 200 OK"), Length(3))
+    assert is_reusable(response(), ContentLengthReader(3))
+    assert not is_reusable(response(), UntilCloseReader())
+    assert not is_reusable(response("connection: close"), ContentLengthReader(3))
+    assert not is_reusable(response(line="HTTP/1.0 200 OK"), ContentLengthReader(3))
 
 
 def test_logins_of_connections():
-    assert is_bound(request("Authorization: NTLM TlRMTVNTUAAB"))
-    assert is_bound(response("WWW-Authenticate: Basic realm=x", "WWW-Authenticate: Negotiate"))
-    assert not is_bound(request("Authorization: Bearer negotiate"))
+    assert is_connection_bound(request("Authorization: NTLM TlRMTVNTUAAB"))
+    assert is_connection_bound(response("WWW-Authenticate: Basic realm=x", "WWW-Authenticate: Negotiate"))
+    assert not is_connection_bound(request("Authorization: Bearer negotiate"))
 
 
 def test_an_answer_for_the_client():
     head = response("Server: x", "Connection: keep-alive", "X-Proxy-Lease: forged", "Content-Length: 3")
-    assert response_bytes(head, [b"X-Proxy-Lease: a-1"], close=True) == (
+    assert encode_response(head, [b"X-Proxy-Lease: a-1"], close=True) == (
         b"HTTP/1.1 200 OK\r\nServer: x\r\nContent-Length: 3\r\nX-Proxy-Lease: a-1\r\nConnection: close\r\n\r\n"
     )

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lycosa.http.core.origin import begin_of, path_of, place_of
+from lycosa.http.core.origin import url_prefix, path_of, origin_of
 
 
 @pytest.mark.parametrize(
-    ("url", "origin", "names"),
+    ("url", "text", "names"),
     [
         ("https://www.example.com/a", "https://www.example.com", ["www.example.com", "example.com", "com"]),
         ("http://Example.COM", "http://example.com", ["example.com", "com"]),
@@ -23,17 +23,17 @@ from lycosa.http.core.origin import begin_of, path_of, place_of
         ("http://localhost/", "http://localhost", ["localhost"]),
     ],
 )
-def test_places(url: str, origin: str, names: list[str]):
-    place = place_of(url)
-    assert place is not None
-    assert (place.origin, place.host, list(place.names())) == (origin, names[0], names)
+def test_origins(url: str, text: str, names: list[str]):
+    origin = origin_of(url)
+    assert origin is not None
+    assert (origin.text, origin.host, list(origin.names())) == (text, names[0], names)
 
 
 @pytest.mark.parametrize(
     "url", ["", "x", "ftp://example.com/", "file:///x", "http://", "http:///", "http://a:b/", "//x"]
 )
 def test_no_place(url: str):
-    assert place_of(url) is None
+    assert origin_of(url) is None
 
 
 @pytest.mark.parametrize(
@@ -52,9 +52,9 @@ def test_no_place(url: str):
     ],
 )
 def test_what_nobody_can_listen_to(url: str, secure: bool):
-    place = place_of(url)
-    assert place is not None
-    assert place.secure == secure
+    origin = origin_of(url)
+    assert origin is not None
+    assert origin.secure == secure
 
 
 def test_the_path_ends_before_query_and_fragment():
@@ -64,5 +64,5 @@ def test_the_path_ends_before_query_and_fragment():
 
 @given(st.text() | st.text().map("http://".__add__))
 def test_total_and_what_it_begins_with_decides(text: str):
-    assert place_of(text) == place_of(begin_of(text))
+    assert origin_of(text) == origin_of(url_prefix(text))
     assert path_of(text)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from lycosa.http.core.private_addresses import Allowed, is_public_page
+from lycosa.http.core.private_addresses import AllowedPrivate, is_public_page
 
-SOME = Allowed(["10.1.0.0/16", "fd00::/8", "127.0.0.1/32", "intranet.example", "printer"])
+SOME = AllowedPrivate(["10.1.0.0/16", "fd00::/8", "127.0.0.1/32", "intranet.example", "printer"])
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ SOME = Allowed(["10.1.0.0/16", "fd00::/8", "127.0.0.1/32", "intranet.example", "
 )
 def test_networks(ip: str, may: bool) -> None:
     assert SOME.may_connect(ip) is may
-    assert Allowed(["*"]).may_connect(ip)
+    assert AllowedPrivate(["*"]).may_connect(ip)
 
 
 @pytest.mark.parametrize(
@@ -45,13 +45,13 @@ def test_networks(ip: str, may: bool) -> None:
 )
 def test_names(host: str, named: bool) -> None:
     assert SOME.is_named(host) is named
-    assert Allowed(["*"]).is_named(host)
-    assert not Allowed([]).is_named(host)
+    assert AllowedPrivate(["*"]).is_named(host)
+    assert not AllowedPrivate([]).is_named(host)
 
 
 def test_nothing_is_allowed_by_default() -> None:
-    assert not Allowed([]).may_connect("127.0.0.1")
-    assert Allowed([]).may_connect("1.1.1.1")
+    assert not AllowedPrivate([]).may_connect("127.0.0.1")
+    assert AllowedPrivate([]).may_connect("1.1.1.1")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from lycosa.http.core.robots import (
     SITEMAPS_MAX,
     Robots,
     product_token,
-    rules_of,
+    robots_from_response,
 )
 
 HOST = "https://example.com"
@@ -206,7 +206,7 @@ def test_sitemaps_belong_to_no_group() -> None:
     ],
 )
 def test_what_the_status_means(status: int, allows: bool, unreachable: bool) -> None:
-    rules = rules_of(b"User-agent: *\nDisallow: /", status, "Lycosa")
+    rules = robots_from_response(b"User-agent: *\nDisallow: /", status, "Lycosa")
     assert rules.unreachable is unreachable
     assert rules.allowed(HOST + "/a") is allows
     assert rules.allowed(HOST + "/a?/robots.txt") is allows

@@ -22,7 +22,7 @@ from typing import Any
 import uvloop
 
 from lycosa.app.proxies.gateway import parts_of
-from lycosa.http.core.private_addresses import Allowed
+from lycosa.http.core.private_addresses import AllowedPrivate
 from lycosa.http.resolver import StaticResolver
 from lycosa.proxies.core.gateway.access_rules import Reach
 from lycosa.proxies.core.gateway.accounts import Accounts
@@ -237,4 +237,4 @@ def played(play: Play, loop: str = "uvloop", **options: Any) -> None:
     assert complaints == [], str(complaints)[:2000]
 
 
-ANYWHERE = Reach(allowed=Allowed(["*"]), ports=(range(1, 65_536),))
+ANYWHERE = Reach(allowed=AllowedPrivate(["*"]), ports=(range(1, 65_536),))

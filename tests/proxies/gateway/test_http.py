@@ -8,7 +8,7 @@ from base64 import b64encode
 
 import pytest
 
-from lycosa.http.core.http1.framing import Chunked
+from lycosa.http.core.http1.framing import ChunkedReader
 from lycosa.proxies.core.outcomes.outcome import Blame, OutcomeRule
 from lycosa.proxies.core.policy import TargetPolicy
 from lycosa.proxies.core.project_policies import Policies, TargetSettings
@@ -32,7 +32,7 @@ async def reads_body(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
     if b"chunked" not in head:
         length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0])
         return head, await reader.readexactly(length)
-    body, content = Chunked(), b""
+    body, content = ChunkedReader(), b""
     while not body.done:
         content += body.take(await reader.read(1000))[0]
     return head, content

@@ -8,7 +8,7 @@ from base64 import b64encode
 import pytest
 
 from lycosa.core.errors import StateError, UsageError
-from lycosa.http.core.private_addresses import Allowed
+from lycosa.http.core.private_addresses import AllowedPrivate
 from lycosa.proxies.core.gateway.access_rules import Reach
 from lycosa.proxies.gateway.gateway import listening
 from tests.proxies.gateway.playing import GET, LAST, OK, Stage, plays
@@ -117,7 +117,7 @@ def test_exceptions_are_open(played):
             assert (await stage.head(reader)).startswith(b"HTTP/1.1 200 ")
             writer.close()
 
-    played(play, reach=Reach(allowed=Allowed(["10.0.0.0/8", "home.local"])))
+    played(play, reach=Reach(allowed=AllowedPrivate(["10.0.0.0/8", "home.local"])))
 
 
 def test_a_name_that_nobody_knows(played):

@@ -2,7 +2,7 @@
 
 What a proxy failed at, or was banned for, is no answer: the request goes back to its place in line (`NoProxyYet`),
 where the pace of its host is kept, and is sent through another proxy. After so many of them it counts: a ban is
-returned with the reason in `Response.refused`, a failure is raised.
+returned with the reason in `HttpResponse.refused`, a failure is raised.
 
 A transfer for which a proxy is named, by the caller or by `proxy` in the request's meta, goes through that one, or
 through none.
@@ -21,7 +21,7 @@ from lycosa.crawl.fetching.proxying.leaser import ProxyLeaser
 from lycosa.crawl.fetching.proxying.selector import ProxySelector, selector_of
 from lycosa.crawl.fetching.proxying.sessions import SessionProxies
 from lycosa.crawl.fetching.wrapper import FetcherWrapper
-from lycosa.http.core.model import Response
+from lycosa.http.core.model import HttpResponse
 from lycosa.http.core.request import Request
 from lycosa.http.ports import Fetcher, Into
 from lycosa.infra.clock import Clock
@@ -55,7 +55,7 @@ class PooledFetcher(FetcherWrapper):
         into: Into | None = None,
         proxy: str | None = None,
         **options: Any,
-    ) -> Response:
+    ) -> HttpResponse:
         """Do one transfer. See the port. Raises `NoProxyYet`, `CloseSpider`, `BadSpider`, too."""
         if proxy is not None or request.asked("proxy", UNSAID) is not UNSAID:
             return await self._fetcher.fetch(request, address=address, into=into, proxy=proxy, **options)
@@ -85,7 +85,7 @@ class PooledFetcher(FetcherWrapper):
 
     async def _transferred(
         self, request: Request, proxy: str, options: dict[str, Any], into: Into | None
-    ) -> Response | FetchError:
+    ) -> HttpResponse | FetchError:
         try:
             return await self._fetcher.fetch(request, into=into, proxy=proxy, **options)
         except FetchError as error:
@@ -97,7 +97,7 @@ class PooledFetcher(FetcherWrapper):
             self.afresh(request)
 
     def _judged(
-        self, request: Request, wanted: ProxySelector, found: Response | FetchError, *, is_read: bool
+        self, request: Request, wanted: ProxySelector, found: HttpResponse | FetchError, *, is_read: bool
     ) -> Outcome | None:
         """Return what came of it, None when nothing was sent."""
         if isinstance(found, FetchError):
@@ -116,8 +116,8 @@ class PooledFetcher(FetcherWrapper):
         )
 
     def _decided(
-        self, key: Hashable, lease: ProxyLease, found: Response | FetchError, outcome: Outcome | None
-    ) -> Response:
+        self, key: Hashable, lease: ProxyLease, found: HttpResponse | FetchError, outcome: Outcome | None
+    ) -> HttpResponse:
         if outcome is not None:
             self._count(f"proxy/outcomes/{outcome.blame}")
         if outcome is None or outcome.blame not in FAILED:
@@ -132,7 +132,7 @@ class PooledFetcher(FetcherWrapper):
             raise NoProxyYet(f"through {lease.proxy.name}: {outcome.reason}", self._clock.now())
         self._count("proxy/given_up")
         why = f"through {many} {'proxies' if many > 1 else 'proxy'}: {outcome.reason}"
-        if isinstance(found, Response):
+        if isinstance(found, HttpResponse):
             return replace(found, refused=why)
         raise FetchError(why, retry=found.retry) from found
 
@@ -142,7 +142,7 @@ def _key(request: Request) -> Hashable:
     return request.url if record is None else (record.segment, record.fingerprint)
 
 
-def _waits(found: Response) -> Mapping[str, str]:
+def _waits(found: HttpResponse) -> Mapping[str, str]:
     """Return the field that is looked at, if it may be there: others are not even parsed."""
     headers = found.headers
     return {"retry-after": headers.get("retry-after")} if headers.may_have(b"retry-after") else NOTHING
@@ -152,7 +152,7 @@ def _reads(rule: OutcomeRule) -> bool:
     return bool(rule.body or rule.shorter is not None or rule.longer is not None)
 
 
-def _or_raise(found: Response | FetchError) -> Response:
+def _or_raise(found: HttpResponse | FetchError) -> HttpResponse:
     if isinstance(found, FetchError):
         raise found
     return found

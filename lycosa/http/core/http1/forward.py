@@ -11,8 +11,8 @@ from collections.abc import Iterable
 
 from lycosa.core.errors import BadMessage
 from lycosa.http.core.destination import Destination, parse_authority
-from lycosa.http.core.http1.framing import Body, Chunked
-from lycosa.http.core.http1.head import Field, Request, Response, elements
+from lycosa.http.core.http1.framing import BodyReader, ChunkedReader
+from lycosa.http.core.http1.head import Field, RequestHead, ResponseHead, elements
 
 HOP_BY_HOP = frozenset(
     {
@@ -31,7 +31,7 @@ IDEMPOTENT = frozenset({b"GET", b"HEAD", b"OPTIONS", b"PUT", b"DELETE"})
 """Methods that may be sent twice (RFC 9110 §9.2.2)."""
 
 
-def read_target(head: Request) -> tuple[Destination, bytes]:
+def read_target(head: RequestHead) -> tuple[Destination, bytes]:
     """Return where a request in absolute form goes, and its path with the query. Raises `BadMessage`."""
     found = ABSOLUTE.fullmatch(head.target)
     if found is None:
@@ -44,23 +44,23 @@ def read_target(head: Request) -> tuple[Destination, bytes]:
     return parse_authority(found["authority"], 80), rest if rest.startswith(b"/") else b"/" + rest
 
 
-def refuse_options(head: Request | Response) -> None:
+def check_connection_field(head: RequestHead | ResponseHead) -> None:
     """Raise `BadMessage` for a Connection field that names what frames the message."""
     if not FRAMING.isdisjoint(_options(head)):
         raise BadMessage("Connection names a field that it may not (RFC 9110 §7.6.1)")
 
 
-def is_kept(head: Request) -> bool:
+def is_kept(head: RequestHead) -> bool:
     """Whether the client wants to use its connection again."""
     return bool(head.minor) and b"close" not in _options(head)
 
 
-def is_reusable(head: Response, body: Body) -> bool:
+def is_reusable(head: ResponseHead, body: BodyReader) -> bool:
     """Whether the connection that brought an answer may be used again when its body has ended."""
     return bool(head.minor) and not body.open_ended and b"close" not in _options(head)
 
 
-def is_bound(head: Request | Response) -> bool:
+def is_connection_bound(head: RequestHead | ResponseHead) -> bool:
     """Whether a login of this message is that of the connection (NTLM, Negotiate): nobody else may use it then."""
     read = head.read
     if b"authorization" not in read and b"www-authenticate" not in read:
@@ -69,24 +69,28 @@ def is_bound(head: Request | Response) -> bool:
     return any(value[:9].lower().startswith((b"ntlm", b"negotiate")) for value in logins)
 
 
-def request_bytes(head: Request, to: Destination, path: bytes, body: Body, *, whole: bool, login: bytes = b"") -> bytes:
+def encode_request(
+    head: RequestHead, to: Destination, path: bytes, body: BodyReader, *, whole: bool, login: bytes = b""
+) -> bytes:
     """Return the head to be sent on: with the `whole` address to a proxy, whose `login` goes along, else to the host.
 
     Raises `BadMessage` for a Connection field that names what it may not.
     """
-    authority = to.shown(80)
+    authority = to.host_field(80)
     lines = [b"%b %b HTTP/1.1" % (head.method, b"http://" + authority + path if whole else path)]
     if not head.values(b"host"):
         lines.append(b"Host: " + authority)
     lines += [line[:4] + b": " + authority if name == b"host" else line for name, line in _passed(head)]
-    if isinstance(body, Chunked):
+    if isinstance(body, ChunkedReader):
         lines.append(b"Transfer-Encoding: chunked")
     if login:
         lines.append(b"Proxy-Authorization: " + login)
     return b"\r\n".join(lines) + b"\r\n\r\n"
 
 
-def response_bytes(head: Response, more: Iterable[bytes] = (), *, chunked: bool = False, close: bool = False) -> bytes:
+def encode_response(
+    head: ResponseHead, more: Iterable[bytes] = (), *, chunked: bool = False, close: bool = False
+) -> bytes:
     """Return the head of an answer for the client, with `more` lines."""
     lines = [b"HTTP/1.1 %d %b" % (head.status, head.reason), *(line for _, line in _passed(head)), *more]
     if chunked:
@@ -96,17 +100,17 @@ def response_bytes(head: Response, more: Iterable[bytes] = (), *, chunked: bool 
     return b"\r\n".join(lines) + b"\r\n\r\n"
 
 
-def _options(head: Request | Response) -> list[bytes]:
+def _options(head: RequestHead | ResponseHead) -> list[bytes]:
     read = head.read
     if b"connection" not in read and b"proxy-connection" not in read:
         return []
     return elements(head.values(b"connection") + head.values(b"proxy-connection"))
 
 
-def _passed(head: Request | Response) -> list[Field]:
+def _passed(head: RequestHead | ResponseHead) -> list[Field]:
     """Return the fields that are passed on."""
     own = HOP_BY_HOP
     if options := _options(head):
-        refuse_options(head)
+        check_connection_field(head)
         own = HOP_BY_HOP.union(options)
     return [field for field in head.fields if field[0] not in own]

@@ -11,7 +11,7 @@ import re
 from typing import Protocol
 
 from lycosa.core.errors import BadMessage
-from lycosa.http.core.http1.head import Request, Response, elements
+from lycosa.http.core.http1.head import RequestHead, ResponseHead, elements
 
 CHUNK_LINE_MAX = 256
 """Bytes of the line before a chunk, with its extensions."""
@@ -25,7 +25,7 @@ LAST_CHUNK = b"0\r\n\r\n"
 WITHOUT_BODY = frozenset({204, 304})
 
 
-class Body(Protocol):
+class BodyReader(Protocol):
     """What is to come of a body. `done`: it has ended; `open_ended`: only the end of the connection ends it."""
 
     done: bool
@@ -36,7 +36,7 @@ class Body(Protocol):
         ...
 
 
-class Length:
+class ContentLengthReader:
     """So many bytes."""
 
     open_ended = False
@@ -46,7 +46,7 @@ class Length:
         self.done = not size
 
     def take(self, data: bytes) -> tuple[bytes, bytes]:
-        """See `Body`."""
+        """See `BodyReader`."""
         if len(data) < self._left:
             self._left -= len(data)
             return data, b""
@@ -55,17 +55,17 @@ class Length:
         return mine, rest
 
 
-class UntilClose:
+class UntilCloseReader:
     """All that comes until the connection ends."""
 
     done, open_ended = False, True
 
     def take(self, data: bytes) -> tuple[bytes, bytes]:
-        """See `Body`."""
+        """See `BodyReader`."""
         return data, b""
 
 
-class Chunked:
+class ChunkedReader:
     """Chunks (RFC 9112 §7.1). Trailers are left out, as a recipient may."""
 
     open_ended = False
@@ -78,7 +78,7 @@ class Chunked:
         self._trailers: int | None = None
 
     def take(self, data: bytes) -> tuple[bytes, bytes]:
-        """See `Body`."""
+        """See `BodyReader`."""
         data = self._kept + data if self._kept else data
         parts: list[bytes] = []
         at = 0
@@ -137,36 +137,36 @@ class Chunked:
             raise BadMessage("a line between chunks holds a control character")
 
 
-def chunk(data: bytes) -> bytes:
+def encode_chunk(data: bytes) -> bytes:
     """Return bytes as a chunk; none for none, which would be the last one."""
     return b"%x\r\n%b\r\n" % (len(data), data) if data else b""
 
 
-def request_body(head: Request) -> Body:
+def request_body_reader(head: RequestHead) -> BodyReader:
     """Return the body that a head announces (RFC 9112 §6.3). Raises `BadMessage`."""
     codings, lengths = head.values(b"transfer-encoding"), head.values(b"content-length")
     if not codings:
-        return Length(_length(lengths)) if lengths else Length(0)
+        return ContentLengthReader(_length(lengths)) if lengths else ContentLengthReader(0)
     if lengths:
         raise BadMessage("both Content-Length and Transfer-Encoding (RFC 9112 §6.1)")
     if not head.minor:
         raise BadMessage("Transfer-Encoding in HTTP/1.0 (RFC 9112 §6.1)")
     if elements(codings) != [b"chunked"]:
         raise BadMessage("a Transfer-Encoding other than chunked", 501)
-    return Chunked()
+    return ChunkedReader()
 
 
-def response_body(head: Response, method: bytes) -> Body:
+def response_body_reader(head: ResponseHead, method: bytes) -> BodyReader:
     """Return the body of an answer to a request with this method (RFC 9112 §6.3). Raises `BadMessage`."""
     codings, lengths = head.values(b"transfer-encoding"), head.values(b"content-length")
     if codings and (lengths or elements(codings) != [b"chunked"] or not head.minor):
         raise BadMessage("an answer whose end could be read in two ways")
     length = _length(lengths) if lengths else None
     if method == b"HEAD" or head.status in WITHOUT_BODY or head.status < 200:
-        return Length(0)
+        return ContentLengthReader(0)
     if codings:
-        return Chunked()
-    return UntilClose() if length is None else Length(length)
+        return ChunkedReader()
+    return UntilCloseReader() if length is None else ContentLengthReader(length)
 
 
 def _length(values: list[bytes]) -> int:

@@ -50,7 +50,7 @@ Values = dict[bytes, list[bytes]]
 """The values of the fields in READ, without blanks around them."""
 
 
-class Request(NamedTuple):
+class RequestHead(NamedTuple):
     """The head of a request; `minor` is the second digit of its version."""
 
     method: bytes
@@ -64,7 +64,7 @@ class Request(NamedTuple):
         return self.read.get(name, [])
 
 
-class Response(NamedTuple):
+class ResponseHead(NamedTuple):
     """The head of a response."""
 
     status: int
@@ -91,7 +91,7 @@ def head_end(data: bytes | bytearray, since: int = 0) -> int:
     return end + len(END)
 
 
-def read_request(head: bytes) -> Request:
+def read_request(head: bytes) -> RequestHead:
     """Return what a whole head says. Raises `BadMessage`."""
     found = REQUEST.fullmatch(head)
     if found is None:
@@ -99,16 +99,16 @@ def read_request(head: bytes) -> Request:
     method, target, minor, fields = found.groups()
     if len(target) > TARGET_MAX:
         raise BadMessage(f"the address is longer than {TARGET_MAX:,} bytes", 414)
-    return Request(method, target, 1 if minor == b"1" else 0, *_fields(fields))
+    return RequestHead(method, target, 1 if minor == b"1" else 0, *_fields(fields))
 
 
-def read_response(head: bytes) -> Response:
+def read_response(head: bytes) -> ResponseHead:
     """Return what a whole head says. Raises `BadMessage`."""
     found = RESPONSE.fullmatch(head)
     if found is None:
         raise BadMessage("the answer is not HTTP/1")
     minor, status, reason, fields = found.groups()
-    return Response(int(status), reason or b"", 1 if minor == b"1" else 0, *_fields(fields))
+    return ResponseHead(int(status), reason or b"", 1 if minor == b"1" else 0, *_fields(fields))
 
 
 def elements(values: list[bytes]) -> list[bytes]:

@@ -14,7 +14,7 @@ from enum import StrEnum
 from lycosa.core.addresses import looks_private
 from lycosa.core.errors import Forbidden, UsageError
 from lycosa.http.core.destination import Destination
-from lycosa.http.core.private_addresses import Allowed
+from lycosa.http.core.private_addresses import AllowedPrivate
 
 PORTS = "80,443,1024-65535"
 """Where clients may connect to: the web, and what needs no privileges. Mail, above all, is left out."""
@@ -38,7 +38,7 @@ class Reach:
     """Who may connect where: `ports`, and addresses that are public or `allowed`."""
 
     ports: Sequence[range] = field(default_factory=lambda: parse_ports(PORTS))
-    allowed: Allowed = field(default_factory=lambda: Allowed(()))
+    allowed: AllowedPrivate = field(default_factory=lambda: AllowedPrivate(()))
     names: Names = Names.CHECK
 
     def check(self, to: Destination) -> None:

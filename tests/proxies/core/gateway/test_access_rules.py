@@ -6,7 +6,7 @@ import pytest
 
 from lycosa.core.errors import BadMessage, Forbidden, UsageError
 from lycosa.http.core.destination import Destination, parse_authority
-from lycosa.http.core.private_addresses import Allowed
+from lycosa.http.core.private_addresses import AllowedPrivate
 from lycosa.proxies.core.gateway.access_rules import Names, Reach, parse_ports
 
 
@@ -57,8 +57,8 @@ def test_connect_wants_a_port():
 
 def test_how_a_destination_is_shown():
     assert Destination("::1", 443).authority == "[::1]:443"
-    assert Destination("::1", 80).shown(80) == b"[::1]"
-    assert Destination("a.example", 8080).shown(80) == b"a.example:8080"
+    assert Destination("::1", 80).host_field(80) == b"[::1]"
+    assert Destination("a.example", 8080).host_field(80) == b"a.example:8080"
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_private_addresses_are_refused(host: str):
     with pytest.raises(Forbidden, match="private address") as raised:
         Reach().check(Destination(host, 443))
     assert raised.value.status == 403
-    Reach(allowed=Allowed(["*"])).check(Destination(host, 443))
+    Reach(allowed=AllowedPrivate(["*"])).check(Destination(host, 443))
 
 
 @pytest.mark.parametrize(
@@ -103,11 +103,11 @@ def test_public_places_are_open():
 @pytest.mark.parametrize("port", [22, 25, 110, 445, 465, 587])
 def test_ports_of_mail_and_files_are_refused(port: int):
     with pytest.raises(Forbidden, match=f"port {port}"):
-        Reach(allowed=Allowed(["*"])).check(Destination("example.com", port))
+        Reach(allowed=AllowedPrivate(["*"])).check(Destination("example.com", port))
 
 
 def test_exceptions_are_named():
-    reach = Reach(allowed=Allowed(["10.0.0.0/8", "shop.local"]))
+    reach = Reach(allowed=AllowedPrivate(["10.0.0.0/8", "shop.local"]))
     reach.check(Destination("10.9.9.9", 443))
     reach.check(Destination("www.shop.local", 443))
     for host in ("192.168.0.1", "other.local"):
@@ -129,8 +129,8 @@ def test_which_names_are_looked_up():
     assert Reach().is_looked_up(name)
     assert not Reach().is_looked_up(address)
     assert not Reach(names=Names.TRUST).is_looked_up(name)
-    assert not Reach(allowed=Allowed(["a.example"])).is_looked_up(name)
-    assert Reach(allowed=Allowed(["a.example"]), names=Names.PIN).is_looked_up(name)
+    assert not Reach(allowed=AllowedPrivate(["a.example"])).is_looked_up(name)
+    assert Reach(allowed=AllowedPrivate(["a.example"]), names=Names.PIN).is_looked_up(name)
 
 
 def test_lists_of_ports():
