@@ -55,7 +55,7 @@ def test_connect():
 @pytest.mark.parametrize(
     ("answer", "behind", "words"),
     [
-        (b"HTTP/1.1 407 No\r\n\r\n", False, "another login"),
+        (b"HTTP/1.1 407 No\r\n\r\n", False, "refused the login"),
         (b"HTTP/1.1 403 No\r\n\r\n", True, "answered 403"),
         (b"HTTP/1.1 502 No\r\n\r\n", True, "answered 502"),
         (b"HTTP/1.1 301 Go\r\nLocation: x\r\n\r\n", True, "answered 301"),
@@ -95,8 +95,8 @@ def test_socks_5():
 @pytest.mark.parametrize(
     ("answers", "behind", "words"),
     [
-        ([b"\x05\xff"], False, "another login"),
-        ([b"\x05\x02"], False, "another login"),
+        ([b"\x05\xff"], False, "refused the login"),
+        ([b"\x05\x02"], False, "refused the login"),
         ([b"\x04\x00"], False, "not SOCKS 5"),
         ([b"HTTP/1.1 400 Bad"], False, "not SOCKS 5"),
         ([b"\x05\x00", b"\x05\x05\x00\x01\x00"], True, "connection refused"),
