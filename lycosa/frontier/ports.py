@@ -1,4 +1,4 @@
-"""What lends URLs to workers, and how it is looked into."""
+"""The ports of the frontier: leasing URLs to workers, operations on its content, and what a shared frontier adds."""
 
 from __future__ import annotations
 
@@ -24,70 +24,70 @@ from lycosa.http.core.model import Validators
 
 
 class VisitFrontier(Protocol):
-    """The part of `Frontier` that a visit of a page needs; a worker process of a crawl has nothing else of it."""
+    """The part of `Frontier` that the visit of a page needs, and all that a worker process has of it."""
 
     async def push(self, records: Sequence[UrlRecord]) -> int:
-        """Queue the records whose (segment, fingerprint) is new, or that say `dont_filter`. Return how many.
+        """Queue the records whose (segment, fingerprint) is new, or that have `dont_filter`. Return how many.
 
-        A segment is made by its first record. One that was archived or dropped takes no more: its records are refused.
+        The first record of a segment creates it. Records of an archived or dropped segment are refused.
         """
         ...
 
     async def block_host(self, host: str, until: float) -> None:
-        """Lend nothing of this host before `until` (Retry-After, back-off)."""
+        """Lease nothing of this host before `until` (Retry-After, back-off)."""
         ...
 
     async def claim(self, host: str, wake: Callable[[], None], now: float, holder: Lease | None = None) -> Claim:
-        """Join the line of the host for a transfer that is no record; end it with `release_claim`, whatever comes of it.
+        """Queue a claim on the host, for a transfer that has no record. Always end it with `release_claim`.
 
-        It takes a place and a turn as a lease does, and goes before the leases, though not for ever. `wake` only sets a
-        flag: `try_start` may have something new to say. `holder` is the lease under which the caller works: its own transfer
-        is over, and gives up its place. If the frontier `needs_address`, tell it the host's first (`set_address`).
+        A claim needs a free slot and the host's turn like a lease, and goes before leases, though not for ever. `wake`
+        must only set a flag: `try_start` may give a new answer. `holder` is the lease of the caller: its own transfer
+        is over, so its slot becomes free. If `needs_address` is true for the host, call `set_address` first.
         """
         ...
 
     async def try_start(self, claim: Claim, now: float) -> float:
-        """Return 0 when the transfer starts now; else when to ask again, infinity for when `wake` was called."""
+        """Return 0 if the transfer starts now, else the time to ask again; infinity means when `wake` is called."""
         ...
 
     async def release_claim(self, claim: Claim, now: float) -> None:
-        """The claim is over. `next_ready` may change with this and with `claim`; more than once does nothing."""
+        """End the claim; a second call does nothing. This and `claim` may change `next_ready`."""
         ...
 
     def needs_address(self, host: str, now: float) -> bool:
-        """Whether its address must be known before the host may be contacted."""
+        """Whether the address of the host must be known before it may be contacted."""
         ...
 
     async def set_delay(self, host: str, delay_s: float, now: float) -> None:
-        """Let the delay of the host be this from its last start on, at least what it asks for; nothing is stored."""
+        """Set the delay of the host, counted from its last start; its required delay is the minimum. Not stored."""
         ...
 
     async def host_facts(self, host: str) -> HostFacts | None:
-        """Return what is remembered of the host."""
+        """Return what is stored of the host."""
         ...
 
     async def set_host_facts(self, host: str, facts: HostFacts, now: float) -> None:
-        """Remember this of the host; its Crawl-delay counts from `now` on."""
+        """Store this for the host; its Crawl-delay counts from `now`."""
         ...
 
 
 class Frontier(VisitFrontier, Protocol):
-    """Lends URLs to workers, politely, and forgets none: `queued -> leased -> done | retry | dead`.
+    """Leases URLs to workers, politely, and loses none: `queued -> leased -> done | retry | dead`.
 
-    `ack`, `nack` and `push` count at once in this process and are durable after the next `commit`; a crash in between
-    puts the leases back. A lease whose token has expired, or was already given back, is refused with False.
+    `ack`, `nack` and `push` take effect at once in this process and are durable after the next `commit`. A crash before
+    it voids the leases and queues their records again. A lease with an expired or used token is refused: False.
     """
 
     def known(self, segment: str, fingerprints: Sequence[int]) -> AbstractSet[int]:
-        """Return those that were certainly pushed before. Cheap and local; about the others: ask by pushing."""
+        """Return those that were certainly pushed before. Cheap and local; the others may be known all the same."""
         ...
 
     async def lease(self, limit: int, now: float) -> list[Lease]:
-        """Lend at most `limit` records whose hosts may be contacted now: those of the oldest segment first, within a
-        host the best priority, then first come, first served.
+        """Lease at most `limit` records whose hosts may be contacted now.
 
-        Where the policy limits addresses, a host without a known address lends one record of kind RESOLVE, and nothing
-        else until it is settled; where it asks for robots.txt, likewise one of kind ROBOTS without fresh `HostFacts`.
+        The oldest segment goes first; within a host the highest priority, then first come, first served. If the policy
+        limits addresses, a host without a known address gets one lease of kind RESOLVE, and no other until that has
+        ended. If it asks for robots.txt, a host without fresh `HostFacts` likewise gets one of kind ROBOTS.
         """
         ...
 
@@ -101,41 +101,41 @@ class Frontier(VisitFrontier, Protocol):
         contacted: bool = True,
         validators: Validators | None = None,
     ) -> bool:
-        """The record is done, for this reason; queue its children in the same step.
+        """Mark the record done for this reason, and queue its children in the same step.
 
-        `contacted` False says that the host was not asked (robots.txt forbids it): its next turn need not wait.
-        `validators` are kept with the record and come back with it when it is refreshed.
+        With `contacted` False the host was not asked (robots.txt forbids it), so its next start need not wait.
+        `validators` are stored with the record and returned when it is refreshed.
         """
         ...
 
     async def nack(
         self, lease: Lease, reason: str, retry_at: float | None, now: float, *, contacted: bool = True
     ) -> bool:
-        """The record failed: try again at `retry_at`, or give it up as dead when that is None."""
+        """The record failed: retry it at `retry_at`, or mark it dead if that is None."""
         ...
 
     async def release(self, lease: Lease, now: float) -> bool:
-        """Give the record back untouched, as if it had never been lent."""
+        """Queue the record again unchanged, as if it had never been leased."""
         ...
 
     async def renew(self, lease: Lease, now: float) -> Lease | None:
-        """Extend the lease by its full time; None when it is no longer held."""
+        """Extend the lease to its full time from now; None if it is no longer valid."""
         ...
 
     async def expire(self, now: float) -> int:
-        """Queue again what was lent and is overdue. Return how many."""
+        """End the overdue leases: queue their records again, or mark them dead. Return how many."""
         ...
 
     async def set_address(self, host: str, address: str, until: float, now: float) -> None:
-        """The host has this IP address until then ("" when it has none that can be found): limits per IP count it."""
+        """Set the IP address of the host, valid until then; "" if it has none. Limits per address apply to it."""
         ...
 
     def next_ready(self, now: float) -> float | None:
-        """When `lease` can lend something at the earliest, if no lease ends before; None when it never can."""
+        """Return when `lease` may have something at the earliest, unless a lease ends before; None for never."""
         ...
 
     async def commit(self, positions: Mapping[str, int]) -> None:
-        """Make everything so far durable, together with the committed positions of the sinks, in one step."""
+        """Make all changes durable, together with the committed positions of the sinks, in one step."""
         ...
 
     async def positions(self) -> dict[str, int]:
@@ -147,20 +147,20 @@ class Frontier(VisitFrontier, Protocol):
         ...
 
     async def dead(self, limit: int) -> list[tuple[UrlRecord, str]]:
-        """Return at most `limit` dead records with the reason."""
+        """Return at most `limit` dead records with their reasons."""
         ...
 
     async def close(self) -> None:
-        """Give up what is not committed, and release the store."""
+        """Discard what is not committed, and release the store."""
         ...
 
 
 class FrontierOperations(Protocol):
-    """Looks into a frontier and changes what a crawl itself never does: what `lycosa frontier ...` is made of.
+    """The operations of `lycosa frontier`: views, and changes that a crawl itself never makes.
 
-    What is long comes in slices of at most `limit` rows; each begins where the one before says (`after`, "" to begin).
-    Between two slices the frontier may change; rows that were there all the time are seen exactly once.
-    Changes are durable after the next `commit`, also that of the frontier.
+    Long operations come in slices of at most `limit` rows; each result has the cursor of the next slice, "" begins.
+    The frontier may change between two slices; rows that exist all the time are returned exactly once. Changes are
+    durable after the next `commit`, of these operations or of the frontier.
     """
 
     async def stats(self) -> FrontierStats:
@@ -168,88 +168,90 @@ class FrontierOperations(Protocol):
         ...
 
     async def next_due(self, now: float) -> float | None:
-        """When something can be lent at the earliest; None when nothing waits for its time."""
+        """Return when something can be leased at the earliest; None if nothing can."""
         ...
 
     async def push(self, records: Sequence[UrlRecord]) -> int:
-        """Queue what is new, as `Frontier.push` does. Return how many."""
+        """Queue what is new, like `Frontier.push`. Return how many."""
         ...
 
     async def commit(self) -> None:
-        """Make everything so far durable."""
+        """Make all changes durable."""
         ...
 
     async def host(self, host: str) -> HostView | None:
-        """Return what is known of one host key."""
+        """Return the host with this key."""
         ...
 
     async def host_facts(self, host: str) -> HostFacts | None:
-        """Return the robots.txt of a host, as far as it is known."""
+        """Return the stored robots.txt of a host."""
         ...
 
     async def segments(self) -> list[SegmentView]:
-        """Return the segments in the order in which they are served, the dropped ones too."""
+        """Return the segments in the order they are served, then the dropped ones."""
         ...
 
     async def hosts(self, after: str, limit: int) -> list[HostView]:
-        """Return hosts with a key behind `after`, in order."""
+        """Return the hosts whose keys follow `after`, in order."""
         ...
 
-    async def rows(self, selection: Selection, after: str, limit: int) -> RowSlice:
-        """Return stored URLs, segment by segment, those that are lent as "leased"; robots.txt leases are none."""
+    async def rows(self, selection: Selection, cursor: str, limit: int) -> RowSlice:
+        """Return stored URLs, segment by segment, without robots.txt and address leases."""
         ...
 
     async def find(self, fingerprint: int, host: str = "", states: Collection[str] = ()) -> list[Row]:
-        """Return what is known of a fingerprint, a row for each segment that has it, with `states` only those in one of
-        them; faster when its host is told, and perhaps when its states are. What is done may have lost its URL.
+        """Return the rows of a fingerprint, one per segment that has it; with `states`, only those in one of them.
+
+        Faster if the host is given, and perhaps with `states`. The row of a done URL may lack the URL.
         """
         ...
 
     async def requeue(
-        self, selection: Selection, into: str | None, now: float, after: str, limit: int
+        self, selection: Selection, into: str | None, now: float, cursor: str, limit: int
     ) -> RequeueResult:
-        """Queue dead and done rows again, with all their attempts and with the validators of the last fetch.
+        """Queue dead and done rows again, with all their attempts and the validators of the last fetch.
 
-        With `into` they are pushed into that segment and stay what they are in their own; those it knows are left out,
-        also of those that were never to be filtered.
+        With `into`, copies are pushed into that segment and the rows stay as they are. URLs that it knows are skipped,
+        even those with `dont_filter`.
         """
         ...
 
     async def archive(self, segment: str) -> bool:
-        """Make a finished segment read only; False when it is not finished. Raises `UsageError` for an unknown one."""
+        """Make a finished segment read only; False if it is not finished. Raises `UsageError` if it does not exist."""
         ...
 
     async def drop(self, segment: str) -> int:
-        """Forget a segment with all its URLs, and refuse what of it is lent and comes back. Return how many there were.
-        Raises `UsageError` for an unknown one."""
+        """Forget a segment and its URLs, and void its leases. Return how many URLs it had.
+
+        Raises `UsageError` if it does not exist.
+        """
         ...
 
-    async def verify(self, say: Callable[[str], None]) -> list[str]:
-        """Read all that is stored and return what does not fit together, in a bounded number of lines; `say` hears how
-        far it is."""
+    async def verify(self, report: Callable[[str], None]) -> list[str]:
+        """Read everything, and return the inconsistencies in a bounded number of lines. `report` gets the progress."""
         ...
 
     async def compact(self) -> tuple[int, int]:
-        """Give unused room back to the disk. Return the size in bytes before and after."""
+        """Release unused disk space or memory. Return the size in bytes before and after."""
         ...
 
 
 class SharedCookies(Protocol):
-    """Tells the changes of cookies between the workers of a crawl."""
+    """Distributes changes of cookies among the workers of a crawl."""
 
     def publish(self, jar: str, key: str, cookie: bytes) -> None:
-        """This cookie of the jar is another now, or over. What the worker does next, the others see after it."""
+        """A cookie of this jar has changed or expired. Other workers see it before what this worker does next."""
         ...
 
     def subscribe(self, on_change: Callable[[str, bytes], None]) -> None:
-        """Call with the jar and the cookie for each change, from the crawl's first on, those of this worker too."""
+        """Call with jar and cookie for each change since the crawl began, including those of this worker."""
         ...
 
 
 class SharedCrawl(Protocol):
-    """What is stored of a crawl on a server besides its records; for its workers, and for those who only look.
+    """What a server stores of a crawl besides its records, for workers and for observers.
 
-    All methods raise `StateError` when the server does not answer or refuses.
+    All methods raise `StateError` if the server does not answer or refuses.
     """
 
     async def workers(self) -> int:
@@ -257,14 +259,14 @@ class SharedCrawl(Protocol):
         ...
 
     async def description(self) -> Description:
-        """Return what the workers have said of the crawl, with the seeds of all of them; an empty one before the first.
+        """Return the description of the crawl with the seeds of all workers; an empty one before the first worker.
 
-        Raises `NewerState` for one that a later version of Lycosa wrote.
+        Raises `NewerState` for a description of a later version of Lycosa.
         """
         ...
 
     async def describe(self, description: Description, *, begins: bool = False) -> None:
-        """Replace the description, and add its seeds to those that are there.
+        """Replace the description, and add its seeds to the stored ones.
 
         With `begins` an existing description is kept: a worker may have joined since the crawl was created.
         """
@@ -272,15 +274,15 @@ class SharedCrawl(Protocol):
 
 
 class SharedFrontier(Frontier, Protocol):
-    """What a frontier on a server, shared by the workers of a crawl, can do beyond `Frontier`.
+    """What a frontier on a server, shared by the workers of a crawl, offers beyond `Frontier`.
 
-    A worker that is silent for long is given up: its leases go to others, and its calls raise `WorkerLost`. All
-    methods that wait for the server raise `StateError` when it does not answer or refuses.
+    A worker that is silent for too long is removed: its leases go to others, and its calls raise `WorkerLost`. All
+    methods that wait for the server raise `StateError` if it does not answer or refuses.
     """
 
     @property
     def server_url(self) -> str:
-        """The address of the server, without passwords: what `--frontier` takes."""
+        """The address of the server without passwords, as `--frontier` takes it."""
         ...
 
     @property
@@ -290,57 +292,56 @@ class SharedFrontier(Frontier, Protocol):
 
     @property
     def cookies(self) -> SharedCookies | None:
-        """The cookies that the workers share; None when each has its own."""
+        """The cookies that the workers share; None if each has its own."""
         ...
 
     @property
     def shortage(self) -> str:
-        """Why `lease` returns nothing although something may be due (the server is full); "" without such a reason.
+        """Why `lease` returns nothing although something may be due (the server is full), or "".
 
-        As of the last answer of the server; it may pass by itself.
+        As of the last answer of the server; it may end by itself.
         """
         ...
 
     async def check_membership(self) -> None:
-        """Return if this worker still takes part; to be called before a host is contacted.
+        """Raise `WorkerLost` if this worker was removed. Call it before contacting a host.
 
-        Costs nothing, unless the process was blocked for so long (seconds) that it may have been given up: then the
-        server is asked. Raises `WorkerLost` if it was: the turn of the host may be another worker's.
+        Asks the server only if the process was blocked for long enough (seconds) to be removed. A removed worker must
+        not contact the host: another one may have its turn.
         """
         ...
 
     def report_start(self, host: str, now: float) -> None:
-        """A transfer to the host started at `now`, in unix seconds: the delay until the next one counts from there.
+        """A transfer to the host started at `now` (unix seconds); the delay until the next one counts from there.
 
         May be called twice for one transfer, first with an estimate. Sent to the server with the next exchange.
         """
         ...
 
     async def is_finished(self) -> bool:
-        """Whether the crawl is over for good, for all workers: `stats` alone cannot tell.
+        """Whether the crawl is finished for good, for all workers; `stats` alone cannot tell.
 
-        True is certain. After False ask again: another worker may have leases, or a commit that is not yet known
-        everywhere.
+        True is certain. After False ask again: another worker may hold leases or have uncommitted changes.
         """
         ...
 
     def set_reporter(self, report: Callable[[], bytes], last: Callable[[], bytes]) -> None:
-        """Have `report` make the reports that go with the heartbeat, about one a second, and `last` the one of `close`.
+        """Send what `report` returns with each heartbeat (about one a second), and what `last` returns with `close`.
 
-        Both return an encoded `telemetry.WorkerReport`, b"" for none. `report` is called in the heartbeat's thread.
+        Both return an encoded `telemetry.WorkerReport`, b"" for none. `report` runs in the thread of the heartbeat.
         """
         ...
 
     async def totals(self, report: bytes) -> dict[str, int]:
-        """Send this report; return the sums of what all workers have reported, also those that left, by counter."""
+        """Send this report. Return the sums of the counters of all workers, including those that left."""
         ...
 
     def operations(
-        self, commit: Callable[[], Awaitable[None]], changed: Callable[[], None], paused: Callable[[], str]
+        self, commit: Callable[[], Awaitable[None]], on_change: Callable[[], None], paused: Callable[[], str]
     ) -> FrontierOperations:
         """Return the operations on the whole crawl, for use within this worker.
 
-        `commit` makes changes durable together with the worker's items, `changed` is called when there may be something
-        to lease, `paused` says why the worker leases nothing, "" when it does.
+        `commit` commits together with the worker's items, `on_change` is called when something new may be leased,
+        `paused` returns why the worker leases nothing, or "".
         """
         ...

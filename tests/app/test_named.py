@@ -116,7 +116,7 @@ def test_one_function_at_most() -> None:
 
 def kept(key: tuple[str, ...], spider: Spider) -> tuple[tuple[str, ...], Any]:
     keys = keys_of(Settings(fingerprint_rules=key), spider)
-    return keys.words, keys.resolver("GET", keys.reduced(URL), b"") if keys.resolver else keys.reduced(URL)
+    return keys.words, keys.resolver("GET", keys.reduce(URL), b"") if keys.resolver else keys.reduce(URL)
 
 
 def test_the_setting_and_the_spider_say_what_counts() -> None:

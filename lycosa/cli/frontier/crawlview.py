@@ -46,11 +46,11 @@ class Column(NamedTuple):
 
 
 def _count(name: str) -> Callable[[WorkerView, Mapping[str, float]], str]:
-    return lambda worker, _: f"{worker.report.counts[name]:,}" if worker.report and worker.tells(name) else "-"
+    return lambda worker, _: f"{worker.report.counts[name]:,}" if worker.report and worker.has_count(name) else "-"
 
 
 def _cpu(worker: WorkerView, rates: Mapping[str, float]) -> str:
-    return f"{rates['cpu_ms'] / 10:.0f}%" if rates and worker.tells("cpu_ms") else "-"
+    return f"{rates['cpu_ms'] / 10:.0f}%" if rates and worker.has_count("cpu_ms") else "-"
 
 
 def _machine(worker: WorkerView, _: Mapping[str, float]) -> str:
@@ -102,11 +102,11 @@ def as_json(view: CrawlView, rates: Rates) -> dict[str, Any]:
         "at": view.at,
         "unfinished": view.unfinished,
         "urls": view.frontier,
-        "totals": {name: view.totals.get(name, 0) if view.tells(name) else None for name in COUNTS},
+        "totals": {name: view.totals.get(name, 0) if view.has_count(name) else None for name in COUNTS},
         "rates": _rounded(rates.total()),
-        "time_to_go_s": remaining_s(view, rates.total()),
+        "remaining_s": remaining_s(view, rates.total()),
         "workers": [_worker_json(worker, rates.of(worker.name)) for worker in view.workers],
-        "gone": [_worker_json(worker, {}) for worker in view.gone],
+        "former_workers": [_worker_json(worker, {}) for worker in view.former_workers],
         "hosts": [_host_json(host, view.at) for host in view.hosts],
         "stats": {
             name.removeprefix(STAT_PREFIX): count for name, count in view.totals.items() if name.startswith(STAT_PREFIX)
@@ -154,10 +154,10 @@ def _head(view: CrawlView, rates: Rates) -> list[Text]:
     made = [
         progress.count(int(page_count(totals)), "page"),
         f"{page_count(rate):,.0f}/s" if rate else "",
-        progress.count(totals.get("items", 0), "item") if view.tells("items") else "",
+        progress.count(totals.get("items", 0), "item") if view.has_count("items") else "",
         f"{totals.get('failures', 0):,} failed",
-        format_size(totals.get("bytes", 0)) if view.tells("bytes") else "",
-        f"{format_size(rate.get('bytes', 0))}/s" if rate and view.tells("bytes") else "",
+        format_size(totals.get("bytes", 0)) if view.has_count("bytes") else "",
+        f"{format_size(rate.get('bytes', 0))}/s" if rate and view.has_count("bytes") else "",
     ]
     left = remaining_s(view, rate)
     urls = [f"{view.frontier.get(name, 0):,} {name}" for name in URLS]
@@ -174,7 +174,7 @@ def _head(view: CrawlView, rates: Rates) -> list[Text]:
 def _workers(view: CrawlView, rates: Rates, width: int, room: int) -> Table:
     columns = [column for column in COLUMNS if width >= column.from_width]
     found = _columns(*[(column.name, column.right) for column in columns], narrow=width < WIDTH)
-    shown = [*view.workers[:room], *view.gone[: min(GONE_SHOWN, max(0, room - len(view.workers)))]]
+    shown = [*view.workers[:room], *view.former_workers[: min(GONE_SHOWN, max(0, room - len(view.workers)))]]
     for worker in shown:
         mine = rates.of(worker.name)
         found.add_row(*(_text(column.cell(worker, mine)) for column in columns), style=STYLES.get(worker.state))

@@ -134,12 +134,12 @@ async def _once(crawl: Any) -> tuple[CrawlView, Rates]:
     """Look twice, for the rates."""
     rates = Rates()
     first = await _seen(crawl)
-    rates.note(first.workers)
+    rates.add(first.workers)
     if not first.workers:
         return first, rates
     await asyncio.sleep(RATE_AFTER_S)
     view = await _seen(crawl)
-    rates.note(view.workers)
+    rates.add(view.workers)
     return view, rates
 
 
@@ -149,7 +149,7 @@ async def _looks(crawl: Any) -> AsyncIterator[tuple[CrawlView, Rates]]:
     while True:
         began = time.monotonic()
         view = await _seen(crawl)
-        rates.note(view.workers)
+        rates.add(view.workers)
         yield view, rates
         await asyncio.sleep(max(0.0, began + EVERY_S - time.monotonic()))
 

@@ -44,7 +44,7 @@ class Throttle:
             return response
         host, now, status = host_of(request), response.fetched_at, response.status
         after_s = parse_retry_after(response.headers.get("retry-after"), now) if status in OVERLOADED else None
-        delay_s = self._throttle.answered(
+        delay_s = self._throttle.record_response(
             host, status, timings.first_byte_s, now - timings.total_s, now, after_s or 0.0
         )
         if delay_s is None:
@@ -59,7 +59,7 @@ class Throttle:
         if not isinstance(exception, (ConnectFailed, FetchTimeout)) or request.asked("autothrottle_dont_adjust_delay"):
             return
         host = host_of(request)
-        delay_s = self._throttle.failed(host, self._now())
+        delay_s = self._throttle.record_failure(host, self._now())
         if delay_s is None:
             return
         if self._debug:

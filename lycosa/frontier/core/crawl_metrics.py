@@ -1,7 +1,7 @@
-"""A crawl as metrics (`core.metrics` writes them).
+"""The metrics of a crawl (`core.metrics` formats them).
 
-A label takes few values: workers that take part now, no more than WORKERS_MAX, states, and STATS_MAX stats. The
-counters without the label `worker` are those of the whole crawl, also of workers that have ended.
+The number of label values is bounded: current workers up to WORKERS_MAX, states, and STATS_MAX stats. Counters without
+the label `worker` cover the whole crawl, including workers that have ended.
 """
 
 from __future__ import annotations
@@ -12,18 +12,15 @@ from lycosa.core.metrics import Metric, Samples
 from lycosa.frontier.core.telemetry import COUNTS, STAT_PREFIX, STATES, CrawlView, WorkerView
 
 WORKERS_MAX = 200
-
-
 STATS_MAX = 500
 
-
 COUNTED = {
-    "pages": ("pages_total", "Pages that were fetched."),
-    "unchanged": ("pages_unchanged_total", "Pages that had not changed since the last fetch, not among the others."),
-    "items": ("items_total", "Items that were written."),
-    "dropped": ("items_dropped_total", "Items that a pipeline dropped."),
+    "pages": ("pages_total", "Fetched pages."),
+    "unchanged": ("pages_unchanged_total", "Pages unchanged since the last fetch; not included in pages."),
+    "items": ("items_total", "Written items."),
+    "dropped": ("items_dropped_total", "Items dropped by a pipeline."),
     "bytes": ("received_bytes_total", "Bytes of pages, as transferred."),
-    "failures": ("failures_total", "Visits that failed, whether they are tried again or not."),
+    "failures": ("failures_total", "Failed visits, retried or not."),
     "cpu_ms": ("cpu_seconds_total", "Processor time."),
 }
 
@@ -33,7 +30,7 @@ def metrics_of(view: CrawlView) -> list[Metric]:
     crawl = {"crawl": view.name}
     workers = view.workers[:WORKERS_MAX]
     states = dict.fromkeys(STATES, 0)
-    for worker in [*view.workers, *view.gone]:
+    for worker in [*view.workers, *view.former_workers]:
         states[worker.state] = states.get(worker.state, 0) + 1
     stats = [
         (name.removeprefix(STAT_PREFIX), count)
@@ -41,7 +38,7 @@ def metrics_of(view: CrawlView) -> list[Metric]:
         if name.startswith(STAT_PREFIX)
     ]
     return [
-        *(_totals(name, view.totals, crawl) for name in COUNTS if view.totals and view.tells(name)),
+        *(_totals(name, view.totals, crawl) for name in COUNTS if view.totals and view.has_count(name)),
         Metric(
             "lycosa_stat_total",
             "counter",
@@ -57,7 +54,7 @@ def metrics_of(view: CrawlView) -> list[Metric]:
         Metric(
             "lycosa_workers",
             "gauge",
-            "Workers by state; those that have ended are known for a while.",
+            "Workers by state, including recently ended ones.",
             [({**crawl, "state": state}, count) for state, count in states.items()],
         ),
         *(_by_worker(name, crawl, workers) for name in COUNTS),
@@ -66,34 +63,43 @@ def metrics_of(view: CrawlView) -> list[Metric]:
 
 
 def _totals(count: str, totals: Mapping[str, int], labels: Mapping[str, str]) -> Metric:
-    name, said = COUNTED[count]
-    return Metric(f"lycosa_{name}", "counter", f"{said} The whole crawl.", [(labels, _value(count, totals))])
+    name, help_text = COUNTED[count]
+    return Metric(f"lycosa_{name}", "counter", f"{help_text} The whole crawl.", [(labels, _value(count, totals))])
 
 
 def _by_worker(count: str, crawl: Mapping[str, str], workers: Sequence[WorkerView]) -> Metric:
-    name, said = COUNTED[count]
-    told = [each for each in workers if each.report and each.tells(count)]
-    samples = [(_named(crawl, each), _value(count, each.report.counts)) for each in told if each.report]
-    return Metric(f"lycosa_worker_{name}", "counter", f"{said} Of one worker.", samples)
+    name, help_text = COUNTED[count]
+    counting = [each for each in workers if each.report and each.has_count(count)]
+    samples = [(_labels(crawl, each), _value(count, each.report.counts)) for each in counting if each.report]
+    return Metric(f"lycosa_worker_{name}", "counter", f"{help_text} One worker.", samples)
 
 
 def _of_workers(crawl: Mapping[str, str], workers: Sequence[WorkerView]) -> list[Metric]:
-    told = [(_named(crawl, each), each, each.report) for each in workers if each.report]
+    reported = [(_labels(crawl, each), each, each.report) for each in workers if each.report]
     gauges: dict[str, tuple[str, Samples]] = {
-        "leases": ("URLs it was lent.", [(labels, each.leased) for labels, each, _ in told]),
-        "requests": ("Requests in work.", [(labels, report.under_way) for labels, _, report in told]),
-        "resident_memory_bytes": ("Memory.", [(labels, report.memory_bytes) for labels, _, report in told]),
-        "uptime_seconds": ("Since it began.", [(labels, report.uptime_s) for labels, _, report in told]),
-        "silent_seconds": ("Since it was heard.", [(labels, each.silent_s) for labels, each, _ in told]),
+        "leases": ("URLs leased to it.", [(labels, each.leased) for labels, each, _ in reported]),
+        "requests": ("Requests being processed.", [(labels, report.under_way) for labels, _, report in reported]),
+        "resident_memory_bytes": (
+            "Resident memory.",
+            [(labels, report.memory_bytes) for labels, _, report in reported],
+        ),
+        "uptime_seconds": ("Time since its start.", [(labels, report.uptime_s) for labels, _, report in reported]),
+        "silent_seconds": (
+            "Time since its last sign of life.",
+            [(labels, each.silent_s) for labels, each, _ in reported],
+        ),
     }
-    info = [({**labels, "machine": report.machine, "version": report.version}, 1.0) for labels, _, report in told]
+    info = [({**labels, "machine": report.machine, "version": report.version}, 1.0) for labels, _, report in reported]
     return [
-        Metric("lycosa_worker_info", "gauge", "Where it runs.", info),
-        *(Metric(f"lycosa_worker_{name}", "gauge", said, samples) for name, (said, samples) in gauges.items()),
+        Metric("lycosa_worker_info", "gauge", "Where it runs, and its version.", info),
+        *(
+            Metric(f"lycosa_worker_{name}", "gauge", help_text, samples)
+            for name, (help_text, samples) in gauges.items()
+        ),
     ]
 
 
-def _named(crawl: Mapping[str, str], worker: WorkerView) -> dict[str, str]:
+def _labels(crawl: Mapping[str, str], worker: WorkerView) -> dict[str, str]:
     return {**crawl, "worker": worker.name}
 
 

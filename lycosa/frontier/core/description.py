@@ -1,4 +1,4 @@
-"""The description of a crawl, stored beside its frontier: in a folder, or on a server."""
+"""The description of a crawl: `crawl.json` in its state folder, or the same on a server."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import msgspec
 
 FORMAT = "lycosa-crawl"
 VERSION = 3
-"""3 has levels of fingerprints (`levels`); what 1 and 2 wrote cannot be read any more."""
+"""3 has levels of fingerprints (`lsm.levels`); states of versions 1 and 2 cannot be read."""
 
 
 class SpiderDescription(msgspec.Struct):
-    """The options of one spider of several in the last run."""
+    """The options of one spider in the last run of a crawl with several spiders."""
 
     name: str
     domains: list[str] = []
@@ -22,12 +22,12 @@ class SpiderDescription(msgspec.Struct):
 
 
 class Description(msgspec.Struct):
-    """What is known of a crawl besides its records: `crawl.json`, or the same on a server.
+    """What is stored of a crawl besides its records.
 
-    `seeds` are the canonical start URLs of all runs, in order. `spider` is the name of the spider, "" without one;
-    `key` holds the `--fingerprint-rules`, none for the default. `imported`: an import created the state, and no crawl
-    has used it yet, so it has no name. The other fields are the options of the last run, for `explain`; with several
-    spiders, `members` has those of each.
+    `seeds` are the canonical start URLs of all runs, in order. `spider` is its name, "" without one; `key` holds the
+    `--fingerprint-rules`, none for the default. `imported` marks a state that an import created and no crawl has used
+    yet, so it has no name. The other fields are the options of the last run, for `explain`; with several spiders,
+    `members` has those of each.
     """
 
     format: str = FORMAT

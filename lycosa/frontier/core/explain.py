@@ -1,6 +1,6 @@
-"""Why a URL is not fetched, or when it will be, in plain words: what is known of it goes in, sentences come out.
+"""Explains in plain words why a URL is not fetched, or when it will be.
 
-`when` turns unix seconds into words, so that nothing here knows a time zone.
+`when` formats unix seconds, so this module needs no time zone.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ REASONS = {
     "robots": "robots.txt forbids it",
 }
 STATUSES = {
-    "404": "the host says that it does not exist (404)",
-    "410": "the host says that it is gone for good (410)",
-    "304": "the host says that it has not changed (304)",
+    "404": "the host answered that it does not exist (404)",
+    "410": "the host answered that it is gone for good (410)",
+    "304": "the host answered that it has not changed (304)",
 }
 INSIDE = {
-    "host": "the host of a start URL",
-    "domain": "the domain of a start URL or below it",
-    "prefix": "the folder of a start URL",
-    "": "the allowed_domains of the spider",
+    "host": "on the host of a start URL",
+    "domain": "in the domain of a start URL or below it",
+    "prefix": "in the folder of a start URL",
+    "": "in the allowed_domains of the spider",
 }
 
 
 class CrawlBounds(NamedTuple):
-    """What bounds a crawl. `scope` is None when the state does not say; its `kind` is "" for a spider's domains."""
+    """The rules that limit a crawl. `scope` is None if unknown; `kind` is "" for the domains of a spider."""
 
     scope: Scope | None = None
     kind: str = ""
@@ -50,10 +50,9 @@ class CrawlBounds(NamedTuple):
 
 
 class UrlFacts(NamedTuple):
-    """What is known of a canonical URL, its host, and the segments.
+    """What is known of a canonical URL, its host and the segments.
 
-    `standstill` is why nothing at all is fetched, "" when a crawl runs and is not paused. While it is `stopped`
-    nobody knows the limits of hosts.
+    `halted` is why nothing at all is fetched, or "". While the crawl is `stopped`, the limits of hosts are unknown.
     """
 
     url: str
@@ -62,7 +61,7 @@ class UrlFacts(NamedTuple):
     facts: HostFacts | None = None
     segments: Mapping[str, SegmentView] = {}
     bounds: CrawlBounds = CrawlBounds()
-    standstill: str = ""
+    halted: str = ""
     stopped: bool = False
 
 
@@ -73,51 +72,51 @@ def explain(known: UrlFacts, now: float, when: FormatTime) -> list[str]:
     lines = [
         f"it counts as the same page as {url}" for url in sorted({row.record.url for row in known.rows} - {known.url})
     ]
-    named = len(known.segments) > 1 or any(row.record.segment for row in known.rows)
-    return lines + [line for row in known.rows for line in _told(row, known, now, when, named=named)]
+    name_segment = len(known.segments) > 1 or any(row.record.segment for row in known.rows)
+    return lines + [line for row in known.rows for line in _row(row, known, now, when, name_segment=name_segment)]
 
 
-def _told(row: Row, known: UrlFacts, now: float, when: FormatTime, *, named: bool) -> Iterator[str]:
-    where = f" in segment {row.record.segment or '(no name)'}" if named else ""
+def _row(row: Row, known: UrlFacts, now: float, when: FormatTime, *, name_segment: bool) -> Iterator[str]:
+    where = f" in segment {row.record.segment or '(no name)'}" if name_segment else ""
     at = when(row.at) if row.at else ""
-    tries = f"{row.record.attempts} failed attempt{'' if row.record.attempts == 1 else 's'}"
+    attempts = f"{row.record.attempts} failed attempt{'' if row.record.attempts == 1 else 's'}"
     match row.state:
         case State.QUEUED:
             yield f"queued{where}"
-            yield from _stands(known)
+            yield from _halted(known)
             yield from _waits_for(row, known, now, when)
         case State.LEASED:
-            yield f"being fetched now{where}: lent until {at}"
+            yield f"being fetched{where}: leased until {at}"
         case State.DELAYED:
-            yield f"asleep{where} until {at}, as it was asked to be"
-            yield from _sleeps_on(row, known, now, when)
+            yield f"delayed{where} until {at}, as requested"
+            yield from _also_waits_for(row, known, now, when)
         case State.RETRY:
-            yield f"to be tried again{where} at {at}, after {tries}"
-            yield from _sleeps_on(row, known, now, when)
+            yield f"will be retried{where} at {at}, after {attempts}"
+            yield from _also_waits_for(row, known, now, when)
         case State.DEAD:
-            yield f"given up{where}{_on(at)}: {row.reason} ({tries})"
-            yield f"to try it again: lycosa frontier requeue --url '{row.record.url}'"
+            yield f"marked dead{where}{_at(at)}: {row.reason} ({attempts})"
+            yield f"to queue it again: lycosa frontier requeue --url '{row.record.url}'"
         case _:
-            kept = "archived" if row.state == State.ARCHIVED else "done"
-            yield f"{kept}{where}{_on(at)}: {_because(row.reason)}"
+            state = "archived" if row.state == State.ARCHIVED else "done"
+            yield f"{state}{where}{_at(at)}: {_ended_because(row.reason)}"
             if row.reason in {"robots", "scope", "deny", "allow"}:
-                yield from _refused(known)
+                yield from _forbidding_rules(known)
 
 
-def _on(at: str) -> str:
+def _at(at: str) -> str:
     return f" at {at}" if at else ""
 
 
-def _because(reason: str) -> str:
+def _ended_because(reason: str) -> str:
     if not reason:
-        return "when and why is not kept in this crawl (keep_done keeps it)"
+        return "when and why is not stored in this crawl (keep_done stores it)"
     if reason in STATUSES or reason in REASONS:
         return STATUSES.get(reason) or REASONS[reason]
     return f"it was fetched ({reason})" if reason.isdecimal() and reason.startswith("2") else reason
 
 
 def _waits_for(row: Row, known: UrlFacts, now: float, when: FormatTime) -> Iterator[str]:
-    """Say what must happen before a queued URL is lent."""
+    """Say what must happen before a queued URL is leased."""
     segment, host = known.segments.get(row.record.segment), known.host
     if segment is not None and segment.starts_at > now:
         yield f"its segment starts at {when(segment.starts_at)}"
@@ -125,78 +124,78 @@ def _waits_for(row: Row, known: UrlFacts, now: float, when: FormatTime) -> Itera
         return
     yield from _host(host, now, when, stopped=known.stopped)
     if known.stopped:
-        yield "the limits of its host (--delay, --concurrency-per-host and so on) are those of the next run"
+        yield "the next run sets the limits of its host (--delay, --concurrency-per-host and so on)"
     if host.shared is not None:
         yield from _address(host.shared, now, when)
     if known.bounds.robots and (host.robots_status < 0 or host.robots_at + ROBOTS_TTL_S <= now):
-        yield "the robots.txt of its host comes first"
+        yield "the robots.txt of its host is fetched first"
     elif known.bounds.robots:
         yield from _robots(known)
 
 
-def _stands(known: UrlFacts) -> Iterator[str]:
-    if known.standstill:
-        yield known.standstill
+def _halted(known: UrlFacts) -> Iterator[str]:
+    if known.halted:
+        yield known.halted
 
 
-def _sleeps_on(row: Row, known: UrlFacts, now: float, when: FormatTime) -> Iterator[str]:
-    """Say what else is in the way of a URL that sleeps, beside the time it is due."""
-    yield from _stands(known)
+def _also_waits_for(row: Row, known: UrlFacts, now: float, when: FormatTime) -> Iterator[str]:
+    """Say what a delayed URL waits for besides its time."""
+    yield from _halted(known)
     if known.host is not None and known.host.blocked_until > max(row.at, now):
         yield from _host(known.host, now, when, stopped=known.stopped)
 
 
 def _host(host: HostView, now: float, when: FormatTime, *, stopped: bool) -> Iterator[str]:
-    """Say when a host may be asked, whatever its address."""
-    name, waiting = f"its host {host.host}", f"{host.queued:,} of its URLs queued, {host.in_flight:,} in flight"
+    """Say when a host may be contacted, apart from the limits of its address."""
+    name, load = f"its host {host.host}", f"{host.queued:,} of its URLs queued, {host.in_flight:,} in flight"
     if host.blocked_until > now:
-        yield f"{name} is blocked until {when(host.blocked_until)} (Retry-After or back-off); {waiting}"
+        yield f"{name} is blocked until {when(host.blocked_until)} (Retry-After or back-off); {load}"
     elif host.preparing:
-        yield f"{name} comes later: its robots.txt or its IP address is being asked for now; {waiting}"
+        yield f"{name} comes later: its robots.txt or IP address is being fetched now; {load}"
     elif 0 < host.concurrency <= host.in_flight:
-        yield f"{name} is busy: at most {host.concurrency:,} transfers at a time; {waiting}"
+        yield f"{name} is busy: at most {host.concurrency:,} transfers at a time; {load}"
     elif host.ready_at > now:
-        yield f"{name} is asked next at {when(host.ready_at)} (delay {host.delay_s:g} s); {waiting}"
+        yield f"{name} is contacted next at {when(host.ready_at)} (delay {host.delay_s:g} s); {load}"
     elif host.shared is not None:
-        yield f"{name} may be asked as soon as its IP address may; {waiting}"
+        yield f"{name} may be contacted as soon as its IP address may; {load}"
     elif stopped:
-        yield f"{name} does not rest; {waiting}"
+        yield f"{name} is not blocked; {load}"
     else:
-        yield f"{name} may be asked now; {waiting}"
+        yield f"{name} may be contacted now; {load}"
 
 
 def _address(shared: AddressView, now: float, when: FormatTime) -> Iterator[str]:
-    """Say when an IP address may be asked, whose limits several hosts may share."""
+    """Say when an IP address may be contacted."""
     if not shared.address or shared.until <= now:
         yield "its IP address is looked up first, since the crawl has limits per address"
         return
     name = f"its IP address {shared.address}"
-    among = f"; {shared.hosts:,} hosts share it, and take turns" if shared.hosts > 1 else ""
+    sharing = f"; {shared.hosts:,} hosts share it and take turns" if shared.hosts > 1 else ""
     next_at = when(shared.ready_at) if shared.ready_at > now else ""
     if 0 < shared.concurrency <= shared.in_flight:
         rest = f", and the next one not before {next_at}" if next_at else ""
-        yield f"{name} is busy: {shared.in_flight:,} in flight, at most {shared.concurrency:,} at a time{rest}{among}"
+        yield f"{name} is busy: {shared.in_flight:,} in flight, at most {shared.concurrency:,} at a time{rest}{sharing}"
     elif next_at:
-        yield f"{name} is asked next at {next_at} (delay {shared.delay_s:g} s per address){among}"
+        yield f"{name} is contacted next at {next_at} (delay {shared.delay_s:g} s per address){sharing}"
     else:
-        yield f"{name} may be asked now{among}"
+        yield f"{name} may be contacted now{sharing}"
 
 
 def _never_seen(known: UrlFacts) -> Iterator[str]:
     yield "never seen"
-    refused = list(_refused(known))
-    yield from refused
+    rules = list(_forbidding_rules(known))
+    yield from rules
     dropped = [view.name for view in known.segments.values() if view.state == SegmentState.DROPPED]
     if dropped:
         yield f"it may have been in a segment that was dropped: {', '.join(dropped[:10])}"
-    if not refused:
+    if not rules:
         depth = known.bounds.depth
-        limit = f"; the crawl follows links {depth} deep" if depth is not None else ""
-        yield f"no page that was fetched has linked to it{limit}; lycosa frontier import adds it"
+        limit = f" (the crawl follows links up to depth {depth})" if depth is not None else ""
+        yield f"no fetched page links to it{limit}; lycosa frontier import adds it"
 
 
-def _refused(known: UrlFacts) -> Iterator[str]:
-    """Say which rules of the crawl are against the URL."""
+def _forbidding_rules(known: UrlFacts) -> Iterator[str]:
+    """Say which rules of the crawl forbid the URL."""
     bounds, url = known.bounds, known.url
     reason = bounds.scope.reason(url, host_key(url), 0) if bounds.scope is not None else ""
     if reason == "deny":
@@ -204,7 +203,7 @@ def _refused(known: UrlFacts) -> Iterator[str]:
     elif reason == "allow":
         yield f"none of --allow {', '.join(bounds.allow)} matches it"
     elif reason:
-        yield f"out of scope: not in {INSIDE.get(bounds.kind, bounds.kind)}"
+        yield f"out of scope: not {INSIDE.get(bounds.kind, bounds.kind)}"
     if bounds.robots:
         yield from _robots(known)
 

@@ -1,12 +1,12 @@
-"""When a crawl that many workers share is over: from what its partitions tell to a decision.
+"""Termination detection: decides when a crawl with many partitions is finished.
 
-A partition tells how much of it is `live` (queued, leased, not committed, asleep, or on its way out to another one) and
-how much `arrived` from elsewhere so far (from other partitions and from outside). Partitions are read in any order,
-also at once, while work moves between them. Nothing comes of nothing: a partition in which nothing is live gets work by
-arrivals only. So two rounds in which nothing was live anywhere, and between which nothing arrived, enclose an instant
-at which nothing was live at all, and the crawl is over for good.
+A partition reports how many of its URLs are `live` (queued, leased, uncommitted, delayed, or on the way to another
+partition) and how many have `arrived` so far (from other partitions or from outside). Partitions are read in any order
+or at once, while work moves between them. A partition without live URLs gets work only by arrivals. So two rounds in
+which nothing was live anywhere, and between which nothing arrived, enclose an instant at which nothing was live at all:
+the crawl is finished for good.
 
-`docs/models/finish.pml` is the proof, by exhaustion within its bounds.
+`docs/models/finish.pml` is the proof, by exhaustive search within its bounds.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import NamedTuple
 
 
 class PartitionStatus(NamedTuple):
-    """What a partition told, in one step."""
+    """The counts of a partition, read in one step."""
 
     live: int
     arrived: int
 
 
 class RoundResult(Enum):
-    """What to do after a round: go on with the crawl, read all partitions once more, or stop."""
+    """What follows from a round: the crawl goes on, the partitions are read once more, or it is finished."""
 
     WORK = "work"
     AGAIN = "again"
@@ -32,21 +32,21 @@ class RoundResult(Enum):
 
 
 class TerminationDetector:
-    """What one worker knows about the end of a crawl of so many partitions, numbered from 0."""
+    """What one worker knows about the end of a crawl with this many partitions, numbered from 0."""
 
     def __init__(self, partitions: int) -> None:
         self._partitions = frozenset(range(partitions))
         self._arrived: dict[int, int] | None = None
 
-    def round(self, readings: Mapping[int, PartitionStatus]) -> RoundResult:
-        """Judge one reading of every partition, all asked for after the answers of the round before were in.
+    def round(self, statuses: Mapping[int, PartitionStatus]) -> RoundResult:
+        """Evaluate one status of each partition, all requested after the answers of the previous round arrived.
 
-        Raises `ValueError` when a partition is missing: one that cannot be read may hold anything.
+        Raises `ValueError` if a partition is missing: one that cannot be read may have live URLs.
         """
-        if readings.keys() != self._partitions:
-            raise ValueError(f"a round takes one reading of each of {len(self._partitions)} partitions")
+        if statuses.keys() != self._partitions:
+            raise ValueError(f"a round needs one status of each of {len(self._partitions)} partitions")
         before, self._arrived = self._arrived, None
-        if any(reading.live for reading in readings.values()):
+        if any(status.live for status in statuses.values()):
             return RoundResult.WORK
-        self._arrived = {partition: reading.arrived for partition, reading in readings.items()}
+        self._arrived = {partition: status.arrived for partition, status in statuses.items()}
         return RoundResult.FINISHED if self._arrived == before else RoundResult.AGAIN

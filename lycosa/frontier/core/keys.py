@@ -1,12 +1,14 @@
-"""What identifies a request: its key, of which the fingerprint is the 64-bit hash. It is fetched at its own URL.
+"""What identifies a request: its key, of which the fingerprint is the 64-bit hash.
 
-Without a choice the key is method, canonical URL and body (`core.url.fingerprint`). `FingerprintRules` changes that: it leaves out
-parameters of the query that do not choose the page, sorts the others, and may ask a resolver of the user's.
+By default the key is method, canonical URL and body (`core.url.fingerprint`). `FingerprintRules` can leave out query
+parameters that do not select the page, sort the others, and call a resolver of the user. The request is always fetched
+at its own URL.
 
-A parameter is what stands between two `&` (WHATWG), its name is compared decoded, once; what is left is compared as it
-is written, so that `a%26b=1` is one parameter and `%41` is not `A`. Where a choice concerns the query, empty parameters
-do not count. A parameter with a bare `;` in it is never left out: old servers see several there. The method always
-counts. Nothing here raises, whatever the canonical URL, but for a resolver that does; the time is linear in its length.
+A parameter is the text between two `&` (WHATWG). Its name is decoded once to compare it with the rules; parameters that
+remain are compared as written, so `a%26b=1` is one parameter and `%41` differs from `A`. If any rule concerns the
+query, empty parameters do not count. A parameter with a bare `;` is never left out: old servers read several parameters
+there. The method always counts. Nothing here raises, whatever the canonical URL, except a resolver. The time is linear
+in the length of the URL.
 """
 
 from __future__ import annotations
@@ -24,16 +26,16 @@ from lycosa.core.errors import BadSetting, BadSpider
 from lycosa.core.url import fingerprint
 
 KeyResolver = Callable[[str, str, bytes], str | bytes | int]
-"""(method in upper case, canonical URL, body) -> what identifies the request, besides its method.
+"""(method in upper case, canonical URL, body) -> the key of the request, besides its method.
 
-It must give the same answer for the same request in every run: no clock, no chance, no counter.
+It must return the same key for the same request in every run, so it must not use time, randomness or counters.
 """
 
 Fingerprint = Callable[[str, str, bytes], int]
 """(method, canonical URL, body) -> 64 unsigned bits."""
 
 RESOLVED_KEY = 0x4C79_636F_7361_0003
-"""Key of the hash of what a resolver returns. Changing it makes every state with a resolver foreign."""
+"""Seed of the hash of resolved keys. A state with a resolver does not match any other seed."""
 
 SHIPPED = ("tracking", "sort", "jsonp", "slash")
 WORDS = (*SHIPPED, "drop:NAME,...", "keep:NAME,...", "module:function")
@@ -57,9 +59,10 @@ TRACKING = frozenset({
     "_branch_match_id", "_branch_referrer", "guccounter", "guce_referrer", "guce_referrer_sig",
 })
 # fmt: on
-"""Names that say where a visitor came from, in lower case: from the lists of AdGuard (TrackParamFilter, general_url)
-and Brave (query-filter), and what the services beside them document as theirs. Not here is what some site uses for
-content (ref, source, clickid, cid, s, si, spm, __s). A new name makes URLs that have it new once, no state foreign."""
+"""Parameters that tell where a visitor came from, in lower case: from the lists of AdGuard (TrackParamFilter,
+general_url) and Brave (query-filter), and from the documentation of the services named beside them. Names that some
+sites use for content are not listed (ref, source, clickid, cid, s, si, spm, __s). After adding a name, URLs that have
+it count as new once; existing states remain valid."""
 
 CALLBACKS = frozenset({"callback", "jsonp", "jsoncallback", "jsonpcallback", "jsonp_callback", "json_callback"})
 BUSTERS = frozenset(
@@ -73,11 +76,11 @@ _GENERATED = re.compile(
     r"|(?=(?:[a-z_$.]*\d){5})[a-z_$][\w$.]*",
     re.ASCII | re.IGNORECASE,
 )
-"""The name of a function that a library made up: with a counter behind a known beginning, or with five digits."""
+"""A generated function name: a known prefix with a counter, or any name with five digits."""
 _NUMBER = re.compile(r"\d{9,20}(?:\.\d{1,20})?|0?\.\d{6,20}", re.ASCII)
-"""A time since 1970 in seconds or finer, or what a random generator gives; small numbers choose pages."""
+"""A time since 1970 in seconds or finer, or a random number; small numbers may select pages."""
 _MILLISECONDS = re.compile(r"1\d{12}(?<!000)", re.ASCII)
-"""A time from 2001 to 2033 as clocks give it. Whole seconds are kept: a calendar links to those."""
+"""A time from 2001 to 2033 in milliseconds. Whole seconds are kept: calendars link to those."""
 
 _NAMES = re.compile(r"(drop|keep):(.*)", re.DOTALL)
 _FUNCTION = re.compile(r"[\w.]+:[\w.]+")
@@ -88,53 +91,53 @@ DropRule = Callable[[str, str], bool]
 
 @dataclass(frozen=True, slots=True)
 class FingerprintRules:
-    """How a crawl identifies requests. Make it with `parse_rules`.
+    """How a crawl identifies requests. Create it with `parse_rules`.
 
     `words` is the setting, sorted, with the name of the resolver last.
     """
 
     words: tuple[str, ...] = ()
-    leaves: tuple[DropRule, ...] = ()
+    drop_rules: tuple[DropRule, ...] = ()
     sort: bool = False
     slash: bool = False
     resolver: KeyResolver | None = None
 
     def fingerprint(self, method: str, url: str, body: bytes = b"") -> int:
-        """Return 64 unsigned bits that identify the request. Raises `BadSpider` when a resolver fails."""
-        kept = self.reduced(url)
+        """Return the fingerprint of a request. Raises `BadSpider` if the resolver fails."""
+        reduced = self.reduce(url)
         if self.resolver is None:
-            return fingerprint(method, kept, body)
+            return fingerprint(method, reduced, body)
         verb = method.upper()
         try:
-            key = self.resolver(verb, kept, body)
+            key = self.resolver(verb, reduced, body)
         except Exception as error:
-            told = f"{type(error).__name__}: {error}".split("\n", 1)[0]
-            raise BadSpider(f"the key resolver {self.words[-1]} failed for {url}: {told}") from error
+            reason = f"{type(error).__name__}: {error}".split("\n", 1)[0]
+            raise BadSpider(f"the key resolver {self.words[-1]} failed for {url}: {reason}") from error
         if isinstance(key, bool) or not isinstance(key, (str, bytes, int)):
-            what = f"the key resolver {self.words[-1]} returned a {type(key).__name__} for {url}"
-            raise BadSpider(f"{what}: return a str, bytes or int")
-        return _hashed(verb, key)
+            problem = f"the key resolver {self.words[-1]} returned a {type(key).__name__} for {url}"
+            raise BadSpider(f"{problem}: return a str, bytes or int")
+        return _hash(verb, key)
 
-    def reduced(self, url: str) -> str:
-        """Return what of a canonical URL counts."""
+    def reduce(self, url: str) -> str:
+        """Return the part of a canonical URL that counts."""
         address, mark, query = url.partition("?")
         if self.slash:
             origin = address.index("/", 8) + 1
             address = address[:origin] + address[origin:].rstrip("/")
-        if not (mark and (self.leaves or self.sort)):
+        if not (mark and (self.drop_rules or self.sort)):
             return address + mark + query
-        kept = [each for each in query.split("&") if each and (";" in each or not self._left_out(each))]
+        kept = [each for each in query.split("&") if each and (";" in each or not self._is_dropped(each))]
         if self.sort:
-            kept.sort(key=lambda each: (*_decoded(each), each))
+            kept.sort(key=lambda each: (*_decode(each), each))
         return f"{address}?{'&'.join(kept)}" if kept else address
 
-    def _left_out(self, parameter: str) -> bool:
-        name, value = _decoded(parameter)
-        return any(leaves(name, value) for leaves in self.leaves)
+    def _is_dropped(self, parameter: str) -> bool:
+        name, value = _decode(parameter)
+        return any(rule(name, value) for rule in self.drop_rules)
 
 
 def split_rules(texts: Iterable[str]) -> list[str]:
-    """Return the words of a setting: commas part them, but all that follows `drop:` or `keep:` belongs to it."""
+    """Split a setting into words at commas; everything after `drop:` or `keep:` is one word with it."""
     found = []
     for text in texts:
         rest = text
@@ -147,48 +150,50 @@ def split_rules(texts: Iterable[str]) -> list[str]:
 
 
 def is_function(word: str) -> bool:
-    """Whether a word names a resolver of the user's, `module:function`."""
+    """Whether a word names a resolver of the user: `module:function`."""
     return _FUNCTION.fullmatch(word) is not None and not _NAMES.match(word)
 
 
-def parse_rules(shipped: Sequence[str], resolver: KeyResolver | None = None, name: str = "") -> FingerprintRules:
-    """Return what these words mean, in any order; the resolver `name` sees what they leave. Raises `BadSetting`."""
-    plain = sorted({word for word in shipped if not _NAMES.match(word)})
+def parse_rules(words: Sequence[str], resolver: KeyResolver | None = None, name: str = "") -> FingerprintRules:
+    """Return the rules that these words mean, in any order. Raises `BadSetting`.
+
+    The resolver, called `name`, gets the URLs that the other rules have reduced.
+    """
+    plain = sorted({word for word in words if not _NAMES.match(word)})
     for word in plain:
         if word not in SHIPPED:
             raise BadSetting(_unknown(word))
-    drop, keep = _names("drop", shipped), _names("keep", shipped)
-    leaves: list[DropRule] = [_is_tracking] if "tracking" in plain else []
-    leaves += [_is_chance] if "jsonp" in plain else []
-    leaves += [_named(drop)] if drop else []
+    drop, keep = _names("drop", words), _names("keep", words)
+    rules: list[DropRule] = [_is_tracking] if "tracking" in plain else []
+    rules += [_is_cache_buster] if "jsonp" in plain else []
+    rules += [_has_name(drop)] if drop else []
     if keep:
-        kept = _named(keep)
-        leaves.append(lambda each, value: not kept(each, value))
+        is_kept = _has_name(keep)
+        rules.append(lambda each, value: not is_kept(each, value))
     described = [*plain, *([f"drop:{','.join(drop)}"] if drop else []), *([f"keep:{','.join(keep)}"] if keep else [])]
     described += [name] if resolver else []
-    return FingerprintRules(tuple(described), tuple(leaves), "sort" in plain, "slash" in plain, resolver)
+    return FingerprintRules(tuple(described), tuple(rules), "sort" in plain, "slash" in plain, resolver)
 
 
-def _names(verb: str, shipped: Sequence[str]) -> list[str]:
-    """Return the names behind all the words `drop:...` or `keep:...`, sorted."""
-    names: set[str] = set()
-    for word in shipped:
+def _names(verb: str, words: Sequence[str]) -> list[str]:
+    """Return the names after all words `drop:...` or `keep:...`, sorted."""
+    found: set[str] = set()
+    for word in words:
         if not word.startswith(f"{verb}:"):
             continue
-        given = {each.strip() for each in word[len(verb) + 1 :].split(",")} - {""}
-        wrong = next((each for each in given if ":" in each), None)
+        names = {each.strip() for each in word[len(verb) + 1 :].split(",")} - {""}
+        wrong = next((each for each in names if ":" in each), None)
         if wrong is not None:
-            raise BadSetting(
-                f"fingerprint_rules: {wrong!r} behind {verb}: is no name of a parameter: write it as a key of its own"
-            )
-        if not given:
+            problem = f"{wrong!r} after {verb}: is not the name of a parameter"
+            raise BadSetting(f"fingerprint_rules: {problem}: write it as a separate rule")
+        if not names:
             raise BadSetting(f"fingerprint_rules: {verb}: names no parameter: write one, as in {verb}:sessionid")
-        names |= given
-    return sorted(names)
+        found |= names
+    return sorted(found)
 
 
-def _named(names: Sequence[str]) -> DropRule:
-    """Return the test for parameters of these names or globs, case counting."""
+def _has_name(names: Sequence[str]) -> DropRule:
+    """Return the test for parameters with one of these names or globs; case matters."""
     exact = frozenset(names)
     globs = [each for each in names if any(sign in each for sign in "*?[")]
     pattern = re.compile("|".join(map(translate, globs))) if globs else None
@@ -200,8 +205,8 @@ def _is_tracking(name: str, _: str) -> bool:
     return lower in TRACKING or lower.startswith(TRACKING_PREFIXES)
 
 
-def _is_chance(name: str, value: str) -> bool:
-    """Whether it is the callback of a JSONP request, or there to get past caches."""
+def _is_cache_buster(name: str, value: str) -> bool:
+    """Whether it is the callback of a JSONP request, or has a new value each time to bypass caches."""
     lower = name.lower()
     if lower in CALLBACKS:
         return _GENERATED.fullmatch(value) is not None
@@ -210,13 +215,13 @@ def _is_chance(name: str, value: str) -> bool:
     return lower in STAMPS and _MILLISECONDS.fullmatch(value) is not None
 
 
-def _decoded(parameter: str) -> tuple[str, str]:
+def _decode(parameter: str) -> tuple[str, str]:
     name, _, value = parameter.partition("=")
     return (unquote_plus(name), unquote_plus(value)) if "%" in parameter or "+" in parameter else (name, value)
 
 
-def _hashed(verb: str, key: str | bytes | int) -> int:
-    """Return the hash of a key. Kind and length of the parts are hashed with them, so that none can pose as another."""
+def _hash(verb: str, key: str | bytes | int) -> int:
+    """Return the hash of a key. Type and lengths are part of it, so different keys are never the same bytes."""
     if isinstance(key, str):
         kind, data = "s", key.encode("utf-8", "surrogatepass")
     elif isinstance(key, bytes):
@@ -228,7 +233,7 @@ def _hashed(verb: str, key: str | bytes | int) -> int:
 
 
 def _unknown(word: str) -> str:
-    """Return what to say of a word that means nothing."""
+    """Return the error message for an unknown word."""
     begin, _, rest = word.partition(":")
     near = next(iter(get_close_matches(begin.lower(), [*SHIPPED, "drop", "keep"], n=1)), "")
     if near in {"drop", "keep"}:

@@ -1,24 +1,22 @@
-"""Stored URLs as text: which of them are meant, and the lines that `export` writes and `import` reads.
+"""Stored URLs as text: selecting them, and the lines that `export` writes and `import` reads.
 
-A line is a JSON object. Only `url` is needed; what is left out has its usual value.
+A line is a JSON object. Only `url` is required; other fields default to the value after the semicolon.
 
-    url          canonical, or anything `core.url.canonicalize` takes
+    url          canonical, or anything `core.url.canonicalize` accepts
     state        queued, leased, delayed, retry, done, dead or archived; queued
     segment      name; the segment without a name
-    priority depth redirects attempts      whole numbers; 0
-    not_before at        unix seconds: when it may be fetched; when it was done or died, is due, or its lease expires
-    reason               why it is done or dead
+    priority depth redirects attempts      integers; 0
+    not_before at        unix seconds: when it may be fetched; when it ended, is due, or its lease expires; 0
+    reason               why it is done or dead; ""
     method headers       "GET", an object of strings
     body                 base64
     callback             name of a method of the spider
-    meta cb_kwargs       objects; what JSON cannot hold: msgpack in base64, under meta_packed and kwargs_packed
+    meta cb_kwargs       objects; what JSON cannot represent: msgpack in base64, as meta_packed and kwargs_packed
     etag modified fetched_at       the validators of the last fetch
     errback cookies encoding flags       as in a Request, the errback by name; none
-    spider               whose request it is, in a crawl of several
-    guarded              true when it was found on a page with a public address; false
-    dont_filter fingerprint        for the reader only: importing always drops duplicates, by the target's own key
-
-The imported record is a new one: with all its attempts, and due at once unless it was to be fetched later.
+    spider               the spider of the request, in a crawl of several
+    guarded              true if it was found on a page with a public address; false
+    dont_filter fingerprint        informative: an import always drops duplicates, by the fingerprints of its own crawl
 """
 
 from __future__ import annotations
@@ -45,11 +43,11 @@ NOT_BEFORE_MAX = 1e11
 PRIORITY_MAX = 1 << 31
 DEPTH_MAX = 1 << 31
 PLAIN_EXTRAS = Extras()
-USUAL = {"method": "GET", "encoding": "utf-8"}
+DEFAULTS = {"method": "GET", "encoding": "utf-8"}
 
 
 class RowLine(msgspec.Struct, forbid_unknown_fields=True):
-    """A line as it is read."""
+    """A line of an import."""
 
     url: str
     state: State = State.QUEUED
@@ -89,7 +87,7 @@ unpack = msgspec.msgpack.Decoder(dict[str, Any]).decode
 
 
 class Matcher:
-    """A `Selection` that has been read once and is asked for many rows."""
+    """A compiled `Selection`."""
 
     __slots__ = ("_reason", "_selection", "_states", "_url")
 
@@ -100,13 +98,13 @@ class Matcher:
         self._reason = re.compile(translate(selection.reason)).match if selection.reason else None
 
     def matches(self, row: Row) -> bool:
-        """Say whether the row is meant."""
-        wanted, record = self._selection, row.record
+        """Whether the row is selected."""
+        selection, record = self._selection, row.record
         return (
             (not self._states or row.state in self._states)
-            and (wanted.segment is None or record.segment == wanted.segment)
-            and (not wanted.host or record.host == wanted.host)
-            and (not wanted.before or (row.state in ENDED and row.at < wanted.before))
+            and (selection.segment is None or record.segment == selection.segment)
+            and (not selection.host or record.host == selection.host)
+            and (not selection.before or (row.state in ENDED and row.at < selection.before))
             and (self._url is None or self._url(record.url) is not None)
             and (self._reason is None or self._reason(row.reason) is not None)
         )
@@ -151,11 +149,11 @@ def to_line(row: Row) -> bytes:
         "spider": extras.spider,
         "fingerprint": f"{record.fingerprint:016x}",
     }
-    return encode_json({name: value for name, value in line.items() if value and value != USUAL.get(name)})
+    return encode_json({name: value for name, value in line.items() if value and value != DEFAULTS.get(name)})
 
 
 def from_line(text: bytes, key_of: Fingerprint = fingerprint) -> Row:
-    """Return the row that a line describes, its record as new. Raises `UsageError` or `BadUrl`."""
+    """Parse a line. The record is a new one: attempts and token are 0. Raises `UsageError` or `BadUrl`."""
     try:
         line = decode_line(text)
         extras = Extras(
@@ -172,10 +170,10 @@ def from_line(text: bytes, key_of: Fingerprint = fingerprint) -> Row:
             line.spider,
         )
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(_complaint(error)) from None
+        raise UsageError(_message_of(error)) from None
     _check(line)
     url = canonicalize(line.url)
-    waits = line.not_before if line.state in (State.QUEUED, State.DELAYED, State.RETRY) else 0.0
+    not_before = line.not_before if line.state in (State.QUEUED, State.DELAYED, State.RETRY) else 0.0
     record = UrlRecord(
         RECORD_VERSION,
         key_of(extras.method, url, extras.body),
@@ -184,7 +182,7 @@ def from_line(text: bytes, key_of: Fingerprint = fingerprint) -> Row:
         line.segment,
         line.depth,
         line.priority,
-        waits,
+        not_before,
         redirects=line.redirects,
         extras=None if extras == PLAIN_EXTRAS else extras,
         validators=Validators(line.etag, line.modified, line.fetched_at) if line.etag or line.modified else None,
@@ -194,7 +192,7 @@ def from_line(text: bytes, key_of: Fingerprint = fingerprint) -> Row:
 
 
 def from_text(text: bytes, key_of: Fingerprint = fingerprint) -> Row:
-    """Return the row of a line that is a URL or a JSON object. Raises `UsageError` or `BadUrl`."""
+    """Parse a line that is a URL or a JSON object. Raises `UsageError` or `BadUrl`."""
     if text[:1] == b"{":
         return from_line(text, key_of)
     try:
@@ -205,7 +203,7 @@ def from_text(text: bytes, key_of: Fingerprint = fingerprint) -> Row:
 
 
 def _plain_or_packed(values: Mapping[str, Any]) -> tuple[dict[str, Any], bytes]:
-    """Return values as they are if JSON can hold them without loss, else packed."""
+    """Return the values if JSON represents them without loss; else packed, as the second element."""
     if not values:
         return {}, b""
     try:
@@ -221,12 +219,12 @@ def _check(line: RowLine) -> None:
         raise UsageError(f"not_before is {line.not_before:g}: write unix seconds")
     validate_name(line.segment)
     if abs(line.priority) > PRIORITY_MAX or not 0 <= line.depth <= DEPTH_MAX or not 0 <= line.redirects <= DEPTH_MAX:
-        raise UsageError("priority, depth or redirects is far too large")
+        raise UsageError("priority, depth or redirects is out of range")
     if line.state == State.NEW:
         raise UsageError("state is 'new': write queued")
 
 
-def _complaint(error: Exception) -> str:
-    """Say what msgspec says, in a way that names the field: "Expected `str`, got `int` - at `$.url`"."""
+def _message_of(error: Exception) -> str:
+    """Return the message of msgspec, which names the field: "Expected `str`, got `int` - at `$.url`"."""
     text = str(error) or type(error).__name__
     return f"not a row of an export: {text if text.startswith('JSON') else text[:1].lower() + text[1:]}"

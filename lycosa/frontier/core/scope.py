@@ -1,6 +1,6 @@
-"""Which links a crawl follows: where they point, how deep they are, and what the user allows and denies.
+"""Which links a crawl follows: by their target, their depth, and the user's allow and deny globs.
 
-Values in, a reason out; asked once for every new link, so that the host is settled by one look-up in a set.
+Called once for every new link, so a known host takes one look-up in a set.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from lycosa.core.url import canonicalize, host_key
 KINDS = ("host", "domain", "prefix", "any")
 
 HOSTS_MAX = 65_536
-"""Host keys whose verdict is remembered."""
+"""Host keys of a domain crawl whose result is cached."""
 
 
 class Scope:
-    """The bounds of one crawl. Make it with `Scope.of`."""
+    """The scope of one crawl. Create it with `Scope.of`."""
 
     __slots__ = ("_allow", "_deny", "_depth_max", "_domains", "_inside", "_kind", "_outside", "_prefixes")
 
@@ -44,14 +44,14 @@ class Scope:
         deny: Sequence[str] = (),
         exact: bool = False,
     ) -> Scope:
-        """Build a scope around the seeds. Raises `BadSetting` and `BadUrl`.
+        """Return the scope around the seeds. Raises `BadSetting` and `BadUrl`.
 
-        `host`: the hostname and port of a seed, the default ports of http and https counting as one. `domain`: the
+        `host`: the hostname and port of a seed; the default ports of http and https count as one. `domain`: the
         hostname of a seed without a leading `www.` (unless `exact`), and every name below it, on any port. `prefix`:
-        URLs that begin with a seed up to the last slash of its path. `any`: everything. Depth of a seed is 0;
-        `depth_max` None means no limit. Globs match the whole canonical URL, case counting: `*` any run of characters,
-        `?` one, `[..]` one of a set; a `[` that is not closed stands for itself. Where there are `allow` globs, one of
-        them must match; a URL that a `deny` glob matches is out in any case.
+        URLs that begin with a seed up to the last slash of its path. `any`: everything. The depth of a seed is 0;
+        `depth_max` None means no limit. Globs match the whole canonical URL, case sensitively: `*` any characters, `?`
+        one, `[..]` one of a set; an unclosed `[` is literal. If there are `allow` globs, one of them must match. A URL
+        that matches a `deny` glob is out of scope in any case.
         """
         if kind not in KINDS:
             raise BadSetting(f"scope is {kind!r}: write one of {', '.join(KINDS)}")
@@ -69,9 +69,9 @@ class Scope:
         return scope
 
     def reason(self, url: str, host: str, depth: int, *, anywhere: bool = False) -> str:
-        """Return "" for a canonical URL in scope, else why it is not: "scope", "depth", "deny" or "allow".
+        """Return "" for a canonical URL in scope, else the reason: "scope", "depth", "deny" or "allow".
 
-        `anywhere` says that it may point to where the crawl does not go.
+        With `anywhere`, the kind of the scope is not checked.
         """
         if host not in self._inside and not anywhere and not self._admits(url, host):
             return "scope"
@@ -86,16 +86,18 @@ class Scope:
     def _admits(self, url: str, host: str) -> bool:
         if self._kind == "prefix":
             return url.startswith(self._prefixes)
-        return self._kind == "any" or (self._kind == "domain" and host not in self._outside and self._settle(host))
+        return self._kind == "any" or (
+            self._kind == "domain" and host not in self._outside and self._check_domain(host)
+        )
 
-    def _settle(self, host: str) -> bool:
-        """Look at a host key of a domain crawl for the first time, and remember the verdict."""
+    def _check_domain(self, host: str) -> bool:
+        """Check a new host key of a domain crawl, and cache the result."""
         name = _hostname(host)
         inside = any(name == domain or name.endswith("." + domain) for domain in self._domains)
-        remembered = self._inside if inside else self._outside
-        if len(remembered) >= HOSTS_MAX:
-            remembered.clear()
-        remembered.add(host)
+        cache = self._inside if inside else self._outside
+        if len(cache) >= HOSTS_MAX:
+            cache.clear()
+        cache.add(host)
         return inside
 
 

@@ -1,12 +1,12 @@
-"""Segments: which stretch of a crawl a request belongs to, and when that begins.
+"""Segments: which part of a crawl a request belongs to, and when that part begins.
 
-A segment that is made of time is named by its start in UTC: `2026-11-21`, `2026-11-21T10` or `2026-11-21T10:30`, so
-that every back end knows from the name alone from when on it may be served, and in which order. Any other name starts
-at once. "" is the segment of a crawl that has none; it comes before all others.
+A time segment is named by its start in UTC: `2026-11-21`, `2026-11-21T10` or `2026-11-21T10:30`. So every back end
+knows from the name alone from when on it may be served, and in which order. A segment with any other name starts at
+once. "" is the segment of a crawl without segments; it comes before all others.
 
-A run has one segment, that of its first seed when it starts, and all its requests inherit it: a crawl that passes
-midnight does not start over. Only a request that is due later goes into the segment of that time, where segments are
-made of time. Multiples are counted from one moment for ever, weeks from a Monday: `3d` means the same in every run.
+A run has one segment, that of its first seed at its start, and all its requests inherit it: a crawl that passes
+midnight does not start over. Only a request that is due later goes into the segment of that time, if segments are time
+segments. Multiples are counted from one fixed moment, weeks from a Monday, so `3d` means the same in every run.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ NAME_MAX = 100
 """Characters of a segment's name."""
 
 SHOWN_MAX = 60
-"""Characters of a wrong name that are shown."""
+"""Characters of an invalid name that are shown."""
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:+@-]*")
-"""What the name of a segment may look like: it stands in commands, paths and keys of databases."""
+"""Valid segment names: they appear in commands, paths and database keys."""
 
 START = re.compile(r"(\d{4})-(\d\d)-(\d\d)(?:T(\d\d)(?::(\d\d))?)?", re.ASCII)
 
@@ -37,7 +37,7 @@ HOUR_S = 3600
 UNITS_S = {unit: int(DURATION_UNITS_S[unit]) for unit in "hdw"}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MONDAY_S = 4 * UNITS_S["d"]
-"""1970-01-05, the Monday that weeks are counted from."""
+"""1970-01-05, the Monday from which weeks are counted."""
 
 SPANS = {"hour": "1h", "day": "1d", "week": "1w"}
 WORDS = ("none", "hour", "day", "week", "month", "6h", "3d", "2w", "spider", "module:function")
@@ -45,25 +45,25 @@ _SPAN = re.compile(r"([1-9]\d{0,2})([hdw])", re.ASCII)
 _TOO_FINE = re.compile(r"\d*\s*(?:s|m|ms|secs?|seconds?|mins?|minutes?)", re.ASCII | re.IGNORECASE)
 
 SegmentResolver = Callable[[Request, float], str]
-"""(the first seed of a run, now in unix seconds) -> the name of the run's segment."""
+"""(first seed of a run, now in unix seconds) -> name of the run's segment."""
 
 NameAt = Callable[[float], str]
-"""The name of the segment that a time (unix seconds, years 1 to 9999) belongs to."""
+"""time (unix seconds, years 1 to 9999) -> name of the segment that it belongs to."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentNaming:
-    """How a crawl names its segments. `at` names those that are made of time, None where they are not."""
+    """How a crawl names its segments. `at` names time segments; None for other kinds."""
 
     resolver: SegmentResolver
     at: NameAt | None = None
 
     def of_run(self, first: Request, now: float) -> str:
-        """Return the segment of a run that starts now. Raises `BadSpider` when a resolver fails."""
+        """Return the segment of a run that starts now. Raises `BadSpider` if a resolver fails."""
         return self.resolver(first, now)
 
     def of_request(self, inherited: str, not_before: float) -> str:
-        """Return the segment of a request: the one it inherits, or a later one when it is due there."""
+        """Return the segment of a request: the inherited one, or the later one in which it is due."""
         if self.at is None or not_before <= 0:
             return inherited
         return max(inherited, self.at(not_before), key=segment_order)
@@ -73,9 +73,10 @@ NO_SEGMENTS = SegmentNaming(lambda *_: "")
 
 
 def parse_segments(word: str, spider: str, resolver: SegmentResolver | None = None) -> SegmentNaming:
-    """Return what a setting means; the resolver is the one that `word` names, if it names one. Raises `BadSetting`.
+    """Parse the setting `segment`. Raises `BadSetting`.
 
-    `spider` is the name of the spider, for the segment by spider.
+    `resolver` is the function that `word` names, if it names one; `spider` is the name of the spider, for the word
+    `spider`.
     """
     if resolver is not None:
         return SegmentNaming(_checked(resolver, word))
@@ -84,14 +85,14 @@ def parse_segments(word: str, spider: str, resolver: SegmentResolver | None = No
     if word == "spider":
         name = _name(spider)
         if name is None:
-            raise BadSetting(f"segment: the spider's name {spider!r} cannot name a segment: {_WANTED}")
+            raise BadSetting(f"segment: the spider's name {spider!r} cannot name a segment: {_VALID}")
         return SegmentNaming(lambda *_: name)
     at = _month if word == "month" else _span(word)
     return SegmentNaming(lambda _, now: at(now), at)
 
 
 def _span(word: str) -> NameAt:
-    """Return what names the segments of `hour`, `day`, `week`, or of a multiple. Raises `BadSetting`."""
+    """Return the naming of `hour`, `day`, `week` or a multiple such as `3d`. Raises `BadSetting`."""
     found = _SPAN.fullmatch(SPANS.get(word, word))
     if found is None:
         raise BadSetting(_unknown(word))
@@ -109,24 +110,24 @@ def _month(time: float) -> str:
     return (EPOCH + timedelta(seconds=time)).isoformat()[:8] + "01"
 
 
-_WANTED = f"write at most {NAME_MAX} letters, digits and _.:+@- (ASCII), a letter or digit first"
+_VALID = f"write at most {NAME_MAX} letters, digits and _.:+@- (ASCII), a letter or digit first"
 
 
 def _name(text: object) -> str | None:
-    """Return the text if it can name a segment."""
-    fits = isinstance(text, str) and len(text) <= NAME_MAX and NAME.fullmatch(text)
-    return str(text) if fits else None
+    """Return the text if it is a valid name."""
+    valid = isinstance(text, str) and len(text) <= NAME_MAX and NAME.fullmatch(text)
+    return str(text) if valid else None
 
 
 def validate_name(text: str) -> str:
-    """Return the text, which is to name a segment; "" is the one without a name. Raises `UsageError`."""
+    """Return the name if it is valid; "" is the segment without a name. Raises `UsageError`."""
     if text and _name(text) is None:
-        raise UsageError(f"segment {text[:SHOWN_MAX]!r} is no name: {_WANTED}")
+        raise UsageError(f"segment {text[:SHOWN_MAX]!r} is not a valid name: {_VALID}")
     return text
 
 
 def find_segment(name: str, views: Iterable[SegmentView]) -> SegmentView:
-    """Return the segment of this name, which must be there. Raises `UsageError` with the nearest name there is."""
+    """Return the segment of this name. Raises `UsageError`, with the nearest name if there is none of this name."""
     live = {view.name: view for view in views if view.state is not SegmentState.DROPPED or view.name == name}
     found = live.get(name)
     if found is None:
@@ -139,19 +140,19 @@ def find_segment(name: str, views: Iterable[SegmentView]) -> SegmentView:
     return found
 
 
-def _checked(resolver: SegmentResolver, called: str) -> SegmentResolver:
-    """Return the user's resolver with what it raises and returns looked at. It raises `BadSpider`."""
+def _checked(resolver: SegmentResolver, name: str) -> SegmentResolver:
+    """Wrap a user's resolver: it raises `BadSpider` for its errors and for invalid names."""
 
     def resolve(first: Request, now: float) -> str:
         try:
             returned = resolver(first, now)
         except Exception as error:
-            told = f"{type(error).__name__}: {error}".split("\n", 1)[0]
-            raise BadSpider(f"the segment resolver {called} failed: {told}") from error
-        name = _name(returned)
-        if name is None:
-            raise BadSpider(f"the segment resolver {called} returned {_shown(returned)}: {_WANTED}")
-        return name
+            reason = f"{type(error).__name__}: {error}".split("\n", 1)[0]
+            raise BadSpider(f"the segment resolver {name} failed: {reason}") from error
+        segment = _name(returned)
+        if segment is None:
+            raise BadSpider(f"the segment resolver {name} returned {_shown(returned)}: {_VALID}")
+        return segment
 
     return resolve
 
@@ -161,17 +162,17 @@ def _shown(returned: object) -> str:
 
 
 def _unknown(word: str) -> str:
-    """Return what to say of a word that means nothing."""
+    """Return the error message for an unknown word."""
     if _TOO_FINE.fullmatch(word):
-        why = "every segment fetches every page once and is kept by itself, so none is shorter than an hour"
+        why = "each segment fetches every page again and is stored separately, so the shortest is an hour"
         return f"segment: {word!r} is too short: {why}: write hour"
     near = get_close_matches(word.lower(), ["none", "hour", "day", "week", "month", "spider"], n=1)
     guess = f"did you mean {near[0]}? Otherwise " if near else ""
-    return f"segment: {word!r} is unknown: {guess}write {', '.join(WORDS)}; 999 at most"
+    return f"segment: {word!r} is unknown: {guess}write {', '.join(WORDS)} (at most 999 units)"
 
 
 def starts_at(name: str) -> float:
-    """Return the unix seconds from which on a segment may be served, 0 for at once."""
+    """Return when the URLs of a segment may be fetched (unix seconds), 0 for at once."""
     found = START.fullmatch(name)
     if found is None:
         return 0.0
@@ -182,5 +183,5 @@ def starts_at(name: str) -> float:
 
 
 def segment_order(name: str) -> tuple[float, str]:
-    """Return what segments are sorted by: oldest first, those without a start before all others."""
+    """The sort key of segments: oldest first, those without a start before all others."""
     return starts_at(name), name

@@ -1,11 +1,11 @@
-"""What the workers of a crawl tell of themselves, and what is made of it: sums, rates, how long it will take.
+"""What the workers of a crawl report, and what is computed from it: sums, rates, remaining time.
 
-A worker reports its counters about once a second, as they are since it began (`WorkerReport`). Whoever keeps reports
-adds what is new in each to the totals of the crawl, so that these hold what all workers did that ever took part: of one
-that was killed, what it had reported. Rates are made by whoever reads, from two reports of a worker, by its own clock.
+A worker reports its counters since its start about once a second (`WorkerReport`). The server adds what is new in each
+report to the totals of the crawl, so these include all workers that ever took part; for a killed worker, what it had
+reported. Readers compute rates from two reports of a worker, by the worker's own clock.
 
-A page that is fetched again, since its worker died before it was committed, counts twice here, and once among what the
-frontier says is done.
+A page that is fetched again because its worker died before the commit counts twice here, but once among the URLs that
+the frontier counts as done.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ import msgspec
 from lycosa.frontier.core.model import HostView
 
 CRAWLING, WAITING, PAUSED, ENDING, ENDED, LOST = "crawling", "waiting", "paused", "ending", "ended", "lost"
-"""What a worker is at. WAITING: it was lent nothing for a while. LOST: it ended without a word, as readers find out."""
+"""The states of a worker. WAITING: it has had no lease for a while. LOST: it stopped without a last report."""
 
 STATES = (CRAWLING, WAITING, PAUSED, ENDING, ENDED, LOST)
 
 COUNTS = ("pages", "unchanged", "items", "dropped", "bytes", "failures", "cpu_ms")
-"""What every report counts. `failures` are visits that failed, whether they are tried again or not."""
+"""The counters of a report. `failures` counts failed visits, retried or not."""
 
 STAT_PREFIX = "stats/"
-"""What stands before the name of a stat (`crawler.stats`) among the counts."""
+"""The prefix of stats (`crawler.stats`) among the counters."""
 
 STATS_MAX = 200
-"""Stats in a report: the first ones, parts of whose names may come from the network."""
+"""Stats in a report; the first ones are kept. Their number is bounded since names may come from the network."""
 
 NAME_MAX = 100
-"""Characters in the name of a stat that is reported."""
+"""Characters in the name of a reported stat."""
 
 NOT_SUMMED = frozenset(
     {"request_depth_max", "memusage/startup", "memusage/max", "memusage/limit_reached", "memusage/warning_reached"}
 )
-"""Stats whose sum means nothing."""
+"""Stats whose sum is meaningless."""
 
 REASON_MAX = 200
 RATE_WINDOW_S = 5.0
-"""Rates are those of the last seconds."""
+"""The period over which rates are computed."""
 
 
 class WorkerReport(msgspec.Struct, frozen=True):
-    """What one worker tells: where it runs, what it is at, and its counters since it began, `uptime_s` ago.
+    """The report of one worker: where it runs, its state, and its counters since its start `uptime_s` ago.
 
-    `under_way` of at most `concurrency` requests are in work.
+    `under_way` of at most `concurrency` requests are being processed. `why` explains the state.
     """
 
     machine: str
@@ -64,7 +64,9 @@ class WorkerReport(msgspec.Struct, frozen=True):
 
 
 class WorkerView(msgspec.Struct, frozen=True):
-    """A worker as the others see it: heard `silent_s` ago, with so many URLs `leased`. `report` may be yet to come."""
+    """A worker as others see it: last heard from `silent_s` ago, with `leased` URLs. `report` is None before the first
+    one.
+    """
 
     name: str
     state: str
@@ -72,33 +74,33 @@ class WorkerView(msgspec.Struct, frozen=True):
     leased: int = 0
     report: WorkerReport | None = None
 
-    def tells(self, name: str) -> bool:
-        """Tell whether it counts this, as far as it has reported."""
+    def has_count(self, name: str) -> bool:
+        """Whether it reports this counter, as far as known."""
         return self.report is None or name in self.report.counts
 
 
 class CrawlView(msgspec.Struct, frozen=True):
-    """A crawl at `at` (unix seconds, by the clock of who keeps it): who takes part, who did until lately, the totals.
+    """A crawl at `at` (unix seconds, by the clock of its server or owner).
 
-    `frontier` counts URLs by state, `hosts` are some of those with the most to do.
+    `former_workers` left recently. `frontier` counts URLs by state; `hosts` are some of the busiest.
     """
 
     name: str
     at: float
     workers: list[WorkerView] = []
-    gone: list[WorkerView] = []
+    former_workers: list[WorkerView] = []
     totals: dict[str, int] = {}
     frontier: dict[str, int] = {}
     hosts: list[HostView] = []
 
     @property
     def unfinished(self) -> int:
-        """URLs that are not done for good."""
+        """The number of URLs that are not done or dead."""
         return sum(self.frontier.get(name, 0) for name in ("queued", "leased", "delayed", "uncommitted", "outgoing"))
 
-    def tells(self, name: str) -> bool:
-        """Tell whether all workers count this: else nobody can tell the total."""
-        return all(worker.tells(name) for worker in self.workers)
+    def has_count(self, name: str) -> bool:
+        """Whether all workers report this counter; otherwise its total is unknown."""
+        return all(worker.has_count(name) for worker in self.workers)
 
 
 encode = msgspec.msgpack.Encoder().encode
@@ -106,7 +108,7 @@ _decode = msgspec.msgpack.Decoder(WorkerReport).decode
 
 
 def decode(data: bytes) -> WorkerReport | None:
-    """Return a report; None for bytes that are none, as another version may have sent."""
+    """Decode a report; None for bytes that another version may have sent."""
     try:
         return _decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -114,7 +116,7 @@ def decode(data: bytes) -> WorkerReport | None:
 
 
 def summable_stats(stats: Mapping[Any, Any]) -> dict[str, int]:
-    """Return those stats of a run that can be added up, whole numbers, the first of them if there are too many."""
+    """Return the stats of a run that can be summed (integers), at most the first STATS_MAX."""
     found: dict[str, int] = {}
     for name, value in stats.items():
         if not isinstance(name, str):  # users count under whatever can be a key
@@ -127,7 +129,7 @@ def summable_stats(stats: Mapping[Any, Any]) -> dict[str, int]:
 
 
 def sum_counts(reports: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Return the sums of counts."""
+    """Return the sums of the counters."""
     total: Counter[str] = Counter()
     for counts in reports:
         total.update(counts)
@@ -135,60 +137,60 @@ def sum_counts(reports: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def rates(before: WorkerReport, after: WorkerReport) -> dict[str, float]:
-    """Return the counts by second between two reports of a worker; nothing when no time passed between them."""
-    took_s = after.uptime_s - before.uptime_s
-    if took_s <= 0:
+    """Return the counts per second between two reports of a worker; empty if no time has passed."""
+    elapsed_s = after.uptime_s - before.uptime_s
+    if elapsed_s <= 0:
         return {}
-    return {name: (after.counts.get(name, 0) - before.counts.get(name, 0)) / took_s for name in COUNTS}
+    return {name: (after.counts.get(name, 0) - before.counts.get(name, 0)) / elapsed_s for name in COUNTS}
 
 
 class Rates:
-    """The rates of workers, from the views of a crawl as they come; of who takes part no more, it forgets."""
+    """The rates of workers, from successive views of a crawl. Workers that left are forgotten."""
 
     def __init__(self, window_s: float = RATE_WINDOW_S) -> None:
         self._window_s = window_s
-        self._marks: dict[str, deque[WorkerReport]] = {}
+        self._reports: dict[str, deque[WorkerReport]] = {}
 
-    def note(self, workers: Iterable[WorkerView]) -> None:
-        """Take in what the workers report now."""
-        marks: dict[str, deque[WorkerReport]] = {}
+    def add(self, workers: Iterable[WorkerView]) -> None:
+        """Add the current reports of the workers."""
+        reports: dict[str, deque[WorkerReport]] = {}
         for worker in workers:
             if worker.report is not None:
-                mine = marks[worker.name] = self._marks.get(worker.name) or deque()
-                if not mine or mine[-1].uptime_s < worker.report.uptime_s:
-                    mine.append(worker.report)
-                while len(mine) > 2 and mine[0].uptime_s < mine[-1].uptime_s - self._window_s:
-                    mine.popleft()
-        self._marks = marks
+                own = reports[worker.name] = self._reports.get(worker.name) or deque()
+                if not own or own[-1].uptime_s < worker.report.uptime_s:
+                    own.append(worker.report)
+                while len(own) > 2 and own[0].uptime_s < own[-1].uptime_s - self._window_s:
+                    own.popleft()
+        self._reports = reports
 
     def of(self, worker: str) -> dict[str, float]:
-        """Return the rates of a worker; nothing as long as it has reported once only."""
-        marks = self._marks.get(worker)
-        return rates(marks[0], marks[-1]) if marks else {}
+        """Return the rates of a worker; empty before its second report."""
+        reports = self._reports.get(worker)
+        return rates(reports[0], reports[-1]) if reports else {}
 
     def total(self) -> dict[str, float]:
-        """Return the sums over all workers; nothing when of none there is a rate."""
+        """Return the sums over all workers; empty if none has rates."""
         found: Counter[str] = Counter()
-        for name in self._marks:
+        for name in self._reports:
             found.update(self.of(name))
         return dict(found)
 
 
 def page_count(counts: Mapping[str, float]) -> float:
-    """Return the pages among counts or rates: those that had not changed are pages too."""
+    """Return the pages among counts or rates, including unchanged ones."""
     return counts.get("pages", 0) + counts.get("unchanged", 0)
 
 
 def pages_done(reasons: Mapping[str, int]) -> dict[str, int]:
-    """Return the counts of pages among why URLs are done."""
+    """Return the page counters that follow from the reasons of done URLs."""
     fetched = sum(count for reason, count in reasons.items() if len(reason) == 3 and reason.startswith("2"))
     return {"pages": fetched, "unchanged": reasons.get("unchanged", 0)}
 
 
 def remaining_s(view: CrawlView, rate: Mapping[str, float]) -> float | None:
-    """Return the seconds that what is known of the crawl will take at this rate; None when nobody can know.
+    """Return the seconds that the known URLs take at this rate; None if unknown.
 
-    It is no end: pages lead to more pages. What sleeps and what its hosts hold back takes longer.
+    A crawl may take longer: pages lead to more pages, and delayed URLs and slow hosts have to wait.
     """
     speed = page_count(rate)
     return view.unfinished / speed if speed > 0 and view.unfinished else None

@@ -217,7 +217,7 @@ def test_explain_list_and_export_tell_the_spiders_apart(tmp_path, server):
         return [line.strip() for line in done.stdout.splitlines()[1:]]
 
     lines = told(url)
-    assert [line.partition(" at ")[0] for line in lines if " at " in line] == ["a: done", "b: given up"]
+    assert [line.partition(" at ")[0] for line in lines if " at " in line] == ["a: done", "b: marked dead"]
     assert any("ValueError in parse" in line for line in lines)
     never = told(server.url("/nowhere"))
     assert "a: never seen" in never

@@ -224,7 +224,7 @@ def test_reports_go_with_the_heartbeat_and_with_the_leave(redis: RedisServer) ->
             view = await watcher.view()
             assert view is not None
             assert view.totals == {"pages": 8}
-            assert [each.state for each in view.gone] == [ENDED]
+            assert [each.state for each in view.former_workers] == [ENDED]
             assert await visit.crawl.workers() == 0
 
     name = token_hex(8)

@@ -22,7 +22,7 @@ PLAIN = ThrottleSettings(start_delay_s=4.0, max_delay_s=60.0)
 
 
 def answered(throttle: AutoThrottle, latency_s: float, status: int = 200, at: float = 100.0, **more: float) -> object:
-    return throttle.answered(HOST, status, latency_s, at - latency_s, at, **more)
+    return throttle.record_response(HOST, status, latency_s, at - latency_s, at, **more)
 
 
 def test_the_mean_of_the_old_delay_and_the_latency_as_in_scrapy() -> None:
@@ -46,33 +46,33 @@ def test_limits() -> None:
     assert answered(throttle, 0.01) == 2.0
     assert answered(throttle, 99.0) == 10.0
     for number in range(10):
-        throttle.failed(HOST, 200.0 + 100 * number)
+        throttle.record_failure(HOST, 200.0 + 100 * number)
     assert answered(throttle, 99.0, 429, 2000.0) == 10.0
 
 
 def test_errors_double_once_for_all_that_was_on_its_way() -> None:
     throttle = AutoThrottle(ThrottleSettings(1.0))
-    delays = [throttle.answered(HOST, 429, 0.5, 99.5 + n / 10, 100.0 + n / 10) for n in range(5)]
+    delays = [throttle.record_response(HOST, 429, 0.5, 99.5 + n / 10, 100.0 + n / 10) for n in range(5)]
     assert delays == [2.0, None, None, None, None]
-    assert throttle.answered(HOST, 503, 0.5, 101.0, 101.5) == 4.0
-    assert throttle.failed(HOST, 102.0) is None
-    assert throttle.failed(HOST, 106.0) == 8.0
+    assert throttle.record_response(HOST, 503, 0.5, 101.0, 101.5) == 4.0
+    assert throttle.record_failure(HOST, 102.0) is None
+    assert throttle.record_failure(HOST, 106.0) == 8.0
 
 
 def test_a_host_without_any_delay_gets_one() -> None:
     throttle = AutoThrottle(ThrottleSettings(0.0))
-    assert throttle.answered(HOST, 429, 0.001, 1.0, 1.0) == 0.1
+    assert throttle.record_response(HOST, 429, 0.001, 1.0, 1.0) == 0.1
 
 
 def test_good_answers_take_the_back_off_down_in_steps() -> None:
     throttle = AutoThrottle(ThrottleSettings(0.1))
-    throttle.answered(HOST, 503, 0.1, 0.0, 100.0)
-    assert throttle.answered(HOST, 200, 0.1, 99.0, 101.0) is None, "it was on its way when the host said no"
-    delays = [throttle.answered(HOST, 200, 0.1, 102.0 + n, 102.0 + n) or 0.0 for n in range(200)]
+    throttle.record_response(HOST, 503, 0.1, 0.0, 100.0)
+    assert throttle.record_response(HOST, 200, 0.1, 99.0, 101.0) is None, "it was on its way when the host said no"
+    delays = [throttle.record_response(HOST, 200, 0.1, 102.0 + n, 102.0 + n) or 0.0 for n in range(200)]
     assert delays[0] == pytest.approx(0.2 * 15 / 16)
     falling = delays[:10]
     assert all(later < earlier for earlier, later in pairwise(falling) if later)
-    assert throttle.answered(HOST, 200, 0.1, 400.0, 400.0) == pytest.approx(0.1)
+    assert throttle.record_response(HOST, 200, 0.1, 400.0, 400.0) == pytest.approx(0.1)
 
 
 def test_a_retry_after_is_one_pause() -> None:
@@ -91,11 +91,11 @@ def test_what_stays_is_told_again_after_a_while() -> None:
 def test_hosts_are_bounded() -> None:
     throttle = AutoThrottle(PLAIN)
     for number in range(HOSTS_MAX + 100):
-        throttle.answered(f"http://h{number}.example:80", 200, 1.0, 0.0, 1.0)
-        throttle.answered(HOST, 200, 1.0, 0.0, 1.0)
+        throttle.record_response(f"http://h{number}.example:80", 200, 1.0, 0.0, 1.0)
+        throttle.record_response(HOST, 200, 1.0, 0.0, 1.0)
     assert len(throttle) == HOSTS_MAX
-    assert throttle.answered(HOST, 200, 1.0, 0.0, 1.0) is None
-    assert throttle.answered("http://h0.example:80", 200, 1.0, 0.0, 1.0) == 2.5
+    assert throttle.record_response(HOST, 200, 1.0, 0.0, 1.0) is None
+    assert throttle.record_response("http://h0.example:80", 200, 1.0, 0.0, 1.0) == 2.5
 
 
 SEEDS = range(20) if PROVE else range(2)
@@ -141,7 +141,7 @@ class Crawl:
             while running and running[0][0] <= self.now:
                 _, _, lease, status, latency, started_at = heapq.heappop(running)
                 self.in_flight -= 1
-                delay = throttle.answered(HOST, status, latency, started_at, self.now)
+                delay = throttle.record_response(HOST, status, latency, started_at, self.now)
                 scheduler.update_clock(self.now)
                 if delay is not None:
                     scheduler.throttle(scheduler.activate(HOST), delay)

@@ -17,7 +17,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r")
 
 
 def parsed(text: bytes) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
-    """Return the values by name and labels; every name is there once."""
+    """Return the values by name and labels; every name occurs once."""
     families = list(text_string_to_metric_families(text.decode()))
     assert len({family.name for family in families}) == len(families)
     return {
@@ -28,8 +28,8 @@ def parsed(text: bytes) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
 
 
 @given(TEXT, st.dictionaries(st.sampled_from(["a", "b_c"]), TEXT), st.floats(), TEXT)
-def test_what_is_written_is_what_a_scraper_reads(said, labels, value, other):
-    text = exposition([Metric("lycosa_x_bytes", "gauge", said, [(labels, value), ({"d": other}, 1)])])
+def test_a_scraper_reads_what_was_written(help_text, labels, value, other):
+    text = exposition([Metric("lycosa_x_bytes", "gauge", help_text, [(labels, value), ({"d": other}, 1)])])
     (family,) = text_string_to_metric_families(text.decode())
     first, second = family.samples
     assert (family.name, family.type) == ("lycosa_x_bytes", "gauge")
@@ -47,8 +47,8 @@ def test_help_is_one_line():
     ("name", "kind", "label"),
     [("lycosa x", "gauge", "a"), ("lycosa_x", "counter", "a"), ("x_total", "gauge", "a"), ("x", "gauge", "a-b")],
 )
-def test_a_name_that_is_none_is_refused(name, kind, label):
-    with pytest.raises(ValueError, match="is no name of a"):
+def test_an_invalid_name_is_refused(name, kind, label):
+    with pytest.raises(ValueError, match="is not a valid name of a"):
         exposition([Metric(name, kind, "", [({label: "x"}, 1)])])
 
 
@@ -78,13 +78,13 @@ def test_a_crawl_as_metrics():
     }
 
 
-def test_what_a_single_worker_of_many_serves_has_no_totals():
+def test_the_metrics_of_a_single_worker_have_no_totals():
     found = parsed(exposition(metrics_of(CrawlView("shop", 0.0, [worker(1)]))))
     assert "lycosa_pages_total" not in found
     assert "lycosa_worker_pages_total" in found
 
 
-def test_labels_take_few_values():
+def test_the_number_of_label_values_is_bounded():
     totals = {f"{STAT_PREFIX}{n}": n for n in range(STATS_MAX + 5)}
     crawl = CrawlView("shop", 0.0, [worker(n) for n in range(WORKERS_MAX + 5)], [], totals)
     found = parsed(exposition(metrics_of(crawl)))

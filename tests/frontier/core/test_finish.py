@@ -1,4 +1,4 @@
-"""The finish barrier (C7), round by round; that it is right is shown in `tests/frontier/sim/test_barrier*.py`."""
+"""Termination detection (C7), round by round; `tests/frontier/sim/test_barrier*.py` show that it is correct."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from lycosa.frontier.core.finish import PartitionStatus, RoundResult, Terminatio
 QUIET = {0: PartitionStatus(0, 4), 1: PartitionStatus(0, 2)}
 
 
-def test_two_quiet_rounds_in_which_nothing_arrived_are_the_end():
-    barrier = TerminationDetector(2)
-    assert barrier.round(QUIET) is RoundResult.AGAIN
-    assert barrier.round(dict(reversed(QUIET.items()))) is RoundResult.FINISHED
+def test_two_quiet_rounds_without_arrivals_end_the_crawl():
+    detector = TerminationDetector(2)
+    assert detector.round(QUIET) is RoundResult.AGAIN
+    assert detector.round(dict(reversed(QUIET.items()))) is RoundResult.FINISHED
 
 
-def test_work_between_two_quiet_rounds_begins_them_again():
-    barrier = TerminationDetector(2)
-    said = [barrier.round(each) for each in (QUIET, QUIET | {1: PartitionStatus(1, 2)}, QUIET, QUIET)]
-    assert said == [RoundResult.AGAIN, RoundResult.WORK, RoundResult.AGAIN, RoundResult.FINISHED]
+def test_after_a_round_with_work_two_quiet_rounds_are_needed_again():
+    detector = TerminationDetector(2)
+    results = [detector.round(each) for each in (QUIET, QUIET | {1: PartitionStatus(1, 2)}, QUIET, QUIET)]
+    assert results == [RoundResult.AGAIN, RoundResult.WORK, RoundResult.AGAIN, RoundResult.FINISHED]
 
 
-def test_an_arrival_makes_the_second_round_a_first_one():
-    barrier = TerminationDetector(2)
+def test_a_quiet_round_with_an_arrival_counts_as_the_first():
+    detector = TerminationDetector(2)
     later = QUIET | {0: PartitionStatus(0, 5)}
-    said = [barrier.round(each) for each in (QUIET, later, later)]
-    assert said == [RoundResult.AGAIN, RoundResult.AGAIN, RoundResult.FINISHED]
+    results = [detector.round(each) for each in (QUIET, later, later)]
+    assert results == [RoundResult.AGAIN, RoundResult.AGAIN, RoundResult.FINISHED]
 
 
-def test_a_partition_that_lost_its_memory_is_no_end():
-    barrier = TerminationDetector(2)
-    barrier.round(QUIET)
-    assert barrier.round(QUIET | {0: PartitionStatus(0, 0)}) is RoundResult.AGAIN
+def test_a_partition_whose_counter_was_reset_does_not_end_the_crawl():
+    detector = TerminationDetector(2)
+    detector.round(QUIET)
+    assert detector.round(QUIET | {0: PartitionStatus(0, 0)}) is RoundResult.AGAIN
 
 
-@pytest.mark.parametrize("readings", [{}, {0: PartitionStatus(0, 4)}, QUIET | {2: PartitionStatus(0, 0)}])
-def test_a_round_is_whole(readings):
-    with pytest.raises(ValueError, match="one reading of each of 2 partitions"):
-        TerminationDetector(2).round(readings)
+@pytest.mark.parametrize("statuses", [{}, {0: PartitionStatus(0, 4)}, QUIET | {2: PartitionStatus(0, 0)}])
+def test_a_round_needs_every_partition_once(statuses):
+    with pytest.raises(ValueError, match="one status of each of 2 partitions"):
+        TerminationDetector(2).round(statuses)

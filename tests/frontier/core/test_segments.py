@@ -197,7 +197,7 @@ def test_a_function_that_fails_is_told_in_one_line() -> None:
 
 @pytest.mark.parametrize("word", ["minute", "30min", "30m", "90s", "second", "5 minutes", "100ms"])
 def test_shorter_than_an_hour_is_refused_with_the_reason(word: str) -> None:
-    with pytest.raises(BadSetting, match=rf"^segment: '{word}' is too short: every segment fetches .*: write hour$"):
+    with pytest.raises(BadSetting, match=rf"^segment: '{word}' is too short: each segment fetches .*: write hour$"):
         parse_segments(word, "")
 
 

@@ -63,7 +63,7 @@ def test_sums_have_every_count_once(all_counts):
 
 
 @given(COUNTED, COUNTED, st.floats(0, 1e6), st.floats(0.001, 1e6))
-def test_a_rate_times_its_time_is_what_was_done(before, more, uptime_s, took_s):
+def test_a_rate_times_its_time_is_the_count(before, more, uptime_s, took_s):
     after = sum_counts([before, more])
     found = rates(report(uptime_s, **before), report(uptime_s + took_s, **after))
     took_s = uptime_s + took_s - uptime_s
@@ -72,36 +72,36 @@ def test_a_rate_times_its_time_is_what_was_done(before, more, uptime_s, took_s):
 
 
 @given(COUNTED, st.floats(0, 1e6))
-def test_no_time_is_no_rate(counts, uptime_s):
+def test_there_is_no_rate_without_elapsed_time(counts, uptime_s):
     assert rates(report(uptime_s, **counts), report(uptime_s, **counts)) == {}
 
 
-def test_rates_are_those_of_the_last_seconds():
+def test_rates_cover_the_last_seconds():
     found = Rates(window_s=5.0)
     for second in range(20):
-        found.note(view(float(second), pages=10 * second if second < 10 else 100 + 2 * (second - 10)))
+        found.add(view(float(second), pages=10 * second if second < 10 else 100 + 2 * (second - 10)))
     assert round(found.of("a#1")["pages"], 3) == 2.0
     assert found.total()["pages"] == found.of("a#1")["pages"]
 
 
-def test_a_report_that_is_read_twice_is_no_stop():
+def test_reading_a_report_twice_does_not_lower_the_rate():
     found = Rates()
     for uptime_s in (1.0, 2.0, 2.0, 2.0):
-        found.note(view(uptime_s, pages=int(10 * uptime_s)))
+        found.add(view(uptime_s, pages=int(10 * uptime_s)))
     assert found.of("a#1")["pages"] == 10.0
-    assert len(found._marks["a#1"]) == 2
+    assert len(found._reports["a#1"]) == 2
 
 
-def test_the_rate_of_a_worker_that_is_gone_is_forgotten():
+def test_the_rate_of_a_worker_that_left_is_forgotten():
     found = Rates()
-    found.note(view(1.0, pages=1))
-    found.note(view(2.0, pages=2))
-    found.note(view(1.0, name="b#2", pages=5))
+    found.add(view(1.0, pages=1))
+    found.add(view(2.0, pages=2))
+    found.add(view(1.0, name="b#2", pages=5))
     assert (found.of("a#1"), found.of("b#2"), found.total()) == ({}, {}, {})
 
 
 @given(st.dictionaries(st.text(max_size=NAME_MAX + 5), st.integers() | st.floats() | st.text() | st.booleans()))
-def test_only_whole_numbers_that_can_be_added_are_reported(stats):
+def test_only_integers_that_can_be_summed_are_reported(stats):
     found = summable_stats(stats)
     for name, value in found.items():
         assert name.startswith(STAT_PREFIX)
@@ -111,7 +111,7 @@ def test_only_whole_numbers_that_can_be_added_are_reported(stats):
     assert encode(report(1.0, **found))
 
 
-def test_a_report_has_a_bound_and_stays_the_same_when_more_names_come():
+def test_a_report_is_bounded_and_keeps_its_stats_when_more_names_come():
     stats: dict[str, object] = dict.fromkeys(NOT_SUMMED, 1)
     stats |= {f"retry/reason_count/{n}": n for n in range(STATS_MAX)}
     first = summable_stats(stats)
@@ -121,7 +121,7 @@ def test_a_report_has_a_bound_and_stays_the_same_when_more_names_come():
     assert not {name.removeprefix(STAT_PREFIX) for name in first} & NOT_SUMMED
 
 
-def test_what_is_known_takes_so_long():
+def test_the_remaining_time_of_the_known_urls():
     crawl = CrawlView("x", 0.0, frontier={"queued": 90, "leased": 5, "delayed": 3, "outgoing": 2, "done": 1000})
     assert remaining_s(crawl, {"pages": 8.0, "unchanged": 2.0}) == 10.0
     assert remaining_s(crawl, {}) is None
@@ -129,5 +129,5 @@ def test_what_is_known_takes_so_long():
     assert page_count({"pages": 2, "unchanged": 3, "items": 9}) == 5
 
 
-def test_what_is_counted_under_no_text_is_not_reported():
+def test_stats_whose_name_is_not_text_are_not_reported():
     assert summable_stats({404: 1, None: 2, ("a",): 3, "text": 4}) == {f"{STAT_PREFIX}text": 4}

@@ -43,7 +43,7 @@ def crawl(after_s: float = 0.0) -> CrawlView:
 def watched() -> tuple[CrawlView, Rates]:
     rates = Rates()
     for after_s in (0.0, 2.0):
-        rates.note(crawl(after_s).workers)
+        rates.add(crawl(after_s).workers)
     return crawl(2.0), rates
 
 
@@ -105,11 +105,11 @@ def test_a_crawl_without_anybody():
 def test_as_json():
     told = json.loads(msgspec.json.encode(as_json(*watched())))
     assert told["rates"]["pages"] == 900.0
-    assert told["time_to_go_s"] == pytest.approx(12_346_066 / 900)
+    assert told["remaining_s"] == pytest.approx(12_346_066 / 900)
     assert told["workers"][0]["rates"]["pages"] == 300.0
     assert told["workers"][1]["why"] == "less than 512 MB are free on /data"
     assert told["workers"][3] == {"worker": "\x1b[31mevil\n#17", "state": "waiting", "silent_s": 0.0, "leased": 0}
-    assert told["gone"][0]["rates"] is None
+    assert told["former_workers"][0]["rates"] is None
     assert told["hosts"][1] == {
         "host": "https://b.example:443", "queued": 99, "in_flight": 0, "ready_in_s": 0.0, "delay_s": 0.0,
     }  # fmt: skip

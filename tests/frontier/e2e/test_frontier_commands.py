@@ -55,7 +55,7 @@ def record(url: str, extras: Extras | None = None, **fields: Any) -> UrlRecord:
 
 
 async def some_of_each(frontier: Any, now: float = 1e9) -> None:
-    """/0 done, /1 dead, /2 to be tried again, /3 to /5 queued, /6 asleep; in `monday` one more."""
+    """/0 done, /1 dead, /2 to be retried, /3 to /5 queued, /6 delayed; in `monday` one more."""
     extras = Extras("POST", {"A": "b"}, b"\x00", "parse_it", {"n": 1})
     await frontier.push([record(f"{SITE}/{number}") for number in range(3)])
     for lease in await frontier.lease(3, now):
@@ -267,7 +267,7 @@ def test_the_limits_of_an_ip_address_are_told(frontier):
             "its IP address 10.0.0.1 is busy: 2 in flight, at most 2 at a time, and the next one not before 20" in why
         )
         assert "2 hosts share it" in why
-        assert "may be asked now" not in why
+        assert "may be contacted now" not in why
         lines = frontier("hosts", "--state", "s").out.splitlines()[1:]
         assert [" busy " in line and "10.0.0.1 (busy: 2 of 2)" in line for line in lines] == [True, True]
         (host, _) = frontier("hosts", "--state", "s", "--json").json
@@ -283,11 +283,11 @@ def test_a_crawl_that_is_paused_is_the_reason(frontier):
         assert short in frontier("hosts", "--state", "s").err
     why = frontier("explain", "http://a.example/2", "--state", "s").out
     assert "the crawl does not run: the command that started it goes on with it" in why
-    assert "are those of the next run" in why
-    assert "may be asked" not in why
+    assert "the next run sets the limits of its host" in why
+    assert "may be contacted" not in why
     assert "paused" not in why
-    assert [host["places"] for host in frontier("hosts", "--state", "s", "--json").json] == [0, 0]
-    assert frontier("explain", "http://a.example/2", "--state", "s", "--json").json[0]["host"]["places"] == 0
+    assert [host["concurrency"] for host in frontier("hosts", "--state", "s", "--json").json] == [0, 0]
+    assert frontier("explain", "http://a.example/2", "--state", "s", "--json").json[0]["host"]["concurrency"] == 0
 
 
 def test_what_is_queued_in_a_segment_that_has_not_started_is_told_as_queued(frontier):
@@ -360,9 +360,9 @@ def test_explain(frontier, state):
 
     assert "done in segment (no name) at 2001-09-09 01:46:40" in why("/0")
     assert "lycosa frontier requeue --url 'http://a.example/1'" in why("/1")
-    assert "to be tried again" in why("/2")
-    assert "its host http://a.example:80" in why("/5") or "being fetched now" in why("/5")
-    assert "asleep in segment (no name) until 2096" in why("/6")
+    assert "will be retried" in why("/2")
+    assert "its host http://a.example:80" in why("/5") or "being fetched" in why("/5")
+    assert "delayed in segment (no name) until 2096" in why("/6")
     assert "in segment monday" in why("/7")
     assert "forbids it: Disallow: /private/" in why("/private/x")
     assert "lycosa frontier import adds it" in why("/8")
@@ -975,11 +975,11 @@ def test_nothing_gets_into_a_segment_that_takes_no_more(frontier, tmp_path):
     seeds.write_text(f'{SITE}/3\n{{"url": "{SITE}/4", "segment": "monday"}}\n{{"url": "{SITE}/5", "segment": "a/b"}}\n')
     told = frontier("import", seeds, "--state", path, code=1)
     assert "line 2: segment 'monday' was dropped and takes no more" in told.err
-    assert "line 3: segment 'a/b' is no name" in told.err
+    assert "line 3: segment 'a/b' is not a valid name" in told.err
     assert told.out.startswith("1 URL queued")
     assert "was dropped" in fails(frontier, "import", seeds, "--segment", "monday", "--state", path)
     assert "was dropped" in fails(frontier, "requeue", "--into", "monday", "--state", path)
-    assert "is no name" in fails(frontier, "requeue", "--into", "../x", "--state", path)
+    assert "is not a valid name" in fails(frontier, "requeue", "--into", "../x", "--state", path)
 
 
 def test_the_last_attempt_of_a_dead_url_counts(frontier):

@@ -157,7 +157,7 @@ def test_an_import_wakes_a_crawl_that_waits(server: Server, tmp_path: Path) -> N
         (row,) = asked(tmp_path, "list", "--status", "retry")
         assert row["url"] == start
         why = asked(tmp_path, "explain", start)[0]["why"][0]
-        assert "to be tried again" in why
+        assert "will be retried" in why
         why = asked(tmp_path, "explain", server.url("/x"))[0]["why"]
         assert why[0] == "never seen"
 

@@ -276,7 +276,7 @@ def test_a_state_keeps_its_key(shop, home):
             "fingerprint_rules: there is no module 'nowhere', neither installed nor in ",
         ),
         (["--fingerprint-rules", "shop:none"], "the key resolver shop:none returned a NoneType for http://127.0.0.1"),
-        (["--segment", "30min"], "segment: '30min' is too short: every segment fetches"),
+        (["--segment", "30min"], "segment: '30min' is too short: each segment fetches"),
         (["--segment", "shop:segment"], "the segment resolver shop:segment failed: AssertionError"),
         (["-s", "segment=weekly"], "segment: 'weekly' is unknown: did you mean week?"),
     ],

@@ -70,7 +70,7 @@ def test_what_is_done_is_looked_into_and_fetched_again(tmp_path: Path, server, a
         assert {name: row["state"] for name, row in rows.items()} == dict.fromkeys(["", "a", "b", "gone"], "done")
         assert rows["gone"]["reason"] == "404"
         assert "it was fetched (200)" in ask("explain", f"{site.url}/a").stdout
-        assert "out of scope: not in the host of a start URL" in ask("explain", "http://other.example/").stdout
+        assert "out of scope: not on the host of a start URL" in ask("explain", "http://other.example/").stdout
         assert len(rows_of(ask("hosts", "--json"))) == 1
         assert "finished" in ask("segments").stdout
         site.take()
@@ -105,7 +105,7 @@ def test_the_dead_are_exported_and_get_a_new_life(tmp_path: Path, server, ask) -
         pass
     crawl(site, server, tmp_path, "--no-robots", code=1)
     assert ask("export", "dead.jsonl", "--status", "dead").stderr.endswith("1 URL exported to dead.jsonl\n")
-    assert "given up" in ask("explain", site.url).stdout
+    assert "marked dead" in ask("explain", site.url).stdout
     assert ask("requeue", "--reason", "no such*").stdout == "0 URLs queued again\n"
     assert ask("requeue").stdout == "1 URL queued again\n"
     assert [row["state"] for row in rows_of(ask("list", "--json"))] == ["queued"]

@@ -88,7 +88,7 @@ def test_a_crawl_is_watched_and_fed_while_a_worker_is_killed(tmp_path: Path, red
         assert "by all workers so far" in (tmp_path / "2.log").read_text()
         ended = top(running)
         assert (ended["workers"], ended["rates"]) == ([], None)
-        assert Counter(worker["state"] for worker in ended["gone"]) == {"lost": 1, "ended": 2}
+        assert Counter(worker["state"] for worker in ended["former_workers"]) == {"lost": 1, "ended": 2}
         assert ended["totals"]["pages"] >= PAGES + 51 - UNREPORTED
 
 
@@ -110,7 +110,7 @@ def run(running: Crawl, watching: Running) -> None:
     until(lambda: unique(running) >= {*more}, lambda: unique(running))
 
     seen = reports(running)
-    (killed,) = seen["gone"]
+    (killed,) = seen["former_workers"]
     assert (killed["state"], killed["machine"]) == ("lost", seen["workers"][0]["machine"])
     assert {worker["pid"] for worker in seen["workers"]} == {running.workers[n].pid for n in running.alive()}
     assert seen["totals"]["pages"] == sum(worker["pages"] for worker in [*seen["workers"], killed])

@@ -104,14 +104,14 @@ def test_totals_are_what_all_workers_did_that_ever_took_part(url):
             view = await crawl.view()
             assert view.totals == {"pages": 32, "items": 4, "stats/x": 3}
             assert [(each.name, each.state) for each in view.workers] == [("two#2", CRAWLING)]
-            assert [(each.name, each.state) for each in view.gone] == [("one#1", ENDED)]
+            assert [(each.name, each.state) for each in view.former_workers] == [("one#1", ENDED)]
             three = await crawl.worker("three")
             for _ in range(6):  # of two nothing is heard
                 crawl.now += 0.5
                 await crawl.beat(three, told(pages=1))
             view = await crawl.view()
             assert view.totals["pages"] == 33
-            assert [(each.name, each.state) for each in view.gone] == [("two#2", LOST), ("one#1", ENDED)]
+            assert [(each.name, each.state) for each in view.former_workers] == [("two#2", LOST), ("one#1", ENDED)]
             assert await crawl.beat(two, told(pages=1000)) == b"unknown"
             assert (await crawl.view()).totals["pages"] == 33
 
@@ -128,7 +128,7 @@ def test_the_same_worker_begun_again_counts_from_zero(url):
             view = await crawl.view()
             assert view.totals == {"pages": 13}
             assert [each.name for each in view.workers] == ["one#2"]
-            assert [each.name for each in view.gone] == ["one#1"]
+            assert [each.name for each in view.former_workers] == ["one#1"]
 
     asyncio.run(story())
 
@@ -140,7 +140,7 @@ def test_a_worker_that_has_said_nothing_yet_is_there_all_the_same(url):
             (worker,) = (await crawl.view()).workers
             assert (worker.name, worker.state, worker.report) == ("one#1", WAITING, None)
             crawl.now += 2.5  # and nobody comes by to bury it
-            assert [each.state for each in (await crawl.view()).gone] == [LOST]
+            assert [each.state for each in (await crawl.view()).former_workers] == [LOST]
 
     asyncio.run(story())
 
@@ -154,15 +154,15 @@ def test_who_is_gone_is_known_for_a_while_and_its_numbers_for_ever(url):
                 crawl.now += 0.01
             await crawl.leave(worker, b"")
             view = await crawl.view()
-            assert (view.totals, len(view.gone)) == ({"pages": 105}, 100)
-            assert view.gone[0].name == "w#105"
+            assert (view.totals, len(view.former_workers)) == ({"pages": 105}, 100)
+            assert view.former_workers[0].name == "w#105"
             assert await crawl.client.hlen(key_of(crawl.name, 0) + "ws") == 100
             crawl.now += 100_000.0
             late = await crawl.worker("late")
             await crawl.beat(late, told(pages=1))
             await crawl.leave(late, b"")
             view = await crawl.view()
-            assert (view.totals, [each.name for each in view.gone]) == ({"pages": 106}, ["late#106"])
+            assert (view.totals, [each.name for each in view.former_workers]) == ({"pages": 106}, ["late#106"])
 
     asyncio.run(story())
 
