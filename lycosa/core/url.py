@@ -78,6 +78,11 @@ def host_key(canonical: str) -> str:
     return origin
 
 
+def host_name(key: str) -> str:
+    """Return the name in a host key: `[::1]` for `http://[::1]:80`."""
+    return key.partition("://")[2].rpartition(":")[0]
+
+
 def fingerprint(method: str, url: str, body: bytes = b"") -> int:
     """Return a 64-bit hash of method (in any case), canonical URL and body."""
     if not body and (method == "GET" or method.upper() == "GET"):

@@ -224,7 +224,7 @@ def processes_of(
     clock, store, stats = site.clock, site.state_saver.store, crew.target.crawler.stats
 
     async def learned(host: str, facts: HostFacts) -> None:
-        await gates[0].remember(host, facts, clock.now())
+        await gates[0].store(host, facts, clock.now())
 
     assert isinstance(site.shared_cookies, AllCookies)
     owned = Owned(frontier, addresses, clock, site.stats, stats, store, _paces(frontier), learned, site.shared_cookies)

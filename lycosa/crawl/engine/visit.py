@@ -47,7 +47,7 @@ from lycosa.crawl.engine.verdict import (
 )
 from lycosa.crawl.events.signals import item_scraped, response_received, spider_error
 from lycosa.crawl.events.stats import RunStats
-from lycosa.crawl.fetching.download import Downloader, DownloadResult, looks_like_a_page
+from lycosa.crawl.fetching.download import Downloader, DownloadResult, looks_like_page
 from lycosa.crawl.fetching.guard import CurrentWork, current_work, is_guarded
 from lycosa.crawl.fetching.redirects import REPLACEMENTS_MAX
 from lycosa.crawl.fetching.retry import RetryDecider
@@ -146,7 +146,7 @@ class Visitor:
                 return await self._parse(record, request, found)
             return await self._judge(record, request, found)
         except RetryRequest as asked:
-            return self._retrying.asked_for(request, asked)
+            return self._retrying.on_request(request, asked)
         except CloseSpider as close:
             return CloseCrawl(close.reason)
         except IgnoreRequest as ignored:
@@ -166,7 +166,7 @@ class Visitor:
 
     async def _parse(self, record: UrlRecord, request: Request, response: Response) -> Outcome:
         raw = response.raw
-        refused = raw.skipped or (self._rules.content_types and not looks_like_a_page(raw))
+        refused = raw.skipped or (self._rules.content_types and not looks_like_page(raw))
         if refused and 200 <= raw.status < 300:
             return Completed("content-type" if raw.skipped or raw.body else "no content", bytes=raw.size_bytes)
         self._count("response_received_count")
@@ -175,7 +175,7 @@ class Visitor:
         try:
             results = await self._scraper.scrape(response.request, response)
         except RetryRequest as asked:
-            return await self._judge(record, request, self._retrying.asked_for(request, asked))
+            return await self._judge(record, request, self._retrying.on_request(request, asked))
         done = await self._kept(str(raw.status), record, results, response)
         validators = validators_of(raw.headers, response.fetched_at) if raw.status == 200 and not raw.partial else None
         return done._replace(page=True, bytes=raw.size_bytes, validators=validators)

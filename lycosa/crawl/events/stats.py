@@ -102,8 +102,8 @@ class RunStats:
 class Summary:
     """How a run ended.
 
-    `resumed`: the crawl had earlier runs. `reasons` and `dead_reasons` count URLs of the whole crawl, `skipped` links of
-    this run that were not followed. `dead` lists the first dead URLs with their reasons, `notes` hints, one line each,
+    `resumed`: the crawl had earlier runs. `reasons` and `dead_reasons` count URLs of the whole crawl, `skipped` links
+    of this run that were not followed. `dead` lists the first dead URLs with their reasons, `notes` one-line hints, and
     `bugs` what failed in the user's code in this run, the most frequent first.
 
     `idle_until` is when the rest is due, if the run ended at `ended_at` because it was idle, else 0 (unix seconds).

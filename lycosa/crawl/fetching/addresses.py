@@ -1,9 +1,9 @@
-"""Addresses for a crawl: when the frontier limits IP addresses, it lends the question for one before a host's pages.
+"""Looks up the addresses of hosts, when the frontier has limits per IP address.
 
-The answer is told to the frontier, which counts the host with its address and lends it with every page, so that the
-fetcher connects to nothing else. A host that cannot be found has no address for `UNKNOWN_S`. What is fetched from it
-fails with the cause, and the retry policy decides as about any host that cannot be reached; the fetcher must not find
-it by itself, for then nobody would know which address to count.
+The frontier leases a look-up (`RecordKind.RESOLVE`) before the pages of a host, counts the host under the address it
+gets, and adds the address to each lease, so that the fetcher connects to no other one. A host that cannot be resolved
+has no address for UNRESOLVED_S: its requests fail with the cause, and the retry policy decides as for any host that
+cannot be reached. The fetcher must not resolve such a host by itself: its address would not be counted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import logging
 from collections import OrderedDict
 
 from lycosa.core.errors import ConnectFailed
-from lycosa.core.url import host_key
+from lycosa.core.url import host_key, host_name
 from lycosa.crawl.fetching.wrapper import FetcherWrapper
 from lycosa.frontier.core.model import Lease
 from lycosa.frontier.ports import Frontier
@@ -23,56 +23,56 @@ from lycosa.infra.clock import Clock
 
 log = logging.getLogger(__name__)
 
-UNKNOWN_S = 1.0
-"""A host that could not be found is asked for again after so long: about when the retries come."""
+UNRESOLVED_S = 1.0
+"""After this time a host is looked up again: about when the retries come."""
 
-HOLDS_MIN_S = 10.0
-"""An address is used for at least so long, whatever its TTL: one of 0 would be asked for before every page."""
+TTL_MIN_S = 10.0
+"""Shortest use of an address: with a TTL of 0 there would be a look-up before every page."""
 
-LOST_MAX = 10_000
-"""Hosts of which it is remembered that they could not be found."""
+ERRORS_MAX = 10_000
+"""Hosts whose look-up error is remembered."""
 
 
 class HostAddresses:
-    """Answers the frontier's questions for addresses."""
+    """Resolves hosts for the frontier."""
 
     def __init__(self, frontier: Frontier, resolver: Resolver, clock: Clock) -> None:
         self._frontier = frontier
         self._resolver = resolver
         self._clock = clock
-        self._lost: OrderedDict[str, str] = OrderedDict()
+        self._errors: OrderedDict[str, str] = OrderedDict()
 
     async def resolve(self, lease: Lease) -> None:
-        """Tell the frontier the address of the lease's host, or that it has none, and give the lease back."""
+        """Update the address of the lease's host, and ack the lease."""
         await self.update(lease.record.host)
         await self._frontier.ack(lease, "resolved", (), self._clock.now(), contacted=False)
 
     async def update(self, host: str) -> None:
-        """Tell the frontier the address of a host, or that it has none."""
+        """Resolve a host and give the frontier its address, or none if that fails."""
         try:
-            addresses, ttl_s = await self._resolver.resolve(name_of(host))
+            addresses, ttl_s = await self._resolver.resolve(host_name(host))
         except ConnectFailed as error:
             log.info("no address for %s: %s", host, error)
-            self._lose(host, str(error))
-            address, holds_s = "", UNKNOWN_S
+            self._remember(host, str(error))
+            address, ttl_s = "", UNRESOLVED_S
         else:
-            self._lost.pop(host, None)
-            address, holds_s = addresses[0], max(ttl_s, HOLDS_MIN_S)
+            self._errors.pop(host, None)
+            address, ttl_s = addresses[0], max(ttl_s, TTL_MIN_S)
         now = self._clock.now()
-        await self._frontier.set_address(host, address, now + holds_s, now)
+        await self._frontier.set_address(host, address, now + ttl_s, now)
 
     def lookup_error(self, url: str) -> str:
-        """Return why the host of a URL could not be found; "" when it was, or was never asked for."""
-        return self._lost.get(host_key(url), "") if self._lost else ""
+        """Return why the host of a URL could not be resolved; "" when it was, or was never looked up."""
+        return self._errors.get(host_key(url), "") if self._errors else ""
 
-    def _lose(self, host: str, why: str) -> None:
-        self._lost[host] = why
-        if len(self._lost) > LOST_MAX:
-            self._lost.popitem(last=False)
+    def _remember(self, host: str, why: str) -> None:
+        self._errors[host] = why
+        if len(self._errors) > ERRORS_MAX:
+            self._errors.popitem(last=False)
 
 
 class ResolvedHostFetcher(FetcherWrapper):
-    """Fetches nothing from a host that could not be found, unless through a proxy, which finds hosts itself."""
+    """Fails for a host that could not be resolved, unless a proxy is used: proxies resolve hosts themselves."""
 
     def __init__(self, fetcher: Fetcher, addresses: HostAddresses) -> None:
         super().__init__(fetcher)
@@ -90,12 +90,12 @@ class ResolvedHostFetcher(FetcherWrapper):
         into: Into | None = None,
         proxy: str | None = None,
     ) -> HttpResponse:
-        """Do one transfer, or raise why the host is lost."""
+        """Do one transfer. Raises `ConnectFailed` with the error of the look-up."""
         if not address and (why := self._addresses.lookup_error(request.url)):
             through = request.asked("proxy") if proxy is None else proxy
             if not through:
                 raise ConnectFailed(why)
-        return await self._fetcher.fetch(  # each by its name: a dict of options for every page would cost more
+        return await self._fetcher.fetch(  # no **options: a dict for every page would cost more
             request,
             accept=accept,
             max_body=max_body,
@@ -105,8 +105,3 @@ class ResolvedHostFetcher(FetcherWrapper):
             into=into,
             proxy=proxy,
         )
-
-
-def name_of(host: str) -> str:
-    """Return the name in a host key: `[::1]` for `http://[::1]:80`."""
-    return host.partition("://")[2].rpartition(":")[0]

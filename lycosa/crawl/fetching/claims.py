@@ -1,4 +1,4 @@
-"""A turn on a host for a transfer that is no record, waited for without polling: see `VisitFrontier.claim`."""
+"""Claims a slot of a host for a transfer that has no record (an inline fetch), without polling."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ async def claim_host(
     frontier: VisitFrontier,
     clock: Clock,
     holder: Lease | None = None,
-    find: Callable[[str], Awaitable[None]] | None = None,
+    resolve: Callable[[str], Awaitable[None]] | None = None,
     changed: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[str]:
-    """Wait for the turn of the host, and hold it for one transfer. Yield the address to connect to, "" for any.
+    """Wait for a slot of the host and hold it for one transfer. Yields the address to connect to, "" for any.
 
-    `holder` is the lease under which the caller works; `find` tells the frontier the address of a host, where that is
-    limited (`Addresses.tell`). `changed` is called whenever `frontier.next_ready` may be another: places come free when
-    it begins to wait, and when it ends.
+    `holder` is the lease under which the caller works. `resolve` is `HostAddresses.update`, for a frontier that has
+    limits per address. `changed` is called when `frontier.next_ready` may have changed: the slot of the holder is free
+    while the claim waits, and that of the claim after it. See `VisitFrontier.claim`.
     """
-    if find is not None and frontier.needs_address(host, clock.now()):
-        await find(host)
+    if resolve is not None and frontier.needs_address(host, clock.now()):
+        await resolve(host)
     woken = asyncio.Event()
     claim = await frontier.claim(host, woken.set, clock.now(), holder)
     try:

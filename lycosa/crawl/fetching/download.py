@@ -1,14 +1,14 @@
-"""One download: the request goes out through the downloader middlewares, what came back goes in through them.
+"""One download: a request passes the downloader middlewares on its way out, the response on its way back.
 
-    process_request of each, upwards    a Response, Request, item or verdict ends the way out
-    the fetcher                         a Response, or an exception
-    process_exception, downwards        for what was raised on the way out or by the fetcher
-    process_response, downwards         for every Response, wherever it came from
+    process_request of each, in order     a Response, Request, item or verdict ends the way out
+    the fetcher                           returns a Response, or raises
+    process_exception, in reverse order   for an exception of a process_request or of the fetcher
+    process_response, in reverse order    for every Response, wherever it came from
 
-What comes out is a `Response` or a verdict (`engine/verdict.py`); what nobody wanted to handle is a verdict too.
-What was given up (`Failed`, never again) still goes to those who come later: they may have something in its place.
-`RetryRequest`, `CloseSpider` and `NoProxyYet` are orders, not failures: no `process_exception` sees them. The whole of
-it, cell by cell, is a table in `docs/middlewares.md`.
+The result is a `Response` or a verdict (`engine/verdict.py`); an exception that no middleware handled becomes a verdict
+too. After a `Failed` without retry the remaining middlewares are still called: they may return a replacement.
+`RetryRequest`, `CloseSpider` and `NoProxyYet` are requests to the engine, not failures: no `process_exception` sees
+them. `docs/middlewares.md` has the full table.
 """
 
 from __future__ import annotations
@@ -68,9 +68,10 @@ BlockHost = Callable[[str, float], Awaitable[None]]
 
 
 class Downloader:
-    """Downloads for one spider. `headers` go with every request, by the fetcher; `accept` sees the headers first.
+    """Downloads for one spider.
 
-    `rest(host, until)` lets a host rest (`download_delay` in meta).
+    `accept` decides by status and headers whether the fetcher reads the body. `headers` are what the fetcher sends with
+    every request. `block_host(host, until)` blocks a host in the frontier, for `download_delay` in meta.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class Downloader:
         clock: Clock,
         accept: Accept | None = None,
         headers: Mapping[str, str] | None = None,
-        rest: BlockHost | None = None,
+        block_host: BlockHost | None = None,
         guard: PublicOnlyGuard = NO_GUARD,
         bugs: BugLog | None = None,
     ) -> None:
@@ -91,120 +92,122 @@ class Downloader:
         self._clock = clock
         self._accept = accept
         self._headers = headers or {}
-        self._rest = rest
+        self._block_host = block_host
         self._guard = guard
         self._bugs = bugs or BugLog()
-        self._resting = RequestDelays()
+        self._delays = RequestDelays()
 
     async def download(self, request: Request, address: str = "", into: Into | None = None) -> DownloadResult:
-        """Return the response, or what becomes of the request without one. Raises only what cancels the task.
+        """Return the response, or the verdict on a request without one. Raises only to cancel the task or the crawl.
 
-        With `into` the body goes there as it comes, and the response has none.
+        `into` receives the body piece by piece; the response then has none.
         """
-        asked = False
+        contacted = False
         try:
-            if until := self._resting.begin(request, self._clock.now):
+            if until := self._delays.reserve(request, self._clock.now):
                 return Deferred(until)
             try:
-                found = await self._out(request)
-                if found is None:
-                    asked = True
-                    found = await self._fetched(request, address, into)
+                result = await self._on_request(request)
+                if result is None:
+                    contacted = True
+                    result = await self._fetch(request, address, into)
             except (RetryRequest, CloseSpider, NoProxyYet, StateError):
                 raise
-            except Exception as error:  # noqa: BLE001  it goes to the middlewares, or becomes a verdict
-                if isinstance(error, StopDownload):  # it has a response, too
-                    self._guard.has_read(request.record, "")
-                found = await self._saved(request, error)
-            if isinstance(found, Response):
-                found.contacted = asked
-                self._guard.has_read(request.record, found.raw.ip)
-                found = await self._in(request, found)
+            except Exception as error:  # noqa: BLE001  for the middlewares, or it becomes a verdict
+                if isinstance(error, StopDownload):  # it has a response: the page was read
+                    self._guard.note_response(request.record, "")
+                result = await self._on_exception(request, error)
+            if isinstance(result, Response):
+                result.contacted = contacted
+                self._guard.note_response(request.record, result.raw.ip)
+                result = await self._on_response(request, result)
         except BaseException as error:  # noqa: BLE001  becomes a verdict, or is raised again
-            found = self._ended(request, error)
-        if asked:
-            return found
+            result = self._verdict_on(request, error)
+        if contacted:
+            return result
         if request.asked("download_delay") is not None:
-            self._resting.never_mind(request)
-        return without_contact(found)  # type: ignore[no-any-return]
+            self._delays.cancel(request)
+        return without_contact(result)  # type: ignore[no-any-return]
 
-    async def _out(self, request: Request) -> DownloadResult | None:
+    async def _on_request(self, request: Request) -> DownloadResult | None:
         for method in self._chain.requests:
-            found: Any = method(request)
-            if found is not None:
-                verdict = await _settled(method, request, found)
+            result: Any = method(request)
+            if result is not None:
+                verdict = await _to_verdict(method, request, result)
                 if verdict is not None:
                     return verdict
         return None
 
-    async def _saved(self, request: Request, error: Exception) -> DownloadResult:
-        """Return what the middlewares make of an exception. Raises it where they make nothing of it."""
-        given_up = None
+    async def _on_exception(self, request: Request, error: Exception) -> DownloadResult:
+        """Return what the middlewares make of an exception. Raises it if none of them handles it."""
+        failure = None
         for method in self._chain.exceptions:
             found: Any = method(request, error)
             if found is not None:
-                verdict = await _settled(method, request, found)
+                verdict = await _to_verdict(method, request, found)
                 if _is_final(verdict):
-                    given_up = given_up or verdict
+                    failure = failure or verdict
                 elif verdict is not None:
                     return verdict
-        if given_up is not None:
-            return given_up
-        if isinstance(error, FetchError):  # nobody tries again
+        if failure is not None:
+            return failure
+        if isinstance(error, FetchError):  # no retry middleware, so it is final
             return Failed(reason_text(str(error)), cause=error)
         raise error
 
-    async def _fetched(self, request: Request, address: str, into: Into | None) -> Response | Unchanged:
+    async def _fetch(self, request: Request, address: str, into: Into | None) -> Response | Unchanged:
         record = request.record
-        if self._rest is not None and request.asked("download_delay") is not None:
-            await self._rest(host_of(request), self._resting.started(request, self._clock.now()))
-        asked = request
+        if self._block_host is not None and request.asked("download_delay") is not None:
+            await self._block_host(host_of(request), self._delays.started(request, self._clock.now()))
+        sent = request
         if record is not None and record.validators is not None:
-            asked = conditional(request, record, self._headers)
+            sent = conditional(request, record, self._headers)
         guarded = self._guard.public_only(record)
         accept = self._accept if into is None else None
-        raw = await self._fetcher.fetch(asked, accept=accept, address=address, public_only=guarded, into=into)
+        raw = await self._fetcher.fetch(sent, accept=accept, address=address, public_only=guarded, into=into)
         if not isinstance(raw, model.HttpResponse):
-            raise BadMiddleware(f"the fetcher returned {raw!r:.60}: write a model.Response, or raise FetchError")
+            raise BadMiddleware(f"the fetcher returned {raw!r:.60}: write a model.HttpResponse, or raise FetchError")
         now = self._clock.now()
-        if asked is not request and raw.status == 304:
+        if sent is not request and raw.status == 304:
             return Unchanged(confirmed(record.validators, raw.headers, now), raw.size_bytes)
         return Response.of(raw, request, now)
 
-    async def _in(self, request: Request, response: Response) -> DownloadResult:
-        given_up = None
+    async def _on_response(self, request: Request, response: Response) -> DownloadResult:
+        failure = None
         for method in self._chain.responses:
             found = method(request, response)
             if found is not response:
-                verdict = await _settled(method, request, found)
+                verdict = await _to_verdict(method, request, found)
                 if verdict is None:
-                    raise BadMiddleware(_nonsense(method, None))
+                    raise BadMiddleware(_wrong_return(method, None))
+                # A status that is not retried any more: the rest still see the response, and may return a replacement.
                 if _is_final(verdict) and verdict.cause is response:
-                    given_up = given_up or verdict
+                    failure = failure or verdict
                     continue
                 if not isinstance(verdict, Response):
                     return verdict if response.contacted else without_contact(verdict)
                 if verdict is not response:
                     verdict.contacted = response.contacted
-                    response, given_up = verdict, None
-        if given_up is not None:
-            return given_up
+                    response, failure = verdict, None
+        if failure is not None:
+            return failure
         if response.request is not request and response.request.record is None:
-            response.request = request
+            response.request = request  # a middleware made the response for a request that the frontier does not know
         return response
 
-    def _ended(self, request: Request, error: BaseException) -> Verdict:
-        """Return what becomes of a request on which something was raised. Raises what ends the task, or the crawl."""
+    def _verdict_on(self, request: Request, error: BaseException) -> Verdict:
+        """Return the verdict on an exception. Raises it again if it ends the task or the crawl."""
         if isinstance(error, RetryRequest):
-            return self._retrying.asked_for(request, error)
+            return self._retrying.on_request(request, error)
         if isinstance(error, CloseSpider):
             return CloseCrawl(error.reason)
         if isinstance(error, IgnoreRequest):
             return Ignored(reason_text(str(error)), cause=error)
         if isinstance(error, NoProxyYet):
             return Deferred(error.until)
-        of_its_own = isinstance(error, asyncio.CancelledError) and not is_being_cancelled()  # what it awaited
-        if isinstance(error, StateError) or not (of_its_own or isinstance(error, (Exception, SystemExit))):
+        # A middleware may await a task of its own that is cancelled: that is a bug of the middleware, no cancellation.
+        is_inner = isinstance(error, asyncio.CancelledError) and not is_being_cancelled()
+        if isinstance(error, StateError) or not (is_inner or isinstance(error, (Exception, SystemExit))):
             raise error
         is_explained = isinstance(error, LycosaError)
         where, kind = user_function(error, "a middleware"), type(error).__name__
@@ -213,12 +216,12 @@ class Downloader:
 
 
 def _is_final(verdict: DownloadResult | None) -> TypeGuard[Failed]:
-    """Return whether a request was given up: who comes later may still have something in its place."""
+    """Return whether a request failed for good; later middlewares may still return a replacement."""
     return isinstance(verdict, Failed) and verdict.retry_at is None
 
 
-async def _settled(method: Method, request: Request, found: Any) -> DownloadResult | None:
-    """Return what a middleware returned in one of our words. Raises `BadMiddleware` for nonsense."""
+async def _to_verdict(method: Method, request: Request, found: Any) -> DownloadResult | None:
+    """Return what a middleware returned as a Response or verdict. Raises `BadMiddleware` for anything else."""
     if hasattr(found, "__await__"):
         found = await found
     if found is None or isinstance(found, (Response, *VERDICTS)):
@@ -229,15 +232,15 @@ async def _settled(method: Method, request: Request, found: Any) -> DownloadResu
         return Replace(found)
     if is_item(found):
         return AnsweredWithItem(found)
-    raise BadMiddleware(_nonsense(method, found))
+    raise BadMiddleware(_wrong_return(method, found))
 
 
-def _nonsense(method: Method, found: object) -> str:
+def _wrong_return(method: Method, found: object) -> str:
     return user_errors.check_returned(getattr(method, "__qualname__", "a middleware"), found)
 
 
 def accept_types(types: Sequence[str] | frozenset[str]) -> Accept | None:
-    """Return what refuses the bodies of 2xx responses of other content types; None when there are no types."""
+    """Return a filter that skips the bodies of 2xx responses with other content types; None without types."""
     if not types:
         return None
 
@@ -250,6 +253,6 @@ def accept_types(types: Sequence[str] | frozenset[str]) -> Accept | None:
     return accept
 
 
-def looks_like_a_page(raw: model.HttpResponse) -> bool:
-    """Return whether this is no binary file: without a Content-Type, guess as browsers do, by markup near the start."""
+def looks_like_page(raw: model.HttpResponse) -> bool:
+    """Return whether this is no binary file. Without a Content-Type, guess by markup near the start, as browsers do."""
     return "content-type" in raw.headers or (b"<" in raw.body[:512] and b"\x00" not in raw.body[:512])

@@ -1,7 +1,7 @@
-"""A request that a callback or pipeline waits for: `await self.fetch(request)`.
+"""Inline fetches: requests that a callback or pipeline awaits with `await self.fetch(request)`.
 
-It goes through the same downloader middlewares as a page, waits for a turn of its host, is tried again and follows
-redirects; but it is no record: the frontier does not remember it, and a crash takes it back with its page.
+They pass the same downloader middlewares as pages, wait for a slot of their host, are retried, and follow redirects.
+But they have no record: the frontier does not remember them, and after a crash they are repeated with their page.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from lycosa.http.core.request import Request
 from lycosa.infra.clock import Clock
 
 WAIT_MAX_S = 600.0
-"""A retry that would have to wait longer is not waited for: the page that asked has a lease to keep."""
+"""Longest wait for a retry; a later one is given up, since the page that waits has to keep its lease."""
 
 Into = Callable[[bytes], None]
 
 
 class InlineFetcher:
-    """Fetches for the callbacks of one spider; `wake` is called when the frontier may have something to lend again."""
+    """Fetches for the callbacks of one spider. `wake` is called when the frontier may have something to lease again."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class InlineFetcher:
         spider: object,
         naming: Naming,
         clock: Clock,
-        find: Callable[[str], Awaitable[None]],
+        resolve: Callable[[str], Awaitable[None]],
     ) -> None:
         self._frontier = frontier
         self._downloader = downloader
@@ -51,34 +51,36 @@ class InlineFetcher:
         self._spider = spider
         self._naming = naming
         self._clock = clock
-        self._find = find
-        self.wake: Callable[[], None] = _nobody
+        self._resolve = resolve
+        self.wake: Callable[[], None] = lambda: None
 
     async def fetch(self, request: Request | str, into: Into | None = None) -> Response:
         """Return the response, whatever its status.
 
-        `into` takes the pieces of the body as they come; its `restart`, if it has one, is called before each transfer.
+        `into` receives the pieces of the body; its method `restart`, if it has one, is called before each transfer.
         Raises `FetchError`, `IgnoreRequest`, or what a middleware raised.
         """
         if current_work.get() is not None:
-            return await self._fetched(self._prepared(request), into)
+            return await self._follow(self._prepared(request), into)
         token = current_work.set(CurrentWork(None))
         try:
-            return await self._fetched(self._prepared(request), into)
+            return await self._follow(self._prepared(request), into)
         finally:
             current_work.reset(token)
 
-    async def _fetched(self, request: Request, into: Into | None) -> Response:
+    async def _follow(self, request: Request, into: Into | None) -> Response:
         for _ in range(REPLACEMENTS_MAX + 1):
-            found = await self._tried(request, into)
-            if isinstance(found, Response):
-                return found
-            if isinstance(found, Failed) and isinstance(found.cause, Response):
-                return found.cause  # a status that was still there after the last try
-            if not isinstance(found, Replace):
-                raise _of_inline(exception_of(found))
-            record = replacement_record(request.record, found.request, self._spider, self._naming, guarded=is_guarded())
-            request = found.request
+            result = await self._fetch_with_retries(request, into)
+            if isinstance(result, Response):
+                return result
+            if isinstance(result, Failed) and isinstance(result.cause, Response):
+                return result.cause  # an error status, still there after the last try
+            if not isinstance(result, Replace):
+                raise _mark_inline(exception_of(result))
+            record = replacement_record(
+                request.record, result.request, self._spider, self._naming, guarded=is_guarded()
+            )
+            request = result.request
             request.record = record
         raise FetchError(f"{request.url}: replaced more than {REPLACEMENTS_MAX} times", retry=False)
 
@@ -90,42 +92,42 @@ class InlineFetcher:
         lease = _lease()
         parent = lease.record if lease is not None else None
         prepared = request.copy()
-        plain = request.replace(callback=None, errback=None)  # nobody calls it back: they need not be found again
+        plain = request.replace(callback=None, errback=None)  # they are not stored, so they need not be methods
         record = to_record(plain, self._spider, parent, self._naming, guarded=is_guarded())
-        if parent is not None:  # it is part of that page, not a link of it
+        if parent is not None:  # it is part of the page, not a link on it
             record = msgspec.structs.replace(record, depth=max(1, parent.depth))
         prepared.record = record
         prepared.url = prepared.record.url
         prepared.params = None
         return prepared
 
-    async def _tried(self, request: Request, into: Into | None) -> DownloadResult:
-        """Return what comes of the request when it was tried as often as it may be."""
+    async def _fetch_with_retries(self, request: Request, into: Into | None) -> DownloadResult:
+        """Return the result of the last try."""
         while True:
             try:
-                found = await self._once(request, into)
-            except NoProxyYet as later:  # for robots.txt
-                found = Deferred(later.until)
-            if isinstance(found, Deferred):
-                await self._frontier.block_host(request.record.host, found.until)
+                result = await self._fetch_once(request, into)
+            except NoProxyYet as later:  # raised while fetching robots.txt
+                result = Deferred(later.until)
+            if isinstance(result, Deferred):
+                await self._frontier.block_host(request.record.host, result.until)
                 continue
-            if not isinstance(found, Failed) or found.retry_at is None:
-                return found
-            if found.block_until > self._clock.now():
-                await self._frontier.block_host(request.record.host, found.block_until)
-            wait_s = found.retry_at - self._clock.now()
+            if not isinstance(result, Failed) or result.retry_at is None:
+                return result
+            if result.block_until > self._clock.now():
+                await self._frontier.block_host(request.record.host, result.block_until)
+            wait_s = result.retry_at - self._clock.now()
             if wait_s > WAIT_MAX_S:
-                return found._replace(retry_at=None)
+                return result._replace(retry_at=None)
             await asyncio.sleep(max(wait_s, 0.0))
             request = request.copy()
             request.record = msgspec.structs.replace(request.record, attempts=request.record.attempts + 1)
 
-    async def _once(self, request: Request, into: Into | None) -> DownloadResult:
+    async def _fetch_once(self, request: Request, into: Into | None) -> DownloadResult:
         host = request.record.host
         if self._gate is not None and not request.asked("dont_obey_robotstxt"):
-            await self._gate.ask_if_unknown(host, self._in_turn, guarded=request.record.guarded)
-        found: DownloadResult = await self._in_turn(host, lambda address: self._download(request, address, into))
-        return found
+            await self._gate.fetch_if_unknown(host, self._with_claim, guarded=request.record.guarded)
+        result: DownloadResult = await self._with_claim(host, lambda address: self._download(request, address, into))
+        return result
 
     async def _download(self, request: Request, address: str, into: Into | None) -> DownloadResult:
         restart = getattr(into, "restart", None)
@@ -133,9 +135,9 @@ class InlineFetcher:
             restart()
         return await self._downloader.download(request, address, into)
 
-    async def _in_turn(self, host: str, transfer: Callable[[str], Awaitable[Any]]) -> Any:
-        turn = claim_host(host, self._frontier, self._clock, _lease(), self._find, self.wake)
-        async with turn as address:
+    async def _with_claim(self, host: str, transfer: Callable[[str], Awaitable[Any]]) -> Any:
+        claim = claim_host(host, self._frontier, self._clock, _lease(), self._resolve, self.wake)
+        async with claim as address:
             return await transfer(address)
 
 
@@ -145,11 +147,7 @@ def _lease() -> Lease | None:
     return work.lease if work is not None else None
 
 
-def _of_inline(error: BaseException) -> BaseException:
+def _mark_inline(error: BaseException) -> BaseException:
     if isinstance(error, IgnoreRequest):
         error.inline = True
     return error
-
-
-def _nobody() -> None:
-    """Nobody waits yet."""

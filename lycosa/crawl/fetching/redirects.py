@@ -1,4 +1,4 @@
-"""From a request to the one that is fetched in its place: redirects, and whatever a middleware returns instead."""
+"""Builds the request that replaces another one: after a redirect or meta refresh, or from a middleware."""
 
 from __future__ import annotations
 
@@ -7,29 +7,28 @@ from lycosa.http.core.referrer import referrer
 from lycosa.http.core.request import HeaderMap, Request
 
 SECRETS = frozenset({"authorization", "cookie"})
-"""Header fields that another host must not see. A Proxy-Authorization is told to the proxy alone, which stays."""
+"""Header fields that another host must not receive. Proxy-Authorization only goes to the proxy, which stays."""
 
 REDIRECT_URLS = "redirect_urls"
-"""The key of `meta` under which the URLs are kept that were redirected to this one, oldest first (as in Scrapy)."""
+"""The key of `meta` for the URLs that were redirected to this one, oldest first (as in Scrapy)."""
 
 REDIRECT_REASONS = "redirect_reasons"
 """The key of `meta` for the statuses of these redirects."""
 
 REPLACEMENTS_MAX = 20
-"""Requests one after the other that a middleware may put in the place of one."""
+"""How many times in a row middlewares may replace a request."""
 
 
 def replacement_count(request: Request) -> int:
-    """Return how many requests were replaced to come to this one."""
+    """Return how many requests this one has replaced, one after the other."""
     return request.record.redirects if request.record is not None else len(request.asked(REDIRECT_URLS, ()))
 
 
 def redirect_request(request: Request, target: str, status: int | str) -> Request:
     """Return the request for the target of a redirect: same callback, GET where RFC 9110 §15.4 says so.
 
-    The canonical `target` of another host is not told credentials and cookies, and of a Referer from elsewhere only the
-    origin: the page that redirects may not tell others what its policy kept from them. `status` is "meta refresh" for
-    one.
+    `target` is canonical; `status` is "meta refresh" for one of those. A target on another host gets no credentials or
+    cookies, and only the origin of a Referer: a redirect must not reveal what the referrer policy withheld.
     """
     keep = request.method in {"GET", "HEAD"} or (status in {301, 302} and request.method != "POST")
     keep = keep or status in {307, 308}
@@ -50,7 +49,7 @@ def redirect_request(request: Request, target: str, status: int | str) -> Reques
 
 
 def _headers_after(request: Request, elsewhere: str, *, body_gone: bool) -> HeaderMap:
-    """Leave out what `elsewhere`, a URL of another host, must not see, and what described a body that is gone."""
+    """Drop what another host, that of `elsewhere`, must not receive, and with `body_gone` what described the body."""
     headers = HeaderMap(
         {
             name: value

@@ -1,8 +1,8 @@
-"""Hosts that rest because a request asked for it (`download_delay` in meta).
+"""Delays that single requests ask for (`download_delay` in meta).
 
-The request reserves the rest when it is taken up, so that those that were lent together with it are held back: they go
-back to the frontier untouched, and the host is blocked there. A request that the host is not asked for, after all,
-takes its reservation back.
+A request reserves the delay of its host before its download, so that other requests of the same batch are deferred:
+they go back to the frontier unchanged, and the host is blocked there. A request that does not reach the host after all
+cancels its reservation.
 """
 
 from __future__ import annotations
@@ -15,46 +15,46 @@ from lycosa.crawl.engine.records import host_of
 from lycosa.http.core.request import Request
 
 DELAY_MAX_S = 86_400.0
-"""Longest delay that a request may ask of its host."""
+"""Longest delay that a request may ask for."""
 
 HOSTS_MAX = 10_000
-"""Hosts that rest at a time; of more, those that rest longest are forgotten here, and only here."""
+"""Hosts with a reservation. Beyond this the longest ones are dropped here; the frontier still blocks those hosts."""
 
 
 class RequestDelays:
-    """Until when hosts rest, by host key, in unix seconds."""
+    """Until when hosts are delayed, by host key, in unix seconds."""
 
     def __init__(self) -> None:
         self._until: dict[str, float] = {}
 
-    def begin(self, request: Request, clock: Callable[[], float]) -> float:
-        """Take up a request. Return until when it is held back, 0 when it is not. `clock` tells unix seconds.
+    def reserve(self, request: Request, now: Callable[[], float]) -> float:
+        """Reserve the delay of a request. Return until when the request itself is deferred, or 0.
 
-        Raises `BadSpider`.
+        `now` returns unix seconds; it is called only when delays are in use. Raises `BadSpider` for a bad delay.
         """
         delay = request.asked("download_delay")
         if delay is None and not self._until:
             return 0.0
-        host, now = host_of(request), clock()
+        host, at = host_of(request), now()
         until = self._until.get(host, 0.0)
-        if until > now:
+        if until > at:
             return until
         self._until.pop(host, None)
         if delay is not None:
-            self._until[host] = now + _seconds(delay)
-            self._forget(now)
+            self._until[host] = at + _seconds(delay)
+            self._evict(at)
         return 0.0
 
     def started(self, request: Request, now: float) -> float:
-        """The host is asked now, for a request with a delay. Return until when it rests."""
+        """Start the delay of a request that is sent now. Return until when its host is delayed."""
         until = self._until[host_of(request)] = now + _seconds(request.asked("download_delay"))
         return until
 
-    def never_mind(self, request: Request) -> None:
-        """The host was not asked, after all."""
+    def cancel(self, request: Request) -> None:
+        """Drop the reservation of a request that did not reach its host."""
         self._until.pop(host_of(request), None)
 
-    def _forget(self, now: float) -> None:
+    def _evict(self, now: float) -> None:
         if len(self._until) > HOSTS_MAX:
             self._until = {host: until for host, until in self._until.items() if until > now}
         while len(self._until) > HOSTS_MAX:

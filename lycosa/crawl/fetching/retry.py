@@ -1,4 +1,4 @@
-"""When a request is tried again: the retry policy of the crawl with what the request itself asks for."""
+"""Decides when a request is retried: by the retry policy of the crawl and the `meta` of the request."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from lycosa.infra.clock import Clock
 
 
 class RetryDecider:
-    """Decides by `policy`, unless a request says otherwise (`max_retry_times`, `dont_retry`).
+    """Decides by `policy`, unless `max_retry_times` or `dont_retry` of a request overrides it.
 
-    `chance` returns a number from 0 to 1.
+    `chance` returns a random number from 0 to 1, for the jitter of the backoff.
     """
 
     def __init__(self, policy: RetryPolicy, clock: Clock, chance: Callable[[], float], stats: StatsCollector) -> None:
@@ -28,28 +28,28 @@ class RetryDecider:
         self.statuses = policy.statuses
 
     def after_status(self, request: Request, response: Response) -> Failed:
-        """Return what becomes of a request answered with a status of the retry list."""
+        """Return the verdict on a response whose status is in the retry list."""
         after = response.headers.get("retry-after")
         now, attempts = self._clock.now(), attempts_of(request)
-        decision = decide_status(self._of(request), attempts, response.status, after, now, self._chance())
+        decision = decide_status(self._policy_of(request), attempts, response.status, after, now, self._chance())
         return self._counted(failed_after(decision, response))
 
     def after_error(self, request: Request, error: FetchError) -> Failed:
-        """Return what becomes of a request whose transfer failed."""
+        """Return the verdict on a failed transfer."""
         now, attempts = self._clock.now(), attempts_of(request)
-        verdict = failed_after(decide_error(self._of(request), attempts, error, now, self._chance()), error)
+        verdict = failed_after(decide_error(self._policy_of(request), attempts, error, now, self._chance()), error)
         return self._counted(verdict) if error.retry else verdict
 
-    def refused(self, request: Request, reason: str, response: Response) -> Failed:
-        """Return what becomes of a request that a pool of proxies got nothing but refusals for."""
+    def after_refusal(self, request: Request, reason: str, response: Response) -> Failed:
+        """Return the verdict on a request that was refused through every proxy that the pool tried."""
         return self.after_error(request, FetchError(reason))._replace(cause=response)
 
-    def asked_for(self, request: Request, asked: RetryRequest) -> Failed:
-        """Return what becomes of a request that somebody wants tried again."""
-        verdict = self.after_error(request, FetchError(reason_text(str(asked)), retry=True))
-        if verdict.retry_at is not None and asked.delay_s is not None:
-            verdict = verdict._replace(retry_at=self._clock.now() + max(0.0, asked.delay_s))
-        return verdict._replace(cause=asked)
+    def on_request(self, request: Request, raised: RetryRequest) -> Failed:
+        """Return the verdict on a request for which a callback or middleware raised `RetryRequest`."""
+        verdict = self.after_error(request, FetchError(reason_text(str(raised)), retry=True))
+        if verdict.retry_at is not None and raised.delay_s is not None:
+            verdict = verdict._replace(retry_at=self._clock.now() + max(0.0, raised.delay_s))
+        return verdict._replace(cause=raised)
 
     def _counted(self, verdict: Failed) -> Failed:
         if verdict.retry_at is None:
@@ -59,7 +59,7 @@ class RetryDecider:
             self._stats.inc_value(f"retry/reason_count/{verdict.reason}")
         return verdict
 
-    def _of(self, request: Request) -> RetryPolicy:
+    def _policy_of(self, request: Request) -> RetryPolicy:
         if request.asked("dont_retry"):
             return replace(self._policy, retries_max=0)
         times = request.asked("max_retry_times")
@@ -67,5 +67,5 @@ class RetryDecider:
 
 
 def attempts_of(request: Request) -> int:
-    """Return how often the request has failed before."""
+    """Return how often the request has failed so far."""
     return request.record.attempts if request.record is not None else 0

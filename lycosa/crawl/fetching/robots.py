@@ -1,7 +1,7 @@
-"""robots.txt for a crawl: fetched once a host under a lease of its own, kept in the frontier, parsed once in memory.
+"""robots.txt for a crawl: fetched once per host under a lease of its own, stored in the frontier, parsed in memory.
 
-RFC 9309: 2xx is parsed; 4xx means that nothing is forbidden; a host that cannot be reached, or answers 5xx, forbids
-everything (§2.3.1.4), so its pages are dead with that reason and can be requeued when it is back.
+RFC 9309: 2xx is parsed, 4xx allows everything. A host that cannot be reached or answers 5xx forbids everything
+(§2.3.1.4): its pages are dead with that reason and can be requeued when the host is back.
 """
 
 from __future__ import annotations
@@ -29,37 +29,39 @@ from lycosa.http.ports import Fetcher
 log = logging.getLogger(__name__)
 
 BODY_MAX = 500 * 1024
-"""Bytes of a robots.txt that are read (RFC 9309 §2.5)."""
+"""Bytes read of a robots.txt (RFC 9309 §2.5)."""
 
 REDIRECTS_MAX = 5
-ASK_AGAIN_S = 3600.0
-"""When an older robots.txt is used because the host cannot be asked, it is asked again after so long."""
+REFETCH_AFTER_ERROR_S = 3600.0
+"""An old robots.txt that is used because the host cannot be reached is fetched again after this time."""
 
-LOOK_AGAIN_S = 3600.0
-"""One that is too old is looked up no more often than that: another worker may have asked its host again."""
+REREAD_S = 3600.0
+"""An expired robots.txt is read from the frontier again at most this often: another worker may have refetched it."""
 
 PARSED_MAX = 2000
-"""Parsed robots.txt kept in memory."""
+"""Parsed robots.txt files kept in memory."""
 
-NOT_ASKED = b"# not asked: a public page led there"
-"""Stands for the robots.txt of a private host that only guarded requests wanted so far. Nothing is forbidden to them:
-they do not get there either."""
+NOT_FETCHED = b"# not asked: a public page led there"
+"""Stored for a private host that only guarded requests needed so far. Forbids nothing: they cannot connect anyway."""
 
 
-InTurn = Callable[[str, Callable[[str], Awaitable[None]]], Awaitable[None]]
-"""Waits for the turn of a host, and calls with the address to connect to."""
+WithClaim = Callable[[str, Callable[[str], Awaitable[None]]], Awaitable[None]]
+"""(host, transfer): waits for a slot of the host, then awaits `transfer(address)`."""
 
 
 class HostFactsListener(Protocol):
-    """Who is told what a host says."""
+    """Receives new facts about hosts."""
 
     def apply(self, host: str, facts: HostFacts) -> float:
-        """Take what a host says anew. Return the seconds that it asks for between two requests."""
+        """Take new facts about a host. Return the crawl delay that it asks for, in seconds."""
         ...
 
 
 class RobotsGate:
-    """Knows what the hosts allow. `chance` returns a number from 0 to 1, `now` unix seconds."""
+    """Fetches and applies the robots.txt of hosts, for one user agent.
+
+    `chance` returns a random number from 0 to 1, `now` unix seconds.
+    """
 
     def __init__(
         self,
@@ -82,88 +84,87 @@ class RobotsGate:
         self._parsed: OrderedDict[str, tuple[Robots, float]] = OrderedDict()
         self._stats = stats
         self.peers: Sequence[HostFactsListener] = ()
-        """The gates of this crawl with other user agents, say: what one learns is news to all."""
+        """Others that receive what this gate fetches: the gates of spiders with other user agents, for example."""
         self.on_parsed: Callable[[Robots, Request], None] | None = None
-        """Hears of every robots.txt that was read."""
+        """Called with every robots.txt that was parsed."""
 
     async def rules(self, host: str, *, guarded: bool = False) -> Robots:
-        """Return the rules of a host for a request; one that was never asked allows everything."""
+        """Return the rules of a host for a request. A host whose robots.txt was never fetched allows everything."""
         rules, until = self._parsed.get(host, (None, 0.0))
         if rules is not None and self._now() < until:
             return rules
         facts = await self._frontier.host_facts(host) or HostFacts(robots_status=404)
-        if facts.robots == NOT_ASKED:
+        if facts.robots == NOT_FETCHED:
             if guarded:
                 return robots_from_response(facts.robots, facts.robots_status, self._user_agent)
-            await self.learn(self._question(host, guarded=False), self._now())
+            await self.fetch(self._one_shot_lease(host, guarded=False), self._now())
             facts = await self._frontier.host_facts(host) or facts
         return self._keep(host, facts)
 
-    async def ask_if_unknown(self, host: str, in_turn: InTurn, *, guarded: bool = False) -> None:
-        """Fetch the robots.txt of a host that no page was fetched from, politely."""
+    async def fetch_if_unknown(self, host: str, with_claim: WithClaim, *, guarded: bool = False) -> None:
+        """Fetch the robots.txt of a host that is not known yet, within its crawl delay."""
         if host in self._parsed or await self._frontier.host_facts(host) is not None:
             return
 
         async def transfer(address: str) -> None:
-            await self.learn(self._question(host, address, guarded=guarded), self._now())
+            await self.fetch(self._one_shot_lease(host, address, guarded=guarded), self._now())
 
-        await in_turn(host, transfer)
+        await with_claim(host, transfer)
 
-    def _question(self, host: str, address: str = "", *, guarded: bool) -> Lease:
-        """Return what asks a host for its robots.txt at once, and once."""
+    def _one_shot_lease(self, host: str, address: str = "", *, guarded: bool) -> Lease:
+        """Return a lease to fetch the robots.txt of a host now, without retries."""
         url, tries = f"{host}/robots.txt", self._retry.retries_max
         return Lease(0, UrlRecord(RECORD_VERSION, 0, url, host, attempts=tries, guarded=guarded), 0.0, address)
 
     async def resolve(self, lease: Lease, now: float) -> RetryDecision | Deferred | CloseCrawl | None:
-        """`learn` for a lease of the frontier, which may have to wait for a proxy."""
+        """Fetch the robots.txt for a lease of the frontier. Return why it has to be leased again, or None."""
         try:
-            again = await self.learn(lease, now)
+            retry = await self.fetch(lease, now)
         except NoProxyYet as later:
             return Deferred(later.until)
         except CloseSpider as close:
             return CloseCrawl(close.reason)
-        if again is not None:
-            log.info("robots.txt of %s: %s, again later", lease.record.host, again.reason)
-        return again
+        if retry is not None:
+            log.info("robots.txt of %s: %s, will be retried", lease.record.host, retry.reason)
+        return retry
 
-    async def learn(self, lease: Lease, now: float) -> RetryDecision | None:
-        """Fetch the host's robots.txt; a decision to try again later, or None when it is known now."""
+    async def fetch(self, lease: Lease, now: float) -> RetryDecision | None:
+        """Fetch the host's robots.txt and store it. Return a decision to retry, or None when it is known now."""
         host, attempts = lease.record.host, lease.record.attempts
         decision: RetryDecision | None
-        self._count("request_count")
+        self._inc("request_count")
         try:
             status, body, retry_after = await self._fetch(lease)
-        except PrivateAddress:  # of a link of a public page, which will be told so itself
-            await self.remember(host, HostFacts(NOT_ASKED, 404, now - ROBOTS_TTL_S + ASK_AGAIN_S), now)
+        except PrivateAddress:  # only a guarded request led here, and it will fail by itself
+            await self.store(host, HostFacts(NOT_FETCHED, 404, now - ROBOTS_TTL_S + REFETCH_AFTER_ERROR_S), now)
             return None
         except FetchError as error:
-            self._count(f"exception_count/{type(error).__name__}")
+            self._inc(f"exception_count/{type(error).__name__}")
             decision = decide_error(self._retry, attempts, error, now, self._chance())
-            status, body = 0, str(error).encode()  # nothing to parse: what is kept is why
+            status, body = 0, str(error).encode()  # nothing to parse: the error is stored instead
         else:
-            self._count("response_count")
-            self._count(f"response_status_count/{status}")
-            failed = status == 429 or status >= 500
-            decision = (
-                decide_status(self._retry, attempts, status, retry_after, now, self._chance()) if failed else None
-            )
+            self._inc("response_count")
+            self._inc(f"response_status_count/{status}")
+            decision = None
+            if status == 429 or status >= 500:
+                decision = decide_status(self._retry, attempts, status, retry_after, now, self._chance())
         if decision is not None and decision.retry_at is not None:
             return decision
         facts = HostFacts(body, status, now)
         if decision is not None:
-            facts = await self._older(host, now) or facts
-        await self.remember(host, facts, now)
+            facts = await self._previous(host, now) or facts
+        await self.store(host, facts, now)
         return None
 
-    async def _older(self, host: str, now: float) -> HostFacts | None:
-        """What the host said before holds on when it cannot be asked again (RFC 9309 §2.4); it is asked again soon."""
+    async def _previous(self, host: str, now: float) -> HostFacts | None:
+        """Return the previous robots.txt, which stays valid while the host cannot be reached (RFC 9309 §2.4)."""
         facts = await self._frontier.host_facts(host)
         if facts is None or robots_from_response(facts.robots, facts.robots_status, self._user_agent).unreachable:
             return None
-        return msgspec.structs.replace(facts, robots_at=now - ROBOTS_TTL_S + ASK_AGAIN_S)
+        return msgspec.structs.replace(facts, robots_at=now - ROBOTS_TTL_S + REFETCH_AFTER_ERROR_S)
 
     async def why_unreachable(self, host: str) -> str:
-        """Return why the robots.txt of a host could not be had, in the words of a reason."""
+        """Return why the robots.txt of a host is not available, as text for a reason."""
         facts = await self._frontier.host_facts(host) or HostFacts()
         return str(facts.robots_status) if facts.robots_status else facts.robots.decode("utf-8", "replace")
 
@@ -171,7 +172,7 @@ class RobotsGate:
         url, host = lease.record.url, lease.record.host
         guarded = self._guard.public_only(lease.record)
         for _ in range(REDIRECTS_MAX + 1):
-            address = lease.address if host_key(url) == host else ""  # it is that of this host, not of where it leads
+            address = lease.address if host_key(url) == host else ""  # a redirect may lead to another host
             try:
                 response = await self._fetcher.fetch(
                     Request(url), max_body=BODY_MAX, cut=True, address=address, public_only=guarded
@@ -179,8 +180,8 @@ class RobotsGate:
             except PrivateAddress:
                 if url == lease.record.url:
                     raise
-                break  # the host has none that anybody may see
-            guarded = guarded or self._guard.guards(lease.record, response.ip)
+                break  # it redirects to a private address: it has none for us
+            guarded = guarded or self._guard.leads_guarded(lease.record, response.ip)
             location = response.headers.get("location") if 300 <= response.status < 400 else ""
             target = redirect_target(url, location)
             if target is None:
@@ -188,32 +189,33 @@ class RobotsGate:
             url = target
         return 404, b"", ""  # RFC 9309 §2.3.1.2: too many redirects count as unavailable
 
-    async def remember(self, host: str, facts: HostFacts, now: float) -> None:
-        """Keep what a host says, and tell the others."""
-        delay_s = max(gate.apply(host, facts) for gate in (self, *self.peers))  # they share the host
+    async def store(self, host: str, facts: HostFacts, now: float) -> None:
+        """Store new facts about a host, and pass them to the peers."""
+        # All gates share the host, so the longest delay that it asks any of them for holds.
+        delay_s = max(gate.apply(host, facts) for gate in (self, *self.peers))
         known = HostFacts(facts.robots, facts.robots_status, facts.robots_at, delay_s)
         await self._frontier.set_host_facts(host, known, now)
 
     def apply(self, host: str, facts: HostFacts) -> float:
-        """Take what a host says anew. Return the seconds that it asks for between two requests."""
+        """Take new facts about a host. Return the crawl delay that it asks for, in seconds."""
         rules = self._keep(host, facts)
-        if facts.robots != NOT_ASKED and self.on_parsed is not None:
+        if facts.robots != NOT_FETCHED and self.on_parsed is not None:
             self.on_parsed(rules, Request(f"{host}/robots.txt"))
         return rules.crawl_delay_s
 
     def forget(self, host: str) -> None:
-        """Something new is known of the host: the frontier is asked again."""
+        """Drop the parsed rules: the frontier has newer ones."""
         self._parsed.pop(host, None)
 
-    def _count(self, what: str) -> None:
+    def _inc(self, name: str) -> None:
         if self._stats is not None:
-            self._stats.inc_value("robotstxt/" + what)
+            self._stats.inc_value("robotstxt/" + name)
 
     def _keep(self, host: str, facts: HostFacts) -> Robots:
         rules = robots_from_response(facts.robots, facts.robots_status, self._user_agent)
-        if facts.robots == NOT_ASKED:  # by the next one who may, perhaps
+        if facts.robots == NOT_FETCHED:  # not cached: a request that is not guarded may fetch it
             return rules
-        self._parsed[host] = rules, max(facts.robots_at + ROBOTS_TTL_S, self._now() + LOOK_AGAIN_S)
+        self._parsed[host] = rules, max(facts.robots_at + ROBOTS_TTL_S, self._now() + REREAD_S)
         if len(self._parsed) > PARSED_MAX:
             self._parsed.popitem(last=False)
         return rules

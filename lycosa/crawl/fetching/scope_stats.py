@@ -1,4 +1,4 @@
-"""Counts the links that a scope leaves out, under Scrapy's names."""
+"""Counts the links that the scope rejects, under Scrapy's stat names."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from lycosa.crawl.events.stats_collector import StatsCollector
 from lycosa.frontier.core.scope import Scope
 
 DOMAINS_MAX = 10_000
-"""Hosts that are told apart; with more, `offsite/domains` stays at that."""
+"""Maximum value of `offsite/domains`: hosts that are remembered."""
 
 
 class CountingScope(Scope):
-    """A scope that counts what it refuses."""
+    """A scope that counts its rejections."""
 
     __slots__ = ("_count", "_hosts", "_scope")
 
@@ -21,13 +21,12 @@ class CountingScope(Scope):
         self._hosts: set[str] = set()
 
     def reason(self, url: str, host: str, depth: int, *, anywhere: bool = False) -> str:
-        """Return what the scope says."""
         reason = self._scope.reason(url, host, depth, anywhere=anywhere)
         if reason:
-            self._refused(reason, host)
+            self._count_rejection(reason, host)
         return reason
 
-    def _refused(self, reason: str, host: str) -> None:
+    def _count_rejection(self, reason: str, host: str) -> None:
         if reason == "depth":
             self._count("depth/request_ignored_count")
             return

@@ -1,6 +1,6 @@
-"""Lets a spider hear of a response while it comes: its header fields, and each piece of its body.
+"""Sends signals while a response arrives: one for its header fields, one for each piece of its body.
 
-Receivers may raise `StopDownload`. Where nobody listens, nothing is done but to count what was compressed.
+Receivers may raise `StopDownload`. Without receivers, only compressed responses are counted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lycosa.http.ports import Accept, Fetcher, Into
 
 
 class SignallingFetcher(FetcherWrapper):
-    """See the module; for the pages of one spider."""
+    """Sends the signals for the pages of one spider."""
 
     def __init__(self, fetcher: Fetcher, signals: Signals, stats: StatsCollector, spider: Any) -> None:
         super().__init__(fetcher)
@@ -31,9 +31,11 @@ class SignallingFetcher(FetcherWrapper):
     async def fetch(
         self, request: Request, *, accept: Accept | None = None, into: Into | None = None, **options: Any
     ) -> Raw:
-        """Do one transfer. See the port. Raises `StopDownload` with what came so far, when that counts as a failure."""
+        """Do one transfer, as the port says. Raises `StopDownload` with the partial response, if that is a failure."""
         if self._signals.on_headers_received or self._signals.on_bytes_received:
-            raw = await _Heard(self._signals, self._spider, request, accept, into).by(self._fetcher, options)
+            raw = await _SignalledTransfer(self._signals, self._spider, request, accept, into).run(
+                self._fetcher, options
+            )
         else:
             raw = await self._fetcher.fetch(request, accept=accept, into=into, **options)
         if raw.headers.may_have(b"content-encoding") and raw.headers.get("content-encoding"):
@@ -42,31 +44,31 @@ class SignallingFetcher(FetcherWrapper):
         return raw
 
 
-class _Heard:
-    """One transfer that somebody listens to. It is done again from the start where the fetcher does so."""
+class _SignalledTransfer:
+    """One transfer with receivers. If the fetcher starts it again on another connection, the pieces start again too."""
 
     def __init__(
         self, signals: Signals, spider: Any, request: Request, accept: Accept | None, into: Into | None
     ) -> None:
         self._signals = signals
-        self._about = {"request": request, "spider": spider}
+        self._arguments = {"request": request, "spider": spider}
         self._request = request
-        self._accept_too = accept
+        self._inner_accept = accept
         self._into = into
         self._stopped = False
         self._status = 0
         self._headers = Headers.of(())
         self._pieces: list[bytes] = []
 
-    async def by(self, fetcher: Fetcher, options: dict[str, Any]) -> Raw:
-        pieces = self._piece if self._signals.on_bytes_received else self._into
+    async def run(self, fetcher: Fetcher, options: dict[str, Any]) -> Raw:
+        on_piece = self._on_piece if self._signals.on_bytes_received else self._into
         try:
-            raw = await fetcher.fetch(self._request, accept=self._accept, into=pieces, **options)
+            raw = await fetcher.fetch(self._request, accept=self._accept, into=on_piece, **options)
         except StopDownload as stop:
             body = b"".join(self._pieces)
             stop.response = Response(self._request.url, self._status, self._headers, body, request=self._request)
             raise
-        body = raw.body if self._into is not None or pieces is None else b"".join(self._pieces)
+        body = raw.body if self._into is not None or on_piece is None else b"".join(self._pieces)
         return replace(raw, body=body, skipped=raw.skipped and not self._stopped)
 
     def _accept(self, status: int, headers: Headers) -> bool:
@@ -75,15 +77,15 @@ class _Heard:
         length = headers.get("content-length")
         body_length = int(length) if length.isascii() and length.isdigit() else -1
         try:
-            self._signals.post(headers_received, headers=headers, body_length=body_length, **self._about)
+            self._signals.post(headers_received, headers=headers, body_length=body_length, **self._arguments)
         except StopDownload:
             self._stopped = True
             raise
-        return self._accept_too is None or self._accept_too(status, headers)
+        return self._inner_accept is None or self._inner_accept(status, headers)
 
-    def _piece(self, data: bytes) -> None:
+    def _on_piece(self, data: bytes) -> None:
         if self._into is None:
             self._pieces.append(data)
         else:
             self._into(data)
-        self._signals.post(bytes_received, data=data, **self._about)
+        self._signals.post(bytes_received, data=data, **self._arguments)

@@ -1,7 +1,7 @@
-"""Reports when requests start, for a frontier that is not of this process alone: a host's next turn counts from there.
+"""Reports when requests start to a frontier in another process, which counts crawl delays from there.
 
-Each start is reported twice: before the transfer, so that nobody waits for its end, and after it with the time that
-libcurl measured, since a busy loop sends a request later than it was asked to.
+Each start is reported twice: before the transfer, so that other workers need not wait for its end, and after it with
+the time that libcurl measured, since a busy event loop sends a request late.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from lycosa.infra.clock import Clock
 
 
 class OwnerStarts(Protocol):
-    """The frontier of the owner process, as its worker processes see it."""
+    """The frontier of the owner process, as a worker process sees it."""
 
     def is_paced(self, host: str) -> bool:
-        """Whether the owner waits for the starts of this host."""
+        """Return whether the owner needs the starts of this host, because it has a delay."""
         ...
 
-    def started(self, host: str, ago_s: float = 0.0, *, again: bool = False) -> None:
-        """A request to the host started so long ago; `again` corrects the report before."""
+    def report_start(self, host: str, ago_s: float = 0.0, *, again: bool = False) -> None:
+        """Report a request to the host that started `ago_s` ago; `again` corrects the previous report."""
         ...
 
 
 class StartReportingFetcher(FetcherWrapper):
-    """Reports starts to a frontier that other workers share. Starts nothing once they have given this worker up."""
+    """Reports starts to a frontier shared with other workers. Starts nothing once they have expelled this one."""
 
     def __init__(self, fetcher: Fetcher, frontier: SharedFrontier, clock: Clock) -> None:
         super().__init__(fetcher)
@@ -38,7 +38,7 @@ class StartReportingFetcher(FetcherWrapper):
         self._clock = clock
 
     async def fetch(self, request: Request, **options: Any) -> HttpResponse:
-        """Do one transfer. See the port. Raises `WorkerLost`, too."""
+        """Do one transfer, as the port says. Also raises `WorkerLost`."""
         await self._frontier.check_membership()
         host = host_key(request.url)
         self._frontier.report_start(host, self._clock.now())
@@ -48,24 +48,23 @@ class StartReportingFetcher(FetcherWrapper):
 
 
 class OwnerReportingFetcher(FetcherWrapper):
-    """Reports starts from a worker process to the owner, for the hosts where the owner waits for them."""
+    """Reports starts from a worker process to the owner, for the hosts of which the owner needs them."""
 
     def __init__(self, fetcher: Fetcher, frontier: OwnerStarts) -> None:
         super().__init__(fetcher)
         self._frontier = frontier
 
     async def fetch(self, request: Request, **options: Any) -> HttpResponse:
-        """Do one transfer. See the port."""
         host = host_key(request.url)
         if not self._frontier.is_paced(host):
             return await self._fetcher.fetch(request, **options)
-        self._frontier.started(host)
+        self._frontier.report_start(host)
         response = await self._fetcher.fetch(request, **options)
-        self._frontier.started(host, _sent_ago_s(response), again=True)
+        self._frontier.report_start(host, _sent_ago_s(response), again=True)
         return response
 
 
 def _sent_ago_s(response: HttpResponse) -> float:
-    """Return how long before its end a transfer sent its request: when the connection, with TLS, was there."""
+    """Return how long ago the request was sent: when the connection, with TLS, was established."""
     timings = response.timings
     return timings.total_s - max(timings.connect_s, timings.tls_s)

@@ -1,7 +1,7 @@
-"""Which HTTP statuses a callback wants to see, besides 2xx: as Scrapy decides it.
+"""Which HTTP statuses besides 2xx go to the callback: as in Scrapy.
 
-`handle_httpstatus_list` of a request counts instead of that of its spider, and that instead of the settings. What a
-spider or request asks for is not redirected either; what only the settings let through is.
+`handle_httpstatus_list` of a request overrides that of the spider, which overrides the settings. A redirect status that
+a spider or request lists is not followed; one that only the settings allow is.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from lycosa.http.core.request import Request
 
 @dataclass(frozen=True, slots=True)
 class HandledStatuses:
-    """`asked` is what the spider wants (None: it does not say), `allowed` what the settings let through, `all` all."""
+    """`listed` is the list of the spider, if any; the settings allow `allowed`, or `all` statuses."""
 
-    asked: Collection[int] | None = None
+    listed: Collection[int] | None = None
     allowed: Collection[int] = ()
     all: bool = False
 
-    def handled(self, request: Request, status: int) -> bool:
-        """Return whether the callback of this request is given responses with this status."""
+    def is_handled(self, request: Request, status: int) -> bool:
+        """Return whether the callback of this request receives responses with this status."""
         if request.asked("handle_httpstatus_all"):
             return True
         own = request.asked("handle_httpstatus_list")
         if own is not None:
             return status in own
-        return self.all or status in (self.allowed if self.asked is None else self.asked)
+        return self.all or status in (self.allowed if self.listed is None else self.listed)
 
-    def kept(self, request: Request, status: int) -> bool:
-        """Return whether a redirect with this status is a response like any other."""
+    def is_kept(self, request: Request, status: int) -> bool:
+        """Return whether a redirect with this status goes to the callback instead of being followed."""
         if request.asked("handle_httpstatus_all"):
             return True
-        return status in (self.asked or ()) or status in (request.asked("handle_httpstatus_list") or ())
+        return status in (self.listed or ()) or status in (request.asked("handle_httpstatus_list") or ())

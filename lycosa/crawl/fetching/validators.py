@@ -1,6 +1,7 @@
-"""Conditional requests (RFC 9110 §13): what a response says to recognise its page by, and the request made of it.
+"""Conditional requests (RFC 9110 §13): reads the validators of a response, and adds them to the next request.
 
-Pure. Values come from the network and are sent back: what is no plain entity tag or date, or is too long, is dropped.
+Pure. The values come from the network and are sent back, so one that is not a plain entity tag or date, or is too long,
+is dropped.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from lycosa.http.core.model import Validators
 from lycosa.http.core.request import Request
 
 
-def conditional(request: Request, record: UrlRecord, usual: Mapping[str, str]) -> Request:
-    """Return the request with the conditions that the record's validators allow; itself when there are none.
+def conditional(request: Request, record: UrlRecord, defaults: Mapping[str, str]) -> Request:
+    """Return the request with the conditions of the record's validators, or the request itself without any.
 
-    `usual` are the headers that go with every request.
+    `defaults` are the headers sent with every request.
     """
     known = record.validators
-    own = {name.lower() for name in (*request.headers, *usual)}
+    own = {name.lower() for name in (*request.headers, *defaults)}
     if known is None or request.method != "GET" or request.body or not CONDITIONS.isdisjoint(own):
         return request
     conditions = {"If-None-Match": known.etag, "If-Modified-Since": known.modified}
@@ -30,7 +31,7 @@ def conditional(request: Request, record: UrlRecord, usual: Mapping[str, str]) -
 
 
 def validators_of(headers: Headers, fetched_at: float) -> Validators | None:
-    """Return what the next request can be made conditional with; None when the host gave nothing."""
+    """Return the validators of a response, or None if it has none."""
     etag, modified = headers.get("etag"), headers.get("last-modified")
     etag = etag if ETAG.fullmatch(etag) else ""
     modified = modified if HTTP_DATE.fullmatch(modified) else ""

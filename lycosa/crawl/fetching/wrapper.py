@@ -1,6 +1,6 @@
-"""What the wrappers of a fetcher share. Each is a `http.ports.Fetcher` that adds something to another one's `fetch`.
+"""The base of fetcher wrappers. Each is a `http.ports.Fetcher` that adds something to the `fetch` of another one.
 
-Options that a wrapper does not use it passes on. `app/crawl/fetchers.py` has the order of the wrappers.
+A wrapper passes on the options that it does not use. `app/crawl/fetchers.py` has the order of the wrappers.
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ from lycosa.http.ports import Fetcher
 
 
 class FetcherWrapper:
-    """Holds the wrapped fetcher, and closes it. Subclasses implement `fetch`."""
+    """Wraps `fetcher` and closes it. Subclasses implement `fetch`."""
 
     def __init__(self, fetcher: Fetcher) -> None:
         self._fetcher = fetcher
 
     async def close(self) -> None:
-        """Close the wrapped fetcher."""
         await self._fetcher.close()

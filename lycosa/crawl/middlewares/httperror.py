@@ -18,7 +18,7 @@ class HttpErrors:
     def process_spider_input(self, response: Response) -> None:
         """Raise `HttpError` for a status that nobody asked for."""
         status = response.raw.status
-        if not 200 <= status < 300 and not self._statuses.handled(response.request, status):
+        if not 200 <= status < 300 and not self._statuses.is_handled(response.request, status):
             self._stats.inc_value("httperror/response_ignored_count")
             self._stats.inc_value(f"httperror/response_ignored_status_count/{status}")
             raise HttpError(response)

@@ -24,6 +24,6 @@ class ProxyRefusals:
         """Return the response, or when to try again."""
         if not response.raw.refused:
             return response
-        verdict = self._retrying.refused(request, reason_text(response.raw.refused), response)
-        handled = verdict.retry_at is None and self._statuses.handled(request, response.status)
+        verdict = self._retrying.after_refusal(request, reason_text(response.raw.refused), response)
+        handled = verdict.retry_at is None and self._statuses.is_handled(request, response.status)
         return response if handled else verdict

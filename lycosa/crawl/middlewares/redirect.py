@@ -27,12 +27,12 @@ class Redirect:
     def process_response(self, request: Request, response: Response) -> Response | Replace | Ignored | Failed:
         """Return the response, or the request for where it leads."""
         status = response.raw.status
-        if status not in REDIRECTS or request.asked("dont_redirect") or self._statuses.kept(request, status):
+        if status not in REDIRECTS or request.asked("dont_redirect") or self._statuses.is_kept(request, status):
             return response
         size = response.raw.size_bytes
         target = redirect_target(request.url, response.headers.get("location"))
         if target is None:
-            wanted = self._statuses.handled(request, status)
+            wanted = self._statuses.is_handled(request, status)
             return response if wanted else Ignored("redirect to nowhere", bytes=size, cause=response)
         there = redirect_request(request, target, status)
         if self._goes_round(request, there):

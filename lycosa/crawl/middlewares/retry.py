@@ -35,7 +35,7 @@ class Retry:
         if response.raw.status not in self._list:
             return response
         verdict = self._retrying.after_status(request, response)
-        handled = verdict.retry_at is None and self._statuses.handled(request, response.status)
+        handled = verdict.retry_at is None and self._statuses.is_handled(request, response.status)
         return self._rested(request, verdict, response if handled else verdict)
 
     def process_exception(self, request: Request, exception: Exception) -> Returned | None:

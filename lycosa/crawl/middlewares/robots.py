@@ -29,7 +29,7 @@ class ObeyRobots:
         rules = await self._gate.rules(host, guarded=record is not None and record.guarded)
         if rules.unreachable:
             why = await self._gate.why_unreachable(host)
-            return Failed(reason_text(f"robots.txt unreachable: {why}"), contacted=False)
+            return Failed(reason_text(f"cannot fetch robots.txt from the host: {why}"), contacted=False)
         if rules.allowed(request.url):
             return None
         self._stats.inc_value("robotstxt/forbidden")

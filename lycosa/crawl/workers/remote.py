@@ -92,7 +92,7 @@ class FarFrontier:
         """Whether anybody waits for the starts of the host."""
         return host in self._paced
 
-    def started(self, host: str, ago_s: float = 0.0, *, again: bool = False) -> None:
+    def report_start(self, host: str, ago_s: float = 0.0, *, again: bool = False) -> None:
         """A request to the host started so long ago: told at once."""
         self._send(say.Started(host, ago_s, again))
         self._flush()

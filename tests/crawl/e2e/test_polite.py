@@ -180,7 +180,7 @@ def test_a_forbidden_start_is_done_and_the_user_hears_of_it(server, tmp_path):
 def test_without_robots_nothing_is_asked_when_robots_is(server, tmp_path, robots, why):
     server.robots = robots
     crawled = crawl(tmp_path, server.url("/good"), server.url("/tree/5/0"), "--retries", 1, "--timeout", 1)
-    reason = f"robots.txt unreachable: {why}"
+    reason = f"cannot fetch robots.txt from the host: {why}"
     assert (crawled.code, crawled.items) == (1, {})
     assert crawled.dead == {"/good": reason, "/tree/5/0": reason}
     assert server.paths() == ["/robots.txt"] * 2

@@ -1,4 +1,4 @@
-"""A fetcher that transfers nothing and records what it is asked for, and a frontier that records starts."""
+"""A fetcher that records requests instead of transferring them, and a frontier that records starts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SENT_AGO_S = 3.0
 
 
 class RecordingFetcher:
-    """Answers every request with a page that took 5 s, of which the connection took 2."""
+    """Answers every request with a page that took 5 s, 2 of them for the connection."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[Request, dict[str, Any]]] = []
@@ -40,7 +40,7 @@ class RecordingFetcher:
 
 
 class StartedHosts:
-    """Records starts; `paced` are the hosts whose starts the owner process waits for."""
+    """Records starts. The owner process needs those of the hosts in `paced`."""
 
     def __init__(self, *paced: str, lost: Exception | None = None) -> None:
         self.paced = paced
@@ -54,5 +54,5 @@ class StartedHosts:
     def is_paced(self, host: str) -> bool:
         return host in self.paced
 
-    def started(self, *told: Any, **more: Any) -> None:
-        self.starts.append((*told, *more.values()))
+    def report_start(self, *arguments: Any, **options: Any) -> None:
+        self.starts.append((*arguments, *options.values()))

@@ -83,7 +83,7 @@ def test_what_one_gate_learns_again_all_know():
 
         async def learnt(robots: str) -> list[bool]:
             server.robots = robots
-            assert await one.learn(Lease(1, record, 0.0), 0.0) is None
+            assert await one.fetch(Lease(1, record, 0.0), 0.0) is None
             return [(await gate.rules(host)).allowed(f"{host}/x") for gate in (one, other)]
 
         assert await learnt("User-agent: *\nDisallow: /x\n") == [False, False]
@@ -104,10 +104,10 @@ def test_what_another_worker_has_asked_again_is_known_when_it_is_time():
         frontier: Any = memory_frontier(Policy())
         none: Any = None
         one, other = (RobotsGate(frontier, none, "a", RetryPolicy(), lambda: 0.5, lambda: now[0]) for _ in range(2))
-        await one.remember(host, HostFacts(b"", 200, now[0]), now[0])
+        await one.store(host, HostFacts(b"", 200, now[0]), now[0])
         assert (await other.rules(host)).allowed(f"{host}/x")
         now[0] += ROBOTS_TTL_S + 1.0
-        await one.remember(host, HostFacts(b"User-agent: *\nDisallow: /x\n", 200, now[0]), now[0])
+        await one.store(host, HostFacts(b"User-agent: *\nDisallow: /x\n", 200, now[0]), now[0])
         assert not (await other.rules(host)).allowed(f"{host}/x")
         await frontier.close()
 

@@ -1,4 +1,4 @@
-"""When requests started, told to a frontier that others share or that another process owns (C3, C4)."""
+"""Starts of requests are reported to a frontier that other workers share or another process owns (C3, C4)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.crawl.fetching.recording import SENT_AGO_S, RecordingFetcher, Started
 PAGE, HOST = "http://a.example/page", "http://a.example:80"
 
 
-def test_a_shared_frontier_hears_of_a_start_before_the_transfer_and_when_it_really_was_after_it():
+def test_a_start_is_reported_before_the_transfer_and_corrected_after_it():
     async def main() -> None:
         frontier, times = StartedHosts(), iter((100.0, 107.0))
         fetcher = StartReportingFetcher(RecordingFetcher(), frontier, SimpleNamespace(now=times.__next__))
@@ -25,9 +25,9 @@ def test_a_shared_frontier_hears_of_a_start_before_the_transfer_and_when_it_real
     asyncio.run(main())
 
 
-def test_a_worker_that_was_given_up_starts_nothing():
+def test_an_expelled_worker_starts_nothing():
     async def main() -> None:
-        inner, frontier = RecordingFetcher(), StartedHosts(lost=WorkerLost("given up"))
+        inner, frontier = RecordingFetcher(), StartedHosts(lost=WorkerLost("expelled"))
         with pytest.raises(WorkerLost):
             await StartReportingFetcher(inner, frontier, SimpleNamespace(now=lambda: 0.0)).fetch(Request(PAGE))
         assert (inner.calls, frontier.starts) == ([], [])
@@ -35,7 +35,7 @@ def test_a_worker_that_was_given_up_starts_nothing():
     asyncio.run(main())
 
 
-def test_an_owner_hears_of_the_hosts_whose_starts_it_waits_for():
+def test_only_starts_of_hosts_with_a_delay_are_reported_to_the_owner():
     async def main() -> None:
         inner, frontier = RecordingFetcher(), StartedHosts(HOST)
         fetcher = OwnerReportingFetcher(inner, frontier)
@@ -62,6 +62,6 @@ def test_a_transfer_that_fails_is_reported_once(kind):
             fetcher = OwnerReportingFetcher(Failing(), frontier)
         with pytest.raises(OSError, match="broken"):
             await fetcher.fetch(Request(PAGE))
-        assert [told[0] for told in frontier.starts] == [HOST]
+        assert [host for host, *_ in frontier.starts] == [HOST]
 
     asyncio.run(main())

@@ -111,7 +111,7 @@ def test_a_host_that_cannot_be_found_holds_up_nobody(hosts, tmp_path):
 
 def test_a_host_without_an_address_has_no_robots_either(tmp_path):
     crawled = crawl(tmp_path, "http://no-such-host.invalid/a", "--delay-per-ip", 0.1, "--retries", 0)
-    assert (crawled.code, crawled.dead) == (1, {"/a": "robots.txt unreachable: host not found"})
+    assert (crawled.code, crawled.dead) == (1, {"/a": "cannot fetch robots.txt from the host: host not found"})
 
 
 def test_through_a_proxy_the_limits_do_not_hold_and_it_says_so(hosts, tmp_path):
@@ -129,7 +129,7 @@ def test_what_the_resolver_does_not_find_the_fetcher_does_not_find_either(hosts,
     for name, robots in (("a", True), ("b", False)):
         given = {"state": tmp_path / name, "output": tmp_path / f"{name}.jsonl", "delay_per_ip": 0.1}
         summary = crawl_here([url], **given, robots=robots, retries=1)
-        assert summary.dead == [(url, f"{'robots.txt unreachable: ' * robots}host not found")]
+        assert summary.dead == [(url, f"{'cannot fetch robots.txt from the host: ' * robots}host not found")]
         assert summary.dead_reasons == {summary.dead[0][1]: 1}
 
 

@@ -14,8 +14,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from lycosa.core.errors import BadSpider
-from lycosa.core.url import canonicalize, host_key
-from lycosa.crawl.fetching.addresses import name_of
+from lycosa.core.url import canonicalize, host_key, host_name
 from lycosa.http.core.request import Request
 from lycosa.http.public_suffixes import registrable
 from lycosa.proxies.core.pool.target import ANY, ProxyRequest
@@ -71,7 +70,7 @@ def jar_of(request: Request) -> Any:
 
 @lru_cache(HOSTS_MAX)
 def _of_host(host: str) -> str:
-    return registrable(name_of(host).strip("[]"))
+    return registrable(host_name(host).strip("[]"))
 
 
 def _text(key: str, value: Any) -> str:
