@@ -67,7 +67,7 @@ def test_download_delay_holds_for_the_next_request_of_the_host_whichever_it_is(s
 
     class Slow:
         async def process_request(self, request):
-            if request.asked("download_delay"):
+            if request.get_meta("download_delay"):
                 await asyncio.sleep(0.2)
 
     for parts in ({}, {Slow: 5}):

@@ -106,7 +106,7 @@ def replacement_record(
     header. Then it is fetched although the frontier knows it. Raises `BadUrl` or `BadSpider`.
     """
     target = to_record(request, spider, naming=naming, segment=record.segment)
-    trail = request.asked(REDIRECT_URLS, ())
+    trail = request.get_meta(REDIRECT_URLS, ())
     replaced = {record.fingerprint, *(naming.fingerprint(request.method, url, request.body) for url in trail)}
     return msgspec.structs.replace(
         target,

@@ -264,7 +264,7 @@ class Visitor:
         ]
 
     def _in_scope(self, record: UrlRecord, request: Request) -> bool:
-        return self._wanted(record.url, record.host, record.depth, anywhere=bool(request.asked(ALLOW_OFFSITE)))
+        return self._wanted(record.url, record.host, record.depth, anywhere=bool(request.get_meta(ALLOW_OFFSITE)))
 
     def _wanted(self, url: str, host: str, depth: int, *, anywhere: bool = False) -> bool:
         reason = self._rules.scope.reason(url, host, depth, anywhere=anywhere)

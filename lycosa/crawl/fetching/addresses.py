@@ -92,7 +92,7 @@ class ResolvedHostFetcher(FetcherWrapper):
     ) -> HttpResponse:
         """Do one transfer. Raises `ConnectFailed` with the error of the look-up."""
         if not address and (why := self._addresses.lookup_error(request.url)):
-            through = request.asked("proxy") if proxy is None else proxy
+            through = request.get_meta("proxy") if proxy is None else proxy
             if not through:
                 raise ConnectFailed(why)
         return await self._fetcher.fetch(  # no **options: a dict for every page would cost more

@@ -125,7 +125,7 @@ class Downloader:
             result = self._verdict_on(request, error)
         if contacted:
             return result
-        if request.asked("download_delay") is not None:
+        if request.get_meta("download_delay") is not None:
             self._delays.cancel(request)
         return without_contact(result)  # type: ignore[no-any-return]
 
@@ -157,7 +157,7 @@ class Downloader:
 
     async def _fetch(self, request: Request, address: str, into: Into | None) -> Response | Unchanged:
         record = request.record
-        if self._block_host is not None and request.asked("download_delay") is not None:
+        if self._block_host is not None and request.get_meta("download_delay") is not None:
             await self._block_host(host_of(request), self._delays.started(request, self._clock.now()))
         sent = request
         if record is not None and record.validators is not None:

@@ -124,7 +124,7 @@ class InlineFetcher:
 
     async def _fetch_once(self, request: Request, into: Into | None) -> DownloadResult:
         host = request.record.host
-        if self._gate is not None and not request.asked("dont_obey_robotstxt"):
+        if self._gate is not None and not request.get_meta("dont_obey_robotstxt"):
             await self._gate.fetch_if_unknown(host, self._with_claim, guarded=request.record.guarded)
         result: DownloadResult = await self._with_claim(host, lambda address: self._download(request, address, into))
         return result

@@ -21,7 +21,7 @@ REPLACEMENTS_MAX = 20
 
 def replacement_count(request: Request) -> int:
     """Return how many requests this one has replaced, one after the other."""
-    return request.record.redirects if request.record is not None else len(request.asked(REDIRECT_URLS, ()))
+    return request.record.redirects if request.record is not None else len(request.get_meta(REDIRECT_URLS, ()))
 
 
 def redirect_request(request: Request, target: str, status: int | str) -> Request:

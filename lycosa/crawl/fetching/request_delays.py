@@ -32,7 +32,7 @@ class RequestDelays:
 
         `now` returns unix seconds; it is called only when delays are in use. Raises `BadSpider` for a bad delay.
         """
-        delay = request.asked("download_delay")
+        delay = request.get_meta("download_delay")
         if delay is None and not self._until:
             return 0.0
         host, at = host_of(request), now()
@@ -47,7 +47,7 @@ class RequestDelays:
 
     def started(self, request: Request, now: float) -> float:
         """Start the delay of a request that is sent now. Return until when its host is delayed."""
-        until = self._until[host_of(request)] = now + _seconds(request.asked("download_delay"))
+        until = self._until[host_of(request)] = now + _seconds(request.get_meta("download_delay"))
         return until
 
     def cancel(self, request: Request) -> None:

@@ -60,9 +60,9 @@ class RetryDecider:
         return verdict
 
     def _policy_of(self, request: Request) -> RetryPolicy:
-        if request.asked("dont_retry"):
+        if request.get_meta("dont_retry"):
             return replace(self._policy, retries_max=0)
-        times = request.asked("max_retry_times")
+        times = request.get_meta("max_retry_times")
         return self._policy if times is None else replace(self._policy, retries_max=int(times))
 
 

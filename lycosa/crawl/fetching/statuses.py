@@ -22,15 +22,15 @@ class HandledStatuses:
 
     def is_handled(self, request: Request, status: int) -> bool:
         """Return whether the callback of this request receives responses with this status."""
-        if request.asked("handle_httpstatus_all"):
+        if request.get_meta("handle_httpstatus_all"):
             return True
-        own = request.asked("handle_httpstatus_list")
+        own = request.get_meta("handle_httpstatus_list")
         if own is not None:
             return status in own
         return self.all or status in (self.allowed if self.listed is None else self.listed)
 
     def is_kept(self, request: Request, status: int) -> bool:
         """Return whether a redirect with this status goes to the callback instead of being followed."""
-        if request.asked("handle_httpstatus_all"):
+        if request.get_meta("handle_httpstatus_all"):
             return True
-        return status in (self.listed or ()) or status in (request.asked("handle_httpstatus_list") or ())
+        return status in (self.listed or ()) or status in (request.get_meta("handle_httpstatus_list") or ())

@@ -40,7 +40,7 @@ class Throttle:
     def process_response(self, request: Request, response: Response) -> Response | Awaitable[Response]:
         """Learn from an answer."""
         timings = response.raw.timings
-        if not timings.first_byte_s or request.asked("autothrottle_dont_adjust_delay"):
+        if not timings.first_byte_s or request.get_meta("autothrottle_dont_adjust_delay"):
             return response
         host, now, status = host_of(request), response.fetched_at, response.status
         after_s = parse_retry_after(response.headers.get("retry-after"), now) if status in OVERLOADED else None
@@ -56,7 +56,7 @@ class Throttle:
 
     async def process_exception(self, request: Request, exception: Exception) -> None:
         """Learn from a failure."""
-        if not isinstance(exception, (ConnectFailed, FetchTimeout)) or request.asked("autothrottle_dont_adjust_delay"):
+        if not isinstance(exception, (ConnectFailed, FetchTimeout)) or request.get_meta("autothrottle_dont_adjust_delay"):
             return
         host = host_of(request)
         delay_s = self._throttle.record_failure(host, self._now())

@@ -74,7 +74,7 @@ class Cookies:
 
     def process_request(self, request: Request) -> None:
         """Put the cookies of the request into its jar, and those of the jar into the request."""
-        if request.asked("dont_merge_cookies"):
+        if request.get_meta("dont_merge_cookies"):
             return
         jar = self._jar(request)
         if request.cookies:
@@ -90,7 +90,7 @@ class Cookies:
     def process_response(self, request: Request, response: Response) -> Response:
         """Put what the response sets into the jar of its request."""
         headers = response.raw.headers
-        if not headers.may_have(b"set-cookie") or request.asked("dont_merge_cookies"):
+        if not headers.may_have(b"set-cookie") or request.get_meta("dont_merge_cookies"):
             return response
         lines = headers.getlist("set-cookie")
         if self._jar(request).set_from(request.url, lines, self._clock.now()):
@@ -101,7 +101,7 @@ class Cookies:
 
     def afresh(self, request: Request) -> None:
         """Begin anew: what the jar of this request holds belongs to another proxy. One that the user named stays."""
-        if request.asked("cookiejar") is None and not request.asked("dont_merge_cookies"):
+        if request.get_meta("cookiejar") is None and not request.get_meta("dont_merge_cookies"):
             self._jar(request).clear()
             self.process_request(request)
 

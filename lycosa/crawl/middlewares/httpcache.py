@@ -106,7 +106,7 @@ class HttpCache:
         if response.raw.refused:  # of those who ask through such proxies, and of nobody else
             return response
         asked = self._asked(request)
-        if request.asked(DONT_CACHE) or not self._rules.applies_to(asked):
+        if request.get_meta(DONT_CACHE) or not self._rules.applies_to(asked):
             await self._invalidate(asked, request, response.raw)
             return response
         now = self._clock.now()
@@ -131,7 +131,7 @@ class HttpCache:
         return self._served(request, held[0], self._clock.now(), None, STALE)
 
     def _passes(self, request: Request, asked: CacheQuery) -> bool:
-        if self._broken or request.asked(DONT_CACHE) or not self._rules.applies_to(asked):
+        if self._broken or request.get_meta(DONT_CACHE) or not self._rules.applies_to(asked):
             return True
         again = request.record is not None and request.record.validators is not None
         return again and not isinstance(self._rules, ReplayRules)
@@ -219,7 +219,7 @@ class HttpCache:
 
 def _released(request: Request) -> tuple[StoredResponse, CacheDecision] | None:
     """Return what was held while the host was asked, and leave the request as its spider made it."""
-    held: tuple[StoredResponse, CacheDecision] | None = request.asked(HELD)
+    held: tuple[StoredResponse, CacheDecision] | None = request.get_meta(HELD)
     if held is not None:
         del request.meta[HELD]
         for name in held[1].conditions:

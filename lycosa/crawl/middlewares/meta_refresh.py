@@ -42,13 +42,13 @@ class MetaRefresh:
         return self._followed(request, response) if may_refresh(response.raw.body) else response
 
     def _followed(self, request: Request, response: Response) -> Response | Replace:
-        if not 200 <= response.status < 300 or response.content_type not in HTML or request.asked("dont_redirect"):
+        if not 200 <= response.status < 300 or response.content_type not in HTML or request.get_meta("dont_redirect"):
             return response
         refresh = meta_refresh(response.body, response.encoding, request.url, self._ignore_tags)
         if refresh is None or refresh.delay_s > self._delay_max_s or replacement_count(request) >= self._max:
             return response
         there = redirect_request(request, refresh.url, REASON)
-        before = request.asked(REDIRECT_URLS, ())
+        before = request.get_meta(REDIRECT_URLS, ())
         if there.url == request.url or there.url in before:
             if COOKIES_CHANGED not in response.flags or refresh.delay_s > COOKIE_CHECK_MAX_S or request.url in before:
                 return response

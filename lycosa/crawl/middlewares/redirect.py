@@ -27,7 +27,7 @@ class Redirect:
     def process_response(self, request: Request, response: Response) -> Response | Replace | Ignored | Failed:
         """Return the response, or the request for where it leads."""
         status = response.raw.status
-        if status not in REDIRECTS or request.asked("dont_redirect") or self._statuses.is_kept(request, status):
+        if status not in REDIRECTS or request.get_meta("dont_redirect") or self._statuses.is_kept(request, status):
             return response
         size = response.raw.size_bytes
         target = redirect_target(request.url, response.headers.get("location"))
@@ -45,4 +45,4 @@ class Redirect:
 
     def _goes_round(self, request: Request, there: Request) -> bool:
         same = there.url == request.url and (there.method, there.body) == (request.method, request.body)
-        return same or there.url in request.asked(REDIRECT_URLS, ())
+        return same or there.url in request.get_meta(REDIRECT_URLS, ())

@@ -37,7 +37,7 @@ class Referer:
         for request in results.requests:
             if request.has_header("Referer"):
                 continue
-            asked = request.asked("referrer_policy")
+            asked = request.get_meta("referrer_policy")
             found = page if asked is None else Referrer(self._known(str(asked)), response.url)
             value = found.to(request.url)
             if value:

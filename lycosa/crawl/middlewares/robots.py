@@ -22,7 +22,7 @@ class ObeyRobots:
 
     async def process_request(self, request: Request) -> Ignored | Failed | None:
         """Return None for a request that may be made."""
-        if request.asked("dont_obey_robotstxt"):
+        if request.get_meta("dont_obey_robotstxt"):
             return None
         record = request.record
         host = host_of(request)

@@ -32,7 +32,7 @@ class SiteSpider(Spider):
         tree = parse_html(raw.body, encoding)
         links = extract_links(tree, record.url, encoding)
         page = extract_page(tree, raw.headers.get("content-language"))
-        trail = response.request.asked(REDIRECT_URLS)
+        trail = response.request.get_meta(REDIRECT_URLS)
         item = PageItem(
             url=trail[0] if trail else record.url,
             final_url=record.url,

@@ -135,7 +135,7 @@ class Response:
     @cached_property
     def encoding(self) -> str:
         """The character encoding, found as browsers do; a name Python knows. `response_encoding` in meta decides."""
-        asked = self.request.asked("response_encoding")
+        asked = self.request.get_meta("response_encoding")
         return detect_encoding(self.body, self.headers.get("content-type")) if asked is None else _known(asked)
 
     @cached_property

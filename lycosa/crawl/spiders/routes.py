@@ -64,7 +64,7 @@ class RoutedSpider(Spider):
         """Give the response to the route that its URL matches."""
         for pattern, handler in self._routes.matching:
             if pattern.match(response.url):
-                return handler(response, **response.request.asked_arguments())
+                return handler(response, **response.request.callback_arguments())
         if self._routes.default is None:
             raise BadSpider(f"no route for {response.url}: write one with @crawl.route()")
-        return self._routes.default(response, **response.request.asked_arguments())
+        return self._routes.default(response, **response.request.callback_arguments())

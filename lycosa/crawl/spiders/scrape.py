@@ -49,7 +49,7 @@ class Scraper:
         except Exception as error:  # noqa: BLE001  raised again where nobody rescues the page
             results = await self.rescue(request, error, response)
             return await self._saved(response, error) if results is None else results
-        callback, arguments = resolve_callback(self._spider, request.callback), request.asked_arguments()
+        callback, arguments = resolve_callback(self._spider, request.callback), request.callback_arguments()
         try:
             return await self._called(response, callback, response, **arguments)
         except TypeError as error:

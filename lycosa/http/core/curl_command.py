@@ -1,8 +1,11 @@
-"""curl commands in and out: what a browser's "Copy as cURL" gives becomes the arguments of a Request, and back.
+"""Convert curl commands, such as a browser's "Copy as cURL", to the arguments of a Request, and requests to commands.
 
-`from_curl` reads the (bash) and the (cmd) form. Nothing is ever read from a file and no command is run. An option that
-says how the transfer is done or shown (`--compressed`, `-L`, `-k`, `-s` ...) is the business of the crawl and left out.
-`to_curl` writes for bash what the request says: method, URL, headers, cookies, body, timeout, proxy.
+`from_curl` reads commands for bash and for cmd.exe. No file is read and no command is run. Options about the transfer
+or the output (`--compressed`, `-L`, `-k`, `-s` ...) are ignored: the settings of the crawl apply. `to_curl` writes a
+command for bash with method, URL, headers, cookies, body, timeout and proxy.
+
+Options are split here and not by `argparse` or `getopt`: a value may begin with a dash (the boundary of a multipart
+body does), short options are combined as in `-sXPOST`, and unknown options must be skipped or named with a suggestion.
 """
 
 from __future__ import annotations
@@ -13,16 +16,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Protocol
-from urllib.parse import quote_plus, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import quote_plus, unquote, urlsplit, urlunsplit
 
 from lycosa.core.errors import UsageError
+from lycosa.http.core.request import add_params
 from lycosa.http.core.shell_words import bash_words, cmd_words
 
 FORM = "application/x-www-form-urlencoded"
 SHOWN_MAX = 60
 """Characters of a bad argument that an error message repeats."""
 
-LONG = {
+LONG_NAMES = {
     "-A": "--user-agent", "-b": "--cookie", "-d": "--data", "-e": "--referer", "-G": "--get", "-H": "--header",
     "-I": "--head", "-m": "--max-time", "-u": "--user", "-x": "--proxy", "-X": "--request",
     "-f": "--fail", "-g": "--globoff", "-i": "--include", "-k": "--insecure", "-L": "--location", "-N": "--no-buffer",
@@ -35,7 +39,7 @@ IGNORED = frozenset((
 IGNORED_WITH_VALUE = frozenset(("--connect-timeout", "--max-redirs", "--output", "--retry"))
 
 
-_FOR_CMD = re.compile(r"""[^"']*\^"|[^\n]*\^[ \t]*\r?\n""")
+_CMD_EXE = re.compile(r"""[^"']*\^"|[^\n]*\^[ \t]*\r?\n""")
 
 
 class BadCurl(UsageError, ValueError):
@@ -43,7 +47,7 @@ class BadCurl(UsageError, ValueError):
 
 
 class Curlable(Protocol):
-    """What `to_curl` reads of a request; `cookies` and `params` too, when it has them."""
+    """The parts of a request that `to_curl` needs; `cookies` and `params` are optional."""
 
     url: str
     method: str
@@ -51,30 +55,30 @@ class Curlable(Protocol):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Header fields."""
+        """Return the header fields."""
 
     @property
     def meta(self) -> Mapping[str, Any]:
-        """Of it, `download_timeout` and `proxy`."""
+        """Return a mapping of which `download_timeout` and `proxy` are used."""
 
 
 def from_curl(command: str, *, ignore_unknown_options: bool = False) -> dict[str, Any]:
-    """Return the arguments of Request that a curl command amounts to. Raises `BadCurl`.
+    """Return the arguments of Request for a curl command. Raises `BadCurl`.
 
-    Always there: `url` and `method`. When the command has them: `headers`, `cookies` (dicts), `body` (bytes),
+    Always present: `url` and `method`. Present if the command has them: `headers`, `cookies` (dicts), `body` (bytes),
     `timeout` (seconds) and `proxy`.
     """
     command = command.strip()
     try:
-        words = cmd_words(command) if _FOR_CMD.match(command) else bash_words(command)
+        words = cmd_words(command) if _CMD_EXE.match(command) else bash_words(command)
     except ValueError as error:
         raise BadCurl(f"{error}: {_shown(command)}") from None
     program, *arguments = words or [""]
     if program not in {"curl", "curl.exe"}:
         raise BadCurl(f"a curl command begins with curl, this one with {_shown(program)}")
-    draft = _Draft()
+    draft = _RequestDraft()
     for option, value in _options(arguments, ignore_unknown=ignore_unknown_options):
-        TAKEN[option](draft, value)
+        APPLIED[option](draft, value)
     return draft.arguments()
 
 
@@ -89,9 +93,11 @@ def to_curl(request: Curlable) -> str:
 
 
 @dataclass(slots=True)
-class _Draft:
-    """What the options have said so far. `headers` has lower-case names for keys; `implied` are those of other options
-    than -H, which goes before them wherever it stands."""
+class _RequestDraft:
+    """The request that the options have described so far.
+
+    `headers` has lower-case names as keys; `implied` are headers of other options than -H, which always wins.
+    """
 
     url: str = ""
     method: str = ""
@@ -106,12 +112,12 @@ class _Draft:
 
     def set_url(self, url: str) -> None:
         if self.url:
-            raise BadCurl(f"one URL can be read at a time, this command has {_shown(self.url)} and {_shown(url)}")
+            raise BadCurl(f"write one URL: this command has {_shown(self.url)} and {_shown(url)}")
         self.url = url
 
     def add_header(self, line: str) -> None:
         if line.startswith("@"):
-            raise BadCurl(f"-H {_shown(line)}: headers in files are not read: write them into the command")
+            raise BadCurl(f"-H {_shown(line)}: header files are not read: write the headers into the command")
         if "\n" in line or "\r" in line:
             raise BadCurl(f"-H {_shown(line)}: a header is one line")
         name, colon, value = (part.strip() for part in line.partition(":"))
@@ -140,7 +146,7 @@ class _Draft:
         self.body = added if self.body is None else self.body + joint + added
 
     def arguments(self) -> dict[str, Any]:
-        """Return what all of it amounts to."""
+        """Return the arguments of Request."""
         if not self.url:
             raise BadCurl("the curl command has no URL")
         self._split_url()
@@ -179,17 +185,17 @@ class _Draft:
             self.url = urlunsplit(parts)
 
 
-def _cookie(draft: _Draft, value: str) -> None:
+def _cookie(draft: _RequestDraft, value: str) -> None:
     if "=" not in value:
         raise BadCurl(f"-b {_shown(value)}: cookie files are not read: write the cookies as 'name=value; name=value'")
     draft.add_cookies(value)
 
 
-def _data(draft: _Draft, value: str) -> None:
+def _data(draft: _RequestDraft, value: str) -> None:
     draft.add_data(_no_file("-d", value))
 
 
-def _data_urlencode(draft: _Draft, value: str) -> None:
+def _data_urlencode(draft: _RequestDraft, value: str) -> None:
     name, mark, content = re.fullmatch(r"([^=@]*)([=@]?)(.*)", value, re.DOTALL).groups()  # type: ignore[union-attr]
     if mark == "@":
         _no_file("--data-urlencode", "@" + content)
@@ -199,39 +205,39 @@ def _data_urlencode(draft: _Draft, value: str) -> None:
     draft.add_data(f"{name}={encoded}" if name else encoded)
 
 
-def _json(draft: _Draft, value: str) -> None:
+def _json(draft: _RequestDraft, value: str) -> None:
     draft.add_data(_no_file("--json", value), joint=b"")
     draft.implied |= {"Content-Type": "application/json", "Accept": "application/json"}
 
 
-def _user(draft: _Draft, value: str) -> None:
+def _user(draft: _RequestDraft, value: str) -> None:
     if ":" not in value:
-        raise BadCurl("-u: write user:password; nobody can be asked for the password")
+        raise BadCurl("-u: write user:password; there is no prompt for the password")
     draft.implied["Authorization"] = _basic(value)
 
 
-def _user_agent(draft: _Draft, value: str) -> None:
+def _user_agent(draft: _RequestDraft, value: str) -> None:
     if value:
         draft.implied["User-Agent"] = value
 
 
-def _max_time(draft: _Draft, value: str) -> None:
+def _max_time(draft: _RequestDraft, value: str) -> None:
     try:
         seconds = float(value)
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds < float("inf"):
         raise BadCurl(f"-m {_shown(value)}: write a number of seconds")
-    if seconds:  # 0 is curl's way to say "no limit"
+    if seconds:  # 0 means no limit in curl
         draft.more["timeout"] = seconds
 
 
-def _flag(name: str) -> Callable[[_Draft, str], None]:
+def _flag(name: str) -> Callable[[_RequestDraft, str], None]:
     return lambda draft, _value: setattr(draft, name, True)
 
 
-FLAGS: Mapping[str, Callable[[_Draft, str], None]] = {"--get": _flag("to_query"), "--head": _flag("head")}
-TAKEN: Mapping[str, Callable[[_Draft, str], None]] = {
+FLAGS: Mapping[str, Callable[[_RequestDraft, str], None]] = {"--get": _flag("to_query"), "--head": _flag("head")}
+APPLIED: Mapping[str, Callable[[_RequestDraft, str], None]] = {
     **FLAGS,
     "--cookie": _cookie,
     "--data": _data,
@@ -249,11 +255,11 @@ TAKEN: Mapping[str, Callable[[_Draft, str], None]] = {
     "--user": _user,
     "--user-agent": _user_agent,
 }
-KNOWN = frozenset(TAKEN) | IGNORED | IGNORED_WITH_VALUE
+KNOWN = frozenset(APPLIED) | IGNORED | IGNORED_WITH_VALUE
 
 
 def _options(arguments: list[str], *, ignore_unknown: bool) -> Iterator[tuple[str, str]]:
-    """Yield the options that count by their long names, with their values; an argument without a name is --url."""
+    """Yield the options to apply, by their long names, with their values; an argument without a name is --url."""
     rest = iter(arguments)
     for word in rest:
         if not word.startswith("-") or word == "-":
@@ -265,9 +271,9 @@ def _options(arguments: list[str], *, ignore_unknown: bool) -> Iterator[tuple[st
 
 
 def _short_options(word: str, rest: Iterator[str], ignore_unknown: bool) -> Iterator[tuple[str, str]]:
-    """Take `-sXPOST` apart: flags, then at most one option with its value."""
+    """Split `-sXPOST`: flags, then at most one option with its value."""
     for at in range(1, len(word)):
-        name = LONG.get("-" + word[at], "-" + word[at])
+        name = LONG_NAMES.get("-" + word[at], "-" + word[at])
         if name in IGNORED or name in FLAGS:
             yield from _option(name, None, rest, ignore_unknown)
         else:
@@ -278,19 +284,19 @@ def _short_options(word: str, rest: Iterator[str], ignore_unknown: bool) -> Iter
 def _option(name: str, value: str | None, rest: Iterator[str], ignore_unknown: bool) -> Iterator[tuple[str, str]]:
     if name not in KNOWN:
         if not ignore_unknown:
-            raise BadCurl(f"unknown curl option {_shown(name)}{_nearest(name)}")
+            raise BadCurl(f"unknown curl option {_shown(name)}{_suggest(name)}")
         return
     if name in IGNORED:
         return
     if name not in FLAGS and value is None:
         value = next(rest, None)
         if value is None:
-            raise BadCurl(f"the curl option {name} lacks its value")
+            raise BadCurl(f"the curl option {name} needs a value")
     if name not in IGNORED_WITH_VALUE:
         yield name, value or ""
 
 
-def _nearest(name: str) -> str:
+def _suggest(name: str) -> str:
     near = get_close_matches(name, sorted(KNOWN), 1, 0.7)
     return f": did you mean {near[0]}?" if near else ": leave it out, or pass ignore_unknown_options=True"
 
@@ -316,18 +322,18 @@ _SAFE = re.compile(r"[\w@%+=:,./-]+", re.ASCII)
 
 def _arguments(request: Curlable) -> Iterator[str]:
     method, body = request.method.upper(), request.body
-    url = _url(request)
+    url = add_params(request.url, getattr(request, "params", None))
     if any(bracket in url for bracket in "[]{}"):
         yield "--globoff"
     if method == "HEAD" and not body:
-        yield "--head"  # with -X HEAD curl waits for a body
+        yield "--head"  # with -X HEAD curl would wait for a body
     elif method != ("POST" if body else "GET"):
         yield from ("-X", method)
     yield url
     for name, value in request.headers.items():
         yield from ("-H", f"{name}: {value}" if value.strip() else f"{name};")
     if body and "content-type" not in {name.lower() for name in request.headers}:
-        yield from ("-H", "Content-Type:")  # else curl adds one
+        yield from ("-H", "Content-Type:")  # without it curl adds one
     if cookies := _cookies(request):
         yield from ("-b", cookies)
     if timeout := request.meta.get("download_timeout"):
@@ -336,14 +342,6 @@ def _arguments(request: Curlable) -> Iterator[str]:
         yield from ("-x", proxy)
     if body:
         yield from ("--data-raw", body.decode("utf-8", "surrogateescape"))
-
-
-def _url(request: Curlable) -> str:
-    params = getattr(request, "params", None)
-    if not params:
-        return request.url
-    address, mark, fragment = request.url.partition("#")
-    return address + ("&" if "?" in address else "?") + urlencode(params, doseq=True) + mark + fragment
 
 
 def _cookies(request: Curlable) -> str:
@@ -355,9 +353,9 @@ def _cookies(request: Curlable) -> str:
 def _quoted(word: str) -> str:
     if word.isprintable():
         return word if _SAFE.fullmatch(word) else "'" + word.replace("'", "'\\''") + "'"
-    return "$'" + "".join(_written(byte) for byte in word.encode("utf-8", "surrogateescape")) + "'"
+    return "$'" + "".join(map(_escaped, word.encode("utf-8", "surrogateescape"))) + "'"
 
 
-def _written(byte: int) -> str:
+def _escaped(byte: int) -> str:
     named = {0x0A: "\\n", 0x0D: "\\r", 0x09: "\\t", 0x27: "\\'", 0x5C: "\\\\"}
     return named.get(byte) or (chr(byte) if 0x20 <= byte < 0x7F else f"\\x{byte:02x}")

@@ -1,13 +1,15 @@
-"""What a spider asks for: `Request`, with its header fields. Names and meanings follow Scrapy where the concept is one.
+"""`Request` and its header fields. Names and meanings are Scrapy's where the concept is the same.
 
-A request is changed freely until it is stored; what is stored of it is a `UrlRecord`. Dictionaries and header fields
-are made when they are first asked for: most requests are a URL and nothing else.
+A request may be changed until it is stored, as a `UrlRecord`. Dictionaries and header fields are created on first use,
+since most requests are a URL and nothing else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from inspect import signature
 from typing import Any, Self
+from urllib.parse import urlencode
 
 Callback = Callable[..., Any] | str | None
 HeadersLike = Mapping[str, Any] | Iterable[tuple[str, Any]]
@@ -20,20 +22,20 @@ SHORTHANDS = {
     "delay": "download_delay",
     "cookiejar": "cookiejar",
 }
-"""Arguments of `Request` that are kept in `meta`, and their keys there."""
+"""Arguments of `Request` that are stored in `meta`, and their keys there."""
 
 META_KEYS = {
-    "download_timeout": "longest time for the transfer, in seconds, in place of `timeout`",
-    "download_delay": "the host rests at least so many seconds after this request starts",
-    "download_maxsize": "largest body, in bytes, in place of `max_body`; 0 for no limit",
+    "download_timeout": "longest time for the transfer, in seconds, instead of `timeout`",
+    "download_delay": "seconds from the start of this request to the next one to its host",
+    "download_maxsize": "largest body, in bytes, instead of `max_body`; 0 for no limit",
     "download_fail_on_dataloss": "False: a body that is cut off is a response, not a failure",
     "proxy": "the proxy of this request, a URL; empty for none",
-    "proxy_target": "for what a proxy of the pool is used, a text; else the registrable domain of the host",
+    "proxy_target": "the target for which a proxy is leased, a text; by default the registrable domain of the host",
     "proxy_session": "requests with the same text share a proxy of the pool and a cookie jar",
     "proxy_tags": "tags that a proxy of the pool must have, a dict of texts",
     "bindaddress": "the local address to connect from",
-    "max_retry_times": "how often it is tried again, in place of `retries`",
-    "dont_retry": "it is not tried again",
+    "max_retry_times": "how often it is retried, instead of `retries`",
+    "dont_retry": "it is not retried",
     "dont_redirect": "a redirect is a response like any other",
     "depth": "set by us, for callbacks: links from a start URL",
     "download_latency": "set by us, for callbacks: seconds until the first byte",
@@ -44,26 +46,23 @@ META_KEYS = {
     "handle_httpstatus_list": "statuses besides 2xx that the callback wants to see",
     "handle_httpstatus_all": "the callback sees every status",
     "cookiejar": "the jar of its cookies: a text or a number; yield it on in the meta of further requests",
-    "dont_merge_cookies": "no cookies are taken from the jar, and none put in",
-    "dont_cache": "the HTTP cache neither answers it nor keeps the answer",
-    "dont_obey_robotstxt": "robots.txt is not asked",
-    "allow_offsite": "it is fetched although the scope or `allowed_domains` leave it out",
-    "referrer_policy": "what its Referer tells, in place of the page's policy",
+    "dont_merge_cookies": "no cookies are sent from the jar, and none stored",
+    "dont_cache": "the HTTP cache is not used",
+    "dont_obey_robotstxt": "robots.txt is ignored",
+    "allow_offsite": "it is fetched even if the scope or `allowed_domains` exclude it",
+    "referrer_policy": "the policy of its Referer, instead of the page's policy",
     "response_encoding": "the character encoding of the response, whatever the page says",
     "autothrottle_dont_adjust_delay": "auto-throttle learns nothing from it",
     "rule": "set by CrawlSpider: the number of the rule that found it",
     "link_text": "set by CrawlSpider: the text of the link",
 }
-"""The keys of `meta` that mean something to Lycosa. All others are the user's own."""
-
-
-NOTHING: Mapping[str, Any] = {}
+"""The keys of `meta` that Lycosa knows. All others are the user's own."""
 
 
 class HeaderMap(MutableMapping[str, str]):
-    """Header fields to send: names compare without case and keep the case they were first written in.
+    """Header fields to send. Names compare without case and keep the case in which they were last written.
 
-    Values are text; bytes are read as Latin-1, numbers written out, several values joined with commas.
+    Values become text: bytes are decoded as Latin-1, numbers formatted, several values joined with commas.
     """
 
     __slots__ = ("_fields",)
@@ -107,11 +106,11 @@ class HeaderMap(MutableMapping[str, str]):
         return repr(dict(self._fields.values()))
 
     def to_dict(self) -> dict[str, str]:
-        """Return the fields with their names as they were written."""
+        """Return the fields with their names as written."""
         return dict(self._fields.values())
 
     def lone(self, name: str) -> str:
-        """Return the value of this field (in lower case) if there is no other, else ""."""
+        """Return the value of this field (in lower case) if it is the only field, else ""."""
         return self._fields[name][1] if len(self._fields) == 1 and name in self._fields else ""
 
     def _compared(self) -> dict[str, str]:
@@ -119,12 +118,12 @@ class HeaderMap(MutableMapping[str, str]):
 
 
 class Request:
-    """One request, to be fetched when its turn comes.
+    """One request.
 
     `callback` and `errback` are methods of the spider (or their names); no callback means `parse`. `params` are added
     to the query of `url`. `not_before` is in unix seconds. `meta` and `cb_kwargs` hold plain data (numbers, strings,
-    bytes, lists, dicts), since they are stored. `timeout` and `delay` are in seconds. `record` is what the frontier
-    keeps of a request that it has lent, else None.
+    bytes, lists, dicts), since they are stored. `timeout` and `delay` are in seconds. `record` is the frontier's record
+    of a leased request, else None.
     """
 
     __slots__ = (
@@ -187,7 +186,7 @@ class Request:
 
     @property
     def headers(self) -> HeaderMap:
-        """The header fields of this request."""
+        """Return the header fields of this request."""
         if self._headers is None:
             self._headers = HeaderMap()
         return self._headers
@@ -198,65 +197,58 @@ class Request:
 
     @property
     def meta(self) -> dict[str, Any]:
-        """What travels with the request: keys of your own, and those that `docs/requests.md` lists."""
+        """Return the user's data of this request, and the keys that `docs/requests.md` lists."""
         if self._meta is None:
             self._meta = {}
         return self._meta
 
     @property
     def cb_kwargs(self) -> dict[str, Any]:
-        """Keyword arguments of the callback."""
+        """Return the keyword arguments of the callback."""
         if self._cb_kwargs is None:
             self._cb_kwargs = {}
         return self._cb_kwargs
 
     @property
     def is_plain(self) -> bool:
-        """Whether this is a GET of a URL and nothing more; callbacks, priority and times do not count."""
+        """Return whether this is a GET of a URL and nothing more; callbacks, priority and times do not count."""
         return self.method == "GET" and not (
             self._headers or self._meta or self._cb_kwargs or self.body or self.cookies or self.flags
         )
 
     @property
     def has_headers(self) -> bool:
-        """Whether there are header fields of its own."""
+        """Return whether the request has header fields."""
         return bool(self._headers)
 
     @property
     def holds_no_data(self) -> bool:
-        """Whether meta, cb_kwargs, cookies and flags are empty."""
+        """Return whether meta, cb_kwargs, cookies and flags are empty."""
         return not (self._meta or self._cb_kwargs or self.cookies or self.flags)
 
     @property
     def has_ascii_headers(self) -> bool:
-        """Whether all header fields are plain text."""
+        """Return whether all header fields are ASCII."""
         return self._headers is None or all(value.isascii() for value in self._headers.values())
 
     @property
     def lone_referer(self) -> str:
-        """The Referer of a request that is a GET with this header field and nothing more, else ""."""
+        """Return the Referer of a GET with this header field and nothing more, else ""."""
         if self._meta or self.body or self.cookies or self.method != "GET" or self._headers is None:
             return ""
         return self._headers.lone("referer")
 
-    def asked(self, key: str, default: Any = None) -> Any:
-        """Return what `meta` holds under the key, without making one."""
+    def get_meta(self, key: str, default: Any = None) -> Any:
+        """Return a value of `meta`, without creating the dict."""
         return default if self._meta is None else self._meta.get(key, default)
 
-    def asked_arguments(self) -> Mapping[str, Any]:
-        """Return the keyword arguments of the callback, without making any."""
-        return self._cb_kwargs or NOTHING
+    def callback_arguments(self) -> Mapping[str, Any]:
+        """Return the keyword arguments of the callback, without creating the dict."""
+        return self._cb_kwargs or {}
 
     def has_header(self, name: str) -> bool:
-        """Return whether the request has a header field of its own, without making any."""
+        """Return whether the request has this header field, without creating the map."""
         return self._headers is not None and name in self._headers
-
-    def beside(self, key: str, value: Any) -> Request:
-        """Return the same request, of which only the meta is another one, with this in it: for who sends it at once."""
-        twin, meta = Request.__new__(Request), {**(self._meta or NOTHING), key: value}
-        for slot in Request.__slots__:
-            setattr(twin, slot, meta if slot == "_meta" else getattr(self, slot))
-        return twin
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with these arguments changed; `cls` makes it one of another class."""
@@ -270,14 +262,14 @@ class Request:
     def from_curl(cls, command: str, *, ignore_unknown_options: bool = False, **overrides: Any) -> Self:
         """Return the request that a curl command sends ("Copy as cURL" of a browser), with these arguments changed.
 
-        Raises `BadCurl`, also for an option that is not known, unless those are to be ignored.
+        Raises `BadCurl`, also for an unknown option unless `ignore_unknown_options`.
         """
         from lycosa.http.core.curl_command import from_curl
 
         return cls(**{**from_curl(command, ignore_unknown_options=ignore_unknown_options), **overrides})
 
     def to_curl(self) -> str:
-        """Return the curl command, for bash, that sends this request. Raises `BadCurl` where none can."""
+        """Return the curl command, for bash, that sends this request. Raises `BadCurl` for a body with NUL bytes."""
         from lycosa.http.core.curl_command import to_curl
 
         return to_curl(self)
@@ -287,7 +279,7 @@ class Request:
         return self.replace()
 
     def to_arguments(self) -> dict[str, Any]:
-        """Return the arguments that make an equal request."""
+        """Return the arguments that create an equal request."""
         return {name: getattr(self, name) for name in ARGUMENTS}
 
     def _take(self, shorthands: Mapping[str, Any]) -> None:
@@ -307,23 +299,15 @@ class Request:
         return f"<{self.method} {self.url}>"
 
 
-ARGUMENTS = (
-    "url",
-    "callback",
-    "method",
-    "headers",
-    "body",
-    "cookies",
-    "meta",
-    "encoding",
-    "priority",
-    "dont_filter",
-    "errback",
-    "flags",
-    "cb_kwargs",
-    "params",
-    "not_before",
-)
+ARGUMENTS = tuple(name for name in signature(Request).parameters if name != "shorthands")
+
+
+def add_params(url: str, params: Mapping[str, Any] | None) -> str:
+    """Return the URL with `params` added to its query."""
+    if not params:
+        return url
+    address, mark, fragment = url.partition("#")
+    return address + ("&" if "?" in address else "?") + urlencode(params, doseq=True) + mark + fragment
 
 
 def _name(name: Any) -> str:

@@ -1,7 +1,7 @@
-"""Commands as people paste them, split into words: by the rules of bash, and by those of cmd.exe on Windows.
+"""Split a pasted command into words, by the rules of bash or of cmd.exe on Windows.
 
-Nothing is expanded and nothing is run. Bytes that are not UTF-8 (`$'\\xff'`) become surrogates, as Python has them in
-arguments. The time is in proportion to the length.
+Nothing is expanded and nothing is run. Bytes that are not UTF-8 (`$'\\xff'`) become surrogates, as in Python's
+arguments. The time is linear in the length.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CMD = re.compile(r'(\\+(?=")|)(?:(")|(\s+)|([^\s"\\]+|\\+))')
 
 
 def bash_words(command: str) -> list[str]:
-    """Split as bash does, without running or expanding anything. Raises `ValueError` for a quote that is not closed."""
+    """Split as bash does, without any expansion. Raises `ValueError` for an unclosed quote."""
     words = _Words()
     at = 0
     while at < len(command):
@@ -40,7 +40,7 @@ def bash_words(command: str) -> list[str]:
 
 
 class _Words:
-    """Words that grow piece by piece; a piece may be empty, and makes a word all the same."""
+    """Words that are built piece by piece; an empty piece ('') makes a word, too."""
 
     def __init__(self) -> None:
         self._done: list[str] = []
@@ -50,7 +50,7 @@ class _Words:
         self._pieces += pieces
 
     def end(self) -> list[str]:
-        """End the word, if there is one; return all of them."""
+        """End the current word, if there is one. Return all words."""
         if self._pieces:
             self._done.append("".join(self._pieces))
             self._pieces = []
@@ -61,7 +61,7 @@ def _piece(found: re.Match[str]) -> str:
     if found["double"] is not None:
         return _IN_DOUBLE.sub(lambda each: each[1] or "", found["double"])
     if found["ansi"] is not None:
-        # Bytes written one by one (\xc3\xa9) may be UTF-8 together.
+        # Escaped bytes (\xc3\xa9) may be UTF-8 together.
         return _IN_ANSI.sub(_ansi, found["ansi"]).encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
     return found[found.lastgroup or 0]
 
@@ -81,7 +81,7 @@ def _ansi(found: re.Match[str]) -> str:
 
 
 def cmd_words(command: str) -> list[str]:
-    """Undo the carets of cmd.exe, then split as Windows programs do: `\"` and, inside quotes, `""` are a quote."""
+    """Remove the carets of cmd.exe, then split as Windows programs do: `\"` and, inside quotes, `""` are a quote."""
     words = _Words()
     quoted = skip = False
     for found in _CMD.finditer(_without_carets(command)):
@@ -103,7 +103,7 @@ def cmd_words(command: str) -> list[str]:
 
 
 def _without_carets(command: str) -> str:
-    """Return what cmd.exe hands on: outside of quotes a caret makes the next character plain and joins lines."""
+    """Return what cmd.exe passes on: outside of quotes a caret escapes the next character and joins lines."""
     quoted = False
 
     def plain(found: re.Match[str]) -> str:

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
 
 import pycurl
 
@@ -19,7 +18,7 @@ from lycosa.core.headers import Headers
 from lycosa.core.url import canonicalize
 from lycosa.http.core.codings import decode_body
 from lycosa.http.core.model import HttpResponse, Timings
-from lycosa.http.core.request import Request
+from lycosa.http.core.request import Request, add_params
 from lycosa.http.curl.errors import UNDECODABLE, latency_s
 from lycosa.http.curl.guard import Guard, MayConnect, check_url
 from lycosa.http.curl.options import (
@@ -157,17 +156,17 @@ class Handle:
         self._accept, self._cut, self._into = accept, cut, into
         self._url = url = request.url
         self._limit = self._settings.max_body_bytes if max_body is None else max_body
-        through = request.asked("proxy", self._settings.proxy) if proxy is None else proxy
+        through = request.get_meta("proxy", self._settings.proxy) if proxy is None else proxy
         is_chosen = proxy is not None
         try:
             if self._refers and (is_chosen or not request.lone_referer):
                 self._reset()  # libcurl cannot be told to forget it
             if request.params or not url.isascii():
-                url = canonicalize(_with_params(url, request.params))
+                url = canonicalize(add_params(url, request.params))
             self.curl.setopt(pycurl.URL, url)
             if is_chosen or not request.is_plain:
                 if max_body is None:
-                    self._limit = body_max(request.asked("download_maxsize"), self._limit)
+                    self._limit = body_max(request.get_meta("download_maxsize"), self._limit)
                 self._set_options(request, through, is_chosen=is_chosen)
             if undecoded:
                 self._undecoded, self._plain = True, False
@@ -294,7 +293,7 @@ class Handle:
 
     def _set_for_one(self, request: Request, proxy: str) -> Mapping[str, str]:
         """Set the proxy and what the meta asks for. Return the header fields that remain to be sent."""
-        asked = request.asked
+        asked = request.get_meta
         if asked("download_timeout") is not None:
             self.timeout_s = timeout_s(asked("download_timeout"))
             self.curl.setopt(pycurl.TIMEOUT_MS, max(1, round(self.timeout_s * 1000)))
@@ -439,13 +438,6 @@ def _set_method(curl: pycurl.Curl, method: str, body: bytes) -> None:
         curl.setopt(pycurl.POSTFIELDS, body)
     if method not in {"GET", "HEAD", "POST"} or (body and method == "GET"):
         curl.setopt(pycurl.CUSTOMREQUEST, method)
-
-
-def _with_params(url: str, params: Mapping[str, Any] | None) -> str:
-    if not params:
-        return url
-    address, hash_, fragment = url.partition("#")
-    return address + ("&" if "?" in address else "?") + urlencode(params, doseq=True) + hash_ + fragment
 
 
 def _header_lines(headers: Mapping[str, str]) -> list[bytes]:

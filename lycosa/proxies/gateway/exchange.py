@@ -15,11 +15,11 @@ from lycosa.http.core import codings
 from lycosa.http.core.destination import Destination
 from lycosa.http.core.http1.forward import (
     IDEMPOTENT,
+    encode_request,
+    encode_response,
     is_connection_bound,
     is_kept,
     is_reusable,
-    encode_request,
-    encode_response,
 )
 from lycosa.http.core.http1.framing import (
     LAST_CHUNK,
@@ -106,7 +106,7 @@ class Exchange:
     def take(self, data: bytes) -> bytes:
         """Take what came of the client. Return what is behind the end of the body. Raises `BadMessage`."""
         self.moved_at = self._loop.time()
-        payload, rest = self.body.take(data)
+        payload, rest = self.body.feed(data)
         out = payload
         if isinstance(self.body, ChunkedReader):
             out = encode_chunk(payload) + (LAST_CHUNK if self.body.done else b"")
@@ -289,7 +289,7 @@ class Exchange:
     def _pass_on(self, out: bytes, data: bytes) -> None:
         """Bring a piece of the answer to the client, behind `out`."""
         body = self._answer_body
-        payload, rest = body.take(data) if data and not body.done else (b"", data)
+        payload, rest = body.feed(data) if data and not body.done else (b"", data)
         if self._sample is not None and len(self._sample) < LOOKED_AT:
             self._sample += payload[: LOOKED_AT - len(self._sample)]
         if isinstance(body, ChunkedReader) and self._head.minor:

@@ -6,7 +6,7 @@ import asyncio
 
 from lycosa.core.errors import BadMessage, Forbidden, LycosaError
 from lycosa.http.core.destination import parse_authority
-from lycosa.http.core.http1.forward import is_kept, read_target, check_connection_field
+from lycosa.http.core.http1.forward import check_connection_field, is_kept, read_target
 from lycosa.http.core.http1.framing import BodyReader, request_body_reader
 from lycosa.http.core.http1.head import RequestHead, elements, head_end, read_request
 from lycosa.proxies.core.outcomes.reports import REPORT_MAX
@@ -214,7 +214,7 @@ class Own:
 
     def take(self, data: bytes) -> bytes:
         """Take a piece of its body. Return what is behind that. Raises `BadMessage`."""
-        payload, rest = self.body.take(data)
+        payload, rest = self.body.feed(data)
         self.content += payload
         if len(self.content) > REPORT_MAX:
             raise BadMessage(f"more than {REPORT_MAX:,} bytes", 413)

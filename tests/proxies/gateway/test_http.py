@@ -34,7 +34,7 @@ async def reads_body(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
         return head, await reader.readexactly(length)
     body, content = ChunkedReader(), b""
     while not body.done:
-        content += body.take(await reader.read(1000))[0]
+        content += body.feed(await reader.read(1000))[0]
     return head, content
 
 

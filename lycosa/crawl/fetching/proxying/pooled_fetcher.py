@@ -57,7 +57,7 @@ class PooledFetcher(FetcherWrapper):
         **options: Any,
     ) -> HttpResponse:
         """Do one transfer. See the port. Raises `NoProxyYet`, `CloseSpider`, `BadSpider`, too."""
-        if proxy is not None or request.asked("proxy", UNSAID) is not UNSAID:
+        if proxy is not None or request.get_meta("proxy", UNSAID) is not UNSAID:
             return await self._fetcher.fetch(request, address=address, into=into, proxy=proxy, **options)
         wanted, key = selector_of(request), _key(request)
         lease = await self._lent(wanted, key)

@@ -45,7 +45,7 @@ class ProxySelector(NamedTuple):
 
 def selector_of(request: Request) -> ProxySelector:
     """Return what a request wants. Raises `BadSpider` for what is no text."""
-    session, tags = request.asked("proxy_session"), request.asked("proxy_tags")
+    session, tags = request.get_meta("proxy_session"), request.get_meta("proxy_tags")
     if session is None and tags is None:
         return ProxySelector(target_of(request))
     return ProxySelector(target_of(request), "" if session is None else _text("proxy_session", session), _tags(tags))
@@ -53,7 +53,7 @@ def selector_of(request: Request) -> ProxySelector:
 
 def target_of(request: Request) -> str:
     """Return for what the proxy of a request is used."""
-    asked = request.asked("proxy_target")
+    asked = request.get_meta("proxy_target")
     if asked is not None:
         return _text("proxy_target", asked)
     return _of_host(request.record.host if request.record is not None else host_key(canonicalize(request.url)))
@@ -61,8 +61,8 @@ def target_of(request: Request) -> str:
 
 def jar_of(request: Request) -> Any:
     """Return the name of the cookie jar of a request, None for the one that all others share."""
-    jar = request.asked("cookiejar")
-    if jar is not None or request.asked("proxy_session") is None:
+    jar = request.get_meta("cookiejar")
+    if jar is not None or request.get_meta("proxy_session") is None:
         return jar
     wanted = selector_of(request)
     return ["proxy_session", wanted.target, wanted.session]

@@ -1,1 +1,1 @@
-"""HTTP/1 as a proxy reads and writes it, without I/O: heads, the ends of bodies, and what is passed on."""
+"""HTTP/1 for a proxy, without I/O: parsing heads, finding the end of bodies, forwarding messages."""

@@ -1,7 +1,7 @@
-"""What a proxy passes on of an HTTP/1 message, and what it keeps to itself (RFC 9110 §7.6, RFC 9112 §3.2).
+"""Rewrite the heads of HTTP/1 messages for the next hop (RFC 9110 §7.6, RFC 9112 §3.2).
 
-Fields keep their order and spelling: a site may look at both. No Via, no Forwarded, no X-Forwarded-For is added: who
-crawls through proxies does not want to be known by them.
+Fields keep their order and spelling, since sites check both. Via, Forwarded and X-Forwarded-For are not added: they
+would reveal the proxy.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ HOP_BY_HOP = frozenset(
         b"x-proxy-lease",
     }
 )  # fmt: skip
-"""Fields that are for the next reader only, whether Connection names them or not, and one that only we write."""
+"""Fields that are not forwarded, whether Connection names them or not; x-proxy-lease is only written by us."""
 
 FRAMING = frozenset({b"host", b"content-length"})
-"""Fields that Connection may not name: without them the message would be another one."""
+"""Fields that Connection may not name: without them the message would have another meaning."""
 
 ABSOLUTE = re.compile(rb"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/?#]*)(?P<rest>[^#]*)")
 IDEMPOTENT = frozenset({b"GET", b"HEAD", b"OPTIONS", b"PUT", b"DELETE"})
-"""Methods that may be sent twice (RFC 9110 §9.2.2)."""
+"""Methods whose requests may be repeated (RFC 9110 §9.2.2)."""
 
 
 def read_target(head: RequestHead) -> tuple[Destination, bytes]:
-    """Return where a request in absolute form goes, and its path with the query. Raises `BadMessage`."""
+    """Return the destination of a request in absolute form, and its path with the query. Raises `BadMessage`."""
     found = ABSOLUTE.fullmatch(head.target)
     if found is None:
         raise BadMessage("the address is not http://HOST/PATH")
     if found["scheme"].lower() != b"http":
-        raise BadMessage("only http:// in a request, all else through CONNECT", 501)
+        raise BadMessage("a request is for http:// only, all else is for CONNECT", 501)
     if head.minor and len(head.values(b"host")) != 1:
         raise BadMessage("not one Host field (RFC 9112 §3.2)")
     rest = found["rest"]
@@ -45,23 +45,23 @@ def read_target(head: RequestHead) -> tuple[Destination, bytes]:
 
 
 def check_connection_field(head: RequestHead | ResponseHead) -> None:
-    """Raise `BadMessage` for a Connection field that names what frames the message."""
+    """Raise `BadMessage` for a Connection field that names one of FRAMING."""
     if not FRAMING.isdisjoint(_options(head)):
         raise BadMessage("Connection names a field that it may not (RFC 9110 §7.6.1)")
 
 
 def is_kept(head: RequestHead) -> bool:
-    """Whether the client wants to use its connection again."""
+    """Return whether the client keeps its connection open."""
     return bool(head.minor) and b"close" not in _options(head)
 
 
 def is_reusable(head: ResponseHead, body: BodyReader) -> bool:
-    """Whether the connection that brought an answer may be used again when its body has ended."""
+    """Return whether the connection of a response may be reused after its body has ended."""
     return bool(head.minor) and not body.open_ended and b"close" not in _options(head)
 
 
 def is_connection_bound(head: RequestHead | ResponseHead) -> bool:
-    """Whether a login of this message is that of the connection (NTLM, Negotiate): nobody else may use it then."""
+    """Return whether a message authenticates its connection (NTLM, Negotiate), which then must not be shared."""
     read = head.read
     if b"authorization" not in read and b"www-authenticate" not in read:
         return False
@@ -72,15 +72,15 @@ def is_connection_bound(head: RequestHead | ResponseHead) -> bool:
 def encode_request(
     head: RequestHead, to: Destination, path: bytes, body: BodyReader, *, whole: bool, login: bytes = b""
 ) -> bytes:
-    """Return the head to be sent on: with the `whole` address to a proxy, whose `login` goes along, else to the host.
+    """Return the head to forward: with the `whole` URL and the `login` to a proxy, else with the path to the host.
 
-    Raises `BadMessage` for a Connection field that names what it may not.
+    Raises `BadMessage` for a Connection field that names one of FRAMING.
     """
     authority = to.host_field(80)
     lines = [b"%b %b HTTP/1.1" % (head.method, b"http://" + authority + path if whole else path)]
     if not head.values(b"host"):
         lines.append(b"Host: " + authority)
-    lines += [line[:4] + b": " + authority if name == b"host" else line for name, line in _passed(head)]
+    lines += [line[:4] + b": " + authority if name == b"host" else line for name, line in _forwarded(head)]
     if isinstance(body, ChunkedReader):
         lines.append(b"Transfer-Encoding: chunked")
     if login:
@@ -91,8 +91,8 @@ def encode_request(
 def encode_response(
     head: ResponseHead, more: Iterable[bytes] = (), *, chunked: bool = False, close: bool = False
 ) -> bytes:
-    """Return the head of an answer for the client, with `more` lines."""
-    lines = [b"HTTP/1.1 %d %b" % (head.status, head.reason), *(line for _, line in _passed(head)), *more]
+    """Return the head of a response for the client, with `more` lines."""
+    lines = [b"HTTP/1.1 %d %b" % (head.status, head.reason), *(line for _, line in _forwarded(head)), *more]
     if chunked:
         lines.append(b"Transfer-Encoding: chunked")
     if close:
@@ -107,10 +107,10 @@ def _options(head: RequestHead | ResponseHead) -> list[bytes]:
     return elements(head.values(b"connection") + head.values(b"proxy-connection"))
 
 
-def _passed(head: RequestHead | ResponseHead) -> list[Field]:
-    """Return the fields that are passed on."""
-    own = HOP_BY_HOP
+def _forwarded(head: RequestHead | ResponseHead) -> list[Field]:
+    """Return the fields that are forwarded."""
+    dropped = HOP_BY_HOP
     if options := _options(head):
         check_connection_field(head)
-        own = HOP_BY_HOP.union(options)
-    return [field for field in head.fields if field[0] not in own]
+        dropped = HOP_BY_HOP.union(options)
+    return [field for field in head.fields if field[0] not in dropped]

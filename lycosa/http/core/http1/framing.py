@@ -1,8 +1,8 @@
-"""Where the body of an HTTP/1 message ends (RFC 9112 §6 and §7), and the same body in our own chunks.
+"""Find the end of the body of an HTTP/1 message (RFC 9112 §6 and §7), and encode chunks.
 
-What could be understood in two ways is refused, and not put right: both Content-Length and Transfer-Encoding, several
-lengths, any coding but `chunked`. A chunked body is taken apart and put into new chunks, so that nobody behind us sees
-the extensions, blanks and trailers of who sent it.
+Ambiguous messages are refused, not repaired: both Content-Length and Transfer-Encoding, several lengths, any coding but
+`chunked`. A chunked body is decoded and encoded anew, so that extensions, blanks and trailers of the sender are not
+forwarded.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lycosa.core.errors import BadMessage
 from lycosa.http.core.http1.head import RequestHead, ResponseHead, elements
 
 CHUNK_LINE_MAX = 256
-"""Bytes of the line before a chunk, with its extensions."""
+"""Bytes of the line that begins a chunk, with its extensions."""
 
 TRAILERS_MAX = 8_192
 """Bytes behind the last chunk."""
@@ -26,18 +26,18 @@ WITHOUT_BODY = frozenset({204, 304})
 
 
 class BodyReader(Protocol):
-    """What is to come of a body. `done`: it has ended; `open_ended`: only the end of the connection ends it."""
+    """Reads a body to its end. `done`: it has ended; `open_ended`: it ends when the connection is closed."""
 
     done: bool
     open_ended: bool
 
-    def take(self, data: bytes) -> tuple[bytes, bytes]:
-        """Return the part of `data` that belongs to the body, and what is behind its end. Raises `BadMessage`."""
+    def feed(self, data: bytes) -> tuple[bytes, bytes]:
+        """Return the content of the body in `data`, and the bytes behind its end. Raises `BadMessage`."""
         ...
 
 
 class ContentLengthReader:
-    """So many bytes."""
+    """A body of `size` bytes."""
 
     open_ended = False
 
@@ -45,28 +45,26 @@ class ContentLengthReader:
         self.size = self._left = size
         self.done = not size
 
-    def take(self, data: bytes) -> tuple[bytes, bytes]:
-        """See `BodyReader`."""
+    def feed(self, data: bytes) -> tuple[bytes, bytes]:
         if len(data) < self._left:
             self._left -= len(data)
             return data, b""
-        mine, rest = data[: self._left], data[self._left :]
+        content, rest = data[: self._left], data[self._left :]
         self._left, self.done = 0, True
-        return mine, rest
+        return content, rest
 
 
 class UntilCloseReader:
-    """All that comes until the connection ends."""
+    """A body that ends when the connection is closed."""
 
     done, open_ended = False, True
 
-    def take(self, data: bytes) -> tuple[bytes, bytes]:
-        """See `BodyReader`."""
+    def feed(self, data: bytes) -> tuple[bytes, bytes]:
         return data, b""
 
 
 class ChunkedReader:
-    """Chunks (RFC 9112 §7.1). Trailers are left out, as a recipient may."""
+    """A chunked body (RFC 9112 §7.1). Trailers are dropped, as a recipient may."""
 
     open_ended = False
 
@@ -77,8 +75,7 @@ class ChunkedReader:
         self._between = False
         self._trailers: int | None = None
 
-    def take(self, data: bytes) -> tuple[bytes, bytes]:
-        """See `BodyReader`."""
+    def feed(self, data: bytes) -> tuple[bytes, bytes]:
         data = self._kept + data if self._kept else data
         parts: list[bytes] = []
         at = 0
@@ -100,18 +97,18 @@ class ChunkedReader:
         return b"".join(parts), rest if self.done else b""
 
     def _line(self, data: bytes, at: int) -> int:
-        """Read the line at a place. Return its length, 0 if it is not whole."""
-        if self._between:  # the end of the chunk before
+        """Parse the line at an offset. Return its length, 0 if it is incomplete."""
+        if self._between:  # the line break behind a chunk
             if not b"\r\n".startswith(data[at : at + 2]):
-                raise BadMessage("a chunk is longer than it says")
+                raise BadMessage("a chunk is longer than its size")
             self._between = len(data) - at < 2
             return 0 if self._between else 2
         end = data.find(b"\r\n", at)
         if end < 0:
-            self._refuse(len(data) - at, data[at:])
+            self._check(len(data) - at, data[at:])
             return 0
         line = data[at:end]
-        self._refuse(len(line), line)
+        self._check(len(line), line)
         if self._trailers is None:
             self._begin(line)
         elif line:
@@ -128,9 +125,9 @@ class ChunkedReader:
         if not self._left:
             self._trailers = 0
 
-    def _refuse(self, length: int, line: bytes) -> None:
+    def _check(self, length: int, line: bytes) -> None:
         if self._trailers is None and length > CHUNK_LINE_MAX:
-            raise BadMessage("the line before a chunk is too long")
+            raise BadMessage("the size line of a chunk is too long")
         if self._trailers is not None and self._trailers + length > TRAILERS_MAX:
             raise BadMessage(f"more than {TRAILERS_MAX:,} bytes behind the last chunk", 431)
         if b"\n" in line or b"\0" in line:
@@ -138,12 +135,12 @@ class ChunkedReader:
 
 
 def encode_chunk(data: bytes) -> bytes:
-    """Return bytes as a chunk; none for none, which would be the last one."""
+    """Return a chunk; b"" for no data, since an empty chunk would be the last one."""
     return b"%x\r\n%b\r\n" % (len(data), data) if data else b""
 
 
 def request_body_reader(head: RequestHead) -> BodyReader:
-    """Return the body that a head announces (RFC 9112 §6.3). Raises `BadMessage`."""
+    """Return the reader of a request's body (RFC 9112 §6.3). Raises `BadMessage`."""
     codings, lengths = head.values(b"transfer-encoding"), head.values(b"content-length")
     if not codings:
         return ContentLengthReader(_length(lengths)) if lengths else ContentLengthReader(0)
@@ -157,10 +154,10 @@ def request_body_reader(head: RequestHead) -> BodyReader:
 
 
 def response_body_reader(head: ResponseHead, method: bytes) -> BodyReader:
-    """Return the body of an answer to a request with this method (RFC 9112 §6.3). Raises `BadMessage`."""
+    """Return the reader of the body of a response to this method (RFC 9112 §6.3). Raises `BadMessage`."""
     codings, lengths = head.values(b"transfer-encoding"), head.values(b"content-length")
     if codings and (lengths or elements(codings) != [b"chunked"] or not head.minor):
-        raise BadMessage("an answer whose end could be read in two ways")
+        raise BadMessage("a response with an ambiguous end")
     length = _length(lengths) if lengths else None
     if method == b"HEAD" or head.status in WITHOUT_BODY or head.status < 200:
         return ContentLengthReader(0)

@@ -1,9 +1,9 @@
-"""The heads of HTTP/1 messages (RFC 9112): bytes in, values out, or `BadMessage`.
+"""Parse the heads of HTTP/1 messages (RFC 9112): bytes in, values or `BadMessage` out.
 
-Strict, because whoever reads the same bytes behind us may be lenient in another way, and so see a request that we do
-not (request smuggling): lines end in CRLF, no field is folded, no blank stands before a colon, no control character
-stands anywhere. One pattern says what a head is. llhttp is about as quick from Python, where it calls back for each
-field, does not keep the lines as they came, and is lenient where servers have to be.
+Parsing is strict, because a server behind us may be lenient in another way and find a request that we do not see
+(request smuggling): lines end in CRLF, no field is folded, no blank precedes a colon, there are no control characters.
+One regular expression defines a head. llhttp is about as fast from Python, where it calls back for each field, but does
+not keep the original lines and is as lenient as servers must be.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ READ = frozenset(
         b"retry-after", b"location", b"content-encoding",
     }
 )  # fmt: skip
-"""Fields that somebody asks for; all others are only passed on."""
+"""Fields whose values are used; all others are only forwarded."""
 
 Field = tuple[bytes, bytes]
-"""The name in lower case, and the line as it came, without its end."""
+"""The name in lower case, and the original line without its end."""
 
 Values = dict[bytes, list[bytes]]
-"""The values of the fields in READ, without blanks around them."""
+"""The values of the fields in READ, stripped of blanks."""
 
 
 class RequestHead(NamedTuple):
-    """The head of a request; `minor` is the second digit of its version."""
+    """The head of a request; `minor` is the second digit of the version."""
 
     method: bytes
     target: bytes
@@ -79,9 +79,9 @@ class ResponseHead(NamedTuple):
 
 
 def head_end(data: bytes | bytearray, since: int = 0) -> int:
-    """Return where the head ends that stands at the beginning of `data`, 0 if it does not end yet.
+    """Return the length of the head at the start of `data`, 0 if it is incomplete.
 
-    The first `since` bytes were looked at before. Raises `BadMessage` (431) for a head that is too long.
+    The first `since` bytes were searched before. Raises `BadMessage` (431) for a head that is too long.
     """
     end = data.find(END, max(0, since - len(END) + 1), HEAD_MAX)
     if end < 0:
@@ -92,10 +92,10 @@ def head_end(data: bytes | bytearray, since: int = 0) -> int:
 
 
 def read_request(head: bytes) -> RequestHead:
-    """Return what a whole head says. Raises `BadMessage`."""
+    """Parse a complete head. Raises `BadMessage`."""
     found = REQUEST.fullmatch(head)
     if found is None:
-        raise BadMessage(*_why_no_request(head))
+        raise BadMessage(*_explain(head))
     method, target, minor, fields = found.groups()
     if len(target) > TARGET_MAX:
         raise BadMessage(f"the address is longer than {TARGET_MAX:,} bytes", 414)
@@ -103,10 +103,10 @@ def read_request(head: bytes) -> RequestHead:
 
 
 def read_response(head: bytes) -> ResponseHead:
-    """Return what a whole head says. Raises `BadMessage`."""
+    """Parse a complete head. Raises `BadMessage`."""
     found = RESPONSE.fullmatch(head)
     if found is None:
-        raise BadMessage("the answer is not HTTP/1")
+        raise BadMessage("the response is not HTTP/1")
     minor, status, reason, fields = found.groups()
     return ResponseHead(int(status), reason or b"", 1 if minor == b"1" else 0, *_fields(fields))
 
@@ -130,8 +130,8 @@ def _fields(block: bytes) -> tuple[list[Field], Values]:
     return fields, read
 
 
-def _why_no_request(head: bytes) -> tuple[str, int]:
-    """Say what is wrong with it, in the words of RFC 9112, without repeating it."""
+def _explain(head: bytes) -> tuple[str, int]:
+    """Return what is wrong with a request, in the words of RFC 9112 and without quoting it, and the status."""
     line, _, rest = head.partition(b"\r\n")
     parts = line.split(b" ")
     if len(parts) != 3 or not re.fullmatch(TOKEN, parts[0]):
@@ -142,7 +142,7 @@ def _why_no_request(head: bytes) -> tuple[str, int]:
         return "the first line is not METHOD TARGET HTTP/1.1", 400
     for each in rest.split(b"\r\n")[:-2]:
         if each[:1] in (b" ", b"\t"):
-            return "a field goes on in the next line (RFC 9112 §5.2)", 400
+            return "a field is folded over several lines (RFC 9112 §5.2)", 400
         if not re.fullmatch(FIELD, each + b"\r\n"):
             return "a field is not NAME: VALUE (RFC 9112 §5)", 400
     return "the head is not HTTP/1.1", 400
